@@ -1,0 +1,73 @@
+# Warnings, options and the include root of everything that is compiled here.
+add_library(stp_options INTERFACE)
+add_library(stp::options ALIAS stp_options)
+set_target_properties(stp_options PROPERTIES EXPORT_NAME options)
+target_compile_features(stp_options INTERFACE cxx_std_20)
+
+# Headers lie beside their sources and are included as they are installed: "stp/<room>/<file>.h". In the build tree
+# that path is a folder of links.
+set(STP_INCLUDE_ROOT ${PROJECT_BINARY_DIR}/include)
+file(MAKE_DIRECTORY ${STP_INCLUDE_ROOT}/stp)
+target_include_directories(stp_options INTERFACE $<BUILD_INTERFACE:${STP_INCLUDE_ROOT}>
+                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+
+add_library(stp_warnings INTERFACE)
+target_compile_options(stp_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                                              -Wno-missing-field-initializers
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 warns of string concatenation, wrongly (GCC 105651)
+if(STP_WERROR)
+  target_compile_options(stp_warnings INTERFACE -Werror)
+endif()
+
+set_property(GLOBAL PROPERTY STP_ROOMS "")
+
+# stp_room(NAME FOLDER f [USES room…] [SOURCES more…]): the library stp::NAME of the folder's sources, and the test
+# NAME_test of its *_test.cc files.
+function(stp_room name)
+  cmake_parse_arguments(ARG "" "FOLDER" "USES;SOURCES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cc)
+  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*_test.cc)
+  if(tests)
+    list(REMOVE_ITEM sources ${tests})
+  endif()
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${ARG_FOLDER} ${STP_INCLUDE_ROOT}/stp/${name} SYMBOLIC)
+
+  add_library(stp_${name} ${sources} ${ARG_SOURCES})
+  add_library(stp::${name} ALIAS stp_${name})
+  set_target_properties(stp_${name} PROPERTIES EXPORT_NAME ${name})
+  list(TRANSFORM ARG_USES PREPEND stp_)
+  target_link_libraries(stp_${name} PUBLIC stp_options ${ARG_USES} nlohmann_json::nlohmann_json
+                                    PRIVATE $<BUILD_INTERFACE:stp_warnings>)
+  set_property(GLOBAL APPEND PROPERTY STP_ROOMS ${name})
+  set_property(GLOBAL PROPERTY STP_FOLDER_${name} ${ARG_FOLDER})
+
+  if(STP_BUILD_TESTS AND tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE stp_${name} stp_warnings GTest::gmock GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60)
+  endif()
+endfunction()
+
+# Writes the list of all schedule generators from a template: every lib/schedule/stp*.cc and baselines/*.cc defines
+# `schedule_<file name>`, so that a new schedule is one new file. RESULT receives the written source.
+function(stp_schedule_registry template result)
+  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/lib/schedule/stp*.cc
+       ${PROJECT_SOURCE_DIR}/baselines/*.cc)
+  list(FILTER files EXCLUDE REGEX "_test\\.cc$")
+  set(ours ${files})
+  list(FILTER ours INCLUDE REGEX "^lib/")
+  set(theirs ${files})
+  list(FILTER theirs EXCLUDE REGEX "^lib/")
+  list(SORT ours)
+  list(SORT theirs)
+  foreach(file IN LISTS ours theirs)
+    get_filename_component(stem ${file} NAME_WE)
+    string(APPEND declarations "extern const Generator schedule_${stem};\n")
+    list(APPEND pointers "&schedule_${stem}")
+  endforeach()
+  list(JOIN pointers ", " pointers)
+  set(written ${PROJECT_BINARY_DIR}/generated/generators.cc)
+  configure_file(${template} ${written} @ONLY)
+  set(${result} ${written} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,223 @@
+#include "stp/base/json_input.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+// The last key that stands before byte `end`: where a syntax error probably is.
+std::string last_key_before(const std::string& text, size_t end) {
+  size_t colon = text.rfind(':', std::min(end, text.size()));
+  if (colon == std::string::npos || colon == 0) return "";
+  size_t close = text.find_last_of('"', colon);
+  if (close == std::string::npos || close == 0) return "";
+  size_t open = text.find_last_of('"', close - 1);
+  if (open == std::string::npos) return "";
+  return text.substr(open + 1, close - open - 1);
+}
+
+std::string type_of(const json& value) {
+  if (value.is_number_float()) return "a number with a fraction";
+  if (value.is_number()) return "a number";
+  const std::string name = value.type_name();
+  return (name == "array" || name == "object" ? "an " : name == "null" ? "" : "a ") + name;
+}
+
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string text_of(double number) {
+  std::ostringstream out;
+  out << number;
+  return out.str();
+}
+
+}  // namespace
+
+json parse_json(const std::string& text, const std::string& name) {
+  std::vector<std::set<std::string>> open;  // the keys seen in each object that is being read
+  const auto refuse_twice = [&](int /*depth*/, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
+      throw InputError(name, parsed.get<std::string>(), "is given twice", "keep one of them");
+    return true;
+  };
+  try {
+    return json::parse(text, refuse_twice);
+  } catch (const json::parse_error& error) {
+    const size_t line = 1 + std::count(text.begin(), text.begin() + std::min(error.byte, text.size()), '\n');
+    throw InputError(name + ":" + std::to_string(line), last_key_before(text, error.byte), "is not valid JSON",
+                     "numbers must be finite and plain, strings quoted, no comma before a closing bracket");
+  } catch (const json::out_of_range&) {
+    throw InputError(name, "", "holds a number beyond double precision", "write a finite number");
+  }
+}
+
+json read_json_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path))
+    throw InputError(path, "", "cannot be read", "check the path and its permissions");
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse_json(text.str(), path);
+}
+
+JsonInput::JsonInput(const json& value, std::string file, std::string field)
+    : value_(&value), file_(std::move(file)), field_(std::move(field)) {
+  if (!value.is_object())
+    throw InputError(file_, field_, "must be an object, not " + type_of(value), "write {…}");
+}
+
+JsonInput::JsonInput(const json& value, const std::string& field, JsonInput& defaults)
+    : JsonInput(value, defaults.file_, field) {
+  defaults_ = &defaults;
+}
+
+std::string JsonInput::path(const std::string& key) const {
+  if (!own(key) && defaults_ != nullptr && defaults_->has(key)) return defaults_->path(key);
+  return field_.empty() ? key : field_ + "." + key;
+}
+
+void JsonInput::ask(const std::string& key) {
+  asked_.insert(key);
+  if (defaults_ != nullptr) defaults_->ask(key);
+}
+
+std::vector<std::string> JsonInput::keys() const {
+  std::vector<std::string> names;
+  for (const auto& item : value_->items()) names.push_back(item.key());
+  return names;
+}
+
+InputError JsonInput::error(const std::string& key, const std::string& problem,
+                            const std::string& remedy) const {
+  return {file_, path(key), problem, remedy};
+}
+
+bool JsonInput::has(const std::string& key) const {
+  return own(key) || (defaults_ != nullptr && defaults_->has(key));
+}
+
+const json& JsonInput::value(const std::string& key) {
+  ask(key);
+  if (const auto found = value_->find(key); found != value_->end()) return *found;
+  if (defaults_ != nullptr && defaults_->has(key)) return defaults_->value(key);
+  throw error(key, "is missing", "add it");
+}
+
+void JsonInput::ignore(const std::string& key) { ask(key); }
+
+std::string JsonInput::string(const std::string& key) {
+  const json& found = value(key);
+  if (!found.is_string()) throw error(key, "must be a string, not " + type_of(found), "quote it");
+  return found.get<std::string>();
+}
+
+std::string JsonInput::string_or(const std::string& key, const std::string& fallback) {
+  ask(key);
+  return has(key) ? string(key) : fallback;
+}
+
+bool JsonInput::boolean_or(const std::string& key, bool fallback) {
+  ask(key);
+  if (!has(key)) return fallback;
+  const json& found = value(key);
+  if (!found.is_boolean()) throw error(key, "must be true or false, not " + type_of(found), "write true or false");
+  return found.get<bool>();
+}
+
+namespace {
+
+int checked_integer(const json& found, int low, int high, const std::string& file, const std::string& field) {
+  const std::string range = "write a whole number from " + std::to_string(low) +
+                            (high == std::numeric_limits<int>::max() ? " up" : " to " + std::to_string(high));
+  if (!found.is_number_integer()) throw InputError(file, field, "must be a whole number, not " + type_of(found), range);
+  const bool huge = found.is_number_unsigned() && found.get<uint64_t>() > INT64_MAX;
+  if (huge || found.get<int64_t>() < low || found.get<int64_t>() > high)
+    throw InputError(file, field, found.dump() + " is out of range", range);
+  return found.get<int>();
+}
+
+}  // namespace
+
+int JsonInput::integer(const std::string& key, int low, int high) {
+  return checked_integer(value(key), low, high, file_, path(key));
+}
+
+int JsonInput::integer_or(const std::string& key, int fallback, int low, int high) {
+  ask(key);
+  return has(key) ? integer(key, low, high) : fallback;
+}
+
+double JsonInput::number(const std::string& key, double low, double high) {
+  const json& found = value(key);
+  const std::string range = "write a number from " + text_of(low) + " to " + text_of(high);
+  if (!found.is_number()) throw error(key, "must be a number, not " + type_of(found), range);
+  const double number = found.get<double>();
+  if (!std::isfinite(number) || number < low || number > high)
+    throw error(key, found.dump() + " is out of range", range);
+  return number;
+}
+
+double JsonInput::number_or(const std::string& key, double fallback, double low, double high) {
+  ask(key);
+  return has(key) ? number(key, low, high) : fallback;
+}
+
+std::vector<int> JsonInput::integers(const std::string& key, int low, int high) {
+  std::vector<int> numbers;
+  const json& elements = array(key);
+  for (size_t i = 0; i < elements.size(); ++i)
+    numbers.push_back(checked_integer(elements[i], low, high, file_, path(key) + "[" + std::to_string(i) + "]"));
+  return numbers;
+}
+
+JsonInput JsonInput::object(const std::string& key) { return {value(key), file_, path(key)}; }
+
+const json& JsonInput::array(const std::string& key) {
+  const json& found = value(key);
+  if (!found.is_array()) throw error(key, "must be an array, not " + type_of(found), "write […]");
+  return found;
+}
+
+void JsonInput::done() const {
+  for (const auto& item : value_->items()) {
+    if (asked_.contains(item.key())) continue;
+    const std::string guess = nearest(item.key(), {asked_.begin(), asked_.end()});
+    throw error(item.key(), "is not a known field here", guess.empty() ? "remove it" : "did you mean \"" + guess + "\"?");
+  }
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = word.size() / 2 + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace stp

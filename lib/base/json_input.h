@@ -1,0 +1,74 @@
+// Strict reading of JSON that a person wrote: every key must be known, every value of its type and range,
+// and every complaint names file, field and remedy.
+#pragma once
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "stp/base/error.h"
+
+namespace stp {
+
+/// Reads and parses `path`. Refuses a missing file, a syntax error (NaN and Infinity among them), a key given
+/// twice and trailing text, each as InputError.
+nlohmann::json read_json_file(const std::string& path);
+
+/// The same for text already in memory; `name` stands for the file in messages.
+nlohmann::json parse_json(const std::string& text, const std::string& name);
+
+/// One JSON object being read: fetch its fields by name and type, then call `done()`, which refuses the rest.
+class JsonInput {
+ public:
+  /// `field` is the path of `value` inside the file ("" for the whole file).
+  JsonInput(const nlohmann::json& value, std::string file, std::string field = "");
+  /// As above, with the fields of `defaults` (which must outlive this) where `value` has none of that name. What is
+  /// asked of this object counts as asked of `defaults` too, and errors name the object that holds the field.
+  JsonInput(const nlohmann::json& value, const std::string& field, JsonInput& defaults);
+
+  [[nodiscard]] bool has(const std::string& key) const;
+
+  std::string string(const std::string& key);
+  std::string string_or(const std::string& key, const std::string& fallback);
+  bool boolean_or(const std::string& key, bool fallback);
+  /// A whole number in [low, high].
+  int integer(const std::string& key, int low, int high = std::numeric_limits<int>::max());
+  int integer_or(const std::string& key, int fallback, int low, int high = std::numeric_limits<int>::max());
+  /// A finite number in [low, high].
+  double number(const std::string& key, double low, double high);
+  double number_or(const std::string& key, double fallback, double low, double high);
+  std::vector<int> integers(const std::string& key, int low, int high = std::numeric_limits<int>::max());
+  JsonInput object(const std::string& key);
+  /// The elements of an array, whatever they are.
+  const nlohmann::json& array(const std::string& key);
+  /// The value itself, unchecked; throws if it is missing.
+  const nlohmann::json& value(const std::string& key);
+  /// Accepts the key without looking at it (a comment, a source).
+  void ignore(const std::string& key);
+
+  /// Refuses every key that nobody asked for, and proposes the known key that looks most like it.
+  void done() const;
+
+  /// An error about this object's field `key`.
+  [[nodiscard]] InputError error(const std::string& key, const std::string& problem,
+                                 const std::string& remedy) const;
+  [[nodiscard]] const std::string& file() const { return file_; }
+  [[nodiscard]] std::string path(const std::string& key) const;
+  [[nodiscard]] std::vector<std::string> keys() const;
+
+ private:
+  const nlohmann::json* value_;
+  [[nodiscard]] bool own(const std::string& key) const { return value_->contains(key); }
+  void ask(const std::string& key);
+
+  std::string file_, field_;
+  std::set<std::string> asked_;
+  JsonInput* defaults_ = nullptr;
+};
+
+/// The candidate nearest to `word` by edit distance, or "" if none is near: for "did you mean".
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace stp

@@ -1,0 +1,75 @@
+#include "stp/cluster/profile.h"
+
+#include "stp/base/json_input.h"
+
+namespace stp {
+namespace {
+
+// Reads the fields of a profile, each {"value", "source", and of a fitted one "fitted", "range"}.
+class ProfileReader {
+ public:
+  ProfileReader(JsonInput& input, HardwareProfile& profile) : input_(input), profile_(profile) {}
+
+  double value(const std::string& key, double low, double high) {
+    JsonInput field = input_.object(key);
+    const double number = field.number("value", low, high);
+    if (field.string("source").empty())
+      throw field.error("source", "is empty", "say where the value comes from");
+    if (field.boolean_or("fitted", false)) {
+      JsonInput range = field.object("range");
+      const double from = range.number("from", low, high), to = range.number("to", low, high);
+      range.string("source");
+      range.done();
+      if (number < from || number > to)
+        throw field.error("value", "lies outside its physical range", "fit again, or widen the range with a source");
+      profile_.fitted.push_back(key);
+    }
+    field.done();
+    return number;
+  }
+
+ private:
+  JsonInput& input_;
+  HardwareProfile& profile_;
+};
+
+}  // namespace
+
+HardwareProfile read_profile(const std::string& path) {
+  const nlohmann::json json = read_json_file(path);
+  JsonInput input(json, path);
+  HardwareProfile profile{};
+  profile.name = input.string("name");
+  profile.accelerator = input.string("accelerator");
+  profile.fitted_to = input.string_or("fitted_to", "");
+  ProfileReader reader(input, profile);
+  constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kTiny = 1e-9;
+  profile.gpus_per_node = static_cast<int>(reader.value("gpus_per_node", 1, 1024));
+  profile.peak_flops = reader.value("peak_tflops", kTiny, 1e6) * kTera;
+  profile.gemm_efficiency = reader.value("gemm_efficiency", kTiny, 1);
+  profile.attention_forward_efficiency = reader.value("attention_forward_efficiency", kTiny, 1);
+  profile.attention_backward_efficiency = reader.value("attention_backward_efficiency", kTiny, 1);
+  profile.memory_bytes_per_s = reader.value("memory_gb_per_s", kTiny, 1e6) * kGiga;
+  profile.memory_bytes = reader.value("memory_gb", kTiny, 1e6) * kGiga;
+  profile.kernel_overhead_s = reader.value("kernel_overhead_us", 0, 1e6) * kMicro;
+  profile.elementwise_factor = reader.value("elementwise_factor", 0, 100);
+  profile.all_reduce_latency_s = reader.value("all_reduce_latency_us", 0, 1e6) * kMicro;
+  profile.all_reduce_bus_bytes_per_s = reader.value("all_reduce_bus_gb_per_s", kTiny, 1e6) * kGiga;
+  profile.within_node = {reader.value("p2p_within_node_latency_us", 0, 1e6) * kMicro,
+                         reader.value("p2p_within_node_gb_per_s", kTiny, 1e6) * kGiga};
+  profile.between_nodes = {reader.value("p2p_between_nodes_latency_us", 0, 1e6) * kMicro,
+                           reader.value("p2p_between_nodes_gb_per_s", kTiny, 1e6) * kGiga};
+  profile.contention_compute = reader.value("contention_compute", kTiny, 1);
+  profile.contention_all_reduce = reader.value("contention_all_reduce", kTiny, 1);
+  input.done();
+  return profile;
+}
+
+double all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks) {
+  if (ranks == 1) return 0;
+  return profile.all_reduce_latency_s + bytes * 2 * (ranks - 1) / ranks / profile.all_reduce_bus_bytes_per_s;
+}
+
+double transfer_seconds(const LinkProfile& link, double bytes) { return link.latency_s + bytes / link.bytes_per_s; }
+
+}  // namespace stp

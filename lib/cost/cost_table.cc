@@ -1,0 +1,53 @@
+#include "stp/cost/cost_table.h"
+
+namespace stp {
+namespace {
+
+constexpr double kLongestSeconds = 1e9;
+
+double seconds(const Program& program, OpId id, const CostTable& table) {
+  const Op& op = program.ops[id];
+  switch (op.kind) {
+    case OpKind::compute: return table.at(op.unit, op.unit_pass);
+    case OpKind::weight_gradients: return table.weight_gradients(op.unit);
+    case OpKind::all_reduce: return table.all_reduce;
+    case OpKind::transfer: {
+      const Stream& link = program.stream_of(id);
+      const bool near = table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
+      return op.tensors * (near ? table.transfer_within_node : table.transfer_between_nodes);
+    }
+    case OpKind::optimizer: return table.optimizer.empty() ? 0 : table.optimizer[program.stream_of(id).rank];
+  }
+  return 0;
+}
+
+}  // namespace
+
+CostTable unit_cost_table(JsonInput input) {
+  CostTable table;
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : kUnitPasses)
+      if (unit != Unit::head || pass != UnitPass::W_early)
+        table.at(unit, pass) = input.number_or(to_string(unit, pass), 0, 0, kLongestSeconds);
+  table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
+  table.transfer_within_node = table.transfer_between_nodes = input.number_or("p2p", 0, 0, kLongestSeconds);
+  input.done();
+  return table;
+}
+
+std::vector<double> op_seconds(const Program& program, const CostTable& table) {
+  std::vector<double> result(program.ops.size());
+  for (OpId op = 0; op < program.ops.size(); ++op) result[op] = seconds(program, op, table);
+  return result;
+}
+
+PassCosts pass_costs(const CostTable& table, double layers) {
+  const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
+  const double all_reduces = 2 * table.all_reduce;  // of a layer, per direction
+  return {.F = layers * (both(UnitPass::F) + all_reduces),
+          .I = layers * (both(UnitPass::I) + all_reduces),
+          .W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),
+          .p2p = table.transfer_between_nodes};
+}
+
+}  // namespace stp

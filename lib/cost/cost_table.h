@@ -1,0 +1,37 @@
+// Seconds per op: the one table that unit costs and hardware models both fill in.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "stp/base/json_input.h"
+#include "stp/program/program.h"
+
+namespace stp {
+
+struct CostTable {
+  std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
+  double all_reduce = 0;
+  double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
+  std::vector<int> node_of_rank;                                // by pipeline rank; empty: all on one node
+  std::vector<double> optimizer;                                // by pipeline rank; empty: none
+
+  [[nodiscard]] double& at(Unit u, UnitPass pass) { return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)]; }
+  [[nodiscard]] double at(Unit u, UnitPass pass) const {
+    return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
+  }
+  [[nodiscard]] double weight_gradients(Unit u) const { return at(u, UnitPass::W_early) + at(u, UnitPass::W_late); }
+};
+
+/// The table of a scenario's `costs.unit`: seconds ≥ 0, zero where left out; keys as to_string(unit, pass),
+/// `all_reduce` and `p2p`.
+CostTable unit_cost_table(JsonInput input);
+
+/// Each op's seconds.
+std::vector<double> op_seconds(const Program& program, const CostTable& table);
+
+/// What a cost-aware generator is told of a table: the passes of one chunk of `layers` layers run alone, each with the
+/// all-reduces that nothing hides, and a hop's transfer.
+PassCosts pass_costs(const CostTable& table, double layers);
+
+}  // namespace stp

@@ -1,0 +1,52 @@
+#include "stp/model/config.h"
+
+#include "stp/base/json_input.h"
+
+namespace stp {
+
+double ModelConfig::layer_parameters() const {
+  const double h = hidden, q = double{1} * q_heads * head_dim, kv = double{1} * kv_heads * head_dim;
+  const double weights = h * (q + 2 * kv) + q * h + 3 * h * ffn;
+  return weights + (q + 2 * kv) + 2 * h;  // QKV bias, two norms
+}
+
+double ModelConfig::parameters() const {
+  return layers * layer_parameters() + 2 * vocabulary_parameters() + hidden;  // and the last norm
+}
+
+ModelConfig read_model(const std::string& path) {
+  const nlohmann::json value = read_json_file(path);
+  JsonInput input(value, path);
+  ModelConfig model{};
+  model.name = input.string("name");
+  input.ignore("source");
+  if (input.string_or("model_type", "qwen2") != "qwen2")
+    throw input.error("model_type", "is not supported", "use qwen2, the paper's language model");
+  model.layers = input.integer("num_hidden_layers", 1, 10000);
+  model.hidden = input.integer("hidden_size", 1, 1 << 20);
+  model.ffn = input.integer("intermediate_size", 1, 1 << 22);
+  model.q_heads = input.integer("num_attention_heads", 1, 1 << 14);
+  model.kv_heads = input.integer_or("num_key_value_heads", model.q_heads, 1, 1 << 14);
+  model.head_dim = input.integer_or("head_dim", model.hidden / model.q_heads, 1, 1 << 12);
+  model.vocab = input.integer("vocab_size", 1, 1 << 24);
+  input.done();
+  if (model.q_heads % model.kv_heads != 0)
+    throw input.error("num_key_value_heads", "does not divide num_attention_heads", "use a divisor");
+  return model;
+}
+
+double model_flops(const ModelConfig& model, int seq) {
+  const double L = model.layers, h = model.hidden;
+  const double per_token = 6 * (L * (2 * h * h + 2 * h * model.head_dim * model.kv_heads + 3 * h * model.ffn) + h * model.vocab) +
+                           6 * L * h * seq;
+  return per_token * seq;
+}
+
+double model_flops_paper(const ModelConfig& model, int seq) {
+  const double L = model.layers, h = model.hidden;
+  const double per_token = 6 * (L * (2 * h * h + 2 * h * 128 * (model.q_heads / 8.0) + 3 * h * model.ffn) + h * model.vocab) +
+                           24 * L * h * seq;
+  return per_token * seq;
+}
+
+}  // namespace stp

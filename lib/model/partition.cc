@@ -1,0 +1,26 @@
+#include "stp/model/partition.h"
+
+#include <string>
+
+#include "stp/base/error.h"
+
+namespace stp {
+
+std::vector<int> paper_partition(int layers, int stages) {
+  if (stages > layers + 2)
+    throw InputError("", "parallel.pp",
+                     std::to_string(stages) + " virtual stages are more than the model's " + std::to_string(layers) + " layers allow",
+                     "use fewer ranks or chunks");
+  if ((layers + 2) % stages != 0)
+    throw InputError("", "parallel.pp",
+                     std::to_string(layers) + " layers and a last chunk with two fewer do not divide into " +
+                         std::to_string(stages) + " virtual stages",
+                     "write layers_per_chunk, one number per virtual stage");
+  std::vector<int> layers_per_stage(stages, (layers + 2) / stages);
+  layers_per_stage.back() -= 2;
+  if (layers_per_stage.back() < 0)
+    throw InputError("", "parallel.pp", "the last chunk would have fewer than no layers", "write layers_per_chunk");
+  return layers_per_stage;
+}
+
+}  // namespace stp

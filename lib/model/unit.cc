@@ -1,0 +1,15 @@
+#include "stp/model/unit.h"
+
+namespace stp {
+
+std::string to_string(Unit unit) {
+  static constexpr std::array names{"attn", "mlp", "head"};
+  return names[static_cast<size_t>(unit)];
+}
+
+std::string to_string(Unit unit, UnitPass pass) {
+  static constexpr std::array names{"F", "I", "W_early", "W"};
+  return to_string(unit) + "." + names[static_cast<size_t>(pass)];
+}
+
+}  // namespace stp

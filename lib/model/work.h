@@ -1,0 +1,59 @@
+// What each pass of each unit does on one tensor-parallel rank: matrix products, attention, memory traffic, launches,
+// saved tensors, and the bytes of its collective. Declared once, for the cost model and the kernels alike.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stp/model/config.h"
+#include "stp/model/unit.h"
+
+namespace stp {
+
+/// One microbatch on one rank. Activations are bf16; without sequence parallelism, as in the paper's main results.
+struct Shape {
+  int seq;
+  int microbatch_size;
+  int tp;
+
+  [[nodiscard]] double tokens() const { return double{1} * seq * microbatch_size; }
+};
+
+/// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures imply; `suite`:
+/// our own fused kernels. The two differ in memory traffic, launches and saved tensors, not in FLOPs.
+enum class Implementation { megatron, suite };
+
+struct Gemm {
+  double m, n, k;
+  [[nodiscard]] double flops() const { return 2 * m * n * k; }
+};
+
+struct Work {
+  std::vector<Gemm> gemms;
+  double attention_forward_flops = 0;   // causal, as computed
+  double attention_backward_flops = 0;  // 2.5 times the forward: scores are computed again
+  double replicated_bytes = 0;          // elementwise traffic that every rank of the group repeats (norms, residual)
+  double sharded_bytes = 0;             // elementwise traffic divided by tp (rotary, activation, loss)
+  int kernels = 0;                      // launches
+};
+
+Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit, UnitPass pass);
+
+/// A tensor that the forward keeps for the backward.
+struct SavedTensor {
+  std::string name;
+  double bytes;
+  bool weight_gradient;  // kept on for W: an input of a linear, or (made by I) the gradient of its output
+  bool made_by_forward;  // false: I makes it for W
+};
+
+/// What one layer's unit (or the head) keeps per microbatch.
+std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit);
+
+/// Bytes of the tensor that a unit's all-reduce, or a transfer to the next stage, carries.
+double hidden_bytes(const ModelConfig& model, const Shape& shape);
+
+/// Whether tp divides what it must; InputError naming tp otherwise.
+void check_shardable(const ModelConfig& model, int tp);
+
+}  // namespace stp

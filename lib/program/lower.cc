@@ -1,0 +1,305 @@
+#include "stp/program/lower.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include "stp/base/error.h"
+#include "stp/program/braid.h"
+
+namespace stp {
+namespace {
+
+// What an op waits for, before all ops are known: an op, or the output of a virtual stage, whoever makes it.
+using Ref = uint32_t;
+constexpr Ref kOutputBit = Ref{1} << 31;
+constexpr Ref kNothing = ~Ref{0};
+
+size_t ops_of(const Segment& segment) {
+  const size_t weights = segment.weights == Segment::Weights::none          ? 0
+                         : segment.weights == Segment::Weights::both_behind ? 1
+                                                                            : 2;
+  return 1 + (segment.all_reduce ? 1 : 0) + weights;
+}
+
+class Lowerer {
+ public:
+  Lowerer(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering)
+      : lowering_(lowering), program_{std::move(schedule), layers_per_stage, {}, {}, {}, {}, {}} {
+    const Schedule& s = program_.schedule;
+    for (int rank = 0; rank < s.pp(); ++rank) {
+      program_.streams.push_back({StreamKind::compute, rank, -1});
+      program_.streams.push_back({StreamKind::tp, rank, -1});
+    }
+    links_.resize(s.pp());
+    for (int pass = 0; pass < 4; ++pass)
+      for (int stage = 0; stage < s.placement.stages(); ++stage)
+        chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
+                                         stage + 1 == s.placement.stages(), lowering.backward));
+    outputs_.assign(2 * static_cast<size_t>(s.placement.stages()) * s.microbatches, {kNothing, kNothing});
+  }
+
+  Program lower() && {
+    reserve();
+    for (rank_ = 0; rank_ < program_.schedule.pp(); ++rank_) {
+      program_.rank_begin.push_back(size());
+      sends_before_.clear();
+      const auto& blocks = program_.schedule.ranks[rank_];
+      for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) lower_block(blocks[block_]);
+      if (lowering_.optimizer) {
+        begin_op();
+        program_.ops.push_back({.kind = OpKind::optimizer, .block = -1, .stream = compute_stream()});
+      }
+    }
+    program_.rank_begin.push_back(size());
+    resolve();
+    return std::move(program_);
+  }
+
+ private:
+  // An action's chain while it is being issued.
+  struct Chain {
+    Action action;
+    int stage;
+    const std::vector<Segment>* segments;
+    Ref input;              // kNothing for W and for the first stage's F
+    size_t taken = 0;       // segments issued
+    Ref wait = kNothing;    // the all-reduce of the segment before
+    Ref result = kNothing;  // the last op of the main line so far
+  };
+
+  [[nodiscard]] OpId size() const { return static_cast<OpId>(program_.ops.size()); }
+  [[nodiscard]] uint32_t compute_stream() const { return 2 * rank_; }
+  [[nodiscard]] uint32_t tp_stream() const { return 2 * rank_ + 1; }
+  [[nodiscard]] int stages() const { return program_.schedule.placement.stages(); }
+
+  // The output of `stage` for a microbatch: its activation, or, backward, its input's gradient.
+  [[nodiscard]] Ref output_key(bool backward, int stage, int microbatch) const {
+    const size_t index = (static_cast<size_t>(backward) * stages() + stage) * program_.schedule.microbatches;
+    return kOutputBit | static_cast<Ref>(index + microbatch);
+  }
+
+  [[nodiscard]] Ref input_of(const Action& action, int stage) const {
+    if (action.pass == Pass::W) return kNothing;
+    if (action.pass == Pass::F) return stage == 0 ? kNothing : output_key(false, stage - 1, action.microbatch);
+    const bool last = stage + 1 == stages();
+    return last ? output_key(false, stage, action.microbatch) : output_key(true, stage + 1, action.microbatch);
+  }
+
+  void reserve() {
+    size_t ops = program_.schedule.pp(), depends = 0;
+    for (int rank = 0; rank < program_.schedule.pp(); ++rank) {
+      for (const Block& block : program_.schedule.ranks[rank]) {
+        for (const Action& action : block.actions()) {
+          const auto& chain = chain_of(action, program_.schedule.placement.stage(rank, action.chunk));
+          for (const Segment& segment : chain) ops += ops_of(segment);
+          ops += 1;
+          depends += 2 * chain.size() + 4;
+        }
+      }
+      if (ops > kMaxOps)
+        throw InputError("", "microbatches", "the program would have more than " + std::to_string(kMaxOps) + " ops",
+                         "use fewer microbatches, layers or ranks");
+    }
+    program_.ops.reserve(ops);
+    program_.depends_begin.reserve(ops + 1);
+    program_.depends.reserve(depends);
+  }
+
+  [[nodiscard]] const std::vector<Segment>& chain_of(const Action& action, int stage) const {
+    return chains_[static_cast<int>(action.pass)][stage];
+  }
+
+  void lower_block(const Block& block) {
+    std::vector<Chain>& chains = block_chains_;
+    chains.clear();
+    for (const Action& action : block.actions()) {
+      const int stage = program_.schedule.placement.stage(rank_, action.chunk);
+      chains.push_back({action, stage, &chain_of(action, stage), input_of(action, stage)});
+    }
+    first_op_ = size();
+    last_compute_ = last_all_reduce_ = kNothing;
+    if (chains.size() == 1) {
+      while (issue_segment(chains[0])) {
+      }
+    } else if (lowering_.release == Release::released && both_forward(block)) {
+      while (issue_segment(chains[0])) {
+      }
+      chains[1].wait = chains[0].result;
+      while (issue_segment(chains[1])) {
+      }
+    } else {
+      for (const uint8_t next : braid(chains[0].segments->size(), chains[1].segments->size()))
+        issue_segment(chains[next]);
+    }
+    send_outputs(chains, lowering_.release == Release::released && both_forward(block));
+  }
+
+  static bool both_forward(const Block& block) {
+    return block.braided() && block.actions()[0].pass == Pass::F && block.actions()[1].pass == Pass::F;
+  }
+
+  const std::vector<uint8_t>& braid(size_t na, size_t nb) {
+    auto& order = braids_[{na, nb}];
+    if (order.empty()) order = static_braid(static_cast<int>(na), static_cast<int>(nb));
+    return order;
+  }
+
+  // Issues the chain's next segment; false if there is none.
+  bool issue_segment(Chain& chain) {
+    if (chain.taken == chain.segments->size()) return false;
+    const Segment& segment = (*chain.segments)[chain.taken];
+
+    begin_op();
+    if (lowering_.release == Release::chain) {
+      if (chain.taken == 0) depend(chain.input);
+    } else if (size() == first_op_) {
+      for (const Chain& each : block_chains_) depend(each.input);
+      if (lowering_.release == Release::released)
+        for (const Ref send : sends_before_) depend(send);
+    }
+    depend(chain.wait);
+    using Main = Segment::Main;
+    const OpKind kind = segment.main == Main::weight_gradients ? OpKind::weight_gradients : OpKind::compute;
+    const UnitPass pass = segment.main == Main::forward          ? UnitPass::F
+                          : segment.main == Main::input_gradient ? UnitPass::I
+                                                                 : UnitPass::W_late;
+    chain.result = add_compute(chain, segment, kind, pass);
+    using Weights = Segment::Weights;
+    if (segment.weights == Weights::early_before_late_behind) {
+      begin_op();
+      add_compute(chain, segment, OpKind::compute, UnitPass::W_early);
+    }
+    chain.wait = kNothing;
+    if (segment.all_reduce) {
+      begin_op();
+      depend(last_compute_);
+      last_all_reduce_ = chain.wait = chain.result = add_op(chain, segment, OpKind::all_reduce, pass, tp_stream());
+    }
+    if (segment.weights != Weights::none) {
+      begin_op();
+      const bool both = segment.weights == Weights::both_behind;
+      add_compute(chain, segment, both ? OpKind::weight_gradients : OpKind::compute, UnitPass::W_late);
+    }
+    ++chain.taken;
+    return true;
+  }
+
+  // The outputs of the block's chains: to the consumer's rank by a transfer, or directly where it is this rank.
+  void send_outputs(const std::vector<Chain>& chains, bool merge) {
+    sends_before_.clear();
+    for (size_t i = 0; i < chains.size(); ++i) {
+      const Chain& chain = chains[i];
+      const bool backward = is_backward(chain.action.pass);
+      if (chain.action.pass == Pass::W || (backward && chain.stage == 0)) continue;
+      const bool last = !backward && chain.stage + 1 == stages();
+      const int consumer = last ? chain.stage : chain.stage + (backward ? -1 : 1);
+      const int receiver = program_.schedule.placement.rank_of(consumer);
+      const Ref key = output_key(backward, chain.stage, chain.action.microbatch);
+      if (receiver == rank_) {
+        outputs_[key & ~kOutputBit] = result_of(chain, chains);
+        continue;
+      }
+      begin_op();
+      for (const Ref ref : result_of(chain, chains)) depend(ref);
+      const bool merged = merge && i == 0 && chains[1].stage == chain.stage;
+      program_.ops.push_back({.kind = OpKind::transfer, .unit = {}, .unit_pass = {}, .pass = chain.action.pass,
+                              .chunk = chain.action.chunk, .layer = 0, .microbatch = chain.action.microbatch,
+                              .block = block_, .tensors = static_cast<uint16_t>(merged ? 2 : 1),
+                              .stream = link_to(receiver)});
+      outputs_[key & ~kOutputBit] = {size() - 1, kNothing};
+      sends_before_.push_back(size() - 1);
+      if (merged) {
+        const Ref other = output_key(backward, chain.stage, chains[1].action.microbatch);
+        outputs_[other & ~kOutputBit] = {size() - 1, kNothing};
+        break;
+      }
+    }
+  }
+
+  // What must be done before the chain's output may leave. A chain without segments passes its input on.
+  [[nodiscard]] std::array<Ref, 2> result_of(const Chain& chain, const std::vector<Chain>& chains) const {
+    if (lowering_.release == Release::chain)
+      return {chain.segments->empty() ? chain.input : chain.result, kNothing};
+    if (last_compute_ != kNothing) return {last_compute_, last_all_reduce_};
+    return {chains[0].input, chains.size() > 1 ? chains[1].input : kNothing};
+  }
+
+  uint32_t link_to(int receiver) {
+    for (const uint32_t stream : links_[rank_])
+      if (program_.streams[stream].peer == receiver) return stream;
+    program_.streams.push_back({StreamKind::p2p, rank_, receiver});
+    links_[rank_].push_back(static_cast<uint32_t>(program_.streams.size() - 1));
+    return links_[rank_].back();
+  }
+
+  // An op is written as begin_op(), its dependencies, then the op itself.
+  void begin_op() { program_.depends_begin.push_back(static_cast<uint32_t>(program_.depends.size())); }
+  void depend(Ref ref) {
+    if (ref != kNothing) program_.depends.push_back(ref);
+  }
+  OpId add_op(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass, uint32_t stream) {
+    program_.ops.push_back({.kind = kind, .unit = segment.unit, .unit_pass = pass, .pass = chain.action.pass,
+                            .chunk = chain.action.chunk, .layer = segment.layer,
+                            .microbatch = chain.action.microbatch, .block = block_, .tensors = 0, .stream = stream});
+    return size() - 1;
+  }
+  OpId add_compute(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass) {
+    return last_compute_ = add_op(chain, segment, kind, pass, compute_stream());
+  }
+
+  // Replaces "the output of that stage" by the ops that make it, now that all are known.
+  void resolve() {
+    std::vector<OpId> resolved;
+    resolved.reserve(program_.depends.size());
+    program_.depends_begin.push_back(static_cast<uint32_t>(program_.depends.size()));
+    size_t begin = 0;
+    for (size_t op = 0; op < program_.ops.size(); ++op) {
+      const size_t end = program_.depends_begin[op + 1];
+      program_.depends_begin[op] = static_cast<uint32_t>(resolved.size());
+      for (size_t i = begin; i < end; ++i) resolve(program_.depends[i], resolved);
+      begin = end;
+    }
+    program_.depends_begin.back() = static_cast<uint32_t>(resolved.size());
+    program_.depends = std::move(resolved);
+  }
+  void resolve(Ref ref, std::vector<OpId>& resolved) const {
+    if (ref == kNothing) return;
+    if ((ref & kOutputBit) == 0) return resolved.push_back(ref);
+    for (const Ref part : outputs_[ref & ~kOutputBit]) resolve(part, resolved);
+  }
+
+  const Lowering lowering_;
+  Program program_;
+  std::array<std::vector<std::vector<Segment>>, 4> chains_;           // by pass and stage
+  std::map<std::pair<size_t, size_t>, std::vector<uint8_t>> braids_;  // by the lengths of the two chains
+  std::vector<std::array<Ref, 2>> outputs_;                           // by output key: what to wait for
+  std::vector<std::vector<uint32_t>> links_;                          // by sender: its p2p streams
+
+  // The rank and the block that are being lowered.
+  int rank_ = 0;
+  int block_ = 0;
+  std::vector<Chain> block_chains_;
+  OpId first_op_ = 0;
+  Ref last_compute_ = kNothing, last_all_reduce_ = kNothing;
+  std::vector<Ref> sends_before_;
+};
+
+}  // namespace
+
+Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering) {
+  const int stages = schedule.placement.stages();
+  if (static_cast<int>(layers_per_stage.size()) != stages)
+    throw InputError("", "layers_per_chunk",
+                     "has " + std::to_string(layers_per_stage.size()) + " entries, but " + schedule.name + " has " +
+                         std::to_string(schedule.pp()) + " ranks of " + std::to_string(schedule.chunks()) + " chunk(s)",
+                     "write " + std::to_string(stages) + " entries, one per virtual stage");
+  for (const int layers : layers_per_stage)
+    if (layers < 0 || layers > INT16_MAX)
+      throw InputError("", "layers_per_chunk", std::to_string(layers) + " is out of range",
+                       "write numbers from 0 to " + std::to_string(INT16_MAX));
+  return Lowerer(std::move(schedule), layers_per_stage, lowering).lower();
+}
+
+}  // namespace stp

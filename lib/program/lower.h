@@ -1,0 +1,30 @@
+// From a Schedule to a Program: units, braids, transfers, and the optimizer step.
+#pragma once
+
+#include "stp/program/program.h"
+#include "stp/program/units.h"
+
+namespace stp {
+
+/// When a block's outputs leave (docs/architecture.md, section 5).
+enum class Release {
+  chain,     // each when the main line of its own chain is done
+  block,     // all when the block's last op is done; no op of a block starts before all its inputs are there
+  released,  // the paper's published trainer: `block`; two forwards one after the other with merged transfers; a
+             // block starts only when the sends of the block before it are done
+};
+
+struct Lowering {
+  Release release = Release::chain;
+  BackwardOrder backward = BackwardOrder::suite;
+  bool optimizer = false;  // whether each rank ends with an optimizer step
+};
+
+/// The largest number of ops that a Program may have.
+inline constexpr size_t kMaxOps = size_t{1} << 26;
+
+/// Lowers a schedule that validate() has passed. `layers_per_stage` has one entry ≥ 0 per virtual stage.
+/// Throws InputError if their number is wrong or the Program would have more than kMaxOps ops.
+Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering);
+
+}  // namespace stp

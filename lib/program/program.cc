@@ -1,0 +1,37 @@
+#include "stp/program/program.h"
+
+#include <algorithm>
+
+namespace stp {
+
+std::string to_string(StreamKind kind) {
+  switch (kind) {
+    case StreamKind::compute: return "compute";
+    case StreamKind::tp: return "tp";
+    case StreamKind::p2p: return "p2p";
+  }
+  return "";
+}
+
+int Program::stage_of(OpId op) const {
+  if (ops[op].kind == OpKind::optimizer) return -1;
+  return schedule.placement.stage(stream_of(op).rank, ops[op].chunk);
+}
+
+std::string describe(const Program& program, OpId id) {
+  const Op& op = program.ops[id];
+  const Stream& stream = program.stream_of(id);
+  std::string text = "rank " + std::to_string(stream.rank) + ", " + to_string(stream.kind) + ", ";
+  switch (op.kind) {
+    case OpKind::compute: text += to_string(op.unit, op.unit_pass); break;
+    case OpKind::weight_gradients: text += to_string(op.unit) + ".W"; break;
+    case OpKind::all_reduce: text += "all-reduce of " + to_string(op.unit, op.unit_pass); break;
+    case OpKind::transfer: text += "transfer to rank " + std::to_string(stream.peer); break;
+    case OpKind::optimizer: return text + "optimizer";
+  }
+  text += " of " + to_string(Action{op.pass, op.chunk, op.microbatch});
+  if (op.kind != OpKind::transfer && op.unit != Unit::head) text += ", layer " + std::to_string(op.layer);
+  return text;
+}
+
+}  // namespace stp

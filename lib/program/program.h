@@ -1,0 +1,69 @@
+// The Program: per rank, a list of ops on named in-order streams, with dependencies. It is what is simulated and what
+// is run; its semantics are docs/architecture.md, section 5. It knows nothing of seconds.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stp/model/unit.h"
+#include "stp/schedule/schedule.h"
+
+namespace stp {
+
+/// The in-order streams of a rank. A p2p stream is one direction between two ranks.
+enum class StreamKind : uint8_t { compute, tp, p2p };
+std::string to_string(StreamKind kind);
+
+struct Stream {
+  StreamKind kind;
+  int rank;  // the owner; of a p2p stream, the sender
+  int peer;  // of a p2p stream, the receiver; else -1
+};
+
+enum class OpKind : uint8_t {
+  compute,           // one pass of one unit of one layer
+  weight_gradients,  // both parts, W_early and W_late, of one unit of one layer
+  all_reduce,        // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
+  transfer,          // of a chunk's output to the rank that waits for it
+  optimizer,         // the weight update of a rank's chunks
+};
+
+struct Op {
+  OpKind kind;
+  Unit unit;           // of compute, weight_gradients and all_reduce
+  UnitPass unit_pass;  // of compute; of all_reduce F or I
+  Pass pass;           // of the action that it is part of
+  int16_t chunk;
+  int16_t layer;      // within the chunk, in the order of the forward
+  int32_t microbatch;
+  int32_t block;      // index of the block in its rank's list; -1: none (optimizer)
+  uint16_t tensors;   // of a transfer: how many microbatches' tensors it carries
+  uint16_t reserved = 0;
+  uint32_t stream;  // index into Program::streams
+};
+
+using OpId = uint32_t;
+
+struct Program {
+  Schedule schedule;
+  std::vector<int> layers_per_stage;
+  std::vector<Stream> streams;
+  std::vector<Op> ops;              // rank after rank, each in the order of issue
+  std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
+  std::vector<OpId> depends_begin;  // ops + 1 entries into `depends`
+  std::vector<OpId> depends;        // what an op waits for besides the op before it on its stream
+
+  [[nodiscard]] std::span<const OpId> dependencies(OpId op) const {
+    return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};
+  }
+  [[nodiscard]] const Stream& stream_of(OpId op) const { return streams[ops[op].stream]; }
+  /// The virtual stage that an op works for; -1 for the optimizer.
+  [[nodiscard]] int stage_of(OpId op) const;
+};
+
+/// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".
+std::string describe(const Program& program, OpId op);
+
+}  // namespace stp

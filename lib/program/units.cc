@@ -1,0 +1,29 @@
+#include "stp/program/units.h"
+
+namespace stp {
+
+std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order) {
+  using Main = Segment::Main;
+  using Weights = Segment::Weights;
+  std::vector<Segment> chain;
+  if (pass == Pass::F) {
+    for (int layer = 0; layer < layers; ++layer)
+      for (const Unit unit : {Unit::attn, Unit::mlp})
+        chain.push_back({unit, static_cast<int16_t>(layer), Main::forward, true, Weights::none});
+    if (last) chain.push_back({Unit::head, 0, Main::forward, false, Weights::none});
+    return chain;
+  }
+  const Main main = pass == Pass::W ? Main::weight_gradients : Main::input_gradient;
+  Weights weights = Weights::none;
+  if (pass == Pass::B)
+    weights = order == BackwardOrder::suite ? Weights::both_behind : Weights::early_before_late_behind;
+  // The head's weight gradient has no early part: with either order it follows its input gradient.
+  const Weights head_weights = pass == Pass::B ? Weights::both_behind : Weights::none;
+  if (last) chain.push_back({Unit::head, 0, main, false, head_weights});
+  for (int layer = layers - 1; layer >= 0; --layer)
+    for (const Unit unit : {Unit::mlp, Unit::attn})
+      chain.push_back({unit, static_cast<int16_t>(layer), main, pass != Pass::W, weights});
+  return chain;
+}
+
+}  // namespace stp

@@ -1,0 +1,27 @@
+// Pass 1, units: an action on a chunk of L layers becomes a chain of segments (docs/architecture.md, section 5).
+#pragma once
+
+#include <vector>
+
+#include "stp/model/unit.h"
+#include "stp/schedule/action.h"
+
+namespace stp {
+
+/// Where a full backward's weight gradients run: `suite` behind the segment's all-reduce, both parts together;
+/// `megatron` the early part before it and only the late part behind it (facts of Megatron-LM's autograd order).
+enum class BackwardOrder { suite, megatron };
+
+/// One link of a chain: a compute op, then perhaps its all-reduce, then perhaps weight gradients that may run behind it.
+struct Segment {
+  Unit unit;
+  int16_t layer;
+  enum class Main : uint8_t { forward, input_gradient, weight_gradients } main;
+  bool all_reduce;
+  enum class Weights : uint8_t { none, both_behind, early_before_late_behind } weights;
+};
+
+/// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage.
+std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order);
+
+}  // namespace stp

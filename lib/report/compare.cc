@@ -1,0 +1,221 @@
+#include "stp/report/compare.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "stp/base/json_input.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+// The figures that the paper prints and we predict.
+constexpr std::array kFigures{"throughput_samples_per_s", "peak_memory_gb", "mfu_paper"};
+constexpr double kPairGap = 0.02;  // pairs of schedules that the paper sets further apart than this must keep their order
+
+bool is_figure(const std::string& key) { return std::find(kFigures.begin(), kFigures.end(), key) != kFigures.end(); }
+
+bool agrees(const json& row, const json& pattern) {
+  for (const auto& [key, value] : pattern.items()) {
+    if (is_figure(key) || key == "table") continue;
+    const auto found = row.find(key);
+    if (found == row.end() || *found != value) return false;
+  }
+  return true;
+}
+
+std::vector<json> read_published(const std::string& folder) {
+  std::vector<json> rows;
+  std::set<std::filesystem::path> files;
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, missing))
+    if (entry.path().extension() == ".json") files.insert(entry.path());
+  for (const auto& file : files) {
+    const json content = read_json_file(file);
+    JsonInput input(content, file);
+    for (const json& row : input.array("rows")) {
+      if (!row.is_object()) throw input.error("rows", "holds something that is no object", "write {…} per row");
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+std::optional<double> figure(const json& holder, const std::string& key) {
+  if (!holder.is_object()) return std::nullopt;
+  const auto found = holder.find(key);
+  if (found == holder.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+// All that tells two rows apart besides the schedule, and besides m for figures that do not depend on it.
+std::string configuration_key(const json& row, bool with_microbatches) {
+  std::string key;
+  for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp"}) key += row.at(field).dump() + "|";
+  return with_microbatches ? key + row.at("microbatches").dump() : key;
+}
+
+// Errors of one kind, over one set of rows.
+struct Errors {
+  double sum = 0, worst = 0;
+  int count = 0;
+  std::string worst_row;
+
+  void add(double error, const std::string& row) {
+    sum += std::abs(error);
+    ++count;
+    if (std::abs(error) >= worst) {
+      worst = std::abs(error);
+      worst_row = row;
+    }
+  }
+  [[nodiscard]] json mean() const { return count > 0 ? json(sum / count) : json(nullptr); }
+  [[nodiscard]] json worst_json() const { return count > 0 ? json{{"error", worst}, {"row", worst_row}} : json(nullptr); }
+};
+
+struct ErrorSet {
+  Errors throughput, gain, memory;
+  [[nodiscard]] json to_json() const {
+    return {{"throughput_error_mean", throughput.mean()}, {"throughput_error_worst", throughput.worst_json()},
+            {"gain_error_points_mean", gain.mean()},      {"gain_error_points_worst", gain.worst_json()},
+            {"memory_error_mean", memory.mean()},         {"memory_error_worst", memory.worst_json()}};
+  }
+};
+
+std::string row_name(const json& row) {
+  std::string name = row.at("schedule").get<std::string>();
+  if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
+  if (row.at("seq").is_number()) name += ", s " + row.at("seq").dump();
+  return name + ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " + row.at("microbatches").dump();
+}
+
+}  // namespace
+
+Comparison read_comparison(JsonInput input) {
+  Comparison comparison;
+  JsonInput gain = input.object("gain");
+  comparison.gain_of = gain.string("of");
+  comparison.gain_over = gain.string("over");
+  gain.done();
+  if (input.has("calibration")) comparison.calibration = input.array("calibration");
+  for (const json& pattern : comparison.calibration)
+    if (!pattern.is_object()) throw input.error("calibration", "holds something that is no object", "write {…} per pattern");
+  if (input.has("tolerance")) {
+    JsonInput tolerance = input.object("tolerance");
+    comparison.throughput_tolerance = tolerance.number_or("throughput_error_mean", comparison.throughput_tolerance, 0, 1);
+    comparison.gain_tolerance_points = tolerance.number_or("gain_error_points_mean", comparison.gain_tolerance_points, 0, 100);
+    comparison.memory_tolerance = tolerance.number_or("memory_error_mean", comparison.memory_tolerance, 0, 1);
+    tolerance.done();
+  }
+  input.done();
+  return comparison;
+}
+
+void attach_published(json& rows, const std::string& folder, const std::optional<Comparison>& comparison) {
+  const std::vector<json> all = read_published(folder);
+  for (json& row : rows) {
+    json published = json::object(), difference = json::object();
+    for (const json& candidate : all) {
+      if (!agrees(row, candidate)) continue;
+      for (const char* key : kFigures) {
+        const auto theirs = figure(candidate, key);
+        if (!theirs) continue;
+        published[key] = *theirs;
+        if (const auto ours = figure(row, key)) difference[key] = *ours / *theirs - 1;
+      }
+      if (candidate.contains("table")) published["tables"].push_back(candidate.at("table"));
+    }
+    bool calibration = false;
+    if (comparison)
+      for (const json& pattern : comparison->calibration) calibration = calibration || agrees(row, pattern);
+    row["published"] = published.empty() ? json(nullptr) : published;
+    row["difference"] = difference.empty() ? json(nullptr) : difference;
+    row["calibration"] = calibration;
+  }
+}
+
+json summarise(const std::string& id, const json& record, const std::optional<Comparison>& comparison) {
+  const json& rows = record.at("rows");
+  ErrorSet predicted, calibrated;
+  std::map<std::string, std::map<std::string, const json*>> by_configuration;  // then by schedule
+  std::set<std::string> memory_calibrated;
+  int calibration_rows = 0;
+  for (const json& row : rows) {
+    by_configuration[configuration_key(row, true)][row.at("schedule")] = &row;
+    if (!row.at("calibration").get<bool>()) continue;
+    ++calibration_rows;
+    memory_calibrated.insert(configuration_key(row, false) + row.at("schedule").get<std::string>());
+  }
+  for (const json& row : rows) {
+    if (const auto error = figure(row.at("difference"), "throughput_samples_per_s"))
+      (row.at("calibration").get<bool>() ? calibrated : predicted).throughput.add(*error, row_name(row));
+    // The paper's memory does not depend on m: what was fitted at one m is no prediction at another.
+    if (const auto error = figure(row.at("difference"), "peak_memory_gb")) {
+      const bool fitted = memory_calibrated.contains(configuration_key(row, false) + row.at("schedule").get<std::string>());
+      (fitted ? calibrated : predicted).memory.add(*error, row_name(row));
+    }
+  }
+
+  int pairs = 0, pairs_right = 0;
+  for (const auto& [key, schedules] : by_configuration) {
+    for (auto a = schedules.begin(); a != schedules.end(); ++a) {
+      const auto theirs_a = figure(a->second->at("published"), "throughput_samples_per_s");
+      const auto ours_a = figure(*a->second, "throughput_samples_per_s");
+      for (auto b = std::next(a); b != schedules.end(); ++b) {
+        const auto theirs_b = figure(b->second->at("published"), "throughput_samples_per_s");
+        const auto ours_b = figure(*b->second, "throughput_samples_per_s");
+        if (!theirs_a || !theirs_b || !ours_a || !ours_b) continue;
+        const bool fitted = a->second->at("calibration").get<bool>() || b->second->at("calibration").get<bool>();
+        if (!fitted && std::abs(*theirs_a / *theirs_b - 1) > kPairGap) {
+          ++pairs;
+          pairs_right += (*theirs_a > *theirs_b) == (*ours_a > *ours_b);
+        }
+        if (!comparison) continue;
+        const bool forward = a->first == comparison->gain_of && b->first == comparison->gain_over;
+        const bool backward = b->first == comparison->gain_of && a->first == comparison->gain_over;
+        if (!forward && !backward) continue;
+        const double ours = forward ? *ours_a / *ours_b : *ours_b / *ours_a;
+        const double theirs = forward ? *theirs_a / *theirs_b : *theirs_b / *theirs_a;
+        (fitted ? calibrated : predicted).gain.add(100 * (ours - theirs), row_name(forward ? *a->second : *b->second));
+      }
+    }
+  }
+
+  json line = {{"id", id},
+               {"title", record.at("scenario").value("title", "")},
+               {"evidence", record.at("evidence")},
+               {"rows", rows.size()},
+               {"calibration_rows", calibration_rows},
+               {"pairs_right", pairs_right},
+               {"pairs", pairs}};
+  line.update(predicted.to_json());
+  line["calibrated"] = calibrated.to_json();
+  line["verdict"] = "not testable here";
+  line["reason"] = "there is no published figure for these rows";
+  if (comparison && predicted.throughput.count > 0) {
+    json marks = json::array();
+    const auto mark = [&](const char* what, const json& value, const json& tolerance, bool met) {
+      marks.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});
+      return met;
+    };
+    const auto within = [&](const char* what, const Errors& errors, double tolerance) {
+      return mark(what, errors.mean(), tolerance, errors.count == 0 || errors.sum / errors.count <= tolerance);
+    };
+    bool all = within("throughput_error_mean", predicted.throughput, comparison->throughput_tolerance);
+    all = within("gain_error_points_mean", predicted.gain, comparison->gain_tolerance_points) && all;
+    all = within("memory_error_mean", predicted.memory, comparison->memory_tolerance) && all;
+    all = mark("pairs_right", pairs_right, pairs, pairs_right == pairs) && all;
+    line["marks"] = marks;
+    line["verdict"] = all ? "reproduced" : "deviates";
+    line["reason"] = all ? "every mark is met" : "a mark is missed; see marks";
+  }
+  return line;
+}
+
+}  // namespace stp

@@ -1,0 +1,180 @@
+#include "stp/report/record.h"
+
+#include <fcntl.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "stp/base/error.h"
+#include "stp/version.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+template <typename T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+json or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
+
+// The value of the first line "key : value" of a /proc file.
+std::string proc_value(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const size_t colon = line.find(':');
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    if (colon != std::string::npos && begin != std::string::npos) return line.substr(begin);
+  }
+  return "";
+}
+
+std::string operating_system() {
+  std::ifstream file("/etc/os-release");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("PRETTY_NAME=")) return line.substr(13, line.size() - 14);
+  return "";
+}
+
+// MLPerf's names for what it names. The host is where the program ran; simulated accelerators are the scenario's.
+json system_description() {
+  utsname kernel{};
+  uname(&kernel);
+  return {{"host_processor_model_name", or_null(proc_value("/proc/cpuinfo", "model name"))},
+          {"host_processor_core_count", std::thread::hardware_concurrency()},
+          {"host_memory_capacity", or_null(proc_value("/proc/meminfo", "MemTotal"))},
+          {"operating_system", or_null(operating_system())},
+          {"kernel", std::string(kernel.sysname) + " " + kernel.release + " " + kernel.machine}};
+}
+
+json provenance(const std::vector<std::string>& argv) {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  char time[32];
+  std::tm utc{};
+  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  return {{"version", STP_VERSION},
+          {"git_revision", or_null(std::string(STP_GIT_REVISION))},
+          {"git_dirty", STP_GIT_DIRTY != 0},
+          {"build_type", STP_BUILD_TYPE},
+          {"compiler", __VERSION__},
+          {"argv", argv},
+          {"time", time}};
+}
+
+}  // namespace
+
+std::string to_string(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::measured: return "measured";
+    case Evidence::replayed: return "replayed";
+    case Evidence::emulated: return "emulated";
+    case Evidence::simulated: return "simulated";
+    case Evidence::published: return "published";
+  }
+  return "";
+}
+
+double Result::step_time_s() const {
+  std::vector<double> sorted = step_times_s;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t n = sorted.size();
+  return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
+std::optional<double> Result::throughput() const {
+  if (step_time_s() <= 0) return std::nullopt;
+  return configuration.samples() / step_time_s();
+}
+
+std::optional<double> Result::peak_memory_gb() const {
+  double peak = 0;
+  for (const RankResult& rank : ranks) {
+    if (!rank.memory) return std::nullopt;
+    peak = std::max(peak, rank.memory->activations);
+  }
+  return peak / 1e9;
+}
+
+json to_json(const Result& result) {
+  const Configuration& c = result.configuration;
+  json ranks = json::array();
+  for (const RankResult& rank : result.ranks) {
+    json memory = nullptr;
+    if (rank.memory)
+      memory = {{"activations", rank.memory->activations},
+                {"weights", rank.memory->weights},
+                {"gradients", rank.memory->gradients},
+                {"optimizer", rank.memory->optimizer}};
+    ranks.push_back({{"compute_s", rank.compute_s},
+                     {"pp_bubble_s", rank.pp_bubble_s},
+                     {"tp_bubble_s", rank.tp_bubble_s},
+                     {"peak_activation_bytes", rank.memory ? json(rank.memory->activations) : json(nullptr)},
+                     {"peak_activation_chunks", rank.peak_activation_chunks},
+                     {"memory_bytes", memory}});
+  }
+  const auto [fastest, slowest] = std::minmax_element(result.step_times_s.begin(), result.step_times_s.end());
+  return {{"schedule", result.schedule},
+          {"model", or_null(c.model)},
+          {"cluster", or_null(c.cluster)},
+          {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
+          {"tp", c.tp},
+          {"pp", c.pp},
+          {"cp", c.cp},
+          {"dp", c.dp},
+          {"gpus", c.gpus()},
+          {"microbatches", c.microbatches},
+          {"microbatch_size", c.microbatch_size},
+          {"layers_per_chunk", c.layers_per_chunk},
+          {"placement", c.placement},
+          {"release", c.release},
+          {"backward", c.backward},
+          {"freed_at", c.freed_at},
+          {"step_time_s", result.step_time_s()},
+          {"step_time_repeats_s", result.step_times_s},
+          {"step_time_spread_s", *slowest - *fastest},
+          {"throughput_samples_per_s", or_null(result.throughput())},
+          {"mfu", or_null(result.mfu)},
+          {"mfu_paper", or_null(result.mfu_paper)},
+          {"peak_memory_gb", or_null(result.peak_memory_gb())},
+          {"ranks", ranks}};
+}
+
+json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
+                 const std::string& rows_key, json rows) {
+  return {{"schema_version", "1.0.0"},
+          {"scenario", scenario},
+          {"evidence", to_string(evidence)},
+          {"system", system_description()},
+          {"provenance", provenance(argv)},
+          {rows_key, std::move(rows)}};
+}
+
+void write_new_file(const std::string& path, const std::string& text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file < 0) {
+    if (errno == EEXIST)
+      throw InputError(path, "", "exists, and results are never overwritten", "name another file or move this one");
+    throw InputError(path, "", "cannot be created", "check that its folder exists and may be written");
+  }
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = write(file, text.data() + written, text.size() - written);
+    if (count < 0) break;
+    written += static_cast<size_t>(count);
+  }
+  const bool whole = written == text.size() && fsync(file) == 0;
+  if (close(file) != 0 || !whole) {
+    unlink(path.c_str());
+    throw std::runtime_error(path + ": could not be written whole (is the disk full?)");
+  }
+}
+
+}  // namespace stp

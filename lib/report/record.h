@@ -1,0 +1,65 @@
+// The result record: what was run, where, by which program, and what came out. Its JSON form is published as
+// results/schema/record.schema.json; docs/metrics.md derives every quantity.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stp {
+
+/// How a number came about; levels are never mixed in one record.
+enum class Evidence { measured, replayed, emulated, simulated, published };
+std::string to_string(Evidence evidence);
+
+/// The configuration of one row. Unit-cost rows have neither model, cluster nor seq.
+struct Configuration {
+  std::string model, cluster;  // "" where costs are given by a table
+  int seq = 0;
+  int tp = 1, pp = 1, cp = 1, dp = 1;
+  int microbatches = 1, microbatch_size = 1;
+  std::vector<int> layers_per_chunk;  // by virtual stage
+  std::string placement, release, backward, freed_at;
+
+  [[nodiscard]] int gpus() const { return tp * pp * cp * dp; }
+  [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * dp; }
+};
+
+struct RankResult {
+  double compute_s, pp_bubble_s, tp_bubble_s;
+  int peak_activation_chunks;
+  // Bytes by kind; absent under unit costs.
+  struct Memory {
+    double activations, weights, gradients, optimizer;
+  };
+  std::optional<Memory> memory;
+};
+
+/// One schedule in one configuration.
+struct Result {
+  std::string schedule;
+  Configuration configuration;
+  std::vector<double> step_times_s;  // all repeats
+  std::optional<double> mfu, mfu_paper;
+  std::vector<RankResult> ranks;
+
+  /// Median of the repeats.
+  [[nodiscard]] double step_time_s() const;
+  /// Samples per second; none if the step takes no time.
+  [[nodiscard]] std::optional<double> throughput() const;
+  /// Largest activation memory of a rank, decimal GB: what the paper's peak memory mostly counts (docs/metrics.md).
+  [[nodiscard]] std::optional<double> peak_memory_gb() const;
+};
+
+nlohmann::json to_json(const Result& result);
+
+/// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key` ("results" or
+/// "rows") holds the rows.
+nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence, const std::vector<std::string>& argv,
+                           const std::string& rows_key, nlohmann::json rows);
+
+/// Writes `text` to `path` whole or not at all; refuses (InputError) a file that exists.
+void write_new_file(const std::string& path, const std::string& text);
+
+}  // namespace stp

@@ -1,0 +1,55 @@
+// What a schedule is made of: passes, actions, blocks. Text forms are those of docs/architecture.md, "Words".
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace stp {
+
+/// F forward, I input gradient, W weight gradient, B full backward (I and W fused).
+/// The zero-bubble and STP papers write B for our I and BW for our B.
+enum class Pass : uint8_t { F, I, W, B };
+
+constexpr char letter(Pass pass) { return "FIWB"[static_cast<int>(pass)]; }
+/// I and B: the passes that hand a gradient to the virtual stage before.
+constexpr bool is_backward(Pass pass) { return pass == Pass::I || pass == Pass::B; }
+/// B and W: the passes that need a microbatch's saved tensors last.
+constexpr bool ends_life(Pass pass) { return pass == Pass::B || pass == Pass::W; }
+
+/// One pass of one microbatch over one chunk of the rank whose list it stands in, written `F0.3`.
+struct Action {
+  Pass pass{};
+  int16_t chunk{};
+  int32_t microbatch{};
+  auto operator<=>(const Action&) const = default;
+};
+
+/// One action, or two that are braided, written `F0.3&B0.1`. The action named first sends first.
+class Block {
+ public:
+  Block() = default;
+  Block(Action only) : actions_{only, {}}, size_(1) {}  // NOLINT: an action is a block of one
+  Block(Action first, Action second) : actions_{first, second}, size_(2) {}
+
+  [[nodiscard]] std::span<const Action> actions() const { return {actions_.data(), size_}; }
+  [[nodiscard]] bool braided() const { return size_ == 2; }
+  bool operator==(const Block& other) const {
+    return size_ == other.size_ && actions_ == other.actions_;
+  }
+
+ private:
+  std::array<Action, 2> actions_{};
+  uint32_t size_ = 0;
+};
+
+std::string to_string(const Action& action);
+std::string to_string(const Block& block);
+
+/// Reads the whole of `text`, or throws InputError (its `field` and `file` are left to the caller).
+Block parse_block(std::string_view text);
+
+}  // namespace stp

@@ -1,0 +1,126 @@
+// The STP schedule ("Synergistic Tensor and Pipeline Parallelism", section 4, figure 5): braids of one chunk's
+// forward and backward on a V placement. The order is the authors', wherever theirs is correct: m ≥ 3p − 1.
+#include "stp/base/error.h"
+#include "stp/schedule/generator.h"
+
+#include <deque>
+
+namespace stp {
+namespace {
+
+// One rank's list, written with the counters that the method thinks in: the next forward and the next backward
+// of each chunk, and the queue of weight gradients put off.
+class RankWriter {
+ public:
+  Action forward(int chunk) { return action(Pass::F, chunk, next_forward_[chunk]++); }
+  Action backward(int chunk) { return action(Pass::B, chunk, next_backward_[chunk]++); }
+  Action input_gradient(int chunk) {
+    const Action input = action(Pass::I, chunk, next_backward_[chunk]++);
+    pending_.push_back(action(Pass::W, chunk, input.microbatch));
+    return input;
+  }
+  // The oldest weight gradient put off, of either chunk.
+  Action weight_gradient() {
+    const Action weight = pending_.front();
+    pending_.pop_front();
+    return weight;
+  }
+
+  void run(Action only) { blocks_.emplace_back(only); }
+  void braid(Action first, Action second) { blocks_.emplace_back(first, second); }
+  std::vector<Block> take() { return std::move(blocks_); }
+
+ private:
+  static Action action(Pass pass, int chunk, int microbatch) {
+    return {pass, static_cast<int16_t>(chunk), microbatch};
+  }
+
+  int next_forward_[2] = {0, 0};
+  int next_backward_[2] = {0, 0};
+  std::deque<Action> pending_;
+  std::vector<Block> blocks_;
+};
+
+std::vector<Block> stp_rank(int p, int m, int r) {
+  RankWriter rank;
+
+  // 1. Warm-up, down the V.
+  for (int i = 0; i < 2 * (p - r - 1); ++i) rank.run(rank.forward(0));
+
+  // 2. Warm-up, both chunks in turn.
+  for (int i = 0; i < r + 1; ++i) {
+    rank.run(rank.forward(0));
+    rank.run(rank.forward(1));
+  }
+
+  // 3. The forwards that later braids will lack a partner for: in pairs, one alone where their number is odd.
+  if ((r + 1) % 2 == 1) rank.run(rank.forward(0));
+  for (int i = 0; i < (r + 1) / 2; ++i) {
+    const Action first = rank.forward(0);
+    rank.braid(first, rank.forward(0));
+  }
+
+  // 4. The first backwards: W is split off and braided with the next forward, so that I leaves early.
+  for (int i = 0; i < p - r - 1; ++i) {
+    const Action forward = rank.forward(1);
+    rank.braid(forward, rank.input_gradient(1));
+    const Action next = rank.forward(0);
+    rank.braid(next, rank.weight_gradient());
+  }
+
+  // 5. Steady state: braids of a chunk's forward and full backward, chunk 1 first and last. The last r put W off.
+  const int braids = 2 * (m - 3 * p + 1) + 1 + 2 * r;
+  for (int i = 0; i < braids; ++i) {
+    const int chunk = i % 2 == 0 ? 1 : 0;
+    const Action forward = rank.forward(chunk);
+    rank.braid(forward, i < braids - r ? rank.backward(chunk) : rank.input_gradient(chunk));
+  }
+
+  // 6. The forwards of chunk 1 that are left, braided; chunk 0 has none left to braid.
+  const int left = m - p - 1 - braids / 2;
+  for (int i = 0; i < left; ++i) {
+    rank.run(rank.backward(0));
+    const Action forward = rank.forward(1);
+    rank.braid(forward, rank.input_gradient(1));
+  }
+
+  // 7. Cool-down, both chunks in turn.
+  for (int i = 0; i < r + 1; ++i) {
+    rank.run(rank.backward(0));
+    rank.run(rank.backward(1));
+  }
+
+  // 8. Cool-down, up the V: the waits are filled with the weight gradients put off.
+  for (int i = 0; i < 2 * (p - r - 1) + 1; ++i) {
+    if (i % 2 == 0) {
+      rank.run(rank.backward(0));
+    } else {
+      rank.run(rank.weight_gradient());
+      rank.run(rank.weight_gradient());
+    }
+  }
+
+  // 9. The weight gradients that are left.
+  for (int i = 0; i < 2 * r; ++i) rank.run(rank.weight_gradient());
+
+  return rank.take();
+}
+
+Schedule make_stp(const GeneratorRequest& request) {
+  const int p = request.pp, m = request.microbatches;
+  if (m < 3 * p - 1)
+    throw InputError("", "microbatches",
+                     "stp needs m ≥ 3p − 1 = " + std::to_string(3 * p - 1) + ", not " + std::to_string(m) +
+                         ": below, its warm-up has more forwards than there are microbatches",
+                     "use more microbatches, fewer ranks or another schedule");
+  Schedule schedule{"stp", Placement::v(p), m, {}};
+  for (int r = 0; r < p; ++r) schedule.ranks.push_back(stp_rank(p, m, r));
+  return schedule;
+}
+
+}  // namespace
+
+extern const Generator schedule_stp = {
+    "stp", "forward and backward of a chunk braided, V placement (STP, NeurIPS 2025)", 2, false, false, make_stp};
+
+}  // namespace stp

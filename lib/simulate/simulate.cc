@@ -1,0 +1,235 @@
+#include "stp/simulate/simulate.h"
+
+#include <algorithm>
+#include <queue>
+#include <stdexcept>
+
+namespace stp {
+namespace {
+
+constexpr OpId kNone = ~OpId{0};
+
+// What both engines share: the head of every stream, and who waits for whom. A stream waits for at most one op at a
+// time, so the waiters of an op are a list through the streams.
+class Replay {
+ public:
+  Replay(const Program& program, std::span<const double> seconds)
+      : program_(program),
+        seconds_(seconds),
+        next_in_stream_(program.ops.size(), kNone),
+        first_waiter_(program.ops.size(), kNone),
+        head_(program.streams.size(), kNone),
+        next_waiter_(program.streams.size(), kNone) {
+    timeline_.start.assign(program.ops.size(), -1);
+    timeline_.end.assign(program.ops.size(), -1);
+    std::vector<OpId> last(program.streams.size(), kNone);
+    for (OpId op = 0; op < program.ops.size(); ++op) {
+      const uint32_t stream = program.ops[op].stream;
+      (last[stream] == kNone ? head_[stream] : next_in_stream_[last[stream]]) = op;
+      last[stream] = op;
+    }
+  }
+
+  Timeline finish() && {
+    for (size_t stream = 0; stream < head_.size(); ++stream)
+      if (head_[stream] != kNone) throw std::runtime_error("deadlock: " + describe(program_, head_[stream]) + " never starts");
+    for (const double end : timeline_.end) timeline_.step_s = std::max(timeline_.step_s, end);
+    account();
+    return std::move(timeline_);
+  }
+
+ protected:
+  // The op that `op` still waits for, or kNone, and then `ready` is when the last of its dependencies ended.
+  OpId blocker(OpId op, double& ready) const {
+    ready = 0;
+    for (const OpId needed : program_.dependencies(op)) {
+      if (timeline_.end[needed] < 0) return needed;
+      ready = std::max(ready, timeline_.end[needed]);
+    }
+    return kNone;
+  }
+  void wait(uint32_t stream, OpId op) {
+    next_waiter_[stream] = first_waiter_[op];
+    first_waiter_[op] = stream;
+  }
+  template <typename Wake>
+  void wake_waiters(OpId op, Wake wake) {
+    for (uint32_t stream = first_waiter_[op]; stream != kNone;) {
+      const uint32_t next = next_waiter_[stream];
+      wake(stream);
+      stream = next;
+    }
+  }
+
+  const Program& program_;
+  std::span<const double> seconds_;
+  Timeline timeline_;
+  std::vector<OpId> next_in_stream_;  // by op
+  std::vector<uint32_t> first_waiter_;  // by op: a stream
+  std::vector<OpId> head_;              // by stream: its first op that has not ended
+  std::vector<uint32_t> next_waiter_;   // by stream
+
+ private:
+  // Splits what each compute stream did not compute by the dependency that kept it waiting.
+  void account() {
+    timeline_.ranks.resize(program_.schedule.pp());
+    std::vector<double> before(timeline_.ranks.size(), 0);
+    for (OpId op = 0; op < program_.ops.size(); ++op) {
+      const Stream& stream = program_.stream_of(op);
+      if (stream.kind != StreamKind::compute) continue;
+      RankTime& rank = timeline_.ranks[stream.rank];
+      const double idle = timeline_.start[op] - before[stream.rank];
+      if (idle > 0) (waited_for_own_all_reduce(op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
+      rank.compute_s += timeline_.end[op] - timeline_.start[op];
+      before[stream.rank] = timeline_.end[op];
+    }
+    for (size_t rank = 0; rank < before.size(); ++rank)
+      timeline_.ranks[rank].pp_bubble_s += timeline_.step_s - before[rank];
+  }
+  [[nodiscard]] bool waited_for_own_all_reduce(OpId op) const {
+    double latest = -1;
+    bool own = false;
+    for (const OpId needed : program_.dependencies(op)) {
+      const Stream& stream = program_.stream_of(needed);
+      const bool is_own = stream.kind == StreamKind::tp && stream.rank == program_.stream_of(op).rank;
+      if (timeline_.end[needed] > latest || (timeline_.end[needed] == latest && is_own)) {
+        latest = timeline_.end[needed];
+        own = is_own;
+      }
+    }
+    return own;
+  }
+};
+
+// Without contention an op's end is known as soon as its dependencies' ends are: no need to go in order of time.
+class PlainReplay : Replay {
+ public:
+  using Replay::Replay;
+
+  Timeline run() && {
+    std::vector<double> free_at(head_.size(), 0);
+    std::vector<uint32_t> runnable;
+    for (size_t stream = head_.size(); stream-- > 0;) runnable.push_back(static_cast<uint32_t>(stream));
+    while (!runnable.empty()) {
+      const uint32_t stream = runnable.back();
+      runnable.pop_back();
+      for (OpId op = head_[stream]; op != kNone; op = head_[stream]) {
+        double ready = 0;
+        if (const OpId needed = blocker(op, ready); needed != kNone) {
+          wait(stream, needed);
+          break;
+        }
+        timeline_.start[op] = std::max(ready, free_at[stream]);
+        timeline_.end[op] = free_at[stream] = timeline_.start[op] + seconds_[op];
+        wake_waiters(op, [&](uint32_t waiter) { runnable.push_back(waiter); });
+        head_[stream] = next_in_stream_[op];
+      }
+    }
+    return std::move(*this).finish();
+  }
+};
+
+// With contention the ops under way on a rank's compute and tp streams slow each other down: rates change whenever
+// one starts or ends, so events must be taken in order of time.
+class ContendedReplay : Replay {
+ public:
+  ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention)
+      : Replay(program, seconds), contention_(contention), running_(program.streams.size()) {
+    partner_.assign(program.streams.size(), kNone);
+    std::vector<uint32_t> compute(program.schedule.pp(), kNone);
+    for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
+      const Stream& info = program.streams[stream];
+      if (info.kind == StreamKind::compute) compute[info.rank] = stream;
+      if (info.kind == StreamKind::tp) {
+        partner_[stream] = compute[info.rank];
+        partner_[compute[info.rank]] = stream;
+      }
+    }
+  }
+
+  Timeline run() && {
+    for (uint32_t stream = 0; stream < head_.size(); ++stream) try_start(stream, 0);
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      if (event.version == running_[event.stream].version) end_op(event.stream, event.time);
+    }
+    return std::move(*this).finish();
+  }
+
+ private:
+  struct Running {
+    bool active = false;
+    double left = 0;       // seconds of work, at full speed
+    double rate = 1;       // its present share of full speed
+    double since = 0;      // when `left` was true
+    uint32_t version = 0;  // of its prediction in the queue
+  };
+  struct Event {
+    double time;
+    uint32_t stream, version;
+    bool operator>(const Event& other) const {
+      return time != other.time ? time > other.time : stream > other.stream;
+    }
+  };
+
+  void try_start(uint32_t stream, double now) {
+    const OpId op = head_[stream];
+    if (op == kNone || running_[stream].active) return;
+    double ready = 0;
+    if (const OpId needed = blocker(op, ready); needed != kNone) return wait(stream, needed);
+    timeline_.start[op] = now;
+    Running& running = running_[stream];
+    running.active = true;
+    running.left = seconds_[op];
+    running.since = now;
+    running.rate = rate(stream);
+    predict(stream, now);
+    adjust_partner(stream, now);
+  }
+
+  void end_op(uint32_t stream, double now) {
+    const OpId op = head_[stream];
+    timeline_.end[op] = now;
+    running_[stream].active = false;
+    head_[stream] = next_in_stream_[op];
+    adjust_partner(stream, now);
+    try_start(stream, now);
+    wake_waiters(op, [&](uint32_t waiter) { try_start(waiter, now); });
+  }
+
+  [[nodiscard]] double rate(uint32_t stream) const {
+    if (partner_[stream] == kNone || !running_[partner_[stream]].active) return 1;
+    return program_.streams[stream].kind == StreamKind::compute ? contention_.compute : contention_.all_reduce;
+  }
+
+  // The partner's rate changes because `stream` has started or ended an op.
+  void adjust_partner(uint32_t stream, double now) {
+    if (partner_[stream] == kNone) return;
+    Running& partner = running_[partner_[stream]];
+    if (!partner.active) return;
+    partner.left = std::max(0.0, partner.left - (now - partner.since) * partner.rate);
+    partner.since = now;
+    partner.rate = rate(partner_[stream]);
+    predict(partner_[stream], now);
+  }
+
+  void predict(uint32_t stream, double now) {
+    Running& running = running_[stream];
+    events_.push({now + running.left / running.rate, stream, ++running.version});
+  }
+
+  const Contention contention_;
+  std::vector<uint32_t> partner_;  // by stream: the tp stream of a compute stream and the other way round
+  std::vector<Running> running_;   // by stream
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+};
+
+}  // namespace
+
+Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention) {
+  if (contention.compute == 1 && contention.all_reduce == 1) return PlainReplay(program, seconds).run();
+  return ContendedReplay(program, seconds, contention).run();
+}
+
+}  // namespace stp

@@ -1,0 +1,34 @@
+// The discrete-event engine: replays a Program in virtual time. It knows ops, streams and seconds, nothing else.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "stp/program/program.h"
+
+namespace stp {
+
+/// What share of its speed alone a compute op and an all-reduce of the same rank keep while they overlap.
+struct Contention {
+  double compute = 1;
+  double all_reduce = 1;
+};
+
+/// How one rank's compute stream spent the step (docs/metrics.md).
+struct RankTime {
+  double compute_s = 0;    // its ops' time, with what contention adds
+  double pp_bubble_s = 0;  // idle for another rank, at the end too
+  double tp_bubble_s = 0;  // idle for its own all-reduce
+};
+
+struct Timeline {
+  std::vector<double> start, end;  // seconds, by op
+  double step_s = 0;               // the end of the last op on any stream
+  std::vector<RankTime> ranks;     // compute + pp_bubble + tp_bubble = step_s
+};
+
+/// Replays `program` with `seconds[op]` ≥ 0 per op. Without contention the time grows as the number of ops; with it,
+/// as ops · log(streams). Throws std::runtime_error that names an op if the program deadlocks.
+Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention = {});
+
+}  // namespace stp

@@ -1,0 +1,187 @@
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include "commands.h"
+#include "run_simulated.h"
+#include "stp/base/data.h"
+#include "stp/base/error.h"
+#include "stp/report/timeline_svg.h"
+#include "table.h"
+
+namespace stp {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct ReproduceOptions {
+  std::vector<std::string> scenarios;
+  std::string out;
+  bool no_plots = false;
+};
+
+// Where results go: a hidden folder beside the target, which takes the target's name when all is written, or
+// disappears. So a result folder is whole or not there, and none is ever overwritten.
+class OutputFolder {
+ public:
+  explicit OutputFolder(const fs::path& target) : target_(target) {
+    if (fs::exists(fs::symlink_status(target)))
+      throw InputError(target, "--out", "exists, and results are never overwritten", "name a new folder");
+    const fs::path parent = fs::absolute(target).parent_path();
+    std::string pattern = (parent / ("." + target.filename().string() + ".XXXXXX")).string();
+    if (!fs::is_directory(parent) || mkdtemp(pattern.data()) == nullptr)
+      throw InputError(target, "--out", "cannot be created", "check that its parent folder exists and may be written");
+    partial_ = pattern;
+    fs::permissions(partial_, fs::perms(0755));
+  }
+  ~OutputFolder() {
+    std::error_code ignored;
+    if (!partial_.empty()) fs::remove_all(partial_, ignored);
+  }
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+
+  [[nodiscard]] fs::path path() const { return partial_; }
+  void publish() {
+    if (syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) != 0)
+      throw InputError(target_, "--out", "came into being meanwhile or cannot be created", "name a new folder");
+    partial_.clear();
+  }
+
+ private:
+  fs::path target_, partial_;
+};
+
+fs::path new_run_folder() {
+  const fs::path runs = data_path("results/runs");
+  fs::create_directories(runs);
+  const std::time_t now = std::time(nullptr);
+  char name[64];
+  std::tm utc{};
+  std::strftime(name, sizeof name, "%Y%m%d-%H%M%S", gmtime_r(&now, &utc));
+  fs::path folder = runs / name;
+  for (int i = 2; fs::exists(folder); ++i) folder = runs / (std::string(name) + "-" + std::to_string(i));
+  return folder;
+}
+
+// Runs plots/report.py over the folder.
+void draw_report(const fs::path& folder) {
+  const char* set = std::getenv("STP_PYTHON");
+  const std::string python = set != nullptr && *set != '\0' ? set : STP_PYTHON;
+  if (python.empty())
+    throw InputError("", "plots", "there is no Python 3 with matplotlib",
+                     "install python3-matplotlib and configure again, set STP_PYTHON, or pass --no-plots");
+  const std::string script = data_path("plots/report.py"), target = folder.string();
+  const char* arguments[] = {python.c_str(), script.c_str(), target.c_str(), nullptr};
+  std::fflush(stdout);
+  pid_t child = 0;
+  if (posix_spawnp(&child, arguments[0], nullptr, nullptr, const_cast<char**>(arguments), environ) != 0)
+    throw InputError(python, "plots", "cannot be started", "set STP_PYTHON to a Python 3 with matplotlib, or pass --no-plots");
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0) throw std::runtime_error("plots: " + script + " failed; --no-plots leaves them out");
+}
+
+std::string file_word(const json& row) {
+  const auto text = [](const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); };
+  std::string word = text(row.at("schedule"));
+  if (row.at("model").is_string()) word += "-" + text(row.at("model")) + "-s" + text(row.at("seq"));
+  return word + "-tp" + text(row.at("tp")) + "-pp" + text(row.at("pp")) + "-m" + text(row.at("microbatches"));
+}
+
+// Simulates all of a scenario, writes its record and timelines, prints its table; returns its line of the summary.
+json reproduce_scenario(const std::string& word, const fs::path& folder, const Invocation& invocation) {
+  const Scenario scenario = read_scenario(word);
+  json rows = json::array();
+  {
+    Progress progress("simulating " + scenario.name, scenario.experiments.size());
+    for (const Experiment& experiment : scenario.experiments) {
+      for (const ScheduleChoice& choice : experiment.schedules) {
+        const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
+        rows.push_back(to_json(run.result));
+        if (scenario.timeline)
+          write_new_file(folder / ("timeline-" + scenario.name + "-" + file_word(rows.back()) + ".svg"),
+                         timeline_svg(run.program, run.timeline, run.result.schedule));
+      }
+      progress.step();
+    }
+  }
+  attach_published(rows, data_path("results/published"), scenario.comparison);
+  const json record = make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "rows", rows);
+  write_new_file(folder / (scenario.name + ".json"), record.dump(1) + "\n");
+
+  const auto number = [](const json& holder, const char* key) -> std::optional<double> {
+    if (!holder.is_object() || !holder.contains(key) || !holder.at(key).is_number()) return std::nullopt;
+    return holder.at(key).get<double>();
+  };
+  Table table({"schedule", "model", "seq", "tp", "pp", "m", "samples/s", "paper", "error", "MFU", "MFU as paper", "paper", "GB", "paper",
+               "error", ""});
+  for (const json& row : rows) {
+    const json &published = row.at("published"), &difference = row.at("difference");
+    const auto text = [](const json& value) { return value.is_null() ? "–" : value.is_string() ? value.get<std::string>() : value.dump(); };
+    const auto share = [&](const json& holder, const char* key) {
+      const auto value = number(holder, key);
+      return value ? fixed(*value * 100, 1) : "–";
+    };
+    table.add({text(row.at("schedule")), text(row.at("model")), text(row.at("seq")), text(row.at("tp")), text(row.at("pp")),
+               text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
+               fixed(number(published, "throughput_samples_per_s"), 2), percent(number(difference, "throughput_samples_per_s")),
+               share(row, "mfu"), share(row, "mfu_paper"), share(published, "mfu_paper"), fixed(number(row, "peak_memory_gb"), 1),
+               fixed(number(published, "peak_memory_gb"), 0), percent(number(difference, "peak_memory_gb")),
+               row.at("calibration").get<bool>() ? "calibrated" : ""});
+  }
+  std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(), table.text().c_str());
+  return summarise(scenario.name, record, scenario.comparison);
+}
+
+void print_summary(const json& experiments) {
+  Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "gain error, points", "memory error", "pairs right",
+               "verdict"});
+  for (const json& line : experiments) {
+    const auto number = [&](const char* key) -> std::optional<double> {
+      return line.at(key).is_number() ? std::optional(line.at(key).get<double>()) : std::nullopt;
+    };
+    table.add({line.at("id"), line.at("evidence"), line.at("rows").dump(), line.at("calibration_rows").dump(),
+               percent(number("throughput_error_mean"), 2), fixed(number("gain_error_points_mean"), 2),
+               percent(number("memory_error_mean"), 2), line.at("pairs_right").dump() + " of " + line.at("pairs").dump(),
+               line.at("verdict")});
+  }
+  std::printf("\nMean absolute errors, over rows that did not calibrate\n%s", table.text().c_str());
+}
+
+void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
+  const fs::path target = options.out.empty() ? new_run_folder() : fs::path(options.out).lexically_normal();
+  OutputFolder folder(target.filename().empty() ? target.parent_path() : target);
+  json experiments = json::array();
+  for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios)
+    experiments.push_back(reproduce_scenario(word, folder.path(), invocation));
+  write_new_file(folder.path() / "summary.json",
+                 json{{"schema_version", "1.0.0"}, {"experiments", experiments}}.dump(1) + "\n");
+  if (!options.no_plots) draw_report(folder.path());
+  folder.publish();
+  print_summary(experiments);
+  std::printf("\nResults%s: %s\n", options.no_plots ? "" : ", plots and report.html", target.c_str());
+}
+
+}  // namespace
+
+void add_reproduce(CLI::App& app, const Invocation& invocation) {
+  auto options = std::make_shared<ReproduceOptions>();
+  CLI::App* command = app.add_subcommand("reproduce", "Run experiments of the paper and set them beside its figures");
+  command->add_option("SCENARIO", options->scenarios, "Scenarios by name or file (default: all of the suite)");
+  command->add_option("--out", options->out, "A folder that does not exist yet (default: a new one under results/runs)");
+  command->add_flag("--no-plots", options->no_plots, "Write the JSON files and timelines only: no plots, no report.html");
+  command->callback([options, &invocation] { reproduce_command(*options, invocation); });
+}
+
+}  // namespace stp

@@ -1,0 +1,61 @@
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "stp/base/error.h"
+#include "stp/baselines/registry/registry.h"
+
+namespace stp {
+namespace {
+
+struct ScheduleOptions {
+  std::string name, format = "text";
+  GeneratorRequest request;
+  std::vector<double> costs;
+};
+
+void schedule_command(ScheduleOptions& options) {
+  if (!options.costs.empty()) {
+    for (const double cost : options.costs)
+      if (!std::isfinite(cost) || cost < 0)
+        throw InputError("", "--costs", "a cost is negative or not finite", "write four numbers from 0 up, F,I,W,p2p");
+    options.request.costs = {options.costs[0], options.costs[1], options.costs[2], options.costs[3]};
+  }
+  const Schedule schedule = make_schedule(find_generator(options.name), options.request);
+  const std::string text = options.format == "json" ? to_json(schedule).dump() + "\n" : to_text(schedule);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+std::string list_of_generators() {
+  std::string text = "Schedules:\n";
+  for (const Generator* generator : generators()) {
+    std::string name = generator->name;
+    name.resize(12, ' ');
+    text += "  " + name + generator->summary + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_schedule(CLI::App& app) {
+  auto options = std::make_shared<ScheduleOptions>();
+  CLI::App* command = app.add_subcommand("schedule", "Print a schedule: per rank, its blocks in order");
+  command->footer(list_of_generators());
+  command->add_option("NAME", options->name, "The schedule's name")->required();
+  command->add_option("--pp", options->request.pp, "Pipeline ranks p")->required();
+  command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")->required();
+  command->add_option("--chunks", options->request.chunks, "Chunks a rank, v (default: the schedule's own)")
+      ->check(CLI::Range(1, kMaxChunks));
+  command->add_option("--costs", options->costs, "F,I,W,p2p of one chunk, for cost-aware generators (default 1,1,1,0)")
+      ->delimiter(',')
+      ->expected(4);
+  command->add_option("--memory-limit", options->request.memory_limit,
+                      "Most activations alive on a rank, for cost-aware generators")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--format", options->format, "text or json")->check(CLI::IsMember({"text", "json"}));
+  command->callback([options] { schedule_command(*options); });
+}
+
+}  // namespace stp

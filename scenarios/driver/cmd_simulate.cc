@@ -1,0 +1,64 @@
+#include <cstdio>
+
+#include "commands.h"
+#include "run_simulated.h"
+#include "table.h"
+
+namespace stp {
+namespace {
+
+struct SimulateOptions {
+  std::string scenario, json;
+};
+
+void simulate_command(const SimulateOptions& options, const Invocation& invocation) {
+  const Scenario scenario = read_scenario(options.scenario);
+  std::vector<Result> results;
+  {
+    Progress progress("simulating " + scenario.name, scenario.experiments.size());
+    for (const Experiment& experiment : scenario.experiments) {
+      for (const ScheduleChoice& choice : experiment.schedules)
+        results.push_back(run_simulated(choice, experiment, scenario.file).result);
+      progress.step();
+    }
+  }
+  nlohmann::json rows = nlohmann::json::array();
+  Table table({"schedule", "model", "seq", "tp", "pp", "m", "step, s", "samples/s", "PP bubble", "TP bubble", "peak chunks", "GB"});
+  for (const Result& result : results) {
+    rows.push_back(to_json(result));
+    // The bubbles of the rank that computes most: the one that sets the pace.
+    const RankResult* busiest = &result.ranks[0];
+    int peak = 0;
+    for (const RankResult& rank : result.ranks) {
+      if (rank.compute_s > busiest->compute_s) busiest = &rank;
+      peak = std::max(peak, rank.peak_activation_chunks);
+    }
+    const Configuration& c = result.configuration;
+    const double step = result.step_time_s();
+    const auto share = [&](double seconds) { return step > 0 ? percent(seconds / step) : "–"; };
+    table.add({result.schedule, c.model.empty() ? "unit costs" : c.model, c.seq > 0 ? std::to_string(c.seq) : "–",
+               std::to_string(c.tp), std::to_string(c.pp), std::to_string(c.microbatches), fixed(step, 4),
+               fixed(result.throughput(), 3), share(busiest->pp_bubble_s), share(busiest->tp_bubble_s), std::to_string(peak),
+               fixed(result.peak_memory_gb(), 1)});
+  }
+  const std::string record =
+      make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "results", rows).dump(1) + "\n";
+  if (options.json == "-") {
+    std::fputs(record.c_str(), stdout);
+    return;
+  }
+  if (!options.json.empty()) write_new_file(options.json, record);
+  std::printf("%s (simulated; bubbles of the busiest rank)\n%s", scenario.title.c_str(), table.text().c_str());
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, const Invocation& invocation) {
+  auto options = std::make_shared<SimulateOptions>();
+  CLI::App* command = app.add_subcommand("simulate", "Replay a scenario's programs in virtual time");
+  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")->required();
+  command->add_option("--json", options->json, "Write the result record to this new file (- for standard output)");
+  command->callback([options, &invocation] { simulate_command(*options, invocation); });
+}
+
+}  // namespace stp

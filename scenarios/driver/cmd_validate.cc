@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "commands.h"
+#include "stp/base/json_input.h"
+#include "stp/cost/cost_table.h"
+#include "stp/program/lower.h"
+#include "stp/schedule/validate.h"
+#include "stp/simulate/simulate.h"
+#include "table.h"
+
+namespace stp {
+namespace {
+
+// Unit costs of the page that a validated file gets: F = I = W = 1 a chunk, halved over its attention and MLP, and
+// a quarter of that in all-reduces per chunk and direction.
+CostTable page_costs() {
+  CostTable table;
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_late}) table.at(unit, pass) = 0.5;
+  table.all_reduce = 0.125;
+  return table;
+}
+
+void validate_command(const std::string& file) {
+  Schedule schedule = schedule_from_json(read_json_file(file), file);
+  try {
+    validate(schedule);
+  } catch (const InputError& error) {
+    throw error.in_file(file);
+  }
+  const std::vector<int> held = peak_activations(schedule), freed = peak_activations(schedule, true);
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  const Program program = lower(std::move(schedule), layers, {});
+  const Timeline timeline = simulate(program, op_seconds(program, page_costs()));
+
+  std::printf("%s: valid: %s, p %d, v %d, m %d, placement %s\n", file.c_str(), program.schedule.name.c_str(),
+              program.schedule.pp(), program.schedule.chunks(), program.schedule.microbatches,
+              program.schedule.placement.name().c_str());
+  std::printf("simulated with F = I = W = 1 and all-reduces of 0.25 per chunk and direction, no p2p time: step %.3f\n",
+              timeline.step_s);
+  Table table({"rank", "compute", "PP bubble", "TP bubble", "peak until W", "peak until I"});
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    const RankTime& time = timeline.ranks[rank];
+    table.add({std::to_string(rank), fixed(time.compute_s, 3), fixed(time.pp_bubble_s, 3), fixed(time.tp_bubble_s, 3),
+               std::to_string(held[rank]), std::to_string(freed[rank])});
+  }
+  std::printf("%s", table.text().c_str());
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app) {
+  auto file = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("validate", "Check a schedule file: complete, ordered, free of deadlock");
+  command->add_option("FILE", *file, "A schedule in the form of `stp schedule --format json`")->required();
+  command->callback([file] { validate_command(*file); });
+}
+
+}  // namespace stp

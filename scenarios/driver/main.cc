@@ -1,0 +1,31 @@
+// `stp`: the suite's one program. Exit codes: 0 done, 1 it could not be done, 2 the input is at fault.
+#include <cstdio>
+#include <exception>
+
+#include "commands.h"
+#include "stp/base/error.h"
+#include "stp/version.h"
+
+int main(int argc, char** argv) {
+  const stp::Invocation invocation{{argv, argv + argc}};
+  CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
+  app.set_version_flag("--version", "stp " STP_VERSION " (" STP_GIT_REVISION ")\nevidence: simulated\nbackends: none yet");
+  app.require_subcommand(1);
+  stp::add_reproduce(app, invocation);
+  stp::add_simulate(app, invocation);
+  stp::add_schedule(app);
+  stp::add_validate(app);
+  try {
+    app.parse(argc, argv);
+    if (std::fflush(stdout) != 0) throw std::runtime_error("standard output could not be written");
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const stp::InputError& error) {
+    std::fprintf(stderr, "stp: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "stp: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,145 @@
+#include "run_simulated.h"
+
+#include <algorithm>
+
+#include "stp/baselines/registry/registry.h"
+#include "stp/model/partition.h"
+#include "stp/schedule/validate.h"
+
+namespace stp {
+namespace {
+
+Job job_of(const Experiment& experiment) {
+  const auto& hardware = *experiment.hardware;
+  return {hardware.model, {hardware.seq, experiment.microbatch_size, experiment.tp}, hardware.implementation, experiment.pp};
+}
+
+// The number of chunks a rank that `choice` is asked for.
+int chunks_for(const Generator& generator, const Experiment& experiment) {
+  if (experiment.chunks > 0) return experiment.chunks;
+  const int entries = static_cast<int>(experiment.layers_per_chunk.size());
+  if (generator.any_chunks && entries > 0 && entries % experiment.pp == 0) return entries / experiment.pp;
+  return generator.chunks;
+}
+
+std::vector<int> layers_for(const Experiment& experiment, int stages) {
+  if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
+  return paper_partition(experiment.hardware->model.layers, stages);
+}
+
+PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
+  if (experiment.schedule_costs) return *experiment.schedule_costs;
+  const std::vector<int> layers = layers_for(experiment, experiment.pp * chunks);
+  // Any placement will do: passes cost the same wherever they run.
+  const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
+                                              Placement::loop(experiment.pp, chunks));
+  return pass_costs(table, *std::max_element(layers.begin(), layers.end()));
+}
+
+Schedule read_schedule_file(const ScheduleChoice& choice, const Experiment& experiment) {
+  Schedule schedule = schedule_from_json(read_json_file(choice.file), choice.file);
+  if (schedule.pp() != experiment.pp || schedule.microbatches != experiment.microbatches)
+    throw InputError(choice.file, schedule.pp() != experiment.pp ? "pp" : "microbatches",
+                     "the file is for pp " + std::to_string(schedule.pp()) + " and " + std::to_string(schedule.microbatches) +
+                         " microbatches, the scenario for pp " + std::to_string(experiment.pp) + " and " +
+                         std::to_string(experiment.microbatches),
+                     "change the scenario or make the file anew");
+  return schedule;
+}
+
+std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program, const Timeline& timeline) {
+  const Schedule& schedule = program.schedule;
+  const std::vector<int> chunks = peak_activations(schedule, experiment.freed_at_I);
+  std::vector<RankResult> ranks;
+  for (int rank = 0; rank < schedule.pp(); ++rank) {
+    const RankTime& time = timeline.ranks[rank];
+    ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s, chunks[rank], {}});
+  }
+  if (!experiment.hardware) return ranks;
+  const Job job = job_of(experiment);
+  const auto activations = peak_activation_bytes(schedule, activation_bytes(job, program.layers_per_stage));
+  const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
+  constexpr double kWeight = 2, kGradient = 4, kOptimizer = 12;  // bf16; fp32; fp32 master and two moments
+  for (int rank = 0; rank < schedule.pp(); ++rank)
+    ranks[rank].memory = {activations[rank], kWeight * parameters[rank], kGradient * parameters[rank], kOptimizer * parameters[rank]};
+  return ranks;
+}
+
+}  // namespace
+
+Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
+  if (!choice.file.empty()) {
+    Schedule schedule = read_schedule_file(choice, experiment);
+    try {
+      validate(schedule);
+    } catch (const InputError& error) {
+      throw error.in_file(choice.file);
+    }
+    return schedule;
+  }
+  try {
+    const Generator& generator = find_generator(choice.name);
+    const int chunks = chunks_for(generator, experiment);
+    const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
+    Schedule schedule =
+        make_schedule(generator, {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
+    validate(schedule);
+    return schedule;
+  } catch (const InputError& error) {
+    throw error.in_field("schedules").in_file(file);
+  }
+}
+
+SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
+  Schedule schedule = schedule_for(choice, experiment, file);
+  const auto lowered = [&] {
+    try {
+      const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
+      return lower(std::move(schedule), layers, {experiment.release, experiment.backward, experiment.hardware.has_value()});
+    } catch (const InputError& error) {
+      throw error.in_file(file);
+    }
+  };
+  SimulatedRun run{lowered(), {}, {}};
+  const Placement& placement = run.program.schedule.placement;
+
+  CostTable table;
+  Contention contention;
+  if (experiment.hardware) {
+    const HardwareProfile& profile = experiment.hardware->profile;
+    table = hardware_cost_table(job_of(experiment), profile, run.program.layers_per_stage, placement);
+    if (experiment.hardware->contention) contention = {profile.contention_compute, profile.contention_all_reduce};
+  } else {
+    table = *experiment.unit_costs;
+  }
+  run.timeline = simulate(run.program, op_seconds(run.program, table), contention);
+
+  Result& result = run.result;
+  result.schedule = run.program.schedule.name;
+  Configuration& configuration = result.configuration;
+  configuration.tp = experiment.tp;
+  configuration.pp = experiment.pp;
+  configuration.microbatches = experiment.microbatches;
+  configuration.microbatch_size = experiment.microbatch_size;
+  configuration.layers_per_chunk = run.program.layers_per_stage;
+  configuration.placement = placement.name();
+  configuration.release = experiment.as_run.at("release");
+  configuration.backward = experiment.as_run.at("backward");
+  configuration.freed_at = experiment.as_run.at("freed_at");
+  result.step_times_s = {run.timeline.step_s};
+  result.ranks = rank_results(experiment, run.program, run.timeline);
+  if (experiment.hardware) {
+    const auto& hardware = *experiment.hardware;
+    configuration.model = hardware.model.name;
+    configuration.cluster = hardware.profile.name;
+    configuration.seq = hardware.seq;
+    if (const auto throughput = result.throughput()) {
+      const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
+      result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);
+      result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
+    }
+  }
+  return run;
+}
+
+}  // namespace stp

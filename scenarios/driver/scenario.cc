@@ -1,0 +1,222 @@
+#include "scenario.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "stp/base/data.h"
+#include "stp/base/json_input.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+template <typename Choice>
+struct Named {
+  const char* name;
+  Choice choice;
+};
+constexpr Named<Release> kReleases[] = {
+    {"chain", Release::chain}, {"block", Release::block}, {"released", Release::released}};
+constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite}, {"megatron", BackwardOrder::megatron}};
+constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
+constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
+                                                      {"suite", Implementation::suite}};
+
+template <typename Choice, size_t n>
+Choice choose(JsonInput& input, const std::string& key, const char* fallback, const Named<Choice> (&choices)[n], json& as_run) {
+  const std::string word = input.string_or(key, fallback);
+  as_run[key] = word;
+  std::string list;
+  for (const auto& each : choices) {
+    if (word == each.name) return each.choice;
+    list += (list.empty() ? "" : ", ") + std::string(each.name);
+  }
+  throw input.error(key, "\"" + word + "\" is not a choice", "write one of " + list);
+}
+
+std::vector<ScheduleChoice> read_schedules(JsonInput& input, json& as_run) {
+  std::vector<ScheduleChoice> choices;
+  const json& entries = input.array("schedules");
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const std::string key = "schedules[" + std::to_string(i) + "]";
+    ScheduleChoice choice;
+    if (entries[i].is_string()) {
+      choice.name = entries[i].get<std::string>();
+    } else {
+      JsonInput entry(entries[i], input.file(), input.path(key));
+      if (entry.has("file")) {
+        choice.file = find_data_file(entry.string("file"), "scenarios", input.file(), entry.path("file"));
+      } else {
+        choice.name = entry.string("name");
+        choice.memory_limit = entry.integer_or("memory_limit", 0, 1);
+      }
+      entry.done();
+    }
+    choices.push_back(choice);
+  }
+  if (choices.empty()) throw input.error("schedules", "is empty", "name at least one schedule");
+  as_run["schedules"] = entries;
+  return choices;
+}
+
+PassCosts read_pass_costs(JsonInput input) {
+  PassCosts costs;
+  constexpr double kLongest = 1e9;
+  costs.F = input.number_or("F", costs.F, 0, kLongest);
+  costs.I = input.number_or("I", costs.I, 0, kLongest);
+  costs.W = input.number_or("W", costs.W, 0, kLongest);
+  costs.p2p = input.number_or("p2p", costs.p2p, 0, kLongest);
+  input.done();
+  return costs;
+}
+
+json to_json(const PassCosts& costs) { return {{"F", costs.F}, {"I", costs.I}, {"W", costs.W}, {"p2p", costs.p2p}}; }
+
+Experiment::Hardware read_hardware(JsonInput& input, json& as_run) {
+  Experiment::Hardware hardware{};
+  const std::string model = input.string("model"), cluster = input.string("cluster");
+  hardware.model = read_model(find_data_file(model, "lib/model/configs", input.file(), input.path("model")));
+  hardware.profile = read_profile(find_data_file(cluster, "lib/cluster/profiles", input.file(), input.path("cluster")));
+  hardware.seq = input.integer("seq", 1, 1 << 24);
+  hardware.implementation = choose(input, "implementation", "megatron", kImplementations, as_run);
+  hardware.contention = input.boolean_or("contention", true);
+  as_run.update({{"model", model}, {"cluster", cluster}, {"seq", hardware.seq}, {"contention", hardware.contention}});
+  return hardware;
+}
+
+// Reads one configuration but for its number of microbatches.
+Experiment read_experiment(JsonInput& input, const std::string& field) {
+  Experiment experiment;
+  experiment.field = field;
+  json& as_run = experiment.as_run;
+  experiment.schedules = read_schedules(input, as_run);
+
+  JsonInput parallel = input.object("parallel");
+  experiment.pp = parallel.integer("pp", 1, kMaxRanks);
+  experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
+  parallel.done();
+  as_run["parallel"] = {{"pp", experiment.pp}, {"tp", experiment.tp}};
+
+  experiment.microbatch_size = input.integer_or("microbatch_size", 1, 1, 1 << 20);
+  experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
+  experiment.release = choose(input, "release", "chain", kReleases, as_run);
+  experiment.backward = choose(input, "backward", "suite", kBackwards, as_run);
+  experiment.freed_at_I = choose(input, "freed_at", "W", kFreedAt, as_run);
+  if (input.has("layers_per_chunk")) {
+    experiment.layers_per_chunk = input.integers("layers_per_chunk", 0, INT16_MAX);
+    as_run["layers_per_chunk"] = experiment.layers_per_chunk;
+  }
+  as_run["microbatch_size"] = experiment.microbatch_size;
+  if (experiment.chunks > 0) as_run["chunks"] = experiment.chunks;
+  if (input.has("schedule_costs")) experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
+
+  if (input.has("costs")) {
+    JsonInput costs = input.object("costs");
+    experiment.unit_costs = unit_cost_table(costs.object("unit"));
+    as_run["costs"] = input.value("costs");
+    costs.done();
+    if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
+    if (experiment.layers_per_chunk.empty())
+      throw input.error("layers_per_chunk", "is missing or empty", "write one number of layers per virtual stage");
+  } else if (input.has("model")) {
+    experiment.hardware = read_hardware(input, as_run);
+    const ModelConfig& model = experiment.hardware->model;
+    try {
+      check_shardable(model, experiment.tp);
+    } catch (const InputError& error) {
+      throw error.in_file(input.file());
+    }
+    if (experiment.pp > model.layers)
+      throw input.error("parallel.pp",
+                        std::to_string(experiment.pp) + " ranks are more than the " + std::to_string(model.layers) + " layers of " + model.name,
+                        "use at most as many ranks as layers");
+    const auto& layers = experiment.layers_per_chunk;
+    const int sum = std::accumulate(layers.begin(), layers.end(), 0);
+    if (!layers.empty() && sum != model.layers)
+      throw input.error("layers_per_chunk", "adds up to " + std::to_string(sum) + " layers, but " + model.name + " has " + std::to_string(model.layers),
+                        "divide all layers over the virtual stages");
+  } else {
+    throw input.error("costs", "is missing, and so is model",
+                      "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one");
+  }
+  if (experiment.schedule_costs) as_run["schedule_costs"] = to_json(*experiment.schedule_costs);
+  return experiment;
+}
+
+// A configuration with several numbers of microbatches is as many experiments.
+void read_experiments(JsonInput& input, const std::string& field, std::vector<Experiment>& experiments) {
+  const Experiment one = read_experiment(input, field);
+  std::vector<int> counts;
+  if (input.value("microbatches").is_array()) {
+    counts = input.integers("microbatches", 1, kMaxMicrobatches);
+    if (counts.empty()) throw input.error("microbatches", "is empty", "write at least one number");
+  } else {
+    counts = {input.integer("microbatches", 1, kMaxMicrobatches)};
+  }
+  for (const int microbatches : counts) {
+    experiments.push_back(one);
+    experiments.back().microbatches = microbatches;
+    experiments.back().as_run["microbatches"] = microbatches;
+  }
+}
+
+std::string scenario_path(const std::string& word) {
+  if (word.ends_with(".json") || std::filesystem::exists(word)) return word;
+  return find_data_file(word, "scenarios", "", "SCENARIO");
+}
+
+}  // namespace
+
+json Scenario::as_run() const {
+  json configurations = json::array();
+  for (const Experiment& experiment : experiments) configurations.push_back(experiment.as_run);
+  return {{"name", name}, {"title", title}, {"configurations", configurations}};
+}
+
+Scenario read_scenario(const std::string& word) {
+  const std::string path = scenario_path(word);
+  const json content = read_json_file(path);
+  JsonInput input(content, path);
+  Scenario scenario{.file = path, .name = input.string("name"), .title = "", .experiments = {}, .comparison = {}};
+  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
+  if (scenario.name.empty() || scenario.name[0] == '.' || !std::all_of(scenario.name.begin(), scenario.name.end(), plain))
+    throw input.error("name", "names result files and has other characters", "use letters, digits, - _ and .");
+  scenario.title = input.string_or("title", scenario.name);
+  scenario.timeline = input.boolean_or("timeline", false);
+  input.ignore("comment");
+  input.ignore("order");
+  if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));
+
+  if (!input.has("configurations")) {
+    read_experiments(input, "", scenario.experiments);
+  } else {
+    const json& configurations = input.array("configurations");
+    if (configurations.empty()) throw input.error("configurations", "is empty", "write at least one");
+    for (size_t i = 0; i < configurations.size(); ++i) {
+      const std::string field = "configurations[" + std::to_string(i) + "]";
+      JsonInput configuration(configurations[i], field, input);
+      read_experiments(configuration, field, scenario.experiments);
+      configuration.done();
+    }
+  }
+  input.done();
+  return scenario;
+}
+
+std::vector<std::string> suite_scenarios() {
+  // The paper's main tables come first: `order` in the file, 100 where left out.
+  std::vector<std::pair<int, std::string>> found;
+  for (const auto& entry : std::filesystem::directory_iterator(data_path("scenarios"))) {
+    if (entry.path().extension() != ".json") continue;
+    const json content = read_json_file(entry.path());
+    found.emplace_back(JsonInput(content, entry.path()).integer_or("order", 100, 0), entry.path().stem());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (const auto& [order, name] : found) names.push_back(name);
+  return names;
+}
+
+}  // namespace stp

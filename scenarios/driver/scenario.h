@@ -1,0 +1,69 @@
+// A scenario file: which schedules, of which model on which cluster (or at which unit costs), in which configurations.
+// docs/scenarios.md lists every field. A new experiment is one such file.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stp/cluster/profile.h"
+#include "stp/cost/cost_table.h"
+#include "stp/cost/hardware.h"
+#include "stp/program/lower.h"
+#include "stp/report/compare.h"
+
+namespace stp {
+
+/// An entry of `schedules`: a generator by name, or a schedule file.
+struct ScheduleChoice {
+  std::string name;      // "" for a file
+  std::string file;      // "" for a generator
+  int memory_limit = 0;  // for a cost-aware generator; 0: its own
+};
+
+/// One configuration, every default filled in.
+struct Experiment {
+  std::string field;  // where it stands in its file, for errors
+  std::vector<ScheduleChoice> schedules;
+  int tp = 1, pp = 1;
+  int microbatches = 1, microbatch_size = 1;
+  int chunks = 0;                     // 0: each schedule's own
+  std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model
+  Release release = Release::chain;
+  BackwardOrder backward = BackwardOrder::suite;
+  bool freed_at_I = false;
+  std::optional<PassCosts> schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
+
+  // Either a table of unit costs, or a model on a cluster.
+  std::optional<CostTable> unit_costs;
+  struct Hardware {
+    ModelConfig model;
+    HardwareProfile profile;
+    int seq;
+    Implementation implementation;
+    bool contention;
+  };
+  std::optional<Hardware> hardware;
+
+  nlohmann::json as_run;  // the same as JSON
+};
+
+struct Scenario {
+  std::string file, name, title;
+  std::vector<Experiment> experiments;
+  std::optional<Comparison> comparison;
+  bool timeline = false;  // whether `reproduce` draws its timelines
+
+  /// The scenario as run, for the result record.
+  [[nodiscard]] nlohmann::json as_run() const;
+};
+
+/// Reads a scenario; InputError that names file, field and remedy for anything wrong. `word` is a path, or the name of
+/// a scenario of the suite.
+Scenario read_scenario(const std::string& word);
+
+/// The names of the suite's scenarios, in the order in which `reproduce` runs them.
+std::vector<std::string> suite_scenarios();
+
+}  // namespace stp

@@ -1,0 +1,62 @@
+#include "table.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace stp {
+namespace {
+
+// Columns on screen: UTF-8 continuation bytes take none.
+size_t width(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+std::string Table::text() const {
+  std::vector<size_t> widths;
+  for (const auto& row : rows_) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - width(row[i]), ' ');
+      line += (i > 0 ? "  " : "") + (i == 0 ? row[i] + space : space + row[i]);
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string fixed(std::optional<double> number, int decimals) {
+  if (!number) return "–";
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, *number);
+  return text;
+}
+
+std::string percent(std::optional<double> share, int decimals) {
+  if (!share) return "–";
+  char text[64];
+  std::snprintf(text, sizeof text, "%+.*f %%", decimals, *share * 100);
+  return text;
+}
+
+Progress::Progress(std::string label, size_t total) : label_(std::move(label)), total_(total), shown_(isatty(STDERR_FILENO) == 1) {
+  if (shown_) std::fprintf(stderr, "\r%s: 0 of %zu", label_.c_str(), total_);
+}
+
+Progress::~Progress() {
+  if (shown_) std::fprintf(stderr, "\r\033[K");
+}
+
+void Progress::step() {
+  ++done_;
+  if (shown_) std::fprintf(stderr, "\r%s: %zu of %zu", label_.c_str(), done_, total_);
+}
+
+}  // namespace stp

@@ -1,0 +1,41 @@
+// A plain text table: columns as wide as their widest cell, numbers to the right.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stp {
+
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// `number` with `decimals` decimals; "–" for none.
+std::string fixed(std::optional<double> number, int decimals);
+/// The same times 100, signed, with a percent sign.
+std::string percent(std::optional<double> share, int decimals = 1);
+
+/// Progress on a terminal's standard error, "label: 3 of 9"; silent in a pipe.
+class Progress {
+ public:
+  Progress(std::string label, size_t total);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void step();
+
+ private:
+  std::string label_;
+  size_t total_, done_ = 0;
+  bool shown_;
+};
+
+}  // namespace stp
