@@ -46,6 +46,8 @@ HardwareProfile read_profile(const std::string& path) {
   constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kTiny = 1e-9;
   profile.gpus_per_node = static_cast<int>(reader.value("gpus_per_node", 1, 1024));
   profile.peak_flops = reader.value("peak_tflops", kTiny, 1e6) * kTera;
+  profile.sms = static_cast<int>(reader.value("sms", 1, 10000));
+  profile.gemm_overhead_k = reader.value("gemm_overhead_k", 0, 1e5);
   profile.gemm_efficiency = reader.value("gemm_efficiency", kTiny, 1);
   profile.attention_forward_efficiency = reader.value("attention_forward_efficiency", kTiny, 1);
   profile.attention_backward_efficiency = reader.value("attention_backward_efficiency", kTiny, 1);

@@ -18,7 +18,9 @@ struct HardwareProfile {
   std::string accelerator;  // as vendors write it
   int gpus_per_node;
   double peak_flops;         // dense bf16
+  int sms;                   // streaming multiprocessors
   double gemm_efficiency;    // share of the peak that large products reach
+  double gemm_overhead_k;    // prologue and epilogue of an output tile, in steps of k
   double attention_forward_efficiency, attention_backward_efficiency;
   double memory_bytes_per_s;  // as elementwise kernels reach it
   double memory_bytes;        // capacity

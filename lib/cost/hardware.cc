@@ -2,15 +2,17 @@
 
 #include <algorithm>
 
+#include "stp/cost/gemm.h"
+
 namespace stp {
 namespace {
 
 double seconds(const Work& work, const HardwareProfile& profile) {
   double time = work.kernels * profile.kernel_overhead_s;
-  for (const Gemm& gemm : work.gemms) time += gemm.flops() / (profile.peak_flops * profile.gemm_efficiency);
+  for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm);
   time += work.attention_forward_flops / (profile.peak_flops * profile.attention_forward_efficiency);
   time += work.attention_backward_flops / (profile.peak_flops * profile.attention_backward_efficiency);
-  time += (work.replicated_bytes + work.sharded_bytes) * profile.elementwise_factor / profile.memory_bytes_per_s;
+  time += (work.replicated_bytes * profile.elementwise_factor + work.sharded_bytes) / profile.memory_bytes_per_s;
   return time;
 }
 
@@ -54,6 +56,9 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
       if (tensor.made_by_forward) bytes.until_I += tensor.bytes;
       if (tensor.weight_gradient) bytes.until_W += tensor.bytes;
     }
+    // Zero-bubble code over autograd keeps nearly all of the graph's tensors until W: its own accounting
+    // (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
+    if (job.implementation == Implementation::megatron) bytes.until_W = bytes.until_I * 32 / 34;
     return bytes;
   };
   const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp), head = unit_bytes(Unit::head);

@@ -34,7 +34,7 @@ struct Traffic {
 };
 
 constexpr Traffic traffic(Implementation implementation) {
-  if (implementation == Implementation::megatron) return {18, 30, 5, 3, 8, 2, 5, 8};
+  if (implementation == Implementation::megatron) return {18, 30, 5, 3, 2, 0, 3, 5};
   return {2, 3, 1, 1, 2, 0, 3, 5};  // each fused into one kernel, the bias and the residual into the GEMM's epilogue
 }
 
@@ -115,12 +115,14 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   const auto make_for_weights = [&](const char* name, double width) {
     tensors.push_back({name, w.bytes(width), true, false});
   };
-  // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor.
+  // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
+  // Megatron-LM's default dropout a mask of one byte per element.
   if (fused) {
     keep("norm input", w.hidden);
   } else {
     keep("norm input in fp32", kFp32 / kBf16 * w.hidden);
     keep("normalised input", w.hidden);
+    if (unit != Unit::head) keep("dropout mask", 0.5 * w.hidden);
   }
   keep("norm output", w.hidden, true);
   switch (unit) {

@@ -1,7 +1,4 @@
-#include <fcntl.h>
-#include <linux/fs.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +8,7 @@
 #include <filesystem>
 
 #include "commands.h"
+#include "output_folder.h"
 #include "run_simulated.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
@@ -27,38 +25,6 @@ struct ReproduceOptions {
   std::vector<std::string> scenarios;
   std::string out;
   bool no_plots = false;
-};
-
-// Where results go: a hidden folder beside the target, which takes the target's name when all is written, or
-// disappears. So a result folder is whole or not there, and none is ever overwritten.
-class OutputFolder {
- public:
-  explicit OutputFolder(const fs::path& target) : target_(target) {
-    if (fs::exists(fs::symlink_status(target)))
-      throw InputError(target, "--out", "exists, and results are never overwritten", "name a new folder");
-    const fs::path parent = fs::absolute(target).parent_path();
-    std::string pattern = (parent / ("." + target.filename().string() + ".XXXXXX")).string();
-    if (!fs::is_directory(parent) || mkdtemp(pattern.data()) == nullptr)
-      throw InputError(target, "--out", "cannot be created", "check that its parent folder exists and may be written");
-    partial_ = pattern;
-    fs::permissions(partial_, fs::perms(0755));
-  }
-  ~OutputFolder() {
-    std::error_code ignored;
-    if (!partial_.empty()) fs::remove_all(partial_, ignored);
-  }
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
-
-  [[nodiscard]] fs::path path() const { return partial_; }
-  void publish() {
-    if (syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) != 0)
-      throw InputError(target_, "--out", "came into being meanwhile or cannot be created", "name a new folder");
-    partial_.clear();
-  }
-
- private:
-  fs::path target_, partial_;
 };
 
 fs::path new_run_folder() {
@@ -92,13 +58,6 @@ void draw_report(const fs::path& folder) {
   if (status != 0) throw std::runtime_error("plots: " + script + " failed; --no-plots leaves them out");
 }
 
-std::string file_word(const json& row) {
-  const auto text = [](const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); };
-  std::string word = text(row.at("schedule"));
-  if (row.at("model").is_string()) word += "-" + text(row.at("model")) + "-s" + text(row.at("seq"));
-  return word + "-tp" + text(row.at("tp")) + "-pp" + text(row.at("pp")) + "-m" + text(row.at("microbatches"));
-}
-
 // Simulates all of a scenario, writes its record and timelines, prints its table; returns its line of the summary.
 json reproduce_scenario(const std::string& word, const fs::path& folder, const Invocation& invocation) {
   const Scenario scenario = read_scenario(word);
@@ -110,8 +69,8 @@ json reproduce_scenario(const std::string& word, const fs::path& folder, const I
         const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
         rows.push_back(to_json(run.result));
         if (scenario.timeline)
-          write_new_file(folder / ("timeline-" + scenario.name + "-" + file_word(rows.back()) + ".svg"),
-                         timeline_svg(run.program, run.timeline, run.result.schedule));
+          write_new_file(unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".svg"),
+                         timeline_svg(run.program, run.timeline, heading(rows.back()), time_unit(rows.back())));
       }
       progress.step();
     }
@@ -160,8 +119,7 @@ void print_summary(const json& experiments) {
 }
 
 void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
-  const fs::path target = options.out.empty() ? new_run_folder() : fs::path(options.out).lexically_normal();
-  OutputFolder folder(target.filename().empty() ? target.parent_path() : target);
+  OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out));
   json experiments = json::array();
   for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios)
     experiments.push_back(reproduce_scenario(word, folder.path(), invocation));
@@ -170,7 +128,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   if (!options.no_plots) draw_report(folder.path());
   folder.publish();
   print_summary(experiments);
-  std::printf("\nResults%s: %s\n", options.no_plots ? "" : ", plots and report.html", target.c_str());
+  std::printf("\nResults%s: %s\n", options.no_plots ? "" : ", plots and report.html", folder.target().c_str());
 }
 
 }  // namespace

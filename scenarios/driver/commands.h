@@ -16,5 +16,6 @@ void add_reproduce(CLI::App& app, const Invocation& invocation);
 void add_simulate(CLI::App& app, const Invocation& invocation);
 void add_schedule(CLI::App& app);
 void add_validate(CLI::App& app);
+void add_trace(CLI::App& app, const Invocation& invocation);
 
 }  // namespace stp

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   stp::add_simulate(app, invocation);
   stp::add_schedule(app);
   stp::add_validate(app);
+  stp::add_trace(app, invocation);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0) throw std::runtime_error("standard output could not be written");

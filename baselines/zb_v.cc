@@ -1,0 +1,418 @@
+// ZB-V (Qi et al., "Zero Bubble Pipeline Parallelism", 2024): V placement, every backward split, no braids.
+// As published, a greedy simulation runs in four variants (fill waits before F with W or not, before I or
+// not) and is repeated, with the bubbles of the last run allowed, while that lessens the worst one. Here it
+// is taken apart: first the order of F and I, which is a pattern, then W, which are placed by playing the
+// pipeline through. A play is linear in the number of actions, so many allowances of idle time can be tried
+// in each variant. Any m and p. An activation counts as alive from F to W.
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <queue>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stp/base/error.h"
+#include "stp/schedule/generator.h"
+
+namespace stp {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The four legs of a microbatch's way, in their order: down the ranks and up again, forward, then backward.
+// kW, the oldest weight gradient put off, is a step of a rank's order but no leg: nothing travels.
+enum Step : uint8_t { kF0, kF1, kI1, kI0, kW };
+constexpr int kLegs = 4;
+
+constexpr bool is_forward(Step leg) { return leg <= kF1; }
+constexpr bool goes_down(Step leg) { return leg == kF0 || leg == kI1; }
+constexpr int chunk_of(Step leg) { return leg == kF1 || leg == kI1 ? 1 : 0; }
+
+using Orders = std::vector<std::vector<Step>>;  // by rank; microbatches follow from counting
+
+struct Problem {
+  int p, m, limit;
+  PassCosts costs;
+
+  [[nodiscard]] double cost(Step leg) const { return is_forward(leg) ? costs.F : costs.I; }
+  [[nodiscard]] double work() const { return 2.0 * m * (costs.F + costs.I + costs.W); }
+  // Times nearer than this are the same time.
+  [[nodiscard]] double epsilon() const { return 1e-9 * (costs.F + costs.I + costs.W + costs.p2p); }
+};
+
+// When the inputs of each rank's legs are there, as far as known: outputs under way, first-in first-out.
+class Inputs {
+ public:
+  explicit Inputs(const Problem& problem)
+      : p_(problem.p), p2p_(problem.costs.p2p), queues_(problem.p * kLegs) {
+    at(0, kF0).assign(problem.m, 0.0);
+  }
+
+  [[nodiscard]] double next(int rank, Step leg) const {
+    const auto& queue = queues_[rank * kLegs + leg];
+    return queue.empty() ? kNever : queue.front();
+  }
+  void take(int rank, Step leg) { at(rank, leg).pop_front(); }
+
+  // Hands on what `leg` on `rank` made at `time`, and tells to which rank: to itself where the V turns (and
+  // at the loss), or where there is nobody to hand it to.
+  int send(int rank, Step leg, double time) {
+    const int to = goes_down(leg) ? rank + 1 : rank - 1;
+    if (to >= 0 && to < p_) {
+      at(to, leg).push_back(time + p2p_);
+      return to;
+    }
+    if (leg != kI0) at(rank, static_cast<Step>(leg + 1)).push_back(time);
+    return rank;
+  }
+
+ private:
+  std::deque<double>& at(int rank, Step leg) { return queues_[rank * kLegs + leg]; }
+
+  int p_;
+  double p2p_;
+  std::vector<std::deque<double>> queues_;
+};
+
+// 1a. The order of F and I: the pattern, for `alive` activations on every rank (2p: no wait in the steady
+// state if all passes take as long). Where it names more microbatches than there are, they are left out.
+Orders pattern(const Problem& problem, int alive) {
+  const int p = problem.p, m = problem.m;
+  Orders orders(p);
+  for (int r = 0; r < p; ++r) {
+    std::array<int, kLegs> done{};
+    const auto put = [&](Step leg) {
+      if (done[leg] == m) return;
+      ++done[leg];
+      orders[r].push_back(leg);
+    };
+    // F1 needs p − 1 − r hops down and up, I1 then r up and down: these many microbatches cover the way.
+    const int pairs = p == 1 ? 0 : r * (alive - 2) / (2 * (p - 1));
+    const int lead = alive - 1 - 2 * pairs;
+
+    // Warm-up, down the V.
+    for (int i = 0; i < lead; ++i) put(kF0);
+
+    // Warm-up, both chunks in turn.
+    for (int i = 0; i < pairs; ++i) {
+      put(kF1);
+      put(kF0);
+    }
+    put(kF1);
+
+    // The first backwards, until I0 has come back up.
+    for (int i = 0; i < (lead - 1) / 2; ++i) {
+      put(kI1);
+      put(kF1);
+    }
+    put(kI1);
+
+    // Steady state and cool-down: the cycle goes on without the forwards once they are used up.
+    while (done[kI0] < m) {
+      for (const Step leg : {kF0, kI0, kF1, kI1}) put(leg);
+    }
+  }
+  return orders;
+}
+
+// 1b. The order of F and I where memory is too small for the pattern: a list schedule. Each rank runs what
+// has waited longest, chunk 1 before chunk 0; W only when there is nothing else or when its memory is needed.
+class ListScheduler {
+ public:
+  explicit ListScheduler(const Problem& problem) : problem_(problem), inputs_(problem), ranks_(problem.p) {}
+
+  Orders run() {
+    for (int r = 0; r < problem_.p; ++r) wake(r, 0);
+    while (!events_.empty()) {
+      const auto [time, rank] = events_.top();
+      events_.pop();
+      if (ranks_[rank].wake != time) continue;  // an earlier event has taken its place
+      ranks_[rank].wake = kNever;
+      step(rank, time);
+    }
+    Orders orders;
+    for (Rank& rank : ranks_) orders.push_back(std::move(rank.order));
+    return orders;
+  }
+
+ private:
+  struct Rank {
+    double free = 0, wake = kNever;
+    std::array<int, 2> alive{}, open{};  // by chunk: activations held, and of them those without their I
+    std::deque<int> pending;             // the chunks of the W put off
+    std::vector<Step> order;
+  };
+
+  // Whether one more F fits. F0 leaves room for an F1, so that the oldest microbatch can always go on: no
+  // deadlock.
+  [[nodiscard]] bool fits(Step leg, const std::array<int, 2>& held) const {
+    if (!is_forward(leg)) return true;
+    return held[0] + 1 + (leg == kF0 ? std::max(held[1], 1) : held[1]) <= problem_.limit;
+  }
+
+  void step(int r, double now) {
+    Rank& rank = ranks_[r];
+    const auto ready = [&](Step leg) {
+      return inputs_.next(r, leg) <= now + problem_.epsilon() && fits(leg, rank.open);
+    };
+    Step oldest = kW;
+    for (const Step leg : {ready(kI1) ? kI1 : kI0, ready(kF1) ? kF1 : kF0})
+      if (ready(leg) && (oldest == kW || inputs_.next(r, leg) < inputs_.next(r, oldest))) oldest = leg;
+
+    if (oldest == kW && rank.pending.empty()) {  // sleep until the next input that is known, or a newer one
+      double next = kNever;
+      for (const Step leg : {kF0, kF1, kI1, kI0})
+        if (inputs_.next(r, leg) > now) next = std::min(next, inputs_.next(r, leg));
+      wake(r, next);
+      return;
+    }
+    if (oldest == kW || !fits(oldest, rank.alive)) {
+      --rank.alive[rank.pending.front()];
+      rank.pending.pop_front();
+      rank.free = now + problem_.costs.W;
+    } else {
+      run_leg(r, oldest, now);
+    }
+    wake(r, rank.free);
+  }
+
+  void run_leg(int r, Step leg, double now) {
+    Rank& rank = ranks_[r];
+    inputs_.take(r, leg);
+    rank.order.push_back(leg);
+    rank.free = now + problem_.cost(leg);
+    const int chunk = chunk_of(leg);
+    if (is_forward(leg)) {
+      ++rank.alive[chunk];
+      ++rank.open[chunk];
+    } else {
+      --rank.open[chunk];
+      rank.pending.push_back(chunk);
+    }
+    const int to = inputs_.send(r, leg, rank.free);
+    if (to != r) wake(to, std::max(ranks_[to].free, rank.free + problem_.costs.p2p));
+  }
+
+  void wake(int r, double time) {
+    if (ranks_[r].wake <= time) return;
+    ranks_[r].wake = time;
+    events_.emplace(time, r);
+  }
+
+  using Event = std::pair<double, int>;  // time, rank
+  Problem problem_;
+  Inputs inputs_;
+  std::vector<Rank> ranks_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+};
+
+// How W are placed. A rank that may not idle longer fills a wait with a W even if that is longer than the
+// wait.
+struct Policy {
+  double idle_allowed = kNever;              // per rank, from time 0 on
+  bool before_F = false, before_I0 = false;  // which waits are filled so; those before I1 always
+
+  [[nodiscard]] bool fills(Step leg) const { return is_forward(leg) ? before_F : leg == kI1 || before_I0; }
+};
+
+struct Plan {
+  Orders orders;
+  double bubble = kNever;       // makespan without the work
+  double near_bubble = kNever;  // the same where costs are a little different
+  Policy policy;
+};
+
+// 2. Plays `given`, an order of F and I, through and puts each W where it is: where memory is needed, where a
+// wait is long enough for it, where the policy says so, and the rest at the end. Without a policy `given` has
+// its W already.
+Plan play(const Problem& problem, const Orders& given, const Policy* policy) {
+  struct Rank {
+    double time = 0, idle = 0;
+    size_t next = 0;
+    int alive = 0, pending = 0;
+    Step waiting_for = kW;
+  };
+  Plan plan{Orders(problem.p), 0, kNever, policy ? *policy : Policy{}};
+  Inputs inputs(problem);
+  std::vector<Rank> ranks(problem.p);
+  // From here on nobody waits for what rank 0 does, so that it does its W first.
+  const auto rank_0_is_alone = given[0].rend() - std::find(given[0].rbegin(), given[0].rend(), kI1);
+  std::vector<int> runnable;
+  for (int r = problem.p - 1; r >= 0; --r) {
+    runnable.push_back(r);
+    plan.orders[r].reserve(size_t{6} * problem.m);
+  }
+
+  while (!runnable.empty()) {
+    const int r = runnable.back();
+    runnable.pop_back();
+    Rank& rank = ranks[r];
+    const auto weight_gradient = [&] {
+      --rank.alive;
+      --rank.pending;
+      rank.time += problem.costs.W;
+      plan.orders[r].push_back(kW);
+    };
+    const auto fill_before = [&](Step leg, double input) {
+      while (is_forward(leg) && rank.alive == problem.limit) weight_gradient();
+      const bool alone = r == 0 && static_cast<ptrdiff_t>(rank.next) >= rank_0_is_alone;
+      while (rank.pending > 0 && (alone || rank.time + problem.costs.W <= input + problem.epsilon()))
+        weight_gradient();
+      const double wait = input - rank.time;
+      if (rank.pending > 0 && wait > problem.epsilon() && policy->fills(leg) &&
+          rank.idle + wait > policy->idle_allowed + problem.epsilon())
+        weight_gradient();
+    };
+    for (; rank.next < given[r].size(); ++rank.next) {
+      const Step leg = given[r][rank.next];
+      if (leg == kW) {
+        weight_gradient();
+        continue;
+      }
+      const double input = inputs.next(r, leg);
+      if (input == kNever) {
+        rank.waiting_for = leg;
+        break;
+      }
+      inputs.take(r, leg);
+      if (policy) fill_before(leg, input);
+
+      rank.idle += std::max(input - rank.time, 0.0);
+      rank.time = std::max(input, rank.time) + problem.cost(leg);
+      ++(is_forward(leg) ? rank.alive : rank.pending);
+      plan.orders[r].push_back(leg);
+      const int to = inputs.send(r, leg, rank.time);
+      if (ranks[to].waiting_for == leg && to != r) {
+        ranks[to].waiting_for = kW;
+        runnable.push_back(to);
+      }
+    }
+    if (rank.next < given[r].size()) continue;
+    while (rank.pending > 0) weight_gradient();
+    plan.bubble = std::max(plan.bubble, rank.time - problem.work());
+  }
+  for (int r = 0; r < problem.p; ++r)
+    if (ranks[r].next < given[r].size()) throw std::logic_error("zb-v: its order of F and I has a deadlock");
+  return plan;
+}
+
+// 3. Searches the allowance of idle time that gives the smallest bubble: none is known in closed form, and it
+// is not monotone. First coarsely in all four variants, then finely around the best. Waits that come out
+// exactly hide what a little more time of transfer does, and equal costs make many orders equal; so the
+// search is made twice, for the costs and for others near them, and among orders that are equal for the costs
+// the better one near them wins.
+class Search {
+ public:
+  explicit Search(const Problem& problem) : problem_(problem), near_(problem) {
+    near_.costs.W *= 0.75;
+    near_.costs.p2p += 0.005 * (problem.costs.F + problem.costs.I);
+  }
+
+  void try_order(const Orders& legs) {
+    for (const bool near : {false, true}) {
+      const Problem& problem = near ? near_ : problem_;
+      const double least = (problem.p - 1) * (problem.costs.F + problem.costs.p2p);  // the last rank's start
+      Plan best = play(problem, legs, &kNoHurry);
+      const double step = (best.bubble - least) / kCoarse;
+      offer(best, near);
+      const auto attempt = [&](const Policy& policy) {
+        if (best.bubble <= least + problem.epsilon()) return;  // there is nothing to gain
+        Plan plan = play(problem, legs, &policy);
+        if (plan.bubble >= best.bubble - problem.epsilon()) return;
+        best = std::move(plan);
+        offer(best, near);
+      };
+      for (int variant = 0; variant < 4; ++variant)
+        for (int i = 0; i < kCoarse; ++i) attempt({least + i * step, (variant & 1) != 0, (variant & 2) != 0});
+      const Policy coarse = best.policy;
+      for (int i = 1 - kFine; i < kFine && coarse.idle_allowed < kNever; ++i)
+        attempt({coarse.idle_allowed + i * step / kFine, coarse.before_F, coarse.before_I0});
+    }
+  }
+
+  [[nodiscard]] const Orders& best() const { return best_.orders; }
+
+ private:
+  static constexpr int kCoarse = 6, kFine = 8;
+  static constexpr Policy kNoHurry{};
+
+  void offer(Plan plan, bool made_for_near) {
+    if (made_for_near) {
+      plan.near_bubble = plan.bubble;
+      plan.bubble = play(problem_, plan.orders, nullptr).bubble;
+    } else if (plan.bubble <= best_.bubble + problem_.epsilon()) {
+      plan.near_bubble = play(near_, plan.orders, nullptr).bubble;
+    }
+    const double gain = best_.bubble - plan.bubble;
+    if (gain > problem_.epsilon() || (gain > -problem_.epsilon() && plan.near_bubble < best_.near_bubble))
+      best_ = std::move(plan);
+  }
+
+  Problem problem_, near_;
+  Plan best_;
+};
+
+void check(const GeneratorRequest& request) {
+  constexpr double kMost = 1e100;  // whose sums are finite
+  for (const double cost : {request.costs.F, request.costs.I, request.costs.W, request.costs.p2p})
+    if (!(cost >= 0 && cost <= kMost))
+      throw InputError("", "costs", "zb-v cannot use a cost of " + std::to_string(cost),
+                       "write numbers from 0 to 1e100");
+  if (request.memory_limit < 0 || request.memory_limit == 1)
+    throw InputError("", "memory_limit",
+                     "zb-v needs room for both chunks of a microbatch on every rank, not " +
+                         std::to_string(request.memory_limit),
+                     "allow 2 activations or more; 0 stands for 2p");
+}
+
+Schedule make_zb_v(const GeneratorRequest& request) {
+  check(request);
+  const int p = request.pp, m = request.microbatches;
+  const int limit = request.memory_limit == 0 ? 2 * p : request.memory_limit;
+  const Problem problem{p, m, limit, request.costs};
+
+  Search search(problem);
+  if (limit >= std::min(2 * p, 2 * m)) {
+    search.try_order(pattern(problem, 2 * p));
+    // Transfers lengthen every way; with more memory, more microbatches can cover it.
+    const double hops = 2.0 * (p - 1) * problem.costs.p2p;
+    int more = std::clamp(limit - 2 * p, 0, 2 * m);
+    if (hops < more * problem.costs.F) more = static_cast<int>(hops / problem.costs.F);
+    if (more > 0 && hops > 0) search.try_order(pattern(problem, 2 * p + more));
+  } else {
+    search.try_order(ListScheduler(problem).run());
+    search.try_order(ListScheduler({p, m, limit, PassCosts{}}).run());
+  }
+
+  Schedule schedule{"zb-v", Placement::v(p), m, {}};
+  for (const auto& order : search.best()) {
+    std::vector<Block> blocks;
+    blocks.reserve(order.size());
+    std::array<int, kLegs> done{};
+    std::deque<Action> pending;
+    for (const Step step : order) {
+      if (step == kW) {
+        blocks.emplace_back(pending.front());
+        pending.pop_front();
+        continue;
+      }
+      const auto chunk = static_cast<int16_t>(chunk_of(step));
+      const int microbatch = done[step]++;
+      blocks.emplace_back(Action{is_forward(step) ? Pass::F : Pass::I, chunk, microbatch});
+      if (!is_forward(step)) pending.push_back({Pass::W, chunk, microbatch});
+    }
+    schedule.ranks.push_back(std::move(blocks));
+  }
+  return schedule;
+}
+
+}  // namespace
+
+extern const Generator schedule_zb_v = {
+    "zb-v", "backwards split, W fills the waits, V placement (Zero Bubble, 2024)", 2, false, true, make_zb_v};
+
+}  // namespace stp

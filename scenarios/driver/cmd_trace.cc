@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "commands.h"
+#include "output_folder.h"
+#include "run_simulated.h"
+#include "stp/base/error.h"
+#include "stp/report/chrome_trace.h"
+#include "stp/report/timeline_svg.h"
+
+namespace stp {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TraceOptions {
+  std::string scenario, schedule, out;
+  int configuration = 1;
+};
+
+std::string name_of(const ScheduleChoice& choice) {
+  return choice.file.empty() ? choice.name : fs::path(choice.file).stem().string();
+}
+
+// The configuration's schedules, or the one named.
+std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment& experiment, const std::string& file) {
+  std::vector<ScheduleChoice> choices;
+  std::string names;
+  for (const ScheduleChoice& choice : experiment.schedules) {
+    if (options.schedule.empty() || name_of(choice) == options.schedule) choices.push_back(choice);
+    names += (names.empty() ? "" : ", ") + name_of(choice);
+  }
+  if (choices.empty())
+    throw InputError(file, "--schedule", "\"" + options.schedule + "\" is not a schedule of this configuration",
+                     "name one of " + names);
+  return choices;
+}
+
+void write_trace(const fs::path& path, const SimulatedRun& run) {
+  std::ofstream file(path);
+  write_chrome_trace(file, run.program, run.timeline);
+  file.close();
+  if (!file) throw std::runtime_error(path.string() + ": could not be written whole (is the disk full?)");
+}
+
+void trace_command(const TraceOptions& options) {
+  const Scenario scenario = read_scenario(options.scenario);
+  const int configurations = static_cast<int>(scenario.experiments.size());
+  if (options.configuration < 1 || options.configuration > configurations)
+    throw InputError(scenario.file, "--configuration", std::to_string(options.configuration) + " is not there",
+                     configurations == 1 ? "write 1, the only one" : "write a number from 1 to " + std::to_string(configurations));
+  const Experiment& experiment = scenario.experiments[options.configuration - 1];
+  const std::vector<ScheduleChoice> choices = chosen(options, experiment, scenario.file);
+  OutputFolder folder(options.out);
+  for (const ScheduleChoice& choice : choices) {
+    const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
+    const nlohmann::json row = to_json(run.result);
+    write_trace(unused_path(folder.path(), file_word(row), ".json"), run);
+    write_new_file(unused_path(folder.path(), file_word(row), ".svg"),
+                   timeline_svg(run.program, run.timeline, heading(row), time_unit(row)));
+  }
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder.path())) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  folder.publish();
+  std::printf("Traces (simulated; open the .json in ui.perfetto.dev or chrome://tracing):\n");
+  for (const std::string& name : names) std::printf("  %s\n", (folder.target() / name).c_str());
+}
+
+}  // namespace
+
+void add_trace(CLI::App& app, const Invocation&) {
+  auto options = std::make_shared<TraceOptions>();
+  CLI::App* command = app.add_subcommand("trace", "Draw a configuration's timelines and write its Chrome/Perfetto traces");
+  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")->required();
+  command->add_option("--schedule", options->schedule, "Only this schedule of the scenario (a file by its name without .json)");
+  command->add_option("--configuration", options->configuration,
+                      "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
+  command->add_option("--out", options->out, "A folder that does not exist yet")->required();
+  command->callback([options] { trace_command(*options); });
+}
+
+}  // namespace stp

@@ -1,0 +1,77 @@
+#include "output_folder.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+
+#include "stp/base/error.h"
+
+namespace stp {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string text(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// "results/" names the folder results.
+fs::path without_slash(const fs::path& target) {
+  const fs::path normal = target.lexically_normal();
+  return normal.filename().empty() ? normal.parent_path() : normal;
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(const fs::path& target) : target_(without_slash(target)) {
+  if (fs::exists(fs::symlink_status(target_)))
+    throw InputError(target_, "--out", "exists, and results are never overwritten", "name a new folder");
+  const fs::path parent = fs::absolute(target_).parent_path();
+  std::string pattern = (parent / ("." + target_.filename().string() + ".XXXXXX")).string();
+  if (!fs::is_directory(parent) || mkdtemp(pattern.data()) == nullptr)
+    throw InputError(target_, "--out", "cannot be created", "check that its parent folder exists and may be written");
+  partial_ = pattern;
+  fs::permissions(partial_, fs::perms(0755));
+}
+
+OutputFolder::~OutputFolder() {
+  std::error_code ignored;
+  if (!partial_.empty()) fs::remove_all(partial_, ignored);
+}
+
+void OutputFolder::publish() {
+  if (syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) != 0)
+    throw InputError(target_, "--out", "came into being meanwhile or cannot be created", "name a new folder");
+  partial_.clear();
+}
+
+fs::path unused_path(const fs::path& folder, const std::string& stem, const std::string& extension) {
+  fs::path path = folder / (stem + extension);
+  for (int i = 2; fs::exists(path); ++i) path = folder / (stem + "-" + std::to_string(i) + extension);
+  return path;
+}
+
+std::string file_word(const json& row) {
+  std::string word = text(row.at("schedule"));
+  if (row.at("model").is_string()) word += "-" + text(row.at("model")) + "-s" + text(row.at("seq"));
+  word += "-tp" + text(row.at("tp")) + "-pp" + text(row.at("pp")) + "-m" + text(row.at("microbatches"));
+  // A schedule file may call its schedule anything.
+  for (char& c : word)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
+  return word;
+}
+
+std::string heading(const json& row) {
+  std::string words = text(row.at("schedule"));
+  if (row.at("model").is_string())
+    words += ", " + text(row.at("model")) + " on " + text(row.at("cluster")) + ", seq " + text(row.at("seq"));
+  return words + ", tp " + text(row.at("tp")) + ", pp " + text(row.at("pp")) + ", m " + text(row.at("microbatches"));
+}
+
+std::string time_unit(const json& row) { return row.at("model").is_string() ? "s" : "unit times"; }
+
+}  // namespace stp

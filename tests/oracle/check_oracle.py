@@ -1,0 +1,318 @@
+"""Holds `stp simulate` against the oracle on random unit-cost scenarios.
+
+    check_oracle.py STP_BINARY [--cases N] [--seed S] [--named-only]
+
+A case is one scenario file, with every schedule that fits it. Orders come from `stp schedule` or are drawn at random
+(valid by construction, handed over as schedule files), since an order that no generator emits still has a meaning.
+Prints a line per failed case, which names the kept scenario; exits with 1 if a case failed.
+"""
+
+import argparse
+import json
+import math
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import oracle
+
+PER_RANK = ("compute_s", "pp_bubble_s", "tp_bubble_s", "peak_activation_chunks")
+
+
+def draw_costs(rng):
+    """A unit-cost table. Integers and eighths make ties, which real numbers never do; both must agree."""
+    style = rng.choice(("integer", "eighths", "real", "mixed"))
+    unit = {}
+    for name in oracle.COSTS:
+        chance = rng.random()
+        if name.endswith("_early") and chance < 0.5:
+            continue
+        if chance < 0.1:
+            continue
+        if chance < 0.25:
+            unit[name] = 0
+            continue
+        kind = rng.choice(("integer", "eighths", "real")) if style == "mixed" else style
+        top = 1 if name == "p2p" else 3
+        if kind == "integer":
+            unit[name] = rng.randint(1, top)
+        elif kind == "eighths":
+            unit[name] = rng.randint(1, 8 * top) / 8
+        else:
+            unit[name] = rng.uniform(0.01, top)
+    if all(unit.get(name, 0) == 0 for name in ("attn.F", "mlp.F", "head.F")):
+        unit["head.F"] = 1  # a step that takes no time has no throughput
+    return unit
+
+
+def draw_layers(rng, stages):
+    style = rng.choice(("one", "even", "uneven", "sparse"))
+    if style == "one":
+        layers = [1] * stages
+    elif style == "even":
+        layers = [rng.randint(1, 3)] * stages
+    elif style == "uneven":
+        layers = [rng.randint(1, 3) for _ in range(stages)]
+    else:
+        layers = [rng.choice((0, 0, 1, 2)) for _ in range(stages)]
+    if not any(layers):
+        layers[rng.randrange(stages)] = 1
+    return layers
+
+
+def draw_order(rng, placement, pp, chunks, microbatches):
+    """A valid order that no generator would emit: whatever is ready, on any rank, fused or split, braided or not.
+
+    It is grown as one global list of blocks whose inputs have all been made, so it cannot deadlock, nor can the two
+    actions of a block depend on each other.
+    """
+    last = pp * chunks - 1
+    place = {}
+    for rank in range(pp):
+        for chunk in range(chunks):
+            place[oracle.stage_of(placement, pp, chunks, rank, chunk)] = (rank, chunk)
+    split = rng.choice((0.0, 0.3, 1.0))
+    braid = rng.choice((0.0, 0.5, 0.9))
+    ready = [[] for _ in range(pp)]  # per rank: (letter, stage, microbatch); D = a backward, fused or split
+    for microbatch in range(microbatches):
+        ready[place[0][0]].append(("F", 0, microbatch))
+    ranks = [[] for _ in range(pp)]
+    while any(ready):
+        rank = rng.choice([r for r in range(pp) if ready[r]])
+        chosen = []
+        for _ in range(2 if rng.random() < braid else 1):
+            if ready[rank]:
+                # Mostly the oldest: wholly random picks would leave every order a plain all-forward-all-backward.
+                spot = 0 if rng.random() < 0.6 else rng.randrange(len(ready[rank]))
+                chosen.append(ready[rank].pop(spot))
+        rng.shuffle(chosen)
+        texts = []
+        for letter, stage, microbatch in chosen:
+            chunk = place[stage][1]
+            if letter == "F" and stage < last:
+                ready[place[stage + 1][0]].append(("F", stage + 1, microbatch))
+            elif letter == "F":
+                ready[rank].insert(0, ("D", last, microbatch))
+            elif letter == "D":
+                letter = "I" if rng.random() < split else "B"
+                if letter == "I":
+                    ready[rank].append(("W", stage, microbatch))
+                if stage > 0:
+                    ready[place[stage - 1][0]].insert(0, ("D", stage - 1, microbatch))
+            texts.append(f"{letter}{chunk}.{microbatch}")
+        ranks[rank].append("&".join(texts))
+    return {
+        "schedule": "random",
+        "placement": placement,
+        "pp": pp,
+        "chunks": chunks,
+        "microbatches": microbatches,
+        "ranks": ranks,
+    }
+
+
+class Generator:
+    """Orders as `stp schedule` prints them, each asked for once."""
+
+    def __init__(self, binary):
+        self.binary = binary
+        self.known = {}
+
+    def order(self, name, pp, chunks, microbatches, costs=None):
+        key = (name, pp, chunks, microbatches, tuple((costs or {}).items()))
+        if key not in self.known:
+            command = [self.binary, "schedule", name, "--pp", pp, "--microbatches", microbatches]
+            command += ["--chunks", chunks, "--format", "json"]
+            if costs:
+                command += ["--costs", ",".join(str(costs[letter]) for letter in ("F", "I", "W", "p2p"))]
+            order = call_for_json(command)
+            wanted = {"pp": pp, "chunks": chunks, "microbatches": microbatches}
+            if {field: order.get(field) for field in wanted} != wanted or not {"placement", "ranks"} <= set(order):
+                raise Refused(f"'{' '.join(map(str, command[1:]))}' answered for something else than {wanted}")
+            self.known[key] = order
+        return self.known[key]
+
+
+class Refused(Exception):
+    """The binary did not answer with JSON and exit code 0."""
+
+
+def call_for_json(command):
+    command = [str(part) for part in command]
+    shown = " ".join(command[1:])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired as error:
+        raise Refused(f"'{shown}' took over {error.timeout} s") from error
+    if done.returncode != 0:
+        raise Refused(f"'{shown}' ended with {done.returncode}: {' '.join(done.stderr.split())[:300]}")
+    try:
+        return json.loads(done.stdout)
+    except ValueError as error:
+        raise Refused(f"'{shown}' printed no JSON: {error}") from error
+
+
+def draw_case(rng, number, generator, folder, named_only):
+    """A scenario and, per schedule in it, the order that it stands for."""
+    pp = rng.randint(1, 5)
+    chunks = rng.choices((1, 2, 3), (2, 5, 1))[0]
+    microbatches = rng.randint(1, 3 * pp + 4)
+    wants_interleaved = rng.random() < 0.5
+    if chunks == 3 or wants_interleaved:
+        microbatches = pp * rng.randint(1, (3 * pp + 4) // pp)  # what 1F1B-I needs
+    elif chunks == 2 and rng.random() < 0.7:
+        microbatches = rng.randint(3 * pp - 1, 3 * pp + 4)  # what STP needs
+    scenario = {
+        "name": f"oracle-{number}",
+        "schedules": [],
+        "parallel": {"pp": pp, "tp": rng.choice((1, 2, 4, 8))},
+        "microbatches": microbatches,
+        "chunks": chunks,
+        "layers_per_chunk": draw_layers(rng, pp * chunks),
+        "costs": {"unit": draw_costs(rng)},
+    }
+    # Defaults are left out at times: they are part of what is checked.
+    for key, values in (("release", ("chain", "block")), ("backward", oracle.BACKWARDS), ("freed_at", oracle.FREED_AT)):
+        value = rng.choice(values)
+        if value != values[0] or rng.random() < 0.5:
+            scenario[key] = value
+    if rng.random() < 0.5:
+        scenario["schedule_costs"] = {
+            "F": rng.choice((1, 1.5, 2)),
+            "I": rng.choice((1, 1.25, 2)),
+            "W": rng.choice((0.5, 1, 1.5)),
+            "p2p": rng.choice((0, 0.0625, 0.5)),
+        }
+
+    orders = []
+
+    def add_named(name, costs=None):
+        orders.append(generator.order(name, pp, chunks, microbatches, costs))
+        scenario["schedules"].append(name)
+
+    def add_file(order, label):
+        path = folder / f"case-{number}-{label}.json"
+        path.write_text(json.dumps(order), encoding="utf-8")
+        orders.append(order)
+        scenario["schedules"].append({"file": str(path)})
+
+    if chunks == 1:
+        add_named("1f1b")
+    if microbatches % pp == 0 and (chunks > 1 or wants_interleaved):
+        add_named("1f1b-i")
+    if chunks == 2 and microbatches >= 3 * pp - 1:
+        add_named("stp")
+    if chunks == 2:
+        # Which costs the order of ZB-V is made for is fixed by schedule_costs; without them the order goes by file.
+        if "schedule_costs" in scenario:
+            add_named("zb-v", scenario["schedule_costs"])
+        else:
+            add_file(generator.order("zb-v", pp, chunks, microbatches), "zb-v")
+    if not named_only and rng.random() < 0.5:
+        placement = rng.choice(("loop", "v")) if chunks == 2 else "loop"
+        add_file(draw_order(rng, placement, pp, chunks, microbatches), "random")
+    return scenario, orders
+
+
+def equal(expected, got):
+    if isinstance(got, bool) or not isinstance(got, (int, float)):
+        return False
+    return math.isclose(expected, got, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def difference(scenario, order, result):
+    """What is wrong with one schedule's result, or None."""
+    expected = oracle.simulate_scenario(scenario, order)
+    step = expected["step_time_s"]
+    if not equal(step, result["step_time_s"]):
+        return f"step_time_s is {result['step_time_s']}, oracle {step}"
+    if step > 0 and not equal(scenario["microbatches"] / step, result["throughput_samples_per_s"]):
+        throughput = scenario["microbatches"] / step
+        return f"throughput_samples_per_s is {result['throughput_samples_per_s']}, oracle {throughput}"
+    if len(result["ranks"]) != len(expected["ranks"]):
+        return f"{len(result['ranks'])} ranks, oracle {len(expected['ranks'])}"
+    for rank, (want, got) in enumerate(zip(expected["ranks"], result["ranks"])):
+        for name in PER_RANK:
+            # Which of two causes that end at the same instant takes the idle time is open; the sum is not.
+            if want["tie"] and name == "tp_bubble_s":
+                continue
+            if want["tie"] and name == "pp_bubble_s":
+                name, a = "pp_bubble_s + tp_bubble_s", want["pp_bubble_s"] + want["tp_bubble_s"]
+                b = got["pp_bubble_s"] + got["tp_bubble_s"]
+            else:
+                a, b = want[name], got[name]
+            if not equal(a, b):
+                return f"rank {rank}: {name} is {b}, oracle {a}"
+        if got["peak_activation_bytes"] is not None:
+            return f"rank {rank}: peak_activation_bytes is {got['peak_activation_bytes']}, a unit cost knows no bytes"
+    return None
+
+
+def check_case(binary, scenario, orders, path):
+    """What is wrong with one scenario, a text per failed schedule."""
+    path.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
+    try:
+        results = call_for_json([binary, "simulate", path, "--json", "-"])["results"]
+        if len(results) != len(orders):
+            return [f"{len(results)} results for {len(orders)} schedules"]
+        wrong = []
+        for position, (order, result) in enumerate(zip(orders, results)):
+            text = difference(scenario, order, result)
+            if text:
+                wrong.append(f"schedule {position} ({result.get('schedule')}): {text}")
+        return wrong
+    except Refused as refusal:
+        return [str(refusal)]
+    except (AttributeError, KeyError, TypeError) as error:
+        return [f"the record lacks or misforms {error!r}"]
+    except oracle.OracleError as error:
+        return [f"the oracle refuses the order: {error}"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("binary", metavar="STP_BINARY")
+    parser.add_argument("--cases", type=int, default=300, metavar="N", help="scenarios to try (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same scenarios")
+    parser.add_argument("--named-only", action="store_true", help="only orders of generators, no random ones")
+    options = parser.parse_args()
+    if shutil.which(options.binary) is None:
+        parser.error(f"'{options.binary}' is no program")
+
+    folder = Path(tempfile.mkdtemp(prefix="stp-oracle-"))
+    generator = Generator(options.binary)
+    passed = failed = schedules = 0
+    for number in range(options.cases):
+        # A generator of random numbers per case: a case stays the same whatever the cases before it drew.
+        rng = random.Random(f"{options.seed}/{number}")
+        path = folder / f"case-{number}.json"
+        try:
+            scenario, orders = draw_case(rng, number, generator, folder, options.named_only)
+        except Refused as refusal:
+            failed += 1
+            print(f"FAILED case {number} of seed {options.seed}: {refusal}")
+            continue
+        schedules += len(orders)
+        wrong = check_case(options.binary, scenario, orders, path)
+        if wrong:
+            failed += 1
+            for position, order in enumerate(orders):  # beside the scenario, so that oracle.py can be run on both
+                path.with_suffix(f".order-{position}.json").write_text(json.dumps(order), encoding="utf-8")
+            print(f"FAILED {path}: {'; '.join(wrong)}")
+        else:
+            passed += 1
+            for leftover in folder.glob(f"case-{number}*.json"):
+                if leftover.stem == f"case-{number}" or leftover.stem.startswith(f"case-{number}-"):
+                    leftover.unlink()
+    if not any(folder.iterdir()):
+        shutil.rmtree(folder)
+    print(f"seed {options.seed}, {schedules} schedules in {options.cases} scenarios")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

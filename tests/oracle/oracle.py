@@ -1,0 +1,434 @@
+"""A slow, obvious simulator of unit-cost scenarios, to hold the fast one against.
+
+It builds the graph of ops that the semantics of a Program prescribe (ops with a stream, a cost and dependencies;
+in-order streams) and finds when each op starts by the longest path. It shares no code with the suite: where the two
+disagree, one of them has misread the text.
+
+    oracle.py SCENARIO.json SCHEDULE.json     prints the figures of one schedule under one scenario as JSON
+"""
+
+import json
+import re
+import sys
+
+COSTS = (
+    "attn.F", "attn.I", "attn.W", "attn.W_early",
+    "mlp.F", "mlp.I", "mlp.W", "mlp.W_early",
+    "head.F", "head.I", "head.W",
+    "all_reduce", "p2p",
+)  # fmt: skip
+RELEASES = ("chain", "block", "released")
+BACKWARDS = ("suite", "megatron")
+FREED_AT = ("W", "I")
+
+# Two ends closer than this (relative to their size) count as the same instant: sums of the same costs in another
+# order differ by rounding.
+SAME_INSTANT = 1e-9
+
+
+class OracleError(Exception):
+    """The input is no schedule, or the schedule deadlocks."""
+
+
+class Op:
+    """One op. A gate (stream None) costs nothing, holds no stream, and only gathers dependencies under one name."""
+
+    def __init__(self, label, stream, cost=0.0, deps=()):
+        self.label = label
+        self.stream = stream
+        self.cost = cost
+        self.deps = list(deps)
+        self.before = None  # the op before it on its stream
+        self.start = None
+        self.end = None
+
+    def __repr__(self):
+        return self.label
+
+
+class Segment:
+    """A compute op, then its all-reduce if there is one, then the weight gradient behind it if there is one."""
+
+    def __init__(self, name, cost, reduces, weight=None):
+        self.name = name
+        self.cost = cost
+        self.reduces = reduces
+        self.weight = weight
+
+
+class Action:
+    def __init__(self, text, rank, block):
+        match = re.fullmatch(r"([FIWB])(\d+)\.(\d+)", text)
+        if not match:
+            raise OracleError(f"rank {rank}, block {block}: '{text}' is no action")
+        self.text = text
+        self.rank = rank
+        self.block = block
+        self.kind = match[1]
+        self.chunk = int(match[2])
+        self.microbatch = int(match[3])
+        self.stage = None
+        self.segments = []
+        self.main_end = None  # the last op of the main line: an all-reduce, head.F or head.I
+
+    @property
+    def signal(self):
+        """What it hands on: activations (F) or gradients (G), named by the stage they come from."""
+        return ("F" if self.kind == "F" else "G", self.stage, self.microbatch)
+
+
+def stage_of(placement, pp, chunks, rank, chunk):
+    if placement == "loop":
+        return chunk * pp + rank
+    if placement == "v":
+        if chunks != 2:
+            raise OracleError("placement 'v' has two chunks per rank")
+        return rank if chunk == 0 else 2 * pp - 1 - rank
+    raise OracleError(f"unknown placement '{placement}'")
+
+
+def merge(na, nb):
+    """The static braid of na segments with nb: a string of 'a' and 'b'."""
+    order = ""
+    i = j = 0
+    while i < na or j < nb:
+        if i < na and (i * nb <= j * na or j == nb):
+            order += "a"
+            i += 1
+        else:
+            order += "b"
+            j += 1
+    return order
+
+
+def segments_of(kind, layers, last, costs, backward):
+    """The chain of segments of one action on a chunk of so many layers."""
+    segments = []
+    if kind == "F":
+        for _ in range(layers):
+            segments.append(Segment("attn.F", costs["attn.F"], True))
+            segments.append(Segment("mlp.F", costs["mlp.F"], True))
+        if last:
+            segments.append(Segment("head.F", costs["head.F"], False))
+    elif kind == "I":
+        if last:
+            segments.append(Segment("head.I", costs["head.I"], False))
+        for _ in range(layers):
+            segments.append(Segment("mlp.I", costs["mlp.I"], True))
+            segments.append(Segment("attn.I", costs["attn.I"], True))
+    elif kind == "B":
+        if last:
+            segments.append(Segment("head.I", costs["head.I"], False, ("head.W", costs["head.W"])))
+        for _ in range(layers):
+            for unit in ("mlp", "attn"):
+                compute, behind = costs[unit + ".I"], costs[unit + ".W"]
+                if backward == "megatron":
+                    compute += costs[unit + ".W_early"]
+                else:
+                    behind += costs[unit + ".W_early"]
+                segments.append(Segment(unit + ".I", compute, True, (unit + ".W", behind)))
+    elif kind == "W":
+        if last:
+            segments.append(Segment("head.W", costs["head.W"], False))
+        for _ in range(layers):
+            for unit in ("mlp", "attn"):
+                segments.append(Segment(unit + ".W", costs[unit + ".W"] + costs[unit + ".W_early"], False))
+    return segments
+
+
+def read_blocks(schedule, layers):
+    """Per rank a list of blocks, each a list of one or two Actions with their stages; checks that none is missing."""
+    pp, chunks, microbatches = schedule["pp"], schedule["chunks"], schedule["microbatches"]
+    if len(schedule["ranks"]) != pp:
+        raise OracleError(f"{len(schedule['ranks'])} ranks listed, pp is {pp}")
+    if len(layers) != pp * chunks:
+        raise OracleError(f"{len(layers)} layer counts for {pp * chunks} virtual stages")
+    ranks = []
+    for rank, texts in enumerate(schedule["ranks"]):
+        blocks = []
+        for index, text in enumerate(texts):
+            block = [Action(part, rank, index) for part in text.split("&")]
+            if len(block) > 2:
+                raise OracleError(f"rank {rank}, block {index}: more than two actions")
+            for action in block:
+                action.stage = stage_of(schedule["placement"], pp, chunks, rank, action.chunk)
+            blocks.append(block)
+        done = {}
+        for block in blocks:
+            for action in block:
+                done.setdefault((action.chunk, action.microbatch), []).append(action.kind)
+        wanted = {(c, k) for c in range(chunks) for k in range(microbatches)}
+        if set(done) != wanted:
+            raise OracleError(f"rank {rank}: missing or surplus {sorted(set(done) ^ wanted)[:4]}")
+        for pair, kinds in done.items():
+            if kinds not in (["F", "B"], ["F", "I", "W"]):
+                raise OracleError(f"rank {rank}: passes {kinds} of chunk {pair[0]}, microbatch {pair[1]}")
+        ranks.append(blocks)
+    return ranks
+
+
+class Graph:
+    """All ops of a step. A stream is a list of ops in order; its key says what it is and whose."""
+
+    def __init__(self):
+        self.ops = []
+        self.streams = {}
+
+    def add(self, label, stream, cost=0.0, deps=()):
+        op = Op(label, stream, cost, deps)
+        if stream is not None:
+            line = self.streams.setdefault(stream, [])
+            op.before = line[-1] if line else None
+            line.append(op)
+        self.ops.append(op)
+        return op
+
+    def run(self):
+        """Gives each op its start and end, in the order in which they become ready."""
+        missing = {}
+        followers = {}
+        for op in self.ops:
+            needed = set(op.deps)
+            if op.before is not None:
+                needed.add(op.before)
+            missing[op] = len(needed)
+            for other in needed:
+                followers.setdefault(other, []).append(op)
+        ready = [op for op in self.ops if missing[op] == 0]
+        for op in ready:  # grows while it is walked
+            waits = op.deps if op.before is None else op.deps + [op.before]
+            op.start = max((other.end for other in waits), default=0.0)
+            op.end = op.start + op.cost
+            for follower in followers.get(op, ()):
+                missing[follower] -= 1
+                if missing[follower] == 0:
+                    ready.append(follower)
+        if len(ready) < len(self.ops):
+            stuck = [line for line in self.streams.values() if line[-1].end is None]
+            heads = [next(op for op in line if op.end is None) for line in stuck]
+            raise OracleError(f"deadlock: waiting at {heads[:6]}")
+
+
+def build(schedule, layers, costs, release, backward):
+    """The graph of a step."""
+    pp, chunks = schedule["pp"], schedule["chunks"]
+    last_stage = pp * chunks - 1
+    ranks = read_blocks(schedule, layers)
+    graph = Graph()
+    rank_of = {}
+    for rank in range(pp):
+        for chunk in range(chunks):
+            rank_of[stage_of(schedule["placement"], pp, chunks, rank, chunk)] = rank
+
+    # What a chain hands on is named before the ops exist, since the consumer may stand before the producer in this
+    # walk over the ranks. `output`: the moment it leaves. `sent`: its transfer, where it crosses to another rank.
+    output = {}
+    sent = {}
+    for blocks in ranks:
+        for block in blocks:
+            for action in block:
+                if action.kind != "W":
+                    output[action.signal] = graph.add(f"output of {action.text} on rank {action.rank}", None)
+
+    def receiver(action):
+        """The rank that its output goes to, or None where no other rank needs it."""
+        if action.kind == "W":
+            return None
+        stage = action.stage + (1 if action.kind == "F" else -1)
+        if not 0 <= stage <= last_stage or rank_of[stage] == action.rank:
+            return None
+        return rank_of[stage]
+
+    # One stream per pair of sender and receiver, in the order of the sender's program; the action named first first.
+    block_sends = {}
+    for rank, blocks in enumerate(ranks):
+        for index, block in enumerate(blocks):
+            sends = block_sends[rank, index] = []
+            targets = [receiver(action) for action in block]
+            pair = len(block) == 2 and all(action.kind == "F" for action in block)
+            if release == "released" and pair and targets[0] is not None and targets[0] == targets[1]:
+                deps = [output[action.signal] for action in block]
+                op = graph.add(f"p2p {block[0].text}&{block[1].text}", ("p2p", rank, targets[0]), costs["p2p"], deps)
+                sends.append(op)
+                for action in block:
+                    sent[action.signal] = op
+                continue
+            for action, target in zip(block, targets):
+                if target is not None:
+                    deps = [output[action.signal]]
+                    op = graph.add(f"p2p {action.text} {rank}->{target}", ("p2p", rank, target), costs["p2p"], deps)
+                    sends.append(op)
+                    sent[action.signal] = op
+
+    def inputs(action):
+        """What its first segment waits for."""
+        if action.kind == "W" or (action.kind == "F" and action.stage == 0):
+            return []
+        if action.kind == "F":
+            source = ("F", action.stage - 1, action.microbatch)
+        elif action.stage == last_stage:
+            source = ("F", last_stage, action.microbatch)
+        else:
+            source = ("G", action.stage + 1, action.microbatch)
+        return [sent[source] if source in sent else output[source]]
+
+    for rank, blocks in enumerate(ranks):
+        for index, block in enumerate(blocks):
+            for action in block:
+                layer_count = layers[action.stage]
+                action.segments = segments_of(action.kind, layer_count, action.stage == last_stage, costs, backward)
+
+            # What every op of the block waits for.
+            gate = []
+            if release != "chain":
+                for action in block:
+                    gate += inputs(action)
+                if release == "released" and index > 0:
+                    gate += block_sends[rank, index - 1]
+
+            if len(block) == 1:
+                order = [block[0]] * len(block[0].segments)
+            else:
+                counts = [len(action.segments) for action in block]
+                if release == "released" and all(action.kind == "F" for action in block):
+                    letters = "a" * counts[0] + "b" * counts[1]
+                else:
+                    letters = merge(*counts)
+                order = [block[letter == "b"] for letter in letters]
+
+            taken = {id(action): 0 for action in block}
+            block_ops = []
+            for action in order:
+                position = taken[id(action)]
+                taken[id(action)] += 1
+                segment = action.segments[position]
+                name = f"{segment.name} of {action.text} on rank {rank}"
+                deps = list(gate)
+                if position == 0:
+                    deps += inputs(action)
+                elif action.kind != "W":
+                    deps.append(action.main_end)  # the all-reduce of the segment before, or its compute without one
+                compute = graph.add(name, ("compute", rank), segment.cost, deps)
+                block_ops.append(compute)
+                action.main_end = compute
+                if segment.reduces:
+                    reduce = graph.add("all-reduce after " + name, ("tp", rank), costs["all_reduce"], [compute])
+                    block_ops.append(reduce)
+                    action.main_end = reduce
+                if segment.weight is not None:
+                    weight, cost = segment.weight
+                    label = f"{weight} of {action.text} on rank {rank}"
+                    block_ops.append(graph.add(label, ("compute", rank), cost, gate + [compute]))
+
+            for action in block:
+                if action.kind == "W":
+                    continue
+                if release == "chain":
+                    output[action.signal].deps = [action.main_end] if action.main_end else inputs(action)
+                else:
+                    output[action.signal].deps = block_ops or gate
+    return graph, ranks
+
+
+def origins(op):
+    """The ops behind a dependency: itself, or what stands behind a gate."""
+    if op.stream is not None:
+        return [op]
+    return [origin for dep in op.deps for origin in origins(dep)]
+
+
+def same_instant(a, b):
+    return abs(a - b) <= SAME_INSTANT * max(1.0, abs(a), abs(b))
+
+
+def peak_of(blocks, freed_at):
+    """The most (chunk, microbatch) pairs alive, in program order; those of a braid are alive together."""
+    freeing = {"B", freed_at}
+    alive = peak = 0
+    for block in blocks:
+        alive += sum(action.kind == "F" for action in block)
+        peak = max(peak, alive)
+        alive -= sum(action.kind in freeing for action in block)
+    return peak
+
+
+def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W"):
+    """The figures of one step.
+
+    Per rank also `tie`: an idle time has an all-reduce of the rank and something else as its last dependency, both
+    ending at the same instant, so that its split into pp_bubble_s and tp_bubble_s is open and only the sum is fixed.
+    """
+    for value, known in ((release, RELEASES), (backward, BACKWARDS), (freed_at, FREED_AT)):
+        if value not in known:
+            raise OracleError(f"'{value}' is none of {known}")
+    unknown = set(unit) - set(COSTS)
+    if unknown:
+        raise OracleError(f"unknown unit costs {sorted(unknown)}")
+    costs = {name: float(unit.get(name, 0)) for name in COSTS}
+    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward)
+    graph.run()
+    step = max((op.end for op in graph.ops if op.stream is not None), default=0.0)
+    figures = []
+    for rank, blocks in enumerate(ranks):
+        busy = pp_bubble = tp_bubble = 0.0
+        tie = False
+        now = 0.0
+        for op in graph.streams.get(("compute", rank), []):
+            idle = op.start - now
+            if idle > 0:
+                causes = [origin for dep in op.deps for origin in origins(dep)]
+                latest = max(cause.end for cause in causes)
+                causes = [cause for cause in causes if same_instant(cause.end, latest)]
+                own = [cause for cause in causes if cause.stream == ("tp", rank)]
+                if own:
+                    tp_bubble += idle
+                else:
+                    pp_bubble += idle
+                if own and len(own) < len(causes) and not same_instant(op.start, now):
+                    tie = True
+            busy += op.cost
+            now = op.end
+        pp_bubble += step - now
+        figures.append(
+            {
+                "compute_s": busy,
+                "pp_bubble_s": pp_bubble,
+                "tp_bubble_s": tp_bubble,
+                "peak_activation_chunks": peak_of(blocks, freed_at),
+                "tie": tie,
+            }
+        )
+    return {"step_time_s": step, "ranks": figures}
+
+
+def simulate_scenario(scenario, schedule):
+    """The figures of one schedule under a unit-cost scenario."""
+    return simulate(
+        schedule,
+        scenario["layers_per_chunk"],
+        scenario["costs"]["unit"],
+        scenario.get("release", "chain"),
+        scenario.get("backward", "suite"),
+        scenario.get("freed_at", "W"),
+    )
+
+
+def main(argv):
+    if len(argv) != 3:
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    with open(argv[1], encoding="utf-8") as file:
+        scenario = json.load(file)
+    with open(argv[2], encoding="utf-8") as file:
+        schedule = json.load(file)
+    try:
+        json.dump(simulate_scenario(scenario, schedule), sys.stdout, indent=1)
+    except OracleError as error:
+        print(f"oracle: {error}", file=sys.stderr)
+        return 1
+    print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
