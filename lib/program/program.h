@@ -64,6 +64,6 @@ struct Program {
 };
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".
-std::string describe(const Program& program, OpId op);
+std::string describe(const Program& program, OpId id);
 
 }  // namespace stp

@@ -1,7 +1,7 @@
 #include "stp/simulate/simulate.h"
 
 #include <algorithm>
-#include <queue>
+#include <limits>
 #include <stdexcept>
 
 namespace stp {
@@ -31,8 +31,8 @@ class Replay {
   }
 
   Timeline finish() && {
-    for (size_t stream = 0; stream < head_.size(); ++stream)
-      if (head_[stream] != kNone) throw std::runtime_error("deadlock: " + describe(program_, head_[stream]) + " never starts");
+    for (const OpId op : head_)
+      if (op != kNone) throw std::runtime_error("deadlock: " + describe(program_, op) + " never starts");
     for (const double end : timeline_.end) timeline_.step_s = std::max(timeline_.step_s, end);
     account();
     return std::move(timeline_);
@@ -129,100 +129,120 @@ class PlainReplay : Replay {
   }
 };
 
+// The stream whose op ends first: a tournament over all streams, so that a changed end costs log(streams).
+class Tournament {
+ public:
+  explicit Tournament(size_t streams) {
+    while (leaves_ < streams) leaves_ *= 2;
+    time_.assign(leaves_, kNever);
+    winner_.resize(2 * leaves_);
+    for (uint32_t stream = 0; stream < leaves_; ++stream) winner_[leaves_ + stream] = stream;
+    for (size_t node = leaves_; --node > 0;) winner_[node] = winner_[2 * node];
+  }
+
+  void set(uint32_t stream, double time) {
+    time_[stream] = time;
+    for (size_t node = (leaves_ + stream) / 2; node > 0; node /= 2) {
+      const uint32_t left = winner_[2 * node], right = winner_[2 * node + 1];
+      winner_[node] = time_[right] < time_[left] ? right : left;
+    }
+  }
+  void clear(uint32_t stream) { set(stream, kNever); }
+  [[nodiscard]] uint32_t first() const { return winner_[1]; }
+  [[nodiscard]] double time() const { return time_[winner_[1]]; }
+  [[nodiscard]] bool empty() const { return time() == kNever; }
+
+ private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  size_t leaves_ = 2;
+  std::vector<double> time_;      // by stream
+  std::vector<uint32_t> winner_;  // by node of the tree, the root at 1
+};
+
 // With contention the ops under way on a rank's compute and tp streams slow each other down: rates change whenever
-// one starts or ends, so events must be taken in order of time.
+// one of the two begins or ceases to be busy, so ends must be taken in order of time.
 class ContendedReplay : Replay {
  public:
   ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention)
-      : Replay(program, seconds), contention_(contention), running_(program.streams.size()) {
-    partner_.assign(program.streams.size(), kNone);
+      : Replay(program, seconds), running_(program.streams.size()), ends_(program.streams.size()) {
     std::vector<uint32_t> compute(program.schedule.pp(), kNone);
     for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
       const Stream& info = program.streams[stream];
       if (info.kind == StreamKind::compute) compute[info.rank] = stream;
-      if (info.kind == StreamKind::tp) {
-        partner_[stream] = compute[info.rank];
-        partner_[compute[info.rank]] = stream;
-      }
+      if (info.kind != StreamKind::tp) continue;
+      running_[stream].partner = compute[info.rank];
+      running_[stream].contended_rate = contention.all_reduce;
+      running_[compute[info.rank]].partner = stream;
+      running_[compute[info.rank]].contended_rate = contention.compute;
     }
   }
 
   Timeline run() && {
     for (uint32_t stream = 0; stream < head_.size(); ++stream) try_start(stream, 0);
-    while (!events_.empty()) {
-      const Event event = events_.top();
-      events_.pop();
-      if (event.version == running_[event.stream].version) end_op(event.stream, event.time);
-    }
+    while (!ends_.empty()) end_op(ends_.first(), ends_.time());
     return std::move(*this).finish();
   }
 
  private:
+  // What a stream is doing.
   struct Running {
-    bool active = false;
-    double left = 0;       // seconds of work, at full speed
-    double rate = 1;       // its present share of full speed
-    double since = 0;      // when `left` was true
-    uint32_t version = 0;  // of its prediction in the queue
-  };
-  struct Event {
-    double time;
-    uint32_t stream, version;
-    bool operator>(const Event& other) const {
-      return time != other.time ? time > other.time : stream > other.stream;
-    }
+    uint32_t partner = kNone;   // the tp stream of a compute stream, and the other way round
+    double contended_rate = 1;  // its share of full speed while the partner is busy too
+    bool busy = false;
+    double left = 0;   // seconds of work, at full speed
+    double rate = 1;   // its present share of full speed
+    double since = 0;  // when `left` was true
   };
 
-  void try_start(uint32_t stream, double now) {
+  // Starts the stream's next op if nothing is in its way. `was_busy`: the stream ended an op at this very moment, so
+  // that going on changes nothing for its partner.
+  bool try_start(uint32_t stream, double now, bool was_busy = false) {
     const OpId op = head_[stream];
-    if (op == kNone || running_[stream].active) return;
+    if (op == kNone) return false;
     double ready = 0;
-    if (const OpId needed = blocker(op, ready); needed != kNone) return wait(stream, needed);
+    if (const OpId needed = blocker(op, ready); needed != kNone) {
+      wait(stream, needed);
+      return false;
+    }
     timeline_.start[op] = now;
     Running& running = running_[stream];
-    running.active = true;
+    running.busy = true;
     running.left = seconds_[op];
     running.since = now;
-    running.rate = rate(stream);
-    predict(stream, now);
-    adjust_partner(stream, now);
+    running.rate = partner_busy(running) ? running.contended_rate : 1;
+    ends_.set(stream, now + running.left / running.rate);
+    if (!was_busy) adjust(running.partner, now);
+    return true;
   }
 
   void end_op(uint32_t stream, double now) {
     const OpId op = head_[stream];
     timeline_.end[op] = now;
-    running_[stream].active = false;
+    running_[stream].busy = false;
     head_[stream] = next_in_stream_[op];
-    adjust_partner(stream, now);
-    try_start(stream, now);
+    if (!try_start(stream, now, true)) {
+      ends_.clear(stream);
+      adjust(running_[stream].partner, now);
+    }
     wake_waiters(op, [&](uint32_t waiter) { try_start(waiter, now); });
   }
 
-  [[nodiscard]] double rate(uint32_t stream) const {
-    if (partner_[stream] == kNone || !running_[partner_[stream]].active) return 1;
-    return program_.streams[stream].kind == StreamKind::compute ? contention_.compute : contention_.all_reduce;
+  [[nodiscard]] bool partner_busy(const Running& running) const {
+    return running.partner != kNone && running_[running.partner].busy;
   }
 
-  // The partner's rate changes because `stream` has started or ended an op.
-  void adjust_partner(uint32_t stream, double now) {
-    if (partner_[stream] == kNone) return;
-    Running& partner = running_[partner_[stream]];
-    if (!partner.active) return;
-    partner.left = std::max(0.0, partner.left - (now - partner.since) * partner.rate);
-    partner.since = now;
-    partner.rate = rate(partner_[stream]);
-    predict(partner_[stream], now);
-  }
-
-  void predict(uint32_t stream, double now) {
+  // The rate of `stream` changes because its partner begins or ceases to be busy.
+  void adjust(uint32_t stream, double now) {
+    if (stream == kNone || !running_[stream].busy) return;
     Running& running = running_[stream];
-    events_.push({now + running.left / running.rate, stream, ++running.version});
+    running.left = std::max(0.0, running.left - (now - running.since) * running.rate);
+    running.since = now;
+    running.rate = partner_busy(running) ? running.contended_rate : 1;
+    ends_.set(stream, now + running.left / running.rate);
   }
 
-  const Contention contention_;
-  std::vector<uint32_t> partner_;  // by stream: the tp stream of a compute stream and the other way round
-  std::vector<Running> running_;   // by stream
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Running> running_;  // by stream
+  Tournament ends_;
 };
 
 }  // namespace
