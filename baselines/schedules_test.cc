@@ -276,15 +276,16 @@ TEST(ZbVGolden, OrderForTheCostsOfTheGoldenOrderIsNoSlower) {
   }
 }
 
-TEST(ZbVGolden, PeakIsNoHigher) {
+TEST(ZbVGolden, PeakIsNoHigherOnAnyRank) {
   for (const Golden& golden : golden_files("zb-v")) {
     for (const PassCosts& costs : {kEqual, kUnequal, costs_of(golden.data["generated_for"])}) {
       const Schedule schedule = make("zb-v", golden.schedule.pp(), golden.schedule.microbatches, 0, costs);
-      EXPECT_LE(most(peak_activations(schedule)), most(golden.data["peak"]["until_W"])) << golden.file;
-      const auto until_I = peak_activations(schedule, true);
-      for (size_t rank = 0; rank < until_I.size(); ++rank)
-        EXPECT_LE(until_I[rank], golden.data["peak"]["until_I"][rank].get<int>())
-            << golden.file << " rank " << rank;
+      const json& peak = golden.data["peak"];
+      const auto until_W = peak_activations(schedule), until_I = peak_activations(schedule, true);
+      for (size_t rank = 0; rank < until_W.size(); ++rank) {
+        EXPECT_LE(until_W[rank], peak["until_W"][rank].get<int>()) << golden.file << " rank " << rank;
+        EXPECT_LE(until_I[rank], peak["until_I"][rank].get<int>()) << golden.file << " rank " << rank;
+      }
     }
   }
 }

@@ -3,7 +3,8 @@
 // not) and is repeated, with the bubbles of the last run allowed, while that lessens the worst one. Here it
 // is taken apart: first the order of F and I, which is a pattern, then W, which are placed by playing the
 // pipeline through. A play is linear in the number of actions, so many allowances of idle time can be tried
-// in each variant. Any m and p. An activation counts as alive from F to W.
+// in each variant; where m is small, orders that put off fewer W, too. Any m and p. An activation counts as
+// alive from F to W.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -37,6 +38,7 @@ using Orders = std::vector<std::vector<Step>>;  // by rank; microbatches follow 
 struct Problem {
   int p, m, limit;
   PassCosts costs;
+  int spare = std::numeric_limits<int>::max();  // most W put off on a rank while its most passes are open
 
   [[nodiscard]] double cost(Step leg) const { return is_forward(leg) ? costs.F : costs.I; }
   [[nodiscard]] double work() const { return 2.0 * m * (costs.F + costs.I + costs.W); }
@@ -226,6 +228,14 @@ struct Plan {
   Policy policy;
 };
 
+// The most activations that a rank with these F and I may hold.
+int room(const Problem& problem, const std::vector<Step>& legs) {
+  if (problem.spare >= problem.limit) return problem.limit;
+  int open = 0, most = 0;
+  for (const Step leg : legs) most = std::max(most, open += is_forward(leg) ? 1 : -1);
+  return std::min(problem.limit, most + problem.spare);
+}
+
 // 2. Plays `given`, an order of F and I, through and puts each W where it is: where memory is needed, where a
 // wait is long enough for it, where the policy says so, and the rest at the end. Without a policy `given` has
 // its W already.
@@ -233,7 +243,7 @@ Plan play(const Problem& problem, const Orders& given, const Policy* policy) {
   struct Rank {
     double time = 0, idle = 0;
     size_t next = 0;
-    int alive = 0, pending = 0;
+    int room = 0, alive = 0, pending = 0;
     Step waiting_for = kW;
   };
   Plan plan{Orders(problem.p), 0, kNever, policy ? *policy : Policy{}};
@@ -245,6 +255,7 @@ Plan play(const Problem& problem, const Orders& given, const Policy* policy) {
   for (int r = problem.p - 1; r >= 0; --r) {
     runnable.push_back(r);
     plan.orders[r].reserve(size_t{6} * problem.m);
+    if (policy) ranks[r].room = room(problem, given[r]);
   }
 
   while (!runnable.empty()) {
@@ -258,7 +269,7 @@ Plan play(const Problem& problem, const Orders& given, const Policy* policy) {
       plan.orders[r].push_back(kW);
     };
     const auto fill_before = [&](Step leg, double input) {
-      while (is_forward(leg) && rank.alive == problem.limit) weight_gradient();
+      while (is_forward(leg) && rank.alive == rank.room) weight_gradient();
       const bool alone = r == 0 && static_cast<ptrdiff_t>(rank.next) >= rank_0_is_alone;
       while (rank.pending > 0 && (alone || rank.time + problem.costs.W <= input + problem.epsilon()))
         weight_gradient();
@@ -336,6 +347,13 @@ class Search {
 
   [[nodiscard]] const Orders& best() const { return best_.orders; }
 
+  // Whether the step takes hardly longer than with what `other` has found.
+  [[nodiscard]] bool keeps_up_with(const Search& other) const {
+    const double bubble = other.best_.bubble, near_bubble = other.best_.near_bubble;
+    return best_.bubble <= bubble + 0.01 * (problem_.work() + bubble) &&
+           best_.near_bubble <= near_bubble + 0.02 * (near_.work() + near_bubble);
+  }
+
  private:
   static constexpr int kCoarse = 6, kFine = 8;
   static constexpr Policy kNoHurry{};
@@ -375,21 +393,37 @@ Schedule make_zb_v(const GeneratorRequest& request) {
   const int limit = request.memory_limit == 0 ? 2 * p : request.memory_limit;
   const Problem problem{p, m, limit, request.costs};
 
-  Search search(problem);
+  std::vector<Orders> orders;
   if (limit >= std::min(2 * p, 2 * m)) {
-    search.try_order(pattern(problem, 2 * p));
+    orders.push_back(pattern(problem, 2 * p));
     // Transfers lengthen every way; with more memory, more microbatches can cover it.
     const double hops = 2.0 * (p - 1) * problem.costs.p2p;
     int more = std::clamp(limit - 2 * p, 0, 2 * m);
     if (hops < more * problem.costs.F) more = static_cast<int>(hops / problem.costs.F);
-    if (more > 0 && hops > 0) search.try_order(pattern(problem, 2 * p + more));
+    if (more > 0 && hops > 0) orders.push_back(pattern(problem, 2 * p + more));
   } else {
-    search.try_order(ListScheduler(problem).run());
-    search.try_order(ListScheduler({p, m, limit, PassCosts{}}).run());
+    orders.push_back(ListScheduler(problem).run());
+    orders.push_back(ListScheduler({p, m, limit, PassCosts{}}).run());
+    orders.push_back(pattern(problem, limit));  // at times better, at a limit of 2 by far
+  }
+  const auto search = [&](int spare) {
+    Search found({p, m, limit, request.costs, spare});
+    for (const Orders& legs : orders) found.try_order(legs);
+    return found;
+  };
+  const Search fastest = search(limit);
+
+  // 4. Few microbatches leave ranks room, which W put off would fill for little gain: as long as the step
+  // takes hardly longer, half as many may be put off, though at least one of each chunk.
+  Search chosen = fastest;
+  for (int spare = m < 2 * p ? (std::min(limit, 2 * m) - m - 1) / 2 : 0; spare >= 2; spare /= 2) {
+    Search tighter = search(spare);
+    if (!tighter.keeps_up_with(fastest)) break;
+    chosen = std::move(tighter);
   }
 
   Schedule schedule{"zb-v", Placement::v(p), m, {}};
-  for (const auto& order : search.best()) {
+  for (const auto& order : chosen.best()) {
     std::vector<Block> blocks;
     blocks.reserve(order.size());
     std::array<int, kLegs> done{};

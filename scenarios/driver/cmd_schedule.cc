@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "stp/base/error.h"
 #include "stp/baselines/registry/registry.h"
+#include "stp/schedule/csv.h"
 
 namespace stp {
 namespace {
@@ -15,6 +16,13 @@ struct ScheduleOptions {
   std::vector<double> costs;
 };
 
+std::string written(const Schedule& schedule, const std::string& format) {
+  if (format == "json") return to_json(schedule).dump() + "\n";
+  if (format == "csv") return to_csv(schedule, CsvForm::compute_only);
+  if (format == "csv-comms") return to_csv(schedule, CsvForm::compute_comms);
+  return to_text(schedule);
+}
+
 void schedule_command(ScheduleOptions& options) {
   if (!options.costs.empty()) {
     for (const double cost : options.costs)
@@ -23,7 +31,7 @@ void schedule_command(ScheduleOptions& options) {
     options.request.costs = {options.costs[0], options.costs[1], options.costs[2], options.costs[3]};
   }
   const Schedule schedule = make_schedule(find_generator(options.name), options.request);
-  const std::string text = options.format == "json" ? to_json(schedule).dump() + "\n" : to_text(schedule);
+  const std::string text = written(schedule, options.format);
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
@@ -54,7 +62,10 @@ void add_schedule(CLI::App& app) {
   command->add_option("--memory-limit", options->request.memory_limit,
                       "Most activations alive on a rank, for cost-aware generators")
       ->check(CLI::PositiveNumber);
-  command->add_option("--format", options->format, "text or json")->check(CLI::IsMember({"text", "json"}));
+  command
+      ->add_option("--format", options->format,
+                   "text, json, csv (PyTorch's compute_only) or csv-comms (PyTorch's compute_comms)")
+      ->check(CLI::IsMember({"text", "json", "csv", "csv-comms"}));
   command->callback([options] { schedule_command(*options); });
 }
 

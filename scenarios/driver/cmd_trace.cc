@@ -24,7 +24,8 @@ std::string name_of(const ScheduleChoice& choice) {
 }
 
 // The configuration's schedules, or the one named.
-std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment& experiment, const std::string& file) {
+std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment& experiment,
+                                   const std::string& file) {
   std::vector<ScheduleChoice> choices;
   std::string names;
   for (const ScheduleChoice& choice : experiment.schedules) {
@@ -32,7 +33,8 @@ std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment
     names += (names.empty() ? "" : ", ") + name_of(choice);
   }
   if (choices.empty())
-    throw InputError(file, "--schedule", "\"" + options.schedule + "\" is not a schedule of this configuration",
+    throw InputError(file, "--schedule",
+                     "\"" + options.schedule + "\" is not a schedule of this configuration",
                      "name one of " + names);
   return choices;
 }
@@ -48,8 +50,10 @@ void trace_command(const TraceOptions& options) {
   const Scenario scenario = read_scenario(options.scenario);
   const int configurations = static_cast<int>(scenario.experiments.size());
   if (options.configuration < 1 || options.configuration > configurations)
-    throw InputError(scenario.file, "--configuration", std::to_string(options.configuration) + " is not there",
-                     configurations == 1 ? "write 1, the only one" : "write a number from 1 to " + std::to_string(configurations));
+    throw InputError(scenario.file, "--configuration",
+                     std::to_string(options.configuration) + " is not there",
+                     configurations == 1 ? "write 1, the only one"
+                                         : "write a number from 1 to " + std::to_string(configurations));
   const Experiment& experiment = scenario.experiments[options.configuration - 1];
   const std::vector<ScheduleChoice> choices = chosen(options, experiment, scenario.file);
   OutputFolder folder(options.out);
@@ -72,11 +76,15 @@ void trace_command(const TraceOptions& options) {
 
 void add_trace(CLI::App& app, const Invocation&) {
   auto options = std::make_shared<TraceOptions>();
-  CLI::App* command = app.add_subcommand("trace", "Draw a configuration's timelines and write its Chrome/Perfetto traces");
-  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")->required();
-  command->add_option("--schedule", options->schedule, "Only this schedule of the scenario (a file by its name without .json)");
-  command->add_option("--configuration", options->configuration,
-                      "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
+  CLI::App* command =
+      app.add_subcommand("trace", "Draw a configuration's timelines and write its Chrome/Perfetto traces");
+  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
+      ->required();
+  command->add_option("--schedule", options->schedule,
+                      "Only this schedule of the scenario (a file by its name without .json)");
+  command->add_option(
+      "--configuration", options->configuration,
+      "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
   command->add_option("--out", options->out, "A folder that does not exist yet")->required();
   command->callback([options] { trace_command(*options); });
 }

@@ -2,9 +2,10 @@
 #include <cstdio>
 
 #include "commands.h"
-#include "stp/base/json_input.h"
+#include "stp/base/error.h"
 #include "stp/cost/cost_table.h"
 #include "stp/program/lower.h"
+#include "stp/schedule/read_schedule.h"
 #include "stp/schedule/validate.h"
 #include "stp/simulate/simulate.h"
 #include "table.h"
@@ -23,7 +24,7 @@ CostTable page_costs() {
 }
 
 void validate_command(const std::string& file) {
-  Schedule schedule = schedule_from_json(read_json_file(file), file);
+  Schedule schedule = read_schedule_file(file);
   try {
     validate(schedule);
   } catch (const InputError& error) {
@@ -53,7 +54,10 @@ void validate_command(const std::string& file) {
 void add_validate(CLI::App& app) {
   auto file = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("validate", "Check a schedule file: complete, ordered, free of deadlock");
-  command->add_option("FILE", *file, "A schedule in the form of `stp schedule --format json`")->required();
+  command
+      ->add_option("FILE", *file,
+                   "A schedule as `stp schedule` prints it: .txt (text), .json or .csv (PyTorch's, either form)")
+      ->required();
   command->callback([file] { validate_command(*file); });
 }
 

@@ -33,7 +33,8 @@ OutputFolder::OutputFolder(const fs::path& target) : target_(without_slash(targe
   const fs::path parent = fs::absolute(target_).parent_path();
   std::string pattern = (parent / ("." + target_.filename().string() + ".XXXXXX")).string();
   if (!fs::is_directory(parent) || mkdtemp(pattern.data()) == nullptr)
-    throw InputError(target_, "--out", "cannot be created", "check that its parent folder exists and may be written");
+    throw InputError(target_, "--out", "cannot be created",
+                     "check that its parent folder exists and may be written");
   partial_ = pattern;
   fs::permissions(partial_, fs::perms(0755));
 }
@@ -69,7 +70,8 @@ std::string heading(const json& row) {
   std::string words = text(row.at("schedule"));
   if (row.at("model").is_string())
     words += ", " + text(row.at("model")) + " on " + text(row.at("cluster")) + ", seq " + text(row.at("seq"));
-  return words + ", tp " + text(row.at("tp")) + ", pp " + text(row.at("pp")) + ", m " + text(row.at("microbatches"));
+  return words + ", tp " + text(row.at("tp")) + ", pp " + text(row.at("pp")) + ", m " +
+         text(row.at("microbatches"));
 }
 
 std::string time_unit(const json& row) { return row.at("model").is_string() ? "s" : "unit times"; }

@@ -7,8 +7,8 @@
 
 namespace stp {
 
-/// A hidden folder beside the target, which takes the target's name when all is written, or disappears. So a result
-/// folder is whole or not there, and none is ever overwritten.
+/// A hidden folder beside the target, which takes the target's name when all is written, or disappears. So a
+/// result folder is whole or not there, and none is ever overwritten.
 class OutputFolder {
  public:
   /// InputError if `target` exists or its parent folder cannot be written to.
@@ -27,8 +27,8 @@ class OutputFolder {
   std::filesystem::path target_, partial_;
 };
 
-/// `folder`/`stem``extension`, with "-2", "-3", … after the stem if that is taken: rows may differ in what their file
-/// word does not say.
+/// `folder`/`stem``extension`, with "-2", "-3", … after the stem if that is taken: rows may differ in what
+/// their file word does not say.
 std::filesystem::path unused_path(const std::filesystem::path& folder, const std::string& stem,
                                   const std::string& extension);
 

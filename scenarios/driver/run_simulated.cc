@@ -4,6 +4,7 @@
 
 #include "stp/baselines/registry/registry.h"
 #include "stp/model/partition.h"
+#include "stp/schedule/read_schedule.h"
 #include "stp/schedule/validate.h"
 
 namespace stp {
@@ -36,8 +37,8 @@ PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   return pass_costs(table, *std::max_element(layers.begin(), layers.end()));
 }
 
-Schedule read_schedule_file(const ScheduleChoice& choice, const Experiment& experiment) {
-  Schedule schedule = schedule_from_json(read_json_file(choice.file), choice.file);
+Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experiment) {
+  Schedule schedule = read_schedule_file(choice.file);
   if (schedule.pp() != experiment.pp || schedule.microbatches != experiment.microbatches)
     throw InputError(choice.file, schedule.pp() != experiment.pp ? "pp" : "microbatches",
                      "the file is for pp " + std::to_string(schedule.pp()) + " and " + std::to_string(schedule.microbatches) +
@@ -69,7 +70,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
   if (!choice.file.empty()) {
-    Schedule schedule = read_schedule_file(choice, experiment);
+    Schedule schedule = schedule_of_file(choice, experiment);
     try {
       validate(schedule);
     } catch (const InputError& error) {

@@ -6,6 +6,7 @@
 
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
+#include "stp/schedule/read_schedule.h"
 
 namespace stp {
 namespace {
@@ -36,6 +37,18 @@ Choice choose(JsonInput& input, const std::string& key, const char* fallback, co
   throw input.error(key, "\"" + word + "\" is not a choice", "write one of " + list);
 }
 
+// The schedule file that `entry` names: a path, relative to the scenario's folder.
+std::string find_schedule_file(JsonInput& entry) {
+  namespace fs = std::filesystem;
+  const std::string word = entry.string("file");
+  if (!is_schedule_file(word))
+    throw entry.error("file", "\"" + word + "\" does not end as a schedule file does", "name a .json, .csv or .txt file");
+  const fs::path path = fs::path(entry.file()).parent_path() / word;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) throw entry.error("file", "there is no file " + path.string(), "check the path");
+  return path.string();
+}
+
 std::vector<ScheduleChoice> read_schedules(JsonInput& input, json& as_run) {
   std::vector<ScheduleChoice> choices;
   const json& entries = input.array("schedules");
@@ -47,7 +60,7 @@ std::vector<ScheduleChoice> read_schedules(JsonInput& input, json& as_run) {
     } else {
       JsonInput entry(entries[i], input.file(), input.path(key));
       if (entry.has("file")) {
-        choice.file = find_data_file(entry.string("file"), "scenarios", input.file(), entry.path("file"));
+        choice.file = find_schedule_file(entry);
       } else {
         choice.name = entry.string("name");
         choice.memory_limit = entry.integer_or("memory_limit", 0, 1);

@@ -1,0 +1,165 @@
+#include "stp/report/chrome_trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace stp {
+namespace {
+
+class Writer {
+ public:
+  Writer(std::ostream& out, const Program& program, const Timeline& timeline)
+      : out_(out), program_(program), timeline_(timeline) {
+    // Threads are numbered per rank from 1, since Perfetto takes thread 0 for the idle task.
+    std::vector<int> streams(program.schedule.pp(), 0);
+    for (const Stream& stream : program.streams) threads_.push_back(++streams[stream.rank]);
+  }
+
+  void write() && {
+    out_ << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"schedule\":" << quoted(program_.schedule.name)
+         << ",\"microbatches\":" << program_.schedule.microbatches << "},\"traceEvents\":[";
+    names();
+    for (int rank = 0; rank < program_.schedule.pp(); ++rank) write_rank(rank);
+    out_ << "\n]}\n";
+  }
+
+ private:
+  static std::string quoted(const std::string& text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+
+  std::ostream& event() {
+    out_ << (first_ ? "\n" : ",\n");
+    first_ = false;
+    return out_;
+  }
+
+  void names() {
+    for (int rank = 0; rank < program_.schedule.pp(); ++rank) {
+      metadata("process_name", rank, 0, "\"name\":\"rank " + std::to_string(rank) + "\"");
+      metadata("process_sort_index", rank, 0, "\"sort_index\":" + std::to_string(rank));
+    }
+    for (size_t i = 0; i < threads_.size(); ++i) {
+      const Stream& stream = program_.streams[i];
+      std::string name = to_string(stream.kind);
+      if (stream.kind == StreamKind::p2p) name += " to rank " + std::to_string(stream.peer);
+      metadata("thread_name", stream.rank, threads_[i], "\"name\":\"" + name + "\"");
+      metadata("thread_sort_index", stream.rank, threads_[i],
+               "\"sort_index\":" + std::to_string(threads_[i]));
+    }
+  }
+  void metadata(const char* what, int rank, int thread, const std::string& args) {
+    event() << R"({"ph":"M","name":")" << what << "\",\"pid\":" << rank << ",\"tid\":" << thread
+            << ",\"args\":{" << args << "}}";
+  }
+
+  // Whole nanoseconds, so that a slice never seems to overlap its neighbour by a rounding error.
+  static int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+  static std::string microseconds(int64_t nanoseconds) {
+    const std::string rest = std::to_string(nanoseconds % 1000);
+    return std::to_string(nanoseconds / 1000) + "." + std::string(3 - rest.size(), '0') + rest;
+  }
+
+  void slice(const std::string& name, const std::string& category, uint32_t stream, double start, double end,
+             const std::string& args) {
+    const int64_t from = nanoseconds(start);
+    event() << "{\"ph\":\"X\",\"name\":\"" << name << "\",\"cat\":\"" << category
+            << "\",\"pid\":" << program_.streams[stream].rank << ",\"tid\":" << threads_[stream]
+            << ",\"ts\":" << microseconds(from) << ",\"dur\":" << microseconds(nanoseconds(end) - from)
+            << ",\"args\":{" << args << "}}";
+  }
+
+  void write_rank(int rank) {
+    int32_t block = -1;
+    for (OpId op = program_.rank_begin[rank]; op < program_.rank_begin[rank + 1]; ++op) {
+      if (program_.ops[op].block != block) {
+        block = program_.ops[op].block;
+        if (block >= 0) write_block(rank, op);
+      }
+      write_op(rank, op);
+      write_arrows(op);
+    }
+  }
+
+  // The slice around the compute of the block that begins at `first`. Viewers nest slices of a thread by
+  // their times, and of equal ones the first is the outer.
+  void write_block(int rank, OpId first) {
+    const int32_t block = program_.ops[first].block;
+    double start = 0, end = -1;
+    uint32_t stream = 0;
+    for (OpId op = first; op < program_.rank_begin[rank + 1] && program_.ops[op].block == block; ++op) {
+      if (program_.stream_of(op).kind != StreamKind::compute) continue;
+      if (end < 0) start = timeline_.start[op];
+      end = timeline_.end[op];
+      stream = program_.ops[op].stream;
+    }
+    if (end >= 0) slice(to_string(program_.schedule.ranks[rank][block]), "block", stream, start, end, "");
+  }
+
+  void write_op(int rank, OpId id) {
+    const Op& op = program_.ops[id];
+    const std::string category = to_string(program_.stream_of(id).kind);
+    if (op.kind == OpKind::optimizer)
+      return slice("optimizer", category, op.stream, timeline_.start[id], timeline_.end[id], "");
+    const std::string action = to_string(Action{op.pass, op.chunk, op.microbatch});
+    std::string args = "\"action\":\"" + action + "\",\"block\":\"" +
+                       to_string(program_.schedule.ranks[rank][op.block]) + "\"";
+    std::string name;
+    switch (op.kind) {
+      case OpKind::compute:
+        name = to_string(op.unit, op.unit_pass);
+        break;
+      case OpKind::weight_gradients:
+        name = to_string(op.unit) + ".W";
+        break;
+      case OpKind::all_reduce:
+        name = "all-reduce " + to_string(op.unit, op.unit_pass);
+        break;
+      case OpKind::transfer:
+        name = "send";
+        break;
+      case OpKind::optimizer:
+        break;
+    }
+    if (op.kind == OpKind::transfer)
+      args += ",\"to\":" + std::to_string(program_.stream_of(id).peer) +
+              ",\"tensors\":" + std::to_string(op.tensors);
+    else
+      args += ",\"layer\":" + std::to_string(op.layer) + ",\"unit\":\"" + to_string(op.unit) + "\"";
+    slice(name + " " + action, category, op.stream, timeline_.start[id], timeline_.end[id], args);
+  }
+
+  // One arrow for each transfer that `taker` waits for.
+  void write_arrows(OpId taker) {
+    for (const OpId transfer : program_.dependencies(taker)) {
+      if (program_.ops[transfer].kind != OpKind::transfer ||
+          program_.stream_of(taker).kind == StreamKind::p2p)
+        continue;
+      ++arrows_;
+      arrow("\"s\"", transfer);
+      arrow("\"f\",\"bp\":\"e\"", taker);
+    }
+  }
+  void arrow(const char* phase, OpId at) {
+    const Op& op = program_.ops[at];
+    event() << "{\"ph\":" << phase << ",\"name\":\"transfer\",\"cat\":\"transfer\",\"id\":" << arrows_
+            << ",\"pid\":" << program_.streams[op.stream].rank << ",\"tid\":" << threads_[op.stream]
+            << ",\"ts\":" << microseconds(nanoseconds(timeline_.start[at])) << "}";
+  }
+
+  std::ostream& out_;
+  const Program& program_;
+  const Timeline& timeline_;
+  std::vector<int> threads_;  // by stream
+  bool first_ = true;
+  int64_t arrows_ = 0;
+};
+
+}  // namespace
+
+void write_chrome_trace(std::ostream& out, const Program& program, const Timeline& timeline) {
+  Writer(out, program, timeline).write();
+}
+
+}  // namespace stp

@@ -1,0 +1,137 @@
+#include "stp/report/chrome_trace.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "stp/cost/cost_table.h"
+#include "stp/program/lower.h"
+#include "stp/schedule/generator.h"
+
+namespace stp {
+
+extern const Generator schedule_stp;
+
+namespace {
+
+using nlohmann::json;
+
+// The paper's schedule at costs that leave bubbles of both kinds, and its trace.
+class ChromeTrace : public ::testing::Test {
+ protected:
+  ChromeTrace() {
+    const json costs = {{"attn.F", 0.4}, {"attn.I", 0.5},     {"attn.W", 0.3}, {"mlp.F", 0.7},
+                        {"mlp.I", 0.6},  {"mlp.W", 0.5},      {"head.F", 0.2}, {"head.I", 0.1},
+                        {"head.W", 0.1}, {"all_reduce", 0.3}, {"p2p", 0.05}};
+    program_ = lower(make_schedule(schedule_stp, {.pp = 3, .microbatches = 9}), {2, 1, 2, 1, 2, 1},
+                     {.optimizer = true});
+    timeline_ =
+        simulate(program_, op_seconds(program_, unit_cost_table(JsonInput(costs, "test"))), {0.8, 0.9});
+    std::ostringstream text;
+    write_chrome_trace(text, program_, timeline_);
+    events_ = json::parse(text.str()).at("traceEvents");
+  }
+
+  static int64_t nanoseconds(const json& microseconds) {
+    return std::llround(microseconds.get<double>() * 1000);
+  }
+
+  Program program_{.schedule = {"", Placement::v(1), 0, {}}};
+  Timeline timeline_;
+  json events_;
+};
+
+TEST_F(ChromeTrace, HasOneSlicePerOp) {
+  std::map<std::string, int> slices;
+  std::multiset<std::pair<int64_t, int64_t>> traced, simulated;  // start, length
+  int64_t blocks = 0;
+  for (const json& event : events_) {
+    if (event.at("ph") != "X") continue;
+    ++slices[event.at("cat")];
+    if (event.at("cat") == "block")
+      ++blocks;
+    else
+      traced.emplace(nanoseconds(event.at("ts")), nanoseconds(event.at("dur")));
+  }
+  std::map<std::string, int> ops;
+  for (OpId op = 0; op < program_.ops.size(); ++op) {
+    ++ops[to_string(program_.stream_of(op).kind)];
+    const int64_t start = std::llround(timeline_.start[op] * 1e9);
+    simulated.emplace(start, std::llround(timeline_.end[op] * 1e9) - start);
+  }
+  for (const auto& blocks_of_rank : program_.schedule.ranks)
+    ops["block"] += static_cast<int>(blocks_of_rank.size());
+  EXPECT_EQ(slices, ops);
+  EXPECT_EQ(traced, simulated);
+  EXPECT_GT(blocks, 0);
+}
+
+TEST_F(ChromeTrace, SlicesOfAThreadNest) {
+  std::map<std::pair<int, int>, std::vector<std::pair<int64_t, int64_t>>>
+      threads;  // (pid, tid) → (start, −end)
+  for (const json& event : events_) {
+    if (event.at("ph") != "X") continue;
+    const int64_t start = nanoseconds(event.at("ts"));
+    threads[{event.at("pid"), event.at("tid")}].emplace_back(start, -(start + nanoseconds(event.at("dur"))));
+  }
+  EXPECT_EQ(threads.size(), program_.streams.size());
+  for (auto& [thread, slices] : threads) {
+    std::sort(slices.begin(), slices.end());
+    std::vector<int64_t> open;  // ends of the slices around
+    for (const auto& [start, minus_end] : slices) {
+      while (!open.empty() && open.back() <= start) open.pop_back();
+      if (!open.empty()) {
+        EXPECT_LE(-minus_end, open.back()) << "rank " << thread.first << ", thread " << thread.second;
+      }
+      open.push_back(-minus_end);
+      EXPECT_LE(open.size(), 2U);
+    }
+  }
+}
+
+TEST_F(ChromeTrace, NamesRanksStreamsAndOps) {
+  std::set<std::string> processes, threads, names;
+  for (const json& event : events_) {
+    if (event.at("name") == "process_name") processes.insert(event.at("args").at("name"));
+    if (event.at("name") == "thread_name") threads.insert(event.at("args").at("name"));
+    if (event.at("ph") == "X") names.insert(event.at("name"));
+    if (event.at("ph") == "X" && event.at("name") == "mlp.I B0.3") {
+      EXPECT_EQ(event.at("args").at("action"), "B0.3");
+      EXPECT_EQ(event.at("args").at("unit"), "mlp");
+      EXPECT_TRUE(event.at("args").at("layer").is_number_integer());
+      EXPECT_TRUE(event.at("args").at("block").is_string());
+    }
+  }
+  EXPECT_EQ(processes, (std::set<std::string>{"rank 0", "rank 1", "rank 2"}));
+  EXPECT_EQ(threads,
+            (std::set<std::string>{"compute", "tp", "p2p to rank 0", "p2p to rank 1", "p2p to rank 2"}));
+  for (const char* name : {"mlp.I B0.3", "all-reduce attn.F F0.0", "send F0.0", "head.F F1.0", "optimizer"})
+    EXPECT_TRUE(names.count(name)) << name;
+}
+
+TEST_F(ChromeTrace, ArrowsLeadForwardInTimeFromEveryTransfer) {
+  std::map<int, std::pair<int64_t, int64_t>> arrows;
+  for (const json& event : events_) {
+    if (event.at("ph") == "s") arrows[event.at("id")].first = nanoseconds(event.at("ts"));
+    if (event.at("ph") == "f") arrows[event.at("id")].second = nanoseconds(event.at("ts"));
+  }
+  size_t transfers = 0;
+  for (const Op& op : program_.ops) transfers += op.kind == OpKind::transfer;
+  EXPECT_EQ(arrows.size(), transfers);
+  for (const auto& [id, ends] : arrows) EXPECT_LE(ends.first, ends.second) << id;
+}
+
+TEST(ChromeTraceText, EscapesTheScheduleName) {
+  Program program = lower(make_schedule(schedule_stp, {.pp = 1, .microbatches = 2}), {1, 1}, {});
+  program.schedule.name = "a \"b\" \\ \n \xff";
+  const Timeline timeline = simulate(program, std::vector<double>(program.ops.size(), 0.0));
+  std::ostringstream text;
+  write_chrome_trace(text, program, timeline);
+  EXPECT_EQ(json::parse(text.str()).at("otherData").at("schedule"), "a \"b\" \\ \n \xef\xbf\xbd");
+}
+
+}  // namespace
+}  // namespace stp
