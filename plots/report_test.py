@@ -1,0 +1,264 @@
+"""The report against synthetic result folders of every odd kind.
+
+python3 plots/report_test.py
+"""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import report
+from stp_plots import bars, breakdown, fidelity, records, style, timelines, words
+from synthetic import SVG, Page, line, record, row, unit_row
+
+
+class ReportTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = Path(self.scratch.name)
+        self.addCleanup(self.scratch.cleanup)
+
+    def write(self, **scenarios):
+        """Writes a folder of scenarios: records, or (record, fields of the summary's line)."""
+        lines = []
+        for name, given in scenarios.items():
+            content, fields = given if isinstance(given, tuple) else (given, {})
+            (self.folder / f"{name}.json").write_text(json.dumps(content))
+            lines.append(line(name, **fields))
+        (self.folder / "summary.json").write_text(json.dumps({"schema_version": "1.0.0", "experiments": lines}))
+
+    def report(self, **scenarios):
+        self.write(**scenarios)
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            status = report.main([str(self.folder)])
+        self.assertEqual((status, said.getvalue()), (0, ""))
+        source = (self.folder / "report.html").read_text(encoding="utf-8")
+        page = Page(source)
+        self.assert_self_contained(page, source)
+        return page, source
+
+    def assert_self_contained(self, page, source):
+        for tag, attributes in page.elements:
+            self.assertNotIn(tag, ("script", "link", "iframe", "object", "embed", "base"))
+            for name, value in attributes.items():
+                self.assertFalse(name.startswith("on"), f"{tag} {name}")
+                if name.endswith(("src", "href", "data", "action")):
+                    self.assertTrue(value.startswith(("data:", "#")), f"{tag} {name}={value[:60]}")
+            if tag == "img":
+                self.assertTrue(attributes.get("alt"))
+        for word in ("http://", "https://", "@import", "file:"):
+            self.assertNotIn(word, source)
+
+    def plots(self):
+        return sorted(path.name for path in self.folder.glob("*.png"))
+
+    def test_published_scenario_has_all_plots(self):
+        rows = [row(name, microbatches=m, calibration=m == 16) for m in (8, 16) for name in ("1f1b-i", "zb-v", "stp")]
+        page, source = self.report(a=record(rows))
+        names = ("breakdown", "errors", "gain", "memory", "scatter", "throughput")
+        self.assertEqual(self.plots(), [f"plot-a-{name}.png" for name in names])
+        self.assertEqual(page.rows(), 6)
+        self.assertEqual(sum(tag == "img" for tag, _ in page.elements), 6)
+        for text in ("calibrated", "predicted", "Table 6", "nothing ran on a GPU", "2.50", "−20.0", "abc"):
+            self.assertIn(text, source)
+
+    def test_unit_costs(self):
+        page, source = self.report(a=record([unit_row("1f1b-i"), unit_row("stp")]))
+        self.assertEqual(self.plots(), ["plot-a-breakdown.png", "plot-a-step-time.png"])
+        self.assertEqual(page.rows(), 2)
+        self.assertIn("units of the cost table", source)
+
+    def test_odd_rows(self):
+        odd = {
+            "single": [row()],
+            "empty": [],
+            "no_fields": [{"schedule": "stp"}, {}],
+            "nulls": [{key: None for key in row()}],
+            "only_memory": [row(published={"peak_memory_gb": 40}, difference=None)],
+            "only_tables": [row(published={"tables": ["Table 9"]}, difference=None)],
+            "published_zero": [row(published={"throughput_samples_per_s": 0}, difference=None)],
+            "no_throughput": [row(throughput_samples_per_s=None, step_time_s=0, step_time_repeats_s=[0, 0])],
+            "no_baseline": [row("1f1b-i", microbatches=4), row("stp")],
+            "no_ranks": [row(ranks=[]), row("zb-v", ranks=None)],
+            "half_ranks": [row(ranks=[{"compute_s": 1.0}, 3])],
+            "same_twice": [unit_row(), unit_row(), unit_row()],
+            "unknown": [row(colour="red", nested={"a": [1]}), row(colour="blue", nested={"a": [2]})],
+            "many_schedules": [row(f"schedule-{i}" + "x" * (i % 40)) for i in range(24)],
+            "many_ranks": [row(pp=64, ranks=row()["ranks"] * 32)],
+            "many_models": [row(model=f"model-{i}", cluster=f"c{i % 2}") for i in range(10)],
+            "repeats": [row(step_time_repeats_s=[3.5, 4.0, 5.0]), unit_row("zb-v", step_time_repeats_s=[1, 2])],
+            "odd_types": [row(tp="four", microbatches="many", pp=None, seq=1.5, model=7)],
+            "long_names": [row("s" * 300, model="m" * 300)],
+            "huge": [row(throughput_samples_per_s=1e12, peak_memory_gb=1e-9)],
+            "negative": [row("1f1b-i"), row("zb-v", throughput_samples_per_s=0.5)],
+            "all_calibrated": [row(calibration=True)],
+        }
+        page, _ = self.report(**{name: record(rows) for name, rows in odd.items()})
+        self.assertEqual(page.rows(), sum(map(len, odd.values())))
+
+    def test_odd_records(self):
+        bare = {"rows": [row()]}
+        page, _ = self.report(
+            bare=bare, results={"results": [row()]}, future=record([row()], evidence="divined", new={"a": 1})
+        )
+        self.assertEqual(page.rows(), 3)
+
+    def test_summary_is_told(self):
+        marks = [
+            {"mark": "throughput_error_mean", "value": 0.125, "tolerance": 0.03, "met": False},
+            {"mark": "gain_error_points_mean", "value": None, "tolerance": 1.5, "met": True},
+            {"mark": "pairs_right", "value": 2, "tolerance": 2, "met": True},
+            {"mark": "unheard of"},
+        ]
+        fitted = {"error": 0.0123, "row": "fitted row"}
+        fields = {
+            "marks": marks, "verdict": "deviates", "reason": "a mark is missed", "throughput_error_mean": 0.125,
+            "throughput_error_worst": {"error": 0.2, "row": "the worst <row>"},
+            "calibrated": {"throughput_error_mean": 0.01, "throughput_error_worst": fitted},
+        }  # fmt: skip
+        _, source = self.report(a=(record([row()]), fields))
+        for text in (
+            "12.50 %",
+            "the worst &lt;row&gt;",
+            "1.23 %",
+            "fitted row",
+            "missed",
+            "all 2",
+            "deviates",
+            "at most 3 %",
+        ):
+            self.assertIn(text, source)
+
+    def test_text_is_escaped(self):
+        evil = "<script>alert('$1')</script>&\"$x^$\n"
+        rows = [
+            row(evil, model=evil, cluster=evil, published={"throughput_samples_per_s": 2, "tables": [evil]}),
+            row("1f1b-i"),
+        ]
+        content = record(
+            rows, evidence=evil, scenario={"title": evil}, provenance={"argv": [evil], evil: evil}, system={evil: evil}
+        )
+        page, source = self.report(a=(content, {"verdict": evil, "reason": evil, "marks": [{"mark": evil}]}))
+        self.assertNotIn("<script", source)
+        self.assertIn("&lt;script&gt;", source)
+        self.assertEqual(page.rows(), 2)
+
+    def test_timelines_stand_inline(self):
+        self.write(a=record([unit_row()]), **{"a-b": record([unit_row()])})
+        drawing = SVG.format(
+            "<style>.F { fill: red } #g, svg { fill: url(#g) }</style>"
+            '<g id="g" onclick="x()"><title>F0.1</title></g><rect class="F" fill="url(#g)"/>'
+            '<script>alert(1)</script><image href="http://example.org/x"/>'
+        )
+        (self.folder / "timeline-a-stp-m1.svg").write_text(drawing)
+        (self.folder / "timeline-a-b-stp-m1.svg").write_text(drawing)
+        (self.folder / "timeline-a-broken.svg").write_text("<svg")
+        (self.folder / "timeline-a-media.svg").write_text(SVG.format("<style>@media print {}</style>"))
+        page, source = self.report(a=record([unit_row()]), **{"a-b": record([unit_row()])})
+        ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+        self.assertEqual(len(ids), len(set(ids)))
+        self.assertEqual(sum(tag == "svg" for tag, _ in page.elements), 2)
+        self.assertIn("#timeline-0-0 .F {", source)
+        self.assertIn("timeline-a-broken.svg holds no drawing", source)
+        self.assertIn("data:image/svg+xml;base64,", source)
+
+    def test_an_unreadable_folder_is_one_line(self):
+        cases = {
+            "nothing": {},
+            "not json": {"summary.json": "{"},
+            "a list": {"summary.json": "[]"},
+            "no experiments": {"summary.json": "{}"},
+            "no record": {"summary.json": json.dumps({"experiments": [line("a")]})},
+            "no rows": {"summary.json": json.dumps({"experiments": [line("a")]}), "a.json": "{}"},
+            "bad rows": {"summary.json": json.dumps({"experiments": [line("a")]}), "a.json": '{"rows": [1]}'},
+        }
+        for name, files in cases.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                for file, content in files.items():
+                    (Path(folder) / file).write_text(content)
+                run = subprocess.run(
+                    [sys.executable, report.__file__, folder], capture_output=True, text=True, check=False
+                )
+                self.assertEqual((run.returncode, run.stdout), (1, ""))
+                self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
+                self.assertFalse((Path(folder) / "report.html").exists())
+
+    def test_the_same_folder_gives_the_same_page(self):
+        pages = [self.report(a=record([row("1f1b-i"), row()]))[1] for _ in range(2)]
+        self.assertEqual(*pages)
+
+
+class PlotTest(unittest.TestCase):
+    def setUp(self):
+        style.set_up()
+        rows = [
+            row(name, microbatches=m, tp=tp) for m in (8, 16) for tp in (4, 8) for name in ("1f1b-i", "zb-v", "stp")
+        ]
+        rows[1]["throughput_samples_per_s"] = 1.0
+        self.scenario = records.Scenario(line("a"), record(rows), "a.json")
+        self.colours = style.schedule_colours(self.scenario.schedules)
+
+    def test_magnitudes_start_at_zero(self):
+        for maker in (bars.throughput, bars.step_time, bars.memory, breakdown.breakdown):
+            for axes in maker(self.scenario, self.colours).figure.axes:
+                self.assertEqual(axes.get_ylim()[0], 0, maker.__name__)
+                for bar in axes.patches:
+                    self.assertGreaterEqual(bar.get_y(), 0)
+        for axes in fidelity.scatter(self.scenario, self.colours).figure.axes:
+            self.assertEqual((axes.get_xlim()[0], axes.get_ylim()[0]), (0, 0))
+            self.assertEqual(axes.get_xlim(), axes.get_ylim())
+
+    def test_everything_lies_within_its_axes(self):
+        for maker in (bars.throughput, bars.gain, bars.memory):
+            for axes in maker(self.scenario, self.colours).figure.axes:
+                low, high = axes.get_ylim()
+                self.assertLessEqual(low, 0)
+                ends = [end for bar in axes.patches for end in (bar.get_y(), bar.get_y() + bar.get_height())]
+                ends += [y for line in axes.lines if line.get_marker() == "D" for y in line.get_ydata()]
+                self.assertTrue(all(low <= end <= high for end in ends), maker.__name__)
+
+    def test_every_axis_is_labelled(self):
+        for maker in (bars.throughput, bars.step_time, bars.gain, bars.memory, breakdown.breakdown, fidelity.scatter):
+            self.assertTrue(maker(self.scenario, self.colours).figure.axes[0].get_ylabel())
+
+    def test_known_schedules_keep_their_colours(self):
+        self.assertEqual(style.schedule_colours(["x", "stp"])["stp"], self.colours["stp"])
+        many = style.schedule_colours([*style.SCHEDULE_COLOURS, "x", "y"])
+        self.assertEqual(len(set(many.values())), len(many))
+
+    def test_gain_is_over_the_named_baseline(self):
+        self.assertEqual(self.scenario.baseline(), "1f1b-i")
+        self.scenario.line["compare"] = {"gain": {"of": "stp", "over": "zb-v"}}
+        self.assertEqual(self.scenario.baseline(), "zb-v")
+        ours, theirs, fitted = self.scenario.gain(self.scenario.rows[2])
+        self.assertEqual((ours, theirs, fitted), (100, 0, False))
+
+    def test_memory_fitted_at_one_m_is_fitted_at_all(self):
+        rows = [row(microbatches=8, calibration=True), row(microbatches=16), row("zb-v", microbatches=16)]
+        scenario = records.Scenario(line("a"), record(rows), "a.json")
+        self.assertEqual([r.fitted("memory") for r in scenario.rows], [True, True, False])
+        self.assertEqual([r.fitted("throughput") for r in scenario.rows], [True, False, False])
+
+
+class WordsTest(unittest.TestCase):
+    def test_numbers(self):
+        self.assertEqual(words.percent(-0.00001), "0.0 %")
+        self.assertEqual(words.percent(-0.05), "−5.0 %")
+        self.assertEqual([words.published_text(v) for v in (6.6, 13.0, 10.1, 41, 4.58, 104.25)],
+                         ["6.60", "13.0", "10.1", "41", "4.58", "104.25"])  # fmt: skip
+
+    def test_scoped_styles(self):
+        scoped = timelines.scope("svg text, .F { a: b }", "t")
+        self.assertEqual(" ".join(scoped.split()), "#t svg text, #t .F { a: b }")
+
+
+if __name__ == "__main__":
+    unittest.main()
