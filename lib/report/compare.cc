@@ -117,6 +117,15 @@ Comparison read_comparison(JsonInput input) {
   return comparison;
 }
 
+json to_json(const Comparison& comparison) {
+  return {{"gain", {{"of", comparison.gain_of}, {"over", comparison.gain_over}}},
+          {"calibration", comparison.calibration},
+          {"tolerance",
+           {{"throughput_error_mean", comparison.throughput_tolerance},
+            {"gain_error_points_mean", comparison.gain_tolerance_points},
+            {"memory_error_mean", comparison.memory_tolerance}}}};
+}
+
 void attach_published(json& rows, const std::string& folder, const std::optional<Comparison>& comparison) {
   const std::vector<json> all = read_published(folder);
   for (json& row : rows) {

@@ -18,6 +18,7 @@ struct Comparison {
   double memory_tolerance = 0.05;             // mean absolute relative error
 };
 Comparison read_comparison(JsonInput input);
+nlohmann::json to_json(const Comparison& comparison);
 
 /// Adds to every row `published` (the figures of results/published that speak of its configuration, or null),
 /// `difference` (ours / published − 1 each) and `calibration`. A published row speaks of ours if they agree in every

@@ -264,21 +264,13 @@ class Drawing {
           " text-anchor=\"middle\"");
   }
 
-  // When the rank's compute stream idles for an all-reduce of its own: the dependency that ended last is one.
+  // When the rank's compute stream idles for an all-reduce of its own.
   [[nodiscard]] std::vector<Span> waits_for_all_reduce(int rank) const {
     std::vector<Span> waits;
     double before = 0;
     for (OpId op = program_.rank_begin[rank]; op < program_.rank_begin[rank + 1]; ++op) {
       if (program_.stream_of(op).kind != StreamKind::compute) continue;
-      double latest = -1;
-      bool own = false;
-      for (const OpId needed : program_.dependencies(op)) {
-        const Stream& stream = program_.stream_of(needed);
-        const bool is_own = stream.kind == StreamKind::tp && stream.rank == rank;
-        if (timeline_.end[needed] > latest || (timeline_.end[needed] == latest && is_own)) own = is_own;
-        latest = std::max(latest, timeline_.end[needed]);
-      }
-      if (own) append(waits, {before, timeline_.start[op]}, 0);
+      if (waited_for_own_all_reduce(program_, timeline_, op)) append(waits, {before, timeline_.start[op]}, 0);
       before = timeline_.end[op];
     }
     return waits;

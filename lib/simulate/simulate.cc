@@ -79,25 +79,12 @@ class Replay {
       if (stream.kind != StreamKind::compute) continue;
       RankTime& rank = timeline_.ranks[stream.rank];
       const double idle = timeline_.start[op] - before[stream.rank];
-      if (idle > 0) (waited_for_own_all_reduce(op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
+      if (idle > 0) (waited_for_own_all_reduce(program_, timeline_, op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
       rank.compute_s += timeline_.end[op] - timeline_.start[op];
       before[stream.rank] = timeline_.end[op];
     }
     for (size_t rank = 0; rank < before.size(); ++rank)
       timeline_.ranks[rank].pp_bubble_s += timeline_.step_s - before[rank];
-  }
-  [[nodiscard]] bool waited_for_own_all_reduce(OpId op) const {
-    double latest = -1;
-    bool own = false;
-    for (const OpId needed : program_.dependencies(op)) {
-      const Stream& stream = program_.stream_of(needed);
-      const bool is_own = stream.kind == StreamKind::tp && stream.rank == program_.stream_of(op).rank;
-      if (timeline_.end[needed] > latest || (timeline_.end[needed] == latest && is_own)) {
-        latest = timeline_.end[needed];
-        own = is_own;
-      }
-    }
-    return own;
   }
 };
 
@@ -246,6 +233,18 @@ class ContendedReplay : Replay {
 };
 
 }  // namespace
+
+bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op) {
+  double latest = -1;
+  bool own = false;
+  for (const OpId needed : program.dependencies(op)) {
+    const Stream& stream = program.stream_of(needed);
+    const bool is_own = stream.kind == StreamKind::tp && stream.rank == program.stream_of(op).rank;
+    if (timeline.end[needed] > latest || (timeline.end[needed] == latest && is_own)) own = is_own;
+    latest = std::max(latest, timeline.end[needed]);
+  }
+  return own;
+}
 
 Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention) {
   if (contention.compute == 1 && contention.all_reduce == 1) return PlainReplay(program, seconds).run();

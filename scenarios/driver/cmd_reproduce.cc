@@ -27,8 +27,10 @@ struct ReproduceOptions {
   bool no_plots = false;
 };
 
+// Below the source tree that the program was built from, or, where it is installed, below the current folder.
 fs::path new_run_folder() {
-  const fs::path runs = data_path("results/runs");
+  const bool in_source_tree = fs::exists(data_path("CMakeLists.txt"));
+  const fs::path runs = in_source_tree ? fs::path(data_path("results/runs")) : fs::current_path() / "results/runs";
   fs::create_directories(runs);
   const std::time_t now = std::time(nullptr);
   char name[64];
@@ -106,13 +108,14 @@ json reproduce_scenario(const std::string& word, const fs::path& folder, const I
 void print_summary(const json& experiments) {
   Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "gain error, points", "memory error", "pairs right",
                "verdict"});
+  const auto share = [](std::optional<double> value) { return value ? fixed(*value * 100, 2) + " %" : "–"; };
   for (const json& line : experiments) {
     const auto number = [&](const char* key) -> std::optional<double> {
       return line.at(key).is_number() ? std::optional(line.at(key).get<double>()) : std::nullopt;
     };
     table.add({line.at("id"), line.at("evidence"), line.at("rows").dump(), line.at("calibration_rows").dump(),
-               percent(number("throughput_error_mean"), 2), fixed(number("gain_error_points_mean"), 2),
-               percent(number("memory_error_mean"), 2), line.at("pairs_right").dump() + " of " + line.at("pairs").dump(),
+               share(number("throughput_error_mean")), fixed(number("gain_error_points_mean"), 2),
+               share(number("memory_error_mean")), line.at("pairs_right").dump() + " of " + line.at("pairs").dump(),
                line.at("verdict")});
   }
   std::printf("\nMean absolute errors, over rows that did not calibrate\n%s", table.text().c_str());

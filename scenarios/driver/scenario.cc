@@ -185,7 +185,9 @@ std::string scenario_path(const std::string& word) {
 json Scenario::as_run() const {
   json configurations = json::array();
   for (const Experiment& experiment : experiments) configurations.push_back(experiment.as_run);
-  return {{"name", name}, {"title", title}, {"configurations", configurations}};
+  json scenario = {{"name", name}, {"title", title}, {"configurations", configurations}};
+  if (comparison) scenario["compare"] = to_json(*comparison);
+  return scenario;
 }
 
 Scenario read_scenario(const std::string& word) {

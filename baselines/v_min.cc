@@ -1,0 +1,23 @@
+// V-Min (Qi et al., "Pipeline Parallelism with Controllable Memory", 2024): a third of 1F1B's memory on every
+// rank, for a bubble of about two thirds of 1F1B's. Every leg goes at full speed, one slot a rank, so nothing
+// is left to absorb transfers or passes of unequal length: with those the bubble grows with m. Any m and p.
+#include "stp/baselines/v_pattern.h"
+
+namespace stp {
+namespace {
+
+Schedule make_v_min(const GeneratorRequest& request) {
+  const int p = request.pp;
+  const int gap = p % 3 == 0 ? 2 : 0;  // without it two legs would share a slot
+  v_pattern::Pattern pattern;
+  for (int r = 0; r < p; ++r) pattern.push_back({r, 2 * p - 1 - r, 2 * p + gap + r, 4 * p - 1 + gap - r});
+  return v_pattern::make("v-min", pattern, request.microbatches);
+}
+
+}  // namespace
+
+extern const Generator schedule_v_min = {
+    "v-min",   "a third of 1F1B's memory, V placement (Controllable Memory, 2024)", 2, false, false,
+    make_v_min};
+
+}  // namespace stp
