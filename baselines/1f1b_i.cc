@@ -51,6 +51,7 @@ Schedule make_1f1b_i(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_1f1b_i = {
-    "1f1b-i", "interleaved 1F1B, several chunks a rank (Megatron-LM)", 2, true, false, make_1f1b_i};
+    "1f1b-i", "interleaved 1F1B, several chunks a rank (Megatron-LM)", 2, true, false, make_1f1b_i,
+    "m a multiple of p"};
 
 }  // namespace stp

@@ -113,6 +113,7 @@ Schedule make_dualpipev(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_dualpipev = {
-    "dualpipev", "braids of different chunks, V placement (DeepSeek, 2025)", 2, false, false, make_dualpipev};
+    "dualpipev", "braids of different chunks, V placement (DeepSeek, 2025)", 2, false, false, make_dualpipev,
+    "m ≥ 2p"};
 
 }  // namespace stp

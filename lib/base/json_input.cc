@@ -11,6 +11,9 @@ namespace {
 
 using nlohmann::json;
 
+// Values are copied and destroyed by recursion: deeper ones could exhaust the stack.
+constexpr int kDeepest = 100;
+
 // The last key that stands before byte `end`: where a syntax error probably is.
 std::string last_key_before(const std::string& text, size_t end) {
   size_t colon = text.rfind(':', std::min(end, text.size()));
@@ -23,7 +26,10 @@ std::string last_key_before(const std::string& text, size_t end) {
 }
 
 std::string type_of(const json& value) {
-  if (value.is_number_float()) return "a number with a fraction";
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    return number != std::floor(number) ? "a number with a fraction" : "a number with an exponent or too many digits";
+  }
   if (value.is_number()) return "a number";
   const std::string name = value.type_name();
   return (name == "array" || name == "object" ? "an " : name == "null" ? "" : "a ") + name;
@@ -53,8 +59,12 @@ std::string text_of(double number) {
 }  // namespace
 
 json parse_json(const std::string& text, const std::string& name) {
+  // The parser takes a NUL byte for the end of its input.
+  if (text.find('\0') != std::string::npos) throw InputError(name, "", "holds a NUL byte", "save it as plain text");
   std::vector<std::set<std::string>> open;  // the keys seen in each object that is being read
-  const auto refuse_twice = [&](int /*depth*/, json::parse_event_t event, json& parsed) {
+  const auto refuse_twice = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > kDeepest)
+      throw InputError(name, "", "is nested more than " + std::to_string(kDeepest) + " deep", "flatten it");
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();
     if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)

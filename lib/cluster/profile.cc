@@ -12,7 +12,18 @@ class ProfileReader {
 
   double value(const std::string& key, double low, double high) {
     JsonInput field = input_.object(key);
-    const double number = field.number("value", low, high);
+    return finish(key, field, field.number("value", low, high), low, high);
+  }
+  int whole(const std::string& key, int low, int high) {
+    JsonInput field = input_.object(key);
+    const int number = field.integer("value", low, high);
+    finish(key, field, number, low, high);
+    return number;
+  }
+
+ private:
+  // Reads what stands beside a value.
+  double finish(const std::string& key, JsonInput& field, double number, double low, double high) {
     if (field.string("source").empty())
       throw field.error("source", "is empty", "say where the value comes from");
     if (field.boolean_or("fitted", false)) {
@@ -28,7 +39,6 @@ class ProfileReader {
     return number;
   }
 
- private:
   JsonInput& input_;
   HardwareProfile& profile_;
 };
@@ -44,9 +54,9 @@ HardwareProfile read_profile(const std::string& path) {
   profile.fitted_to = input.string_or("fitted_to", "");
   ProfileReader reader(input, profile);
   constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kTiny = 1e-9;
-  profile.gpus_per_node = static_cast<int>(reader.value("gpus_per_node", 1, 1024));
+  profile.gpus_per_node = reader.whole("gpus_per_node", 1, 1024);
   profile.peak_flops = reader.value("peak_tflops", kTiny, 1e6) * kTera;
-  profile.sms = static_cast<int>(reader.value("sms", 1, 10000));
+  profile.sms = reader.whole("sms", 1, 10000);
   profile.gemm_overhead_k = reader.value("gemm_overhead_k", 0, 1e5);
   profile.gemm_efficiency = reader.value("gemm_efficiency", kTiny, 1);
   profile.attention_forward_efficiency = reader.value("attention_forward_efficiency", kTiny, 1);
@@ -63,6 +73,8 @@ HardwareProfile read_profile(const std::string& path) {
                            reader.value("p2p_between_nodes_gb_per_s", kTiny, 1e6) * kGiga};
   profile.contention_compute = reader.value("contention_compute", kTiny, 1);
   profile.contention_all_reduce = reader.value("contention_all_reduce", kTiny, 1);
+  if (!profile.fitted.empty() && profile.fitted_to.empty())
+    throw input.error("fitted_to", "is missing, but values are marked as fitted", "name the rows that they were fitted to");
   input.done();
   return profile;
 }

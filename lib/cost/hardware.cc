@@ -87,7 +87,6 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule, const std::v
       }
       peak = std::max(peak, alive);
       alive -= freed;
-      peak = std::max(peak, alive);  // where what I makes for W is more than what it frees
     }
     peaks.push_back(peak);
   }

@@ -19,7 +19,7 @@ struct ModelConfig {
 ModelConfig read_model(const std::string& path);
 
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:
-/// per token 6·(L·(2h² + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·h·s.
+/// per token 6·(L·(2·h·q + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·q·s, where q = d·q_heads, mostly h.
 double model_flops(const ModelConfig& model, int seq);
 
 /// The same as the STP paper counts it, recovered from its Tables 6 and 7: KV heads enter as q_heads/8, attention as

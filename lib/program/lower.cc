@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "stp/base/error.h"
@@ -33,6 +34,8 @@ class Lowerer {
       program_.streams.push_back({StreamKind::tp, rank, -1});
     }
     links_.resize(s.pp());
+    // A layer is at least ten ops: refuse before the chains themselves take the memory.
+    if (std::accumulate(layers_per_stage.begin(), layers_per_stage.end(), size_t{0}) > kMaxOps / 10) refuse_size();
     for (int pass = 0; pass < 4; ++pass)
       for (int stage = 0; stage < s.placement.stages(); ++stage)
         chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
@@ -87,6 +90,11 @@ class Lowerer {
     return last ? output_key(false, stage, action.microbatch) : output_key(true, stage + 1, action.microbatch);
   }
 
+  [[noreturn]] static void refuse_size() {
+    throw InputError("", "microbatches", "the program would have more than " + std::to_string(kMaxOps) + " ops",
+                     "use fewer microbatches, layers or ranks");
+  }
+
   void reserve() {
     size_t ops = program_.schedule.pp(), depends = 0;
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) {
@@ -98,9 +106,7 @@ class Lowerer {
           depends += 2 * chain.size() + 4;
         }
       }
-      if (ops > kMaxOps)
-        throw InputError("", "microbatches", "the program would have more than " + std::to_string(kMaxOps) + " ops",
-                         "use fewer microbatches, layers or ranks");
+      if (ops > kMaxOps) refuse_size();
     }
     program_.ops.reserve(ops);
     program_.depends_begin.reserve(ops + 1);

@@ -52,15 +52,22 @@ std::vector<SegmentText> chain_text(Pass pass, int layers, bool last, BackwardOr
     const std::string at = unit == "head" ? "" : std::to_string(layer), reduce = "AR " + unit;
     const bool early = order == BackwardOrder::megatron && unit != "head";
     switch (pass) {
-      case Pass::F: chain.push_back({unit + ".F" + at}); break;
-      case Pass::I: chain.push_back({unit + ".I" + at}); break;
-      case Pass::W: chain.push_back({unit + ".W both" + at}); break;
+      case Pass::F:
+        chain.push_back({unit + ".F" + at});
+        break;
+      case Pass::I:
+        chain.push_back({unit + ".I" + at});
+        break;
+      case Pass::W:
+        chain.push_back({unit + ".W both" + at});
+        break;
       case Pass::B:
         chain.push_back({unit + ".I" + at});
         if (early) chain.back().push_back(unit + ".W_early" + at);
         break;
     }
-    if (unit != "head" && pass != Pass::W) chain.back().push_back(reduce + (pass == Pass::F ? ".F" : ".I") + at);
+    if (unit != "head" && pass != Pass::W)
+      chain.back().push_back(reduce + (pass == Pass::F ? ".F" : ".I") + at);
     if (pass == Pass::B) chain.back().push_back(unit + (early ? ".W" : ".W both") + at);
   };
   if (last && pass != Pass::F) add("head", 0);
@@ -95,18 +102,23 @@ std::string op_text(const Program& program, OpId id) {
   const std::string action = to_string(Action{op.pass, op.chunk, op.microbatch}) + ": ";
   const std::string at = op.unit == Unit::head ? "" : std::to_string(op.layer);
   switch (op.kind) {
-    case OpKind::compute: return action + to_string(op.unit, op.unit_pass) + at;
-    case OpKind::weight_gradients: return action + to_string(op.unit) + ".W both" + at;
-    case OpKind::all_reduce: return action + "AR " + to_string(op.unit, op.unit_pass) + at;
+    case OpKind::compute:
+      return action + to_string(op.unit, op.unit_pass) + at;
+    case OpKind::weight_gradients:
+      return action + to_string(op.unit) + ".W both" + at;
+    case OpKind::all_reduce:
+      return action + "AR " + to_string(op.unit, op.unit_pass) + at;
     case OpKind::transfer:
-      return action + "send " + std::to_string(op.tensors) + " to " + std::to_string(program.stream_of(id).peer);
-    case OpKind::optimizer: return "optimizer";
+      return action + "send " + std::to_string(op.tensors) + " to " +
+             std::to_string(program.stream_of(id).peer);
+    case OpKind::optimizer:
+      return "optimizer";
   }
   return "";
 }
 
-// Everything that section 5 says of one lowered Program: which ops each rank issues in what order, on which stream,
-// and what each waits for.
+// Everything that section 5 says of one lowered Program: which ops each rank issues in what order, on which
+// stream, and what each waits for.
 class Law {
  public:
   Law(const Program& program, const Lowering& lowering) : program_(program), lowering_(lowering) {}
@@ -162,7 +174,8 @@ class Law {
   void check_block(int rank, int block, std::set<std::string>& sends_before) {
     const Placement& placement = program_.schedule.placement;
     const auto actions = program_.schedule.ranks[rank][block].actions();
-    const bool atomic = lowering_.release != Release::chain, published = lowering_.release == Release::released;
+    const bool atomic = lowering_.release != Release::chain,
+               published = lowering_.release == Release::released;
     const bool two_forwards = actions.size() == 2 && actions[0].pass == Pass::F && actions[1].pass == Pass::F;
     const int count = static_cast<int>(actions.size());
 
@@ -175,7 +188,8 @@ class Law {
                                   stages.back() + 1 == placement.stages(), lowering_.backward));
       if (const std::string input = input_of(action, stages.back()); !input.empty()) inputs.insert(input);
     }
-    const int na = static_cast<int>(chains[0].size()), nb = count == 2 ? static_cast<int>(chains[1].size()) : 0;
+    const int na = static_cast<int>(chains[0].size()),
+              nb = count == 2 ? static_cast<int>(chains[1].size()) : 0;
     std::vector<uint8_t> order = literal_braid(na, nb);
     if (published && two_forwards) std::sort(order.begin(), order.end());  // one after the other
 
@@ -195,7 +209,8 @@ class Law {
             wanted = inputs;
             if (published) wanted.insert(sends_before.begin(), sends_before.end());
           } else if (!atomic && taken[which] == 0) {
-            if (const std::string input = input_of(action, stages[which]); !input.empty()) wanted.insert(input);
+            if (const std::string input = input_of(action, stages[which]); !input.empty())
+              wanted.insert(input);
           }
           if (published && two_forwards && which == 1 && taken[1] == 0 && na > 0) wanted.insert(result[0]);
           if (!main_line[which].empty()) wanted.insert(main_line[which]);
@@ -205,9 +220,12 @@ class Law {
         }
         const std::string id = "#" + std::to_string(next_);
         if (part == 0) result[which] = id;
-        if (all_reduce) result[which] = main_line[which] = last_all_reduce = id;
-        else last_compute = id;
-        expect_op(rank, block, to_string(action) + ": " + segment[part], all_reduce ? StreamKind::tp : StreamKind::compute, -1);
+        if (all_reduce)
+          result[which] = main_line[which] = last_all_reduce = id;
+        else
+          last_compute = id;
+        expect_op(rank, block, to_string(action) + ": " + segment[part],
+                  all_reduce ? StreamKind::tp : StreamKind::compute, -1);
         if (testing::Test::HasFatalFailure()) return;
         wanted_.push_back(wanted);
       }
@@ -222,8 +240,10 @@ class Law {
       const int consumer = backward ? stages[i] - 1 : last ? stages[i] : stages[i] + 1;
       std::set<std::string> done;
       if (!atomic) {
-        if (!chains[i].empty()) done.insert(result[i]);
-        else if (const std::string input = input_of(action, stages[i]); !input.empty()) done.insert(input);
+        if (!chains[i].empty())
+          done.insert(result[i]);
+        else if (const std::string input = input_of(action, stages[i]); !input.empty())
+          done.insert(input);
       } else if (!last_compute.empty()) {
         done.insert(last_compute);
         if (!last_all_reduce.empty()) done.insert(last_all_reduce);
@@ -240,7 +260,8 @@ class Law {
       leaves = {"#" + std::to_string(next_)};
       if (merged) made_[output(false, stages[1], actions[1].microbatch)] = leaves;
       sends_before.insert(*leaves.begin());
-      expect_op(rank, block, to_string(action) + ": send " + (merged ? "2" : "1") + " to " + std::to_string(receiver),
+      expect_op(rank, block,
+                to_string(action) + ": send " + (merged ? "2" : "1") + " to " + std::to_string(receiver),
                 StreamKind::p2p, receiver);
       if (testing::Test::HasFatalFailure()) return;
       wanted_.push_back(done);
@@ -277,8 +298,8 @@ class Law {
   const Program& program_;
   const Lowering lowering_;
   OpId next_ = 0;
-  std::vector<std::set<std::string>> wanted_;            // by op
-  std::map<std::string, std::set<std::string>> made_;    // by output: the ops or outputs that it stands for
+  std::vector<std::set<std::string>> wanted_;          // by op
+  std::map<std::string, std::set<std::string>> made_;  // by output: the ops or outputs that it stands for
 };
 
 // ---- schedules ----
@@ -307,9 +328,12 @@ Schedule random_schedule(std::mt19937& random, const Placement& placement, int m
   const int stages = placement.stages();
   std::vector<std::vector<Action>> ready(placement.ranks());
   const auto offer = [&](Pass pass, int stage, int microbatch) {
-    ready[placement.rank_of(stage)].push_back({pass, static_cast<int16_t>(placement.chunk_of(stage)), microbatch});
+    ready[placement.rank_of(stage)].push_back(
+        {pass, static_cast<int16_t>(placement.chunk_of(stage)), microbatch});
   };
-  const auto offer_backward = [&](int stage, int microbatch) { offer(random() % 2 ? Pass::B : Pass::I, stage, microbatch); };
+  const auto offer_backward = [&](int stage, int microbatch) {
+    offer(random() % 2 ? Pass::B : Pass::I, stage, microbatch);
+  };
   for (int m = 0; m < microbatches; ++m) offer(Pass::F, 0, m);
   for (size_t left = 1; left > 0;) {
     const int rank = static_cast<int>(random() % placement.ranks());
@@ -353,14 +377,22 @@ Counts count(const Program& program) {
     const Op& op = program.ops[id];
     const std::string pass(1, letter(op.pass));
     switch (op.kind) {
-      case OpKind::compute: ++counts.of["compute " + to_string(op.unit, op.unit_pass)]; break;
-      case OpKind::weight_gradients: ++counts.of["both " + to_string(op.unit)]; break;
-      case OpKind::all_reduce: ++counts.of["all-reduce in " + pass]; break;
+      case OpKind::compute:
+        ++counts.of["compute " + to_string(op.unit, op.unit_pass)];
+        break;
+      case OpKind::weight_gradients:
+        ++counts.of["both " + to_string(op.unit)];
+        break;
+      case OpKind::all_reduce:
+        ++counts.of["all-reduce in " + pass];
+        break;
       case OpKind::transfer:
         ++counts.of["transfer"];
         counts.tensors += op.tensors;
         break;
-      case OpKind::optimizer: ++counts.of["optimizer"]; break;
+      case OpKind::optimizer:
+        ++counts.of["optimizer"];
+        break;
     }
   }
   return counts;
@@ -396,15 +428,17 @@ TEST(Segments, OfEveryPassAreThoseOfSectionFive) {
   EXPECT_EQ(text(Pass::B, 2, true, BackwardOrder::suite),
             "head0.I+W mlp1.I+AR+W attn1.I+AR+W mlp0.I+AR+W attn0.I+AR+W ");
   EXPECT_EQ(text(Pass::B, 1, false, BackwardOrder::suite), "mlp0.I+AR+W attn0.I+AR+W ");
-  EXPECT_EQ(text(Pass::B, 2, true, BackwardOrder::megatron),
-            "head0.I+W mlp1.I+early+AR+late attn1.I+early+AR+late mlp0.I+early+AR+late attn0.I+early+AR+late ");
+  EXPECT_EQ(
+      text(Pass::B, 2, true, BackwardOrder::megatron),
+      "head0.I+W mlp1.I+early+AR+late attn1.I+early+AR+late mlp0.I+early+AR+late attn0.I+early+AR+late ");
 }
 
 // ---- braids ----
 
 TEST(StaticBraid, IsTheRule) {
   for (int na = 0; na <= 12; ++na)
-    for (int nb = 0; nb <= 12; ++nb) EXPECT_EQ(static_braid(na, nb), literal_braid(na, nb)) << na << " " << nb;
+    for (int nb = 0; nb <= 12; ++nb)
+      EXPECT_EQ(static_braid(na, nb), literal_braid(na, nb)) << na << " " << nb;
 }
 
 TEST(StaticBraid, OfSmallChainsIsWhatTheRuleGivesByHand) {
@@ -431,7 +465,8 @@ TEST(StaticBraid, TakesEverySegmentOnceStartsWithTheFirstAndKeepsInStep) {
       int i = 0, j = 0;
       for (const uint8_t which : order) {
         ++(which == 0 ? i : j);
-        // i/na may lead j/nb by less than one of a's segments and a bit, and trail it by less than one of b's.
+        // i/na may lead j/nb by less than one of a's segments and a bit, and trail it by less than one of
+        // b's.
         EXPECT_LE(i * nb - j * na, nb) << na << " " << nb;
         EXPECT_GT(i * nb - j * na, -na) << na << " " << nb;
       }
@@ -474,8 +509,8 @@ TEST(Lower, ObeysSectionFiveForRandomOrdersPlacementsAndChunksWithoutLayers) {
     const int p = 1 + static_cast<int>(random() % 4), v = 1 + static_cast<int>(random() % 3);
     const Placement placement = random() % 3 == 0 ? Placement::v(p) : Placement::loop(p, v);
     const Schedule schedule = random_schedule(random, placement, 1 + static_cast<int>(random() % 5));
-    const Lowering lowering{kReleases[random() % 3], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
-                            random() % 2 == 0};
+    const Lowering lowering{kReleases[random() % 3],
+                            random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron, random() % 2 == 0};
     const Program program = lower(schedule, random_layers(random, placement.stages()), lowering);
     Law(program, lowering).check();
     ASSERT_FALSE(HasFatalFailure()) << "draw " << draw << ":\n" << to_text(schedule);
@@ -532,11 +567,13 @@ TEST(Lower, SendsOncePerHopBetweenRanksAndDirection) {
   for (int p = 1; p <= 5; ++p) {
     const int m = 3 * p + 1;
     // On a V the turn on the last rank is no hop, nor is the loss on the first.
-    EXPECT_EQ(count(lower(stp_schedule(p, m), std::vector<int>(2 * p, 1), {})).of["transfer"], 2 * m * 2 * (p - 1));
+    EXPECT_EQ(count(lower(stp_schedule(p, m), std::vector<int>(2 * p, 1), {})).of["transfer"],
+              2 * m * 2 * (p - 1));
     std::mt19937 random(p);
     for (int v = 1; v <= 3; ++v) {
       const Schedule loop = random_schedule(random, Placement::loop(p, v), m);
-      EXPECT_EQ(count(lower(loop, std::vector<int>(p * v, 1), {})).of["transfer"], p == 1 ? 0 : 2 * m * (p * v - 1));
+      EXPECT_EQ(count(lower(loop, std::vector<int>(p * v, 1), {})).of["transfer"],
+                p == 1 ? 0 : 2 * m * (p * v - 1));
     }
   }
 }
@@ -550,8 +587,10 @@ TEST(Lower, MergesTheTransfersOfTwoForwardsWhereReleased) {
         pairs += block.braided() && block.actions()[1].pass == Pass::F && rank + 1 < p;
     ASSERT_GT(pairs, p == 2 ? -1 : 0);
     const int hops = 2 * 3 * p * 2 * (p - 1);
-    Counts apart = count(lower(schedule, std::vector<int>(2 * p, 1), {Release::block, BackwardOrder::suite, false}));
-    Counts merged = count(lower(schedule, std::vector<int>(2 * p, 1), {Release::released, BackwardOrder::suite, false}));
+    Counts apart =
+        count(lower(schedule, std::vector<int>(2 * p, 1), {Release::block, BackwardOrder::suite, false}));
+    Counts merged =
+        count(lower(schedule, std::vector<int>(2 * p, 1), {Release::released, BackwardOrder::suite, false}));
     EXPECT_EQ(apart.of["transfer"], hops);
     EXPECT_EQ(apart.tensors, hops);
     EXPECT_EQ(merged.of["transfer"], hops - pairs);
@@ -600,15 +639,18 @@ TEST(LowerByHand, ABlockHoldsItsInputsAndOutputsTogether) {
   EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"),
               ElementsAre("0 F0.1: send 1 to 1", "1 F0.0: head.F", "1 F0.0: AR mlp.F0"));
   EXPECT_THAT(waits_of(program, 1, "B0.0: head.I"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 1, "B0.0: send 1 to 0"), ElementsAre("1 B0.0: attn.W both0", "1 B0.0: AR attn.I0"));
-  EXPECT_THAT(waits_of(program, 1, "B0.1: head.I"), ElementsAre("1 B0.0: attn.W both0", "1 B0.0: AR attn.I0"));
+  EXPECT_THAT(waits_of(program, 1, "B0.0: send 1 to 0"),
+              ElementsAre("1 B0.0: attn.W both0", "1 B0.0: AR attn.I0"));
+  EXPECT_THAT(waits_of(program, 1, "B0.1: head.I"),
+              ElementsAre("1 B0.0: attn.W both0", "1 B0.0: AR attn.I0"));
   EXPECT_THAT(waits_of(program, 0, "F0.1: attn.F0"), IsEmpty());
 }
 
 TEST(LowerByHand, AReleasedBlockWaitsForTheSendsOfTheBlockBefore) {
   const Program program = lower(two_ranks(), {1, 1}, {Release::released, BackwardOrder::suite, false});
   EXPECT_THAT(waits_of(program, 0, "F0.1: attn.F0"), ElementsAre("0 F0.0: send 1 to 1"));
-  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("1 B0.0: send 1 to 0", "0 F0.1: send 1 to 1"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"),
+              ElementsAre("1 B0.0: send 1 to 0", "0 F0.1: send 1 to 1"));
 }
 
 TEST(LowerByHand, TwoReleasedForwardsRunOneAfterTheOtherAndTravelTogether) {
@@ -651,7 +693,8 @@ TEST(LowerByHand, AChunkWithoutLayersPassesItsInputOn) {
 }
 
 TEST(LowerByHand, TheTurnOfTheVHandsOverWithoutATransfer) {
-  const Schedule schedule = by_hand(Placement::v(2), 1, {{"F0.0", "F1.0", "B1.0", "B0.0"}, {"F0.0", "F1.0", "B1.0", "B0.0"}});
+  const Schedule schedule =
+      by_hand(Placement::v(2), 1, {{"F0.0", "F1.0", "B1.0", "B0.0"}, {"F0.0", "F1.0", "B1.0", "B0.0"}});
   const Program program = lower(schedule, {1, 1, 1, 1}, {});
   EXPECT_THAT(waits_of(program, 1, "F1.0: attn.F0"), ElementsAre("1 F0.0: AR mlp.F0"));
   EXPECT_THAT(waits_of(program, 1, "B0.0: mlp.I0"), ElementsAre("1 B1.0: AR attn.I0"));
@@ -668,8 +711,11 @@ TEST(Lower, SendsOnEachLinkInTheSendersProgramOrder) {
     for (int rank = 0; rank < p; ++rank) {
       for (const Block& block : schedule.ranks[rank]) {
         for (const Action& action : block.actions()) {
-          const int stage = placement.stage(rank, action.chunk), next = stage + (action.pass == Pass::F ? 1 : -1);
-          if (action.pass == Pass::W || next < 0 || next == placement.stages() || placement.rank_of(next) == rank) continue;
+          const int stage = placement.stage(rank, action.chunk),
+                    next = stage + (action.pass == Pass::F ? 1 : -1);
+          if (action.pass == Pass::W || next < 0 || next == placement.stages() ||
+              placement.rank_of(next) == rank)
+            continue;
           expected[{rank, placement.rank_of(next)}].push_back(to_string(action));
         }
       }
@@ -677,14 +723,16 @@ TEST(Lower, SendsOnEachLinkInTheSendersProgramOrder) {
     for (OpId op = 0; op < program.ops.size(); ++op) {
       const Stream& stream = program.stream_of(op);
       if (stream.kind == StreamKind::p2p)
-        sent[{stream.rank, stream.peer}].push_back(to_string(Action{program.ops[op].pass, program.ops[op].chunk, program.ops[op].microbatch}));
+        sent[{stream.rank, stream.peer}].push_back(
+            to_string(Action{program.ops[op].pass, program.ops[op].chunk, program.ops[op].microbatch}));
     }
     EXPECT_EQ(sent, expected);
   }
 }
 
 TEST(Lower, EndsEachRankWithAnOptimizerOpThatWaitsForNothingButItsStream) {
-  const Program program = lower(stp_schedule(3, 8), std::vector<int>(6, 1), {Release::chain, BackwardOrder::suite, true});
+  const Program program =
+      lower(stp_schedule(3, 8), std::vector<int>(6, 1), {Release::chain, BackwardOrder::suite, true});
   for (int rank = 0; rank < 3; ++rank) {
     const OpId last = program.rank_begin[rank + 1] - 1;
     EXPECT_EQ(program.ops[last].kind, OpKind::optimizer);
@@ -711,7 +759,8 @@ TEST(Program, DescribesItsOpsByRankStreamAndAction) {
   for (const char* text :
        {"rank 1, compute, mlp.I of B0.0, layer 1", "rank 1, compute, mlp.W_early of B0.0, layer 1",
         "rank 1, tp, all-reduce of attn.I of B0.0, layer 0", "rank 0, compute, mlp.W of W0.1, layer 0",
-        "rank 0, p2p, transfer to rank 1 of F0.1", "rank 1, compute, head.F of F0.1", "rank 0, compute, optimizer"})
+        "rank 0, p2p, transfer to rank 1 of F0.1", "rank 1, compute, head.F of F0.1",
+        "rank 0, compute, optimizer"})
     EXPECT_TRUE(texts.contains(text)) << text;
 }
 
@@ -720,15 +769,16 @@ TEST(Program, DescribesItsOpsByRankStreamAndAction) {
 TEST(Lower, RefusesAnyOtherNumberOfLayersPerChunkThanThereAreVirtualStages) {
   for (const size_t entries : {0, 3, 5, 8})
     EXPECT_THAT(refusal([&] { lower(stp_schedule(2, 5), std::vector<int>(entries, 1), {}); }),
-                AllOf(StartsWith("layers_per_chunk: has " + std::to_string(entries) + " entries"), HasSubstr("2 ranks"),
-                      HasSubstr("2 chunk"), HasSubstr("; write 4 entries")));
+                AllOf(StartsWith("layers_per_chunk: has " + std::to_string(entries) + " entries"),
+                      HasSubstr("2 ranks"), HasSubstr("2 chunk"), HasSubstr("; write 4 entries")));
 }
 
 TEST(Lower, RefusesNegativeAndHugeNumbersOfLayers) {
   const Schedule one = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
   for (const int layers : {-1, 32768, 2147483647})
     EXPECT_THAT(refusal([&] { lower(one, {layers}, {}); }),
-                AllOf(StartsWith("layers_per_chunk: " + std::to_string(layers) + " is out of range"), HasSubstr("32767")));
+                AllOf(StartsWith("layers_per_chunk: " + std::to_string(layers) + " is out of range"),
+                      HasSubstr("32767")));
   const Program program = lower(one, {32767}, {});
   EXPECT_EQ(program.ops.size(), 32767U * 2 * 2 + 1 + 32767U * 2 * 3 + 2);
   EXPECT_EQ(program.ops[program.ops.size() - 1].layer, 0);
@@ -740,7 +790,8 @@ TEST(Lower, RefusesAProgramOfMoreOpsThanThereIsRoomForBeforeItMakesThem) {
     for (const Pass pass : {Pass::F, Pass::B}) schedule.ranks[0].emplace_back(Action{pass, 0, m});
   // 327 673 ops a microbatch: 204 of them fit.
   EXPECT_THAT(refusal([&] { lower(schedule, {32767}, {}); }),
-              AllOf(StartsWith("microbatches: "), HasSubstr("more than " + std::to_string(kMaxOps) + " ops; use fewer")));
+              AllOf(StartsWith("microbatches: "),
+                    HasSubstr("more than " + std::to_string(kMaxOps) + " ops; use fewer")));
 }
 
 }  // namespace

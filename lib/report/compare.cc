@@ -127,6 +127,11 @@ json to_json(const Comparison& comparison) {
 }
 
 void attach_published(json& rows, const std::string& folder, const std::optional<Comparison>& comparison) {
+  if (comparison)
+    for (const json& pattern : comparison->calibration)
+      if (std::none_of(rows.begin(), rows.end(), [&](const json& row) { return agrees(row, pattern); }))
+        throw InputError("", "compare.calibration", pattern.dump() + " agrees with no row, so that fitted rows would count as predicted",
+                         "name fields as the rows have them");
   const std::vector<json> all = read_published(folder);
   for (json& row : rows) {
     json published = json::object(), difference = json::object();
@@ -181,7 +186,7 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
         const auto ours_b = figure(*b->second, "throughput_samples_per_s");
         if (!theirs_a || !theirs_b || !ours_a || !ours_b) continue;
         const bool fitted = a->second->at("calibration").get<bool>() || b->second->at("calibration").get<bool>();
-        if (!fitted && std::abs(*theirs_a / *theirs_b - 1) > kPairGap) {
+        if (!fitted && std::max(*theirs_a, *theirs_b) / std::min(*theirs_a, *theirs_b) - 1 > kPairGap) {
           ++pairs;
           pairs_right += (*theirs_a > *theirs_b) == (*ours_a > *ours_b);
         }
@@ -214,7 +219,8 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
       return met;
     };
     const auto within = [&](const char* what, const Errors& errors, double tolerance) {
-      return mark(what, errors.mean(), tolerance, errors.count == 0 || errors.sum / errors.count <= tolerance);
+      // No predicted row, no mark: nothing is met by default.
+      return errors.count == 0 || mark(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
     };
     bool all = within("throughput_error_mean", predicted.throughput, comparison->throughput_tolerance);
     all = within("gain_error_points_mean", predicted.gain, comparison->gain_tolerance_points) && all;

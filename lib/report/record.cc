@@ -1,12 +1,15 @@
 #include "stp/report/record.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <thread>
@@ -158,23 +161,26 @@ json make_record(const json& scenario, Evidence evidence, const std::vector<std:
 }
 
 void write_new_file(const std::string& path, const std::string& text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file < 0) {
-    if (errno == EEXIST)
-      throw InputError(path, "", "exists, and results are never overwritten", "name another file or move this one");
-    throw InputError(path, "", "cannot be created", "check that its folder exists and may be written");
-  }
+  // Written beside the target and linked to its name when whole: a link never replaces a file.
+  std::string partial = path + ".XXXXXX";
+  const int file = mkostemp(partial.data(), O_CLOEXEC);
+  if (file < 0) throw InputError(path, "", "cannot be created", "check that its folder exists and may be written");
   size_t written = 0;
   while (written < text.size()) {
     const ssize_t count = write(file, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
     if (count < 0) break;
     written += static_cast<size_t>(count);
   }
-  const bool whole = written == text.size() && fsync(file) == 0;
-  if (close(file) != 0 || !whole) {
-    unlink(path.c_str());
-    throw std::runtime_error(path + ": could not be written whole (is the disk full?)");
-  }
+  const bool whole = written == text.size() && fchmod(file, 0644) == 0 && fsync(file) == 0;
+  const bool closed = close(file) == 0;
+  const bool linked = whole && closed && link(partial.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  unlink(partial.c_str());
+  if (!whole || !closed) throw std::runtime_error(path + ": could not be written whole (is the disk full?)");
+  if (!linked && error == EEXIST)
+    throw InputError(path, "", "exists, and results are never overwritten", "name another file or move this one");
+  if (!linked) throw std::runtime_error(path + ": could not be written: " + std::strerror(error));
 }
 
 }  // namespace stp

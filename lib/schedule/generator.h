@@ -25,6 +25,7 @@ struct Generator {
   /// Makes the schedule; InputError where p, m and v are outside the range of the method, with the reason.
   /// `chunks` is at least 1 and allowed when it is called.
   Schedule (*make)(const GeneratorRequest& request);
+  const char* range = "any m";  // the p and m that it can do, in words
 };
 
 /// Fills in the request's defaults, checks what can be checked for every generator, and makes the schedule.

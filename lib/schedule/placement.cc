@@ -24,14 +24,62 @@ Placement Placement::v(int ranks) {
   return {"v", ranks, 2, [=](int rank, int chunk) { return chunk == 0 ? rank : 2 * ranks - 1 - rank; }};
 }
 
+Placement Placement::wave(int ranks, int chunks) {
+  if (chunks == 1) return loop(ranks, chunks);
+  if (chunks == 2) return v(ranks);
+  return {"wave", ranks, chunks, [=](int rank, int chunk) {
+            return chunk % 2 == 0 ? chunk * ranks + rank : (chunk + 1) * ranks - 1 - rank;
+          }};
+}
+
+Placement Placement::table(const std::vector<std::vector<int>>& rows) {
+  const auto refuse = [](const std::string& field, const std::string& problem, const std::string& remedy) {
+    throw InputError("", "placement" + field, problem, remedy);
+  };
+  const auto at = [](size_t index) { return "[" + std::to_string(index) + "]"; };
+  if (rows.empty() || rows[0].empty())
+    refuse("", "has no virtual stages", "write one array per rank, of its chunks' virtual stages");
+  const size_t stages = rows.size() * rows[0].size();
+  const std::string range =
+      "number the virtual stages from 0 to " + std::to_string(stages - 1) + ", each once";
+  std::vector<int> owner(stages, -1);
+  for (size_t rank = 0; rank < rows.size(); ++rank) {
+    if (rows[rank].size() != rows[0].size())
+      refuse(at(rank),
+             "rank " + std::to_string(rank) + " has " + std::to_string(rows[rank].size()) +
+                 " chunk(s), rank 0 has " + std::to_string(rows[0].size()),
+             "give every rank the same number");
+    for (size_t chunk = 0; chunk < rows[rank].size(); ++chunk) {
+      const int stage = rows[rank][chunk];
+      const std::string place = at(rank) + at(chunk);
+      if (stage < 0 || stage >= static_cast<int>(stages))
+        refuse(place, "there is no virtual stage " + std::to_string(stage), range);
+      if (owner[stage] >= 0)
+        refuse(place,
+               "virtual stage " + std::to_string(stage) + " lies on rank " + std::to_string(owner[stage]) +
+                   " already",
+               range);
+      owner[stage] = static_cast<int>(rank);
+    }
+  }
+  const int ranks = static_cast<int>(rows.size()), chunks = static_cast<int>(rows[0].size());
+  Placement found("table", ranks, chunks, [&](int rank, int chunk) { return rows[rank][chunk]; });
+  for (const Placement& known : {loop(ranks, chunks), wave(ranks, chunks)})
+    if (known == found) return known;
+  return found;
+}
+
 Placement Placement::named(const std::string& name, int ranks, int chunks) {
   if (name == "loop") return loop(ranks, chunks);
+  if (name == "wave") return wave(ranks, chunks);
   if (name == "v") {
     if (chunks != 2)
-      throw InputError("", "chunks", "placement v has two chunks a rank, not " + std::to_string(chunks), "set it to 2");
+      throw InputError("", "chunks", "placement v has two chunks a rank, not " + std::to_string(chunks),
+                       "set it to 2, or use wave");
     return v(ranks);
   }
-  throw InputError("", "placement", "\"" + name + "\" is not a placement", "use loop or v");
+  throw InputError("", "placement", "\"" + name + "\" is not a placement",
+                   "use loop, v, wave, or a table: an array per rank of its chunks' virtual stages");
 }
 
 }  // namespace stp

@@ -1,5 +1,5 @@
-// A schedule: who does which pass of which microbatch, and in what order. Compute actions only; communication,
-// recomputation and the like come by passes over the Program (lib/program).
+// A schedule: who does which pass of which microbatch, and in what order. Compute actions only;
+// communication, recomputation and the like come by passes over the Program (lib/program).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -36,11 +36,24 @@ inline constexpr int kMaxChunkPasses = 1 << 25;
 /// InputError unless p, v and m are at least 1 and within those limits.
 void check_size(int pp, int chunks, int microbatches);
 
-/// {"schedule","placement","pp","chunks","microbatches","ranks":[["F0.0",…],…]}
+/// {"schedule","placement","pp","chunks","microbatches","ranks":[["F0.0",…],…]}; `placement` is its name, or,
+/// where it has none, its table: an array per rank of its chunks' virtual stages.
 nlohmann::json to_json(const Schedule& schedule);
-/// Rank by rank, one line each, blocks separated by blanks.
-std::string to_text(const Schedule& schedule);
 /// The inverse of to_json; `file` is named in errors. Form only: validate() judges the order.
+/// Golden orders (tests/golden) are read too: `p`, `v`, `m` in place of `pp`, `chunks`, `microbatches`, and
+/// their `origin`, `generated_for`, `match`, `makespan`, `peak` and `w_queue` are passed over.
 Schedule schedule_from_json(const nlohmann::json& value, const std::string& file);
+
+/// A line `# schedule NAME, placement P` (P as in JSON), then the ranks, one line each, blocks separated by
+/// blanks.
+std::string to_text(const Schedule& schedule);
+/// The inverse of to_text, for schedules that are complete: the number of microbatches is that of the
+/// largest, plus 1. The first line may be `# placement P` alone, or missing: the name is then the file's.
+/// Without a placement it is the loop where that is the only one there is, with one chunk or one rank; else
+/// the text is refused.
+Schedule schedule_from_text(const std::string& text, const std::string& file);
+
+/// The name of a schedule that its file does not name: the file's, without folder and ending.
+std::string schedule_name_of(const std::string& file);
 
 }  // namespace stp

@@ -135,7 +135,57 @@ TEST(Placement, LoopAndVHaveTheTablesOfTheLiterature) {
   }
 }
 
+TEST(Placement, WaveGoesDownAndUpInTurn) {
+  for (int p = 1; p <= 6; ++p) {
+    for (int v = 1; v <= 7; ++v) {
+      const Placement wave = Placement::wave(p, v);
+      expect_bijective(wave);
+      EXPECT_EQ(wave.name(), v == 1 ? "loop" : v == 2 ? "v" : "wave");
+      // A chunk that follows another begins on the rank where that one ended.
+      for (int chunk = 1; chunk < v; ++chunk) EXPECT_EQ(wave.rank_of(chunk * p), wave.rank_of(chunk * p - 1));
+    }
+    EXPECT_EQ(Placement::wave(p, 2), Placement::v(p));
+    EXPECT_EQ(Placement::wave(p, 1), Placement::loop(p, 1));
+  }
+  EXPECT_EQ(Placement::wave(4, 3).stage(1, 0), 1);
+  EXPECT_EQ(Placement::wave(4, 3).stage(1, 1), 6);
+  EXPECT_EQ(Placement::wave(4, 3).stage(1, 2), 9);
+}
+
+TEST(Placement, TableIsRecognised) {
+  for (int p = 1; p <= 4; ++p) {
+    for (int v = 1; v <= 4; ++v) {
+      for (const Placement& known : {Placement::loop(p, v), Placement::wave(p, v)}) {
+        std::vector<std::vector<int>> rows(p);
+        for (int rank = 0; rank < p; ++rank)
+          for (int chunk = 0; chunk < v; ++chunk) rows[rank].push_back(known.stage(rank, chunk));
+        const Placement table = Placement::table(rows);
+        EXPECT_EQ(table, known);
+        EXPECT_EQ(table.name(), p == 1 ? "loop" : known.name());
+      }
+    }
+  }
+  const Placement table = Placement::table({{0, 1}, {2, 5}, {4, 3}});
+  EXPECT_EQ(table.name(), "table");
+  EXPECT_EQ(table.stage(2, 1), 3);
+  expect_bijective(table);
+  EXPECT_NE(table, Placement::v(3));
+}
+
+TEST(Placement, RefusesTablesThatAreNone) {
+  const auto refuses = [](const std::vector<std::vector<int>>& rows, const std::string& what) {
+    EXPECT_THAT(refusal([&] { Placement::table(rows); }), HasSubstr(what));
+  };
+  refuses({}, "placement: has no virtual stages");
+  refuses({{}, {}}, "placement: has no virtual stages");
+  refuses({{0, 1}, {2}}, "placement[1]: rank 1 has 1 chunk(s), rank 0 has 2");
+  refuses({{0, 1}, {2, 1}}, "placement[1][1]: virtual stage 1 lies on rank 0 already");
+  refuses({{0, 1}, {2, 4}}, "placement[1][1]: there is no virtual stage 4");
+  refuses({{0, -1}, {2, 3}}, "placement[0][1]: there is no virtual stage -1");
+}
+
 TEST(Placement, IsFoundByNameOrRefused) {
+  EXPECT_EQ(Placement::named("wave", 4, 3), Placement::wave(4, 3));
   EXPECT_EQ(Placement::named("loop", 4, 3).stage(1, 2), 9);
   EXPECT_EQ(Placement::named("v", 4, 2).stage(1, 1), 6);
   EXPECT_THAT(refusal([] { Placement::named("v", 4, 3); }), HasSubstr("chunks"));
@@ -162,22 +212,140 @@ TEST(Size, OfChunksIsTheGenerators) {
   EXPECT_THAT(refusal([&] { make_schedule(schedule_stp, request); }), HasSubstr("chunks"));
 }
 
-TEST(ScheduleText, IsALinePerRank) {
-  const Schedule schedule = from_text(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}});
-  EXPECT_EQ(to_text(schedule), "F0.0 B0.0\nF0.0 I0.0 W0.0\n");
+TEST(ScheduleText, IsAHeadingAndALinePerRank) {
+  const Schedule loop = from_text(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}});
+  EXPECT_EQ(to_text(loop), "# schedule by hand, placement loop\nF0.0 B0.0\nF0.0 I0.0 W0.0\n");
+  const Schedule table = from_text(Placement::table({{1, 0}}), 1, {{"F1.0", "F0.0", "B0.0", "B1.0"}});
+  EXPECT_EQ(to_text(table), "# schedule by hand, placement [[1,0]]\nF1.0 F0.0 B0.0 B1.0\n");
+}
+
+void expect_same(const Schedule& read, const Schedule& schedule) {
+  EXPECT_EQ(read.name, schedule.name);
+  EXPECT_EQ(read.placement, schedule.placement);
+  EXPECT_EQ(read.placement.name(), schedule.placement.name());
+  EXPECT_EQ(read.microbatches, schedule.microbatches);
+  EXPECT_EQ(read.ranks, schedule.ranks);
+}
+
+// One schedule per placement; the last has a name that looks like a heading.
+std::vector<Schedule> some_schedules() {
+  std::vector<Schedule> schedules = {stp_schedule(1, 2), stp_schedule(2, 5), stp_schedule(4, 16)};
+  schedules.push_back(from_text(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}));
+  schedules.push_back(from_text(
+      Placement::wave(2, 3), 1,
+      {{"F0.0", "F1.0", "F2.0", "B2.0", "B1.0", "B0.0"}, {"F0.0", "F1.0", "F2.0", "B2.0", "B1.0", "B0.0"}}));
+  schedules.push_back(
+      from_text(Placement::table({{0, 1}, {3, 2}}), 1,
+                {{"F0.0", "F1.0", "B1.0", "B0.0"}, {"F1.0", "F0.0", "I0.0", "W0.0", "B1.0"}}));
+  schedules.back().name = "a, placement loop, placement \u00fc";
+  for (const Schedule& schedule : schedules) EXPECT_EQ(refusal([&] { validate(schedule); }), "");
+  return schedules;
+}
+
+TEST(ScheduleText, RoundTrips) {
+  for (const Schedule& schedule : some_schedules())
+    expect_same(schedule_from_text(to_text(schedule), "s.txt"), schedule);
+}
+
+TEST(ScheduleText, DoesWithoutAHeadingWhereThePlacementIsPlain) {
+  const auto read = [](const std::string& text) { return schedule_from_text(text, "a/mine.txt"); };
+  EXPECT_EQ(read("F0.0 B0.0\nF0.0 B0.0\n").placement, Placement::loop(2, 1));
+  EXPECT_EQ(read("F0.0 B0.0\nF0.0 B0.0").name, "mine");
+  EXPECT_EQ(read("F0.0 F1.0 B1.0 B0.0\r\n").placement, Placement::loop(1, 2));
+  EXPECT_EQ(read(" F0.0\t F0.1 \n").microbatches, 2);
+  const std::string two = "F0.0 F1.0 B1.0 B0.0\nF0.0 F1.0 B1.0 B0.0\n";
+  EXPECT_EQ(read("# placement v\n" + two).placement, Placement::v(2));
+  EXPECT_EQ(read("# placement loop\n" + two).placement, Placement::loop(2, 2));
+  EXPECT_EQ(read("# placement [[0,2],[3,1]]\n" + two).placement, Placement::table({{0, 2}, {3, 1}}));
+  EXPECT_THAT(
+      refusal([&] { read(two); }),
+      AllOf(HasSubstr("mine.txt: line 1: the placement is not said, and 2 ranks of 2 chunks have several"),
+            HasSubstr("# placement v")));
+}
+
+TEST(ScheduleText, RefusesEverythingElse) {
+  const auto refuses = [](const std::string& text, const std::string& what) {
+    EXPECT_THAT(refusal([&] { schedule_from_text(text, "s.txt"); }),
+                AllOf(HasSubstr("s.txt:"), HasSubstr(what), HasSubstr("; ")))
+        << text;
+  };
+  refuses("", "has no ranks");
+  refuses("# placement v\n", "has no ranks");
+  refuses("#\nF0.0\n", "line 1: is not a heading");
+  refuses("# placement\nF0.0\n", "line 1: is not a heading");
+  refuses("# placement \nF0.0\n", "placement: \"\" is not a placement");
+  refuses("# placement ring\nF0.0\n", "placement: \"ring\" is not a placement");
+  refuses("# placement v \nF0.0\n", "placement: \"v \" is not a placement");
+  refuses("# placement v\nF0.0\n", "chunks: placement v has two chunks");
+  refuses("# placement [[0]\nF0.0\n", "is not valid JSON");
+  refuses("# placement [[0],[1]]\nF0.0\n", "placement: has 2 rows for 1 ranks");
+  refuses("# schedule x\nF0.0\n", "line 1: is not a heading");
+  refuses("# schedule , placement loop\nF0.0\n", "schedule: is not a name");
+  refuses("# schedule \x01, placement loop\nF0.0\n", "schedule: is not a name");
+  refuses("# schedule \xff, placement loop\nF0.0\n", "schedule: is not a name");
+  refuses("F0.0\n# placement loop\n", "line 2 (rank 1), block 0: \"#\" is not a block");
+  refuses("F0.0 B0.0\n\nF0.0 B0.0\n", "line 2 (rank 1): has no blocks");
+  refuses("F0.0 B0.0\nF0.0 X0.0\n", "line 2 (rank 1), block 1: \"X0.0\" is not a block");
+  refuses("F64.0\n", "chunks: 65 is out of range");
+  refuses("F0.2147483647\n", "microbatches: ");
 }
 
 TEST(ScheduleJson, RoundTrips) {
-  for (const auto& [p, m] : {std::pair{1, 2}, {2, 5}, {4, 16}}) {
-    const Schedule schedule = stp_schedule(p, m);
-    const Schedule read = schedule_from_json(json::parse(to_json(schedule).dump()), "s.json");
-    EXPECT_EQ(read.name, schedule.name);
-    EXPECT_EQ(read.placement.name(), "v");
-    EXPECT_EQ(read.pp(), p);
-    EXPECT_EQ(read.chunks(), 2);
-    EXPECT_EQ(read.microbatches, m);
-    EXPECT_EQ(read.ranks, schedule.ranks);
+  for (const Schedule& schedule : some_schedules())
+    expect_same(schedule_from_json(json::parse(to_json(schedule).dump()), "s.json"), schedule);
+}
+
+TEST(ScheduleJson, NamesThePlacementOrTabulatesIt) {
+  EXPECT_EQ(to_json(stp_schedule(2, 5))["placement"], "v");
+  json order = to_json(from_text(Placement::table({{0, 1}, {3, 2}}), 1, {{}, {}}));
+  EXPECT_EQ(order["placement"], json::parse("[[0,1],[3,2]]"));
+  order["placement"] = json::parse("[[0,3],[1,2]]");
+  EXPECT_EQ(schedule_from_json(order, "s.json").placement.name(), "v");
+  for (const auto& [table, what] : std::vector<std::pair<std::string, std::string>>{
+           {"5", "placement: is neither a name nor a table"},
+           {"{}", "placement: is neither a name nor a table"},
+           {"[]", "placement: has 0 rows for 2 ranks"},
+           {"[[0,1]]", "placement: has 1 rows for 2 ranks"},
+           {"[[0,1],2]", "placement[1]: is not an array"},
+           {"[[0,1],[2]]", "placement[1]: has 1 entries for 2 chunk(s)"},
+           {"[[0,1,2],[3]]", "placement[0]: has 3 entries"},
+           {"[[0,1],[2,2]]", "placement[1][1]: virtual stage 2 lies on rank 1"},
+           {"[[0,1],[2,4]]", "placement[1][1]: there is no virtual stage 4"},
+           {"[[0,1],[2,-3]]", "placement[1][1]: -3 is not a virtual stage"},
+           {"[[0,1],[2,3.0]]", "placement[1][1]: 3.0 is not"},
+           {"[[0,1],[2,1e99]]", "placement[1][1]: 1e+99 is not"},
+           {"[[0,1],[2,18446744073709551615]]", "placement[1][1]: 1844"},
+           {"[[0,1],[2,true]]", "placement[1][1]: true is not"}}) {
+    order["placement"] = json::parse(table);
+    EXPECT_THAT(refusal([&] { schedule_from_json(order, "s.json"); }), HasSubstr("s.json: " + what)) << table;
   }
+}
+
+TEST(ScheduleJson, ReadsGoldenOrders) {
+  const json golden =
+      json::parse(R"({"schedule": "1F1B", "placement": "loop", "p": 2, "m": 1, "v": 1, "origin": "them",
+    "generated_for": null, "match": "exact", "makespan": [], "peak": {}, "w_queue": [0, 0],
+    "ranks": [["F0.0", "B0.0"], ["F0.0", "B0.0"]]})");
+  const Schedule read = schedule_from_json(golden, "g.json");
+  EXPECT_EQ(read.name, "1F1B");
+  EXPECT_EQ(read.pp(), 2);
+  EXPECT_EQ(read.chunks(), 1);
+  EXPECT_EQ(read.microbatches, 1);
+  EXPECT_EQ(refusal([&] { validate(read); }), "");
+  const auto refuses = [&](const char* key, const json& value, const std::string& what) {
+    json bad = golden;
+    bad[key] = value;
+    EXPECT_THAT(refusal([&] { schedule_from_json(bad, "g.json"); }), HasSubstr("g.json: " + what));
+  };
+  refuses("p", 0, "p: ");
+  refuses("m", "1", "m: ");
+  refuses("origins", "them", "origins: is not a known field");
+  refuses("microbatches", 1, "microbatches: is not a known field");
+  refuses("pp", 2, "chunks: is missing");  // one schema or the other
+  json ours = to_json(stp_schedule(1, 2));
+  ours["origin"] = "me";
+  EXPECT_THAT(refusal([&] { schedule_from_json(ours, "s.json"); }),
+              HasSubstr("origin: is not a known field"));
 }
 
 TEST(ScheduleJson, RefusesWhatIsNotExactlyAScheduleAndNamesThePlace) {
@@ -197,6 +365,9 @@ TEST(ScheduleJson, RefusesWhatIsNotExactlyAScheduleAndNamesThePlace) {
                 AllOf(HasSubstr("s.json: " + item.key()), HasSubstr("missing")));
   }
   refuses("/schedule", 5, "schedule");
+  refuses("/schedule", "", "schedule: is not a name");
+  refuses("/schedule", "a\nb", "schedule: is not a name");
+  refuses("/schedule", "a ", "schedule: is not a name");
   refuses("/placement", "ring", "placement");
   refuses("/placement", "v", "chunks");
   refuses("/pp", 0, "pp");

@@ -1,9 +1,10 @@
 // The STP schedule ("Synergistic Tensor and Pipeline Parallelism", section 4, figure 5): braids of one chunk's
-// forward and backward on a V placement. The order is the authors', wherever theirs is correct: m ≥ 3p − 1.
-#include "stp/base/error.h"
-#include "stp/schedule/generator.h"
-
+// forward and backward on a V placement. The order is the authors' wherever theirs is correct, m ≥ 3p − 1; for fewer
+// microbatches it is found by short_stp().
 #include <deque>
+
+#include "stp/schedule/generator.h"
+#include "stp/schedule/short_stp.h"
 
 namespace stp {
 namespace {
@@ -108,12 +109,12 @@ std::vector<Block> stp_rank(int p, int m, int r) {
 
 Schedule make_stp(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
-  if (m < 3 * p - 1)
-    throw InputError("", "microbatches",
-                     "stp needs m ≥ 3p − 1 = " + std::to_string(3 * p - 1) + ", not " + std::to_string(m) +
-                         ": below, its warm-up has more forwards than there are microbatches",
-                     "use more microbatches, fewer ranks or another schedule");
   Schedule schedule{"stp", Placement::v(p), m, {}};
+  // Below, the steps' warm-up has more forwards than there are microbatches.
+  if (m < 3 * p - 1) {
+    schedule.ranks = short_stp(p, m);
+    return schedule;
+  }
   for (int r = 0; r < p; ++r) schedule.ranks.push_back(stp_rank(p, m, r));
   return schedule;
 }

@@ -153,10 +153,11 @@ class ContendedReplay : Replay {
   ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention)
       : Replay(program, seconds), running_(program.streams.size()), ends_(program.streams.size()) {
     std::vector<uint32_t> compute(program.schedule.pp(), kNone);
+    for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
+      if (program.streams[stream].kind == StreamKind::compute) compute[program.streams[stream].rank] = stream;
     for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
       const Stream& info = program.streams[stream];
-      if (info.kind == StreamKind::compute) compute[info.rank] = stream;
-      if (info.kind != StreamKind::tp) continue;
+      if (info.kind != StreamKind::tp || compute[info.rank] == kNone) continue;
       running_[stream].partner = compute[info.rank];
       running_[stream].contended_rate = contention.all_reduce;
       running_[compute[info.rank]].partner = stream;

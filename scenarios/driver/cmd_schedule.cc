@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "schedule_table.h"
 #include "stp/base/error.h"
 #include "stp/baselines/registry/registry.h"
 #include "stp/schedule/csv.h"
@@ -14,16 +15,23 @@ struct ScheduleOptions {
   std::string name, format = "text";
   GeneratorRequest request;
   std::vector<double> costs;
+  bool table = false;
 };
 
 std::string written(const Schedule& schedule, const std::string& format) {
   if (format == "json") return to_json(schedule).dump() + "\n";
   if (format == "csv") return to_csv(schedule, CsvForm::compute_only);
   if (format == "csv-comms") return to_csv(schedule, CsvForm::compute_comms);
+  if (format == "csv-comms-waits") return to_csv(schedule, CsvForm::compute_comms_waits);
   return to_text(schedule);
 }
 
 void schedule_command(ScheduleOptions& options) {
+  if (options.table) {
+    std::fputs(schedule_table(options.request.pp, options.request.microbatches).c_str(), stdout);
+    return;
+  }
+  if (options.name.empty()) throw InputError("", "NAME", "is missing", "name a schedule, or ask for all with --table");
   if (!options.costs.empty()) {
     for (const double cost : options.costs)
       if (!std::isfinite(cost) || cost < 0)
@@ -51,7 +59,7 @@ void add_schedule(CLI::App& app) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand("schedule", "Print a schedule: per rank, its blocks in order");
   command->footer(list_of_generators());
-  command->add_option("NAME", options->name, "The schedule's name")->required();
+  command->add_option("NAME", options->name, "The schedule's name");
   command->add_option("--pp", options->request.pp, "Pipeline ranks p")->required();
   command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")->required();
   command->add_option("--chunks", options->request.chunks, "Chunks a rank, v (default: the schedule's own)")
@@ -64,8 +72,10 @@ void add_schedule(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--format", options->format,
-                   "text, json, csv (PyTorch's compute_only) or csv-comms (PyTorch's compute_comms)")
-      ->check(CLI::IsMember({"text", "json", "csv", "csv-comms"}));
+                   "text, json, csv (PyTorch's compute_only), csv-comms (its compute_comms) or csv-comms-waits (the "
+                   "same with the WAIT actions that torch 2.15 demands)")
+      ->check(CLI::IsMember({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
+  command->add_flag("--table", options->table, "All schedules at this p and m side by side, instead of one order");
   command->callback([options] { schedule_command(*options); });
 }
 

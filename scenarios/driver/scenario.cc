@@ -141,6 +141,11 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
     } catch (const InputError& error) {
       throw error.in_file(input.file());
     }
+    if (const int node = experiment.hardware->profile.gpus_per_node; experiment.tp > node)
+      throw input.error("parallel.tp",
+                        std::to_string(experiment.tp) + " is more than the " + std::to_string(node) +
+                            " GPUs of a node, and the profile does not describe all-reduces between nodes",
+                        "use at most " + std::to_string(node));
     if (experiment.pp > model.layers)
       throw input.error("parallel.pp",
                         std::to_string(experiment.pp) + " ranks are more than the " + std::to_string(model.layers) + " layers of " + model.name,

@@ -1,0 +1,509 @@
+// Records, and our figures beside published ones, on small rows computed by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "stp/base/json_input.h"
+#include "stp/report/compare.h"
+#include "stp/report/record.h"
+#include "stp/version.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+template <typename Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class Folder : public testing::Test {
+ protected:
+  Folder() {
+    std::string pattern = testing::TempDir() + "/reportXXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~Folder() override { std::filesystem::remove_all(folder_); }
+  [[nodiscard]] std::string text_of(const std::string& path) const {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  std::string folder_;
+};
+
+// ---- results ----
+
+Result result(std::vector<double> step_times) {
+  Result r;
+  r.schedule = "stp";
+  r.configuration.microbatches = 6;
+  r.configuration.microbatch_size = 2;
+  r.configuration.dp = 3;
+  r.step_times_s = std::move(step_times);
+  return r;
+}
+
+TEST(Result, HasTheMedianOfItsRepeats) {
+  EXPECT_EQ(result({3}).step_time_s(), 3);
+  EXPECT_EQ(result({5, 1, 3}).step_time_s(), 3);
+  EXPECT_EQ(result({8, 1, 2, 4}).step_time_s(), 3);
+  EXPECT_EQ(result({7, 7, 1, 100, 7}).step_time_s(), 7);
+}
+
+TEST(Result, HasSamplesOfAllReplicasPerMedianStepAndNoneWhereAStepTakesNoTime) {
+  EXPECT_EQ(result({5, 1, 3}).throughput(), 6.0 * 2 * 3 / 3);
+  EXPECT_EQ(result({0}).throughput(), std::nullopt);
+}
+
+TEST(Result, HasThePeakOfItsRanksWhereAllKnowTheirMemory) {
+  Result r = result({1});
+  r.ranks = {{1, 0, 0, 3, RankResult::Memory{2e9, 9e9, 9e9, 9e9}},
+             {1, 0, 0, 3, RankResult::Memory{2.5e9, 1e9, 1e9, 1e9}}};
+  EXPECT_DOUBLE_EQ(*r.peak_memory_gb(), 2.5);
+  r.ranks.push_back({1, 0, 0, 3, std::nullopt});
+  EXPECT_EQ(r.peak_memory_gb(), std::nullopt);
+}
+
+TEST(ResultJson, HoldsEveryFigure) {
+  Result r = result({4, 1, 2});
+  r.configuration.model = "m";
+  r.configuration.cluster = "c";
+  r.configuration.seq = 128;
+  r.configuration.tp = 2;
+  r.configuration.pp = 5;
+  r.configuration.cp = 7;
+  r.configuration.layers_per_chunk = {1, 2};
+  r.configuration.placement = "v";
+  r.configuration.release = "block";
+  r.configuration.backward = "suite";
+  r.configuration.freed_at = "W";
+  r.mfu = 0.25;
+  r.mfu_paper = 0.5;
+  r.ranks = {{1, 0.5, 0.25, 3, RankResult::Memory{2e9, 3e9, 4e9, 5e9}}};
+  const json expected = {
+      {"schedule", "stp"},
+      {"model", "m"},
+      {"cluster", "c"},
+      {"seq", 128},
+      {"tp", 2},
+      {"pp", 5},
+      {"cp", 7},
+      {"dp", 3},
+      {"gpus", 210},
+      {"microbatches", 6},
+      {"microbatch_size", 2},
+      {"layers_per_chunk", {1, 2}},
+      {"placement", "v"},
+      {"release", "block"},
+      {"backward", "suite"},
+      {"freed_at", "W"},
+      {"step_time_s", 2.0},
+      {"step_time_repeats_s", {4.0, 1.0, 2.0}},
+      {"step_time_spread_s", 3.0},
+      {"throughput_samples_per_s", 18.0},
+      {"mfu", 0.25},
+      {"mfu_paper", 0.5},
+      {"peak_memory_gb", 2.0},
+      {"ranks",
+       json::array({{{"compute_s", 1.0},
+                     {"pp_bubble_s", 0.5},
+                     {"tp_bubble_s", 0.25},
+                     {"peak_activation_bytes", 2e9},
+                     {"peak_activation_chunks", 3},
+                     {"memory_bytes",
+                      {{"activations", 2e9}, {"weights", 3e9}, {"gradients", 4e9}, {"optimizer", 5e9}}}}})}};
+  EXPECT_EQ(to_json(r), expected) << json::diff(to_json(r), expected);
+}
+
+TEST(ResultJson, IsNullWhereThereIsNoFigure) {
+  Result r = result({0});
+  r.ranks = {{0, 0, 0, 1, std::nullopt}};
+  const json row = to_json(r);
+  for (const char* key :
+       {"model", "cluster", "seq", "throughput_samples_per_s", "mfu", "mfu_paper", "peak_memory_gb"})
+    EXPECT_TRUE(row.at(key).is_null()) << key;
+  for (const char* key : {"peak_activation_bytes", "memory_bytes"})
+    EXPECT_TRUE(row.at("ranks")[0].at(key).is_null()) << key;
+}
+
+TEST(Record, FramesTheRowsWithScenarioEvidenceSystemAndProvenance) {
+  const json record =
+      make_record({{"id", 1}}, Evidence::emulated, {"stp", "run"}, "results", json::array({7}));
+  EXPECT_EQ(record.at("scenario"), json({{"id", 1}}));
+  EXPECT_EQ(record.at("evidence"), "emulated");
+  EXPECT_EQ(record.at("results"), json::array({7}));
+  EXPECT_TRUE(record.at("schema_version").is_string());
+  const json& provenance = record.at("provenance");
+  EXPECT_EQ(provenance.at("argv"), json::array({"stp", "run"}));
+  EXPECT_EQ(provenance.at("version"), STP_VERSION);
+  EXPECT_THAT(provenance.at("time").get<std::string>(), testing::MatchesRegex("....-..-..T..:..:..Z"));
+  EXPECT_GT(record.at("system").at("host_processor_core_count"), 0);
+}
+
+TEST(Record, NamesTheEvidence) {
+  EXPECT_EQ(to_string(Evidence::measured), "measured");
+  EXPECT_EQ(to_string(Evidence::replayed), "replayed");
+  EXPECT_EQ(to_string(Evidence::emulated), "emulated");
+  EXPECT_EQ(to_string(Evidence::simulated), "simulated");
+  EXPECT_EQ(to_string(Evidence::published), "published");
+}
+
+using NewFile = Folder;
+
+TEST_F(NewFile, IsWrittenWhole) {
+  const std::string path = folder_ + "/r.json", text = std::string(1 << 20, 'x') + '\0' + "end\n";
+  write_new_file(path, text);
+  EXPECT_EQ(text_of(path), text);
+  write_new_file(folder_ + "/empty", "");
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/empty"), 0U);
+}
+
+TEST_F(NewFile, IsRefusedWhereOneExistsWhichIsLeftAlone) {
+  const std::string path = folder_ + "/r.json";
+  write_new_file(path, "first");
+  EXPECT_THAT(refusal([&] { write_new_file(path, "second"); }),
+              AllOf(StartsWith(path + ": exists"), HasSubstr("never overwritten; ")));
+  EXPECT_EQ(text_of(path), "first");
+  // A link that leads nowhere is there too, and what it names is not made.
+  std::filesystem::create_symlink(folder_ + "/elsewhere", folder_ + "/link");
+  EXPECT_NE(refusal([&] { write_new_file(folder_ + "/link", "second"); }), "");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/elsewhere"));
+}
+
+TEST_F(NewFile, IsRefusedWhereItCannotBe) {
+  EXPECT_THAT(refusal([&] { write_new_file(folder_ + "/none/r.json", "x"); }),
+              AllOf(StartsWith(folder_ + "/none/r.json: cannot be created"), HasSubstr("; ")));
+  EXPECT_NE(refusal([&] { write_new_file(folder_, "x"); }), "");
+}
+
+// In a child process whose files may not grow beyond 4 KiB: 0 if the write is refused and no file is left.
+[[noreturn]] void write_too_much(const std::string& path) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  limit.rlim_cur = limit.rlim_max = 4096;
+  setrlimit(RLIMIT_FSIZE, &limit);
+  try {
+    write_new_file(path, std::string(1 << 16, 'x'));
+  } catch (const InputError&) {
+    std::_Exit(2);  // nothing that the user wrote is wrong
+  } catch (const std::runtime_error&) {
+    std::_Exit(std::filesystem::exists(path) ? 3 : 0);
+  }
+  std::_Exit(1);
+}
+
+TEST_F(NewFile, LeavesNothingBehindWhereItCannotBeWrittenWhole) {
+  EXPECT_EXIT(write_too_much(folder_ + "/r.json"), testing::ExitedWithCode(0), "");
+}
+
+// ---- comparison ----
+
+TEST(ReadComparison, HasTheDesignsTolerancesUnlessToldOtherwise) {
+  const json plain = json::parse(R"({"gain": {"of": "a", "over": "b"}})");
+  const Comparison comparison = read_comparison(JsonInput(plain, "s.json", "compare"));
+  EXPECT_EQ(comparison.gain_of, "a");
+  EXPECT_EQ(comparison.gain_over, "b");
+  EXPECT_TRUE(comparison.calibration.empty());
+  EXPECT_EQ(comparison.throughput_tolerance, 0.03);
+  EXPECT_EQ(comparison.gain_tolerance_points, 1.5);
+  EXPECT_EQ(comparison.memory_tolerance, 0.05);
+  const json full = json::parse(R"({"gain": {"of": "a", "over": "b"}, "calibration": [{"seq": 1}],
+      "tolerance": {"throughput_error_mean": 0.1, "gain_error_points_mean": 2, "memory_error_mean": 0.3}})");
+  const Comparison told = read_comparison(JsonInput(full, "s.json", "compare"));
+  EXPECT_EQ(told.calibration.size(), 1U);
+  EXPECT_EQ(told.throughput_tolerance, 0.1);
+  EXPECT_EQ(told.gain_tolerance_points, 2);
+  EXPECT_EQ(told.memory_tolerance, 0.3);
+}
+
+TEST(ReadComparison, ReadsWhatToJsonWrites) {
+  Comparison comparison;
+  comparison.gain_of = "a";
+  comparison.gain_over = "b";
+  comparison.calibration = {{{"seq", 1}}, {{"tp", 2}, {"pp", 3}}};
+  comparison.throughput_tolerance = 0.25;
+  comparison.gain_tolerance_points = 7;
+  comparison.memory_tolerance = 0.125;
+  const json written = to_json(comparison);
+  const Comparison read = read_comparison(JsonInput(written, "s.json"));
+  EXPECT_EQ(read.gain_of, "a");
+  EXPECT_EQ(read.gain_over, "b");
+  EXPECT_EQ(read.calibration, comparison.calibration);
+  EXPECT_EQ(read.throughput_tolerance, 0.25);
+  EXPECT_EQ(read.gain_tolerance_points, 7);
+  EXPECT_EQ(read.memory_tolerance, 0.125);
+}
+
+TEST(ReadComparison, RefusesByField) {
+  const auto message = [](const char* text) {
+    const json value = json::parse(text);
+    return refusal([&] { read_comparison(JsonInput(value, "s.json", "compare")); });
+  };
+  EXPECT_THAT(message(R"({})"), StartsWith("s.json: compare.gain: is missing"));
+  EXPECT_THAT(message(R"({"gain": {"of": "a"}})"), StartsWith("s.json: compare.gain.over: is missing"));
+  EXPECT_THAT(message(R"({"gain": {"of": "a", "over": "b", "under": 1}})"),
+              StartsWith("s.json: compare.gain.under: is not"));
+  EXPECT_THAT(message(R"({"gain": {"of": "a", "over": "b"}, "calibration": [1]})"),
+              StartsWith("s.json: compare.calibration: "));
+  EXPECT_THAT(message(R"({"gain": {"of": "a", "over": "b"}, "tolerance": {"memory": 1}})"),
+              StartsWith("s.json: compare.tolerance.memory: is not"));
+  EXPECT_THAT(message(R"({"gain": {"of": "a", "over": "b"}, "tolerance": {"memory_error_mean": 2}})"),
+              HasSubstr("out of range"));
+}
+
+json row(const std::string& schedule, int m, double throughput, double memory = 0, int tp = 4) {
+  json r = {{"schedule", schedule},
+            {"model", "m"},
+            {"cluster", "c"},
+            {"seq", 128},
+            {"microbatch_size", 1},
+            {"tp", tp},
+            {"pp", 2},
+            {"cp", 1},
+            {"dp", 1},
+            {"microbatches", m},
+            {"throughput_samples_per_s", throughput},
+            {"mfu_paper", 0.5},
+            {"peak_memory_gb", nullptr}};
+  if (memory > 0) r["peak_memory_gb"] = memory;
+  return r;
+}
+
+class Compared : public Folder {
+ protected:
+  Compared() {
+    comparison_.gain_of = "new";
+    comparison_.gain_over = "old";
+  }
+  // A published row: `fields` and where they stand.
+  void publish(const json& rows, const std::string& file = "paper.json") const {
+    std::ofstream(folder_ + "/" + file) << json{{"source", "a paper"}, {"rows", rows}};
+  }
+  json summary(json rows, bool with_comparison = true) const {
+    const auto comparison = with_comparison ? std::optional(comparison_) : std::nullopt;
+    attach_published(rows, folder_, comparison);
+    return summarise("id", {{"rows", rows}, {"scenario", {{"title", "A title"}}}, {"evidence", "simulated"}},
+                     comparison);
+  }
+  Comparison comparison_;
+};
+
+TEST_F(Compared, AttachesThePublishedFiguresOfTheSameConfigurationAlone) {
+  publish({{{"table", "T1"}, {"schedule", "new"}, {"tp", 4}, {"peak_memory_gb", 8}},
+           {{"table", "T2"},
+            {"schedule", "new"},
+            {"tp", 4},
+            {"microbatches", 6},
+            {"throughput_samples_per_s", 5}},
+           {{"table", "T3"}, {"schedule", "new"}, {"tp", 4}, {"microbatches", 7}, {"mfu_paper", 0.25}},
+           {{"table", "T4"}, {"schedule", "new"}, {"tp", 4}, {"nodes", 3}, {"mfu_paper", 0.1}}});
+  json rows = {row("new", 6, 6, 10), row("new", 7, 6), row("old", 6, 6, 10), row("new", 6, 6, 10, 8)};
+  attach_published(rows, folder_, comparison_);
+  EXPECT_EQ(rows[0]["published"],
+            (json{{"peak_memory_gb", 8.0}, {"throughput_samples_per_s", 5.0}, {"tables", {"T1", "T2"}}}));
+  EXPECT_EQ(rows[0]["difference"].size(), 2U);
+  EXPECT_DOUBLE_EQ(rows[0]["difference"]["peak_memory_gb"], 0.25);
+  EXPECT_DOUBLE_EQ(rows[0]["difference"]["throughput_samples_per_s"], 0.2);
+  EXPECT_EQ(rows[1]["published"],
+            (json{{"peak_memory_gb", 8.0}, {"mfu_paper", 0.25}, {"tables", {"T1", "T3"}}}));
+  EXPECT_EQ(rows[1]["difference"], (json{{"mfu_paper", 1.0}}));  // its own memory is null
+  for (const int other : {2, 3}) {
+    EXPECT_TRUE(rows[other]["published"].is_null());
+    EXPECT_TRUE(rows[other]["difference"].is_null());
+  }
+  for (const json& r : rows) EXPECT_EQ(r["calibration"], false);
+}
+
+TEST_F(Compared, AttachesNullsWhereNothingIsPublished) {
+  json rows = {row("new", 6, 6, 10)};
+  attach_published(rows, folder_ + "/none", std::nullopt);
+  EXPECT_TRUE(rows[0]["published"].is_null());
+  EXPECT_TRUE(rows[0]["difference"].is_null());
+  EXPECT_EQ(rows[0]["calibration"], false);
+  const json line = summary({row("new", 6, 6, 10), row("old", 6, 5, 10)});
+  EXPECT_EQ(line["verdict"], "not testable here");
+  EXPECT_THAT(line["reason"].get<std::string>(), HasSubstr("no published figure"));
+  for (const char* key : {"throughput_error_mean", "throughput_error_worst", "gain_error_points_mean",
+                          "gain_error_points_worst", "memory_error_mean", "memory_error_worst"}) {
+    EXPECT_TRUE(line.at(key).is_null()) << key;
+    EXPECT_TRUE(line.at("calibrated").at(key).is_null()) << key;
+  }
+  EXPECT_EQ(line["pairs"], 0);
+  EXPECT_EQ(line["rows"], 2);
+  EXPECT_EQ(line["title"], "A title");
+  EXPECT_EQ(line["evidence"], "simulated");
+  EXPECT_FALSE(line.contains("marks"));
+}
+
+TEST_F(Compared, RefusesPublishedFilesThatHoldNoRows) {
+  publish({1, 2}, "bad.json");
+  json rows = {row("new", 6, 6)};
+  EXPECT_THAT(refusal([&] { attach_published(rows, folder_, comparison_); }),
+              AllOf(StartsWith(folder_ + "/bad.json: rows: "), HasSubstr("no object")));
+}
+
+// Published: new 10 and old 8 at m 6 (gain 1.25), new 11 and old 8.8 at m 12 (1.25 too). The rows of m 12
+// calibrate.
+class Errors : public Compared {
+ protected:
+  Errors() {
+    publish({{{"schedule", "new"}, {"microbatches", 6}, {"throughput_samples_per_s", 10}},
+             {{"schedule", "old"}, {"microbatches", 6}, {"throughput_samples_per_s", 8}},
+             {{"schedule", "new"}, {"microbatches", 12}, {"throughput_samples_per_s", 11}},
+             {{"schedule", "old"}, {"microbatches", 12}, {"throughput_samples_per_s", 8.8}},
+             {{"schedule", "new"}, {"peak_memory_gb", 50}},
+             {{"schedule", "old"}, {"peak_memory_gb", 40}}});
+    comparison_.calibration = {{{"microbatches", 12}}};
+  }
+};
+
+TEST_F(Errors, OfCalibratedRowsStandApart) {
+  // m 6: +2 % and −1 %; m 12: +10 % and +10 %.
+  const json line =
+      summary({row("new", 6, 10.2), row("old", 6, 7.92), row("new", 12, 12.1), row("old", 12, 9.68)});
+  EXPECT_EQ(line["calibration_rows"], 2);
+  EXPECT_NEAR(line["throughput_error_mean"], 0.015, 1e-12);
+  EXPECT_NEAR(line["throughput_error_worst"]["error"], 0.02, 1e-12);
+  EXPECT_EQ(line["throughput_error_worst"]["row"], "new, m, s 128, tp4 pp2, m 6");
+  EXPECT_NEAR(line["calibrated"]["throughput_error_mean"], 0.1, 1e-12);
+  EXPECT_NEAR(line["gain_error_points_mean"], 100 * (10.2 / 7.92 - 1.25), 1e-9);
+  EXPECT_NEAR(line["calibrated"]["gain_error_points_mean"], 0, 1e-9);
+  EXPECT_EQ(line["gain_error_points_worst"]["row"], "new, m, s 128, tp4 pp2, m 6");
+  EXPECT_EQ(line["pairs"], 1);  // that of m 6
+  EXPECT_EQ(line["pairs_right"], 1);
+}
+
+TEST_F(Errors, OfMemoryFittedAtOneNumberOfMicrobatchesAreNoPredictionAtAnother) {
+  // 10 % off at tp 4, where m 12 calibrated; 20 % off at tp 8, where nothing did.
+  const json line = summary(
+      {row("new", 6, 10, 55), row("new", 12, 11, 55), row("new", 6, 10, 60, 8), row("old", 6, 8, 40, 8)});
+  EXPECT_EQ(line["calibration_rows"], 1);
+  EXPECT_NEAR(line["memory_error_mean"], 0.1, 1e-12);  // 20 % and 0 %, both of tp 8
+  EXPECT_NEAR(line["memory_error_worst"]["error"], 0.2, 1e-12);
+  EXPECT_EQ(line["memory_error_worst"]["row"], "new, m, s 128, tp8 pp2, m 6");
+  EXPECT_NEAR(line["calibrated"]["memory_error_mean"], 0.1, 1e-12);
+}
+
+TEST_F(Errors, OfMemoryFittedForOneScheduleLeaveAnotherAPrediction) {
+  comparison_.calibration = {{{"microbatches", 12}, {"schedule", "new"}}};
+  const json line = summary({row("new", 6, 10, 55), row("new", 12, 11, 55), row("old", 6, 8, 50)});
+  EXPECT_NEAR(line["memory_error_mean"], 0.25, 1e-12);
+  EXPECT_NEAR(line["calibrated"]["memory_error_mean"], 0.1, 1e-12);
+}
+
+TEST_F(Errors, OfAGainWithOneCalibratedSideAreNoPrediction) {
+  comparison_.calibration = {{{"microbatches", 6}, {"schedule", "old"}}};
+  const json line = summary({row("new", 6, 10.2), row("old", 6, 8)});
+  EXPECT_TRUE(line["gain_error_points_mean"].is_null());
+  EXPECT_NEAR(line["calibrated"]["gain_error_points_mean"], 2.5, 1e-9);
+  EXPECT_EQ(line["pairs"], 0);
+}
+
+TEST_F(Errors, AreAbsoluteInTheMean) {
+  comparison_.calibration = json::array();
+  const json line = summary({row("new", 6, 11), row("old", 6, 7.2)});  // +10 %, −10 %
+  EXPECT_NEAR(line["throughput_error_mean"], 0.1, 1e-12);
+}
+
+TEST_F(Errors, ACalibrationPatternThatAgreesWithNoRowIsRefused) {
+  comparison_.calibration = {{{"microbatch", 12}}};  // a slip of the pen for microbatches
+  EXPECT_THAT(refusal([&] { summary({row("new", 6, 11)}); }), HasSubstr("agrees with no row"));
+}
+
+using Pairs = Compared;
+
+TEST_F(Pairs, CountOnlyWhereThePaperSetsThemApartByMoreThanTwoPercent) {
+  publish({{{"schedule", "a"}, {"throughput_samples_per_s", 100}},
+           {{"schedule", "b"}, {"throughput_samples_per_s", 101.9}},
+           {{"schedule", "c"}, {"throughput_samples_per_s", 110}}});
+  // a–b are 1.9 % apart and do not count; a–c and b–c do. Ours has b above c: one of two right.
+  const json line = summary({row("a", 6, 100), row("b", 6, 120), row("c", 6, 110)});
+  EXPECT_EQ(line["pairs"], 2);
+  EXPECT_EQ(line["pairs_right"], 1);
+  EXPECT_TRUE(line["gain_error_points_mean"].is_null());
+}
+
+TEST_F(Pairs, CountTheSameWhateverTheSchedulesAreCalled) {
+  // 98.01 and 100: the faster is 2.03 % above the slower, the slower 1.99 % below the faster.
+  const auto pairs = [&](const std::string& slow, const std::string& fast) {
+    publish({{{"schedule", slow}, {"throughput_samples_per_s", 98.01}},
+             {{"schedule", fast}, {"throughput_samples_per_s", 100}}});
+    return summary({row(slow, 6, 98), row(fast, 6, 100)})["pairs"].get<int>();
+  };
+  EXPECT_EQ(pairs("a", "b"), pairs("b", "a"));
+}
+
+TEST_F(Pairs, AreOfOneConfiguration) {
+  publish({{{"schedule", "a"}, {"throughput_samples_per_s", 100}},
+           {{"schedule", "b"}, {"throughput_samples_per_s", 110}}});
+  EXPECT_EQ(summary({row("a", 6, 100), row("b", 7, 110)})["pairs"], 0);
+  EXPECT_EQ(summary({row("a", 6, 100), row("b", 6, 110, 0, 8)})["pairs"], 0);
+  EXPECT_EQ(summary({row("a", 6, 100), row("b", 6, 110)})["pairs"], 1);
+}
+
+TEST_F(Errors, OfTheGainDoNotDependOnTheNamesOrder) {
+  comparison_.calibration = json::array();
+  const double error = summary({row("new", 6, 10.2), row("old", 6, 8)})["gain_error_points_mean"];
+  EXPECT_NEAR(error, 2.5, 1e-9);
+  std::swap(comparison_.gain_of, comparison_.gain_over);
+  const double other = summary({row("new", 6, 10.2), row("old", 6, 8)})["gain_error_points_mean"];
+  EXPECT_NEAR(other, 100 * std::abs(8 / 10.2 - 0.8), 1e-9);
+}
+
+using Verdict = Errors;
+
+TEST_F(Verdict, IsReproducedWhereEveryMarkIsMet) {
+  comparison_.calibration = json::array();
+  const json line = summary({row("new", 6, 10.1, 51), row("old", 6, 8.1, 41)});
+  EXPECT_EQ(line["verdict"], "reproduced");
+  ASSERT_EQ(line["marks"].size(), 4U);
+  for (const json& mark : line["marks"]) EXPECT_EQ(mark["met"], true) << mark;
+  EXPECT_EQ(line["marks"][0]["tolerance"], 0.03);
+}
+
+TEST_F(Verdict, DeviatesWhereAnyOneMarkIsMissed) {
+  comparison_.calibration = json::array();
+  const auto missed = [&](const json& rows) {
+    const json line = summary(rows);
+    EXPECT_EQ(line["verdict"], "deviates");
+    std::vector<std::string> marks;
+    for (const json& mark : line["marks"])
+      if (!mark["met"].get<bool>()) marks.push_back(mark["mark"]);
+    return marks;
+  };
+  EXPECT_THAT(missed({row("new", 6, 10.5, 50), row("old", 6, 8.4, 40)}),
+              ElementsAre("throughput_error_mean"));
+  EXPECT_THAT(missed({row("new", 6, 10.2, 50), row("old", 6, 8, 40)}), ElementsAre("gain_error_points_mean"));
+  EXPECT_THAT(missed({row("new", 6, 10, 53), row("old", 6, 8, 42.5)}), ElementsAre("memory_error_mean"));
+  comparison_.throughput_tolerance = 1;
+  comparison_.gain_tolerance_points = 100;
+  EXPECT_THAT(missed({row("new", 6, 8, 50), row("old", 6, 8.5, 40)}), ElementsAre("pairs_right"));
+}
+
+TEST_F(Verdict, IsNotTestableWithoutAComparisonOrWithCalibratedRowsAlone) {
+  EXPECT_EQ(summary({row("new", 6, 10), row("old", 6, 8)}, false)["verdict"], "not testable here");
+  EXPECT_EQ(summary({row("new", 12, 11), row("old", 12, 8.8)})["verdict"], "not testable here");
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,447 @@
+#include "stp/schedule/csv.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include "stp/base/error.h"
+#include "stp/schedule/csv_cells.h"
+
+namespace stp {
+namespace {
+
+using namespace csv;
+
+// What one stage hands to another: `from`'s activation to from + 1, or, backward, its input's gradient to
+// from − 1.
+struct Tensor {
+  bool backward;
+  int from, microbatch;
+  [[nodiscard]] int to() const { return backward ? from - 1 : from + 1; }
+  [[nodiscard]] Leaf send() const { return {from, backward ? Type::SEND_B : Type::SEND_F, microbatch}; }
+  [[nodiscard]] Leaf receive() const { return {to(), backward ? Type::RECV_B : Type::RECV_F, microbatch}; }
+};
+
+// The hand-over between ranks that `leaf` (a compute action, its SEND or its RECV) stands on; none within a
+// rank.
+std::optional<Tensor> hand_over(const Placement& placement, bool backward, int from, int microbatch) {
+  const Tensor tensor{backward, from, microbatch};
+  if (from < 0 || from >= placement.stages() || tensor.to() < 0 || tensor.to() >= placement.stages())
+    return {};
+  if (placement.rank_of(from) == placement.rank_of(tensor.to())) return {};
+  return tensor;
+}
+std::optional<Tensor> output_of(const Placement& placement, const Leaf& leaf) {
+  if (leaf.type == Type::W) return {};
+  return hand_over(placement, leaf.type != Type::F, leaf.stage, leaf.microbatch);
+}
+std::optional<Tensor> input_of(const Placement& placement, const Leaf& leaf) {
+  if (leaf.type == Type::W) return {};
+  const bool backward = leaf.type != Type::F;
+  return hand_over(placement, backward, backward ? leaf.stage + 1 : leaf.stage - 1, leaf.microbatch);
+}
+
+// ---- writing ----
+
+Leaf leaf_of(const Placement& placement, int rank, const Action& action) {
+  return {placement.stage(rank, action.chunk), static_cast<Type>(action.pass), action.microbatch};
+}
+
+std::string to_cell(const Placement& placement, int rank, const Block& block) {
+  const Leaf first = leaf_of(placement, rank, block.actions()[0]);
+  return block.braided() ? to_overlap(first, leaf_of(placement, rank, block.actions()[1])) : to_string(first);
+}
+
+// When each block ends if every pass starts as soon as it can, F, I and W take 1 and B 2: a measure of which
+// of two ranks' blocks comes first.
+std::vector<std::vector<int64_t>> end_times(const Schedule& schedule) {
+  const Placement& placement = schedule.placement;
+  constexpr int64_t kNotYet = -1;
+  std::vector<std::vector<int64_t>> ends(schedule.pp());
+  std::array<std::vector<int64_t>, 2> made;  // forward and backward, by stage and microbatch
+  for (auto& times : made)
+    times.assign(static_cast<size_t>(placement.stages()) * schedule.microbatches, kNotYet);
+  const auto at = [&](int stage, const Action& action) {
+    return static_cast<size_t>(stage) * schedule.microbatches + action.microbatch;
+  };
+  // When `block` can start, or kNotYet.
+  const auto start = [&](int rank, const Block& block) {
+    int64_t time = ends[rank].empty() ? 0 : ends[rank].back();
+    for (const Action& action : block.actions()) {
+      if (action.pass == Pass::W) continue;
+      const bool backward = action.pass != Pass::F;
+      const int stage = placement.stage(rank, action.chunk), from = backward ? stage + 1 : stage - 1;
+      if (from < 0) continue;
+      const int64_t input =
+          from < placement.stages() ? made[backward ? 1 : 0][at(from, action)] : made[0][at(stage, action)];
+      if (input == kNotYet) return kNotYet;
+      time = std::max(time, input);
+    }
+    return time;
+  };
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (int rank = 0; rank < schedule.pp(); ++rank) {
+      while (ends[rank].size() < schedule.ranks[rank].size()) {
+        const Block& block = schedule.ranks[rank][ends[rank].size()];
+        int64_t time = start(rank, block);
+        if (time == kNotYet) break;
+        for (const Action& action : block.actions()) time += action.pass == Pass::B ? 2 : 1;
+        for (const Action& action : block.actions())
+          if (action.pass != Pass::W)
+            made[action.pass == Pass::F ? 0 : 1][at(placement.stage(rank, action.chunk), action)] = time;
+        ends[rank].push_back(time);
+        progress = true;
+      }
+    }
+  }
+  return ends;
+}
+
+// A tensor that is sent, and the block that makes it.
+struct Send {
+  Tensor tensor;
+  size_t position;
+};
+
+// By rank, its receives and the blocks before which they stand.
+using Receives = std::vector<std::vector<std::pair<size_t, Leaf>>>;
+
+Receives place_receives(const Schedule& schedule) {
+  const Placement& placement = schedule.placement;
+  const auto ends = end_times(schedule);
+  std::map<std::pair<int, int>, std::vector<Send>> links;  // by receiver and sender
+  for (int rank = 0; rank < schedule.pp(); ++rank)
+    for (size_t position = 0; position < schedule.ranks[rank].size(); ++position)
+      for (const Action& action : schedule.ranks[rank][position].actions())
+        if (const auto tensor = output_of(placement, leaf_of(placement, rank, action)))
+          links[{placement.rank_of(tensor->to()), rank}].push_back({*tensor, position});
+
+  Receives receives(schedule.pp());
+  std::vector<size_t> needed(size_t{2} * schedule.chunks() * schedule.microbatches);  // of one rank at a time
+  const auto need = [&](const Tensor& tensor) -> size_t& {
+    const size_t chunk = size_t{2} * placement.chunk_of(tensor.to()) + (tensor.backward ? 1 : 0);
+    return needed[chunk * schedule.microbatches + tensor.microbatch];
+  };
+  int rank = -1;
+  for (const auto& [link, sends] : links) {
+    const int sender = link.second;
+    if (rank != link.first) {
+      rank = link.first;
+      for (size_t position = 0; position < schedule.ranks[rank].size(); ++position)
+        for (const Action& action : schedule.ranks[rank][position].actions())
+          if (const auto tensor = input_of(placement, leaf_of(placement, rank, action)))
+            need(*tensor) = position;
+    }
+    const auto back = links.find({sender, rank});
+    const std::vector<Send> none;
+    const std::vector<Send>& own = back == links.end() ? none : back->second;
+    auto& mine = receives[rank];
+    const size_t begin = mine.size();
+    size_t position = schedule.ranks[rank].size(), later = own.size();
+    for (size_t i = sends.size(); i-- > 0;) {
+      const std::pair sent{ends[sender][sends[i].position], sender};
+      while (later > 0 && std::pair{ends[rank][own[later - 1].position], rank} > sent) --later;
+      position = std::min(position, need(sends[i].tensor));
+      if (later < own.size()) position = std::min(position, own[later].position);
+      mine.emplace_back(position, sends[i].tensor.receive());
+    }
+    std::reverse(mine.begin() + static_cast<ptrdiff_t>(begin), mine.end());
+  }
+  for (auto& mine : receives)
+    std::stable_sort(mine.begin(), mine.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+  return receives;
+}
+
+// ---- reading ----
+
+// Which stage lies where; also finds the number of microbatches.
+Placement find_placement(const std::vector<Row>& rows, int& microbatches) {
+  struct First {
+    size_t rank;
+    const Cell* cell = nullptr;
+  };
+  std::vector<First> first;
+  microbatches = 0;
+  for (size_t rank = 0; rank < rows.size(); ++rank) {
+    for (const Cell& cell : rows[rank]) {
+      for (uint32_t part = 0; part < cell.size; ++part) {
+        const Leaf& leaf = cell.leaves[part];
+        if (!is_compute(leaf.type)) continue;
+        microbatches = std::max(microbatches, leaf.microbatch + 1);
+        if (first.size() <= static_cast<size_t>(leaf.stage)) first.resize(leaf.stage + 1);
+        First& of_stage = first[leaf.stage];
+        if (of_stage.cell == nullptr) of_stage = {rank, &cell};
+        if (of_stage.rank != rank)
+          refuse(place_of(rank, cell),
+                 "stage " + std::to_string(leaf.stage) + " lies on rank " + std::to_string(of_stage.rank) +
+                     " already (" + place_of(of_stage.rank, *of_stage.cell) + ")",
+                 "do all passes of a stage on one rank");
+      }
+    }
+  }
+  std::vector<std::vector<int>> stages(rows.size());
+  for (size_t stage = 0; stage < first.size(); ++stage) {
+    if (first[stage].cell == nullptr)
+      refuse("stage " + std::to_string(stage),
+             "is in no row, but stage " + std::to_string(first.size() - 1) + " is (" +
+                 place_of(first.back().rank, *first.back().cell) + ")",
+             "number the stages from 0 without gaps");
+    stages[first[stage].rank].push_back(static_cast<int>(stage));
+  }
+  for (size_t rank = 0; rank < stages.size(); ++rank)
+    if (stages[rank].size() != stages[0].size())
+      refuse(place_of(rank),
+             "has " + std::to_string(stages[rank].size()) + " stage(s), and rank 0 has " +
+                 std::to_string(stages[0].size()),
+             "give every rank the same number of stages");
+  check_size(static_cast<int>(rows.size()), static_cast<int>(stages[0].size()), microbatches);
+  return Placement::table(stages);
+}
+
+// A tensor as one side of its link has it.
+struct Post {
+  Tensor tensor;
+  size_t column;
+};
+using Posts = std::vector<Post>;
+
+// What was seen of a stage and a microbatch: a bit per type.
+constexpr uint16_t bit(Type type) { return static_cast<uint16_t>(1U << static_cast<int>(type)); }
+constexpr uint16_t kBackward = bit(Type::I) | bit(Type::B);
+
+class SheetReader {
+ public:
+  SheetReader(const Sheet& sheet, Schedule& schedule)
+      : sheet_(sheet), schedule_(schedule), comms_(sheet.form == CsvForm::compute_comms) {}
+
+  void read() {
+    const auto waits = [](const Cell& cell) { return is_wait_send(cell.leaves[0].type); };
+    waits_ = std::any_of(sheet_.rows.begin(), sheet_.rows.end(),
+                         [&](const Row& row) { return std::any_of(row.begin(), row.end(), waits); });
+    for (rank_ = 0; rank_ < schedule_.pp(); ++rank_) {
+      seen_.assign(static_cast<size_t>(schedule_.chunks()) * schedule_.microbatches, 0);
+      for (const Cell& cell : sheet_.rows[rank_]) read_cell(cell);
+      check_nothing_missing();
+    }
+    for (const auto& [link, posts] : links_) check_link(link.first, link.second, posts);
+  }
+
+ private:
+  [[nodiscard]] const Placement& placement() const { return schedule_.placement; }
+
+  // Of a stage of this rank.
+  uint16_t& seen(const Leaf& leaf) {
+    return seen_[static_cast<size_t>(placement().chunk_of(leaf.stage)) * schedule_.microbatches +
+                 leaf.microbatch];
+  }
+
+  void read_cell(const Cell& cell) {
+    if (is_compute(cell.leaves[0].type)) {
+      if (cell.braided() && cell.leaves[0].stage == cell.leaves[1].stage &&
+          cell.leaves[0].microbatch == cell.leaves[1].microbatch)
+        refuse(place_of(rank_, cell), "overlaps two passes of one microbatch, and one depends on the other",
+               "overlap passes of different microbatches");
+      std::array<Action, 2> actions;
+      for (uint32_t part = 0; part < cell.size; ++part) actions[part] = compute(cell, cell.leaves[part]);
+      auto& blocks = schedule_.ranks[rank_];
+      if (cell.braided())
+        blocks.emplace_back(actions[0], actions[1]);
+      else
+        blocks.emplace_back(actions[0]);
+    } else {
+      communicate(cell, cell.leaves[0]);
+    }
+  }
+
+  Action compute(const Cell& cell, const Leaf& leaf) {
+    const auto fail = [&](const std::string& problem, const std::string& remedy) {
+      refuse(place_of(rank_, cell), (cell.braided() ? to_string(leaf) + " " : "") + problem, remedy);
+    };
+    uint16_t& passes = seen(leaf);
+    if ((passes & bit(leaf.type)) != 0) fail("stands there a second time", "remove one of them");
+    if (leaf.type == Type::B && (passes & (bit(Type::I) | bit(Type::W))) != 0)
+      fail("is a full backward of what I or W have begun", "write B alone, or I and W");
+    if ((leaf.type == Type::I || leaf.type == Type::W) && (passes & bit(Type::B)) != 0)
+      fail("follows a full backward that did it already",
+           "write B alone, or I and W (torch up to 2.5 wrote B for what is I today)");
+    if (leaf.type != Type::F && (passes & bit(Type::F)) == 0) fail("stands before its F", "move it behind");
+    if (leaf.type == Type::W && (passes & bit(Type::I)) == 0) fail("stands before its I", "move it behind");
+    if (comms_) {
+      const auto input = input_of(placement(), leaf);
+      if (input && (passes & bit(input->receive().type)) == 0)
+        fail("has no " + to_string(input->receive()) + " before it, but stage " +
+                 std::to_string(input->from) + " lies on rank " +
+                 std::to_string(placement().rank_of(input->from)),
+             "receive before use");
+    }
+    passes |= bit(leaf.type);
+    return {static_cast<Pass>(leaf.type), static_cast<int16_t>(placement().chunk_of(leaf.stage)),
+            leaf.microbatch};
+  }
+
+  void communicate(const Cell& cell, const Leaf& leaf) {
+    const auto fail = [&](const std::string& problem, const std::string& remedy) {
+      refuse(place_of(rank_, cell), problem, remedy);
+    };
+    if (leaf.stage >= placement().stages())
+      fail("there is no stage " + std::to_string(leaf.stage),
+           "use stages below " + std::to_string(placement().stages()));
+    if (placement().rank_of(leaf.stage) != rank_)
+      fail("stage " + std::to_string(leaf.stage) + " lies on rank " +
+               std::to_string(placement().rank_of(leaf.stage)),
+           "move it to that rank");
+    if (!has_microbatch(leaf.type)) return;
+    if (leaf.microbatch >= schedule_.microbatches)
+      fail("there is no microbatch " + std::to_string(leaf.microbatch),
+           "use those that are computed, below " + std::to_string(schedule_.microbatches));
+    const bool send = is_send(leaf.type), wait = is_wait_send(leaf.type),
+               backward = is_backward_side(leaf.type);
+    const int from = send || wait ? leaf.stage : leaf.stage + (backward ? 1 : -1);
+    const auto tensor = hand_over(placement(), backward, from, leaf.microbatch);
+    if (!tensor)
+      fail("has no other rank to deal with: its stage's neighbour is on this rank or does not exist",
+           "remove it");
+    uint16_t& passes = seen(leaf);
+    if ((passes & bit(leaf.type)) != 0) fail("stands there a second time", "remove one of them");
+    if (wait) {
+      if ((passes & bit(tensor->send().type)) == 0)
+        fail("stands before its " + to_string(tensor->send()), "move it behind");
+      passes |= bit(leaf.type);
+      return;
+    }
+    const bool computed = (passes & (backward ? kBackward : bit(Type::F))) != 0;
+    if (send && !computed)
+      fail("stands before the action that makes its tensor, " + action_name(backward, leaf),
+           "send behind it");
+    if (!send && computed)
+      fail("stands behind the action that needs its tensor, " + action_name(backward, leaf),
+           "receive before it");
+    passes |= bit(leaf.type);
+    const int sender = placement().rank_of(tensor->from), receiver = placement().rank_of(tensor->to());
+    links_[{sender, receiver}][send ? 0 : 1].push_back({*tensor, cell.column});
+  }
+
+  static std::string action_name(bool backward, const Leaf& leaf) {
+    return std::to_string(leaf.stage) + (backward ? "B" : "F") + std::to_string(leaf.microbatch) +
+           (backward ? " or " + std::to_string(leaf.stage) + "I" + std::to_string(leaf.microbatch) : "");
+  }
+
+  void check_nothing_missing() {
+    const std::string place = place_of(rank_);
+    for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
+      for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
+        const int stage = placement().stage(rank_, chunk);
+        const uint16_t passes = seen({stage, Type::F, microbatch});
+        const auto missing = [&](const Leaf& leaf, const std::string& remedy) {
+          refuse(place, to_string(leaf) + " is missing", remedy);
+        };
+        const std::string complete = "there are " + std::to_string(schedule_.microbatches) +
+                                     " microbatches, and each needs F and B, or F, I and W, on every stage";
+        if ((passes & bit(Type::F)) == 0) missing({stage, Type::F, microbatch}, complete);
+        if ((passes & kBackward) == 0) missing({stage, Type::B, microbatch}, complete);
+        if ((passes & (bit(Type::B) | bit(Type::W))) == 0) missing({stage, Type::W, microbatch}, complete);
+        if (!comms_) continue;
+        for (const bool backward : {false, true}) {
+          const auto tensor = hand_over(placement(), backward, stage, microbatch);
+          if (tensor && (passes & bit(tensor->send().type)) == 0)
+            missing(tensor->send(), "send what stage " + std::to_string(tensor->to()) + " on rank " +
+                                        std::to_string(placement().rank_of(tensor->to())) + " needs");
+          const Leaf wait{stage, backward ? Type::WAIT_SEND_B : Type::WAIT_SEND_F, microbatch};
+          if (tensor && waits_ && (passes & bit(wait.type)) == 0)
+            missing(wait, "wait for every send, or for none where torch does so itself");
+        }
+      }
+    }
+  }
+
+  // Tensors carry no names: the k-th that is sent is the k-th that is received, whatever was meant.
+  static void check_link(int sender, int receiver, const std::array<Posts, 2>& posts) {
+    const auto& [sends, receives] = posts;
+    for (size_t k = 0; k < std::min(sends.size(), receives.size()); ++k) {
+      const Tensor &sent = sends[k].tensor, &received = receives[k].tensor;
+      if (sent.backward == received.backward && sent.from == received.from &&
+          sent.microbatch == received.microbatch)
+        continue;
+      refuse("ranks " + std::to_string(sender) + " and " + std::to_string(receiver) + ", transfer " +
+                 std::to_string(k + 1),
+             "rank " + std::to_string(sender) + " sends " + to_string(sent.send()) + " (cell " +
+                 std::to_string(sends[k].column) + ") while rank " + std::to_string(receiver) + " receives " +
+                 to_string(received.receive()) + " (cell " + std::to_string(receives[k].column) +
+                 "): neighbours that disagree on the order swap tensors silently",
+             "put the receives of a link in the order of its sends");
+    }
+  }
+
+  const Sheet& sheet_;
+  Schedule& schedule_;
+  const bool comms_;
+  bool waits_ = false;  // whether sends are waited for
+  int rank_ = 0;
+  std::vector<uint16_t> seen_;
+  std::map<std::pair<int, int>, std::array<Posts, 2>> links_;  // by sender and receiver: sends, receives
+};
+
+}  // namespace
+
+std::string to_csv(const Schedule& schedule, CsvForm form) {
+  const bool comms = form != CsvForm::compute_only, waits = form == CsvForm::compute_comms_waits;
+  const Placement& placement = schedule.placement;
+  Receives receives(schedule.pp());
+  if (comms) receives = place_receives(schedule);
+  std::string text;
+  for (int rank = 0; rank < schedule.pp(); ++rank) {
+    const char* separator = "";
+    const auto write = [&](const std::string& cell) {
+      text += separator + cell;
+      separator = ",";
+    };
+    std::vector<int> left(schedule.chunks(),
+                          schedule.microbatches);  // until a chunk's gradients are complete
+    std::vector<Leaf> waits_at_end;
+    size_t received = 0;
+    for (size_t position = 0; position < schedule.ranks[rank].size(); ++position) {
+      const Block& block = schedule.ranks[rank][position];
+      for (; received < receives[rank].size() && receives[rank][received].first == position; ++received)
+        write(to_string(receives[rank][received].second));
+      write(to_cell(placement, rank, block));
+      if (!comms) continue;
+      for (const Action& action : block.actions()) {
+        const auto tensor = output_of(placement, leaf_of(placement, rank, action));
+        if (!tensor) continue;
+        write(to_string(tensor->send()));
+        if (waits && tensor->backward)
+          waits_at_end.push_back({tensor->from, Type::WAIT_SEND_B, tensor->microbatch});
+      }
+      for (const Action& action : block.actions()) {
+        const int stage = placement.stage(rank, action.chunk);
+        if (waits && is_backward(action.pass) && hand_over(placement, false, stage, action.microbatch))
+          write(to_string(Leaf{stage, Type::WAIT_SEND_F, action.microbatch}));
+        if (!ends_life(action.pass) || --left[action.chunk] > 0) continue;
+        write(to_string(Leaf{stage, Type::REDUCE_GRAD, 0}));
+        if (waits) write(to_string(Leaf{stage, Type::WAIT_REDUCE_GRAD, 0}));
+      }
+    }
+    for (const Leaf& wait : waits_at_end) write(to_string(wait));
+    text += "\r\n";
+  }
+  return text;
+}
+
+Schedule schedule_from_csv(const std::string& text, const std::string& file) {
+  try {
+    const Sheet sheet = read_cells(text);
+    int microbatches = 0;
+    const Placement placement = find_placement(sheet.rows, microbatches);
+    Schedule schedule{schedule_name_of(file), placement, microbatches, {}};
+    schedule.ranks.resize(schedule.pp());
+    SheetReader(sheet, schedule).read();
+    return schedule;
+  } catch (const InputError& error) {
+    throw error.in_file(file);
+  }
+}
+
+}  // namespace stp

@@ -1,0 +1,76 @@
+// The cells of a CSV schedule (csv.h): what each holds, and where it stands.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stp/schedule/csv.h"
+
+namespace stp::csv {
+
+enum class Type : uint8_t {
+  F,
+  I,
+  W,
+  B,
+  SEND_F,
+  RECV_F,
+  SEND_B,
+  RECV_B,
+  WAIT_SEND_F,
+  WAIT_SEND_B,
+  UNSHARD,
+  RESHARD,
+  REDUCE_GRAD,
+  WAIT_REDUCE_GRAD
+};
+
+constexpr bool is_compute(Type type) { return type <= Type::B; }
+constexpr bool is_send(Type type) { return type == Type::SEND_F || type == Type::SEND_B; }
+constexpr bool is_wait_send(Type type) { return type == Type::WAIT_SEND_F || type == Type::WAIT_SEND_B; }
+constexpr bool is_backward_side(Type type) {
+  return type == Type::SEND_B || type == Type::RECV_B || type == Type::WAIT_SEND_B;
+}
+constexpr bool has_microbatch(Type type) { return type < Type::UNSHARD; }
+
+/// One action of the format: `3RECV_F7` is microbatch 7 received by stage 3.
+struct Leaf {
+  int stage = 0;
+  Type type{};
+  int microbatch = 0;
+};
+std::string to_string(const Leaf& leaf);
+
+/// Braids `F0.5&I1.4` of stages 0 and 7 are `(0F5;7I4)OVERLAP_F_B`.
+std::string to_overlap(const Leaf& first, const Leaf& second);
+
+/// A cell that is not idle. `text` points into what was read.
+struct Cell {
+  size_t column;          // from 1, idle cells counted
+  std::string_view text;  // without the blanks around it
+  std::array<Leaf, 2> leaves;
+  uint32_t size;
+  [[nodiscard]] bool braided() const { return size == 2; }
+};
+using Row = std::vector<Cell>;
+
+struct Sheet {
+  std::vector<Row> rows;
+  CsvForm form = CsvForm::compute_only;
+};
+
+/// Reads the cells one by one. `text` must outlive the sheet.
+Sheet read_cells(std::string_view text);
+
+/// "line 3 (rank 2), cell 7, 2B1": what a complaint is about. Lines and cells are counted from 1, as editors
+/// and spreadsheets do. Without a cell, the line.
+std::string place_of(size_t rank);
+std::string place_of(size_t rank, const Cell& cell);
+
+/// Throws InputError about `place`; the file is left to the caller.
+[[noreturn]] void refuse(const std::string& place, const std::string& problem, const std::string& remedy);
+
+}  // namespace stp::csv

@@ -1,0 +1,676 @@
+#include "stp/schedule/csv.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include "stp/base/error.h"
+#include "stp/schedule/generator.h"
+#include "stp/schedule/read_schedule.h"
+#include "stp/schedule/validate.h"
+
+namespace stp {
+
+extern const Generator schedule_stp;
+
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr CsvForm kForms[] = {CsvForm::compute_only, CsvForm::compute_comms, CsvForm::compute_comms_waits};
+
+// The message of the InputError that `call` throws, "" if it throws none.
+template <typename Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string refusal_of(const std::string& text) {
+  return refusal([&] { validate(schedule_from_csv(text, "x.csv")); });
+}
+
+Schedule stp_schedule(int pp, int microbatches) {
+  GeneratorRequest request;
+  request.pp = pp;
+  request.microbatches = microbatches;
+  return make_schedule(schedule_stp, request);
+}
+
+Schedule by_hand(const Placement& placement, int microbatches, const std::vector<std::string>& rows) {
+  Schedule schedule{"by hand", placement, microbatches, {}};
+  for (const std::string& row : rows) {
+    auto& blocks = schedule.ranks.emplace_back();
+    std::istringstream words(row);
+    for (std::string word; words >> word;) blocks.push_back(parse_block(word));
+  }
+  return schedule;
+}
+
+// F of all stages in the forward's order, then the backwards in theirs: valid on any placement.
+Schedule in_stage_order(const Placement& placement, int microbatches) {
+  Schedule schedule{"in stage order", placement, microbatches, {}};
+  schedule.ranks.resize(placement.ranks());
+  const auto add = [&](Pass pass, int stage, int microbatch) {
+    schedule.ranks[placement.rank_of(stage)].emplace_back(
+        Action{pass, static_cast<int16_t>(placement.chunk_of(stage)), microbatch});
+  };
+  for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+    for (int stage = 0; stage < placement.stages(); ++stage) add(Pass::F, stage, microbatch);
+    for (int stage = placement.stages() - 1; stage >= 0; --stage) {
+      const bool split = (stage + microbatch) % 2 == 0;
+      add(split ? Pass::I : Pass::B, stage, microbatch);
+      if (split) add(Pass::W, stage, microbatch);
+    }
+  }
+  return schedule;
+}
+
+void expect_round_trip(const Schedule& schedule) {
+  ASSERT_EQ(refusal([&] { validate(schedule); }), "");
+  for (const CsvForm form : kForms) {
+    const std::string text = to_csv(schedule, form);
+    const Schedule read = schedule_from_csv(text, "some/folder/a name.csv");
+    EXPECT_EQ(read.name, "a name");
+    EXPECT_EQ(read.placement, schedule.placement);
+    EXPECT_EQ(read.microbatches, schedule.microbatches);
+    EXPECT_EQ(read.ranks, schedule.ranks);
+    EXPECT_EQ(to_csv(read, form), text);
+  }
+}
+
+// A file as its cells.
+using Grid = std::vector<std::vector<std::string>>;
+
+Grid grid_of(const std::string& text) {
+  Grid grid;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    line.pop_back();  // CR
+    auto& row = grid.emplace_back();
+    std::istringstream cells(line);
+    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
+  }
+  return grid;
+}
+
+std::string text_of(const Grid& grid) {
+  std::string text;
+  for (const auto& row : grid) {
+    for (size_t i = 0; i < row.size(); ++i) text += (i > 0 ? "," : "") + row[i];
+    text += "\r\n";
+  }
+  return text;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+bool is_send(const std::string& cell) { return contains(cell, "SEND_") && !contains(cell, "WAIT_"); }
+bool is_receive(const std::string& cell) { return contains(cell, "RECV_"); }
+bool is_reduce(const std::string& cell) { return contains(cell, "REDUCE"); }
+
+// The actions of a cell, each as stage, type and microbatch.
+struct Parts {
+  std::string stage, type, microbatch;
+};
+std::vector<Parts> parts_of(std::string cell) {
+  if (cell[0] == '(') cell = cell.substr(1, cell.find(')') - 1);
+  std::vector<Parts> actions;
+  std::istringstream leaves(cell);
+  for (std::string leaf; std::getline(leaves, leaf, ';');) {
+    const size_t letter = leaf.find_first_not_of("0123456789");
+    const size_t digit = std::min(leaf.find_first_of("0123456789", letter), leaf.size());
+    actions.push_back({leaf.substr(0, letter), leaf.substr(letter, digit - letter), leaf.substr(digit)});
+  }
+  return actions;
+}
+
+std::vector<Schedule> golden_schedules() {
+  std::vector<Schedule> schedules;
+  for (const auto& entry : std::filesystem::directory_iterator(STP_SOURCE_DIR "/tests/golden"))
+    if (entry.path().extension() == ".json") schedules.push_back(read_schedule_file(entry.path().string()));
+  EXPECT_GT(schedules.size(), 50U);
+  return schedules;
+}
+
+// ---- writing ----
+
+TEST(Csv, IsWrittenAsTorchReadsIt) {
+  const Schedule schedule = by_hand(
+      Placement::v(2), 2,
+      {"F0.0 F0.1 F1.0 I1.0 F1.1&W1.0 B0.0 I1.1 W1.1 B0.1", "F0.0 F1.0 F0.1&B1.0 F1.1 B0.0 B1.1 B0.1"});
+  ASSERT_EQ(refusal([&] { validate(schedule); }), "");
+  EXPECT_EQ(to_csv(schedule, CsvForm::compute_only),
+            "0F0,0F1,3F0,3I0,(3F1;3W0)OVERLAP_F_B,0B0,3I1,3W1,0B1\r\n"
+            "1F0,2F0,(1F1;2B0)OVERLAP_F_B,2F1,1B0,2B1,1B1\r\n");
+  EXPECT_EQ(to_csv(schedule, CsvForm::compute_comms),
+            "0F0,0SEND_F0,0F1,0SEND_F1,3RECV_F0,3F0,3I0,3SEND_B0,3RECV_F1,(3F1;3W0)OVERLAP_F_B,0RECV_B0,0B0,"
+            "3I1,3SEND_B1,3W1,3REDUCE_GRAD,0RECV_B1,0B1,0REDUCE_GRAD\r\n"
+            "1RECV_F0,1F0,1RECV_F1,2F0,2SEND_F0,2RECV_B0,(1F1;2B0)OVERLAP_F_B,2F1,2SEND_F1,1B0,1SEND_B0,"
+            "2RECV_B1,2B1,2REDUCE_GRAD,1B1,1SEND_B1,1REDUCE_GRAD\r\n");
+}
+
+TEST(Csv, NamesTheStageOfABraid) {
+  const std::string text = to_csv(stp_schedule(4, 12), CsvForm::compute_only);
+  EXPECT_THAT(text, AllOf(testing::StartsWith("0F0,0F1,"), HasSubstr("(0F8;7W0)OVERLAP_F_B")));
+}
+
+TEST(Csv, ReceivesStandInTheSendersOrderAsLateAsTheyMay) {
+  // F0 is received first though F1 is needed first; F2 before B1 leaves, since it was sent before that.
+  const Schedule schedule =
+      by_hand(Placement::loop(2, 1), 3, {"F0.0 F0.1 F0.2 B0.1 B0.0 B0.2", "F0.1 F0.0 B0.1 B0.0 F0.2 B0.2"});
+  EXPECT_EQ(to_csv(schedule, CsvForm::compute_comms),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0RECV_B1,0B1,0RECV_B0,0B0,0RECV_B2,0B2,0REDUCE_GRAD\r\n"
+            "1RECV_F0,1RECV_F1,1F1,1F0,1RECV_F2,1B1,1SEND_B1,1B0,1SEND_B0,1F2,1B2,1SEND_B2,1REDUCE_GRAD\r\n");
+  expect_round_trip(schedule);
+}
+
+TEST(Csv, ABraidSendsInTheOrderOfItsActions) {
+  for (const std::string braid : {"F0.0&F0.1", "F0.1&F0.0"}) {
+    const Schedule schedule =
+        by_hand(Placement::loop(2, 1), 2, {braid + " B0.0 B0.1", "F0.0 F0.1 B0.0 B0.1"});
+    const std::string sends = braid == "F0.0&F0.1" ? "0SEND_F0,0SEND_F1" : "0SEND_F1,0SEND_F0";
+    EXPECT_THAT(to_csv(schedule, CsvForm::compute_comms), HasSubstr(")OVERLAP_F_B," + sends));
+    expect_round_trip(schedule);
+  }
+}
+
+// The transfers of every pair of ranks, as each of the two has them in its row.
+std::map<std::pair<int, int>, std::array<std::vector<std::string>, 2>> transfers_of_pairs(
+    const Schedule& schedule) {
+  std::map<std::pair<int, int>, std::array<std::vector<std::string>, 2>> pairs;
+  const auto grid = grid_of(to_csv(schedule, CsvForm::compute_comms));
+  for (int rank = 0; rank < schedule.pp(); ++rank) {
+    for (const std::string& cell : grid[rank]) {
+      if (!is_send(cell) && !is_receive(cell)) continue;
+      const Parts part = parts_of(cell)[0];
+      const bool backward = part.type.back() == 'B';
+      const int here = std::stoi(part.stage), other = here + (backward == is_send(cell) ? -1 : 1);
+      const int peer = schedule.placement.rank_of(other), sender = is_send(cell) ? here : other;
+      pairs[{std::min(rank, peer), std::max(rank, peer)}][rank < peer ? 0 : 1].push_back(
+          std::to_string(sender) + part.type.back() + part.microbatch);
+    }
+  }
+  return pairs;
+}
+
+TEST(Csv, BothEndsOfAPairHaveAllTransfersInOneOrder) {
+  size_t pairs = 0;
+  const auto check = [&](const Schedule& schedule) {
+    for (const auto& [pair, lists] : transfers_of_pairs(schedule)) {
+      EXPECT_EQ(lists[0], lists[1]) << schedule.name << ", ranks " << pair.first << " and " << pair.second;
+      ++pairs;
+    }
+  };
+  for (int p = 2; p <= 6; ++p) check(stp_schedule(p, 3 * p + 2));
+  for (const Schedule& golden : golden_schedules()) check(golden);
+  EXPECT_GT(pairs, 200U);
+}
+
+TEST(Csv, WaitsStandBehindTheirSends) {
+  const Schedule schedule =
+      by_hand(Placement::loop(2, 1), 2, {"F0.0 F0.1 B0.0 I0.1 W0.1", "F0.0 B0.0 F0.1 B0.1"});
+  EXPECT_EQ(
+      to_csv(schedule, CsvForm::compute_comms_waits),
+      "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0I1,0WAIT_SEND_F1,0W1,0REDUCE_GRAD,"
+      "0WAIT_REDUCE_GRAD\r\n"
+      "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1WAIT_SEND_B0,"
+      "1WAIT_SEND_B1\r\n");
+}
+
+// ---- round trips ----
+
+TEST(Csv, RoundTripsWhatGeneratorsMake) {
+  for (int p = 1; p <= 6; ++p)
+    for (int m = 3 * p - 1; m <= 3 * p + 4; ++m) expect_round_trip(stp_schedule(p, m));
+}
+
+TEST(Csv, RoundTripsEveryPlacement) {
+  for (int p = 1; p <= 5; ++p) {
+    for (int v = 1; v <= 5; ++v) {
+      expect_round_trip(in_stage_order(Placement::loop(p, v), 3));
+      expect_round_trip(in_stage_order(Placement::wave(p, v), 3));
+    }
+  }
+  expect_round_trip(in_stage_order(Placement::table({{0, 1}, {2, 5}, {3, 4}}), 2));
+}
+
+TEST(Csv, NumbersAsChunksARanksStagesInAscendingOrder) {
+  const Schedule schedule = in_stage_order(Placement::table({{3, 0}, {1, 2}}), 2);
+  const Schedule read = schedule_from_csv(to_csv(schedule, CsvForm::compute_comms), "x.csv");
+  EXPECT_EQ(read.placement, Placement::v(2));
+  EXPECT_EQ(read.placement.name(), "v");
+  EXPECT_EQ(read.ranks, in_stage_order(Placement::v(2), 2).ranks);
+}
+
+TEST(Csv, RoundTripsTheGoldenOrders) {
+  for (const Schedule& schedule : golden_schedules()) {
+    SCOPED_TRACE(schedule.name + " p " + std::to_string(schedule.pp()));
+    expect_round_trip(schedule);
+  }
+}
+
+// ---- reading ----
+
+TEST(Csv, AcceptsWhatTheGrammarAllows) {
+  const Schedule good = by_hand(Placement::loop(2, 1), 2, {"F0.0 F0.1 B0.0 B0.1", "F0.0 B0.0 F0.1 B0.1"});
+  for (const std::string text : {
+           "0F0,0F1,0B0,0B1\r\n1F0,1B0,1F1,1B1\r\n",
+           "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
+           "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1",         // no line end
+           "0F0,0F1,,,0B0,,0B1\n,1F0,1B0,1F1,1B1,\n",  // idle cells
+           " 0F0 ,\t0F1, ,0B0,0B1 \r\n1F0,1B0,1F1,1B1\r\n",
+           "00F0,0F01,0B000,0B1\n01F0,1B0,1F1,1B1\n",  // the grammar's numbers are digits
+           "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0RESHARD,0REDUCE_GRAD\r\n"
+           "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\r\n",
+       }) {
+    const Schedule read = schedule_from_csv(text, "x.csv");
+    EXPECT_EQ(read.ranks, good.ranks) << text;
+    EXPECT_EQ(read.placement, good.placement);
+    EXPECT_EQ(read.microbatches, 2);
+  }
+}
+
+TEST(Csv, TakesItsNameFromTheFile) {
+  const auto name = [](const std::string& file) { return schedule_from_csv("0F0,0B0\n", file).name; };
+  EXPECT_EQ(name("dualpipe_v.csv"), "dualpipe_v");
+  EXPECT_EQ(name("a/b.c/my order.csv"), "my order");
+  EXPECT_EQ(name("a/ .csv"), "schedule");
+  EXPECT_EQ(name("a\nb.csv"), "a_b");
+  EXPECT_EQ(name("\xff.csv"), "\xEF\xBF\xBD");
+}
+
+TEST(Csv, RefusesOtherCellsAndNamesLineRankAndCell) {
+  const auto refuses = [](const std::string& cell, const std::string& why) {
+    const std::string message = refusal_of("0F0,0B0\r\n1F0,," + cell + "\r\n");
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("x.csv: line 2 (rank 1), cell 3, "), HasSubstr(why), HasSubstr("; ")))
+        << cell;
+  };
+  const std::string not_an_action = "is not an action; write stage, F, I, W or B, microbatch, such as 0F3";
+  for (const char* cell : {"F0", "1", "1X0", "1f0", "B", "-1B0", "+1B0", "1 B0", "1BB0", "1FB0",
+                           "1OVERLAP_F_B", "1SEND0", "1F_0", "F0.0", "#",
+                           "\xEF\xBB\xBF"
+                           "1B0",
+                           "1UNSHARDED", "1SEND_FB0"})
+    refuses(cell, not_an_action);
+  refuses("1B-0", "is not an action");
+  refuses("1F", "has no microbatch; write stage");
+  refuses("1W", "has no microbatch");
+  refuses("1SEND_B", "has no microbatch");
+  refuses("1B0junk", "has more text behind its action 1B0; remove it");
+  refuses("1B0 1B1", "has more text");
+  refuses("1B0.5", "has more text");
+  refuses("1B0;1B1", "has more text");
+  refuses("1UNSHARD0", "has more text behind its action 1UNSHARD");
+  refuses("\"1B0\"", "is quoted; write cells without quotes");
+  refuses("262144B0", "has too large a stage");
+  refuses("99999999999999999999B0", "has too large a stage");
+  refuses("1B1048576", "has too large a microbatch");
+  refuses("1B99999999999999999999", "has too large a microbatch");
+  refuses("(1B0;0W0", "lacks its closing bracket");
+  refuses("(1B0;0W0)", "not followed by OVERLAP_F_B");
+  refuses("(1B0;0W0)OVERLAP_F_BB", "not followed by OVERLAP_F_B");
+  refuses("(1B0;0W0) OVERLAP_F_B", "not followed by OVERLAP_F_B");
+  refuses("()OVERLAP_F_B", "overlaps 0 action(s), and a braid has exactly two");
+  refuses("(1B0)OVERLAP_F_B",
+          "overlaps 1 action(s), and a braid has exactly two; write the action without brackets");
+  refuses("(1B0;0W0;0W1)OVERLAP_F_B", "overlaps 3 action(s), and a braid has exactly two");
+  refuses("(1B0;(0W0;0W1)OVERLAP_F_B)OVERLAP_F_B", "nests one overlap in another");
+  refuses("(1B0;)OVERLAP_F_B", "is not an action");
+  refuses("(1B0; 0W0)OVERLAP_F_B", "is not an action");
+  refuses("(1B0;1SEND_B0)OVERLAP_F_B",
+          "overlaps 1SEND_B0, which computes nothing; give it a cell of its own");
+  refuses("(1B0;1F0)OVERLAP_F_B", "overlaps two passes of one microbatch");
+}
+
+TEST(Csv, ExplainsTheLettersOfOldTorch) {
+  for (const char* cell : {"1BW0", "1B", "1BW"}) {
+    const std::string message = refusal_of("0F0,0B0\r\n1F0," + std::string(cell) + "\r\n");
+    EXPECT_THAT(
+        message,
+        AllOf(HasSubstr("line 2 (rank 1), cell 2, " + std::string(cell)),
+              HasSubstr("torch up to 2.5 wrote B for the input gradient and BW for the full backward"),
+              HasSubstr("turn B into I and then BW into B")));
+  }
+  EXPECT_THAT(refusal_of("0F0,0B0,0W0\n"),
+              AllOf(HasSubstr("line 1 (rank 0), cell 3, 0W0: follows a full backward"),
+                    HasSubstr("torch up to 2.5")));
+}
+
+TEST(Csv, RefusesFilesThatDoNotFitTogether) {
+  const auto refuses = [](const std::string& text, const std::string& what) {
+    EXPECT_THAT(refusal_of(text), AllOf(HasSubstr("x.csv: "), HasSubstr(what), HasSubstr("; "))) << text;
+  };
+  refuses("", "has no rows");
+  refuses("\n", "line 1 (rank 0): does nothing");
+  refuses("0F0,0B0\n\n", "line 2 (rank 1): does nothing");
+  refuses("0F0,0B0\n,,\n", "line 2 (rank 1): does nothing");
+  refuses("0F0,0B0\r\r\n", "line 1 (rank 0), cell 2, 0B0?: has more text");
+  refuses("0F0,0B0\n0F1,0B1\n",
+          "line 2 (rank 1), cell 1, 0F1: stage 0 lies on rank 0 already (line 1 (rank 0), cell 1, 0F0)");
+  refuses("0F0,0B0\n2F0,2B0\n", "stage 1: is in no row, but stage 2 is");
+  refuses("0F0,0B0,1F0,1B0\n2F0,2B0\n", "line 2 (rank 1): has 1 stage(s), and rank 0 has 2");
+  refuses("0F0,0F0,0B0\n", "line 1 (rank 0), cell 2, 0F0: stands there a second time");
+  refuses("0B0,0F0\n", "line 1 (rank 0), cell 1, 0B0: stands before its F");
+  refuses("0F0,0W0,0I0\n", "line 1 (rank 0), cell 2, 0W0: stands before its I");
+  refuses("0F0,0I0,0B0\n", "cell 3, 0B0: is a full backward of what I or W have begun");
+  refuses("0F0,0F2,0B0,0B2\n", "line 1 (rank 0): 0F1 is missing; there are 3 microbatches");
+  refuses("0F0\n", "line 1 (rank 0): 0B0 is missing");
+  refuses("0F0,0I0\n", "line 1 (rank 0): 0W0 is missing");
+  refuses("0F0,0F1048575,0B0\n", "0F1 is missing");
+  EXPECT_THAT(refusal_of("0F0,1F0,0B0,1B0\n"), HasSubstr("deadlock"));  // validate() says it
+  refuses("0F0,0B0,0REDUCE_GRAD,\n",
+          "line 1 (rank 0), cell 4: is empty, but line 1 (rank 0), cell 3, 0REDUCE_GRAD makes this a "
+          "compute_comms file");
+  std::string rows;
+  for (int i = 0; i <= kMaxRanks; ++i) rows += std::to_string(i) + "F0\n";
+  refuses(rows, "line 4097 (rank 4096): is a row too many");
+  std::string stages;
+  for (int i = 0; i <= kMaxChunks; ++i) stages += std::to_string(i) + "F0,";
+  refuses(stages, "chunks: 65 is out of range");
+}
+
+TEST(Csv, RefusesCommunicationThatDoesNotFit) {
+  const std::string first = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n";
+  const std::string second = "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n";
+  ASSERT_EQ(refusal_of(first + second), "");
+  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  const auto refuses = [&](const std::string& from, const std::string& to, const std::string& what) {
+    EXPECT_THAT(refusal_of(replaced(first + second, from, to)),
+                AllOf(HasSubstr("x.csv: "), HasSubstr(what), HasSubstr("; ")))
+        << from << " → " << to;
+  };
+  refuses("0SEND_F1,", "", "line 1 (rank 0): 0SEND_F1 is missing; send what stage 1 on rank 1 needs");
+  refuses("1RECV_F1,", "",
+          "line 2 (rank 1), cell 3, 1F1: has no 1RECV_F1 before it, but stage 0 lies on rank 0");
+  refuses("0SEND_F1,", "0SEND_F1,0SEND_F1,", "line 1 (rank 0), cell 5, 0SEND_F1: stands there a second time");
+  refuses("0RECV_B0,0B0", "0B0,0RECV_B0", "cell 5, 0B0: has no 0RECV_B0 before it");
+  refuses("0B1\n", "0B1,0RECV_B1\n", "0RECV_B1: stands there a second time");
+  refuses("0F0,0SEND_F0", "0SEND_F0,0F0", "0SEND_F0: stands before the action that makes its tensor, 0F0");
+  refuses("0SEND_F0", "0SEND_F2", "0SEND_F2: there is no microbatch 2");
+  refuses("0SEND_F0", "1SEND_F0", "1SEND_F0: stage 1 lies on rank 1");
+  refuses("0SEND_F0", "2SEND_F0", "2SEND_F0: there is no stage 2");
+  refuses("0SEND_F0", "7UNSHARD", "7UNSHARD: there is no stage 7");
+  refuses("0SEND_F0", "0SEND_B0", "0SEND_B0: has no other rank to deal with");
+  refuses("1RECV_F0", "1RECV_B0", "1RECV_B0: has no other rank to deal with");
+  refuses("1RECV_F0,1F0,1RECV_F1", "1RECV_F1,1RECV_F0,1F0",
+          "ranks 0 and 1, transfer 1: rank 0 sends 0SEND_F0 (cell 2) while rank 1 receives 1RECV_F1 (cell "
+          "1): neighbours "
+          "that disagree on the order swap tensors silently");
+  // Waits: one behind every send, or none.
+  refuses("0B0,", "0B0,0WAIT_SEND_F0,",
+          "line 1 (rank 0): 0WAIT_SEND_F1 is missing; wait for every send, or for none");
+  refuses("0SEND_F0", "0WAIT_SEND_F0,0SEND_F0", "0WAIT_SEND_F0: stands before its 0SEND_F0");
+  refuses("0SEND_F0", "0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0", "0WAIT_SEND_F0: stands there a second time");
+  refuses("0SEND_F0", "0SEND_F0,0WAIT_SEND_B0", "0WAIT_SEND_B0: has no other rank to deal with");
+  refuses("0B1\n", "0B1,1WAIT_REDUCE_GRAD\n", "1WAIT_REDUCE_GRAD: stage 1 lies on rank 1");
+  // The turn of the v stays on rank 1: there is nothing to send.
+  EXPECT_THAT(refusal_of("0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0\n"
+                         "1RECV_F0,1F0,1SEND_F0,2F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0\n"),
+              HasSubstr("line 2 (rank 1), cell 3, 1SEND_F0: has no other rank to deal with"));
+}
+
+// ---- mutations: a good file, spoilt at random ----
+
+// Whether `message` names an action of `cell`, or another of the same stage and microbatch: where two no
+// longer fit together, either may be named.
+bool names_action(const std::string& message, const std::string& cell) {
+  static const char* const kAll[] = {"F",      "I",      "W",      "B",           "SEND_F",
+                                     "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B"};
+  const auto parts = parts_of(cell);
+  return std::ranges::any_of(parts, [&](const Parts& part) {
+    return std::ranges::any_of(
+        kAll, [&](const char* type) { return contains(message, part.stage + type + part.microbatch); });
+  });
+}
+
+class CsvMutation : public testing::Test {
+ protected:
+  static constexpr int kDraws = 1500;
+
+  // A good file of `form`, of two to four ranks.
+  void draw(CsvForm form) {
+    const int kind = static_cast<int>(random_() % 3), p = 2 + static_cast<int>(random_() % 3);
+    const int m =
+        kind == 0 ? 3 * p - 1 + static_cast<int>(random_() % 3) : 1 + static_cast<int>(random_() % 4);
+    const Schedule schedule = kind == 0 ? stp_schedule(p, m)
+                              : kind == 1
+                                  ? in_stage_order(Placement::loop(p, 1 + static_cast<int>(random_() % 3)), m)
+                                  : in_stage_order(Placement::wave(p, 3), m);
+    grid_ = grid_of(to_csv(schedule, form));
+  }
+
+  // A random cell for which `fits` holds; false if the drawn rank has none.
+  bool pick(const std::function<bool(const std::string&)>& fits) {
+    rank_ = random_() % grid_.size();
+    std::vector<size_t> found;
+    for (size_t i = 0; i < row().size(); ++i)
+      if (fits(row()[i])) found.push_back(i);
+    if (found.empty()) return false;
+    at_ = found[random_() % found.size()];
+    cell_ = row()[at_];
+    return true;
+  }
+
+  std::vector<std::string>& row() { return grid_[rank_]; }
+  static auto position(std::vector<std::string>& row, size_t index) {
+    return row.begin() + static_cast<ptrdiff_t>(index);
+  }
+  void erase(size_t index) { row().erase(position(row(), index)); }
+  void insert(size_t index, const std::string& cell) { row().insert(position(row(), index), cell); }
+
+  void expect_refused() {
+    const std::string message = refusal_of(text_of(grid_));
+    ASSERT_NE(message, "") << cell_ << " of rank " << rank_ << ":\n" << text_of(grid_);
+    EXPECT_THAT(message, HasSubstr("rank " + std::to_string(rank_))) << cell_ << "\n" << text_of(grid_);
+    EXPECT_TRUE(names_action(message, cell_)) << cell_ << ": " << message << "\n" << text_of(grid_);
+  }
+
+  std::mt19937 random_{20251027};
+  Grid grid_;
+  size_t rank_ = 0, at_ = 0;
+  std::string cell_;
+};
+
+TEST_F(CsvMutation, DroppedActionIsRefused) {
+  for (int i = 0; i < kDraws; ++i) {
+    draw(kForms[i % 3]);
+    if (!pick([](const std::string& cell) { return !is_reduce(cell); })) continue;
+    erase(at_);
+    expect_refused();
+  }
+}
+
+TEST_F(CsvMutation, DoubledActionIsRefused) {
+  for (int i = 0; i < kDraws; ++i) {
+    draw(kForms[i % 3]);
+    if (!pick([](const std::string& cell) { return !is_reduce(cell); })) continue;
+    insert(random_() % (row().size() + 1), cell_);
+    expect_refused();
+  }
+}
+
+TEST_F(CsvMutation, ActionMovedAcrossItsDependencyIsRefused) {
+  int moved = 0;
+  for (int i = 0; i < 3 * kDraws; ++i) {
+    draw(kForms[i % 3]);
+    if (!pick([](const std::string& cell) { return !is_reduce(cell); })) continue;
+    // What must stand before a plain action on its own rank.
+    const Parts mine = parts_of(cell_)[0];
+    const auto needs = [&](const std::string& other) {
+      for (const Parts& part : parts_of(other)) {
+        if (part.stage != mine.stage || part.microbatch != mine.microbatch || part.type == mine.type)
+          continue;
+        if (mine.type == "SEND_F" || mine.type == "I" || mine.type == "B") return part.type == "F";
+        if (mine.type == "WAIT_SEND_F") return part.type == "SEND_F";
+        if (mine.type == "WAIT_SEND_B") return part.type == "SEND_B";
+        if (mine.type == "SEND_B") return part.type == "I" || part.type == "B";
+        if (mine.type == "W") return part.type == "I";
+        if (mine.type == "F") return part.type == "RECV_F";
+      }
+      return false;
+    };
+    size_t before = 0;
+    while (before < at_ && !needs(row()[before])) ++before;
+    if (before == at_ || cell_[0] == '(') continue;
+    erase(at_);
+    insert(random_() % (before + 1), cell_);
+    expect_refused();
+    ++moved;
+  }
+  EXPECT_GT(moved, kDraws);
+}
+
+TEST_F(CsvMutation, ReceiveMovedBehindItsConsumerIsRefused) {
+  for (int i = 0; i < kDraws; ++i) {
+    draw(CsvForm::compute_comms);
+    if (!pick(is_receive)) continue;
+    const Parts mine = parts_of(cell_)[0];
+    const auto consumes = [&](const std::string& other) {
+      return std::ranges::any_of(parts_of(other), [&](const Parts& part) {
+        const bool fits = mine.type == "RECV_F" ? part.type == "F" : part.type == "I" || part.type == "B";
+        return fits && part.stage == mine.stage && part.microbatch == mine.microbatch;
+      });
+    };
+    erase(at_);
+    const auto consumer = std::ranges::find_if(row(), consumes);
+    ASSERT_NE(consumer, row().end());
+    const size_t first = static_cast<size_t>(consumer - row().begin()) + 1;
+    insert(first + random_() % (row().size() - first + 1), cell_);
+    expect_refused();
+  }
+}
+
+TEST_F(CsvMutation, ActionOnAnotherRankIsRefused) {
+  for (int i = 0; i < kDraws; ++i) {
+    draw(kForms[i % 3]);
+    if (!pick([](const std::string& cell) { return !is_reduce(cell); })) continue;
+    erase(at_);
+    const size_t from = rank_;
+    rank_ = (rank_ + 1 + random_() % (grid_.size() - 1)) % grid_.size();
+    insert(random_() % (row().size() + 1), cell_);
+    const std::string message = refusal_of(text_of(grid_));
+    ASSERT_NE(message, "") << cell_ << "\n" << text_of(grid_);
+    EXPECT_THAT(message,
+                AnyOf(HasSubstr("rank " + std::to_string(from)), HasSubstr("rank " + std::to_string(rank_))));
+    // A stage on two ranks is found at any of its actions.
+    const auto parts = parts_of(cell_);
+    EXPECT_TRUE(names_action(message, cell_) ||
+                std::ranges::any_of(parts,
+                                    [&](const Parts& part) {
+                                      return contains(message, "stage " + part.stage + " lies on rank");
+                                    }))
+        << cell_ << ": " << message;
+  }
+}
+
+TEST_F(CsvMutation, SwappedSendsOrReceivesOfALinkAreRefused) {
+  int swapped = 0;
+  for (int i = 0; i < 2 * kDraws; ++i) {
+    draw(CsvForm::compute_comms);
+    if (!pick(i % 2 == 0 ? is_send : is_receive)) continue;
+    // Of the same stage and direction, so that the link is the same.
+    const Parts mine = parts_of(cell_)[0];
+    std::vector<size_t> others;
+    for (size_t j = 0; j < row().size(); ++j) {
+      const Parts other = parts_of(row()[j])[0];
+      if (j != at_ && other.stage == mine.stage && other.type == mine.type) others.push_back(j);
+    }
+    if (others.empty()) continue;
+    const size_t other = others[random_() % others.size()];
+    const std::string partner = row()[other];
+    std::swap(row()[at_], row()[other]);
+    const std::string message = refusal_of(text_of(grid_));
+    ASSERT_NE(message, "") << cell_ << "\n" << text_of(grid_);
+    EXPECT_THAT(message, HasSubstr("rank " + std::to_string(rank_)));
+    // Swaps show at one of the two, or at a transfer between them.
+    EXPECT_TRUE(names_action(message, cell_) || names_action(message, partner) ||
+                contains(message, "transfer "))
+        << message;
+    ++swapped;
+  }
+  EXPECT_GT(swapped, kDraws);
+}
+
+TEST_F(CsvMutation, SwappedNeighboursThatNothingElseTellsApartAreRefused) {
+  // Two receives that stand side by side: only the order of the link is against it.
+  int swapped = 0;
+  for (int p = 2; p <= 5; ++p) {
+    const Grid good = grid_of(to_csv(stp_schedule(p, 3 * p + 1), CsvForm::compute_comms));
+    for (rank_ = 0; rank_ < good.size(); ++rank_) {
+      for (size_t i = 0; i + 1 < good[rank_].size(); ++i) {
+        const Parts a = parts_of(good[rank_][i])[0], b = parts_of(good[rank_][i + 1])[0];
+        if (!is_receive(good[rank_][i]) || a.type != b.type || a.stage != b.stage) continue;
+        grid_ = good;
+        std::swap(row()[i], row()[i + 1]);
+        EXPECT_THAT(refusal_of(text_of(grid_)),
+                    AllOf(HasSubstr("ranks "), HasSubstr("transfer "),
+                          HasSubstr(" receives " + good[rank_][i + 1]), HasSubstr("swap tensors silently")));
+        ++swapped;
+      }
+    }
+  }
+  EXPECT_GT(swapped, 5);
+}
+
+TEST_F(CsvMutation, WhatIsAcceptedIsWhatWasWritten) {
+  // Any two cells of a rank swapped: refused, or read exactly as it stands.
+  int accepted = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    draw(CsvForm::compute_only);
+    rank_ = random_() % grid_.size();
+    std::swap(row()[random_() % row().size()], row()[random_() % row().size()]);
+    const std::string text = text_of(grid_);
+    if (!refusal_of(text).empty()) continue;
+    ++accepted;
+    EXPECT_EQ(to_csv(schedule_from_csv(text, "x.csv"), CsvForm::compute_only), text);
+  }
+  EXPECT_GT(accepted, 10);
+}
+
+// ---- files ----
+
+TEST(ReadSchedule, GoesByTheEnding) {
+  const Schedule schedule = stp_schedule(2, 5);
+  const std::string folder = testing::TempDir() + "/";
+  const auto read = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder + name, std::ios::binary) << text;
+    const Schedule found = read_schedule_file(folder + name);
+    EXPECT_EQ(found.ranks, schedule.ranks) << name;
+    EXPECT_EQ(found.placement, schedule.placement) << name;
+    return found.name;
+  };
+  EXPECT_EQ(read("read_schedule.csv", to_csv(schedule, CsvForm::compute_comms)), "read_schedule");
+  EXPECT_EQ(read("read_schedule.txt", to_text(schedule)), "stp");
+  EXPECT_THAT(refusal([&] { read("read_schedule.xml", "<s/>"); }),
+              AllOf(HasSubstr("read_schedule.xml: does not say its form"), HasSubstr(".json, .csv")));
+  EXPECT_THAT(refusal([&] { read_schedule_file(folder + "none.csv"); }),
+              HasSubstr("none.csv: cannot be read"));
+  EXPECT_THAT(refusal([&] { read_schedule_file(folder); }), HasSubstr("cannot be read"));
+  EXPECT_TRUE(is_schedule_file("a.b.csv"));
+  EXPECT_FALSE(is_schedule_file("a.csv.gz"));
+}
+
+}  // namespace
+}  // namespace stp

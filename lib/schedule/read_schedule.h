@@ -1,0 +1,20 @@
+// Schedule files of any form.
+#pragma once
+
+#include <string>
+
+#include "stp/schedule/schedule.h"
+
+namespace stp {
+
+/// Whether `path` ends as a schedule file does: .json, .csv or .txt.
+bool is_schedule_file(const std::string& path);
+
+/// Reads `path` by its ending: .json (schedule_from_json), .csv (schedule_from_csv) or .txt
+/// (schedule_from_text). Form only: validate() judges the order.
+Schedule read_schedule_file(const std::string& path);
+
+/// The same for text already in memory; the ending of `file` says the form, and errors name it.
+Schedule read_schedule(const std::string& text, const std::string& file);
+
+}  // namespace stp

@@ -1,0 +1,161 @@
+// How fast a schedule is generated, validated, lowered and simulated: each step alone, and all of them as
+// `stp simulate` does them. Two layers a chunk. items_per_second counts the Program's ops, whatever the step.
+#include <benchmark/benchmark.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stp/baselines/registry/registry.h"
+#include "stp/cost/cost_table.h"
+#include "stp/program/lower.h"
+#include "stp/schedule/validate.h"
+#include "stp/simulate/simulate.h"
+#include "stp/version.h"
+
+namespace stp {
+namespace {
+
+constexpr Contention kContention{0.83, 0.9};
+
+CostTable cost_table() {
+  CostTable table;
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const UnitPass pass : kUnitPasses)
+      table.at(unit, pass) = pass == UnitPass::F || pass == UnitPass::I ? 1 : 0.35;
+  table.at(Unit::head, UnitPass::F) = table.at(Unit::head, UnitPass::I) =
+      table.at(Unit::head, UnitPass::W_late) = 1;
+  table.all_reduce = 0.3;
+  table.transfer_within_node = table.transfer_between_nodes = 0.05;
+  return table;
+}
+
+struct Case {
+  const Generator* generator;
+  GeneratorRequest request;
+  std::vector<int> layers;
+
+  Case(const Generator* which, int p, int m) : generator(which) {
+    request.pp = p;
+    request.microbatches = m;
+    const PassCosts costs = pass_costs(cost_table(), 2);
+    request.costs = costs;
+    layers.assign(2 * p, 2);
+  }
+  [[nodiscard]] Schedule generate() const { return make_schedule(*generator, request); }
+  [[nodiscard]] Program lowered(Schedule schedule) const { return lower(std::move(schedule), layers, {}); }
+};
+
+template <typename T>
+size_t bytes(const std::vector<T>& elements) {
+  return elements.size() * sizeof(T);
+}
+size_t bytes(const Program& program) {
+  return bytes(program.streams) + bytes(program.ops) + bytes(program.rank_begin) +
+         bytes(program.depends_begin) + bytes(program.depends);
+}
+
+// What a step starts from. Google Benchmark enters a benchmark several times, so the last one is kept.
+struct Prepared {
+  std::string key;
+  Program program;
+  std::vector<double> seconds;
+};
+const Prepared& prepared(const Case& c) {
+  static std::optional<Prepared> last;
+  const std::string key = std::string(c.generator->name) + " " + std::to_string(c.request.pp) + " " +
+                          std::to_string(c.request.microbatches);
+  if (!last || last->key != key) {
+    last.reset();  // before the next is made: the largest are large
+    last = Prepared{key, c.lowered(c.generate()), {}};
+    last->seconds = op_seconds(last->program, cost_table());
+  }
+  return *last;
+}
+
+// Steps. Each takes the case and what was prepared of it, and does its work once.
+
+void generate(const Case& c, const Prepared& /*from*/) { benchmark::DoNotOptimize(c.generate()); }
+
+void check(const Case& /*c*/, const Prepared& from) { validate(from.program.schedule); }
+
+void lower_only(const Case& c, const Prepared& from) {
+  benchmark::DoNotOptimize(c.lowered(from.program.schedule));
+}
+
+void simulate_plain(const Case& /*c*/, const Prepared& from) {
+  benchmark::DoNotOptimize(simulate(from.program, from.seconds));
+}
+
+void simulate_contended(const Case& /*c*/, const Prepared& from) {
+  benchmark::DoNotOptimize(simulate(from.program, from.seconds, kContention));
+}
+
+void all_contended(const Case& c, const Prepared& /*from*/) {
+  Schedule schedule = c.generate();
+  validate(schedule);
+  const Program program = c.lowered(std::move(schedule));
+  benchmark::DoNotOptimize(simulate(program, op_seconds(program, cost_table()), kContention));
+}
+
+using Step = void (*)(const Case&, const Prepared&);
+
+void run(benchmark::State& state, const Generator* generator, Step step) {
+  const Case c(generator, static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
+  const Prepared& from = prepared(c);
+  for (auto _ : state) step(c, from);
+  const auto ops = static_cast<int64_t>(from.program.ops.size());
+  state.SetItemsProcessed(state.iterations() * ops);
+  state.SetComplexityN(ops);
+  state.counters["program_ops"] = static_cast<double>(ops);
+  state.counters["program_bytes"] = benchmark::Counter(
+      static_cast<double>(bytes(from.program)), benchmark::Counter::kDefaults, benchmark::Counter::kIs1024);
+}
+
+void register_all() {
+  struct NamedStep {
+    const char* name;
+    Step step;
+  };
+  constexpr NamedStep kSteps[] = {{"generate", generate},
+                                  {"validate", check},
+                                  {"lower", lower_only},
+                                  {"simulate", simulate_plain},
+                                  {"simulate_contended", simulate_contended},
+                                  {"all", all_contended}};
+  // By size: the smallest first. Inside a size the Program is made once a schedule.
+  for (const auto& [p, m] : {std::pair{4, 64}, {8, 256}, {16, 256}, {64, 1024}})
+    for (const char* schedule : {"stp", "1f1b-i", "zb-v"})
+      for (const NamedStep& step : kSteps)
+        benchmark::RegisterBenchmark((std::string(schedule) + "/" + step.name).c_str(), run,
+                                     &find_generator(schedule), step.step)
+            ->ArgNames({"p", "m"})
+            ->Args({p, m})
+            ->Unit(benchmark::kMillisecond);
+  // Time over the number of ops, p = 8: each step is linear where the fit's RMS is small.
+  for (const char* schedule : {"stp", "1f1b-i", "zb-v"}) {
+    for (const NamedStep& step : kSteps) {
+      auto* growing =
+          benchmark::RegisterBenchmark(("linear/" + std::string(schedule) + "/" + step.name).c_str(), run,
+                                       &find_generator(schedule), step.step);
+      growing->ArgNames({"p", "m"})->Unit(benchmark::kMillisecond)->Complexity(benchmark::oN);
+      for (int m = 64; m <= 4096; m *= 4) growing->Args({8, m});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stp
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("stp_version", STP_VERSION);
+  benchmark::AddCustomContext("stp_revision",
+                              std::string(*STP_GIT_REVISION == 0 ? "unknown" : STP_GIT_REVISION) +
+                                  (STP_GIT_DIRTY != 0 ? " and changes" : ""));
+  benchmark::AddCustomContext("stp_build_type", STP_BUILD_TYPE);
+  stp::register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

@@ -1,0 +1,56 @@
+# What the scripts share; to be sourced. Sets STP_ROOT, and STP_FROM, the folder that the caller stood in.
+# shellcheck shell=bash disable=SC2034
+set -euo pipefail
+STP_FROM=$PWD
+STP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export STP_FROM STP_ROOT
+
+# What a bare Debian 12 lacks: to configure, build and draw, and, further, to check.
+STP_BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev
+  python3 python3-numpy python3-matplotlib)
+STP_TEST_PACKAGES=(git libbenchmark-dev python3-jsonschema clang-format clang-tidy shellcheck)
+
+say() { printf '\n== %s\n' "$*"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# install_missing PACKAGE…: installs by apt what is not there. Needs root or sudo, and the network, only if something
+# is missing. Where that fails, says so and goes on: the build names what it lacks, and may have it from elsewhere.
+install_missing() {
+  local package log missing=() as_root=()
+  if ! have apt-get || ! have dpkg-query; then
+    echo "There is no apt here. Needed are, by Debian's names: $*"
+    return 0
+  fi
+  for package in "$@"; do
+    dpkg-query --show --showformat '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
+      missing+=("$package")
+  done
+  if ((${#missing[@]} == 0)); then return 0; fi
+  if ((EUID != 0)); then
+    if ! have sudo; then
+      echo "Missing, with neither root nor sudo to install them: ${missing[*]}" >&2
+      return 0
+    fi
+    as_root=(sudo)
+  fi
+  echo "Installing ${missing[*]}"
+  as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
+  log=$(mktemp)
+  if ! { "${as_root[@]}" update && "${as_root[@]}" install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "Could not install all of: ${missing[*]}" >&2
+  fi
+  rm -f "$log"
+}
+
+# configure PRESET [ARGUMENT…], build PRESET [ARGUMENT…]: in build/PRESET of the source tree. BUILD_WRAPPER, if set, is
+# the command that runs the build.
+configure() {
+  local launcher=()
+  if have ccache; then launcher=(-D CMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  (cd "$STP_ROOT" && cmake --preset "$1" "${launcher[@]}" "${@:2}")
+}
+build() {
+  # shellcheck disable=SC2086  # the wrapper is a command with its arguments
+  (cd "$STP_ROOT" && ${BUILD_WRAPPER-} cmake --build --preset "$1" --parallel "$(nproc)" "${@:2}")
+}

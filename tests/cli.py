@@ -1,0 +1,453 @@
+"""Runs the program as its users do, mostly wrongly: every refusal ends with exit code 2, names file, field and remedy,
+and leaves nothing behind; nothing that exists is ever written over; what is documented is what comes out.
+
+    cli.py STP_BINARY [unittest arguments]
+"""
+
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STP = ""
+
+UNIT = {
+    "name": "unit",
+    "schedules": ["1f1b"],
+    "parallel": {"pp": 2},
+    "microbatches": 4,
+    "layers_per_chunk": [1, 1],
+    "costs": {"unit": {"attn.F": 1, "attn.I": 1, "attn.W": 1}},
+}
+HARDWARE = {
+    "name": "hardware",
+    "schedules": ["1f1b-i"],
+    "model": "llm-12.1b",
+    "cluster": "a800",
+    "seq": 3072,
+    "parallel": {"tp": 4, "pp": 4},
+    "microbatches": 8,
+}
+
+
+def changed(base, **fields):
+    result = copy.deepcopy(base)
+    for key, value in fields.items():
+        if value is None:
+            del result[key]
+        else:
+            result[key] = value
+    return result
+
+
+def snapshot(folder):
+    """Every path below `folder`, hidden ones included, with the content of files."""
+    return {path.relative_to(folder): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+class CommandLine(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="stp-cli-")
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name)
+
+    def run_stp(self, *arguments, data=None):
+        environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"}
+        if data:
+            environment["STP_DATA_DIR"] = str(data)
+        command = [STP, *map(str, arguments)]
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    def write(self, content, name="s.json"):
+        path = self.folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), encoding="utf-8")
+        return path
+
+    def refused(self, arguments, *words, silent=True):
+        """The program ends with 2, says all of `words`, prints nothing else and changes nothing."""
+        before = snapshot(self.folder)
+        done = self.run_stp(*arguments)
+        self.assertEqual(done.returncode, 2, f"{arguments}\n{done.stdout}{done.stderr}")
+        if silent:
+            self.assertEqual(done.stdout, "")
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertEqual(snapshot(self.folder), before)
+
+    def scenario_refused(self, content, field, *words):
+        """The same of a scenario, by each command that reads one; the message is `file: field: problem; remedy`."""
+        path = self.write(content)
+        for arguments in (["simulate", path, "--json", "new.json"], ["reproduce", path, "--out", "new", "--no-plots"]):
+            self.refused(arguments, "stp: ", str(path), f": {field}: " if field else ": ", "; ", *words)
+
+
+class Scenarios(CommandLine):
+    def test_the_bases_of_these_tests_are_accepted(self):
+        for base in (UNIT, HARDWARE):
+            done = self.run_stp("simulate", self.write(base))
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_missing_file(self):
+        self.refused(["simulate", "nowhere.json"], "nowhere.json: cannot be read; check the path")
+        self.refused(["simulate", "timeline"], "SCENARIO", "timeline", 'did you mean timelines?')
+        self.refused(["simulate", self.folder], f"{self.folder}: cannot be read")
+
+    def test_not_json(self):
+        self.scenario_refused("{", "", "is not valid JSON")
+        self.scenario_refused("[1]", "", "must be an object")
+        self.scenario_refused('"text"', "", "must be an object")
+
+    def test_wrong_type(self):
+        self.scenario_refused(changed(UNIT, microbatches="4"), "microbatches", "must be a whole number, not a string")
+        self.scenario_refused(changed(UNIT, microbatches=4.5), "microbatches", "must be a whole number")
+        self.scenario_refused(changed(UNIT, schedules="stp"), "schedules", "must be an array, not a string")
+        self.scenario_refused(changed(UNIT, schedules=[3]), "schedules[0]", "must be an object")
+        self.scenario_refused(changed(UNIT, parallel=[2]), "parallel", "must be an object, not an array")
+        self.scenario_refused(changed(HARDWARE, contention="no"), "contention", "must be true or false")
+        self.scenario_refused(changed(UNIT, costs={"unit": {"attn.F": "1"}}), "costs.unit.attn.F", "must be a number, not a string")
+
+    def test_unknown_key(self):
+        self.scenario_refused(changed(UNIT, relaese="chain"), "relaese", "is not a known field", 'did you mean "release"?')
+        self.scenario_refused(changed(UNIT, parallel={"pp": 2, "dq": 2}), "parallel.dq", "is not a known field")
+        self.scenario_refused(changed(UNIT, costs={"unit": {"attn.G": 1}}), "costs.unit.attn.G", "did you mean")
+        self.scenario_refused(changed(UNIT, configurations=[{"microbatch": 3}]), "configurations[0].microbatch", "did you mean")
+
+    def test_missing_key(self):
+        for key in ("name", "schedules", "microbatches"):
+            self.scenario_refused(changed(UNIT, **{key: None}), key, "is missing")
+        self.scenario_refused(changed(UNIT, parallel={"tp": 1}), "parallel.pp", "is missing")
+        self.scenario_refused(changed(UNIT, costs=None), "costs", "is missing, and so is model")
+        self.scenario_refused(changed(UNIT, layers_per_chunk=None), "layers_per_chunk", "is missing")
+
+    def test_unknown_choice(self):
+        self.scenario_refused(changed(UNIT, release="never"), "release", '"never" is not a choice', "chain, block, released")
+        self.scenario_refused(changed(HARDWARE, model="llm-12.1"), "model", "did you mean llm-12.1b?")
+        self.scenario_refused(changed(HARDWARE, cluster="none.json"), "cluster", "there is no file")
+
+    def test_duplicate_key(self):
+        twice = json.dumps(UNIT)[:-1] + ', "microbatches": 8}'
+        self.scenario_refused(twice, "microbatches", "is given twice")
+
+    def test_trailing_text(self):
+        self.scenario_refused(json.dumps(UNIT) + "\n{}", "", "is not valid JSON")
+        self.scenario_refused(json.dumps(UNIT) + " x", "", "is not valid JSON")
+
+    def test_not_finite(self):
+        for word in ("NaN", "Infinity", "-Infinity", "nan"):
+            text = json.dumps(UNIT).replace('"attn.F": 1', f'"attn.F": {word}')
+            self.assertIn(word, text)
+            self.scenario_refused(text, "attn.F", "is not valid JSON", "finite")
+        self.scenario_refused(json.dumps(UNIT).replace('"attn.F": 1', '"attn.F": 1e999'), "", "beyond double precision")
+
+    def test_costs_out_of_range(self):
+        self.scenario_refused(changed(UNIT, costs={"unit": {"mlp.W": -0.5}}), "costs.unit.mlp.W", "-0.5 is out of range")
+        self.scenario_refused(changed(UNIT, schedule_costs={"F": -1}), "schedule_costs.F", "-1 is out of range")
+
+    def test_numbers_out_of_range(self):
+        self.scenario_refused(changed(UNIT, microbatches=0), "microbatches", "0 is out of range", "whole number from 1")
+        self.scenario_refused(changed(UNIT, microbatches=[4, 0]), "microbatches[1]", "0 is out of range")
+        self.scenario_refused(changed(UNIT, microbatches=[]), "microbatches", "is empty")
+        self.scenario_refused(changed(UNIT, microbatches=10**30), "microbatches")
+        self.scenario_refused(changed(UNIT, parallel={"pp": 0}), "parallel.pp", "0 is out of range")
+        self.scenario_refused(changed(UNIT, parallel={"pp": 2, "tp": -1}), "parallel.tp", "-1 is out of range")
+        self.scenario_refused(changed(UNIT, schedules=[]), "schedules", "is empty")
+
+    def test_model_and_ranks_that_do_not_fit(self):
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 1, "pp": 31}), "parallel.pp", "31 ranks are more than the 30 layers")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 3, "pp": 4}), "parallel.tp", "3 does not divide the 40 attention heads")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 5}, microbatches=10), "parallel.pp", "do not divide", "layers_per_chunk")
+
+    def test_wrong_number_of_chunks_or_layers(self):
+        self.scenario_refused(changed(UNIT, layers_per_chunk=[1, 1, 1]), "layers_per_chunk", "has 3 entries", "write 2 entries")
+        self.scenario_refused(changed(UNIT, layers_per_chunk=[]), "layers_per_chunk", "is missing or empty")
+        self.scenario_refused(changed(UNIT, layers_per_chunk=[1, -1]), "layers_per_chunk[1]", "-1 is out of range")
+        self.scenario_refused(changed(UNIT, chunks=2), "chunks", "1f1b has 1 chunk(s) a rank, not 2", "set it to 1")
+        self.scenario_refused(changed(HARDWARE, layers_per_chunk=[4] * 8), "layers_per_chunk", "adds up to 32 layers", "30")
+        stp = changed(UNIT, schedules=["stp"], microbatches=8, chunks=3, layers_per_chunk=[1] * 6)
+        self.scenario_refused(stp, "chunks", "stp has 2 chunk(s) a rank, not 3")
+
+    def test_schedules_that_do_not_fit(self):
+        self.scenario_refused(changed(UNIT, schedules=["1f1b_i"]), "schedules", "did you mean 1f1b-i?", "there are stp")
+        four = changed(UNIT, layers_per_chunk=[1] * 4)
+        self.scenario_refused(changed(four, schedules=["1f1b-i"], microbatches=5), "microbatches", "multiple of 2, not 5", "use 6")
+        self.scenario_refused(changed(four, schedules=["stp"], microbatches=4), "microbatches", "3p − 1 = 5, not 4")
+
+    def test_schedule_files(self):
+        self.scenario_refused(changed(UNIT, schedules=[{"file": "none.json"}]), "schedules[0].file", "there is no file")
+        printed = self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "json").stdout
+        order = self.write(printed, "order.json")
+        mine = changed(UNIT, schedules=[{"file": "order.json"}])
+        self.assertEqual(self.run_stp("simulate", self.write(mine)).returncode, 0)
+        self.refused(["simulate", self.write(changed(mine, microbatches=5))], str(order), "microbatches", "the scenario for pp 2 and 5")
+        self.write(printed.replace('"B0.0"', '"B0.1"', 1), "order.json")
+        self.refused(["simulate", self.write(mine)], str(order), "B0.1")
+
+
+class Profiles(CommandLine):
+    """A scenario on a profile of its own, bad in one place."""
+
+    def setUp(self):
+        super().setUp()
+        self.profile = json.loads((ROOT / "lib/cluster/profiles/a800.json").read_text(encoding="utf-8"))
+
+    def profile_refused(self, field, *words):
+        self.write(self.profile, "gpu.json")
+        path = self.write(changed(HARDWARE, cluster="gpu.json"))
+        self.refused(["simulate", path, "--json", "new.json"], str(self.folder / "gpu.json"), f": {field}: ", "; ", *words)
+
+    def test_accepted(self):
+        self.write(self.profile, "gpu.json")
+        done = self.run_stp("simulate", self.write(changed(HARDWARE, cluster="gpu.json")))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_bad_values(self):
+        for value, words in ((0, "out of range"), (-5, "out of range"), ("312", "must be a number")):
+            self.profile["peak_tflops"]["value"] = value
+            self.profile_refused("peak_tflops.value", words)
+        self.profile["peak_tflops"] = 312
+        self.profile_refused("peak_tflops", "must be an object")
+
+    def test_values_without_source(self):
+        self.profile["peak_tflops"]["source"] = ""
+        self.profile_refused("peak_tflops.source", "is empty")
+        del self.profile["peak_tflops"]["source"]
+        self.profile_refused("peak_tflops.source", "is missing")
+
+    def test_fitted_value_outside_its_range(self):
+        fitted = [key for key, field in self.profile.items() if isinstance(field, dict) and field.get("fitted")]
+        self.assertTrue(fitted)
+        for key in fitted:
+            kept = copy.deepcopy(self.profile[key])
+            self.profile[key]["range"]["to"] = self.profile[key]["value"] * 0.999
+            self.profile[key]["range"]["from"] = self.profile[key]["value"] * 0.5
+            self.profile_refused(f"{key}.value", "outside its physical range")
+            del self.profile[key]["range"]
+            self.profile_refused(f"{key}.range", "is missing")
+            self.profile[key] = kept
+
+    def test_unknown_value(self):
+        self.profile["peak_teraflops"] = self.profile["peak_tflops"]
+        self.profile_refused("peak_teraflops", "is not a known field", 'did you mean "peak_tflops"?')
+
+
+class Arguments(CommandLine):
+    def test_flags_and_words_nobody_knows(self):
+        self.refused(["simulate", "timelines", "--jason", "-"], "--jason")
+        self.refused(["simulated"], "--help")
+        self.refused([])
+        self.refused(["simulate"], "SCENARIO")
+        self.refused(["schedule", "1f1b", "--pp", 2], "--microbatches")
+        self.refused(["schedule", "1f1b", "--pp", "two", "--microbatches", 4], "--pp")
+        self.refused(["schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "xml"], "--format")
+        for command in ([], ["reproduce"], ["simulate"], ["schedule"], ["validate"]):
+            done = self.run_stp(*command, "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("Usage", done.stdout)
+        self.assertRegex(self.run_stp("--version").stdout, r"^stp \d+\.\d+\.\d+")
+
+    def test_schedules_that_do_not_exist_or_fit(self):
+        size = ["--pp", 4, "--microbatches", 12]
+        self.refused(["schedule", "1f1b_i", *size], "stp: ", "did you mean 1f1b-i?", "there are stp")
+        self.refused(["schedule", "stp", "--pp", 4, "--microbatches", 10], "stp: microbatches: ", "3p − 1 = 11, not 10", "; ")
+        self.refused(["schedule", "1f1b-i", "--pp", 4, "--microbatches", 10], "stp: microbatches: ", "multiple of 4", "use 12")
+        self.refused(["schedule", "stp", *size, "--chunks", 3], "stp: chunks: ", "set it to 2")
+        self.refused(["schedule", "1f1b", "--pp", 0, "--microbatches", 4], "stp: pp: ", "0 is out of range", "from 1 to")
+        self.refused(["schedule", "1f1b", "--pp", 2, "--microbatches", 0], "stp: microbatches: ", "0 is out of range")
+        for costs in ("-1,1,1,0", "nan,1,1,0", "inf,1,1,0"):
+            self.refused(["schedule", "zb-v", *size, "--costs", costs], "--costs", "negative or not finite")
+        self.refused(["schedule", "zb-v", *size, "--costs", "1,1,1"], "--costs")
+
+    def test_validate(self):
+        self.refused(["validate", "none.json"], "none.json: cannot be read")
+        order = json.loads(self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 2, "--format", "json").stdout)
+        done = self.run_stp("validate", self.write(order))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for ranks, words in (
+            ([["F0.0", "F0.1", "B0.0", "B0.1"]], "1 lists for 2 ranks"),
+            ([["F0.0", "F0.1", "B0.0"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "rank 0: B0.1 is missing"),
+            ([["F0.0", "B0.0", "F0.1", "B0.1"], ["F0.1", "B0.1", "F0.0", "B0.0"]], "deadlock"),
+            ([["F0.0", "X0.1"], []], 'ranks[0][1]: "X0.1" is not a block'),
+        ):
+            path = self.write(changed(order, ranks=ranks), "order.json")
+            self.refused(["validate", path], str(path), words, "; ")
+
+
+class Output(CommandLine):
+    def test_files_and_folders_that_exist_are_left_alone(self):
+        path = self.write(UNIT)
+        kept = self.write("mine", "kept.json")
+        self.refused(["simulate", path, "--json", kept], str(kept), "exists", "never overwritten", "; ")
+        (self.folder / "folder").mkdir()
+        self.write("mine", "folder/kept.txt")
+        (self.folder / "dangling").symlink_to(self.folder / "nowhere")
+        for target in ("folder", "folder/", "kept.json", "dangling"):
+            self.refused(["reproduce", path, "--no-plots", "--out", target], "--out", "exists", "name a new folder")
+
+    def test_places_that_cannot_be_written(self):
+        path = self.write(UNIT)
+        self.refused(["simulate", path, "--json", "none/new.json"], "none/new.json", "cannot be created", "; ")
+        self.refused(["reproduce", path, "--no-plots", "--out", "none/new"], "none/new", "cannot be created", "; ")
+
+    def test_nothing_is_left_of_a_run_that_fails_midway(self):
+        good, bad = self.write(UNIT, "good.json"), self.write(changed(UNIT, microbatches=0), "bad.json")
+        both = ["reproduce", good, bad, "--no-plots", "--out", "new"]
+        self.refused(both, str(bad), "microbatches", silent=False)  # the table of the first is on screen by then
+        configurations = [{"microbatches": 4}, {"schedules": ["stp"], "microbatches": 4, "layers_per_chunk": [1] * 4}]
+        mixed = self.write(changed(UNIT, microbatches=None, configurations=configurations), "mixed.json")
+        self.refused(["reproduce", mixed, "--no-plots", "--out", "new"], str(mixed), "3p − 1")
+        self.refused(["simulate", mixed, "--json", "new.json"], str(mixed), "3p − 1")
+
+    def test_json_to_standard_output_is_json_alone(self):
+        done = self.run_stp("simulate", self.write(UNIT), "--json", "-")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        record = json.loads(done.stdout)
+        self.assertEqual(record["evidence"], "simulated")
+        written = self.run_stp("simulate", self.write(UNIT), "--json", "new.json")
+        self.assertEqual(written.returncode, 0, written.stderr)
+        again = json.loads((self.folder / "new.json").read_text(encoding="utf-8"))
+        self.assertEqual(again["results"], record["results"])
+
+    def test_schedule_as_json(self):
+        done = self.run_stp("schedule", "stp", "--pp", 2, "--microbatches", 5, "--format", "json")
+        order = json.loads(done.stdout)
+        self.assertEqual(sorted(order), ["chunks", "microbatches", "placement", "pp", "ranks", "schedule"])
+        scalars = {key: value for key, value in order.items() if key != "ranks"}
+        self.assertEqual(scalars, {"schedule": "stp", "placement": "v", "pp": 2, "chunks": 2, "microbatches": 5})
+        text = self.run_stp("schedule", "stp", "--pp", 2, "--microbatches", 5).stdout
+        lines = [line.split(" ") for line in text.splitlines() if not line.startswith("#")]
+        self.assertEqual(lines, order["ranks"])
+
+    def test_reproduce_leaves_a_whole_folder(self):
+        done = self.run_stp("reproduce", self.write(UNIT), "--no-plots", "--out", "new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(path.name for path in self.folder.rglob("*")), ["new", "s.json", "summary.json", "unit.json"])
+
+
+class Documents(CommandLine):
+    """What docs/scenarios.md shows works as shown."""
+
+    def test_examples(self):
+        blocks = re.findall(r"^```json\n(.*?)^```$", (ROOT / "docs/scenarios.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        self.assertGreaterEqual(len(blocks), 3)
+        for block in blocks:
+            command = "validate" if "ranks" in json.loads(block) else "simulate"
+            done = self.run_stp(command, self.write(block))
+            self.assertEqual(done.returncode, 0, f"{block}{done.stderr}")
+
+
+class Published(CommandLine):
+    """The paper's figures are set beside ours; they have no part in making them."""
+
+    def test_without_them_ours_are_the_same(self):
+        data = self.folder / "data"
+        for part in ("lib/model/configs", "lib/cluster/profiles", "results/published"):
+            shutil.copytree(ROOT / part, data / part)
+        (data / "scenarios").mkdir()
+        for scenario in (ROOT / "scenarios").glob("*.json"):
+            shutil.copy(scenario, data / "scenarios")
+
+        def reproduce(out):
+            done = self.run_stp("reproduce", "--no-plots", "--out", out, data=data)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            files = {path.name: path for path in (self.folder / out).iterdir()}
+            summary = json.loads(files.pop("summary.json").read_text(encoding="utf-8"))
+            return summary, {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+
+        with_them, ours = reproduce("with")
+        for path in (data / "results/published").iterdir():
+            path.unlink()
+        without, same = reproduce("without")
+
+        self.assertEqual(ours.keys(), same.keys())
+        published = 0
+        for name in ours:
+            if not name.endswith(".json"):
+                self.assertEqual(ours[name], same[name], name)
+                continue
+            # Texts, not numbers: bit for bit. Only what speaks of the paper, and of this very run, is taken out.
+            texts = []
+            for text in (ours[name], same[name]):
+                record = json.loads(text, parse_float=str)
+                record.pop("provenance")
+                for row in record["rows"]:
+                    published += row.pop("published") is not None
+                    row.pop("difference")
+                texts.append(json.dumps(record))
+            self.assertEqual(*texts, name)
+        self.assertGreater(published, 0)
+        self.assertNotEqual(with_them, without)
+        self.assertEqual({line["verdict"] for line in without["experiments"]}, {"not testable here"})
+
+
+def closed(schema):
+    """The schema with every object closed: readers ignore fields that they do not know, writers may have none."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: closed(part) for key, part in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "type" in schema:
+        result.setdefault("additionalProperties", False)
+    return result
+
+
+class Schemas(CommandLine):
+    def setUp(self):
+        super().setUp()
+        try:
+            import jsonschema
+        except ImportError:
+            self.skipTest("python3-jsonschema is not installed")
+        self.jsonschema = jsonschema
+
+    def validator(self, name):
+        schema = json.loads((ROOT / f"results/schema/{name}.schema.json").read_text(encoding="utf-8"))
+        self.jsonschema.Draft202012Validator.check_schema(schema)
+        return self.jsonschema.Draft202012Validator(closed(schema))
+
+    def check(self, validator, document, what):
+        wrong = [f"{what}: {'/'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(document)]
+        self.assertEqual(wrong[:5], [])
+
+    def test_every_record_and_summary(self):
+        record, summary = self.validator("record"), self.validator("summary")
+        done = self.run_stp("reproduce", "--no-plots", "--out", "new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        checked = 0
+        for path in (self.folder / "new").glob("*.json"):
+            document = json.loads(path.read_text(encoding="utf-8"))
+            self.check(summary if path.name == "summary.json" else record, document, path.name)
+            checked += 1
+        self.assertGreaterEqual(checked, 3)
+
+    def test_records_of_simulate(self):
+        record = self.validator("record")
+        nothing = changed(UNIT, costs={"unit": {}})  # a step without time has no throughput
+        for scenario in (UNIT, nothing, changed(UNIT, schedule_costs={"F": 2}), HARDWARE):
+            done = self.run_stp("simulate", self.write(scenario), "--json", "-")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.check(record, json.loads(done.stdout), scenario["name"])
+
+    def test_the_schemas_refuse_what_is_no_record(self):
+        for name in ("record", "summary"):
+            validator = self.validator(name)
+            for document in ({}, [], {"schema_version": "1.0.0"}):
+                self.assertFalse(validator.is_valid(document))
+        done = self.run_stp("simulate", self.write(UNIT), "--json", "-")
+        document = json.loads(done.stdout)
+        document["results"][0]["ranks"][0]["compute_s"] = "1"
+        self.assertFalse(self.validator("record").is_valid(document))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    STP = str(Path(sys.argv.pop(1)).resolve())
+    unittest.main()

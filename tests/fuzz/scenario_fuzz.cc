@@ -1,0 +1,75 @@
+// Fuzz target of the scenario reader. Whatever it accepts, written as run, is read again as the same, and
+// bears no trailing text.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "scenario.h"
+#include "stp/base/error.h"
+
+namespace {
+
+using namespace stp;
+
+void require(bool holds, const char* what, const std::string& text) {
+  if (holds) return;
+  std::fprintf(stderr, "violated: %s\n%s\n", what, text.c_str());
+  std::abort();
+}
+
+// The reader takes files alone: one per process, written over by every input.
+class File {
+ public:
+  File()
+      : path_(std::filesystem::temp_directory_path() / ("stp-fuzz-" + std::to_string(getpid()) + ".json")) {}
+  ~File() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  Scenario read(const std::string& text) const {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << text;
+    return read_scenario(path_.string());
+  }
+  bool accepts(const std::string& text) const {
+    try {
+      read(text);
+      return true;
+    } catch (const InputError&) {
+      return false;
+    }
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const File file;
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  nlohmann::json as_run;
+  try {
+    as_run = file.read(text).as_run();
+  } catch (const InputError&) {
+    return 0;
+  }
+  require(!file.accepts(text + "x"), "trailing text is refused", text);
+  require(!file.accepts(text + "\n{}"), "a second value is refused", text);
+  try {
+    require(file.read(as_run.dump()).as_run() == as_run, "a scenario as run is read as the same", text);
+  } catch (const InputError& error) {
+    std::fprintf(stderr, "%s\n%s\n", error.what(), as_run.dump(1).c_str());
+    require(false, "a scenario as run is accepted", text);
+  }
+  return 0;
+}

@@ -1,0 +1,139 @@
+"""Holds the source against docs/architecture.md, section 3: includes point downwards only, and some rooms know nothing
+of some things. Reads the source tree that it lies in; prints a line per offence, and exits with 1 if there is one."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What the headers and sources of a room may include, besides the room's own.
+MAY_INCLUDE = {
+    "base": set(),
+    "model": {"base"},
+    "cluster": {"base"},
+    "schedule": {"base"},
+    "program": {"base", "model", "cluster", "schedule"},
+    "cost": {"base", "model", "cluster", "schedule", "program"},
+    "simulate": {"base", "model", "schedule", "program"},
+    "report": {"base", "model", "cluster", "schedule", "program", "cost", "simulate"},
+    "baselines": {"base", "model", "schedule", "program"},
+}
+MAY_SEE_VERSION = {"report", "scenarios"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+# The engine and the executor interpret any program: no schedule may be named there, not even in a comment.
+NAMELESS_ROOMS = ("simulate", "runtime")
+NEVER_NAMED = ("gpipe", "zb", "v-half", "v-min", "interleaved", "dualpipe", "chimera", "hanayo")
+# A program has no seconds: it says what is done, not how long that takes.
+TIME = re.compile(r"\bseconds?\b|\b\w*[a-z]_s\b|\bchrono\b|\bduration\b|\bflops\b|\bbandwidth\b|\blatency\w*", re.IGNORECASE)
+# Paths of one machine. Written in two parts, so that this file does not hold what it looks for.
+MACHINE_PATH = re.compile(r"(?<![\w.\-/}])/(?:" + "|".join(("work", "root", "home", "Users")) + r")/[\w.]")
+
+offences = []
+
+
+def offend(path, text, position, why):
+    line = text.count("\n", 0, position) + 1
+    offences.append(f"{path.relative_to(ROOT)}:{line}: {why}")
+
+
+def without_comments(text):
+    """The text with its comments blanked: lines stay where they are. Strings are left alone."""
+    token = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+    blank = lambda found: found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+    return token.sub(blank, text)
+
+
+def room_of(path):
+    parts = path.relative_to(ROOT).parts
+    return parts[1] if parts[0] == "lib" else parts[0]
+
+
+def check_includes(path, text):
+    room = room_of(path)
+    if room != "scenarios" and room not in MAY_INCLUDE:
+        offend(path, text, 0, f"there is no rule for {room} in tests/layers.py; add what it may include")
+        return
+    for found in INCLUDE.finditer(text):
+        bracket, name = found[1], found[2]
+        if name == "stp/version.h":
+            if room not in MAY_SEE_VERSION:
+                offend(path, text, found.start(), f"{room} includes stp/version.h")
+        elif name.startswith("stp/"):
+            other = name.split("/")[1]
+            if room != "scenarios" and other != room and other not in MAY_INCLUDE[room]:
+                allowed = ", ".join(sorted(MAY_INCLUDE[room])) or "nothing"
+                offend(path, text, found.start(), f"{room} includes {name}, but may use {allowed}")
+            if bracket == "<":
+                offend(path, text, found.start(), f"write \"{name}\"")
+        elif bracket == '"' and room != "scenarios":
+            offend(path, text, found.start(), f'write "stp/{room}/{name}", as it is installed')
+
+
+def schedule_names():
+    files = [*ROOT.glob("lib/schedule/stp*.cc"), *ROOT.glob("baselines/*.cc")]
+    names = {found for path in files for found in re.findall(r'^\s*"([a-z0-9-]+)",', path.read_text(encoding="utf-8"), re.MULTILINE)}
+    names |= {path.stem for path in files if not path.stem.endswith("_test")}
+    assert {"stp", "1f1b", "1f1b-i"} <= names, names
+    return names | set(NEVER_NAMED)
+
+
+def check_nameless(path, text, names):
+    # "stp" is also the namespace and the folder of the headers.
+    bare = re.sub(r"namespace stp\b|\bstp::|\"stp/|\bSTP_[A-Z_]+", lambda found: " " * len(found[0]), text)
+    for name in sorted(names):
+        for found in re.finditer(r"(?<![\w-])" + re.escape(name) + r"(?![\w-])", bare, re.IGNORECASE):
+            offend(path, text, found.start(), f"names the schedule {name}; {room_of(path)} must work for any")
+
+
+def check_timeless(path, text):
+    for found in TIME.finditer(without_comments(text)):
+        offend(path, text, found.start(), f"\"{found[0]}\": lib/program knows nothing of time")
+
+
+def all_files():
+    """What git tracks or would track; without git, everything but hidden folders and builds."""
+    try:
+        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "-co", "--exclude-standard"], capture_output=True, check=True)
+        paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        hidden = lambda path: any(part.startswith(".") or part in ("build", "runs", "__pycache__") for part in path.relative_to(ROOT).parts)
+        paths = [path for path in ROOT.rglob("*") if not hidden(path)]
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
+def check_machine_paths(path):
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return  # not text
+    for found in MACHINE_PATH.finditer(text):
+        offend(path, text, found.start(), f"\"{found[0]}…\" is a path of one machine")
+
+
+def main():
+    sources = [path for top in ("lib", "baselines", "scenarios") for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".cc", ".h", ".cu", ".in")]
+    assert len(sources) > 30, f"only {len(sources)} sources below {ROOT}"
+    names = schedule_names()
+    for path in sources:
+        text = path.read_text(encoding="utf-8")
+        check_includes(path, text)
+        if path.name.endswith("_test.cc"):
+            continue
+        if path.suffix == ".h" and "#pragma once" not in text:
+            offend(path, text, 0, "lacks #pragma once")
+        if room_of(path) in NAMELESS_ROOMS:
+            check_nameless(path, text, names)
+        if room_of(path) == "program":
+            check_timeless(path, text)
+    files = all_files()
+    for path in files:
+        check_machine_paths(path)
+    print("\n".join(offences) or f"{len(sources)} sources and {len(files)} files: no offence")
+    return 1 if offences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
