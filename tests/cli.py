@@ -177,7 +177,7 @@ class Scenarios(CommandLine):
         self.scenario_refused(changed(UNIT, schedules=["1f1b_i"]), "schedules", "did you mean 1f1b-i?", "there are stp")
         four = changed(UNIT, layers_per_chunk=[1] * 4)
         self.scenario_refused(changed(four, schedules=["1f1b-i"], microbatches=5), "microbatches", "multiple of 2, not 5", "use 6")
-        self.scenario_refused(changed(four, schedules=["stp"], microbatches=4), "microbatches", "3p − 1 = 5, not 4")
+        self.scenario_refused(changed(four, schedules=["dualpipev"], microbatches=3), "microbatches", "2p = 4, not 3")
 
     def test_schedule_files(self):
         self.scenario_refused(changed(UNIT, schedules=[{"file": "none.json"}]), "schedules[0].file", "there is no file")
@@ -255,7 +255,7 @@ class Arguments(CommandLine):
     def test_schedules_that_do_not_exist_or_fit(self):
         size = ["--pp", 4, "--microbatches", 12]
         self.refused(["schedule", "1f1b_i", *size], "stp: ", "did you mean 1f1b-i?", "there are stp")
-        self.refused(["schedule", "stp", "--pp", 4, "--microbatches", 10], "stp: microbatches: ", "3p − 1 = 11, not 10", "; ")
+        self.refused(["schedule", "dualpipev", "--pp", 4, "--microbatches", 7], "stp: microbatches: ", "2p = 8, not 7", "; ")
         self.refused(["schedule", "1f1b-i", "--pp", 4, "--microbatches", 10], "stp: microbatches: ", "multiple of 4", "use 12")
         self.refused(["schedule", "stp", *size, "--chunks", 3], "stp: chunks: ", "set it to 2")
         self.refused(["schedule", "1f1b", "--pp", 0, "--microbatches", 4], "stp: pp: ", "0 is out of range", "from 1 to")
@@ -299,10 +299,10 @@ class Output(CommandLine):
         good, bad = self.write(UNIT, "good.json"), self.write(changed(UNIT, microbatches=0), "bad.json")
         both = ["reproduce", good, bad, "--no-plots", "--out", "new"]
         self.refused(both, str(bad), "microbatches", silent=False)  # the table of the first is on screen by then
-        configurations = [{"microbatches": 4}, {"schedules": ["stp"], "microbatches": 4, "layers_per_chunk": [1] * 4}]
+        configurations = [{"microbatches": 4}, {"schedules": ["dualpipev"], "microbatches": 3, "layers_per_chunk": [1] * 4}]
         mixed = self.write(changed(UNIT, microbatches=None, configurations=configurations), "mixed.json")
-        self.refused(["reproduce", mixed, "--no-plots", "--out", "new"], str(mixed), "3p − 1")
-        self.refused(["simulate", mixed, "--json", "new.json"], str(mixed), "3p − 1")
+        self.refused(["reproduce", mixed, "--no-plots", "--out", "new"], str(mixed), "m ≥ 2p")
+        self.refused(["simulate", mixed, "--json", "new.json"], str(mixed), "m ≥ 2p")
 
     def test_json_to_standard_output_is_json_alone(self):
         done = self.run_stp("simulate", self.write(UNIT), "--json", "-")

@@ -11,11 +11,12 @@ class JsonInput;
 
 /// How a scenario wants to be compared (its field "compare").
 struct Comparison {
-  std::string gain_of, gain_over;             // schedules
+  std::string gain_of, gain_over;             // schedules; empty: no gain is compared
   nlohmann::json calibration = nlohmann::json::array();  // rows that hold all fields of one of these were fitted to
   double throughput_tolerance = 0.03;         // mean absolute relative error
   double gain_tolerance_points = 1.5;         // mean absolute error, percentage points
   double memory_tolerance = 0.05;             // mean absolute relative error
+  double idle_tolerance = 0.01, chunks_tolerance = 0.01;  // likewise, of closed forms
 };
 Comparison read_comparison(JsonInput input);
 nlohmann::json to_json(const Comparison& comparison);

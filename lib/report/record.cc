@@ -97,6 +97,18 @@ std::optional<double> Result::throughput() const {
   return configuration.samples() / step_time_s();
 }
 
+double Result::idle_s() const {
+  double busiest = 0;
+  for (const RankResult& rank : ranks) busiest = std::max(busiest, rank.compute_s);
+  return std::max(0.0, step_time_s() - busiest);  // not below by rounding
+}
+
+int Result::peak_activation_chunks() const {
+  int peak = 0;
+  for (const RankResult& rank : ranks) peak = std::max(peak, rank.peak_activation_chunks);
+  return peak;
+}
+
 std::optional<double> Result::peak_memory_gb() const {
   double peak = 0;
   for (const RankResult& rank : ranks) {
@@ -140,6 +152,9 @@ json to_json(const Result& result) {
           {"release", c.release},
           {"backward", c.backward},
           {"freed_at", c.freed_at},
+          {"unit_costs", c.unit_costs},
+          {"idle_s", result.idle_s()},
+          {"peak_activation_chunks", result.peak_activation_chunks()},
           {"step_time_s", result.step_time_s()},
           {"step_time_repeats_s", result.step_times_s},
           {"step_time_spread_s", *slowest - *fastest},

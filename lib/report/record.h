@@ -21,6 +21,7 @@ struct Configuration {
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
   std::string placement, release, backward, freed_at;
+  nlohmann::json unit_costs;  // the table that the costs came from; null for a model on a cluster
 
   [[nodiscard]] int gpus() const { return tp * pp * cp * dp; }
   [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * dp; }
@@ -48,6 +49,10 @@ struct Result {
   [[nodiscard]] double step_time_s() const;
   /// Samples per second; none if the step takes no time.
   [[nodiscard]] std::optional<double> throughput() const;
+  /// What the rank that computes most does not compute of the step: PP and TP bubble together.
+  [[nodiscard]] double idle_s() const;
+  /// Most (chunk, microbatch) activations alive on any rank.
+  [[nodiscard]] int peak_activation_chunks() const;
   /// Largest activation memory of a rank, decimal GB: what the paper's peak memory mostly counts (docs/metrics.md).
   [[nodiscard]] std::optional<double> peak_memory_gb() const;
 };

@@ -58,13 +58,12 @@ class Play {
     }
   }
 
-  // Small is good: the time, and a price on unhidden all-reduces where they are not fewer than those of
-  // 1F1B-I, 2m on each rank. It is high for passes alone, and low where two forwards or two I share a block:
-  // those do hide each other's, but not behind compute that has none of its own.
-  [[nodiscard]] double score() const {
+  [[nodiscard]] double time() const { return (end_[0] + end_[1]) / 2; }
+  // A price on unhidden all-reduces where they are not fewer than those of 1F1B-I, 2m on each rank. It is
+  // high for passes alone, and low where two forwards or two I share a block: those do hide each other's.
+  [[nodiscard]] double price() const {
     const auto too_many = [&](int count) { return std::max(0, count - 2 * m_ * p_ + 1); };
-    return (end_[0] + end_[1]) / 2 + (too_many(alone_) > 0 ? 1 : 0) + 0.5 * too_many(alone_) +
-           0.03 * too_many(alone_ + paired_);
+    return (too_many(alone_) > 0 ? 1 : 0) + 0.5 * too_many(alone_) + 0.03 * too_many(alone_ + paired_);
   }
   [[nodiscard]] std::vector<std::vector<Block>> take() {
     std::vector<std::vector<Block>> blocks;
@@ -256,7 +255,25 @@ class Play {
 // Tries one number of the policy after the other and keeps what is better.
 class Search {
  public:
-  Search(int p, int m) : p_(p), m_(m), plays_left_(1 + kPlayedActions / (size_t{6} * p * m)) {}
+  Search(int p, int m, bool priced)
+      : p_(p), m_(m), priced_(priced), plays_left_(1 + kPlayedActions / (size_t{6} * p * m)) {
+    // Where W are scarce until the cool-down, and where they are plenty.
+    climb({.reserve_1 = 1.0 + p / 2, .pair_0 = 1 + p / 3});
+    climb({.reserve_0 = 1, .slope_0 = 1});
+  }
+
+  [[nodiscard]] double time() const { return best_.time; }
+  [[nodiscard]] std::vector<std::vector<Block>> take() { return std::move(best_.blocks); }
+
+ private:
+  static constexpr size_t kPlayedActions = size_t{1} << 21;  // more would be felt
+  static constexpr int kSweeps = 5;
+
+  struct Hill {
+    Policy policy;
+    double score = kNever, time = kNever;
+    std::vector<std::vector<Block>> blocks;
+  };
 
   // Goes from one starting point uphill as far as it comes in a few sweeps.
   void climb(const Policy& start) {
@@ -276,18 +293,6 @@ class Search {
     if (hill.score < best_.score) best_ = std::move(hill);
   }
 
-  [[nodiscard]] std::vector<std::vector<Block>> take() { return std::move(best_.blocks); }
-
- private:
-  static constexpr size_t kPlayedActions = size_t{1} << 22;  // more would be felt
-  static constexpr int kSweeps = 5;
-
-  struct Hill {
-    Policy policy;
-    double score = kNever;
-    std::vector<std::vector<Block>> blocks;
-  };
-
   template <typename T>
   void vary(Hill& hill, T Policy::*number, std::initializer_list<std::type_identity_t<T>> values) {
     Policy trial = hill.policy;
@@ -301,11 +306,12 @@ class Search {
     if (plays_left_ == 0) return;
     --plays_left_;
     Play play(p_, m_, policy);
-    if (play.score() >= hill.score - kEpsilon) return;
-    hill = {policy, play.score(), play.take()};
+    const double score = play.time() + (priced_ ? play.price() : 0);
+    if (score < hill.score - kEpsilon) hill = {policy, score, play.time(), play.take()};
   }
 
   int p_, m_;
+  bool priced_;
   size_t plays_left_;
   Hill best_;
 };
@@ -313,11 +319,11 @@ class Search {
 }  // namespace
 
 std::vector<std::vector<Block>> short_stp(int p, int m) {
-  Search search(p, m);
-  // Where W are scarce until the cool-down, and where they are plenty.
-  search.climb({.reserve_1 = 1.0 + p / 2, .pair_0 = 1 + p / 3});
-  search.climb({.reserve_0 = 1, .slope_0 = 1});
-  return search.take();
+  constexpr double kWorthHiding = 1.01;
+  Search few(p, m, true), fast(p, m, false);
+  // For few microbatches more than p there is not always both. 1F1B-I runs multiples of p only: elsewhere
+  // there is nothing to compare with, and time comes first.
+  return (m % p == 0 || few.time() <= kWorthHiding * fast.time() ? few : fast).take();
 }
 
 }  // namespace stp

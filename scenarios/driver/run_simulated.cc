@@ -127,6 +127,7 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   configuration.release = experiment.as_run.at("release");
   configuration.backward = experiment.as_run.at("backward");
   configuration.freed_at = experiment.as_run.at("freed_at");
+  if (experiment.unit_costs) configuration.unit_costs = experiment.as_run.at("costs").at("unit");
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
   if (experiment.hardware) {

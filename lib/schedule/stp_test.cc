@@ -1,0 +1,128 @@
+// The STP generator by itself. Its golden orders and the other schedules are held against it in baselines/
+// and tests/.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "stp/schedule/generator.h"
+#include "stp/schedule/validate.h"
+
+namespace stp {
+
+extern const Generator schedule_stp;
+
+namespace {
+
+Schedule stp_schedule(int pp, int microbatches) {
+  GeneratorRequest request;
+  request.pp = pp;
+  request.microbatches = microbatches;
+  return make_schedule(schedule_stp, request);
+}
+
+bool reduces(const Action& action) { return action.pass == Pass::F || action.pass == Pass::I; }
+bool computes_beside(const Action& action) { return action.pass == Pass::B || action.pass == Pass::W; }
+
+// Passes that stand alone with an all-reduce that nothing hides, on all ranks. A full backward hides its own.
+int alone(const Schedule& schedule) {
+  int count = 0;
+  for (const auto& blocks : schedule.ranks)
+    for (const Block& block : blocks) count += !block.braided() && reduces(block.actions()[0]);
+  return count;
+}
+
+// Those and, counted as the published trainer runs them, one after the other: two forwards in a block, or two
+// I.
+int unhidden(const Schedule& schedule) {
+  int count = alone(schedule);
+  for (const auto& blocks : schedule.ranks) {
+    for (const Block& block : blocks) {
+      const auto actions = block.actions();
+      const bool same = block.braided() && actions[0].pass == actions[1].pass;
+      count += same && reduces(actions[0]) ? 2 : 0;
+    }
+  }
+  return count;
+}
+
+// The method's braids: a forward with a backward, or with a W, of the same chunk if it is a backward.
+int braids(const std::vector<Block>& blocks) {
+  return static_cast<int>(std::ranges::count_if(blocks, [](const Block& block) {
+    return block.braided() && block.actions()[0].pass == Pass::F && block.actions()[1].pass != Pass::F;
+  }));
+}
+
+class Stp : public testing::TestWithParam<int> {
+ protected:
+  const int p = GetParam();
+};
+
+TEST_P(Stp, IsValidForAnyNumberOfMicrobatchesWithinItsMemory) {
+  for (int m = 1; m <= 64; ++m) {
+    SCOPED_TRACE("m=" + std::to_string(m));
+    const Schedule schedule = stp_schedule(p, m);
+    EXPECT_NO_THROW(validate(schedule));
+    EXPECT_EQ(schedule.name, "stp");
+    EXPECT_EQ(schedule.placement.name(), "v");
+    EXPECT_EQ(schedule.microbatches, m);
+    EXPECT_LE(std::ranges::max(peak_activations(schedule)), std::min(4 * p - 1, 2 * m));
+  }
+}
+
+// ZB-V leaves all of its 4m a rank unhidden.
+TEST_P(Stp, LeavesFewerAllReducesUnhiddenThanZbV) {
+  for (int m = std::max(p, 2); m <= 3 * p + 2; ++m) {
+    const Schedule schedule = stp_schedule(p, m);
+    EXPECT_LT(unhidden(schedule), 4 * m * p) << "m=" << m;
+  }
+}
+
+// 1F1B-I leaves its 2m forwards a rank; it runs multiples of p only.
+TEST_P(Stp, LeavesFewerAllReducesUnhiddenThan1f1bI) {
+  for (int m = p; m <= 4 * p; m += p) {
+    if (m == 1) continue;  // one microbatch has nobody to be braided with
+    const Schedule schedule = stp_schedule(p, m);
+    EXPECT_LT(alone(schedule), 2 * m * p) << "m=" << m;
+    if (m >= 2 * p && m > 2) EXPECT_LT(unhidden(schedule), 2 * m * p) << "m=" << m;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Stp, testing::Range(1, 17), testing::PrintToStringParamName());
+
+// On one rank it is gradient accumulation: F of a microbatch beside B of another, but for the first and the
+// last.
+TEST(StpOnOneRank, BraidsEveryMicrobatchWithTheNext) {
+  EXPECT_EQ(to_text(stp_schedule(1, 1)), "F0.0 F1.0 B1.0 B0.0\n");
+  EXPECT_EQ(to_text(stp_schedule(1, 3)), "F0.0 F1.0 F0.1 F1.1&B1.0 F0.2&B0.0 F1.2&B1.1 B0.1 B1.2 B0.2\n");
+  for (int m = 2; m <= 64; ++m) {
+    const Schedule schedule = stp_schedule(1, m);
+    EXPECT_EQ(braids(schedule.ranks[0]), 2 * m - 3);
+    EXPECT_EQ(unhidden(schedule), 3);
+  }
+}
+
+TEST(StpOnFewMicrobatches, BraidsTheMethodsBraids) {
+  for (const auto& [p, m] : {std::pair{2, 4}, {4, 8}, {4, 10}, {8, 16}, {8, 22}}) {
+    for (const auto& blocks : stp_schedule(p, m).ranks) {
+      EXPECT_GE(braids(blocks), m / 2);
+      for (const Block& block : blocks) {
+        const auto actions = block.actions();
+        if (!block.braided() || actions[0].pass != Pass::F || computes_beside(actions[1]) == false) continue;
+        if (actions[1].pass == Pass::B) EXPECT_EQ(actions[0].chunk, actions[1].chunk) << to_string(block);
+      }
+    }
+  }
+}
+
+TEST(StpOnFewMicrobatches, IsTheSameEveryTime) {
+  for (const auto& [p, m] : {std::pair{3, 4}, {8, 9}, {16, 30}})
+    EXPECT_EQ(stp_schedule(p, m).ranks, stp_schedule(p, m).ranks);
+}
+
+TEST(StpOnFewMicrobatches, IsMadeForLargePipelinesToo) {
+  for (const auto& [p, m] : {std::pair{64, 1}, {64, 64}, {64, 190}, {128, 200}})
+    EXPECT_NO_THROW(validate(stp_schedule(p, m))) << p << " " << m;
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,83 @@
+// STP against the schedules that it is compared with, where it has few microbatches: p ≤ m < 3p − 1, unit
+// costs. One layer a virtual stage, F = I = W = 1 a chunk, and all-reduces of 0.25 a chunk and direction, or
+// of 0.25 each.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "stp/baselines/registry/registry.h"
+#include "stp/cost/cost_table.h"
+#include "stp/program/lower.h"
+#include "stp/simulate/simulate.h"
+
+namespace stp {
+namespace {
+
+constexpr double kEpsilon = 1e-9;
+constexpr double kAllReduces[] = {0.125, 0.25};  // two per chunk and direction
+
+Schedule make(const char* name, int p, int m, const PassCosts& costs = {}) {
+  return make_schedule(find_generator(name), {.pp = p, .microbatches = m, .costs = costs});
+}
+
+CostTable unit_costs(double all_reduce) {
+  CostTable table;
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_late}) table.at(unit, pass) = 0.5;
+  table.all_reduce = all_reduce;
+  return table;
+}
+
+double step_time(const Schedule& schedule, double all_reduce, Release release = Release::chain) {
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  const Program program = lower(schedule, layers, {.release = release});
+  return simulate(program, op_seconds(program, unit_costs(all_reduce))).step_s;
+}
+
+// ZB-V as it comes, or told what the passes cost, whichever is faster.
+double zb_v_time(int p, int m, double all_reduce) {
+  const PassCosts told = pass_costs(unit_costs(all_reduce), 1);
+  return std::min(step_time(make("zb-v", p, m), all_reduce), step_time(make("zb-v", p, m, told), all_reduce));
+}
+
+class StpQuality : public testing::TestWithParam<int> {
+ protected:
+  const int p = GetParam();
+};
+
+TEST_P(StpQuality, IsNoSlowerThanZbVFromAFewMoreMicrobatchesThanRanks) {
+  // Nearer to p the first backwards come when all forwards are done, and braids are bought with time.
+  for (int m = p + 1 + p / 8; m < 3 * p - 1; ++m)
+    for (const double all_reduce : kAllReduces)
+      EXPECT_LE(step_time(make("stp", p, m), all_reduce), zb_v_time(p, m, all_reduce) + kEpsilon)
+          << "m=" << m;
+}
+
+TEST_P(StpQuality, IsNearZbVWithFewerMicrobatches) {
+  for (int m = 1; m < p + 1 + p / 8; ++m)
+    for (const double all_reduce : kAllReduces)
+      EXPECT_LE(step_time(make("stp", p, m), all_reduce), 1.12 * zb_v_time(p, m, all_reduce)) << "m=" << m;
+}
+
+TEST_P(StpQuality, IsNoSlowerThan1f1bI) {
+  for (int m = p; m < 3 * p - 1; m += p)
+    for (const double all_reduce : kAllReduces)
+      EXPECT_LE(step_time(make("stp", p, m), all_reduce),
+                step_time(make("1f1b-i", p, m), all_reduce) + kEpsilon)
+          << "m=" << m;
+}
+
+TEST_P(StpQuality, IsNoSlowerThanZbVWithAtomicBlocksFromTwiceAsManyMicrobatches) {
+  for (int m = 2 * p; m < 3 * p - 1; ++m)
+    for (const double all_reduce : kAllReduces)
+      EXPECT_LE(step_time(make("stp", p, m), all_reduce, Release::block),
+                zb_v_time(p, m, all_reduce) + kEpsilon)
+          << "m=" << m;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, StpQuality, testing::Range(2, 13), testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace stp
