@@ -1,5 +1,5 @@
-// 1F1B (PipeDream-Flush; Narayanan et al. 2021): as few forwards as fill the pipeline, then one forward and one
-// backward in turn. Any m.
+// 1F1B (PipeDream-Flush; Narayanan et al. 2021): as few forwards as fill the pipeline, then one forward and
+// one backward in turn. Any m.
 #include <algorithm>
 
 #include "stp/schedule/generator.h"
@@ -32,7 +32,7 @@ Schedule make_1f1b(const GeneratorRequest& request) {
 
 }  // namespace
 
-extern const Generator schedule_1f1b = {
-    "1f1b", "one forward, one backward (Megatron-LM)", 1, false, false, make_1f1b};
+extern const Generator schedule_1f1b = {"1f1b",   "one forward, one backward (Megatron-LM)", 1, false, false,
+                                        make_1f1b};
 
 }  // namespace stp

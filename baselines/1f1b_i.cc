@@ -12,12 +12,12 @@ Schedule make_1f1b_i(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches, v = request.chunks;
   if (m % p != 0)
     throw InputError("", "microbatches",
-                     "1f1b-i runs microbatches in groups of p, so m must be a multiple of " + std::to_string(p) +
-                         ", not " + std::to_string(m),
+                     "1f1b-i runs microbatches in groups of p, so m must be a multiple of " +
+                         std::to_string(p) + ", not " + std::to_string(m),
                      "use " + std::to_string((m / p + 1) * p));
 
-  // The k-th forward of every rank: groups of p microbatches go through all chunks, one chunk after the other.
-  // The k-th backward goes through the chunks the other way round.
+  // The k-th forward of every rank: groups of p microbatches go through all chunks, one chunk after the
+  // other. The k-th backward goes through the chunks the other way round.
   const auto forward = [=](int k) {
     const int chunk = k / p % v;
     return Action{Pass::F, static_cast<int16_t>(chunk), k / (p * v) * p + k % p};
@@ -51,7 +51,7 @@ Schedule make_1f1b_i(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_1f1b_i = {
-    "1f1b-i", "interleaved 1F1B, several chunks a rank (Megatron-LM)", 2, true, false, make_1f1b_i,
+    "1f1b-i",           "interleaved 1F1B, several chunks a rank (Megatron-LM)", 2, true, false, make_1f1b_i,
     "m a multiple of p"};
 
 }  // namespace stp

@@ -179,6 +179,12 @@ class Scenarios(CommandLine):
         self.scenario_refused(changed(four, schedules=["1f1b-i"], microbatches=5), "microbatches", "multiple of 2, not 5", "use 6")
         self.scenario_refused(changed(four, schedules=["dualpipev"], microbatches=3), "microbatches", "2p = 4, not 3")
 
+    def test_the_table_of_the_docs_is_the_tools(self):
+        page = (ROOT / "docs/schedules.md").read_text(encoding="utf-8")
+        told = page.split("<!-- table -->\n")[1].split("<!-- end of table -->")[0]
+        counted = self.run_stp("schedule", "--table", "--pp", 8, "--microbatches", 64)
+        self.assertEqual((counted.returncode, counted.stdout), (0, told))
+
     def test_schedule_files(self):
         self.scenario_refused(changed(UNIT, schedules=[{"file": "none.json"}]), "schedules[0].file", "there is no file")
         printed = self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "json").stdout

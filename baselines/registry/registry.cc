@@ -1,5 +1,5 @@
-#include "stp/base/json_input.h"
 #include "stp/baselines/registry/registry.h"
+#include "stp/base/json_input.h"
 
 namespace stp {
 

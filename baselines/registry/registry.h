@@ -1,5 +1,5 @@
-// Every schedule generator of the suite, by name. The list is made at configure time from the files themselves:
-// lib/schedule/stp*.cc and baselines/*.cc, each of which defines `schedule_<file name>`.
+// Every schedule generator of the suite, by name. The list is made at configure time from the files
+// themselves: lib/schedule/stp*.cc and baselines/*.cc, each of which defines `schedule_<file name>`.
 #pragma once
 
 #include <string>

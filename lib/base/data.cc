@@ -31,7 +31,8 @@ std::string find_data_file(const std::string& word, const std::string& folder, c
     throw InputError(from, field, "there is no file " + path.string(), "check the path");
   }
   const fs::path root = data_path(folder);
-  if (word.find('/') == std::string::npos && fs::exists(root / (word + ".json"))) return (root / (word + ".json")).string();
+  if (word.find('/') == std::string::npos && fs::exists(root / (word + ".json")))
+    return (root / (word + ".json")).string();
   std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(root, ignored))
@@ -41,7 +42,8 @@ std::string find_data_file(const std::string& word, const std::string& folder, c
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   const std::string guess = nearest(word, names);
   throw InputError(from, field, "there is no \"" + word + "\" in " + root.string(),
-                   (guess.empty() ? "" : "did you mean " + guess + "? ") + "give a path ending in .json or one of " + list);
+                   (guess.empty() ? "" : "did you mean " + guess + "? ") +
+                       "give a path ending in .json or one of " + list);
 }
 
 }  // namespace stp

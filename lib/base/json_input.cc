@@ -28,7 +28,8 @@ std::string last_key_before(const std::string& text, size_t end) {
 std::string type_of(const json& value) {
   if (value.is_number_float()) {
     const double number = value.get<double>();
-    return number != std::floor(number) ? "a number with a fraction" : "a number with an exponent or too many digits";
+    return number != std::floor(number) ? "a number with a fraction"
+                                        : "a number with an exponent or too many digits";
   }
   if (value.is_number()) return "a number";
   const std::string name = value.type_name();
@@ -60,7 +61,8 @@ std::string text_of(double number) {
 
 json parse_json(const std::string& text, const std::string& name) {
   // The parser takes a NUL byte for the end of its input.
-  if (text.find('\0') != std::string::npos) throw InputError(name, "", "holds a NUL byte", "save it as plain text");
+  if (text.find('\0') != std::string::npos)
+    throw InputError(name, "", "holds a NUL byte", "save it as plain text");
   std::vector<std::set<std::string>> open;  // the keys seen in each object that is being read
   const auto refuse_twice = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kDeepest)
@@ -75,7 +77,8 @@ json parse_json(const std::string& text, const std::string& name) {
     return json::parse(text, refuse_twice);
   } catch (const json::parse_error& error) {
     const size_t line = 1 + std::count(text.begin(), text.begin() + std::min(error.byte, text.size()), '\n');
-    throw InputError(name + ":" + std::to_string(line), last_key_before(text, error.byte), "is not valid JSON",
+    throw InputError(name + ":" + std::to_string(line), last_key_before(text, error.byte),
+                     "is not valid JSON",
                      "numbers must be finite and plain, strings quoted, no comma before a closing bracket");
   } catch (const json::out_of_range&) {
     throw InputError(name, "", "holds a number beyond double precision", "write a finite number");
@@ -151,7 +154,8 @@ bool JsonInput::boolean_or(const std::string& key, bool fallback) {
   ask(key);
   if (!has(key)) return fallback;
   const json& found = value(key);
-  if (!found.is_boolean()) throw error(key, "must be true or false, not " + type_of(found), "write true or false");
+  if (!found.is_boolean())
+    throw error(key, "must be true or false, not " + type_of(found), "write true or false");
   return found.get<bool>();
 }
 
@@ -160,7 +164,8 @@ namespace {
 int checked_integer(const json& found, int low, int high, const std::string& file, const std::string& field) {
   const std::string range = "write a whole number from " + std::to_string(low) +
                             (high == std::numeric_limits<int>::max() ? " up" : " to " + std::to_string(high));
-  if (!found.is_number_integer()) throw InputError(file, field, "must be a whole number, not " + type_of(found), range);
+  if (!found.is_number_integer())
+    throw InputError(file, field, "must be a whole number, not " + type_of(found), range);
   const bool huge = found.is_number_unsigned() && found.get<uint64_t>() > INT64_MAX;
   if (huge || found.get<int64_t>() < low || found.get<int64_t>() > high)
     throw InputError(file, field, found.dump() + " is out of range", range);
@@ -197,7 +202,8 @@ std::vector<int> JsonInput::integers(const std::string& key, int low, int high) 
   std::vector<int> numbers;
   const json& elements = array(key);
   for (size_t i = 0; i < elements.size(); ++i)
-    numbers.push_back(checked_integer(elements[i], low, high, file_, path(key) + "[" + std::to_string(i) + "]"));
+    numbers.push_back(
+        checked_integer(elements[i], low, high, file_, path(key) + "[" + std::to_string(i) + "]"));
   return numbers;
 }
 
@@ -213,7 +219,8 @@ void JsonInput::done() const {
   for (const auto& item : value_->items()) {
     if (asked_.contains(item.key())) continue;
     const std::string guess = nearest(item.key(), {asked_.begin(), asked_.end()});
-    throw error(item.key(), "is not a known field here", guess.empty() ? "remove it" : "did you mean \"" + guess + "\"?");
+    throw error(item.key(), "is not a known field here",
+                guess.empty() ? "remove it" : "did you mean \"" + guess + "\"?");
   }
 }
 

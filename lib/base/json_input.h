@@ -24,8 +24,9 @@ class JsonInput {
  public:
   /// `field` is the path of `value` inside the file ("" for the whole file).
   JsonInput(const nlohmann::json& value, std::string file, std::string field = "");
-  /// As above, with the fields of `defaults` (which must outlive this) where `value` has none of that name. What is
-  /// asked of this object counts as asked of `defaults` too, and errors name the object that holds the field.
+  /// As above, with the fields of `defaults` (which must outlive this) where `value` has none of that name.
+  /// What is asked of this object counts as asked of `defaults` too, and errors name the object that holds
+  /// the field.
   JsonInput(const nlohmann::json& value, const std::string& field, JsonInput& defaults);
 
   [[nodiscard]] bool has(const std::string& key) const;

@@ -32,7 +32,8 @@ class ProfileReader {
       range.string("source");
       range.done();
       if (number < from || number > to)
-        throw field.error("value", "lies outside its physical range", "fit again, or widen the range with a source");
+        throw field.error("value", "lies outside its physical range",
+                          "fit again, or widen the range with a source");
       profile_.fitted.push_back(key);
     }
     field.done();
@@ -74,7 +75,8 @@ HardwareProfile read_profile(const std::string& path) {
   profile.contention_compute = reader.value("contention_compute", kTiny, 1);
   profile.contention_all_reduce = reader.value("contention_all_reduce", kTiny, 1);
   if (!profile.fitted.empty() && profile.fitted_to.empty())
-    throw input.error("fitted_to", "is missing, but values are marked as fitted", "name the rows that they were fitted to");
+    throw input.error("fitted_to", "is missing, but values are marked as fitted",
+                      "name the rows that they were fitted to");
   input.done();
   return profile;
 }
@@ -84,6 +86,8 @@ double all_reduce_seconds(const HardwareProfile& profile, double bytes, int rank
   return profile.all_reduce_latency_s + bytes * 2 * (ranks - 1) / ranks / profile.all_reduce_bus_bytes_per_s;
 }
 
-double transfer_seconds(const LinkProfile& link, double bytes) { return link.latency_s + bytes / link.bytes_per_s; }
+double transfer_seconds(const LinkProfile& link, double bytes) {
+  return link.latency_s + bytes / link.bytes_per_s;
+}
 
 }  // namespace stp

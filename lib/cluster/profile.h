@@ -1,5 +1,5 @@
-// A hardware profile: what one accelerator and the links between them can do. Data, read from JSON; every value there
-// stands with its source.
+// A hardware profile: what one accelerator and the links between them can do. Data, read from JSON; every
+// value there stands with its source.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,19 +17,20 @@ struct HardwareProfile {
   std::string name;
   std::string accelerator;  // as vendors write it
   int gpus_per_node;
-  double peak_flops;         // dense bf16
-  int sms;                   // streaming multiprocessors
-  double gemm_efficiency;    // share of the peak that large products reach
-  double gemm_overhead_k;    // prologue and epilogue of an output tile, in steps of k
+  double peak_flops;       // dense bf16
+  int sms;                 // streaming multiprocessors
+  double gemm_efficiency;  // share of the peak that large products reach
+  double gemm_overhead_k;  // prologue and epilogue of an output tile, in steps of k
   double attention_forward_efficiency, attention_backward_efficiency;
   double memory_bytes_per_s;  // as elementwise kernels reach it
   double memory_bytes;        // capacity
   double kernel_overhead_s;   // per launch on a busy stream
-  double elementwise_factor;  // memory traffic of unfused code over what work.h counts (fitted where not measured)
+  double elementwise_factor;  // memory traffic of unfused code over what work.h counts (fitted where not
+                              // measured)
 
-  double all_reduce_latency_s;          // per all-reduce
-  double all_reduce_bus_bytes_per_s;    // bus bandwidth, nccl-tests' definition
-  LinkProfile within_node, between_nodes;  // point to point, per GPU
+  double all_reduce_latency_s;                       // per all-reduce
+  double all_reduce_bus_bytes_per_s;                 // bus bandwidth, nccl-tests' definition
+  LinkProfile within_node, between_nodes;            // point to point, per GPU
   double contention_compute, contention_all_reduce;  // share of the speed alone while both run on one GPU
 
   /// Names of the values that were fitted, not measured or specified, and to what.
@@ -37,8 +38,8 @@ struct HardwareProfile {
   std::string fitted_to;
 };
 
-/// Reads a profile; errors name file and field. Every value is {"value", "source"}, fitted ones have "fitted": true and
-/// a "range" with its reason, outside which they are refused.
+/// Reads a profile; errors name file and field. Every value is {"value", "source"}, fitted ones have
+/// "fitted": true and a "range" with its reason, outside which they are refused.
 HardwareProfile read_profile(const std::string& path);
 
 /// Seconds of one all-reduce of `bytes` over `ranks` of one node: α + bytes · 2(n − 1)/n / bus bandwidth.

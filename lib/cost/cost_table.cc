@@ -8,15 +8,20 @@ constexpr double kLongestSeconds = 1e9;
 double seconds(const Program& program, OpId id, const CostTable& table) {
   const Op& op = program.ops[id];
   switch (op.kind) {
-    case OpKind::compute: return table.at(op.unit, op.unit_pass);
-    case OpKind::weight_gradients: return table.weight_gradients(op.unit);
-    case OpKind::all_reduce: return table.all_reduce;
+    case OpKind::compute:
+      return table.at(op.unit, op.unit_pass);
+    case OpKind::weight_gradients:
+      return table.weight_gradients(op.unit);
+    case OpKind::all_reduce:
+      return table.all_reduce;
     case OpKind::transfer: {
       const Stream& link = program.stream_of(id);
-      const bool near = table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
+      const bool near =
+          table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
       return op.tensors * (near ? table.transfer_within_node : table.transfer_between_nodes);
     }
-    case OpKind::optimizer: return table.optimizer.empty() ? 0 : table.optimizer[program.stream_of(id).rank];
+    case OpKind::optimizer:
+      return table.optimizer.empty() ? 0 : table.optimizer[program.stream_of(id).rank];
   }
   return 0;
 }

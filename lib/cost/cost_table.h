@@ -16,11 +16,15 @@ struct CostTable {
   std::vector<int> node_of_rank;                                // by pipeline rank; empty: all on one node
   std::vector<double> optimizer;                                // by pipeline rank; empty: none
 
-  [[nodiscard]] double& at(Unit u, UnitPass pass) { return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)]; }
+  [[nodiscard]] double& at(Unit u, UnitPass pass) {
+    return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
+  }
   [[nodiscard]] double at(Unit u, UnitPass pass) const {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
   }
-  [[nodiscard]] double weight_gradients(Unit u) const { return at(u, UnitPass::W_early) + at(u, UnitPass::W_late); }
+  [[nodiscard]] double weight_gradients(Unit u) const {
+    return at(u, UnitPass::W_early) + at(u, UnitPass::W_late);
+  }
 };
 
 /// The table of a scenario's `costs.unit`: seconds ≥ 0, zero where left out; keys as to_string(unit, pass),
@@ -30,8 +34,8 @@ CostTable unit_cost_table(JsonInput input);
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);
 
-/// What a cost-aware generator is told of a table: the passes of one chunk of `layers` layers run alone, each with the
-/// all-reduces that nothing hides, and a hop's transfer.
+/// What a cost-aware generator is told of a table: the passes of one chunk of `layers` layers run alone, each
+/// with the all-reduces that nothing hides, and a hop's transfer.
 PassCosts pass_costs(const CostTable& table, double layers);
 
 }  // namespace stp

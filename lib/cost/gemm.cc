@@ -21,7 +21,8 @@ double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm) {
   for (const Tile& tile : kTiles) {
     const double tiles = std::ceil(gemm.m / tile.m) * std::ceil(gemm.n / tile.n);
     const double waves = std::ceil(tiles / profile.sms);
-    best = std::min(best, waves * 2 * tile.m * tile.n * (gemm.k + profile.gemm_overhead_k) / (sm_rate * tile.rate));
+    best = std::min(best,
+                    waves * 2 * tile.m * tile.n * (gemm.k + profile.gemm_overhead_k) / (sm_rate * tile.rate));
   }
   return best;
 }

@@ -12,18 +12,19 @@ double seconds(const Work& work, const HardwareProfile& profile) {
   for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm);
   time += work.attention_forward_flops / (profile.peak_flops * profile.attention_forward_efficiency);
   time += work.attention_backward_flops / (profile.peak_flops * profile.attention_backward_efficiency);
-  time += (work.replicated_bytes * profile.elementwise_factor + work.sharded_bytes) / profile.memory_bytes_per_s;
+  time +=
+      (work.replicated_bytes * profile.elementwise_factor + work.sharded_bytes) / profile.memory_bytes_per_s;
   return time;
 }
 
-// AdamW with fp32 masters, per parameter: read the gradient (4), read and write master, first and second moment (24),
-// write the bf16 weight (2).
+// AdamW with fp32 masters, per parameter: read the gradient (4), read and write master, first and second
+// moment (24), write the bf16 weight (2).
 constexpr double kOptimizerBytes = 30;
 
 }  // namespace
 
-CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile, const std::vector<int>& layers_per_stage,
-                              const Placement& placement) {
+CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
+                              const std::vector<int>& layers_per_stage, const Placement& placement) {
   CostTable table;
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
@@ -32,13 +33,15 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile, co
   table.all_reduce = all_reduce_seconds(profile, bytes, job.shape.tp);
   table.transfer_within_node = transfer_seconds(profile.within_node, bytes);
   table.transfer_between_nodes = transfer_seconds(profile.between_nodes, bytes);
-  for (int rank = 0; rank < job.pp; ++rank) table.node_of_rank.push_back(rank * job.shape.tp / profile.gpus_per_node);
+  for (int rank = 0; rank < job.pp; ++rank)
+    table.node_of_rank.push_back(rank * job.shape.tp / profile.gpus_per_node);
   for (const double parameters : parameters_per_rank(job, layers_per_stage, placement))
     table.optimizer.push_back(parameters * kOptimizerBytes / profile.memory_bytes_per_s);
   return table;
 }
 
-std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage, const Placement& placement) {
+std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
+                                        const Placement& placement) {
   std::vector<double> parameters(job.pp, 0);
   for (int stage = 0; stage < placement.stages(); ++stage) {
     double& here = parameters[placement.rank_of(stage)];
@@ -61,7 +64,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
     if (job.implementation == Implementation::megatron) bytes.until_W = bytes.until_I * 32 / 34;
     return bytes;
   };
-  const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp), head = unit_bytes(Unit::head);
+  const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),
+                        head = unit_bytes(Unit::head);
   std::vector<ActivationBytes> stages;
   for (const int layers : layers_per_stage)
     stages.push_back({layers * (attn.until_I + mlp.until_I), layers * (attn.until_W + mlp.until_W)});
@@ -70,7 +74,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   return stages;
 }
 
-std::vector<double> peak_activation_bytes(const Schedule& schedule, const std::vector<ActivationBytes>& bytes) {
+std::vector<double> peak_activation_bytes(const Schedule& schedule,
+                                          const std::vector<ActivationBytes>& bytes) {
   std::vector<double> peaks;
   for (int rank = 0; rank < schedule.pp(); ++rank) {
     double alive = 0, peak = 0;
@@ -79,10 +84,18 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule, const std::v
       for (const Action& action : block.actions()) {
         const ActivationBytes& stage = bytes[schedule.placement.stage(rank, action.chunk)];
         switch (action.pass) {
-          case Pass::F: alive += stage.until_I; break;
-          case Pass::I: freed += stage.until_I - stage.until_W; break;
-          case Pass::B: freed += stage.until_I; break;
-          case Pass::W: freed += stage.until_W; break;
+          case Pass::F:
+            alive += stage.until_I;
+            break;
+          case Pass::I:
+            freed += stage.until_I - stage.until_W;
+            break;
+          case Pass::B:
+            freed += stage.until_I;
+            break;
+          case Pass::W:
+            freed += stage.until_W;
+            break;
         }
       }
       peak = std::max(peak, alive);

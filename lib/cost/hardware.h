@@ -7,7 +7,8 @@
 
 namespace stp {
 
-/// One configuration of a training job. World ranks count tp first, then pp (cp and dp come with their issues).
+/// One configuration of a training job. World ranks count tp first, then pp (cp and dp come with their
+/// issues).
 struct Job {
   ModelConfig model;
   Shape shape;
@@ -15,22 +16,27 @@ struct Job {
   int pp;
 };
 
-/// The cost table of `job` on `profile`: a unit's GEMMs, attention, elementwise traffic and launches, one after the
-/// other. `optimizer` follows from the parameters that `layers_per_stage` and `placement` put on each rank.
-CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile, const std::vector<int>& layers_per_stage,
-                              const Placement& placement);
+/// The cost table of `job` on `profile`: a unit's GEMMs, attention, elementwise traffic and launches, one
+/// after the other. `optimizer` follows from the parameters that `layers_per_stage` and `placement` put on
+/// each rank.
+CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
+                              const std::vector<int>& layers_per_stage, const Placement& placement);
 
-/// Parameters on each pipeline rank's GPU: its layers, the embedding on the first stage, the head on the last.
-std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage, const Placement& placement);
+/// Parameters on each pipeline rank's GPU: its layers, the embedding on the first stage, the head on the
+/// last.
+std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
+                                        const Placement& placement);
 
-/// Bytes that one microbatch of one virtual stage keeps: from F until I or B, and, where the backward is split, from I
-/// until W.
+/// Bytes that one microbatch of one virtual stage keeps: from F until I or B, and, where the backward is
+/// split, from I until W.
 struct ActivationBytes {
   double until_I, until_W;
 };
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage);
 
-/// Peak bytes of saved tensors on each rank, in the order of its blocks; those of a braid count as alive together.
-std::vector<double> peak_activation_bytes(const Schedule& schedule, const std::vector<ActivationBytes>& bytes);
+/// Peak bytes of saved tensors on each rank, in the order of its blocks; those of a braid count as alive
+/// together.
+std::vector<double> peak_activation_bytes(const Schedule& schedule,
+                                          const std::vector<ActivationBytes>& bytes);
 
 }  // namespace stp

@@ -37,15 +37,17 @@ ModelConfig read_model(const std::string& path) {
 
 double model_flops(const ModelConfig& model, int seq) {
   const double L = model.layers, h = model.hidden, q = double{1} * model.head_dim * model.q_heads;
-  const double per_token = 6 * (L * (2 * h * q + 2 * h * model.head_dim * model.kv_heads + 3 * h * model.ffn) + h * model.vocab) +
-                           6 * L * q * seq;
+  const double per_token =
+      6 * (L * (2 * h * q + 2 * h * model.head_dim * model.kv_heads + 3 * h * model.ffn) + h * model.vocab) +
+      6 * L * q * seq;
   return per_token * seq;
 }
 
 double model_flops_paper(const ModelConfig& model, int seq) {
   const double L = model.layers, h = model.hidden;
-  const double per_token = 6 * (L * (2 * h * h + 2 * h * 128 * (model.q_heads / 8.0) + 3 * h * model.ffn) + h * model.vocab) +
-                           24 * L * h * seq;
+  const double per_token =
+      6 * (L * (2 * h * h + 2 * h * 128 * (model.q_heads / 8.0) + 3 * h * model.ffn) + h * model.vocab) +
+      24 * L * h * seq;
   return per_token * seq;
 }
 

@@ -1,4 +1,5 @@
-// A decoder-only transformer of the Qwen2 family: RMSNorm, rotary grouped-query attention, gated MLP, untied head.
+// A decoder-only transformer of the Qwen2 family: RMSNorm, rotary grouped-query attention, gated MLP, untied
+// head.
 #pragma once
 
 #include <string>
@@ -22,8 +23,8 @@ ModelConfig read_model(const std::string& path);
 /// per token 6·(L·(2·h·q + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·q·s, where q = d·q_heads, mostly h.
 double model_flops(const ModelConfig& model, int seq);
 
-/// The same as the STP paper counts it, recovered from its Tables 6 and 7: KV heads enter as q_heads/8, attention as
-/// 24·L·h·s (four times the causal count). Only to compare with its MFU column.
+/// The same as the STP paper counts it, recovered from its Tables 6 and 7: KV heads enter as q_heads/8,
+/// attention as 24·L·h·s (four times the causal count). Only to compare with its MFU column.
 double model_flops_paper(const ModelConfig& model, int seq);
 
 }  // namespace stp

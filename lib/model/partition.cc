@@ -9,7 +9,8 @@ namespace stp {
 std::vector<int> paper_partition(int layers, int stages) {
   if (stages > layers + 2)
     throw InputError("", "parallel.pp",
-                     std::to_string(stages) + " virtual stages are more than the model's " + std::to_string(layers) + " layers allow",
+                     std::to_string(stages) + " virtual stages are more than the model's " +
+                         std::to_string(layers) + " layers allow",
                      "use fewer ranks or chunks");
   if ((layers + 2) % stages != 0)
     throw InputError("", "parallel.pp",
@@ -19,7 +20,8 @@ std::vector<int> paper_partition(int layers, int stages) {
   std::vector<int> layers_per_stage(stages, (layers + 2) / stages);
   layers_per_stage.back() -= 2;
   if (layers_per_stage.back() < 0)
-    throw InputError("", "parallel.pp", "the last chunk would have fewer than no layers", "write layers_per_chunk");
+    throw InputError("", "parallel.pp", "the last chunk would have fewer than no layers",
+                     "write layers_per_chunk");
   return layers_per_stage;
 }
 

@@ -1,4 +1,5 @@
-// The units that a model is cut into, and the passes of a unit: the vocabulary that programs, costs and kernels share.
+// The units that a model is cut into, and the passes of a unit: the vocabulary that programs, costs and
+// kernels share.
 #pragma once
 
 #include <array>
@@ -7,14 +8,14 @@
 
 namespace stp {
 
-/// A transformer layer is Attn and MLP (each with its Pre- unit: the norm), section 3 of the paper; the head is the
-/// output projection with the loss, on the last virtual stage.
+/// A transformer layer is Attn and MLP (each with its Pre- unit: the norm), section 3 of the paper; the head
+/// is the output projection with the loss, on the last virtual stage.
 enum class Unit : uint8_t { attn, mlp, head };
 inline constexpr std::array kUnits{Unit::attn, Unit::mlp, Unit::head};
 
-/// F forward, I input gradient. A unit's weight gradients come in two parts: W_early, those of the row-parallel
-/// linears (proj, fc2), and W_late, those of the column-parallel ones (QKV, fc1), which alone can run behind the
-/// unit's own all-reduce in Megatron-LM's order.
+/// F forward, I input gradient. A unit's weight gradients come in two parts: W_early, those of the
+/// row-parallel linears (proj, fc2), and W_late, those of the column-parallel ones (QKV, fc1), which alone
+/// can run behind the unit's own all-reduce in Megatron-LM's order.
 enum class UnitPass : uint8_t { F, I, W_early, W_late };
 inline constexpr std::array kUnitPasses{UnitPass::F, UnitPass::I, UnitPass::W_early, UnitPass::W_late};
 

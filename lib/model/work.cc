@@ -23,19 +23,21 @@ struct Widths {
 };
 
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
-// Unfused, counted over PyTorch's ops: RMSNorm forward casts up (3), squares (4), averages (2), scales (4), casts down
-// (3), weighs (2); its backward goes the same way with two operands. The residual: divide by t (2), add (3).
+// Unfused, counted over PyTorch's ops: RMSNorm forward casts up (3), squares (4), averages (2), scales (4),
+// casts down (3), weighs (2); its backward goes the same way with two operands. The residual: divide by t
+// (2), add (3).
 struct Traffic {
-  double norm_forward, norm_backward;          // of hidden
-  double residual_forward, residual_backward;  // of hidden
-  double rotary;                               // of q and k, each direction
-  double bias;                                 // of q, k and v, each direction
+  double norm_forward, norm_backward;              // of hidden
+  double residual_forward, residual_backward;      // of hidden
+  double rotary;                                   // of q and k, each direction
+  double bias;                                     // of q, k and v, each direction
   double activation_forward, activation_backward;  // of ffn
 };
 
 constexpr Traffic traffic(Implementation implementation) {
   if (implementation == Implementation::megatron) return {18, 30, 5, 3, 2, 0, 3, 5};
-  return {2, 3, 1, 1, 2, 0, 3, 5};  // each fused into one kernel, the bias and the residual into the GEMM's epilogue
+  return {2, 3, 1, 1,
+          2, 0, 3, 5};  // each fused into one kernel, the bias and the residual into the GEMM's epilogue
 }
 
 Work attention_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
@@ -45,15 +47,21 @@ Work attention_work(const ModelConfig& model, const Shape& shape, const Traffic&
   const double rotary_and_bias = t.rotary * w.bytes(w.q + w.kv) + t.bias * w.bytes(w.q + 2 * w.kv);
   switch (pass) {
     case UnitPass::F:
-      return {.gemms = {qkv, proj}, .attention_forward_flops = scores,
+      return {.gemms = {qkv, proj},
+              .attention_forward_flops = scores,
               .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.hidden),
-              .sharded_bytes = rotary_and_bias, .kernels = 16};
+              .sharded_bytes = rotary_and_bias,
+              .kernels = 16};
     case UnitPass::I:
-      return {.gemms = {qkv, proj}, .attention_backward_flops = 2.5 * scores,
+      return {.gemms = {qkv, proj},
+              .attention_backward_flops = 2.5 * scores,
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
-              .sharded_bytes = rotary_and_bias, .kernels = 24};
-    case UnitPass::W_early: return {.gemms = {proj}, .kernels = 1};
-    case UnitPass::W_late: return {.gemms = {qkv}, .kernels = 1};
+              .sharded_bytes = rotary_and_bias,
+              .kernels = 24};
+    case UnitPass::W_early:
+      return {.gemms = {proj}, .kernels = 1};
+    case UnitPass::W_late:
+      return {.gemms = {qkv}, .kernels = 1};
   }
   return {};
 }
@@ -63,49 +71,65 @@ Work mlp_work(const ModelConfig& model, const Shape& shape, const Traffic& t, Un
   const Gemm fc1{w.tokens, 2 * w.ffn, w.hidden}, fc2{w.tokens, w.hidden, w.ffn};
   switch (pass) {
     case UnitPass::F:
-      return {.gemms = {fc1, fc2}, .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.hidden),
-              .sharded_bytes = t.activation_forward * w.bytes(w.ffn), .kernels = 12};
+      return {.gemms = {fc1, fc2},
+              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.hidden),
+              .sharded_bytes = t.activation_forward * w.bytes(w.ffn),
+              .kernels = 12};
     case UnitPass::I:
-      return {.gemms = {fc1, fc2}, .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
-              .sharded_bytes = t.activation_backward * w.bytes(w.ffn), .kernels = 18};
-    case UnitPass::W_early: return {.gemms = {fc2}, .kernels = 1};
-    case UnitPass::W_late: return {.gemms = {fc1}, .kernels = 1};
+      return {.gemms = {fc1, fc2},
+              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
+              .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
+              .kernels = 18};
+    case UnitPass::W_early:
+      return {.gemms = {fc2}, .kernels = 1};
+    case UnitPass::W_late:
+      return {.gemms = {fc1}, .kernels = 1};
   }
   return {};
 }
 
-// The last norm, the projection onto the vocabulary, and the cross-entropy in fp32: cast up, maximum, exponential,
-// sum; backward softmax minus one-hot, cast down.
+// The last norm, the projection onto the vocabulary, and the cross-entropy in fp32: cast up, maximum,
+// exponential, sum; backward softmax minus one-hot, cast down.
 Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
   const Widths w(model, shape);
   const Gemm projection{w.tokens, w.vocab, w.hidden};
   switch (pass) {
     case UnitPass::F:
-      return {.gemms = {projection}, .replicated_bytes = t.norm_forward * w.bytes(w.hidden),
-              .sharded_bytes = 11 * w.bytes(w.vocab), .kernels = 16};
+      return {.gemms = {projection},
+              .replicated_bytes = t.norm_forward * w.bytes(w.hidden),
+              .sharded_bytes = 11 * w.bytes(w.vocab),
+              .kernels = 16};
     case UnitPass::I:
-      return {.gemms = {projection}, .replicated_bytes = t.norm_backward * w.bytes(w.hidden),
-              .sharded_bytes = 6 * w.bytes(w.vocab), .kernels = 16};
-    case UnitPass::W_early: return {};
-    case UnitPass::W_late: return {.gemms = {projection}, .kernels = 1};
+      return {.gemms = {projection},
+              .replicated_bytes = t.norm_backward * w.bytes(w.hidden),
+              .sharded_bytes = 6 * w.bytes(w.vocab),
+              .kernels = 16};
+    case UnitPass::W_early:
+      return {};
+    case UnitPass::W_late:
+      return {.gemms = {projection}, .kernels = 1};
   }
   return {};
 }
 
 }  // namespace
 
-Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit, UnitPass pass) {
+Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
+          UnitPass pass) {
   const Traffic t = traffic(implementation);
   switch (unit) {
-    case Unit::attn: return attention_work(model, shape, t, pass);
-    case Unit::mlp: return mlp_work(model, shape, t, pass);
-    case Unit::head: return head_work(model, shape, t, pass);
+    case Unit::attn:
+      return attention_work(model, shape, t, pass);
+    case Unit::mlp:
+      return mlp_work(model, shape, t, pass);
+    case Unit::head:
+      return head_work(model, shape, t, pass);
   }
   return {};
 }
 
-std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape, Implementation implementation,
-                                       Unit unit) {
+std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
+                                       Implementation implementation, Unit unit) {
   const Widths w(model, shape);
   const bool fused = implementation == Implementation::suite;
   std::vector<SavedTensor> tensors;
@@ -151,13 +175,16 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   return tensors;
 }
 
-double hidden_bytes(const ModelConfig& model, const Shape& shape) { return Widths(model, shape).bytes(model.hidden); }
+double hidden_bytes(const ModelConfig& model, const Shape& shape) {
+  return Widths(model, shape).bytes(model.hidden);
+}
 
 void check_shardable(const ModelConfig& model, int tp) {
   const auto check = [&](const char* what, int size) {
     if (size % tp != 0)
       throw InputError("", "parallel.tp",
-                       std::to_string(tp) + " does not divide the " + std::to_string(size) + " " + what + " of " + model.name,
+                       std::to_string(tp) + " does not divide the " + std::to_string(size) + " " + what +
+                           " of " + model.name,
                        "use a divisor");
   };
   check("attention heads", model.q_heads);

@@ -1,5 +1,6 @@
-// What each pass of each unit does on one tensor-parallel rank: matrix products, attention, memory traffic, launches,
-// saved tensors, and the bytes of its collective. Declared once, for the cost model and the kernels alike.
+// What each pass of each unit does on one tensor-parallel rank: matrix products, attention, memory traffic,
+// launches, saved tensors, and the bytes of its collective. Declared once, for the cost model and the kernels
+// alike.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace stp {
 
-/// One microbatch on one rank. Activations are bf16; without sequence parallelism, as in the paper's main results.
+/// One microbatch on one rank. Activations are bf16; without sequence parallelism, as in the paper's main
+/// results.
 struct Shape {
   int seq;
   int microbatch_size;
@@ -19,8 +21,9 @@ struct Shape {
   [[nodiscard]] double tokens() const { return double{1} * seq * microbatch_size; }
 };
 
-/// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures imply; `suite`:
-/// our own fused kernels. The two differ in memory traffic, launches and saved tensors, not in FLOPs.
+/// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures
+/// imply; `suite`: our own fused kernels. The two differ in memory traffic, launches and saved tensors, not
+/// in FLOPs.
 enum class Implementation { megatron, suite };
 
 struct Gemm {
@@ -32,12 +35,13 @@ struct Work {
   std::vector<Gemm> gemms;
   double attention_forward_flops = 0;   // causal, as computed
   double attention_backward_flops = 0;  // 2.5 times the forward: scores are computed again
-  double replicated_bytes = 0;          // elementwise traffic that every rank of the group repeats (norms, residual)
-  double sharded_bytes = 0;             // elementwise traffic divided by tp (rotary, activation, loss)
-  int kernels = 0;                      // launches
+  double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual)
+  double sharded_bytes = 0;     // elementwise traffic divided by tp (rotary, activation, loss)
+  int kernels = 0;              // launches
 };
 
-Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit, UnitPass pass);
+Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
+          UnitPass pass);
 
 /// A tensor that the forward keeps for the backward.
 struct SavedTensor {
@@ -48,7 +52,8 @@ struct SavedTensor {
 };
 
 /// What one layer's unit (or the head) keeps per microbatch.
-std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit);
+std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
+                                       Implementation implementation, Unit unit);
 
 /// Bytes of the tensor that a unit's all-reduce, or a transfer to the next stage, carries.
 double hidden_bytes(const ModelConfig& model, const Shape& shape);

@@ -8,8 +8,8 @@ namespace {
 
 constexpr OpId kNone = ~OpId{0};
 
-// How deep every op lies: one more than the deepest op it waits for. `also` gives some ops one more op to wait for.
-// An op on or behind a circle keeps level 0.
+// How deep every op lies: one more than the deepest op it waits for. `also` gives some ops one more op to
+// wait for. An op on or behind a circle keeps level 0.
 std::vector<uint32_t> levels(const Program& program, const std::vector<OpId>& also) {
   std::vector<uint32_t> level(program.ops.size(), 0);
   std::vector<OpId> next(program.ops.size(), kNone), head(program.streams.size(), kNone), last(head);
@@ -40,7 +40,8 @@ std::vector<uint32_t> levels(const Program& program, const std::vector<OpId>& al
       }
       level[op] = before[stream] = deepest + 1;
       head[stream] = next[op];
-      for (uint32_t waiter = first_waiter[op]; waiter != kNone; waiter = next_waiter[waiter]) runnable.push_back(waiter);
+      for (uint32_t waiter = first_waiter[op]; waiter != kNone; waiter = next_waiter[waiter])
+        runnable.push_back(waiter);
     }
   }
   return level;

@@ -1,5 +1,5 @@
-// The communication order: one global sequence of all communication ops, and the proof that issuing them in it cannot
-// hang (docs/architecture.md, section 7).
+// The communication order: one global sequence of all communication ops, and the proof that issuing them in
+// it cannot hang (docs/architecture.md, section 7).
 #pragma once
 
 #include <vector>
@@ -8,14 +8,15 @@
 
 namespace stp {
 
-/// All all-reduces and transfers of all ranks, in one linear extension of the Program: whoever issues his share in this
-/// order, receives as their senders send, agrees with everybody else. Ops that could go at the same time stand by rank.
-/// Throws std::runtime_error that names an op if the Program itself has a circle.
+/// All all-reduces and transfers of all ranks, in one linear extension of the Program: whoever issues his
+/// share in this order, receives as their senders send, agrees with everybody else. Ops that could go at the
+/// same time stand by rank. Throws std::runtime_error that names an op if the Program itself has a circle.
 std::vector<OpId> communication_order(const Program& program);
 
-/// How many receives a rank must post ahead per link at the least: the smallest k ≥ 1 for which no wait can close a
-/// circle when the n-th transfer of a link may start only once the tensor of its (n − k)-th was taken up by the op
-/// that waited for it. Receives are posted in the sender's order, so the n-th send always meets the n-th receive.
+/// How many receives a rank must post ahead per link at the least: the smallest k ≥ 1 for which no wait can
+/// close a circle when the n-th transfer of a link may start only once the tensor of its (n − k)-th was taken
+/// up by the op that waited for it. Receives are posted in the sender's order, so the n-th send always meets
+/// the n-th receive.
 int receives_ahead(const Program& program);
 
 }  // namespace stp

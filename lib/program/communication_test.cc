@@ -18,7 +18,8 @@ extern const Generator schedule_stp;
 namespace {
 
 Program stp_program(int p, int m, Release release) {
-  return lower(make_schedule(schedule_stp, {p, m, 0, {}, 0}), std::vector<int>(2 * p, 2), {.release = release});
+  return lower(make_schedule(schedule_stp, {p, m, 0, {}, 0}), std::vector<int>(2 * p, 2),
+               {.release = release});
 }
 
 // A two-rank pipeline of one chunk each, in the order given by rank.
@@ -39,8 +40,8 @@ TEST(CommunicationOrder, HoldsEveryCommunicationOpOnce) {
   EXPECT_THAT(order, testing::UnorderedElementsAreArray(expected));
 }
 
-// Checked without levels: give every communication op its number, push the largest number seen down the program's
-// edges in the order of a plain graph search, and no op may come before one that it waits for.
+// Checked without levels: give every communication op its number, push the largest number seen down the
+// program's edges in the order of a plain graph search, and no op may come before one that it waits for.
 TEST(CommunicationOrder, IsALinearExtensionOfTheProgram) {
   for (const Release release : {Release::chain, Release::block, Release::released}) {
     const Program program = stp_program(3, 12, release);
@@ -51,7 +52,8 @@ TEST(CommunicationOrder, IsALinearExtensionOfTheProgram) {
       before[op] = last[program.ops[op].stream];
       last[program.ops[op].stream] = op;
     }
-    std::vector<int> largest(program.ops.size(), -2);  // number of the latest communication op at or before each op
+    std::vector<int> largest(program.ops.size(),
+                             -2);  // number of the latest communication op at or before each op
     const std::function<int(OpId)> visit = [&](OpId op) {
       if (largest[op] > -2) return largest[op];
       int earlier = before[op] == ~OpId{0} ? -1 : visit(before[op]);
@@ -82,7 +84,8 @@ TEST(ReceivesAhead, CountsTensorsThatWaitForALaterOne) {
 TEST(ReceivesAhead, AtomicBraidsOfStpNeedTwo) {
   EXPECT_EQ(receives_ahead(stp_program(4, 24, Release::chain)), 1);
   EXPECT_EQ(receives_ahead(stp_program(4, 24, Release::block)), 2);
-  EXPECT_EQ(receives_ahead(stp_program(4, 24, Release::released)), 1);  // its pairs are merged into one transfer
+  EXPECT_EQ(receives_ahead(stp_program(4, 24, Release::released)),
+            1);  // its pairs are merged into one transfer
 }
 
 TEST(ReceivesAhead, AProgramWithACircleIsRefusedByName) {

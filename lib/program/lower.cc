@@ -35,7 +35,8 @@ class Lowerer {
     }
     links_.resize(s.pp());
     // A layer is at least ten ops: refuse before the chains themselves take the memory.
-    if (std::accumulate(layers_per_stage.begin(), layers_per_stage.end(), size_t{0}) > kMaxOps / 10) refuse_size();
+    if (std::accumulate(layers_per_stage.begin(), layers_per_stage.end(), size_t{0}) > kMaxOps / 10)
+      refuse_size();
     for (int pass = 0; pass < 4; ++pass)
       for (int stage = 0; stage < s.placement.stages(); ++stage)
         chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
@@ -85,13 +86,16 @@ class Lowerer {
 
   [[nodiscard]] Ref input_of(const Action& action, int stage) const {
     if (action.pass == Pass::W) return kNothing;
-    if (action.pass == Pass::F) return stage == 0 ? kNothing : output_key(false, stage - 1, action.microbatch);
+    if (action.pass == Pass::F)
+      return stage == 0 ? kNothing : output_key(false, stage - 1, action.microbatch);
     const bool last = stage + 1 == stages();
-    return last ? output_key(false, stage, action.microbatch) : output_key(true, stage + 1, action.microbatch);
+    return last ? output_key(false, stage, action.microbatch)
+                : output_key(true, stage + 1, action.microbatch);
   }
 
   [[noreturn]] static void refuse_size() {
-    throw InputError("", "microbatches", "the program would have more than " + std::to_string(kMaxOps) + " ops",
+    throw InputError("", "microbatches",
+                     "the program would have more than " + std::to_string(kMaxOps) + " ops",
                      "use fewer microbatches, layers or ranks");
   }
 
@@ -181,7 +185,8 @@ class Lowerer {
     if (segment.all_reduce) {
       begin_op();
       depend(last_compute_);
-      last_all_reduce_ = chain.wait = chain.result = add_op(chain, segment, OpKind::all_reduce, pass, tp_stream());
+      last_all_reduce_ = chain.wait = chain.result =
+          add_op(chain, segment, OpKind::all_reduce, pass, tp_stream());
     }
     if (segment.weights != Weights::none) {
       begin_op();
@@ -192,7 +197,8 @@ class Lowerer {
     return true;
   }
 
-  // The outputs of the block's chains: to the consumer's rank by a transfer, or directly where it is this rank.
+  // The outputs of the block's chains: to the consumer's rank by a transfer, or directly where it is this
+  // rank.
   void send_outputs(const std::vector<Chain>& chains, bool merge) {
     sends_before_.clear();
     for (size_t i = 0; i < chains.size(); ++i) {
@@ -210,9 +216,15 @@ class Lowerer {
       begin_op();
       for (const Ref ref : result_of(chain, chains)) depend(ref);
       const bool merged = merge && i == 0 && chains[1].stage == chain.stage;
-      program_.ops.push_back({.kind = OpKind::transfer, .unit = {}, .unit_pass = {}, .pass = chain.action.pass,
-                              .chunk = chain.action.chunk, .layer = 0, .microbatch = chain.action.microbatch,
-                              .block = block_, .tensors = static_cast<uint16_t>(merged ? 2 : 1),
+      program_.ops.push_back({.kind = OpKind::transfer,
+                              .unit = {},
+                              .unit_pass = {},
+                              .pass = chain.action.pass,
+                              .chunk = chain.action.chunk,
+                              .layer = 0,
+                              .microbatch = chain.action.microbatch,
+                              .block = block_,
+                              .tensors = static_cast<uint16_t>(merged ? 2 : 1),
                               .stream = link_to(receiver)});
       outputs_[key & ~kOutputBit] = {size() - 1, kNothing};
       sends_before_.push_back(size() - 1);
@@ -246,9 +258,16 @@ class Lowerer {
     if (ref != kNothing) program_.depends.push_back(ref);
   }
   OpId add_op(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass, uint32_t stream) {
-    program_.ops.push_back({.kind = kind, .unit = segment.unit, .unit_pass = pass, .pass = chain.action.pass,
-                            .chunk = chain.action.chunk, .layer = segment.layer,
-                            .microbatch = chain.action.microbatch, .block = block_, .tensors = 0, .stream = stream});
+    program_.ops.push_back({.kind = kind,
+                            .unit = segment.unit,
+                            .unit_pass = pass,
+                            .pass = chain.action.pass,
+                            .chunk = chain.action.chunk,
+                            .layer = segment.layer,
+                            .microbatch = chain.action.microbatch,
+                            .block = block_,
+                            .tensors = 0,
+                            .stream = stream});
     return size() - 1;
   }
   OpId add_compute(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass) {
@@ -298,8 +317,9 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
   const int stages = schedule.placement.stages();
   if (static_cast<int>(layers_per_stage.size()) != stages)
     throw InputError("", "layers_per_chunk",
-                     "has " + std::to_string(layers_per_stage.size()) + " entries, but " + schedule.name + " has " +
-                         std::to_string(schedule.pp()) + " ranks of " + std::to_string(schedule.chunks()) + " chunk(s)",
+                     "has " + std::to_string(layers_per_stage.size()) + " entries, but " + schedule.name +
+                         " has " + std::to_string(schedule.pp()) + " ranks of " +
+                         std::to_string(schedule.chunks()) + " chunk(s)",
                      "write " + std::to_string(stages) + " entries, one per virtual stage");
   for (const int layers : layers_per_stage)
     if (layers < 0 || layers > INT16_MAX)

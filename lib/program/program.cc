@@ -6,9 +6,12 @@ namespace stp {
 
 std::string to_string(StreamKind kind) {
   switch (kind) {
-    case StreamKind::compute: return "compute";
-    case StreamKind::tp: return "tp";
-    case StreamKind::p2p: return "p2p";
+    case StreamKind::compute:
+      return "compute";
+    case StreamKind::tp:
+      return "tp";
+    case StreamKind::p2p:
+      return "p2p";
   }
   return "";
 }
@@ -23,11 +26,20 @@ std::string describe(const Program& program, OpId id) {
   const Stream& stream = program.stream_of(id);
   std::string text = "rank " + std::to_string(stream.rank) + ", " + to_string(stream.kind) + ", ";
   switch (op.kind) {
-    case OpKind::compute: text += to_string(op.unit, op.unit_pass); break;
-    case OpKind::weight_gradients: text += to_string(op.unit) + ".W"; break;
-    case OpKind::all_reduce: text += "all-reduce of " + to_string(op.unit, op.unit_pass); break;
-    case OpKind::transfer: text += "transfer to rank " + std::to_string(stream.peer); break;
-    case OpKind::optimizer: return text + "optimizer";
+    case OpKind::compute:
+      text += to_string(op.unit, op.unit_pass);
+      break;
+    case OpKind::weight_gradients:
+      text += to_string(op.unit) + ".W";
+      break;
+    case OpKind::all_reduce:
+      text += "all-reduce of " + to_string(op.unit, op.unit_pass);
+      break;
+    case OpKind::transfer:
+      text += "transfer to rank " + std::to_string(stream.peer);
+      break;
+    case OpKind::optimizer:
+      return text + "optimizer";
   }
   text += " of " + to_string(Action{op.pass, op.chunk, op.microbatch});
   if (op.kind != OpKind::transfer && op.unit != Unit::head) text += ", layer " + std::to_string(op.layer);

@@ -1,5 +1,5 @@
-// The Program: per rank, a list of ops on named in-order streams, with dependencies. It is what is simulated and what
-// is run; its semantics are docs/architecture.md, section 5. It knows nothing of seconds.
+// The Program: per rank, a list of ops on named in-order streams, with dependencies. It is what is simulated
+// and what is run; its semantics are docs/architecture.md, section 5. It knows nothing of seconds.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct Stream {
 enum class OpKind : uint8_t {
   compute,           // one pass of one unit of one layer
   weight_gradients,  // both parts, W_early and W_late, of one unit of one layer
-  all_reduce,        // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
-  transfer,          // of a chunk's output to the rank that waits for it
-  optimizer,         // the weight update of a rank's chunks
+  all_reduce,  // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
+  transfer,    // of a chunk's output to the rank that waits for it
+  optimizer,   // the weight update of a rank's chunks
 };
 
 struct Op {
@@ -36,10 +36,10 @@ struct Op {
   UnitPass unit_pass;  // of compute; of all_reduce F or I
   Pass pass;           // of the action that it is part of
   int16_t chunk;
-  int16_t layer;      // within the chunk, in the order of the forward
+  int16_t layer;  // within the chunk, in the order of the forward
   int32_t microbatch;
-  int32_t block;      // index of the block in its rank's list; -1: none (optimizer)
-  uint16_t tensors;   // of a transfer: how many microbatches' tensors it carries
+  int32_t block;     // index of the block in its rank's list; -1: none (optimizer)
+  uint16_t tensors;  // of a transfer: how many microbatches' tensors it carries
   uint16_t reserved = 0;
   uint32_t stream;  // index into Program::streams
 };

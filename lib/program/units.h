@@ -1,4 +1,5 @@
-// Pass 1, units: an action on a chunk of L layers becomes a chain of segments (docs/architecture.md, section 5).
+// Pass 1, units: an action on a chunk of L layers becomes a chain of segments (docs/architecture.md, section
+// 5).
 #pragma once
 
 #include <vector>
@@ -8,11 +9,13 @@
 
 namespace stp {
 
-/// Where a full backward's weight gradients run: `suite` behind the segment's all-reduce, both parts together;
-/// `megatron` the early part before it and only the late part behind it (facts of Megatron-LM's autograd order).
+/// Where a full backward's weight gradients run: `suite` behind the segment's all-reduce, both parts
+/// together; `megatron` the early part before it and only the late part behind it (facts of Megatron-LM's
+/// autograd order).
 enum class BackwardOrder { suite, megatron };
 
-/// One link of a chain: a compute op, then perhaps its all-reduce, then perhaps weight gradients that may run behind it.
+/// One link of a chain: a compute op, then perhaps its all-reduce, then perhaps weight gradients that may run
+/// behind it.
 struct Segment {
   Unit unit;
   int16_t layer;

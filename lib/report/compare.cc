@@ -16,10 +16,14 @@ namespace {
 using nlohmann::json;
 
 // The figures that a paper prints, or gives in closed form, and we predict.
-constexpr std::array kFigures{"throughput_samples_per_s", "peak_memory_gb", "mfu_paper", "idle_s", "peak_activation_chunks"};
-constexpr double kPairGap = 0.02;  // pairs of schedules that the paper sets further apart than this must keep their order
+constexpr std::array kFigures{"throughput_samples_per_s", "peak_memory_gb", "mfu_paper", "idle_s",
+                              "peak_activation_chunks"};
+constexpr double kPairGap =
+    0.02;  // pairs of schedules that the paper sets further apart than this must keep their order
 
-bool is_figure(const std::string& key) { return std::find(kFigures.begin(), kFigures.end(), key) != kFigures.end(); }
+bool is_figure(const std::string& key) {
+  return std::find(kFigures.begin(), kFigures.end(), key) != kFigures.end();
+}
 
 bool agrees(const json& row, const json& pattern) {
   for (const auto& [key, value] : pattern.items()) {
@@ -40,7 +44,8 @@ std::vector<json> read_published(const std::string& folder) {
     const json content = read_json_file(file);
     JsonInput input(content, file);
     for (const json& row : input.array("rows")) {
-      if (!row.is_object()) throw input.error("rows", "holds something that is no object", "write {…} per row");
+      if (!row.is_object())
+        throw input.error("rows", "holds something that is no object", "write {…} per row");
       rows.push_back(row);
     }
   }
@@ -57,7 +62,8 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 // All that tells two rows apart besides the schedule, and besides m for figures that do not depend on it.
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
-  for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp"}) key += row.at(field).dump() + "|";
+  for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp"})
+    key += row.at(field).dump() + "|";
   return with_microbatches ? key + row.at("microbatches").dump() : key;
 }
 
@@ -76,17 +82,24 @@ struct Errors {
     }
   }
   [[nodiscard]] json mean() const { return count > 0 ? json(sum / count) : json(nullptr); }
-  [[nodiscard]] json worst_json() const { return count > 0 ? json{{"error", worst}, {"row", worst_row}} : json(nullptr); }
+  [[nodiscard]] json worst_json() const {
+    return count > 0 ? json{{"error", worst}, {"row", worst_row}} : json(nullptr);
+  }
 };
 
 struct ErrorSet {
   Errors throughput, gain, memory, idle, chunks;
   [[nodiscard]] json to_json() const {
-    return {{"throughput_error_mean", throughput.mean()}, {"throughput_error_worst", throughput.worst_json()},
-            {"gain_error_points_mean", gain.mean()},      {"gain_error_points_worst", gain.worst_json()},
-            {"memory_error_mean", memory.mean()},         {"memory_error_worst", memory.worst_json()},
-            {"idle_error_mean", idle.mean()},             {"idle_error_worst", idle.worst_json()},
-            {"chunks_error_mean", chunks.mean()},         {"chunks_error_worst", chunks.worst_json()}};
+    return {{"throughput_error_mean", throughput.mean()},
+            {"throughput_error_worst", throughput.worst_json()},
+            {"gain_error_points_mean", gain.mean()},
+            {"gain_error_points_worst", gain.worst_json()},
+            {"memory_error_mean", memory.mean()},
+            {"memory_error_worst", memory.worst_json()},
+            {"idle_error_mean", idle.mean()},
+            {"idle_error_worst", idle.worst_json()},
+            {"chunks_error_mean", chunks.mean()},
+            {"chunks_error_worst", chunks.worst_json()}};
   }
 };
 
@@ -94,7 +107,8 @@ std::string row_name(const json& row) {
   std::string name = row.at("schedule").get<std::string>();
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + row.at("seq").dump();
-  return name + ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " + row.at("microbatches").dump();
+  return name + ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " +
+         row.at("microbatches").dump();
 }
 
 }  // namespace
@@ -109,11 +123,14 @@ Comparison read_comparison(JsonInput input) {
   }
   if (input.has("calibration")) comparison.calibration = input.array("calibration");
   for (const json& pattern : comparison.calibration)
-    if (!pattern.is_object()) throw input.error("calibration", "holds something that is no object", "write {…} per pattern");
+    if (!pattern.is_object())
+      throw input.error("calibration", "holds something that is no object", "write {…} per pattern");
   if (input.has("tolerance")) {
     JsonInput tolerance = input.object("tolerance");
-    comparison.throughput_tolerance = tolerance.number_or("throughput_error_mean", comparison.throughput_tolerance, 0, 1);
-    comparison.gain_tolerance_points = tolerance.number_or("gain_error_points_mean", comparison.gain_tolerance_points, 0, 100);
+    comparison.throughput_tolerance =
+        tolerance.number_or("throughput_error_mean", comparison.throughput_tolerance, 0, 1);
+    comparison.gain_tolerance_points =
+        tolerance.number_or("gain_error_points_mean", comparison.gain_tolerance_points, 0, 100);
     comparison.memory_tolerance = tolerance.number_or("memory_error_mean", comparison.memory_tolerance, 0, 1);
     comparison.idle_tolerance = tolerance.number_or("idle_error_mean", comparison.idle_tolerance, 0, 1);
     comparison.chunks_tolerance = tolerance.number_or("chunks_error_mean", comparison.chunks_tolerance, 0, 1);
@@ -131,7 +148,8 @@ json to_json(const Comparison& comparison) {
                   {"memory_error_mean", comparison.memory_tolerance},
                   {"idle_error_mean", comparison.idle_tolerance},
                   {"chunks_error_mean", comparison.chunks_tolerance}}}};
-  if (!comparison.gain_of.empty()) value["gain"] = {{"of", comparison.gain_of}, {"over", comparison.gain_over}};
+  if (!comparison.gain_of.empty())
+    value["gain"] = {{"of", comparison.gain_of}, {"over", comparison.gain_over}};
   return value;
 }
 
@@ -139,7 +157,8 @@ void attach_published(json& rows, const std::string& folder, const std::optional
   if (comparison)
     for (const json& pattern : comparison->calibration)
       if (std::none_of(rows.begin(), rows.end(), [&](const json& row) { return agrees(row, pattern); }))
-        throw InputError("", "compare.calibration", pattern.dump() + " agrees with no row, so that fitted rows would count as predicted",
+        throw InputError("", "compare.calibration",
+                         pattern.dump() + " agrees with no row, so that fitted rows would count as predicted",
                          "name fields as the rows have them");
   const std::vector<json> all = read_published(folder);
   for (json& row : rows) {
@@ -179,12 +198,15 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
   }
   for (const json& row : rows) {
     ErrorSet& own = row.at("calibration").get<bool>() ? calibrated : predicted;
-    if (const auto error = figure(row.at("difference"), "throughput_samples_per_s")) own.throughput.add(*error, row_name(row));
+    if (const auto error = figure(row.at("difference"), "throughput_samples_per_s"))
+      own.throughput.add(*error, row_name(row));
     if (const auto error = figure(row.at("difference"), "idle_s")) own.idle.add(*error, row_name(row));
-    if (const auto error = figure(row.at("difference"), "peak_activation_chunks")) own.chunks.add(*error, row_name(row));
+    if (const auto error = figure(row.at("difference"), "peak_activation_chunks"))
+      own.chunks.add(*error, row_name(row));
     // The paper's memory does not depend on m: what was fitted at one m is no prediction at another.
     if (const auto error = figure(row.at("difference"), "peak_memory_gb")) {
-      const bool fitted = memory_calibrated.contains(configuration_key(row, false) + row.at("schedule").get<std::string>());
+      const bool fitted =
+          memory_calibrated.contains(configuration_key(row, false) + row.at("schedule").get<std::string>());
       (fitted ? calibrated : predicted).memory.add(*error, row_name(row));
     }
   }
@@ -198,7 +220,8 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
         const auto theirs_b = figure(b->second->at("published"), "throughput_samples_per_s");
         const auto ours_b = figure(*b->second, "throughput_samples_per_s");
         if (!theirs_a || !theirs_b || !ours_a || !ours_b) continue;
-        const bool fitted = a->second->at("calibration").get<bool>() || b->second->at("calibration").get<bool>();
+        const bool fitted =
+            a->second->at("calibration").get<bool>() || b->second->at("calibration").get<bool>();
         if (!fitted && std::max(*theirs_a, *theirs_b) / std::min(*theirs_a, *theirs_b) - 1 > kPairGap) {
           ++pairs;
           pairs_right += (*theirs_a > *theirs_b) == (*ours_a > *ours_b);
@@ -209,7 +232,8 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
         if (!forward && !backward) continue;
         const double ours = forward ? *ours_a / *ours_b : *ours_b / *ours_a;
         const double theirs = forward ? *theirs_a / *theirs_b : *theirs_b / *theirs_a;
-        (fitted ? calibrated : predicted).gain.add(100 * (ours - theirs), row_name(forward ? *a->second : *b->second));
+        (fitted ? calibrated : predicted)
+            .gain.add(100 * (ours - theirs), row_name(forward ? *a->second : *b->second));
       }
     }
   }
@@ -233,7 +257,8 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
     };
     const auto within = [&](const char* what, const Errors& errors, double tolerance) {
       // No predicted row, no mark: nothing is met by default.
-      return errors.count == 0 || mark(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
+      return errors.count == 0 ||
+             mark(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
     };
     bool all = within("throughput_error_mean", predicted.throughput, comparison->throughput_tolerance);
     all = within("gain_error_points_mean", predicted.gain, comparison->gain_tolerance_points) && all;

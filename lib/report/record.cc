@@ -47,7 +47,8 @@ std::string operating_system() {
   return "";
 }
 
-// MLPerf's names for what it names. The host is where the program ran; simulated accelerators are the scenario's.
+// MLPerf's names for what it names. The host is where the program ran; simulated accelerators are the
+// scenario's.
 json system_description() {
   utsname kernel{};
   uname(&kernel);
@@ -76,11 +77,16 @@ json provenance(const std::vector<std::string>& argv) {
 
 std::string to_string(Evidence evidence) {
   switch (evidence) {
-    case Evidence::measured: return "measured";
-    case Evidence::replayed: return "replayed";
-    case Evidence::emulated: return "emulated";
-    case Evidence::simulated: return "simulated";
-    case Evidence::published: return "published";
+    case Evidence::measured:
+      return "measured";
+    case Evidence::replayed:
+      return "replayed";
+    case Evidence::emulated:
+      return "emulated";
+    case Evidence::simulated:
+      return "simulated";
+    case Evidence::published:
+      return "published";
   }
   return "";
 }
@@ -167,19 +173,17 @@ json to_json(const Result& result) {
 
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
-  return {{"schema_version", "1.0.0"},
-          {"scenario", scenario},
-          {"evidence", to_string(evidence)},
-          {"system", system_description()},
-          {"provenance", provenance(argv)},
-          {rows_key, std::move(rows)}};
+  return {{"schema_version", "1.0.0"},       {"scenario", scenario},
+          {"evidence", to_string(evidence)}, {"system", system_description()},
+          {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
 }
 
 void write_new_file(const std::string& path, const std::string& text) {
   // Written beside the target and linked to its name when whole: a link never replaces a file.
   std::string partial = path + ".XXXXXX";
   const int file = mkostemp(partial.data(), O_CLOEXEC);
-  if (file < 0) throw InputError(path, "", "cannot be created", "check that its folder exists and may be written");
+  if (file < 0)
+    throw InputError(path, "", "cannot be created", "check that its folder exists and may be written");
   size_t written = 0;
   while (written < text.size()) {
     const ssize_t count = write(file, text.data() + written, text.size() - written);
@@ -194,7 +198,8 @@ void write_new_file(const std::string& path, const std::string& text) {
   unlink(partial.c_str());
   if (!whole || !closed) throw std::runtime_error(path + ": could not be written whole (is the disk full?)");
   if (!linked && error == EEXIST)
-    throw InputError(path, "", "exists, and results are never overwritten", "name another file or move this one");
+    throw InputError(path, "", "exists, and results are never overwritten",
+                     "name another file or move this one");
   if (!linked) throw std::runtime_error(path + ": could not be written: " + std::strerror(error));
 }
 

@@ -53,16 +53,18 @@ struct Result {
   [[nodiscard]] double idle_s() const;
   /// Most (chunk, microbatch) activations alive on any rank.
   [[nodiscard]] int peak_activation_chunks() const;
-  /// Largest activation memory of a rank, decimal GB: what the paper's peak memory mostly counts (docs/metrics.md).
+  /// Largest activation memory of a rank, decimal GB: what the paper's peak memory mostly counts
+  /// (docs/metrics.md).
   [[nodiscard]] std::optional<double> peak_memory_gb() const;
 };
 
 nlohmann::json to_json(const Result& result);
 
-/// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key` ("results" or
-/// "rows") holds the rows.
-nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence, const std::vector<std::string>& argv,
-                           const std::string& rows_key, nlohmann::json rows);
+/// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key`
+/// ("results" or "rows") holds the rows.
+nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence,
+                           const std::vector<std::string>& argv, const std::string& rows_key,
+                           nlohmann::json rows);
 
 /// Writes `text` to `path` whole or not at all; refuses (InputError) a file that exists.
 void write_new_file(const std::string& path, const std::string& text);

@@ -18,7 +18,8 @@ int64_t take_number(std::string_view& rest, int64_t limit) {
   int64_t number = -1;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
   const auto length = static_cast<size_t>(end - rest.data());
-  if (error != std::errc() || number < 0 || number > limit || rest[0] == '-' || (rest[0] == '0' && length > 1))
+  if (error != std::errc() || number < 0 || number > limit || rest[0] == '-' ||
+      (rest[0] == '0' && length > 1))
     return -1;
   rest.remove_prefix(length);
   return number;

@@ -37,9 +37,7 @@ class Block {
 
   [[nodiscard]] std::span<const Action> actions() const { return {actions_.data(), size_}; }
   [[nodiscard]] bool braided() const { return size_ == 2; }
-  bool operator==(const Block& other) const {
-    return size_ == other.size_ && actions_ == other.actions_;
-  }
+  bool operator==(const Block& other) const { return size_ == other.size_ && actions_ == other.actions_; }
 
  private:
   std::array<Action, 2> actions_{};

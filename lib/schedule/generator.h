@@ -11,9 +11,10 @@ namespace stp {
 struct GeneratorRequest {
   int pp = 1;
   int microbatches = 1;
-  int chunks = 0;        // 0: the generator's own number
-  PassCosts costs;       // read by cost-aware generators alone
-  int memory_limit = 0;  // most activations alive on a rank, in (chunk, microbatch) pairs; 0: the generator's own
+  int chunks = 0;   // 0: the generator's own number
+  PassCosts costs;  // read by cost-aware generators alone
+  int memory_limit =
+      0;  // most activations alive on a rank, in (chunk, microbatch) pairs; 0: the generator's own
 };
 
 struct Generator {

@@ -31,9 +31,11 @@ void check_complete(const Schedule& schedule) {
       for (const Action& action : block.actions()) {
         const auto refuse_here = [&](const std::string& why) { refuse(place(rank, position, action), why); };
         if (action.chunk < 0 || action.chunk >= v)
-          refuse_here("there is no chunk " + std::to_string(action.chunk) + ", a rank has " + std::to_string(v));
+          refuse_here("there is no chunk " + std::to_string(action.chunk) + ", a rank has " +
+                      std::to_string(v));
         if (action.microbatch < 0 || action.microbatch >= m)
-          refuse_here("there is no microbatch " + std::to_string(action.microbatch) + ", there are " + std::to_string(m));
+          refuse_here("there is no microbatch " + std::to_string(action.microbatch) + ", there are " +
+                      std::to_string(m));
         auto& passes = seen[static_cast<size_t>(action.chunk) * m + action.microbatch];
         const auto has = [&](Pass pass) -> bool& { return passes[static_cast<int>(pass)]; };
         if (has(action.pass)) refuse_here("stands there a second time");
@@ -97,7 +99,8 @@ class Player {
   }
 
  private:
-  // The output of a virtual stage for a microbatch: its activation (forward) or its input's gradient (backward).
+  // The output of a virtual stage for a microbatch: its activation (forward) or its input's gradient
+  // (backward).
   struct Output {
     bool backward;
     int stage, microbatch;
@@ -129,7 +132,8 @@ class Player {
 
   void finish(int rank, const Action& action, std::vector<int>& runnable) {
     if (action.pass == Pass::W) return;
-    const Output output{action.pass != Pass::F, schedule_.placement.stage(rank, action.chunk), action.microbatch};
+    const Output output{action.pass != Pass::F, schedule_.placement.stage(rank, action.chunk),
+                        action.microbatch};
     done_[output.backward][index(output)] = true;
     int& waiting = waiting_[output.backward][index(output)];
     if (waiting >= 0) runnable.push_back(waiting);
@@ -154,9 +158,10 @@ class Player {
   }
 
   const Schedule& schedule_;
-  std::vector<size_t> next_;                 // by rank: the first block not yet played
-  std::array<std::vector<bool>, 2> done_;    // by direction, stage, microbatch
-  std::array<std::vector<int>, 2> waiting_;  // likewise: the rank that waits for it, or -1; only one consumes it
+  std::vector<size_t> next_;               // by rank: the first block not yet played
+  std::array<std::vector<bool>, 2> done_;  // by direction, stage, microbatch
+  std::array<std::vector<int>, 2>
+      waiting_;  // likewise: the rank that waits for it, or -1; only one consumes it
 };
 
 }  // namespace

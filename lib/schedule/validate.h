@@ -14,8 +14,8 @@ namespace stp {
 /// Time and memory grow as the number of actions.
 void validate(const Schedule& schedule);
 
-/// Most (chunk, microbatch) activations alive on each rank: alive from F to B or W, or to B or I where `freed_at_I`;
-/// those of a braid count as alive together.
+/// Most (chunk, microbatch) activations alive on each rank: alive from F to B or W, or to B or I where
+/// `freed_at_I`; those of a braid count as alive together.
 std::vector<int> peak_activations(const Schedule& schedule, bool freed_at_I = false);
 
 }  // namespace stp

@@ -9,8 +9,8 @@ namespace {
 
 constexpr OpId kNone = ~OpId{0};
 
-// What both engines share: the head of every stream, and who waits for whom. A stream waits for at most one op at a
-// time, so the waiters of an op are a list through the streams.
+// What both engines share: the head of every stream, and who waits for whom. A stream waits for at most one
+// op at a time, so the waiters of an op are a list through the streams.
 class Replay {
  public:
   Replay(const Program& program, std::span<const double> seconds)
@@ -64,7 +64,7 @@ class Replay {
   const Program& program_;
   std::span<const double> seconds_;
   Timeline timeline_;
-  std::vector<OpId> next_in_stream_;  // by op
+  std::vector<OpId> next_in_stream_;    // by op
   std::vector<uint32_t> first_waiter_;  // by op: a stream
   std::vector<OpId> head_;              // by stream: its first op that has not ended
   std::vector<uint32_t> next_waiter_;   // by stream
@@ -79,7 +79,8 @@ class Replay {
       if (stream.kind != StreamKind::compute) continue;
       RankTime& rank = timeline_.ranks[stream.rank];
       const double idle = timeline_.start[op] - before[stream.rank];
-      if (idle > 0) (waited_for_own_all_reduce(program_, timeline_, op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
+      if (idle > 0)
+        (waited_for_own_all_reduce(program_, timeline_, op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
       rank.compute_s += timeline_.end[op] - timeline_.start[op];
       before[stream.rank] = timeline_.end[op];
     }
@@ -88,7 +89,8 @@ class Replay {
   }
 };
 
-// Without contention an op's end is known as soon as its dependencies' ends are: no need to go in order of time.
+// Without contention an op's end is known as soon as its dependencies' ends are: no need to go in order of
+// time.
 class PlainReplay : Replay {
  public:
   using Replay::Replay;
@@ -146,8 +148,8 @@ class Tournament {
   std::vector<uint32_t> winner_;  // by node of the tree, the root at 1
 };
 
-// With contention the ops under way on a rank's compute and tp streams slow each other down: rates change whenever
-// one of the two begins or ceases to be busy, so ends must be taken in order of time.
+// With contention the ops under way on a rank's compute and tp streams slow each other down: rates change
+// whenever one of the two begins or ceases to be busy, so ends must be taken in order of time.
 class ContendedReplay : Replay {
  public:
   ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention)
@@ -182,8 +184,8 @@ class ContendedReplay : Replay {
     double since = 0;  // when `left` was true
   };
 
-  // Starts the stream's next op if nothing is in its way. `was_busy`: the stream ended an op at this very moment, so
-  // that going on changes nothing for its partner.
+  // Starts the stream's next op if nothing is in its way. `was_busy`: the stream ended an op at this very
+  // moment, so that going on changes nothing for its partner.
   bool try_start(uint32_t stream, double now, bool was_busy = false) {
     const OpId op = head_[stream];
     if (op == kNone) return false;

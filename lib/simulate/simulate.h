@@ -1,4 +1,5 @@
-// The discrete-event engine: replays a Program in virtual time. It knows ops, streams and seconds, nothing else.
+// The discrete-event engine: replays a Program in virtual time. It knows ops, streams and seconds, nothing
+// else.
 #pragma once
 
 #include <span>
@@ -27,12 +28,12 @@ struct Timeline {
   std::vector<RankTime> ranks;     // compute + pp_bubble + tp_bubble = step_s
 };
 
-/// Whether the dependency of `op` that ended last is an all-reduce of its own rank: then the idle time before it is TP
-/// bubble, else PP bubble. Of dependencies that ended together, the all-reduce counts.
+/// Whether the dependency of `op` that ended last is an all-reduce of its own rank: then the idle time before
+/// it is TP bubble, else PP bubble. Of dependencies that ended together, the all-reduce counts.
 bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op);
 
-/// Replays `program` with `seconds[op]` ≥ 0 per op. Without contention the time grows as the number of ops; with it,
-/// as ops · log(streams). Throws std::runtime_error that names an op if the program deadlocks.
+/// Replays `program` with `seconds[op]` ≥ 0 per op. Without contention the time grows as the number of ops;
+/// with it, as ops · log(streams). Throws std::runtime_error that names an op if the program deadlocks.
 Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention = {});
 
 }  // namespace stp

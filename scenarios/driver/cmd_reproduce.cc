@@ -6,8 +6,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <set>
 
 #include "commands.h"
+#include "comparison_table.h"
+#include "interrupt.h"
 #include "output_folder.h"
 #include "run_simulated.h"
 #include "stp/base/data.h"
@@ -30,7 +33,8 @@ struct ReproduceOptions {
 // Below the source tree that the program was built from, or, where it is installed, below the current folder.
 fs::path new_run_folder() {
   const bool in_source_tree = fs::exists(data_path("CMakeLists.txt"));
-  const fs::path runs = in_source_tree ? fs::path(data_path("results/runs")) : fs::current_path() / "results/runs";
+  const fs::path runs =
+      in_source_tree ? fs::path(data_path("results/runs")) : fs::current_path() / "results/runs";
   fs::create_directories(runs);
   const std::time_t now = std::time(nullptr);
   char name[64];
@@ -53,26 +57,29 @@ void draw_report(const fs::path& folder) {
   std::fflush(stdout);
   pid_t child = 0;
   if (posix_spawnp(&child, arguments[0], nullptr, nullptr, const_cast<char**>(arguments), environ) != 0)
-    throw InputError(python, "plots", "cannot be started", "set STP_PYTHON to a Python 3 with matplotlib, or pass --no-plots");
+    throw InputError(python, "plots", "cannot be started",
+                     "set STP_PYTHON to a Python 3 with matplotlib, or pass --no-plots");
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (status != 0) throw std::runtime_error("plots: " + script + " failed; --no-plots leaves them out");
 }
 
-// Simulates all of a scenario, writes its record and timelines, prints its table; returns its line of the summary.
-json reproduce_scenario(const std::string& word, const fs::path& folder, const Invocation& invocation) {
-  const Scenario scenario = read_scenario(word);
+// Simulates all of a scenario, writes its record and timelines, prints its table; returns its line of the
+// summary.
+json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Invocation& invocation) {
   json rows = json::array();
   {
     Progress progress("simulating " + scenario.name, scenario.experiments.size());
     for (const Experiment& experiment : scenario.experiments) {
       for (const ScheduleChoice& choice : experiment.schedules) {
+        check_interrupted();
         const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
         rows.push_back(to_json(run.result));
         if (scenario.timeline)
-          write_new_file(unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".svg"),
-                         timeline_svg(run.program, run.timeline, heading(rows.back()), time_unit(rows.back())));
+          write_new_file(
+              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".svg"),
+              timeline_svg(run.program, run.timeline, heading(rows.back()), time_unit(rows.back())));
       }
       progress.step();
     }
@@ -81,67 +88,50 @@ json reproduce_scenario(const std::string& word, const fs::path& folder, const I
   const json record = make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "rows", rows);
   write_new_file(folder / (scenario.name + ".json"), record.dump(1) + "\n");
 
-  const auto number = [](const json& holder, const char* key) -> std::optional<double> {
-    if (!holder.is_object() || !holder.contains(key) || !holder.at(key).is_number()) return std::nullopt;
-    return holder.at(key).get<double>();
-  };
-  Table table({"schedule", "model", "seq", "tp", "pp", "m", "samples/s", "paper", "error", "MFU", "MFU as paper", "paper", "GB", "paper",
-               "error", ""});
-  for (const json& row : rows) {
-    const json &published = row.at("published"), &difference = row.at("difference");
-    const auto text = [](const json& value) { return value.is_null() ? "–" : value.is_string() ? value.get<std::string>() : value.dump(); };
-    const auto share = [&](const json& holder, const char* key) {
-      const auto value = number(holder, key);
-      return value ? fixed(*value * 100, 1) : "–";
-    };
-    table.add({text(row.at("schedule")), text(row.at("model")), text(row.at("seq")), text(row.at("tp")), text(row.at("pp")),
-               text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
-               fixed(number(published, "throughput_samples_per_s"), 2), percent(number(difference, "throughput_samples_per_s")),
-               share(row, "mfu"), share(row, "mfu_paper"), share(published, "mfu_paper"), fixed(number(row, "peak_memory_gb"), 1),
-               fixed(number(published, "peak_memory_gb"), 0), percent(number(difference, "peak_memory_gb")),
-               row.at("calibration").get<bool>() ? "calibrated" : ""});
-  }
-  std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(), table.text().c_str());
+  std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(),
+              comparison_table(rows).c_str());
   return summarise(scenario.name, record, scenario.comparison);
-}
-
-void print_summary(const json& experiments) {
-  Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "gain error, points", "memory error", "pairs right",
-               "verdict"});
-  const auto share = [](std::optional<double> value) { return value ? fixed(*value * 100, 2) + " %" : "–"; };
-  for (const json& line : experiments) {
-    const auto number = [&](const char* key) -> std::optional<double> {
-      return line.at(key).is_number() ? std::optional(line.at(key).get<double>()) : std::nullopt;
-    };
-    table.add({line.at("id"), line.at("evidence"), line.at("rows").dump(), line.at("calibration_rows").dump(),
-               share(number("throughput_error_mean")), fixed(number("gain_error_points_mean"), 2),
-               share(number("memory_error_mean")), line.at("pairs_right").dump() + " of " + line.at("pairs").dump(),
-               line.at("verdict")});
-  }
-  std::printf("\nMean absolute errors, over rows that did not calibrate\n%s", table.text().c_str());
 }
 
 void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
   OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out));
+  // All are read before the first is run: a slip in the last is told at once.
+  std::vector<Scenario> scenarios;
+  std::set<std::string> names;
+  for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios) {
+    scenarios.push_back(read_scenario(word));
+    if (!names.insert(scenarios.back().name).second)
+      throw InputError(scenarios.back().file, "name",
+                       "\"" + scenarios.back().name + "\" is the name of two scenarios",
+                       "name them apart: results are called after them");
+  }
   json experiments = json::array();
-  for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios)
-    experiments.push_back(reproduce_scenario(word, folder.path(), invocation));
+  for (const Scenario& scenario : scenarios)
+    experiments.push_back(reproduce_scenario(scenario, folder.path(), invocation));
   write_new_file(folder.path() / "summary.json",
                  json{{"schema_version", "1.0.0"}, {"experiments", experiments}}.dump(1) + "\n");
+  check_interrupted();
   if (!options.no_plots) draw_report(folder.path());
+  check_interrupted();
   folder.publish();
-  print_summary(experiments);
-  std::printf("\nResults%s: %s\n", options.no_plots ? "" : ", plots and report.html", folder.target().c_str());
+  std::printf("\nMean absolute errors, over rows that did not calibrate\n%s",
+              summary_table(experiments).c_str());
+  std::printf("\nResults%s: %s\n", options.no_plots ? "" : ", plots and report.html",
+              folder.target().c_str());
 }
 
 }  // namespace
 
 void add_reproduce(CLI::App& app, const Invocation& invocation) {
   auto options = std::make_shared<ReproduceOptions>();
-  CLI::App* command = app.add_subcommand("reproduce", "Run experiments of the paper and set them beside its figures");
-  command->add_option("SCENARIO", options->scenarios, "Scenarios by name or file (default: all of the suite)");
-  command->add_option("--out", options->out, "A folder that does not exist yet (default: a new one under results/runs)");
-  command->add_flag("--no-plots", options->no_plots, "Write the JSON files and timelines only: no plots, no report.html");
+  CLI::App* command =
+      app.add_subcommand("reproduce", "Run experiments of the paper and set them beside its figures");
+  command->add_option("SCENARIO", options->scenarios,
+                      "Scenarios by name or file (default: all of the suite)");
+  command->add_option("--out", options->out,
+                      "A folder that does not exist yet (default: a new one under results/runs)");
+  command->add_flag("--no-plots", options->no_plots,
+                    "Write the JSON files and timelines only: no plots, no report.html");
   command->callback([options, &invocation] { reproduce_command(*options, invocation); });
 }
 

@@ -31,11 +31,13 @@ void schedule_command(ScheduleOptions& options) {
     std::fputs(schedule_table(options.request.pp, options.request.microbatches).c_str(), stdout);
     return;
   }
-  if (options.name.empty()) throw InputError("", "NAME", "is missing", "name a schedule, or ask for all with --table");
+  if (options.name.empty())
+    throw InputError("", "NAME", "is missing", "name a schedule, or ask for all with --table");
   if (!options.costs.empty()) {
     for (const double cost : options.costs)
       if (!std::isfinite(cost) || cost < 0)
-        throw InputError("", "--costs", "a cost is negative or not finite", "write four numbers from 0 up, F,I,W,p2p");
+        throw InputError("", "--costs", "a cost is negative or not finite",
+                         "write four numbers from 0 up, F,I,W,p2p");
     options.request.costs = {options.costs[0], options.costs[1], options.costs[2], options.costs[3]};
   }
   const Schedule schedule = make_schedule(find_generator(options.name), options.request);
@@ -61,21 +63,27 @@ void add_schedule(CLI::App& app) {
   command->footer(list_of_generators());
   command->add_option("NAME", options->name, "The schedule's name");
   command->add_option("--pp", options->request.pp, "Pipeline ranks p")->required();
-  command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")->required();
+  command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")
+      ->required();
   command->add_option("--chunks", options->request.chunks, "Chunks a rank, v (default: the schedule's own)")
       ->check(CLI::Range(1, kMaxChunks));
-  command->add_option("--costs", options->costs, "F,I,W,p2p of one chunk, for cost-aware generators (default 1,1,1,0)")
+  command
+      ->add_option("--costs", options->costs,
+                   "F,I,W,p2p of one chunk, for cost-aware generators (default 1,1,1,0)")
       ->delimiter(',')
       ->expected(4);
-  command->add_option("--memory-limit", options->request.memory_limit,
-                      "Most activations alive on a rank, for cost-aware generators")
+  command
+      ->add_option("--memory-limit", options->request.memory_limit,
+                   "Most activations alive on a rank, for cost-aware generators")
       ->check(CLI::PositiveNumber);
   command
-      ->add_option("--format", options->format,
-                   "text, json, csv (PyTorch's compute_only), csv-comms (its compute_comms) or csv-comms-waits (the "
-                   "same with the WAIT actions that torch 2.15 demands)")
+      ->add_option(
+          "--format", options->format,
+          "text, json, csv (PyTorch's compute_only), csv-comms (its compute_comms) or csv-comms-waits (the "
+          "same with the WAIT actions that torch 2.15 demands)")
       ->check(CLI::IsMember({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
-  command->add_flag("--table", options->table, "All schedules at this p and m side by side, instead of one order");
+  command->add_flag("--table", options->table,
+                    "All schedules at this p and m side by side, instead of one order");
   command->callback([options] { schedule_command(*options); });
 }
 

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "commands.h"
+#include "interrupt.h"
 #include "run_simulated.h"
 #include "table.h"
 
@@ -17,13 +18,16 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
   {
     Progress progress("simulating " + scenario.name, scenario.experiments.size());
     for (const Experiment& experiment : scenario.experiments) {
-      for (const ScheduleChoice& choice : experiment.schedules)
+      for (const ScheduleChoice& choice : experiment.schedules) {
+        check_interrupted();
         results.push_back(run_simulated(choice, experiment, scenario.file).result);
+      }
       progress.step();
     }
   }
   nlohmann::json rows = nlohmann::json::array();
-  Table table({"schedule", "model", "seq", "tp", "pp", "m", "step, s", "samples/s", "PP bubble", "TP bubble", "peak chunks", "GB"});
+  Table table({"schedule", "model", "seq", "tp", "pp", "m", "step, s", "samples/s", "PP bubble", "TP bubble",
+               "peak chunks", "GB"});
   for (const Result& result : results) {
     rows.push_back(to_json(result));
     // The bubbles of the rank that computes most: the one that sets the pace.
@@ -36,9 +40,10 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
     const Configuration& c = result.configuration;
     const double step = result.step_time_s();
     const auto share = [&](double seconds) { return step > 0 ? percent(seconds / step) : "–"; };
-    table.add({result.schedule, c.model.empty() ? "unit costs" : c.model, c.seq > 0 ? std::to_string(c.seq) : "–",
-               std::to_string(c.tp), std::to_string(c.pp), std::to_string(c.microbatches), fixed(step, 4),
-               fixed(result.throughput(), 3), share(busiest->pp_bubble_s), share(busiest->tp_bubble_s), std::to_string(peak),
+    table.add({result.schedule, c.model.empty() ? "unit costs" : c.model,
+               c.seq > 0 ? std::to_string(c.seq) : "–", std::to_string(c.tp), std::to_string(c.pp),
+               std::to_string(c.microbatches), fixed(step, 4), fixed(result.throughput(), 3),
+               share(busiest->pp_bubble_s), share(busiest->tp_bubble_s), std::to_string(peak),
                fixed(result.peak_memory_gb(), 1)});
   }
   const std::string record =
@@ -48,7 +53,8 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
     return;
   }
   if (!options.json.empty()) write_new_file(options.json, record);
-  std::printf("%s (simulated; bubbles of the busiest rank)\n%s", scenario.title.c_str(), table.text().c_str());
+  std::printf("%s (simulated; bubbles of the busiest rank)\n%s", scenario.title.c_str(),
+              table.text().c_str());
 }
 
 }  // namespace
@@ -56,8 +62,10 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
 void add_simulate(CLI::App& app, const Invocation& invocation) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* command = app.add_subcommand("simulate", "Replay a scenario's programs in virtual time");
-  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")->required();
-  command->add_option("--json", options->json, "Write the result record to this new file (- for standard output)");
+  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
+      ->required();
+  command->add_option("--json", options->json,
+                      "Write the result record to this new file (- for standard output)");
   command->callback([options, &invocation] { simulate_command(*options, invocation); });
 }
 

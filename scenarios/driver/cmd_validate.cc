@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "stp/base/error.h"
 #include "stp/cost/cost_table.h"
+#include "stp/program/communication.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/read_schedule.h"
 #include "stp/schedule/validate.h"
@@ -13,8 +14,8 @@
 namespace stp {
 namespace {
 
-// Unit costs of the page that a validated file gets: F = I = W = 1 a chunk, halved over its attention and MLP, and
-// a quarter of that in all-reduces per chunk and direction.
+// Unit costs of the page that a validated file gets: F = I = W = 1 a chunk, halved over its attention and
+// MLP, and a quarter of that in all-reduces per chunk and direction.
 CostTable page_costs() {
   CostTable table;
   for (const Unit unit : {Unit::attn, Unit::mlp})
@@ -38,25 +39,30 @@ void validate_command(const std::string& file) {
   std::printf("%s: valid: %s, p %d, v %d, m %d, placement %s\n", file.c_str(), program.schedule.name.c_str(),
               program.schedule.pp(), program.schedule.chunks(), program.schedule.microbatches,
               program.schedule.placement.name().c_str());
-  std::printf("simulated with F = I = W = 1 and all-reduces of 0.25 per chunk and direction, no p2p time: step %.3f\n",
-              timeline.step_s);
+  std::printf(
+      "simulated with F = I = W = 1 and all-reduces of 0.25 per chunk and direction, no p2p time: step "
+      "%.3f\n",
+      timeline.step_s);
   Table table({"rank", "compute", "PP bubble", "TP bubble", "peak until W", "peak until I"});
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const RankTime& time = timeline.ranks[rank];
-    table.add({std::to_string(rank), fixed(time.compute_s, 3), fixed(time.pp_bubble_s, 3), fixed(time.tp_bubble_s, 3),
-               std::to_string(held[rank]), std::to_string(freed[rank])});
+    table.add({std::to_string(rank), fixed(time.compute_s, 3), fixed(time.pp_bubble_s, 3),
+               fixed(time.tp_bubble_s, 3), std::to_string(held[rank]), std::to_string(freed[rank])});
   }
-  std::printf("%s", table.text().c_str());
+  std::printf("%s%d receive(s) must be posted ahead on each link, or waits close a circle\n",
+              table.text().c_str(), receives_ahead(program));
 }
 
 }  // namespace
 
 void add_validate(CLI::App& app) {
   auto file = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("validate", "Check a schedule file: complete, ordered, free of deadlock");
+  CLI::App* command =
+      app.add_subcommand("validate", "Check a schedule file: complete, ordered, free of deadlock");
   command
-      ->add_option("FILE", *file,
-                   "A schedule as `stp schedule` prints it: .txt (text), .json or .csv (PyTorch's, either form)")
+      ->add_option(
+          "FILE", *file,
+          "A schedule as `stp schedule` prints it: .txt (text), .json or .csv (PyTorch's, either form)")
       ->required();
   command->callback([file] { validate_command(*file); });
 }

@@ -1,4 +1,5 @@
-// The subcommands of `stp`, each in its own file: it declares its options on the application and runs when named.
+// The subcommands of `stp`, each in its own file: it declares its options on the application and runs when
+// named.
 #pragma once
 
 #include <CLI/CLI.hpp>

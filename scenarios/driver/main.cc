@@ -3,22 +3,26 @@
 #include <exception>
 
 #include "commands.h"
+#include "interrupt.h"
 #include "stp/base/error.h"
 #include "stp/version.h"
 
 int main(int argc, char** argv) {
   const stp::Invocation invocation{{argv, argv + argc}};
   CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
-  app.set_version_flag("--version", "stp " STP_VERSION " (" STP_GIT_REVISION ")\nevidence: simulated\nbackends: none yet");
+  app.set_version_flag("--version",
+                       "stp " STP_VERSION " (" STP_GIT_REVISION ")\nevidence: simulated\nbackends: none yet");
   app.require_subcommand(1);
   stp::add_reproduce(app, invocation);
   stp::add_simulate(app, invocation);
   stp::add_schedule(app);
   stp::add_validate(app);
   stp::add_trace(app, invocation);
+  stp::note_interrupts();
   try {
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0) throw std::runtime_error("standard output could not be written");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw std::runtime_error("standard output could not be written");
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

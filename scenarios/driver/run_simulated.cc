@@ -12,7 +12,10 @@ namespace {
 
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
-  return {hardware.model, {hardware.seq, experiment.microbatch_size, experiment.tp}, hardware.implementation, experiment.pp};
+  return {hardware.model,
+          {hardware.seq, experiment.microbatch_size, experiment.tp},
+          hardware.implementation,
+          experiment.pp};
 }
 
 // The number of chunks a rank that `choice` is asked for.
@@ -41,14 +44,15 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
   Schedule schedule = read_schedule_file(choice.file);
   if (schedule.pp() != experiment.pp || schedule.microbatches != experiment.microbatches)
     throw InputError(choice.file, schedule.pp() != experiment.pp ? "pp" : "microbatches",
-                     "the file is for pp " + std::to_string(schedule.pp()) + " and " + std::to_string(schedule.microbatches) +
-                         " microbatches, the scenario for pp " + std::to_string(experiment.pp) + " and " +
-                         std::to_string(experiment.microbatches),
+                     "the file is for pp " + std::to_string(schedule.pp()) + " and " +
+                         std::to_string(schedule.microbatches) + " microbatches, the scenario for pp " +
+                         std::to_string(experiment.pp) + " and " + std::to_string(experiment.microbatches),
                      "change the scenario or make the file anew");
   return schedule;
 }
 
-std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program, const Timeline& timeline) {
+std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
+                                     const Timeline& timeline) {
   const Schedule& schedule = program.schedule;
   const std::vector<int> chunks = peak_activations(schedule, experiment.freed_at_I);
   std::vector<RankResult> ranks;
@@ -62,7 +66,8 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
   constexpr double kWeight = 2, kGradient = 4, kOptimizer = 12;  // bf16; fp32; fp32 master and two moments
   for (int rank = 0; rank < schedule.pp(); ++rank)
-    ranks[rank].memory = {activations[rank], kWeight * parameters[rank], kGradient * parameters[rank], kOptimizer * parameters[rank]};
+    ranks[rank].memory = {activations[rank], kWeight * parameters[rank], kGradient * parameters[rank],
+                          kOptimizer * parameters[rank]};
   return ranks;
 }
 
@@ -82,8 +87,8 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
     const Generator& generator = find_generator(choice.name);
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
-    Schedule schedule =
-        make_schedule(generator, {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
+    Schedule schedule = make_schedule(
+        generator, {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
     validate(schedule);
     return schedule;
   } catch (const InputError& error) {
@@ -91,12 +96,14 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
   }
 }
 
-SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
+SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
+                           const std::string& file) {
   Schedule schedule = schedule_for(choice, experiment, file);
   const auto lowered = [&] {
     try {
       const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
-      return lower(std::move(schedule), layers, {experiment.release, experiment.backward, experiment.hardware.has_value()});
+      return lower(std::move(schedule), layers,
+                   {experiment.release, experiment.backward, experiment.hardware.has_value()});
     } catch (const InputError& error) {
       throw error.in_file(file);
     }
@@ -109,7 +116,8 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   if (experiment.hardware) {
     const HardwareProfile& profile = experiment.hardware->profile;
     table = hardware_cost_table(job_of(experiment), profile, run.program.layers_per_stage, placement);
-    if (experiment.hardware->contention) contention = {profile.contention_compute, profile.contention_all_reduce};
+    if (experiment.hardware->contention)
+      contention = {profile.contention_compute, profile.contention_all_reduce};
   } else {
     table = *experiment.unit_costs;
   }

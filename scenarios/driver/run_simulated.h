@@ -20,6 +20,7 @@ struct SimulatedRun {
 /// The schedule that `choice` names for `experiment`, validated. `file` is the scenario's, for errors.
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
-SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
+SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
+                           const std::string& file);
 
 }  // namespace stp

@@ -20,13 +20,15 @@ struct Named {
 };
 constexpr Named<Release> kReleases[] = {
     {"chain", Release::chain}, {"block", Release::block}, {"released", Release::released}};
-constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite}, {"megatron", BackwardOrder::megatron}};
+constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
+                                               {"megatron", BackwardOrder::megatron}};
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
                                                       {"suite", Implementation::suite}};
 
 template <typename Choice, size_t n>
-Choice choose(JsonInput& input, const std::string& key, const char* fallback, const Named<Choice> (&choices)[n], json& as_run) {
+Choice choose(JsonInput& input, const std::string& key, const char* fallback,
+              const Named<Choice> (&choices)[n], json& as_run) {
   const std::string word = input.string_or(key, fallback);
   as_run[key] = word;
   std::string list;
@@ -42,10 +44,12 @@ std::string find_schedule_file(JsonInput& entry) {
   namespace fs = std::filesystem;
   const std::string word = entry.string("file");
   if (!is_schedule_file(word))
-    throw entry.error("file", "\"" + word + "\" does not end as a schedule file does", "name a .json, .csv or .txt file");
+    throw entry.error("file", "\"" + word + "\" does not end as a schedule file does",
+                      "name a .json, .csv or .txt file");
   const fs::path path = fs::path(entry.file()).parent_path() / word;
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) throw entry.error("file", "there is no file " + path.string(), "check the path");
+  if (!fs::exists(path, ignored))
+    throw entry.error("file", "there is no file " + path.string(), "check the path");
   return path.string();
 }
 
@@ -85,17 +89,21 @@ PassCosts read_pass_costs(JsonInput input) {
   return costs;
 }
 
-json to_json(const PassCosts& costs) { return {{"F", costs.F}, {"I", costs.I}, {"W", costs.W}, {"p2p", costs.p2p}}; }
+json to_json(const PassCosts& costs) {
+  return {{"F", costs.F}, {"I", costs.I}, {"W", costs.W}, {"p2p", costs.p2p}};
+}
 
 Experiment::Hardware read_hardware(JsonInput& input, json& as_run) {
   Experiment::Hardware hardware{};
   const std::string model = input.string("model"), cluster = input.string("cluster");
   hardware.model = read_model(find_data_file(model, "lib/model/configs", input.file(), input.path("model")));
-  hardware.profile = read_profile(find_data_file(cluster, "lib/cluster/profiles", input.file(), input.path("cluster")));
+  hardware.profile =
+      read_profile(find_data_file(cluster, "lib/cluster/profiles", input.file(), input.path("cluster")));
   hardware.seq = input.integer("seq", 1, 1 << 24);
   hardware.implementation = choose(input, "implementation", "megatron", kImplementations, as_run);
   hardware.contention = input.boolean_or("contention", true);
-  as_run.update({{"model", model}, {"cluster", cluster}, {"seq", hardware.seq}, {"contention", hardware.contention}});
+  as_run.update(
+      {{"model", model}, {"cluster", cluster}, {"seq", hardware.seq}, {"contention", hardware.contention}});
   return hardware;
 }
 
@@ -123,7 +131,8 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   }
   as_run["microbatch_size"] = experiment.microbatch_size;
   if (experiment.chunks > 0) as_run["chunks"] = experiment.chunks;
-  if (input.has("schedule_costs")) experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
+  if (input.has("schedule_costs"))
+    experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
 
   if (input.has("costs")) {
     JsonInput costs = input.object("costs");
@@ -132,7 +141,8 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
     costs.done();
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
     if (experiment.layers_per_chunk.empty())
-      throw input.error("layers_per_chunk", "is missing or empty", "write one number of layers per virtual stage");
+      throw input.error("layers_per_chunk", "is missing or empty",
+                        "write one number of layers per virtual stage");
   } else if (input.has("model")) {
     experiment.hardware = read_hardware(input, as_run);
     const ModelConfig& model = experiment.hardware->model;
@@ -148,16 +158,20 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
                         "use at most " + std::to_string(node));
     if (experiment.pp > model.layers)
       throw input.error("parallel.pp",
-                        std::to_string(experiment.pp) + " ranks are more than the " + std::to_string(model.layers) + " layers of " + model.name,
+                        std::to_string(experiment.pp) + " ranks are more than the " +
+                            std::to_string(model.layers) + " layers of " + model.name,
                         "use at most as many ranks as layers");
     const auto& layers = experiment.layers_per_chunk;
     const int sum = std::accumulate(layers.begin(), layers.end(), 0);
     if (!layers.empty() && sum != model.layers)
-      throw input.error("layers_per_chunk", "adds up to " + std::to_string(sum) + " layers, but " + model.name + " has " + std::to_string(model.layers),
+      throw input.error("layers_per_chunk",
+                        "adds up to " + std::to_string(sum) + " layers, but " + model.name + " has " +
+                            std::to_string(model.layers),
                         "divide all layers over the virtual stages");
   } else {
-    throw input.error("costs", "is missing, and so is model",
-                      "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one");
+    throw input.error(
+        "costs", "is missing, and so is model",
+        "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one");
   }
   if (experiment.schedule_costs) as_run["schedule_costs"] = to_json(*experiment.schedule_costs);
   return experiment;
@@ -199,10 +213,15 @@ Scenario read_scenario(const std::string& word) {
   const std::string path = scenario_path(word);
   const json content = read_json_file(path);
   JsonInput input(content, path);
-  Scenario scenario{.file = path, .name = input.string("name"), .title = "", .experiments = {}, .comparison = {}};
-  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
-  if (scenario.name.empty() || scenario.name[0] == '.' || !std::all_of(scenario.name.begin(), scenario.name.end(), plain))
-    throw input.error("name", "names result files and has other characters", "use letters, digits, - _ and .");
+  Scenario scenario{
+      .file = path, .name = input.string("name"), .title = "", .experiments = {}, .comparison = {}};
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  };
+  if (scenario.name.empty() || scenario.name[0] == '.' ||
+      !std::all_of(scenario.name.begin(), scenario.name.end(), plain))
+    throw input.error("name", "names result files and has other characters",
+                      "use letters, digits, - _ and .");
   scenario.title = input.string_or("title", scenario.name);
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");

@@ -1,5 +1,5 @@
-// A scenario file: which schedules, of which model on which cluster (or at which unit costs), in which configurations.
-// docs/scenarios.md lists every field. A new experiment is one such file.
+// A scenario file: which schedules, of which model on which cluster (or at which unit costs), in which
+// configurations. docs/scenarios.md lists every field. A new experiment is one such file.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -33,7 +33,8 @@ struct Experiment {
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   bool freed_at_I = false;
-  std::optional<PassCosts> schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
+  std::optional<PassCosts>
+      schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
 
   // Either a table of unit costs, or a model on a cluster.
   std::optional<CostTable> unit_costs;
@@ -59,8 +60,8 @@ struct Scenario {
   [[nodiscard]] nlohmann::json as_run() const;
 };
 
-/// Reads a scenario; InputError that names file, field and remedy for anything wrong. `word` is a path, or the name of
-/// a scenario of the suite.
+/// Reads a scenario; InputError that names file, field and remedy for anything wrong. `word` is a path, or
+/// the name of a scenario of the suite.
 Scenario read_scenario(const std::string& word);
 
 /// The names of the suite's scenarios, in the order in which `reproduce` runs them.

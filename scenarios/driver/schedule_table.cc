@@ -35,20 +35,23 @@ std::string row(const Generator& generator, int pp, int microbatches) {
     return name + "– | – | – | – | – | – | –" + what;
   }
   validate(schedule);
-  const int layers_per_chunk = 2 / schedule.chunks();  // all generators have one chunk a rank or two by default
+  const int layers_per_chunk =
+      2 / schedule.chunks();  // all generators have one chunk a rank or two by default
   const auto largest = [&](bool freed_at_I) {
     const std::vector<int> peaks = peak_activations(schedule, freed_at_I);
     return std::to_string(layers_per_chunk * *std::max_element(peaks.begin(), peaks.end()));
   };
-  const Program program = lower(schedule, std::vector<int>(schedule.placement.stages(), layers_per_chunk), {});
+  const Program program =
+      lower(schedule, std::vector<int>(schedule.placement.stages(), layers_per_chunk), {});
   const Timeline plain = simulate(program, op_seconds(program, costs(false)));
   const Timeline exposed = simulate(program, op_seconds(program, costs(true)));
   const auto transfers = std::count_if(program.ops.begin(), program.ops.end(),
                                        [](const Op& op) { return op.kind == OpKind::transfer; });
   const double compute = 6.0 * microbatches;  // two layers a rank, three passes each
   return name + std::to_string(schedule.chunks()) + " | " + fixed(plain.step_s - compute, 2) + " | " +
-         fixed((exposed.step_s - plain.step_s) / kAllReduce, 2) + " | " + largest(false) + " | " + largest(true) + " | " +
-         fixed(static_cast<double>(transfers) / microbatches, 0) + " | " + std::to_string(receives_ahead(program)) + what;
+         fixed((exposed.step_s - plain.step_s) / kAllReduce, 2) + " | " + largest(false) + " | " +
+         largest(true) + " | " + fixed(static_cast<double>(transfers) / microbatches, 0) + " | " +
+         std::to_string(receives_ahead(program)) + what;
 }
 
 }  // namespace
@@ -56,7 +59,8 @@ std::string row(const Generator& generator, int pp, int microbatches) {
 std::string schedule_table(int pp, int microbatches) {
   check_size(pp, 2, microbatches);
   std::string text =
-      "| schedule | v | bubble | exposed all-reduces | peak until W | peak until I | transfers per microbatch | receives "
+      "| schedule | v | bubble | exposed all-reduces | peak until W | peak until I | transfers per "
+      "microbatch | receives "
       "ahead | range | what it is |\n|---|---|---|---|---|---|---|---|---|---|\n";
   for (const Generator* generator : generators()) text += row(*generator, pp, microbatches);
   return text;

@@ -5,11 +5,12 @@
 
 namespace stp {
 
-/// A Markdown table of all generators at `pp` ranks and `microbatches`, counted on programs of the same model: 2p
-/// layers of F = I = W = 1 (halved over attention and MLP), so a chunk of v = 1 holds two of them. Columns: the bubble
-/// (step − one rank's compute) without all-reduces; what all-reduces of 0.25 per layer and direction add to the step,
-/// in units of 0.25; the largest peak of activations until W and until I, in microbatches of one layer; transfers per
-/// microbatch; receives ahead; range; what it is. A schedule that cannot do p and m says why.
+/// A Markdown table of all generators at `pp` ranks and `microbatches`, counted on programs of the same
+/// model: 2p layers of F = I = W = 1 (halved over attention and MLP), so a chunk of v = 1 holds two of them.
+/// Columns: the bubble (step − one rank's compute) without all-reduces; what all-reduces of 0.25 per layer
+/// and direction add to the step, in units of 0.25; the largest peak of activations until W and until I, in
+/// microbatches of one layer; transfers per microbatch; receives ahead; range; what it is. A schedule that
+/// cannot do p and m says why.
 std::string schedule_table(int pp, int microbatches);
 
 }  // namespace stp

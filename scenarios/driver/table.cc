@@ -9,7 +9,8 @@ namespace {
 
 // Columns on screen: UTF-8 continuation bytes take none.
 size_t width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 }  // namespace
@@ -46,7 +47,8 @@ std::string percent(std::optional<double> share, int decimals) {
   return text;
 }
 
-Progress::Progress(std::string label, size_t total) : label_(std::move(label)), total_(total), shown_(isatty(STDERR_FILENO) == 1) {
+Progress::Progress(std::string label, size_t total)
+    : label_(std::move(label)), total_(total), shown_(isatty(STDERR_FILENO) == 1) {
   if (shown_) std::fprintf(stderr, "\r%s: 0 of %zu", label_.c_str(), total_);
 }
 

@@ -10,7 +10,8 @@
 #include "stp/version.h"
 
 int main() {
-  const stp::Schedule schedule = stp::make_schedule(stp::find_generator("stp"), {.pp = 4, .microbatches = 12});
+  const stp::Schedule schedule =
+      stp::make_schedule(stp::find_generator("stp"), {.pp = 4, .microbatches = 12});
   stp::validate(schedule);
   const std::vector<int> layers(static_cast<size_t>(schedule.placement.stages()), 1);
   const stp::Program program = stp::lower(schedule, layers, {});

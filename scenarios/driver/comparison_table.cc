@@ -1,0 +1,85 @@
+#include "comparison_table.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "table.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+std::optional<double> number(const json& holder, const char* key) {
+  if (!holder.is_object() || !holder.contains(key) || !holder.at(key).is_number()) return std::nullopt;
+  return holder.at(key).get<double>();
+}
+
+std::string text(const json& value) {
+  if (value.is_null()) return "–";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// A share in per cent, without sign.
+std::string share(std::optional<double> value, int decimals) {
+  return value ? fixed(*value * 100, decimals) : "–";
+}
+
+Table model_table(const json& rows, size_t count) {
+  Table table({"schedule", "model", "seq", "size", "tp", "pp", "m", "samples/s", "paper", "error", "MFU",
+               "MFU as paper", "paper", "GB", "paper", "error", ""});
+  for (size_t i = 0; i < count; ++i) {
+    const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
+    table.add({text(row.at("schedule")), text(row.at("model")), text(row.at("seq")),
+               text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
+               text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
+               fixed(number(published, "throughput_samples_per_s"), 2),
+               percent(number(difference, "throughput_samples_per_s")), share(number(row, "mfu"), 1),
+               share(number(row, "mfu_paper"), 1), share(number(published, "mfu_paper"), 1),
+               fixed(number(row, "peak_memory_gb"), 1), fixed(number(published, "peak_memory_gb"), 0),
+               percent(number(difference, "peak_memory_gb")),
+               row.at("calibration").get<bool>() ? "calibrated" : ""});
+  }
+  return table;
+}
+
+Table unit_cost_table(const json& rows, size_t count) {
+  Table table(
+      {"schedule", "pp", "m", "step", "idle", "closed form", "error", "peak chunks", "closed form", "error"});
+  for (size_t i = 0; i < count; ++i) {
+    const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
+    table.add({text(row.at("schedule")), text(row.at("pp")), text(row.at("microbatches")),
+               fixed(number(row, "step_time_s"), 3), fixed(number(row, "idle_s"), 3),
+               fixed(number(published, "idle_s"), 3), percent(number(difference, "idle_s")),
+               text(row.at("peak_activation_chunks")), fixed(number(published, "peak_activation_chunks"), 0),
+               percent(number(difference, "peak_activation_chunks"))});
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string comparison_table(const json& rows, size_t most) {
+  bool models = false;
+  for (const json& row : rows) models = models || !row.at("model").is_null();
+  const size_t count = std::min(rows.size(), models ? most : most / 4);
+  std::string lines = (models ? model_table(rows, count) : unit_cost_table(rows, count)).text();
+  if (count < rows.size())
+    lines += "… and " + std::to_string(rows.size() - count) + " rows more in the result file\n";
+  return lines;
+}
+
+std::string summary_table(const json& experiments) {
+  Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "gain error, points",
+               "memory error", "pairs right", "verdict"});
+  const auto in_percent = [](std::optional<double> value) { return value ? share(value, 2) + " %" : "–"; };
+  for (const json& line : experiments)
+    table.add({text(line.at("id")), text(line.at("evidence")), text(line.at("rows")),
+               text(line.at("calibration_rows")), in_percent(number(line, "throughput_error_mean")),
+               fixed(number(line, "gain_error_points_mean"), 2),
+               in_percent(number(line, "memory_error_mean")),
+               text(line.at("pairs_right")) + " of " + text(line.at("pairs")), text(line.at("verdict"))});
+  return table.text();
+}
+
+}  // namespace stp

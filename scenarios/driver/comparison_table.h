@@ -1,0 +1,17 @@
+// What `stp reproduce` shows on screen: our figures beside the published ones, and the summary.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace stp {
+
+/// The rows of a result record (with `published` and `difference`) as a table: throughput, MFU and memory of
+/// a model on a cluster; idle time and peak of activations under unit costs. At most `most` rows, then how
+/// many are left out.
+std::string comparison_table(const nlohmann::json& rows, size_t most = 100);
+
+/// The experiments of a summary as a table: errors over rows that did not calibrate, and verdicts.
+std::string summary_table(const nlohmann::json& experiments);
+
+}  // namespace stp

@@ -1,0 +1,25 @@
+#include "interrupt.h"
+
+#include <csignal>
+#include <stdexcept>
+
+namespace stp {
+namespace {
+
+volatile std::sig_atomic_t noted = 0;
+
+}  // namespace
+
+void note_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { noted = 1; };
+  action.sa_flags = SA_RESETHAND;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+void check_interrupted() {
+  if (noted != 0) throw std::runtime_error("interrupted; nothing was written");
+}
+
+}  // namespace stp
