@@ -63,7 +63,7 @@ class Play {
   // high for passes alone, and low where two forwards or two I share a block: those do hide each other's.
   [[nodiscard]] double price() const {
     const auto too_many = [&](int count) { return std::max(0, count - 2 * m_ * p_ + 1); };
-    return (too_many(alone_) > 0 ? 1 : 0) + 0.5 * too_many(alone_) + 0.03 * too_many(alone_ + paired_);
+    return (too_many(alone_) > 0 ? 1 : 0) + 0.5 * too_many(alone_) + 0.05 * too_many(alone_ + paired_);
   }
   [[nodiscard]] std::vector<std::vector<Block>> take() {
     std::vector<std::vector<Block>> blocks;
@@ -80,8 +80,8 @@ class Play {
   struct Rank {
     double free = 0, wake = kNever;
     std::array<double, 2> compute{}, tp{};  // when these streams are free, as timed
-    std::array<std::vector<Moment>, kLegs>
-        inputs;  // when each microbatch's input of a leg is there, as far as known
+    // When each microbatch's input of a leg is there, as far as known.
+    std::array<std::vector<Moment>, kLegs> inputs;
     std::array<int, kLegs> done{};
     int alive = 0;
     std::vector<Action> split;  // the W of all I so far,
@@ -99,8 +99,8 @@ class Play {
     return static_cast<int>(ranks_[r].split.size() - ranks_[r].weights);
   }
 
-  // Whether the next backward of `chunk` is split if it is the `nth` to be split now. Nobody waits for rank
-  // 0's I0.
+  // Whether the next backward of `chunk` is split, as the `nth` to be split now. Nobody waits for rank 0's
+  // I0.
   [[nodiscard]] bool splits(int r, int chunk, int nth = 1) const {
     if (r == 0 && chunk == 0) return false;
     const int left = 2 * m_ - ranks_[r].done[kB0] - ranks_[r].done[kB1];
@@ -186,13 +186,12 @@ class Play {
     Rank& rank = ranks_[r];
     rank.blocks.push_back(block);
     rank.free = now;
-    int all_reduces = 0;
-    for (const Action& action : block.actions()) {
-      rank.free += action.pass == Pass::B ? 2 : 1;
-      all_reduces += action.pass == Pass::F || action.pass == Pass::I ? 1 : -1;
+    for (const Action& action : block.actions()) rank.free += action.pass == Pass::B ? 2 : 1;
+    const Pass first = block.actions().front().pass, last = block.actions().back().pass;
+    if (first == last && (first == Pass::F || first == Pass::I)) {
+      (block.braided() ? paired_ : alone_) += static_cast<int>(block.actions().size());
+      if (!block.braided()) rank.free += kAllReduce;
     }
-    if (all_reduces == 1) rank.free += kAllReduce;
-    (block.braided() ? paired_ : alone_) += std::max(0, all_reduces);
 
     const auto leg = [](const Action& action) {
       return action.pass == Pass::F ? forward_of(action.chunk) : backward_of(action.chunk);
@@ -209,8 +208,7 @@ class Play {
     wake(r, rank.free);
   }
 
-  // Times `block` with the k-th all-reduce; `chains` are the moments of its actions' inputs, then of their
-  // outputs.
+  // Times `block` with the k-th all-reduce; `chains` are its actions' inputs, then their outputs.
   void time(Rank& rank, const Block& block, size_t k, std::array<Moment, 2>& chains) {
     double &compute = rank.compute[k], &tp = rank.tp[k];
     for (int unit = 0; unit < 2; ++unit) {
@@ -225,8 +223,7 @@ class Play {
     end_[k] = std::max({end_[k], compute, tp});
   }
 
-  // Hands on what `leg` on rank r has made: to a neighbour, or to the rank itself where the V turns and at
-  // the loss.
+  // Hands on what `leg` on rank r has made: to a neighbour, or to itself where the V turns and at the loss.
   void send(int r, Leg leg, const Moment& output) {
     const int to = leg == kF0 || leg == kB1 ? r + 1 : r - 1;
     if (to >= 0 && to < p_) {
@@ -249,7 +246,7 @@ class Play {
   std::vector<Rank> ranks_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::array<double, 2> end_{};
-  int alone_ = 0, paired_ = 0;  // forwards and I that stand alone, or in a block without B and W
+  int alone_ = 0, paired_ = 0;  // forwards and I that stand alone, or in a block with another of their kind
 };
 
 // Tries one number of the policy after the other and keeps what is better.
@@ -269,61 +266,63 @@ class Search {
   static constexpr size_t kPlayedActions = size_t{1} << 21;  // more would be felt
   static constexpr int kSweeps = 5;
 
-  struct Hill {
+  struct Found {
     Policy policy;
     double score = kNever, time = kNever;
     std::vector<std::vector<Block>> blocks;
   };
 
-  // Goes from one starting point uphill as far as it comes in a few sweeps.
+  // Goes downhill from a starting point, as far as it comes in a few sweeps.
   void climb(const Policy& start) {
     const double p = p_;
-    Hill hill;
-    offer(hill, start);
-    for (int sweep = 0; sweep < kSweeps; ++sweep) {
-      vary(hill, &Policy::reserve_1, {0, 1, 2, 3, p / 4, p / 2, p});
-      vary(hill, &Policy::slope_1, {0, 0.5, 1, 1.5});
-      vary(hill, &Policy::reserve_0, {0, 1, 2, 3, p / 2});
-      vary(hill, &Policy::slope_0, {0, 0.5, 1, 1.5});
-      vary(hill, &Policy::last_split, {0, 0.25, 0.5, 1, 1.5, 2, 3});
-      vary(hill, &Policy::patience, {0, 0.5, 1, 1.5, 2});
-      vary(hill, &Policy::pair_0, {-1, 1, 1 + p_ / 4, 1 + p_ / 3, 1 + p_ / 2, 1 + p_ * 3 / 4});
-      vary(hill, &Policy::pair_1, {-1, 0, 1, 2, 3, 1 + p_ / 2});
+    Found found;
+    offer(found, start);
+    double before = kNever;
+    for (int sweep = 0; sweep < kSweeps && found.score < before; ++sweep) {
+      before = found.score;
+      vary(found, &Policy::reserve_1, {0, 1, 2, 3, p / 4, p / 2, p});
+      vary(found, &Policy::slope_1, {0, 0.5, 1, 1.5});
+      vary(found, &Policy::reserve_0, {0, 1, 2, 3, p / 2});
+      vary(found, &Policy::slope_0, {0, 0.5, 1, 1.5});
+      vary(found, &Policy::last_split, {0, 0.25, 0.5, 1, 1.5, 2, 3});
+      vary(found, &Policy::patience, {0, 0.5, 1, 1.5, 2});
+      vary(found, &Policy::pair_0, {-1, 1, 1 + p_ / 4, 1 + p_ / 3, 1 + p_ / 2, 1 + p_ * 3 / 4});
+      vary(found, &Policy::pair_1, {-1, 0, 1, 2, 3, 1 + p_ / 2});
     }
-    if (hill.score < best_.score) best_ = std::move(hill);
+    if (found.score < best_.score) best_ = std::move(found);
   }
 
   template <typename T>
-  void vary(Hill& hill, T Policy::*number, std::initializer_list<std::type_identity_t<T>> values) {
-    Policy trial = hill.policy;
+  void vary(Found& found, T Policy::*number, std::initializer_list<std::type_identity_t<T>> values) {
+    Policy trial = found.policy;
     for (const T value : values) {
       trial.*number = value;
-      if (value != hill.policy.*number) offer(hill, trial);
+      if (value != found.policy.*number) offer(found, trial);
     }
   }
 
-  void offer(Hill& hill, const Policy& policy) {
+  void offer(Found& found, const Policy& policy) {
     if (plays_left_ == 0) return;
     --plays_left_;
     Play play(p_, m_, policy);
     const double score = play.time() + (priced_ ? play.price() : 0);
-    if (score < hill.score - kEpsilon) hill = {policy, score, play.time(), play.take()};
+    if (score < found.score - kEpsilon) found = {policy, score, play.time(), play.take()};
   }
 
   int p_, m_;
   bool priced_;
   size_t plays_left_;
-  Hill best_;
+  Found best_;
 };
 
 }  // namespace
 
 std::vector<std::vector<Block>> short_stp(int p, int m) {
-  constexpr double kWorthHiding = 1.01;
   Search few(p, m, true), fast(p, m, false);
-  // For few microbatches more than p there is not always both. 1F1B-I runs multiples of p only: elsewhere
-  // there is nothing to compare with, and time comes first.
-  return (m % p == 0 || few.time() <= kWorthHiding * fast.time() ? few : fast).take();
+  // Near m = p there are not both, so hiding has a price that it may reach. It is higher where 1F1B-I, which
+  // runs multiples of p only, is there to be compared with.
+  const double worth_hiding = m % p == 0 ? 1.09 : 1.02;
+  return (few.time() <= worth_hiding * fast.time() ? few : fast).take();
 }
 
 }  // namespace stp

@@ -1,6 +1,6 @@
-// The STP schedule ("Synergistic Tensor and Pipeline Parallelism", section 4, figure 5): braids of one chunk's
-// forward and backward on a V placement. The order is the authors' wherever theirs is correct, m ≥ 3p − 1; for fewer
-// microbatches it is found by short_stp().
+// The STP schedule ("Synergistic Tensor and Pipeline Parallelism", section 4, figure 5): braids of one
+// chunk's forward and backward on a V placement. From m = 3p − 1 on the order is the authors'; below, where
+// theirs is wrong or missing, it is found by short_stp().
 #include <deque>
 
 #include "stp/schedule/generator.h"
@@ -9,8 +9,8 @@
 namespace stp {
 namespace {
 
-// One rank's list, written with the counters that the method thinks in: the next forward and the next backward
-// of each chunk, and the queue of weight gradients put off.
+// One rank's list, written with the counters that the method thinks in: the next forward and the next
+// backward of each chunk, and the queue of weight gradients put off.
 class RankWriter {
  public:
   Action forward(int chunk) { return action(Pass::F, chunk, next_forward_[chunk]++); }
@@ -69,7 +69,8 @@ std::vector<Block> stp_rank(int p, int m, int r) {
     rank.braid(next, rank.weight_gradient());
   }
 
-  // 5. Steady state: braids of a chunk's forward and full backward, chunk 1 first and last. The last r put W off.
+  // 5. Steady state: braids of a chunk's forward and full backward, chunk 1 first and last.
+  // The last r put W off.
   const int braids = 2 * (m - 3 * p + 1) + 1 + 2 * r;
   for (int i = 0; i < braids; ++i) {
     const int chunk = i % 2 == 0 ? 1 : 0;
@@ -122,6 +123,7 @@ Schedule make_stp(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_stp = {
-    "stp", "forward and backward of a chunk braided, V placement (STP, NeurIPS 2025)", 2, false, false, make_stp};
+    "stp",   "forward and backward of a chunk braided, V placement (STP, NeurIPS 2025)", 2, false, false,
+    make_stp};
 
 }  // namespace stp
