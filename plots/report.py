@@ -41,19 +41,22 @@ class Progress:
 
 def makers(scenario):
     """The plots that fit the scenario, in the order of the page."""
-    from stp_plots import bars, breakdown, fidelity
+    from stp_plots import bars, breakdown, closed_forms, fidelity
 
-    chosen = []
+    closed = scenario.has_closed_forms()
+    chosen = [closed_forms.closed_forms] if closed else []
     if scenario.has_published("throughput"):
         chosen.append(bars.throughput)
         if len(scenario.schedules) > 1:
             chosen.append(bars.gain)
-    elif any(row.value("step_time_s") is not None for row in scenario.rows):
+    elif not closed and any(row.value("step_time_s") is not None for row in scenario.rows):
         chosen.append(bars.step_time)
     chosen.append(fidelity.scatter)
     if scenario.has_figure("memory") or scenario.has_published("memory"):
         chosen.append(bars.memory)
-    chosen += [fidelity.errors, breakdown.breakdown]
+    chosen.append(fidelity.errors)
+    if not closed or closed_forms.legible(scenario):
+        chosen.append(breakdown.breakdown)
     return chosen
 
 

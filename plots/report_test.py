@@ -3,8 +3,6 @@
 python3 plots/report_test.py
 """
 
-import contextlib
-import io
 import json
 import subprocess
 import sys
@@ -16,50 +14,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report
 from stp_plots import bars, breakdown, fidelity, records, style, timelines, words
-from synthetic import SVG, Page, line, record, row, unit_row
+from closed_forms_test import ClosedFormsTest  # noqa: F401
+from synthetic import SVG, FolderTest, line, record, row, unit_row
 
 
-class ReportTest(unittest.TestCase):
-    def setUp(self):
-        self.scratch = tempfile.TemporaryDirectory()
-        self.folder = Path(self.scratch.name)
-        self.addCleanup(self.scratch.cleanup)
-
-    def write(self, **scenarios):
-        """Writes a folder of scenarios: records, or (record, fields of the summary's line)."""
-        lines = []
-        for name, given in scenarios.items():
-            content, fields = given if isinstance(given, tuple) else (given, {})
-            (self.folder / f"{name}.json").write_text(json.dumps(content))
-            lines.append(line(name, **fields))
-        (self.folder / "summary.json").write_text(json.dumps({"schema_version": "1.0.0", "experiments": lines}))
-
-    def report(self, **scenarios):
-        self.write(**scenarios)
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            status = report.main([str(self.folder)])
-        self.assertEqual((status, said.getvalue()), (0, ""))
-        source = (self.folder / "report.html").read_text(encoding="utf-8")
-        page = Page(source)
-        self.assert_self_contained(page, source)
-        return page, source
-
-    def assert_self_contained(self, page, source):
-        for tag, attributes in page.elements:
-            self.assertNotIn(tag, ("script", "link", "iframe", "object", "embed", "base"))
-            for name, value in attributes.items():
-                self.assertFalse(name.startswith("on"), f"{tag} {name}")
-                if name.endswith(("src", "href", "data", "action")):
-                    self.assertTrue(value.startswith(("data:", "#")), f"{tag} {name}={value[:60]}")
-            if tag == "img":
-                self.assertTrue(attributes.get("alt"))
-        for word in ("http://", "https://", "@import", "file:"):
-            self.assertNotIn(word, source)
-
-    def plots(self):
-        return sorted(path.name for path in self.folder.glob("*.png"))
-
+class ReportTest(FolderTest):
     def test_published_scenario_has_all_plots(self):
         rows = [row(name, microbatches=m, calibration=m == 16) for m in (8, 16) for name in ("1f1b-i", "zb-v", "stp")]
         page, source = self.report(a=record(rows))

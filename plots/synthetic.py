@@ -1,6 +1,14 @@
-"""Synthetic records for the tests, and a reader of the page that comes of them."""
+"""Synthetic records for the tests, a reader of the page that comes of them, and what both need."""
 
+import contextlib
+import io
+import json
+import tempfile
+import unittest
 from html.parser import HTMLParser
+from pathlib import Path
+
+import report
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="100" height="20">{}</svg>'
 
@@ -22,6 +30,22 @@ def unit_row(schedule="stp", **fields):
         ("model", "cluster", "seq", "mfu", "mfu_paper", "peak_memory_gb", "published", "difference")
     )
     return row(schedule, **{**nothing, **fields})
+
+
+UNIT_COSTS = {f"{unit}.{part}": 0.125 for unit in ("attn", "mlp") for part in "FIW"} | {"all_reduce": 0.03125}
+
+
+def closed_row(schedule="stp", pp=2, *, idle=(3.0, 3.0), chunks=(4, 4), costs=None, **fields):
+    """A unit-cost row with (ours, closed form) of both figures."""
+    values = dict(zip(("idle_s", "peak_activation_chunks"), (idle, chunks)))
+    relative = {key: ours / closed - 1 if closed else float(ours != 0) for key, (ours, closed) in values.items()}
+    own = {
+        "pp": pp, "microbatches": 6 * pp, "layers_per_chunk": [4] * 2 * pp, "unit_costs": costs or UNIT_COSTS,
+        **{key: ours for key, (ours, _) in values.items()},
+        "published": {"tables": ["Table 1"], **{key: float(closed) for key, (_, closed) in values.items()}},
+        "difference": relative,
+    }  # fmt: skip
+    return unit_row(schedule, **{**own, **fields})
 
 
 def record(rows, **fields):
@@ -60,3 +84,47 @@ class Page(HTMLParser):
     def rows(self):
         """Data rows in the tables of all rows, which have two lines of heads."""
         return sum(count - 1 for kind, count in self.row_tables if kind == "rows")
+
+
+class FolderTest(unittest.TestCase):
+    """Tests that report on a folder of their own."""
+
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = Path(self.scratch.name)
+        self.addCleanup(self.scratch.cleanup)
+
+    def write(self, **scenarios):
+        """Writes a folder of scenarios: records, or (record, fields of the summary's line)."""
+        lines = []
+        for name, given in scenarios.items():
+            content, fields = given if isinstance(given, tuple) else (given, {})
+            (self.folder / f"{name}.json").write_text(json.dumps(content))
+            lines.append(line(name, **fields))
+        (self.folder / "summary.json").write_text(json.dumps({"schema_version": "1.0.0", "experiments": lines}))
+
+    def report(self, **scenarios):
+        self.write(**scenarios)
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            status = report.main([str(self.folder)])
+        self.assertEqual((status, said.getvalue()), (0, ""))
+        source = (self.folder / "report.html").read_text(encoding="utf-8")
+        page = Page(source)
+        self.assert_self_contained(page, source)
+        return page, source
+
+    def assert_self_contained(self, page, source):
+        for tag, attributes in page.elements:
+            self.assertNotIn(tag, ("script", "link", "iframe", "object", "embed", "base"))
+            for name, value in attributes.items():
+                self.assertFalse(name.startswith("on"), f"{tag} {name}")
+                if name.endswith(("src", "href", "data", "action")):
+                    self.assertTrue(value.startswith(("data:", "#")), f"{tag} {name}={value[:60]}")
+            if tag == "img":
+                self.assertTrue(attributes.get("alt"))
+        for word in ("http://", "https://", "@import", "file:"):
+            self.assertNotIn(word, source)
+
+    def plots(self):
+        return sorted(path.name for path in self.folder.glob("*.png"))

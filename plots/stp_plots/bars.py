@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from . import style, words
-from .records import text
+from .values import text
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from matplotlib.patches import Patch
 
 from . import style, words
-from .records import number, plain, text
+from .values import number, plain, text
 
 NAME = 12  # letters of a schedule's name that are shown
 

@@ -4,9 +4,10 @@ import base64
 import struct
 from string import Template
 
-from . import style, tables, timelines, words
-from .records import FIGURES, dictionary, items, text
+from . import style, summary, tables, timelines, words
+from .records import FIGURES
 from .tables import h
+from .values import dictionary, items, text
 
 CSS = """
 :root { color-scheme: light; }
@@ -113,9 +114,9 @@ measured, it is a statement about the model, not about a machine.</p>
 
 
 def _summary(scenarios):
-    parts = ['<section id="summary"><h2>Summary</h2>', tables.summary(scenarios)]
+    parts = ['<section id="summary"><h2>Summary</h2>', summary.summary(scenarios)]
     for scenario in scenarios:
-        details = tables.marks(scenario) + tables.errors(scenario)
+        details = summary.marks(scenario) + summary.errors(scenario)
         if details:
             parts.append(f"<h3>{h(scenario.title)}: marks and errors</h3>")
             parts.append(_verdict(scenario))
@@ -127,7 +128,7 @@ def _summary(scenarios):
 
 def _verdict(scenario):
     reason = scenario.line.get("reason")
-    return f"<p>Verdict: {tables.verdict(scenario.line.get('verdict'))}{f' ({h(reason)})' if reason else ''}.</p>"
+    return f"<p>Verdict: {summary.verdict(scenario.line.get('verdict'))}{f' ({h(reason)})' if reason else ''}.</p>"
 
 
 def _scenario(index, scenario, plots):
@@ -180,8 +181,14 @@ def _legend(scenario):
         )
     if any(row.memory_calibrated and not row.calibrated for row in scenario.rows):
         told += " † Memory does not depend on m: what was fitted at another m counts as calibrated here too."
+    if scenario.has_closed_forms():
+        told += (
+            " Idle time is what the busiest rank does not compute of the step. Closed form: the paper's formula, "
+            "evaluated for the row; where it gives zero, any other value of ours counts as 100 % off."
+        )
     if any(row.peak_chunks() is not None for row in scenario.rows):
-        told += " Peak chunks: activations alive at once on the fullest rank, in microbatches of one chunk."
+        name = "activations" if scenario.has_published("chunks") else "chunks"
+        told += f" Peak {name}: activations alive at once on the fullest rank, in microbatches of one chunk."
     return told
 
 

@@ -3,8 +3,7 @@
 Readers of records ignore fields that they do not know, and do without those that are null or missing.
 """
 
-import json
-import math
+from .values import dictionary, items, number, plain, text, unit_costs
 
 # Our names of the figures that the paper prints too, and their keys in a record.
 FIGURES = {
@@ -13,40 +12,33 @@ FIGURES = {
     "memory": "peak_memory_gb",
 }
 
+# Likewise, of the figures for which the paper gives closed forms.
+CLOSED_FORMS = {"idle": "idle_s", "chunks": "peak_activation_chunks"}
+
+KEYS = FIGURES | CLOSED_FORMS
+
 # What the configuration of a row consists of, besides the number of microbatches.
 CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp")
 
 # Fields of a row that never tell two configurations apart.
 NO_CONFIGURATION = {
     "schedule", "microbatches", "gpus", "layers_per_chunk", "placement", "ranks", "published", "difference",
-    "calibration", "step_time_s", "step_time_repeats_s", "step_time_spread_s", "mfu", *FIGURES.values(),
+    "calibration", "step_time_s", "step_time_repeats_s", "step_time_spread_s", "mfu", "unit_costs",
+    *KEYS.values(),
 }  # fmt: skip
 
-DEFAULT_TOLERANCES = {"throughput": 0.03, "gain": 1.5, "memory": 0.05}
+DEFAULT_TOLERANCES = {"throughput": 0.03, "gain": 1.5, "memory": 0.05, "idle": 0.01, "chunks": 0.01}
 MARKS = {
     "throughput": "throughput_error_mean",
     "gain": "gain_error_points_mean",
     "memory": "memory_error_mean",
+    "idle": "idle_error_mean",
+    "chunks": "chunks_error_mean",
 }
 
 
 class ReportError(Exception):
     """The folder cannot be reported on; the message says why in one line."""
-
-
-def number(value):
-    """`value` if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
-
-
-def dictionary(value):
-    return value if isinstance(value, dict) else {}
-
-
-def items(value):
-    return value if isinstance(value, list) else []
 
 
 class Row:
@@ -64,14 +56,14 @@ class Row:
         return number(self.data.get(key))
 
     def figure(self, name):
-        return self.value(FIGURES[name])
+        return self.value(KEYS[name])
 
     def published(self, name):
-        return number(dictionary(self.data.get("published")).get(FIGURES[name]))
+        return number(dictionary(self.data.get("published")).get(KEYS[name]))
 
     def difference(self, name):
         """Ours over the published, minus one."""
-        recorded = number(dictionary(self.data.get("difference")).get(FIGURES[name]))
+        recorded = number(dictionary(self.data.get("difference")).get(KEYS[name]))
         ours, theirs = self.figure(name), self.published(name)
         if recorded is None and ours is not None and theirs:
             return ours / theirs - 1
@@ -155,10 +147,11 @@ class Scenario:
 
     def _configure(self):
         def base(row):
-            return tuple(plain(row.data.get(field)) for field in CONFIGURATION)
+            return tuple(plain(row.data.get(field)) for field in fields)
 
+        fields = (*CONFIGURATION, "unit_costs")
         self.extra_fields = _telling_fields(self.rows, base)
-        self.varied = {f for f in CONFIGURATION if len({plain(row.data.get(f)) for row in self.rows}) > 1}
+        self.varied = {f for f in fields if len({plain(row.data.get(f)) for row in self.rows}) > 1}
         self.configurations, by_key = [], {}
         for row in self.rows:
             key = base(row) + tuple(plain(row.data.get(field)) for field in self.extra_fields)
@@ -192,6 +185,7 @@ class Scenario:
             " ".join(names),
             ", ".join(shape),
             " ".join(grid),
+            unit_costs(row.data) if "unit_costs" in self.varied else "",
             ", ".join(extras),
             f"no. {copy}" if copy > 1 else "",
         ]
@@ -199,6 +193,9 @@ class Scenario:
 
     def has_published(self, name):
         return any(row.published(name) is not None for row in self.rows)
+
+    def has_closed_forms(self):
+        return any(map(self.has_published, CLOSED_FORMS))
 
     def has_figure(self, name):
         return any(row.figure(name) is not None for row in self.rows)
@@ -229,24 +226,6 @@ class Scenario:
             if dictionary(mark).get("mark") == MARKS[name] and number(mark.get("tolerance")) is not None:
                 return mark["tolerance"]
         return DEFAULT_TOLERANCES[name]
-
-
-def plain(value):
-    """`value` as something that can be compared and hashed."""
-    return value if isinstance(value, (str, int, float, bool, type(None))) else json.dumps(value, sort_keys=True)
-
-
-def text(value):
-    """`value` as a reader writes it."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if number(value) is not None:
-        return f"{value:g}" if isinstance(value, float) else str(value)
-    return json.dumps(value)
 
 
 def _telling_fields(rows, base):

@@ -3,7 +3,8 @@
 from html import escape
 
 from . import words
-from .records import CONFIGURATION, FIGURES, dictionary, items, number, text
+from .records import CLOSED_FORMS, CONFIGURATION, FIGURES, KEYS
+from .values import text, unit_costs
 
 # Which figure a table of the paper prints; other tables may print any.
 PAPER_TABLES = {"Table 5": "memory", "Table 6": "throughput", "Table 7": "mfu_paper"}
@@ -12,7 +13,10 @@ TITLES = {
     "throughput": "Throughput, samples/s",
     "mfu_paper": "MFU by the paper's formula, %",
     "memory": "Peak memory, GB",
+    "idle": "Idle time of the step, s",
+    "chunks": "Peak activations, chunks",
 }
+UNIT_TITLES = {"throughput": "Throughput, samples per unit", "idle": "Idle time of the step, units"}
 
 
 def h(value):
@@ -59,132 +63,26 @@ def shown(name, value):
     """Ours, in the table's unit."""
     if value is None:
         return "–"
+    if name == "chunks":
+        return text(value)
     return (
         f"{100 * value:.2f}" if name == "mfu_paper" else f"{value:.1f}" if name == "memory" else words.magnitude(value)
     )
 
 
 def printed(name, value):
-    """Published, as the paper prints it."""
+    """Published, as the paper prints it; what it gives in closed form, as ours."""
     if value is None:
         return "–"
     if name == "mfu_paper":
         return f"{100 * value:.2f}"
+    if name in CLOSED_FORMS:
+        return shown(name, value)
     return text(value) if name == "memory" else words.published_text(value)
-
-
-def summary(scenarios):
-    rows = []
-    for scenario in scenarios:
-        line = scenario.line
-        pairs = f"{text(line.get('pairs_right'))} of {text(line.get('pairs'))}" if line.get("pairs") else "–"
-        rows.append(
-            [
-                f'<a href="#{anchor(scenario)}">{h(scenario.title)}</a>',
-                h(scenario.evidence),
-                num(len(scenario.rows)),
-                num(line.get("calibration_rows")),
-                num(words.plain_percent(number(line.get("throughput_error_mean")), 2)),
-                num(plain_points(line.get("gain_error_points_mean"))),
-                num(words.plain_percent(number(line.get("memory_error_mean")), 2)),
-                num(pairs),
-                verdict(line.get("verdict")),
-            ]
-        )
-    head = [
-        "experiment",
-        "evidence",
-        "rows",
-        "of these calibrated",
-        "throughput error",
-        "gain error, points",
-        "memory error",
-        "pairs in the right order",
-        "verdict",
-    ]
-    return table(
-        [head], rows, caption="Mean absolute errors over predicted rows, that is, those that did not calibrate"
-    )
 
 
 def anchor(scenario):
     return h("scenario-" + "".join(c if c.isalnum() else "-" for c in scenario.id))
-
-
-def plain_points(value):
-    return "–" if number(value) is None else f"{value:.2f}"
-
-
-def verdict(value):
-    name = {"reproduced": "good", "deviates": "bad"}.get(value, "neutral")
-    return f'<strong class="{name}">{h(value)}</strong>'
-
-
-MARK_NAMES = {
-    "throughput_error_mean": "mean absolute error of throughput",
-    "gain_error_points_mean": "mean absolute error of the gain, points",
-    "memory_error_mean": "mean absolute error of peak memory",
-    "pairs_right": "pairs of schedules in the paper's order",
-}
-
-
-def marks(scenario):
-    """The marks of a scenario with their tolerances; empty if it has none."""
-    rows = []
-    for mark in items(scenario.line.get("marks")):
-        mark = dictionary(mark)
-        name, value, tolerance = str(mark.get("mark")), number(mark.get("value")), number(mark.get("tolerance"))
-        if name == "pairs_right":
-            limit, reached = f"all {text(tolerance)}", text(value)
-        elif name == "gain_error_points_mean":
-            limit, reached = f"at most {text(tolerance)}", plain_points(value)
-        else:
-            limit = "–" if tolerance is None else f"at most {100 * tolerance:g} %"
-            reached = words.plain_percent(value, 2)
-        met = mark.get("met")
-        state = verdict_mark(met, value is None)
-        rows.append([h(MARK_NAMES.get(name, name)), num(limit), num(reached), state])
-    if not rows:
-        return ""
-    return table([["mark (predicted rows)", "tolerance", "reached", "result"]], rows, kind="compact")
-
-
-def verdict_mark(met, empty):
-    if empty and met:
-        return "no figure to compare"
-    return '<strong class="good">met</strong>' if met else '<strong class="bad">missed</strong>'
-
-
-def errors(scenario):
-    """Mean and worst error of predicted and of calibrated rows, from the summary."""
-    rows = []
-    metrics = [
-        ("throughput", "throughput_error", False),
-        ("gain", "gain_error_points", True),
-        ("peak memory", "memory_error", False),
-    ]
-    for name, key, in_points in metrics:
-        for group, holder in (
-            ("predicted", scenario.line),
-            ("calibrated", dictionary(scenario.line.get("calibrated"))),
-        ):
-            mean, worst = number(holder.get(key + "_mean")), dictionary(holder.get(key + "_worst"))
-            if mean is None:
-                continue
-            largest = number(worst.get("error"))
-            write = plain_points if in_points else lambda share: words.plain_percent(share, 2)
-            rows.append(
-                [
-                    h(name + (", points" if in_points else "")),
-                    h(group),
-                    num(write(mean)),
-                    num(write(largest)),
-                    h(worst.get("row")),
-                ]
-            )
-    if not rows:
-        return ""
-    return table([["error of", "rows", "mean absolute", "largest", "in row"]], rows, kind="compact")
 
 
 def cross(scenario, name):
@@ -233,19 +131,26 @@ def all_rows(scenario):
         if f not in told and any(r.data.get(f) is not None for r in scenario.rows)
     ]
     told = [f for f in CONFIGURATION if f in told] + scenario.extra_fields
+    costs = "unit_costs" in scenario.varied
+    closed = scenario.has_closed_forms()
     names = {"microbatch_size": "size", "tp": "TP", "pp": "PP", "cp": "CP", "dp": "DP"}
-    metrics = [name for name in FIGURES if scenario.has_figure(name) or scenario.has_published(name)]
+    # What has closed forms is about these: the step's time, which stands anyway, says what throughput would.
+    shown_alone = [] if closed else [name for name in FIGURES if scenario.has_figure(name)]
+    metrics = [name for name in KEYS if name in shown_alone or scenario.has_published(name)]
     published = any(scenario.has_published(name) for name in metrics)
-    heads = ["schedule", *(names.get(f, f) for f in told), "m", *(["kind"] if published else [])]
+    heads = ["schedule", *(names.get(f, f) for f in told), *(["unit costs"] if costs else [])]
+    heads += ["m", *(["kind"] if published else [])]
     groups = [("", len(heads))]
     for name in metrics:
         columns = _columns(scenario, name)
-        title = "Throughput, samples per unit" if name == "throughput" and scenario.unit_costs else TITLES[name]
+        title = TITLES[name]
+        if scenario.unit_costs:
+            title = UNIT_TITLES.get(name, title)
         groups.append((title, len(columns)))
         heads += columns
     rest = ["step, units" if scenario.unit_costs else "step, s", "TP bubble, %", "PP bubble, %"]
     honest = any(row.value("mfu") is not None for row in scenario.rows)
-    chunks = any(row.peak_chunks() is not None for row in scenario.rows)
+    chunks = "chunks" not in metrics and any(row.peak_chunks() is not None for row in scenario.rows)
     rest += (["MFU, %"] if honest else []) + (["peak chunks"] if chunks else [])
     groups.append((f"also {scenario.evidence}", len(rest)))
     rows = []
@@ -253,6 +158,7 @@ def all_rows(scenario):
         cells = [h(row.schedule)]
         values = [row.data.get(field) for field in told]
         cells += [h(value) if isinstance(value, str) else num(value) for value in values]
+        cells += [h(unit_costs(row.data) or "–")] if costs else []
         cells += [num(row.microbatches), *([_kind(row)] if published else [])]
         cells += [cell for name in metrics for cell in _figures(scenario, row, name)]
         rows.append(cells + _rest(row, honest, chunks))
@@ -264,7 +170,8 @@ def _columns(scenario, name):
     if not scenario.has_published(name):
         return ["ours"]
     # The difference in MFU is that in throughput over again.
-    return ["ours", "published", *(["diff., %"] if name != "mfu_paper" else [])]
+    theirs = "closed form" if name in CLOSED_FORMS else "published"
+    return ["ours", theirs, *(["diff., %"] if name != "mfu_paper" else [])]
 
 
 def _figures(scenario, row, name):
@@ -289,7 +196,7 @@ def _rest(row, honest, chunks):
 
 
 def _kind(row):
-    if all(row.published(name) is None for name in FIGURES):
+    if all(row.published(name) is None for name in KEYS):
         return "no published figure"
     if row.calibrated:
         return "calibrated"

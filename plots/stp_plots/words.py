@@ -1,6 +1,6 @@
 """Numbers and sentences for captions, tables and alternative texts."""
 
-from .records import text
+from .values import text
 
 EVIDENCE = {
     "measured": "the program ran on real devices of this world size and was timed by the devices' own clock.",

@@ -1,0 +1,129 @@
+"""The tables of the summary: verdicts, marks, errors."""
+
+from . import words
+from .tables import anchor, h, num, table
+from .values import dictionary, items, number, text
+
+# Columns of the summary that it has only if any experiment has the figure.
+FURTHER = {"idle_error_mean": "idle time error", "chunks_error_mean": "peak activations error"}
+
+
+def summary(scenarios):
+    rows = []
+    further = {
+        key: head
+        for key, head in FURTHER.items()
+        if any(number(scenario.line.get(key)) is not None for scenario in scenarios)
+    }
+    for scenario in scenarios:
+        line = scenario.line
+        pairs = f"{text(line.get('pairs_right'))} of {text(line.get('pairs'))}" if line.get("pairs") else "–"
+        rows.append(
+            [
+                f'<a href="#{anchor(scenario)}">{h(scenario.title)}</a>',
+                h(scenario.evidence),
+                num(len(scenario.rows)),
+                num(line.get("calibration_rows")),
+                num(words.plain_percent(number(line.get("throughput_error_mean")), 2)),
+                num(plain_points(line.get("gain_error_points_mean"))),
+                num(words.plain_percent(number(line.get("memory_error_mean")), 2)),
+                *(num(words.plain_percent(number(line.get(key)), 2)) for key in further),
+                num(pairs),
+                verdict(line.get("verdict")),
+            ]
+        )
+    head = [
+        "experiment",
+        "evidence",
+        "rows",
+        "of these calibrated",
+        "throughput error",
+        "gain error, points",
+        "memory error",
+        *further.values(),
+        "pairs in the right order",
+        "verdict",
+    ]
+    return table(
+        [head], rows, caption="Mean absolute errors over predicted rows, that is, those that did not calibrate"
+    )
+
+
+def plain_points(value):
+    return "–" if number(value) is None else f"{value:.2f}"
+
+
+def verdict(value):
+    name = {"reproduced": "good", "deviates": "bad"}.get(value, "neutral")
+    return f'<strong class="{name}">{h(value)}</strong>'
+
+
+MARK_NAMES = {
+    "throughput_error_mean": "mean absolute error of throughput",
+    "gain_error_points_mean": "mean absolute error of the gain, points",
+    "memory_error_mean": "mean absolute error of peak memory",
+    "idle_error_mean": "mean absolute error of idle time, against the closed form",
+    "chunks_error_mean": "mean absolute error of peak activations, against the closed form",
+    "pairs_right": "pairs of schedules in the paper's order",
+}
+
+
+def marks(scenario):
+    """The marks of a scenario with their tolerances; empty if it has none."""
+    rows = []
+    for mark in items(scenario.line.get("marks")):
+        mark = dictionary(mark)
+        name, value, tolerance = str(mark.get("mark")), number(mark.get("value")), number(mark.get("tolerance"))
+        if name == "pairs_right":
+            limit, reached = f"all {text(tolerance)}", text(value)
+        elif name == "gain_error_points_mean":
+            limit, reached = f"at most {text(tolerance)}", plain_points(value)
+        else:
+            limit = "–" if tolerance is None else f"at most {100 * tolerance:g} %"
+            reached = words.plain_percent(value, 2)
+        met = mark.get("met")
+        state = verdict_mark(met, value is None)
+        rows.append([h(MARK_NAMES.get(name, name)), num(limit), num(reached), state])
+    if not rows:
+        return ""
+    return table([["mark (predicted rows)", "tolerance", "reached", "result"]], rows, kind="compact")
+
+
+def verdict_mark(met, empty):
+    if empty and met:
+        return "no figure to compare"
+    return '<strong class="good">met</strong>' if met else '<strong class="bad">missed</strong>'
+
+
+def errors(scenario):
+    """Mean and worst error of predicted and of calibrated rows, from the summary."""
+    rows = []
+    metrics = [
+        ("throughput", "throughput_error", False),
+        ("gain", "gain_error_points", True),
+        ("peak memory", "memory_error", False),
+        ("idle time", "idle_error", False),
+        ("peak activations", "chunks_error", False),
+    ]
+    for name, key, in_points in metrics:
+        for group, holder in (
+            ("predicted", scenario.line),
+            ("calibrated", dictionary(scenario.line.get("calibrated"))),
+        ):
+            mean, worst = number(holder.get(key + "_mean")), dictionary(holder.get(key + "_worst"))
+            if mean is None:
+                continue
+            largest = number(worst.get("error"))
+            write = plain_points if in_points else lambda share: words.plain_percent(share, 2)
+            rows.append(
+                [
+                    h(name + (", points" if in_points else "")),
+                    h(group),
+                    num(write(mean)),
+                    num(write(largest)),
+                    h(worst.get("row")),
+                ]
+            )
+    if not rows:
+        return ""
+    return table([["error of", "rows", "mean absolute", "largest", "in row"]], rows, kind="compact")
