@@ -103,7 +103,7 @@ using Step = void (*)(const Case&, const Prepared&);
 void run(benchmark::State& state, const Generator* generator, Step step) {
   const Case c(generator, static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
   const Prepared& from = prepared(c);
-  for (auto _ : state) step(c, from);
+  for ([[maybe_unused]] const auto _ : state) step(c, from);
   const auto ops = static_cast<int64_t>(from.program.ops.size());
   state.SetItemsProcessed(state.iterations() * ops);
   state.SetComplexityN(ops);
