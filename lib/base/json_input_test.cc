@@ -1,5 +1,6 @@
 // Strict reading of JSON: what is refused, and whether the refusal names file, field and remedy.
 #include "stp/base/json_input.h"
+#include "support/refusal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,17 +21,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
-
-// The message of the InputError that `call` throws, "" if it throws none. Anything else fails the test.
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 std::string parse_refusal(const std::string& text) {
   return refusal([&] { parse_json(text, "f.json"); });

@@ -12,6 +12,7 @@
 #include "stp/cost/hardware.h"
 #include "stp/model/partition.h"
 #include "stp/program/lower.h"
+#include "support/refusal.h"
 
 namespace stp {
 namespace {
@@ -22,16 +23,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
-
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 HardwareProfile a800() { return read_profile(STP_SOURCE_DIR "/lib/cluster/profiles/a800.json"); }
 ModelConfig model(const std::string& name) {

@@ -13,6 +13,7 @@
 #include "stp/model/config.h"
 #include "stp/model/partition.h"
 #include "stp/model/work.h"
+#include "support/refusal.h"
 
 namespace stp {
 namespace {
@@ -23,16 +24,6 @@ using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 ModelConfig model(const std::string& name) {
   return read_model(STP_SOURCE_DIR "/lib/model/configs/" + name + ".json");

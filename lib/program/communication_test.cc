@@ -9,27 +9,14 @@
 #include <stdexcept>
 
 #include "stp/program/lower.h"
-#include "stp/schedule/generator.h"
+#include "support/schedules.h"
 
 namespace stp {
-
-extern const Generator schedule_stp;
 
 namespace {
 
 Program stp_program(int p, int m, Release release) {
-  return lower(make_schedule(schedule_stp, {p, m, 0, {}, 0}), std::vector<int>(2 * p, 2),
-               {.release = release});
-}
-
-// A two-rank pipeline of one chunk each, in the order given by rank.
-Schedule by_hand(int microbatches, const std::vector<std::vector<const char*>>& ranks) {
-  Schedule schedule{"by hand", Placement::loop(static_cast<int>(ranks.size()), 1), microbatches, {}};
-  for (const auto& blocks : ranks) {
-    schedule.ranks.emplace_back();
-    for (const char* block : blocks) schedule.ranks.back().push_back(parse_block(block));
-  }
-  return schedule;
+  return lower(stp_schedule(p, m), std::vector<int>(2 * p, 2), {.release = release});
 }
 
 TEST(CommunicationOrder, HoldsEveryCommunicationOpOnce) {
@@ -70,14 +57,16 @@ TEST(CommunicationOrder, IsALinearExtensionOfTheProgram) {
 }
 
 TEST(ReceivesAhead, OneIsEnoughWhereTensorsAreTakenUpAsTheyCome) {
-  const Schedule schedule = by_hand(2, {{"F0.0", "F0.1", "B0.0", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}});
+  const Schedule schedule =
+      by_hand(Placement::loop(2, 1), 2, {{"F0.0", "F0.1", "B0.0", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}});
   EXPECT_EQ(receives_ahead(lower(schedule, {1, 1}, {})), 1);
 }
 
 // Rank 1 takes up microbatch 2 first, which rank 0 sends third: two more receives must stand open before it.
 TEST(ReceivesAhead, CountsTensorsThatWaitForALaterOne) {
-  const Schedule schedule = by_hand(3, {{"F0.0", "F0.1", "F0.2", "B0.2", "B0.0", "B0.1"},
-                                        {"F0.2", "B0.2", "F0.0", "B0.0", "F0.1", "B0.1"}});
+  const Schedule schedule = by_hand(
+      Placement::loop(2, 1), 3,
+      {{"F0.0", "F0.1", "F0.2", "B0.2", "B0.0", "B0.1"}, {"F0.2", "B0.2", "F0.0", "B0.0", "F0.1", "B0.1"}});
   EXPECT_EQ(receives_ahead(lower(schedule, {1, 1}, {})), 3);
 }
 
@@ -89,7 +78,8 @@ TEST(ReceivesAhead, AtomicBraidsOfStpNeedTwo) {
 }
 
 TEST(ReceivesAhead, AProgramWithACircleIsRefusedByName) {
-  Program program = lower(by_hand(1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}), {1, 1}, {});
+  Program program =
+      lower(by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}), {1, 1}, {});
   // Make the very first op wait for the last of the other rank.
   ASSERT_TRUE(program.dependencies(0).empty());
   program.depends.insert(program.depends.begin(), program.rank_begin[2] - 1);

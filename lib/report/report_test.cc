@@ -15,6 +15,7 @@
 #include "stp/report/compare.h"
 #include "stp/report/record.h"
 #include "stp/version.h"
+#include "support/refusal.h"
 
 namespace stp {
 namespace {
@@ -25,16 +26,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
-
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class Folder : public testing::Test {
  protected:

@@ -16,10 +16,10 @@
 #include "stp/schedule/generator.h"
 #include "stp/schedule/read_schedule.h"
 #include "stp/schedule/validate.h"
+#include "support/refusal.h"
+#include "support/schedules.h"
 
 namespace stp {
-
-extern const Generator schedule_stp;
 
 namespace {
 
@@ -30,29 +30,11 @@ using testing::Not;
 
 constexpr CsvForm kForms[] = {CsvForm::compute_only, CsvForm::compute_comms, CsvForm::compute_comms_waits};
 
-// The message of the InputError that `call` throws, "" if it throws none.
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::string refusal_of(const std::string& text) {
   return refusal([&] { validate(schedule_from_csv(text, "x.csv")); });
 }
 
-Schedule stp_schedule(int pp, int microbatches) {
-  GeneratorRequest request;
-  request.pp = pp;
-  request.microbatches = microbatches;
-  return make_schedule(schedule_stp, request);
-}
-
-Schedule by_hand(const Placement& placement, int microbatches, const std::vector<std::string>& rows) {
+Schedule by_rows(const Placement& placement, int microbatches, const std::vector<std::string>& rows) {
   Schedule schedule{"by hand", placement, microbatches, {}};
   for (const std::string& row : rows) {
     auto& blocks = schedule.ranks.emplace_back();
@@ -152,7 +134,7 @@ std::vector<Schedule> golden_schedules() {
 // ---- writing ----
 
 TEST(Csv, IsWrittenAsTorchReadsIt) {
-  const Schedule schedule = by_hand(
+  const Schedule schedule = by_rows(
       Placement::v(2), 2,
       {"F0.0 F0.1 F1.0 I1.0 F1.1&W1.0 B0.0 I1.1 W1.1 B0.1", "F0.0 F1.0 F0.1&B1.0 F1.1 B0.0 B1.1 B0.1"});
   ASSERT_EQ(refusal([&] { validate(schedule); }), "");
@@ -174,7 +156,7 @@ TEST(Csv, NamesTheStageOfABraid) {
 TEST(Csv, ReceivesStandInTheSendersOrderAsLateAsTheyMay) {
   // F0 is received first though F1 is needed first; F2 before B1 leaves, since it was sent before that.
   const Schedule schedule =
-      by_hand(Placement::loop(2, 1), 3, {"F0.0 F0.1 F0.2 B0.1 B0.0 B0.2", "F0.1 F0.0 B0.1 B0.0 F0.2 B0.2"});
+      by_rows(Placement::loop(2, 1), 3, {"F0.0 F0.1 F0.2 B0.1 B0.0 B0.2", "F0.1 F0.0 B0.1 B0.0 F0.2 B0.2"});
   EXPECT_EQ(to_csv(schedule, CsvForm::compute_comms),
             "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0RECV_B1,0B1,0RECV_B0,0B0,0RECV_B2,0B2,0REDUCE_GRAD\r\n"
             "1RECV_F0,1RECV_F1,1F1,1F0,1RECV_F2,1B1,1SEND_B1,1B0,1SEND_B0,1F2,1B2,1SEND_B2,1REDUCE_GRAD\r\n");
@@ -184,7 +166,7 @@ TEST(Csv, ReceivesStandInTheSendersOrderAsLateAsTheyMay) {
 TEST(Csv, ABraidSendsInTheOrderOfItsActions) {
   for (const std::string braid : {"F0.0&F0.1", "F0.1&F0.0"}) {
     const Schedule schedule =
-        by_hand(Placement::loop(2, 1), 2, {braid + " B0.0 B0.1", "F0.0 F0.1 B0.0 B0.1"});
+        by_rows(Placement::loop(2, 1), 2, {braid + " B0.0 B0.1", "F0.0 F0.1 B0.0 B0.1"});
     const std::string sends = braid == "F0.0&F0.1" ? "0SEND_F0,0SEND_F1" : "0SEND_F1,0SEND_F0";
     EXPECT_THAT(to_csv(schedule, CsvForm::compute_comms), HasSubstr(")OVERLAP_F_B," + sends));
     expect_round_trip(schedule);
@@ -225,7 +207,7 @@ TEST(Csv, BothEndsOfAPairHaveAllTransfersInOneOrder) {
 
 TEST(Csv, WaitsStandBehindTheirSends) {
   const Schedule schedule =
-      by_hand(Placement::loop(2, 1), 2, {"F0.0 F0.1 B0.0 I0.1 W0.1", "F0.0 B0.0 F0.1 B0.1"});
+      by_rows(Placement::loop(2, 1), 2, {"F0.0 F0.1 B0.0 I0.1 W0.1", "F0.0 B0.0 F0.1 B0.1"});
   EXPECT_EQ(
       to_csv(schedule, CsvForm::compute_comms_waits),
       "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0I1,0WAIT_SEND_F1,0W1,0REDUCE_GRAD,"
@@ -269,7 +251,7 @@ TEST(Csv, RoundTripsTheGoldenOrders) {
 // ---- reading ----
 
 TEST(Csv, AcceptsWhatTheGrammarAllows) {
-  const Schedule good = by_hand(Placement::loop(2, 1), 2, {"F0.0 F0.1 B0.0 B0.1", "F0.0 B0.0 F0.1 B0.1"});
+  const Schedule good = by_rows(Placement::loop(2, 1), 2, {"F0.0 F0.1 B0.0 B0.1", "F0.0 B0.0 F0.1 B0.1"});
   for (const std::string text : {
            "0F0,0F1,0B0,0B1\r\n1F0,1B0,1F1,1B1\r\n",
            "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",

@@ -10,10 +10,10 @@
 #include "stp/base/error.h"
 #include "stp/schedule/generator.h"
 #include "stp/schedule/validate.h"
+#include "support/refusal.h"
+#include "support/schedules.h"
 
 namespace stp {
-
-extern const Generator schedule_stp;
 
 namespace {
 
@@ -21,24 +21,6 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// The message of the InputError that `call` throws, "" if it throws none.
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-Schedule stp_schedule(int pp, int microbatches) {
-  GeneratorRequest request;
-  request.pp = pp;
-  request.microbatches = microbatches;
-  return make_schedule(schedule_stp, request);
-}
 
 Schedule from_text(const Placement& placement, int microbatches,
                    const std::vector<std::vector<std::string>>& ranks) {

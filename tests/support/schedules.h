@@ -1,0 +1,74 @@
+// Schedules for tests of the rooms that must not know the baselines.
+#pragma once
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stp/schedule/generator.h"
+#include "stp/schedule/validate.h"
+
+namespace stp {
+
+extern const Generator schedule_stp;
+
+inline Schedule stp_schedule(int pp, int microbatches) {
+  GeneratorRequest request;
+  request.pp = pp;
+  request.microbatches = microbatches;
+  return make_schedule(schedule_stp, request);
+}
+
+/// A schedule from the text of its blocks, by rank; validated.
+inline Schedule by_hand(const Placement& placement, int microbatches,
+                        const std::vector<std::vector<std::string>>& ranks) {
+  Schedule schedule{"by hand", placement, microbatches, {}};
+  for (const auto& row : ranks) {
+    auto& blocks = schedule.ranks.emplace_back();
+    for (const std::string& block : row) blocks.push_back(parse_block(block));
+  }
+  validate(schedule);
+  return schedule;
+}
+
+/// Any order that is valid: grown block by block from whatever is ready, fused or split, braided or not.
+inline Schedule random_schedule(std::mt19937& random, const Placement& placement, int microbatches) {
+  Schedule schedule{"random", placement, microbatches, {}};
+  schedule.ranks.resize(placement.ranks());
+  const int stages = placement.stages();
+  std::vector<std::vector<Action>> ready(placement.ranks());
+  const auto offer = [&](Pass pass, int stage, int microbatch) {
+    ready[placement.rank_of(stage)].push_back(
+        {pass, static_cast<int16_t>(placement.chunk_of(stage)), microbatch});
+  };
+  const auto offer_backward = [&](int stage, int microbatch) {
+    offer(random() % 2 ? Pass::B : Pass::I, stage, microbatch);
+  };
+  for (int m = 0; m < microbatches; ++m) offer(Pass::F, 0, m);
+  for (size_t left = 1; left > 0;) {
+    const int rank = static_cast<int>(random() % placement.ranks());
+    auto& here = ready[rank];
+    std::vector<Action> block;
+    for (size_t wanted = 1 + random() % 2; wanted > 0 && !here.empty(); --wanted) {
+      std::swap(here[random() % here.size()], here.back());
+      block.push_back(here.back());
+      here.pop_back();
+    }
+    if (block.size() == 1) schedule.ranks[rank].emplace_back(block[0]);
+    if (block.size() == 2) schedule.ranks[rank].emplace_back(block[0], block[1]);
+    for (const Action& action : block) {
+      const int stage = placement.stage(rank, action.chunk), m = action.microbatch;
+      if (action.pass == Pass::I) offer(Pass::W, stage, m);
+      if (action.pass == Pass::F && stage + 1 < stages) offer(Pass::F, stage + 1, m);
+      if (action.pass == Pass::F && stage + 1 == stages) offer_backward(stage, m);
+      if (is_backward(action.pass) && stage > 0) offer_backward(stage - 1, m);
+    }
+    left = 0;
+    for (const auto& actions : ready) left += actions.size();
+  }
+  validate(schedule);
+  return schedule;
+}
+
+}  // namespace stp
