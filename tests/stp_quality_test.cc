@@ -11,6 +11,7 @@
 #include "stp/cost/cost_table.h"
 #include "stp/program/lower.h"
 #include "stp/simulate/simulate.h"
+#include "support/effort.h"
 
 namespace stp {
 namespace {
@@ -49,14 +50,14 @@ class StpQuality : public testing::TestWithParam<int> {
 
 TEST_P(StpQuality, IsNoSlowerThanZbVFromAFewMoreMicrobatchesThanRanks) {
   // Nearer to p the first backwards come when all forwards are done, and braids are bought with time.
-  for (int m = p + 1 + p / 8; m < 3 * p - 1; ++m)
+  for (int m = p + 1 + p / 8; m < 3 * p - 1; m += kStride)
     for (const double all_reduce : kAllReduces)
       EXPECT_LE(step_time(make("stp", p, m), all_reduce), zb_v_time(p, m, all_reduce) + kEpsilon)
           << "m=" << m;
 }
 
 TEST_P(StpQuality, IsNearZbVWithFewerMicrobatches) {
-  for (int m = 1; m < p + 1 + p / 8; ++m)
+  for (int m = 1; m < p + 1 + p / 8; m += kStride)
     for (const double all_reduce : kAllReduces)
       EXPECT_LE(step_time(make("stp", p, m), all_reduce), 1.12 * zb_v_time(p, m, all_reduce)) << "m=" << m;
 }
@@ -70,7 +71,7 @@ TEST_P(StpQuality, IsNoSlowerThan1f1bI) {
 }
 
 TEST_P(StpQuality, IsNoSlowerThanZbVWithAtomicBlocksFromTwiceAsManyMicrobatches) {
-  for (int m = 2 * p; m < 3 * p - 1; ++m)
+  for (int m = 2 * p; m < 3 * p - 1; m += kStride)
     for (const double all_reduce : kAllReduces)
       EXPECT_LE(step_time(make("stp", p, m), all_reduce, Release::block),
                 zb_v_time(p, m, all_reduce) + kEpsilon)

@@ -4,21 +4,12 @@
 
 #include <algorithm>
 
-#include "stp/schedule/generator.h"
-#include "stp/schedule/validate.h"
+#include "support/effort.h"
+#include "support/schedules.h"
 
 namespace stp {
 
-extern const Generator schedule_stp;
-
 namespace {
-
-Schedule stp_schedule(int pp, int microbatches) {
-  GeneratorRequest request;
-  request.pp = pp;
-  request.microbatches = microbatches;
-  return make_schedule(schedule_stp, request);
-}
 
 bool reduces(const Action& action) { return action.pass == Pass::F || action.pass == Pass::I; }
 
@@ -57,7 +48,7 @@ class Stp : public testing::TestWithParam<int> {
 };
 
 TEST_P(Stp, IsValidForAnyNumberOfMicrobatches) {
-  for (int m = 1; m <= 64; ++m) {
+  for (int m = 1; m <= 64; m += kStride) {
     SCOPED_TRACE("m=" + std::to_string(m));
     const Schedule schedule = stp_schedule(p, m);
     EXPECT_NO_THROW(validate(schedule));
@@ -70,7 +61,7 @@ TEST_P(Stp, IsValidForAnyNumberOfMicrobatches) {
 // ZB-V leaves all of its 4m a rank unhidden; 1F1B-I, which runs multiples of p only, its 2m forwards.
 TEST_P(Stp, LeavesFewerAllReducesUnhiddenThanZbVAnd1f1bI) {
   // One microbatch has nobody to be braided with; p = m = 2 would be slower than 1F1B-I.
-  for (int m = p <= 2 ? p + 1 : p; m <= 3 * p; ++m) {
+  for (int m = p <= 2 ? p + 1 : p; m <= 3 * p; m += kStride) {
     SCOPED_TRACE("m=" + std::to_string(m));
     const Schedule schedule = stp_schedule(p, m);
     EXPECT_LT(unhidden(schedule), 4 * m * p);

@@ -13,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kLongestName = 100;
+
 template <typename Choice>
 struct Named {
   const char* name;
@@ -215,13 +217,13 @@ Scenario read_scenario(const std::string& word) {
   JsonInput input(content, path);
   Scenario scenario{
       .file = path, .name = input.string("name"), .title = "", .experiments = {}, .comparison = {}};
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
-  };
-  if (scenario.name.empty() || scenario.name[0] == '.' ||
-      !std::all_of(scenario.name.begin(), scenario.name.end(), plain))
-    throw input.error("name", "names result files and has other characters",
-                      "use letters, digits, - _ and .");
+  // Results are called after it.
+  const auto unfit = [](char c) { return c == '/' || std::iscntrl(static_cast<unsigned char>(c)) != 0; };
+  if (scenario.name.empty() || scenario.name[0] == '.' || scenario.name.size() > kLongestName ||
+      std::any_of(scenario.name.begin(), scenario.name.end(), unfit))
+    throw input.error(
+        "name", "cannot name a result file",
+        "use 1 to " + std::to_string(kLongestName) + " characters without /, none of them first a dot");
   scenario.title = input.string_or("title", scenario.name);
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");

@@ -1,0 +1,13 @@
+// How much of a property test's range to walk: all of it in ordinary builds, a sample under the sanitizers, which slow
+// everything down severalfold and look for other things.
+#pragma once
+
+namespace stp {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kStride = 7;
+#else
+inline constexpr int kStride = 1;
+#endif
+
+}  // namespace stp
