@@ -52,11 +52,14 @@ std::string operating_system() {
 json system_description() {
   utsname kernel{};
   uname(&kernel);
+  // Major and minor version; what follows is the distributor's.
+  const std::string release = kernel.release;
+  const std::string series = release.substr(0, release.find('.', release.find('.') + 1));
   return {{"host_processor_model_name", or_null(proc_value("/proc/cpuinfo", "model name"))},
           {"host_processor_core_count", std::thread::hardware_concurrency()},
           {"host_memory_capacity", or_null(proc_value("/proc/meminfo", "MemTotal"))},
           {"operating_system", or_null(operating_system())},
-          {"kernel", std::string(kernel.sysname) + " " + kernel.release + " " + kernel.machine}};
+          {"kernel", std::string(kernel.sysname) + " " + series + " " + kernel.machine}};
 }
 
 json provenance(const std::vector<std::string>& argv) {
