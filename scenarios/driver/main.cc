@@ -4,7 +4,7 @@
 
 #include "commands.h"
 #include "interrupt.h"
-#include "stp/base/error.h"
+#include "stp/base/json_input.h"
 #include "stp/version.h"
 
 int main(int argc, char** argv) {
@@ -24,6 +24,17 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw std::runtime_error("standard output could not be written");
     return 0;
+  } catch (const CLI::RequiredError& error) {
+    // CLI11 says of a misspelt command only that one is required.
+    std::vector<std::string> commands;
+    for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty()) {
+      const std::string guess = stp::nearest(argv[1], commands);
+      std::fprintf(stderr, "stp: there is no command \"%s\"; %s\n", argv[1],
+                   guess.empty() ? "stp --help lists them" : ("did you mean " + guess + "?").c_str());
+      return 2;
+    }
+    return app.exit(error) == 0 ? 0 : 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const stp::InputError& error) {
