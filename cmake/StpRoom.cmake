@@ -3,6 +3,8 @@ add_library(stp_options INTERFACE)
 add_library(stp::options ALIAS stp_options)
 set_target_properties(stp_options PROPERTIES EXPORT_NAME options)
 target_compile_features(stp_options INTERFACE cxx_std_20)
+# No fused multiply-adds where the source has none: figures and orders are the same on every processor.
+target_compile_options(stp_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-ffp-contract=off>)
 
 # Headers lie beside their sources and are included as they are installed: "stp/<room>/<file>.h". In the build tree
 # that path is a folder of links.

@@ -4,13 +4,13 @@
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+configure release
 build release --target stp
 cd "$STP_ROOT"
-fresh=results/runs/reference
-rm -rf "$fresh"
 mkdir -p results/runs
-build/release/bin/stp reproduce --no-plots --out "$fresh"
-rm -rf results/reference/simulated
-mkdir -p results/reference/simulated
-mv "$fresh"/*.json results/reference/simulated/
-rm -rf "$fresh"
+fresh=$(mktemp -d results/runs/reference.XXXXXX)
+trap 'rm -rf "$fresh"' EXIT
+build/release/bin/stp reproduce --no-plots --out "$fresh/simulated"
+rm "$fresh"/simulated/*.svg
+mv results/reference/simulated "$fresh/before"
+mv "$fresh/simulated" results/reference/simulated

@@ -246,7 +246,7 @@ class Profiles(CommandLine):
 class Arguments(CommandLine):
     def test_flags_and_words_nobody_knows(self):
         self.refused(["simulate", "timelines", "--jason", "-"], "--jason")
-        self.refused(["simulated"], "--help")
+        self.refused(["simulated"], "no command \"simulated\"", "did you mean simulate?")
         self.refused([])
         self.refused(["simulate"], "SCENARIO")
         self.refused(["schedule", "1f1b", "--pp", 2], "--microbatches")

@@ -68,6 +68,8 @@ def check_includes(path, text):
                 offend(path, text, found.start(), f"{room} includes {name}, but may use {allowed}")
             if bracket == "<":
                 offend(path, text, found.start(), f"write \"{name}\"")
+        elif name.startswith("support/") and path.name.endswith("_test.cc"):
+            continue  # tests/support
         elif bracket == '"' and room != "scenarios":
             offend(path, text, found.start(), f'write "stp/{room}/{name}", as it is installed')
 

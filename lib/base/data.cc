@@ -25,16 +25,16 @@ std::string data_path(const std::string& relative) { return (data_root() / relat
 
 std::string find_data_file(const std::string& word, const std::string& folder, const std::string& from,
                            const std::string& field) {
+  std::error_code ignored;
   if (word.ends_with(".json")) {
     const fs::path path = fs::path(word).is_absolute() ? fs::path(word) : fs::path(from).parent_path() / word;
-    if (fs::exists(path)) return path.string();
+    if (fs::exists(path, ignored)) return path.string();
     throw InputError(from, field, "there is no file " + path.string(), "check the path");
   }
   const fs::path root = data_path(folder);
-  if (word.find('/') == std::string::npos && fs::exists(root / (word + ".json")))
+  if (word.find('/') == std::string::npos && fs::exists(root / (word + ".json"), ignored))
     return (root / (word + ".json")).string();
   std::vector<std::string> names;
-  std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(root, ignored))
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem());
   std::sort(names.begin(), names.end());

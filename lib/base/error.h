@@ -17,6 +17,8 @@ class InputError : public std::runtime_error {
   [[nodiscard]] InputError in_file(const std::string& file) const;
   /// The same error, said of `field`, where none is named yet.
   [[nodiscard]] InputError in_field(const std::string& field) const;
+  /// The same error, its field being part of `parent` ("" changes nothing).
+  [[nodiscard]] InputError below(const std::string& parent) const;
 
  private:
   std::string file_, field_, problem_, remedy_;

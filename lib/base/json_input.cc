@@ -85,14 +85,20 @@ json parse_json(const std::string& text, const std::string& name) {
   }
 }
 
-json read_json_file(const std::string& path) {
+std::string read_file(const std::string& path) {
+  std::error_code unreadable;
   std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path))
-    throw InputError(path, "", "cannot be read", "check the path and its permissions");
   std::stringstream text;
-  text << file.rdbuf();
-  return parse_json(text.str(), path);
+  if (file && !std::filesystem::is_directory(path, unreadable) &&
+      file.peek() != std::ifstream::traits_type::eof())
+    text << file.rdbuf();
+  if (!file.is_open() || unreadable || file.bad() || text.bad() ||
+      std::filesystem::is_directory(path, unreadable))
+    throw InputError(path, "", "cannot be read", "check the path and its permissions");
+  return text.str();
 }
+
+json read_json_file(const std::string& path) { return parse_json(read_file(path), path); }
 
 JsonInput::JsonInput(const json& value, std::string file, std::string field)
     : value_(&value), file_(std::move(file)), field_(std::move(field)) {

@@ -12,6 +12,9 @@
 
 namespace stp {
 
+/// All of `path`; InputError if it cannot be read.
+std::string read_file(const std::string& path);
+
 /// Reads and parses `path`. Refuses a missing file, a syntax error (NaN and Infinity among them), a key given
 /// twice and trailing text, each as InputError.
 nlohmann::json read_json_file(const std::string& path);

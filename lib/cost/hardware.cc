@@ -17,9 +17,11 @@ double seconds(const Work& work, const HardwareProfile& profile) {
   return time;
 }
 
-// AdamW with fp32 masters, per parameter: read the gradient (4), read and write master, first and second
-// moment (24), write the bf16 weight (2).
-constexpr double kOptimizerBytes = 30;
+// The optimizer step reads the gradients, reads and writes its own state, and writes the weights.
+double optimizer_traffic(double parameters) {
+  const ParameterBytes bytes = parameter_bytes(parameters);
+  return bytes.gradients + 2 * bytes.optimizer + bytes.weights;
+}
 
 }  // namespace
 
@@ -36,7 +38,7 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
   for (int rank = 0; rank < job.pp; ++rank)
     table.node_of_rank.push_back(rank * job.shape.tp / profile.gpus_per_node);
   for (const double parameters : parameters_per_rank(job, layers_per_stage, placement))
-    table.optimizer.push_back(parameters * kOptimizerBytes / profile.memory_bytes_per_s);
+    table.optimizer.push_back(optimizer_traffic(parameters) / profile.memory_bytes_per_s);
   return table;
 }
 
@@ -50,6 +52,11 @@ std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& 
     if (stage + 1 == placement.stages()) here += job.model.vocabulary_parameters() / job.shape.tp;
   }
   return parameters;
+}
+
+ParameterBytes parameter_bytes(double parameters) {
+  constexpr double kBf16 = 2, kFp32 = 4;
+  return {kBf16 * parameters, kFp32 * parameters, 3 * kFp32 * parameters};
 }
 
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage) {

@@ -7,8 +7,8 @@
 
 namespace stp {
 
-/// One configuration of a training job. World ranks count tp first, then pp (cp and dp come with their
-/// issues).
+/// One configuration of a training job. World ranks count tp first, then pp (cp and dp are
+/// planned).
 struct Job {
   ModelConfig model;
   Shape shape;
@@ -26,6 +26,12 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
 /// last.
 std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
                                         const Placement& placement);
+
+/// Bytes of so many parameters by kind: bf16 weights, fp32 gradients, fp32 masters and AdamW's two moments.
+struct ParameterBytes {
+  double weights, gradients, optimizer;
+};
+ParameterBytes parameter_bytes(double parameters);
 
 /// Bytes that one microbatch of one virtual stage keeps: from F until I or B, and, where the backward is
 /// split, from I until W.

@@ -8,8 +8,8 @@
 
 namespace stp {
 
-/// All all-reduces and transfers of all ranks, in one linear extension of the Program: whoever issues his
-/// share in this order, receives as their senders send, agrees with everybody else. Ops that could go at the
+/// All all-reduces and transfers of all ranks, in one linear extension of the Program: a rank that issues
+/// its share in this order, receives as their senders send, agrees with all others. Ops that could go at the
 /// same time stand by rank. Throws std::runtime_error that names an op if the Program itself has a circle.
 std::vector<OpId> communication_order(const Program& program);
 

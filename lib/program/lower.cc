@@ -276,6 +276,7 @@ class Lowerer {
 
   // Replaces "the output of that stage" by the ops that make it, now that all are known.
   void resolve() {
+    resolved_for_.assign(outputs_.size(), kNothing);
     std::vector<OpId> resolved;
     resolved.reserve(program_.depends.size());
     program_.depends_begin.push_back(static_cast<uint32_t>(program_.depends.size()));
@@ -283,16 +284,21 @@ class Lowerer {
     for (size_t op = 0; op < program_.ops.size(); ++op) {
       const size_t end = program_.depends_begin[op + 1];
       program_.depends_begin[op] = static_cast<uint32_t>(resolved.size());
-      for (size_t i = begin; i < end; ++i) resolve(program_.depends[i], resolved);
+      for (size_t i = begin; i < end; ++i) resolve(program_.depends[i], static_cast<OpId>(op), resolved);
       begin = end;
     }
     program_.depends_begin.back() = static_cast<uint32_t>(resolved.size());
     program_.depends = std::move(resolved);
   }
-  void resolve(Ref ref, std::vector<OpId>& resolved) const {
+  // An output is looked at once per op: chains without segments pass on the outputs of others, many of them
+  // the same.
+  void resolve(Ref ref, OpId op, std::vector<OpId>& resolved) {
     if (ref == kNothing) return;
     if ((ref & kOutputBit) == 0) return resolved.push_back(ref);
-    for (const Ref part : outputs_[ref & ~kOutputBit]) resolve(part, resolved);
+    const Ref output = ref & ~kOutputBit;
+    if (resolved_for_[output] == op) return;
+    resolved_for_[output] = op;
+    for (const Ref part : outputs_[output]) resolve(part, op, resolved);
   }
 
   const Lowering lowering_;
@@ -300,7 +306,8 @@ class Lowerer {
   std::array<std::vector<std::vector<Segment>>, 4> chains_;           // by pass and stage
   std::map<std::pair<size_t, size_t>, std::vector<uint8_t>> braids_;  // by the lengths of the two chains
   std::vector<std::array<Ref, 2>> outputs_;                           // by output key: what to wait for
-  std::vector<std::vector<uint32_t>> links_;                          // by sender: its p2p streams
+  std::vector<OpId> resolved_for_;            // by output key: the last op whose dependencies named it
+  std::vector<std::vector<uint32_t>> links_;  // by sender: its p2p streams
 
   // The rank and the block that are being lowered.
   int rank_ = 0;

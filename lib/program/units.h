@@ -10,8 +10,8 @@
 namespace stp {
 
 /// Where a full backward's weight gradients run: `suite` behind the segment's all-reduce, both parts
-/// together; `megatron` the early part before it and only the late part behind it (facts of Megatron-LM's
-/// autograd order).
+/// together; `megatron` the early part before it and only the late part behind it, as in
+/// Megatron-LM, whose row-parallel linears have no all-reduce in their backward.
 enum class BackwardOrder { suite, megatron };
 
 /// One link of a chain: a compute op, then perhaps its all-reduce, then perhaps weight gradients that may run

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "stp/base/error.h"
+
 namespace stp {
 namespace {
 
@@ -159,6 +161,10 @@ class Writer {
 }  // namespace
 
 void write_chrome_trace(std::ostream& out, const Program& program, const Timeline& timeline) {
+  constexpr double kLongest = 9e9;  // seconds: in nanoseconds they fit 64 bits
+  if (timeline.step_s > kLongest)
+    throw InputError("", "costs", "the step takes more than 9e9 s, too long for a trace in nanoseconds",
+                     "use smaller costs");
   Writer(out, program, timeline).write();
 }
 

@@ -59,11 +59,13 @@ std::optional<double> figure(const json& holder, const std::string& key) {
   return found->get<double>();
 }
 
-// All that tells two rows apart besides the schedule, and besides m for figures that do not depend on it.
+// What tells two rows apart besides the schedule and what follows from it, and besides m for figures that do
+// not depend on it.
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
-  for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp"})
-    key += row.at(field).dump() + "|";
+  for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "release",
+                            "backward", "freed_at", "unit_costs"})
+    if (row.contains(field)) key += row.at(field).dump() + "|";
   return with_microbatches ? key + row.at("microbatches").dump() : key;
 }
 
@@ -191,7 +193,9 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
   std::set<std::string> memory_calibrated;
   int calibration_rows = 0;
   for (const json& row : rows) {
-    by_configuration[configuration_key(row, true)][row.at("schedule")] = &row;
+    // Rows that differ in nothing that is known here are configurations of their own.
+    std::string key = configuration_key(row, true);
+    while (!by_configuration[key].emplace(row.at("schedule"), &row).second) key += "|again";
     if (!row.at("calibration").get<bool>()) continue;
     ++calibration_rows;
     memory_calibrated.insert(configuration_key(row, false) + row.at("schedule").get<std::string>());

@@ -181,6 +181,10 @@ json make_record(const json& scenario, Evidence evidence, const std::vector<std:
           {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
 }
 
+std::string record_text(const json& record) {
+  return record.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 void write_new_file(const std::string& path, const std::string& text) {
   // Written beside the target and linked to its name when whole: a link never replaces a file.
   std::string partial = path + ".XXXXXX";

@@ -66,6 +66,9 @@ nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence,
                            const std::vector<std::string>& argv, const std::string& rows_key,
                            nlohmann::json rows);
 
+/// A record as it is written. Bytes that are not UTF-8 (of a command line, say) are replaced.
+std::string record_text(const nlohmann::json& record);
+
 /// Writes `text` to `path` whole or not at all; refuses (InputError) a file that exists.
 void write_new_file(const std::string& path, const std::string& text);
 

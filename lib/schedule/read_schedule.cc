@@ -1,9 +1,5 @@
 #include "stp/schedule/read_schedule.h"
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "stp/base/json_input.h"
 #include "stp/schedule/csv.h"
 
@@ -20,15 +16,11 @@ Schedule read_schedule(const std::string& text, const std::string& file) {
 }
 
 Schedule read_schedule_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path))
-    throw InputError(path, "", "cannot be read", "check the path and its permissions");
+  const std::string text = read_file(path);
   if (!is_schedule_file(path))
     throw InputError(path, "", "does not say its form",
                      "let its name end in .json, .csv (PyTorch's) or .txt (as `stp schedule` prints it)");
-  std::stringstream text;
-  text << file.rdbuf();
-  return read_schedule(text.str(), path);
+  return read_schedule(text, path);
 }
 
 }  // namespace stp

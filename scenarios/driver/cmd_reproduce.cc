@@ -86,7 +86,7 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
   }
   attach_published(rows, data_path("results/published"), scenario.comparison);
   const json record = make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "rows", rows);
-  write_new_file(folder / (scenario.name + ".json"), record.dump(1) + "\n");
+  write_new_file(folder / (scenario.name + ".json"), record_text(record));
 
   std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(),
               comparison_table(rows).c_str());
@@ -100,6 +100,8 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   std::set<std::string> names;
   for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios) {
     scenarios.push_back(read_scenario(word));
+    if (scenarios.back().name == "summary")
+      throw InputError(scenarios.back().file, "name", "is that of the summary", "name it otherwise");
     if (!names.insert(scenarios.back().name).second)
       throw InputError(scenarios.back().file, "name",
                        "\"" + scenarios.back().name + "\" is the name of two scenarios",
@@ -109,7 +111,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   for (const Scenario& scenario : scenarios)
     experiments.push_back(reproduce_scenario(scenario, folder.path(), invocation));
   write_new_file(folder.path() / "summary.json",
-                 json{{"schema_version", "1.0.0"}, {"experiments", experiments}}.dump(1) + "\n");
+                 record_text({{"schema_version", "1.0.0"}, {"experiments", experiments}}));
   check_interrupted();
   if (!options.no_plots) draw_report(folder.path());
   check_interrupted();

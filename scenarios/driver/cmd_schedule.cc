@@ -40,7 +40,11 @@ void schedule_command(ScheduleOptions& options) {
                          "write four numbers from 0 up, F,I,W,p2p");
     options.request.costs = {options.costs[0], options.costs[1], options.costs[2], options.costs[3]};
   }
-  const Schedule schedule = make_schedule(find_generator(options.name), options.request);
+  const Generator& generator = find_generator(options.name);
+  if (!generator.cost_aware && (!options.costs.empty() || options.request.memory_limit > 0))
+    throw InputError("", options.costs.empty() ? "--memory-limit" : "--costs",
+                     options.name + " does not read it", "leave it out");
+  const Schedule schedule = make_schedule(generator, options.request);
   const std::string text = written(schedule, options.format);
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
@@ -61,7 +65,7 @@ void add_schedule(CLI::App& app) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand("schedule", "Print a schedule: per rank, its blocks in order");
   command->footer(list_of_generators());
-  command->add_option("NAME", options->name, "The schedule's name");
+  CLI::Option* name = command->add_option("NAME", options->name, "The schedule's name");
   command->add_option("--pp", options->request.pp, "Pipeline ranks p")->required();
   command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")
       ->required();
@@ -76,14 +80,17 @@ void add_schedule(CLI::App& app) {
       ->add_option("--memory-limit", options->request.memory_limit,
                    "Most activations alive on a rank, for cost-aware generators")
       ->check(CLI::PositiveNumber);
+  CLI::Option* format = command
+                            ->add_option("--format", options->format,
+                                         "text, json, csv (PyTorch's compute_only), csv-comms (its "
+                                         "compute_comms) or csv-comms-waits (the "
+                                         "same with the WAIT actions that torch 2.15 demands)")
+                            ->check(CLI::IsMember({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
   command
-      ->add_option(
-          "--format", options->format,
-          "text, json, csv (PyTorch's compute_only), csv-comms (its compute_comms) or csv-comms-waits (the "
-          "same with the WAIT actions that torch 2.15 demands)")
-      ->check(CLI::IsMember({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
-  command->add_flag("--table", options->table,
-                    "All schedules at this p and m side by side, instead of one order");
+      ->add_flag("--table", options->table,
+                 "All schedules at this p and m side by side, instead of one order")
+      ->excludes(name)
+      ->excludes(format);
   command->callback([options] { schedule_command(*options); });
 }
 

@@ -1,7 +1,7 @@
 #include <cstdio>
+#include <filesystem>
 
 #include "commands.h"
-#include "interrupt.h"
 #include "run_simulated.h"
 #include "table.h"
 
@@ -14,14 +14,16 @@ struct SimulateOptions {
 
 void simulate_command(const SimulateOptions& options, const Invocation& invocation) {
   const Scenario scenario = read_scenario(options.scenario);
+  std::error_code ignored;
+  if (options.json != "-" && std::filesystem::exists(options.json, ignored))
+    throw InputError(options.json, "--json", "exists, and results are never overwritten",
+                     "name another file");
   std::vector<Result> results;
   {
     Progress progress("simulating " + scenario.name, scenario.experiments.size());
     for (const Experiment& experiment : scenario.experiments) {
-      for (const ScheduleChoice& choice : experiment.schedules) {
-        check_interrupted();
+      for (const ScheduleChoice& choice : experiment.schedules)
         results.push_back(run_simulated(choice, experiment, scenario.file).result);
-      }
       progress.step();
     }
   }
@@ -39,20 +41,22 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
     }
     const Configuration& c = result.configuration;
     const double step = result.step_time_s();
-    const auto share = [&](double seconds) { return step > 0 ? percent(seconds / step) : "–"; };
+    const auto share = [&](double seconds) { return step > 0 ? fixed(100 * seconds / step, 1) + " %" : "–"; };
     table.add({result.schedule, c.model.empty() ? "unit costs" : c.model,
                c.seq > 0 ? std::to_string(c.seq) : "–", std::to_string(c.tp), std::to_string(c.pp),
                std::to_string(c.microbatches), fixed(step, 4), fixed(result.throughput(), 3),
                share(busiest->pp_bubble_s), share(busiest->tp_bubble_s), std::to_string(peak),
                fixed(result.peak_memory_gb(), 1)});
   }
-  const std::string record =
-      make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "results", rows).dump(1) + "\n";
-  if (options.json == "-") {
-    std::fputs(record.c_str(), stdout);
-    return;
+  if (!options.json.empty()) {
+    const std::string record = record_text(
+        make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "results", std::move(rows)));
+    if (options.json == "-") {
+      std::fputs(record.c_str(), stdout);
+      return;
+    }
+    write_new_file(options.json, record);
   }
-  if (!options.json.empty()) write_new_file(options.json, record);
   std::printf("%s (simulated; bubbles of the busiest rank)\n%s", scenario.title.c_str(),
               table.text().c_str());
 }

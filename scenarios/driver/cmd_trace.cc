@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "commands.h"
+#include "interrupt.h"
 #include "output_folder.h"
 #include "run_simulated.h"
 #include "stp/base/error.h"
@@ -58,6 +59,7 @@ void trace_command(const TraceOptions& options) {
   const std::vector<ScheduleChoice> choices = chosen(options, experiment, scenario.file);
   OutputFolder folder(options.out);
   for (const ScheduleChoice& choice : choices) {
+    check_interrupted();
     const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
     const nlohmann::json row = to_json(run.result);
     write_trace(unused_path(folder.path(), file_word(row), ".json"), run);
@@ -81,7 +83,7 @@ void add_trace(CLI::App& app, const Invocation&) {
   command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
       ->required();
   command->add_option("--schedule", options->schedule,
-                      "Only this schedule of the scenario (a file by its name without .json)");
+                      "Only this schedule of the scenario (a file by its name without its ending)");
   command->add_option(
       "--configuration", options->configuration,
       "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");

@@ -2,8 +2,8 @@
 #include <cstdio>
 
 #include "commands.h"
+#include "schedule_table.h"
 #include "stp/base/error.h"
-#include "stp/cost/cost_table.h"
 #include "stp/program/communication.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/read_schedule.h"
@@ -13,16 +13,6 @@
 
 namespace stp {
 namespace {
-
-// Unit costs of the page that a validated file gets: F = I = W = 1 a chunk, halved over its attention and
-// MLP, and a quarter of that in all-reduces per chunk and direction.
-CostTable page_costs() {
-  CostTable table;
-  for (const Unit unit : {Unit::attn, Unit::mlp})
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_late}) table.at(unit, pass) = 0.5;
-  table.all_reduce = 0.125;
-  return table;
-}
 
 void validate_command(const std::string& file) {
   Schedule schedule = read_schedule_file(file);
@@ -34,7 +24,7 @@ void validate_command(const std::string& file) {
   const std::vector<int> held = peak_activations(schedule), freed = peak_activations(schedule, true);
   const std::vector<int> layers(schedule.placement.stages(), 1);
   const Program program = lower(std::move(schedule), layers, {});
-  const Timeline timeline = simulate(program, op_seconds(program, page_costs()));
+  const Timeline timeline = simulate(program, op_seconds(program, reference_costs(true)));
 
   std::printf("%s: valid: %s, p %d, v %d, m %d, placement %s\n", file.c_str(), program.schedule.name.c_str(),
               program.schedule.pp(), program.schedule.chunks(), program.schedule.microbatches,

@@ -3,7 +3,7 @@
 
 namespace stp {
 
-/// From now on SIGINT and SIGTERM are noted instead of ending the program; a second one ends it.
+/// From now on SIGINT, SIGTERM and SIGHUP are noted instead of ending the program; a second one ends it.
 void note_interrupts();
 /// Throws std::runtime_error if a signal was noted. To be called between pieces of work.
 void check_interrupted();

@@ -3,7 +3,6 @@
 #include <exception>
 
 #include "commands.h"
-#include "interrupt.h"
 #include "stp/base/json_input.h"
 #include "stp/version.h"
 
@@ -18,7 +17,6 @@ int main(int argc, char** argv) {
   stp::add_schedule(app);
   stp::add_validate(app);
   stp::add_trace(app, invocation);
-  stp::note_interrupts();
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

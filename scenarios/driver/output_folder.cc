@@ -6,9 +6,15 @@
 #include <unistd.h>
 
 #include <cctype>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
 
+#include "interrupt.h"
 #include "stp/base/error.h"
 
 namespace stp {
@@ -28,7 +34,8 @@ fs::path without_slash(const fs::path& target) {
 }  // namespace
 
 OutputFolder::OutputFolder(const fs::path& target) : target_(without_slash(target)) {
-  if (fs::exists(fs::symlink_status(target_)))
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(target_, ignored)))
     throw InputError(target_, "--out", "exists, and results are never overwritten", "name a new folder");
   const fs::path parent = fs::absolute(target_).parent_path();
   std::string pattern = (parent / ("." + target_.filename().string() + ".XXXXXX")).string();
@@ -36,6 +43,9 @@ OutputFolder::OutputFolder(const fs::path& target) : target_(without_slash(targe
     throw InputError(target_, "--out", "cannot be created",
                      "check that its parent folder exists and may be written");
   partial_ = pattern;
+  // From here on an end by signal, or of the pipe that the tables go to, must not leave the folder behind.
+  note_interrupts();
+  std::signal(SIGPIPE, SIG_IGN);
   fs::permissions(partial_, fs::perms(0755));
 }
 
@@ -45,9 +55,19 @@ OutputFolder::~OutputFolder() {
 }
 
 void OutputFolder::publish() {
-  if (syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) != 0)
-    throw InputError(target_, "--out", "came into being meanwhile or cannot be created", "name a new folder");
-  partial_.clear();
+  bool named =
+      syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0;
+  // Some file systems (NFS) know no such flag; a plain rename replaces neither a file nor a folder that holds
+  // something.
+  if (!named && (errno == EINVAL || errno == ENOSYS))
+    named = std::rename(partial_.c_str(), target_.c_str()) == 0;
+  const int error = errno;
+  if (!named && (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR))
+    throw InputError(target_, "--out", "came into being meanwhile", "name a new folder");
+  const std::string partial = std::exchange(partial_, {});
+  if (!named)
+    throw std::runtime_error(target_.string() + ": cannot be given its name (" + std::strerror(error) +
+                             "); the results are in " + partial);
 }
 
 fs::path unused_path(const fs::path& folder, const std::string& stem, const std::string& extension) {

@@ -42,6 +42,11 @@ PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
 
 Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experiment) {
   Schedule schedule = read_schedule_file(choice.file);
+  if (experiment.chunks > 0 && schedule.chunks() != experiment.chunks)
+    throw InputError(choice.file, "chunks",
+                     "the file has " + std::to_string(schedule.chunks()) + " a rank, the scenario " +
+                         std::to_string(experiment.chunks),
+                     "change the scenario or make the file anew");
   if (schedule.pp() != experiment.pp || schedule.microbatches != experiment.microbatches)
     throw InputError(choice.file, schedule.pp() != experiment.pp ? "pp" : "microbatches",
                      "the file is for pp " + std::to_string(schedule.pp()) + " and " +
@@ -64,10 +69,10 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   const Job job = job_of(experiment);
   const auto activations = peak_activation_bytes(schedule, activation_bytes(job, program.layers_per_stage));
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
-  constexpr double kWeight = 2, kGradient = 4, kOptimizer = 12;  // bf16; fp32; fp32 master and two moments
-  for (int rank = 0; rank < schedule.pp(); ++rank)
-    ranks[rank].memory = {activations[rank], kWeight * parameters[rank], kGradient * parameters[rank],
-                          kOptimizer * parameters[rank]};
+  for (int rank = 0; rank < schedule.pp(); ++rank) {
+    const ParameterBytes bytes = parameter_bytes(parameters[rank]);
+    ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer};
+  }
   return ranks;
 }
 
@@ -85,6 +90,8 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
   }
   try {
     const Generator& generator = find_generator(choice.name);
+    if (choice.memory_limit > 0 && !generator.cost_aware)
+      throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
     Schedule schedule = make_schedule(
@@ -92,7 +99,7 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
     validate(schedule);
     return schedule;
   } catch (const InputError& error) {
-    throw error.in_field("schedules").in_file(file);
+    throw error.in_field("schedules").below(experiment.field).in_file(file);
   }
 }
 
@@ -105,7 +112,7 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
       return lower(std::move(schedule), layers,
                    {experiment.release, experiment.backward, experiment.hardware.has_value()});
     } catch (const InputError& error) {
-      throw error.in_file(file);
+      throw error.below(experiment.field).in_file(file);
     }
   };
   SimulatedRun run{lowered(), {}, {}};

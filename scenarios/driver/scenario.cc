@@ -98,9 +98,14 @@ json to_json(const PassCosts& costs) {
 Experiment::Hardware read_hardware(JsonInput& input, json& as_run) {
   Experiment::Hardware hardware{};
   const std::string model = input.string("model"), cluster = input.string("cluster");
-  hardware.model = read_model(find_data_file(model, "lib/model/configs", input.file(), input.path("model")));
-  hardware.profile =
-      read_profile(find_data_file(cluster, "lib/cluster/profiles", input.file(), input.path("cluster")));
+  const std::string model_file =
+      find_data_file(model, "lib/model/configs", input.file(), input.path("model"));
+  const std::string profile_file =
+      find_data_file(cluster, "lib/cluster/profiles", input.file(), input.path("cluster"));
+  hardware.model = read_model(model_file);
+  hardware.profile = read_profile(profile_file);
+  hardware.model_json = read_json_file(model_file);
+  hardware.profile_json = read_json_file(profile_file);
   hardware.seq = input.integer("seq", 1, 1 << 24);
   hardware.implementation = choose(input, "implementation", "megatron", kImplementations, as_run);
   hardware.contention = input.boolean_or("contention", true);
@@ -151,7 +156,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
     try {
       check_shardable(model, experiment.tp);
     } catch (const InputError& error) {
-      throw error.in_file(input.file());
+      throw error.below(field).in_file(input.file());
     }
     if (const int node = experiment.hardware->profile.gpus_per_node; experiment.tp > node)
       throw input.error("parallel.tp",
@@ -164,7 +169,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
                             std::to_string(model.layers) + " layers of " + model.name,
                         "use at most as many ranks as layers");
     const auto& layers = experiment.layers_per_chunk;
-    const int sum = std::accumulate(layers.begin(), layers.end(), 0);
+    const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
     if (!layers.empty() && sum != model.layers)
       throw input.error("layers_per_chunk",
                         "adds up to " + std::to_string(sum) + " layers, but " + model.name + " has " +
@@ -197,7 +202,8 @@ void read_experiments(JsonInput& input, const std::string& field, std::vector<Ex
 }
 
 std::string scenario_path(const std::string& word) {
-  if (word.ends_with(".json") || std::filesystem::exists(word)) return word;
+  std::error_code ignored;
+  if (word.ends_with(".json") || std::filesystem::exists(word, ignored)) return word;
   return find_data_file(word, "scenarios", "", "SCENARIO");
 }
 
@@ -208,6 +214,12 @@ json Scenario::as_run() const {
   for (const Experiment& experiment : experiments) configurations.push_back(experiment.as_run);
   json scenario = {{"name", name}, {"title", title}, {"configurations", configurations}};
   if (comparison) scenario["compare"] = to_json(*comparison);
+  // What the names of models and clusters stood for.
+  for (const Experiment& experiment : experiments) {
+    if (!experiment.hardware) continue;
+    scenario["models"][experiment.as_run.at("model")] = experiment.hardware->model_json;
+    scenario["clusters"][experiment.as_run.at("cluster")] = experiment.hardware->profile_json;
+  }
   return scenario;
 }
 

@@ -44,6 +44,7 @@ struct Experiment {
     int seq;
     Implementation implementation;
     bool contention;
+    nlohmann::json model_json, profile_json;  // as read, for the record
   };
   std::optional<Hardware> hardware;
 

@@ -4,7 +4,6 @@
 
 #include "stp/base/error.h"
 #include "stp/baselines/registry/registry.h"
-#include "stp/cost/cost_table.h"
 #include "stp/program/communication.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/validate.h"
@@ -15,14 +14,6 @@ namespace stp {
 namespace {
 
 constexpr double kAllReduce = 0.25;  // per layer and direction, in its two all-reduces together
-
-CostTable costs(bool all_reduces) {
-  CostTable table;
-  for (const Unit unit : {Unit::attn, Unit::mlp})
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_late}) table.at(unit, pass) = 0.5;
-  table.all_reduce = all_reduces ? kAllReduce / 2 : 0;
-  return table;
-}
 
 std::string row(const Generator& generator, int pp, int microbatches) {
   const std::string what = " | " + std::string(generator.range) + " | " + generator.summary + " |\n";
@@ -43,8 +34,8 @@ std::string row(const Generator& generator, int pp, int microbatches) {
   };
   const Program program =
       lower(schedule, std::vector<int>(schedule.placement.stages(), layers_per_chunk), {});
-  const Timeline plain = simulate(program, op_seconds(program, costs(false)));
-  const Timeline exposed = simulate(program, op_seconds(program, costs(true)));
+  const Timeline plain = simulate(program, op_seconds(program, reference_costs(false)));
+  const Timeline exposed = simulate(program, op_seconds(program, reference_costs(true)));
   const auto transfers = std::count_if(program.ops.begin(), program.ops.end(),
                                        [](const Op& op) { return op.kind == OpKind::transfer; });
   const double compute = 6.0 * microbatches;  // two layers a rank, three passes each
@@ -55,6 +46,14 @@ std::string row(const Generator& generator, int pp, int microbatches) {
 }
 
 }  // namespace
+
+CostTable reference_costs(bool all_reduces) {
+  CostTable table;
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_late}) table.at(unit, pass) = 0.5;
+  table.all_reduce = all_reduces ? kAllReduce / 2 : 0;
+  return table;
+}
 
 std::string schedule_table(int pp, int microbatches) {
   check_size(pp, 2, microbatches);

@@ -3,7 +3,13 @@
 
 #include <string>
 
+#include "stp/cost/cost_table.h"
+
 namespace stp {
+
+/// The unit costs at which schedules are set side by side and files are validated: F = I = W = 1 a layer,
+/// halved over attention and MLP; with `all_reduces`, 0.25 of them per layer and direction.
+CostTable reference_costs(bool all_reduces);
 
 /// A Markdown table of all generators at `pp` ranks and `microbatches`, counted on programs of the same
 /// model: 2p layers of F = I = W = 1 (halved over attention and MLP), so a chunk of v = 1 holds two of them.
