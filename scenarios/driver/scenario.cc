@@ -240,6 +240,9 @@ Scenario read_scenario(const std::string& word) {
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");
   input.ignore("order");
+  // A record's scenario says what its names stood for; run again, they are looked up again.
+  input.ignore("models");
+  input.ignore("clusters");
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));
 
   if (!input.has("configurations")) {

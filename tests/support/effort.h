@@ -1,5 +1,5 @@
-// How much of a property test's range to walk: all of it in ordinary builds, a sample under the sanitizers, which slow
-// everything down severalfold and look for other things.
+// How much of a property test's range to walk: all of it in ordinary builds, a sample under the sanitizers,
+// which slow everything down severalfold and look for other things.
 #pragma once
 
 namespace stp {
