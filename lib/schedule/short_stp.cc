@@ -255,7 +255,8 @@ class Search {
   Search(int p, int m, bool priced)
       : p_(p), m_(m), priced_(priced), plays_left_(1 + kPlayedActions / (size_t{6} * p * m)) {
     // Where W are scarce until the cool-down, and where they are plenty.
-    climb({.reserve_1 = static_cast<double>(1 + p / 2), .pair_0 = 1 + p / 3});
+    const int half = p / 2;
+    climb({.reserve_1 = 1.0 + half, .pair_0 = 1 + p / 3});
     climb({.reserve_0 = 1, .slope_0 = 1});
   }
 
