@@ -11,11 +11,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "stp/baselines/v_steps.h"
 #include "stp/schedule/generator.h"
 
 namespace stp::v_pattern {
@@ -23,15 +23,10 @@ namespace stp::v_pattern {
 constexpr int kPeriod = 6;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The four legs of a microbatch's way, in their order. kW, the oldest weight gradient put off, is a step of a
-// rank's order but no leg: nothing travels.
-enum Step : uint8_t { kF0, kF1, kI1, kI0, kW };
 constexpr std::array<Step, 4> kLegs = {kF0, kF1, kI1, kI0};
-constexpr bool is_forward(Step leg) { return leg <= kF1; }
 
-using Counts = std::array<int, 4>;              // a number for each leg
-using Pattern = std::vector<Counts>;            // by rank: the slots of microbatch 0
-using Orders = std::vector<std::vector<Step>>;  // by rank; microbatches follow from counting
+using Counts = std::array<int, 4>;    // a number for each leg
+using Pattern = std::vector<Counts>;  // by rank: the slots of microbatch 0
 
 // When each leg of each microbatch ends.
 class Ends {
@@ -206,27 +201,7 @@ inline Schedule make(const char* name, const Pattern& pattern, int m) {
       best = std::move(orders);
     }
   }
-
-  Schedule schedule{name, Placement::v(static_cast<int>(pattern.size())), m, {}};
-  for (const auto& order : best) {
-    std::vector<Block> blocks;
-    blocks.reserve(order.size());
-    Counts done{};
-    std::deque<Action> pending;
-    for (const Step step : order) {
-      if (step == kW) {
-        blocks.emplace_back(pending.front());
-        pending.pop_front();
-        continue;
-      }
-      const int16_t chunk = step == kF1 || step == kI1 ? 1 : 0;
-      const int microbatch = done[step]++;
-      blocks.emplace_back(Action{is_forward(step) ? Pass::F : Pass::I, chunk, microbatch});
-      if (!is_forward(step)) pending.push_back({Pass::W, chunk, microbatch});
-    }
-    schedule.ranks.push_back(std::move(blocks));
-  }
-  return schedule;
+  return schedule_of(name, best, m);
 }
 
 }  // namespace stp::v_pattern

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "stp/base/error.h"
+#include "stp/baselines/v_steps.h"
 #include "stp/schedule/generator.h"
 
 namespace stp {
@@ -24,16 +25,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The four legs of a microbatch's way, in their order: down the ranks and up again, forward, then backward.
-// kW, the oldest weight gradient put off, is a step of a rank's order but no leg: nothing travels.
-enum Step : uint8_t { kF0, kF1, kI1, kI0, kW };
 constexpr int kLegs = 4;
-
-constexpr bool is_forward(Step leg) { return leg <= kF1; }
-constexpr bool goes_down(Step leg) { return leg == kF0 || leg == kI1; }
-constexpr int chunk_of(Step leg) { return leg == kF1 || leg == kI1 ? 1 : 0; }
-
-using Orders = std::vector<std::vector<Step>>;  // by rank; microbatches follow from counting
 
 struct Problem {
   int p, m, limit;
@@ -421,27 +413,7 @@ Schedule make_zb_v(const GeneratorRequest& request) {
     if (!tighter.keeps_up_with(fastest)) break;
     chosen = std::move(tighter);
   }
-
-  Schedule schedule{"zb-v", Placement::v(p), m, {}};
-  for (const auto& order : chosen.best()) {
-    std::vector<Block> blocks;
-    blocks.reserve(order.size());
-    std::array<int, kLegs> done{};
-    std::deque<Action> pending;
-    for (const Step step : order) {
-      if (step == kW) {
-        blocks.emplace_back(pending.front());
-        pending.pop_front();
-        continue;
-      }
-      const auto chunk = static_cast<int16_t>(chunk_of(step));
-      const int microbatch = done[step]++;
-      blocks.emplace_back(Action{is_forward(step) ? Pass::F : Pass::I, chunk, microbatch});
-      if (!is_forward(step)) pending.push_back({Pass::W, chunk, microbatch});
-    }
-    schedule.ranks.push_back(std::move(blocks));
-  }
-  return schedule;
+  return schedule_of("zb-v", chosen.best(), m);
 }
 
 }  // namespace

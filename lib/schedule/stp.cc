@@ -1,46 +1,12 @@
 // The STP schedule ("Synergistic Tensor and Pipeline Parallelism", section 4, figure 5): braids of one
 // chunk's forward and backward on a V placement. From m = 3p − 1 on the order is the authors'; below, where
 // theirs is wrong or missing, it is found by short_stp().
-#include <deque>
-
 #include "stp/schedule/generator.h"
+#include "stp/schedule/rank_writer.h"
 #include "stp/schedule/short_stp.h"
 
 namespace stp {
 namespace {
-
-// One rank's list, written with the counters that the method thinks in: the next forward and the next
-// backward of each chunk, and the queue of weight gradients put off.
-class RankWriter {
- public:
-  Action forward(int chunk) { return action(Pass::F, chunk, next_forward_[chunk]++); }
-  Action backward(int chunk) { return action(Pass::B, chunk, next_backward_[chunk]++); }
-  Action input_gradient(int chunk) {
-    const Action input = action(Pass::I, chunk, next_backward_[chunk]++);
-    pending_.push_back(action(Pass::W, chunk, input.microbatch));
-    return input;
-  }
-  // The oldest weight gradient put off, of either chunk.
-  Action weight_gradient() {
-    const Action weight = pending_.front();
-    pending_.pop_front();
-    return weight;
-  }
-
-  void run(Action only) { blocks_.emplace_back(only); }
-  void braid(Action first, Action second) { blocks_.emplace_back(first, second); }
-  std::vector<Block> take() { return std::move(blocks_); }
-
- private:
-  static Action action(Pass pass, int chunk, int microbatch) {
-    return {pass, static_cast<int16_t>(chunk), microbatch};
-  }
-
-  int next_forward_[2] = {0, 0};
-  int next_backward_[2] = {0, 0};
-  std::deque<Action> pending_;
-  std::vector<Block> blocks_;
-};
 
 std::vector<Block> stp_rank(int p, int m, int r) {
   RankWriter rank;
