@@ -15,6 +15,7 @@ struct CostTable {
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
   std::vector<int> node_of_rank;                                // by pipeline rank; empty: all on one node
   std::vector<double> optimizer;                                // by pipeline rank; empty: none
+  std::vector<double> gradient_reduce;                          // by virtual stage; empty: none
 
   [[nodiscard]] double& at(Unit u, UnitPass pass) {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];

@@ -47,12 +47,14 @@ std::vector<uint32_t> levels(const Program& program, const std::vector<OpId>& al
   return level;
 }
 
-// The first op that waits for each op's result; only those of transfers matter.
+// The first op of the receiver that waits for each transfer. (Where sends block, ops of the sender wait too.)
 std::vector<OpId> takers(const Program& program) {
   std::vector<OpId> taker(program.ops.size(), kNone);
   for (OpId op = 0; op < program.ops.size(); ++op)
     for (const OpId needed : program.dependencies(op))
-      if (program.ops[needed].kind == OpKind::transfer && taker[needed] == kNone) taker[needed] = op;
+      if (program.ops[needed].kind == OpKind::transfer && taker[needed] == kNone &&
+          program.stream_of(op).rank == program.stream_of(needed).peer)
+        taker[needed] = op;
   return taker;
 }
 
@@ -64,7 +66,8 @@ std::vector<OpId> communication_order(const Program& program) {
   for (OpId op = 0; op < program.ops.size(); ++op) {
     if (level[op] == 0) throw std::runtime_error("deadlock: " + describe(program, op) + " can never start");
     const OpKind kind = program.ops[op].kind;
-    if (kind == OpKind::all_reduce || kind == OpKind::transfer) order.push_back(op);
+    if (kind == OpKind::all_reduce || kind == OpKind::transfer || kind == OpKind::gradient_reduce)
+      order.push_back(op);
   }
   std::stable_sort(order.begin(), order.end(), [&](OpId a, OpId b) { return level[a] < level[b]; });
   return order;

@@ -49,10 +49,16 @@ class Lowerer {
     for (rank_ = 0; rank_ < program_.schedule.pp(); ++rank_) {
       program_.rank_begin.push_back(size());
       sends_before_.clear();
+      reductions_.clear();
       const auto& blocks = program_.schedule.ranks[rank_];
-      for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) lower_block(blocks[block_]);
+      if (lowering_.data_parallel) count_backwards(blocks);
+      for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) {
+        lower_block(blocks[block_]);
+        if (lowering_.data_parallel) reduce_gradients(blocks[block_]);
+      }
       if (lowering_.optimizer) {
         begin_op();
+        for (const OpId reduction : reductions_) depend(reduction);
         program_.ops.push_back({.kind = OpKind::optimizer, .block = -1, .stream = compute_stream()});
       }
     }
@@ -100,7 +106,7 @@ class Lowerer {
   }
 
   void reserve() {
-    size_t ops = program_.schedule.pp(), depends = 0;
+    size_t ops = program_.schedule.pp() * (1 + static_cast<size_t>(program_.schedule.chunks())), depends = 0;
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) {
       for (const Block& block : program_.schedule.ranks[rank]) {
         for (const Action& action : block.actions()) {
@@ -204,6 +210,8 @@ class Lowerer {
     for (size_t i = 0; i < chains.size(); ++i) {
       const Chain& chain = chains[i];
       const bool backward = is_backward(chain.action.pass);
+      if (backward && chain.stage == 0)
+        embedding_gradient_ = chain.segments->empty() ? chain.input : chain.result;
       if (chain.action.pass == Pass::W || (backward && chain.stage == 0)) continue;
       const bool last = !backward && chain.stage + 1 == stages();
       const int consumer = last ? chain.stage : chain.stage + (backward ? -1 : 1);
@@ -244,12 +252,48 @@ class Lowerer {
     return {chains[0].input, chains.size() > 1 ? chains[1].input : kNothing};
   }
 
-  uint32_t link_to(int receiver) {
+  uint32_t link_to(int receiver) { return stream_of_rank(StreamKind::p2p, receiver); }
+
+  // A stream of this rank other than its first two, made when it is first used.
+  uint32_t stream_of_rank(StreamKind kind, int peer) {
     for (const uint32_t stream : links_[rank_])
-      if (program_.streams[stream].peer == receiver) return stream;
-    program_.streams.push_back({StreamKind::p2p, rank_, receiver});
+      if (program_.streams[stream].kind == kind && program_.streams[stream].peer == peer) return stream;
+    program_.streams.push_back({kind, rank_, peer});
     links_[rank_].push_back(static_cast<uint32_t>(program_.streams.size() - 1));
     return links_[rank_].back();
+  }
+
+  void count_backwards(const std::vector<Block>& blocks) {
+    backwards_left_.assign(program_.schedule.chunks(), 0);
+    for (const Block& block : blocks)
+      for (const Action& action : block.actions())
+        if (ends_life(action.pass)) ++backwards_left_[action.chunk];
+  }
+
+  // Once a chunk's last weight gradients are issued, its gradients are reduced. They wait for the block's
+  // last compute op; the embedding's, which is made of what a backward of stage 0 puts out, for that output
+  // too.
+  void reduce_gradients(const Block& block) {
+    for (const Action& action : block.actions()) {
+      if (!ends_life(action.pass) || --backwards_left_[action.chunk] > 0) continue;
+      const int stage = program_.schedule.placement.stage(rank_, action.chunk);
+      if (program_.layers_per_stage[stage] == 0 && stage != 0 && stage + 1 != stages())
+        continue;  // no weights
+      begin_op();
+      if (last_compute_ != kNothing) depend(last_compute_);
+      if (stage == 0) depend(embedding_gradient_);
+      reductions_.push_back(size());
+      program_.ops.push_back({.kind = OpKind::gradient_reduce,
+                              .unit = {},
+                              .unit_pass = {},
+                              .pass = action.pass,
+                              .chunk = action.chunk,
+                              .layer = 0,
+                              .microbatch = action.microbatch,
+                              .block = block_,
+                              .tensors = 0,
+                              .stream = stream_of_rank(StreamKind::dp, -1)});
+    }
   }
 
   // An op is written as begin_op(), its dependencies, then the op itself.
@@ -307,7 +351,7 @@ class Lowerer {
   std::map<std::pair<size_t, size_t>, std::vector<uint8_t>> braids_;  // by the lengths of the two chains
   std::vector<std::array<Ref, 2>> outputs_;                           // by output key: what to wait for
   std::vector<OpId> resolved_for_;            // by output key: the last op whose dependencies named it
-  std::vector<std::vector<uint32_t>> links_;  // by sender: its p2p streams
+  std::vector<std::vector<uint32_t>> links_;  // by rank: its streams besides the first two
 
   // The rank and the block that are being lowered.
   int rank_ = 0;
@@ -316,6 +360,9 @@ class Lowerer {
   OpId first_op_ = 0;
   Ref last_compute_ = kNothing, last_all_reduce_ = kNothing;
   std::vector<Ref> sends_before_;
+  std::vector<int> backwards_left_;    // by chunk: B and W not issued yet
+  Ref embedding_gradient_ = kNothing;  // what the latest backward of the first stage ends with
+  std::vector<OpId> reductions_;
 };
 
 }  // namespace

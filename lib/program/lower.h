@@ -17,7 +17,8 @@ enum class Release {
 struct Lowering {
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
-  bool optimizer = false;  // whether each rank ends with an optimizer step
+  bool optimizer = false;      // whether each rank ends with an optimizer step
+  bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued
 };
 
 /// The largest number of ops that a Program may have.

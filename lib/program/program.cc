@@ -12,6 +12,8 @@ std::string to_string(StreamKind kind) {
       return "tp";
     case StreamKind::p2p:
       return "p2p";
+    case StreamKind::dp:
+      return "dp";
   }
   return "";
 }
@@ -23,7 +25,7 @@ int Program::stage_of(OpId op) const {
 
 std::string describe(const Program& program, OpId id) {
   const Op& op = program.ops[id];
-  const Stream& stream = program.stream_of(id);
+  const ProgramStream& stream = program.stream_of(id);
   std::string text = "rank " + std::to_string(stream.rank) + ", " + to_string(stream.kind) + ", ";
   switch (op.kind) {
     case OpKind::compute:
@@ -38,6 +40,8 @@ std::string describe(const Program& program, OpId id) {
     case OpKind::transfer:
       text += "transfer to rank " + std::to_string(stream.peer);
       break;
+    case OpKind::gradient_reduce:
+      return text + "gradients of chunk " + std::to_string(op.chunk);
     case OpKind::optimizer:
       return text + "optimizer";
   }

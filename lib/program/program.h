@@ -13,10 +13,10 @@
 namespace stp {
 
 /// The in-order streams of a rank. A p2p stream is one direction between two ranks.
-enum class StreamKind : uint8_t { compute, tp, p2p };
+enum class StreamKind : uint8_t { compute, tp, p2p, dp };
 std::string to_string(StreamKind kind);
 
-struct Stream {
+struct ProgramStream {
   StreamKind kind;
   int rank;  // the owner; of a p2p stream, the sender
   int peer;  // of a p2p stream, the receiver; else -1
@@ -25,9 +25,10 @@ struct Stream {
 enum class OpKind : uint8_t {
   compute,           // one pass of one unit of one layer
   weight_gradients,  // both parts, W_early and W_late, of one unit of one layer
-  all_reduce,  // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
-  transfer,    // of a chunk's output to the rank that waits for it
-  optimizer,   // the weight update of a rank's chunks
+  all_reduce,       // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
+  transfer,         // of a chunk's output to the rank that waits for it
+  gradient_reduce,  // of a chunk's weight gradients, over the data-parallel group
+  optimizer,        // the weight update of a rank's chunks
 };
 
 struct Op {
@@ -49,7 +50,7 @@ using OpId = uint32_t;
 struct Program {
   Schedule schedule;
   std::vector<int> layers_per_stage;
-  std::vector<Stream> streams;
+  std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // rank after rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
   std::vector<OpId> depends_begin;  // ops + 1 entries into `depends`
@@ -58,7 +59,7 @@ struct Program {
   [[nodiscard]] std::span<const OpId> dependencies(OpId op) const {
     return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};
   }
-  [[nodiscard]] const Stream& stream_of(OpId op) const { return streams[ops[op].stream]; }
+  [[nodiscard]] const ProgramStream& stream_of(OpId op) const { return streams[ops[op].stream]; }
   /// The virtual stage that an op works for; -1 for the optimizer.
   [[nodiscard]] int stage_of(OpId op) const;
 };

@@ -101,6 +101,8 @@ std::string op_text(const Program& program, OpId id) {
     case OpKind::transfer:
       return action + "send " + std::to_string(op.tensors) + " to " +
              std::to_string(program.stream_of(id).peer);
+    case OpKind::gradient_reduce:
+      return "reduce chunk " + std::to_string(op.chunk);
     case OpKind::optimizer:
       return "optimizer";
   }
@@ -153,7 +155,7 @@ class Law {
   void expect_op(int rank, int block, const std::string& text, StreamKind kind, int peer) {
     ASSERT_LT(next_, program_.rank_begin[rank + 1]) << "rank " << rank << " lacks " << text;
     ASSERT_EQ(op_text(program_, next_), text) << "rank " << rank << ", block " << block;
-    const Stream& stream = program_.stream_of(next_);
+    const ProgramStream& stream = program_.stream_of(next_);
     EXPECT_EQ(stream.kind, kind) << text;
     EXPECT_EQ(stream.rank, rank) << text;
     EXPECT_EQ(stream.peer, peer) << text;
@@ -281,7 +283,7 @@ class Law {
 
   void check_streams() {
     std::set<std::tuple<StreamKind, int, int>> seen;
-    for (const Stream& stream : program_.streams)
+    for (const ProgramStream& stream : program_.streams)
       EXPECT_TRUE(seen.insert({stream.kind, stream.rank, stream.peer}).second) << "a stream twice";
   }
 
@@ -323,6 +325,9 @@ Counts count(const Program& program) {
       case OpKind::transfer:
         ++counts.of["transfer"];
         counts.tensors += op.tensors;
+        break;
+      case OpKind::gradient_reduce:
+        ++counts.of["gradient reduction"];
         break;
       case OpKind::optimizer:
         ++counts.of["optimizer"];
@@ -655,7 +660,7 @@ TEST(Lower, SendsOnEachLinkInTheSendersProgramOrder) {
       }
     }
     for (OpId op = 0; op < program.ops.size(); ++op) {
-      const Stream& stream = program.stream_of(op);
+      const ProgramStream& stream = program.stream_of(op);
       if (stream.kind == StreamKind::p2p)
         sent[{stream.rank, stream.peer}].push_back(
             to_string(Action{program.ops[op].pass, program.ops[op].chunk, program.ops[op].microbatch}));

@@ -15,7 +15,7 @@ class Writer {
       : out_(out), program_(program), timeline_(timeline) {
     // Threads are numbered per rank from 1, since Perfetto takes thread 0 for the idle task.
     std::vector<int> streams(program.schedule.pp(), 0);
-    for (const Stream& stream : program.streams) threads_.push_back(++streams[stream.rank]);
+    for (const ProgramStream& stream : program.streams) threads_.push_back(++streams[stream.rank]);
   }
 
   void write() && {
@@ -43,7 +43,7 @@ class Writer {
       metadata("process_sort_index", rank, 0, "\"sort_index\":" + std::to_string(rank));
     }
     for (size_t i = 0; i < threads_.size(); ++i) {
-      const Stream& stream = program_.streams[i];
+      const ProgramStream& stream = program_.streams[i];
       std::string name = to_string(stream.kind);
       if (stream.kind == StreamKind::p2p) name += " to rank " + std::to_string(stream.peer);
       metadata("thread_name", stream.rank, threads_[i], "\"name\":\"" + name + "\"");
@@ -104,6 +104,9 @@ class Writer {
     const std::string category = to_string(program_.stream_of(id).kind);
     if (op.kind == OpKind::optimizer)
       return slice("optimizer", category, op.stream, timeline_.start[id], timeline_.end[id], "");
+    if (op.kind == OpKind::gradient_reduce)
+      return slice("gradients of chunk " + std::to_string(op.chunk), category, op.stream, timeline_.start[id],
+                   timeline_.end[id], "");
     const std::string action = to_string(Action{op.pass, op.chunk, op.microbatch});
     std::string args = "\"action\":\"" + action + "\",\"block\":\"" +
                        to_string(program_.schedule.ranks[rank][op.block]) + "\"";
@@ -121,6 +124,7 @@ class Writer {
       case OpKind::transfer:
         name = "send";
         break;
+      case OpKind::gradient_reduce:
       case OpKind::optimizer:
         break;
     }

@@ -34,7 +34,7 @@ class Replay {
     for (const OpId op : head_)
       if (op != kNone) throw std::runtime_error("deadlock: " + describe(program_, op) + " never starts");
     for (const double end : timeline_.end) timeline_.step_s = std::max(timeline_.step_s, end);
-    account();
+    timeline_.ranks = rank_times(program_, timeline_);
     return std::move(timeline_);
   }
 
@@ -68,25 +68,6 @@ class Replay {
   std::vector<uint32_t> first_waiter_;  // by op: a stream
   std::vector<OpId> head_;              // by stream: its first op that has not ended
   std::vector<uint32_t> next_waiter_;   // by stream
-
- private:
-  // Splits what each compute stream did not compute by the dependency that kept it waiting.
-  void account() {
-    timeline_.ranks.resize(program_.schedule.pp());
-    std::vector<double> before(timeline_.ranks.size(), 0);
-    for (OpId op = 0; op < program_.ops.size(); ++op) {
-      const Stream& stream = program_.stream_of(op);
-      if (stream.kind != StreamKind::compute) continue;
-      RankTime& rank = timeline_.ranks[stream.rank];
-      const double idle = timeline_.start[op] - before[stream.rank];
-      if (idle > 0)
-        (waited_for_own_all_reduce(program_, timeline_, op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
-      rank.compute_s += timeline_.end[op] - timeline_.start[op];
-      before[stream.rank] = timeline_.end[op];
-    }
-    for (size_t rank = 0; rank < before.size(); ++rank)
-      timeline_.ranks[rank].pp_bubble_s += timeline_.step_s - before[rank];
-  }
 };
 
 // Without contention an op's end is known as soon as its dependencies' ends are: no need to go in order of
@@ -158,7 +139,7 @@ class ContendedReplay : Replay {
     for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
       if (program.streams[stream].kind == StreamKind::compute) compute[program.streams[stream].rank] = stream;
     for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
-      const Stream& info = program.streams[stream];
+      const ProgramStream& info = program.streams[stream];
       if (info.kind != StreamKind::tp || compute[info.rank] == kNone) continue;
       running_[stream].partner = compute[info.rank];
       running_[stream].contended_rate = contention.all_reduce;
@@ -241,12 +222,30 @@ bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline,
   double latest = -1;
   bool own = false;
   for (const OpId needed : program.dependencies(op)) {
-    const Stream& stream = program.stream_of(needed);
+    const ProgramStream& stream = program.stream_of(needed);
     const bool is_own = stream.kind == StreamKind::tp && stream.rank == program.stream_of(op).rank;
     if (timeline.end[needed] > latest || (timeline.end[needed] == latest && is_own)) own = is_own;
     latest = std::max(latest, timeline.end[needed]);
   }
   return own;
+}
+
+std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline) {
+  std::vector<RankTime> ranks(program.schedule.pp());
+  std::vector<double> before(ranks.size(), 0);
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    const ProgramStream& stream = program.stream_of(op);
+    if (stream.kind != StreamKind::compute) continue;
+    RankTime& rank = ranks[stream.rank];
+    const double idle = timeline.start[op] - before[stream.rank];
+    if (idle > 0)
+      (waited_for_own_all_reduce(program, timeline, op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
+    rank.compute_s += timeline.end[op] - timeline.start[op];
+    before[stream.rank] = timeline.end[op];
+  }
+  for (size_t rank = 0; rank < before.size(); ++rank)
+    ranks[rank].pp_bubble_s += timeline.step_s - before[rank];
+  return ranks;
 }
 
 Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention) {

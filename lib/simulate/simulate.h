@@ -32,6 +32,10 @@ struct Timeline {
 /// it is TP bubble, else PP bubble. Of dependencies that ended together, the all-reduce counts.
 bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op);
 
+/// Splits what each compute stream did not compute of a timeline, wherever it comes from, by the dependency
+/// that kept it waiting.
+std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline);
+
 /// Replays `program` with `seconds[op]` ≥ 0 per op. Without contention the time grows as the number of ops;
 /// with it, as ops · log(streams). Throws std::runtime_error that names an op if the program deadlocks.
 Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention = {});

@@ -36,7 +36,7 @@ struct Hand {
 
   uint32_t stream(StreamKind kind, int rank, int peer = -1) {
     for (uint32_t i = 0; i < program.streams.size(); ++i) {
-      const Stream& s = program.streams[i];
+      const ProgramStream& s = program.streams[i];
       if (s.kind == kind && s.rank == rank && s.peer == peer) return i;
     }
     program.streams.push_back({kind, rank, peer});
@@ -108,6 +108,7 @@ struct Costs {
         case OpKind::transfer:
           seconds.push_back(op.tensors * p2p);
           break;
+        case OpKind::gradient_reduce:
         case OpKind::optimizer:
           seconds.push_back(0);
           break;
@@ -187,7 +188,7 @@ void expect_lawful(const Case& c, const Timeline& timeline, const Contention& co
   for (size_t i = 0; i < by_stream.size(); ++i)
     streams[{program.streams[i].rank, program.streams[i].kind}] = &by_stream[i];
   for (OpId op = 0; op < program.ops.size(); ++op) {
-    const Stream& stream = program.stream_of(op);
+    const ProgramStream& stream = program.stream_of(op);
     double overlap = 0, share = 1;
     if (stream.kind != StreamKind::p2p) {
       const bool compute = stream.kind == StreamKind::compute;
