@@ -29,6 +29,8 @@ ModelConfig read_model(const std::string& path) {
   model.kv_heads = input.integer_or("num_key_value_heads", model.q_heads, 1, 1 << 14);
   model.head_dim = input.integer_or("head_dim", model.hidden / model.q_heads, 1, 1 << 12);
   model.vocab = input.integer("vocab_size", 1, 1 << 24);
+  model.rope_theta = input.number_or("rope_theta", model.rope_theta, 1, 1e12);
+  model.norm_epsilon = input.number_or("rms_norm_eps", model.norm_epsilon, 0, 1);
   input.done();
   if (model.q_heads % model.kv_heads != 0)
     throw input.error("num_key_value_heads", "does not divide num_attention_heads", "use a divisor");

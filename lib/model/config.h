@@ -9,6 +9,7 @@ namespace stp {
 struct ModelConfig {
   std::string name;
   int layers, hidden, ffn, q_heads, kv_heads, head_dim, vocab;
+  double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
 
   [[nodiscard]] double layer_parameters() const;
   /// Of the embedding, and again of the head (untied).

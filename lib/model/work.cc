@@ -1,15 +1,17 @@
 #include "stp/model/work.h"
 
+#include <algorithm>
+
 #include "stp/base/error.h"
 
 namespace stp {
 namespace {
 
-constexpr double kBf16 = 2, kFp32 = 4;  // bytes
+constexpr double kFp32 = 4;  // bytes
 
-// Per-rank widths of a layer, and the bytes of one bf16 tensor of that width.
+// Per-rank widths of a layer, and the bytes of a tensor of such a width.
 struct Widths {
-  double tokens, hidden, q, kv, ffn, vocab;
+  double tokens, hidden, q, kv, ffn, vocab, element;
 
   Widths(const ModelConfig& model, const Shape& shape)
       : tokens(shape.tokens()),
@@ -17,9 +19,10 @@ struct Widths {
         q(double{1} * model.q_heads * model.head_dim / shape.tp),
         kv(double{1} * model.kv_heads * model.head_dim / shape.tp),
         ffn(double{1} * model.ffn / shape.tp),
-        vocab(double{1} * model.vocab / shape.tp) {}
+        vocab(double{1} * model.vocab / shape.tp),
+        element(shape.element_bytes) {}
 
-  [[nodiscard]] double bytes(double width) const { return tokens * width * kBf16; }
+  [[nodiscard]] double bytes(double width) const { return tokens * width * element; }
 };
 
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
@@ -132,44 +135,55 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
                                        Implementation implementation, Unit unit) {
   const Widths w(model, shape);
   const bool fused = implementation == Implementation::suite;
+  // Statistics and other sums are fp32 at the least; widths are in elements.
+  const double fp32 = std::max(kFp32, w.element) / w.element;
   std::vector<SavedTensor> tensors;
-  const auto keep = [&](const char* name, double width, bool for_weights = false) {
-    tensors.push_back({name, w.bytes(width), for_weights, true});
+  const auto keep = [&](const char* name, double width) {
+    tensors.push_back({name, w.bytes(width), false, true});
   };
-  const auto make_for_weights = [&](const char* name, double width) {
-    tensors.push_back({name, w.bytes(width), true, false});
+  const auto keep_for = [&](UnitPass pass, const char* name, double width) {
+    tensors.push_back({name, w.bytes(width), true, true, pass == UnitPass::W_early});
+  };
+  const auto make_for = [&](UnitPass pass, const char* name, double width) {
+    tensors.push_back({name, w.bytes(width), true, false, pass == UnitPass::W_early});
   };
   // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
   // Megatron-LM's default dropout a mask of one byte per element.
   if (fused) {
     keep("norm input", w.hidden);
+    keep("norm statistics", fp32);
   } else {
-    keep("norm input in fp32", kFp32 / kBf16 * w.hidden);
+    keep("norm input in fp32", fp32 * w.hidden);
     keep("normalised input", w.hidden);
-    if (unit != Unit::head) keep("dropout mask", 0.5 * w.hidden);
+    if (unit != Unit::head) keep("dropout mask", w.hidden / w.element);
   }
-  keep("norm output", w.hidden, true);
+  keep_for(UnitPass::W_late, "norm output", w.hidden);
   switch (unit) {
     case Unit::attn:
       keep("q, k, v", w.q + 2 * w.kv);
-      keep("attention output", w.q, true);
-      keep("log-sum-exp", double{1} * model.q_heads / shape.tp * kFp32 / kBf16);
-      make_for_weights("gradient of q, k, v", w.q + 2 * w.kv);
-      make_for_weights("gradient of the output", w.hidden);
+      keep_for(UnitPass::W_early, "attention output", w.q);
+      keep("log-sum-exp", double{1} * model.q_heads / shape.tp * fp32);
+      make_for(UnitPass::W_late, "gradient of q, k, v", w.q + 2 * w.kv);
+      make_for(UnitPass::W_early, "gradient of the output", w.hidden);
       break;
     case Unit::mlp:
       keep("gate and up", 2 * w.ffn);
       if (!fused) {
-        keep("gate in fp32", kFp32 / kBf16 * w.ffn);
+        keep("gate in fp32", fp32 * w.ffn);
         keep("activated gate", w.ffn);
       }
-      keep("activation", w.ffn, true);
-      make_for_weights("gradient of gate and up", 2 * w.ffn);
-      make_for_weights("gradient of the output", w.hidden);
+      keep_for(UnitPass::W_early, "activation", w.ffn);
+      make_for(UnitPass::W_late, "gradient of gate and up", 2 * w.ffn);
+      make_for(UnitPass::W_early, "gradient of the output", w.hidden);
       break;
     case Unit::head:
-      keep("softmax in fp32", kFp32 / kBf16 * w.vocab);
-      make_for_weights("gradient of the logits", w.vocab);
+      // Fused, the loss leaves the gradient of the logits in their place.
+      if (fused) {
+        keep_for(UnitPass::W_late, "gradient of the logits", w.vocab);
+      } else {
+        keep("softmax in fp32", fp32 * w.vocab);
+        make_for(UnitPass::W_late, "gradient of the logits", w.vocab);
+      }
       break;
   }
   return tensors;

@@ -11,12 +11,12 @@
 
 namespace stp {
 
-/// One microbatch on one rank. Activations are bf16; without sequence parallelism, as in the paper's main
-/// results.
+/// One microbatch on one rank. Without sequence parallelism, as in the paper's main results.
 struct Shape {
   int seq;
   int microbatch_size;
   int tp;
+  int element_bytes = 2;  // of an activation: bf16
 
   [[nodiscard]] double tokens() const { return double{1} * seq * microbatch_size; }
 };
@@ -49,6 +49,7 @@ struct SavedTensor {
   double bytes;
   bool weight_gradient;  // kept on for W: an input of a linear, or (made by I) the gradient of its output
   bool made_by_forward;  // false: I makes it for W
+  bool early = false;    // whether W_early, not W_late, is its last use
 };
 
 /// What one layer's unit (or the head) keeps per microbatch.

@@ -1,0 +1,30 @@
+// Which rank of the world plays which part: tensor parallel counts first, then context, data and pipeline
+// parallel, as in Megatron-LM.
+#pragma once
+
+#include <vector>
+
+namespace stp {
+
+struct RankGrid {
+  int tp = 1, cp = 1, dp = 1, pp = 1;
+
+  struct Place {
+    int tp, cp, dp, pp;
+  };
+  [[nodiscard]] int size() const { return tp * cp * dp * pp; }
+  [[nodiscard]] int rank(const Place& place) const {
+    return ((place.pp * dp + place.dp) * cp + place.cp) * tp + place.tp;
+  }
+  [[nodiscard]] Place place(int rank) const {
+    return {rank % tp, rank / tp % cp, rank / (tp * cp) % dp, rank / (tp * cp * dp)};
+  }
+
+  /// The ranks that differ from `rank` in the tensor-parallel place alone, itself included, in order.
+  [[nodiscard]] std::vector<int> tensor_group(int rank) const;
+  [[nodiscard]] std::vector<int> data_group(int rank) const;
+  /// All ranks of the same replica of the model: those that differ in tp or pp.
+  [[nodiscard]] std::vector<int> model_group(int rank) const;
+};
+
+}  // namespace stp

@@ -1,0 +1,90 @@
+#include "stp/model/parameters.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace stp {
+namespace {
+
+uint64_t mix(uint64_t x) {  // splitmix64's finaliser
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+double uniform(uint64_t key) { return (static_cast<double>(mix(key) >> 11) + 0.5) * 0x1p-53; }
+
+double normal(uint64_t key) {  // Box and Muller
+  return std::sqrt(-2 * std::log(uniform(key))) *
+         std::cos(2 * std::numbers::pi * uniform(key ^ 0xd1b54a32d192ed03));
+}
+
+}  // namespace
+
+int64_t Parameter::local_rows(int tp) const {
+  int64_t rows = 0;
+  for (const ParameterPart& part : parts) rows += part.local_rows(tp);
+  return rows;
+}
+
+std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit) {
+  const int64_t h = model.hidden, ffn = model.ffn;
+  const int64_t q = int64_t{model.q_heads} * model.head_dim, kv = int64_t{model.kv_heads} * model.head_dim;
+  switch (unit) {
+    case Unit::attn:
+      return {
+          {{{"attn.norm.gain", h, 1, Split::none}}, UnitPass::I},
+          {{{"attn.q.weight", q, h, Split::rows},
+            {"attn.k.weight", kv, h, Split::rows},
+            {"attn.v.weight", kv, h, Split::rows}},
+           UnitPass::W_late},
+          {{{"attn.q.bias", q, 1, Split::rows},
+            {"attn.k.bias", kv, 1, Split::rows},
+            {"attn.v.bias", kv, 1, Split::rows}},
+           UnitPass::W_late},
+          {{{"attn.projection.weight", h, q, Split::columns}}, UnitPass::W_early},
+      };
+    case Unit::mlp:
+      return {
+          {{{"mlp.norm.gain", h, 1, Split::none}}, UnitPass::I},
+          {{{"mlp.gate.weight", ffn, h, Split::rows}, {"mlp.up.weight", ffn, h, Split::rows}},
+           UnitPass::W_late},
+          {{{"mlp.down.weight", h, ffn, Split::columns}}, UnitPass::W_early},
+      };
+    case Unit::head:
+      return {
+          {{{"head.norm.gain", h, 1, Split::none}}, UnitPass::I},
+          {{{"head.weight", model.vocab, h, Split::rows}}, UnitPass::W_late},
+      };
+  }
+  return {};
+}
+
+Parameter embedding_parameter(const ModelConfig& model) {
+  return {{{"embedding.weight", model.vocab, model.hidden, Split::rows}}, UnitPass::I};
+}
+
+std::string parameter_name(const ParameterPart& part, int layer) {
+  return layer < 0 ? part.name : "layers." + std::to_string(layer) + "." + part.name;
+}
+
+void initial_values(const Initialisation& initialisation, const std::string& name, int64_t first_row,
+                    int64_t rows, int64_t first_column, int64_t columns, double* values) {
+  const bool gain = name.ends_with(".gain");
+  const double deviation = gain                      ? initialisation.gain_deviation
+                           : name.ends_with(".bias") ? initialisation.bias_deviation
+                                                     : initialisation.weight_deviation;
+  uint64_t key = mix(initialisation.seed);
+  for (const char c : name) key = mix(key ^ static_cast<unsigned char>(c));
+  for (int64_t row = 0; row < rows; ++row) {
+    const uint64_t row_key = mix(key ^ static_cast<uint64_t>(first_row + row));
+    for (int64_t column = 0; column < columns; ++column)
+      *values++ =
+          (gain ? 1 : 0) +
+          (deviation > 0 ? deviation * normal(mix(row_key ^ static_cast<uint64_t>(first_column + column)))
+                         : 0);
+  }
+}
+
+}  // namespace stp

@@ -1,0 +1,68 @@
+// The trained parameters of a model, by unit: names, full sizes, and how tensor parallelism divides them.
+// Declared once, for the runtime's shards and for the reference that holds them whole.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "stp/model/config.h"
+#include "stp/model/unit.h"
+
+namespace stp {
+
+/// How the ranks of a tensor-parallel group share a matrix [output features, input features].
+enum class Split : uint8_t {
+  none,     // every rank holds all of it
+  rows,     // column-parallel linears, in Megatron-LM's words; the vocabulary
+  columns,  // row-parallel linears
+};
+
+/// A matrix of the model, whole; vectors have one column.
+struct ParameterPart {
+  std::string name;  // "attn.q.weight"; parameter_name() adds the layer
+  int64_t rows, columns;
+  Split split;
+
+  [[nodiscard]] int64_t local_rows(int tp) const { return split == Split::rows ? rows / tp : rows; }
+  [[nodiscard]] int64_t local_columns(int tp) const {
+    return split == Split::columns ? columns / tp : columns;
+  }
+};
+
+/// What a rank holds as one tensor: the shares of its parts, one below the other (q, k and v; gate and up).
+struct Parameter {
+  std::vector<ParameterPart> parts;
+  UnitPass gradient_by;  // the pass that makes its gradient: I (norms), W_early or W_late
+
+  [[nodiscard]] int64_t local_rows(int tp) const;
+  [[nodiscard]] int64_t columns(int tp) const { return parts[0].local_columns(tp); }
+  [[nodiscard]] bool vector() const { return parts[0].columns == 1; }
+  /// Whether each rank's gradient is only its share of a sum over the group: so it is for what all hold
+  /// whole.
+  [[nodiscard]] bool partial_gradient() const { return parts[0].split == Split::none; }
+};
+
+/// In this order. attn: norm gain, QKV weight, QKV bias, projection; mlp: norm gain, gate and up, down; head:
+/// norm gain, projection onto the vocabulary.
+enum class AttnParameter : uint8_t { norm, qkv, qkv_bias, projection };
+enum class MlpParameter : uint8_t { norm, gate_up, down };
+enum class HeadParameter : uint8_t { norm, projection };
+std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
+Parameter embedding_parameter(const ModelConfig& model);
+
+/// "layers.3.attn.q.weight"; `layer` counts over the whole model, −1 for embedding and head.
+std::string parameter_name(const ParameterPart& part, int layer);
+
+/// How weights start: normal, each element a function of seed, name and place alone, so that a shard is made
+/// without the whole. Norm gains are 1 + gain_deviation · normal.
+struct Initialisation {
+  uint64_t seed = 1;
+  double weight_deviation = 0.02, bias_deviation = 0, gain_deviation = 0;
+};
+/// Fills `values` with the block [first_row, first_row + rows) × [first_column, first_column + columns) of
+/// the full matrix `name`.
+void initial_values(const Initialisation& initialisation, const std::string& name, int64_t first_row,
+                    int64_t rows, int64_t first_column, int64_t columns, double* values);
+
+}  // namespace stp
