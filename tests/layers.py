@@ -18,6 +18,9 @@ MAY_INCLUDE = {
     "cost": {"base", "model", "cluster", "schedule", "program"},
     "simulate": {"base", "model", "schedule", "program"},
     "report": {"base", "model", "cluster", "schedule", "program", "cost", "simulate"},
+    "backend": {"base"},
+    "runtime": {"base", "model", "cluster", "schedule", "program", "backend"},
+    "reference": {"base", "model"},
     "baselines": {"base", "model", "schedule", "program"},
 }
 MAY_SEE_VERSION = {"report", "scenarios"}

@@ -1,0 +1,41 @@
+// A backend: the devices of the ranks that this process drives, and the groups among them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stp/backend/communicator.h"
+#include "stp/backend/device.h"
+#include "stp/backend/run_guard.h"
+
+namespace stp {
+
+/// Words for the op numbers that Stream::begin is given, for failures of `rank`.
+using DescribeOp = std::function<std::string(int rank, uint32_t op)>;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// Number of ranks in the world, and those that this process drives.
+  [[nodiscard]] virtual int world_size() const = 0;
+  [[nodiscard]] virtual std::vector<int> ranks() const = 0;
+  virtual Device& device(int rank) = 0;
+  /// The end of `members[index]` in the group `name` of world ranks. Every member asks for its end; names are
+  /// unique to a set of members, and all members ask for their groups in the same order.
+  virtual std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
+                                                     int index) = 0;
+  virtual RunGuard& guard() = 0;
+  virtual void describe_with(DescribeOp describe) = 0;
+};
+
+struct BackendOptions {
+  int world_size = 1;
+  double deadline_s = 10;   // without progress anywhere
+  size_t memory_limit = 0;  // bytes a rank; 0: none
+  bool poison = false;      // fill fresh and released memory with NaN, for tests
+};
+
+}  // namespace stp

@@ -1,0 +1,17 @@
+// Causal grouped-query attention in blocks of queries and keys, with a running softmax.
+#pragma once
+
+#include "stp/backend/kernels.h"
+#include "stp/cpu/blas_counter.h"
+
+namespace stp {
+
+/// As Kernels::attention_forward, on raw pointers; S is the type of statistics.
+template <typename T, typename S>
+void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
+                       S* log_sum_exp);
+template <typename T, typename S>
+void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
+                        const S* log_sum_exp, const T* out_gradient, T* qkv_gradient);
+
+}  // namespace stp

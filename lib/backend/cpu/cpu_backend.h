@@ -1,0 +1,20 @@
+// The CPU backend: ranks are threads of this process, a stream is a worker thread with a queue, communicators
+// are `local` (through shared memory), matrix products are OpenBLAS's, one thread each.
+#pragma once
+
+#include <memory>
+
+#include "stp/backend/backend.h"
+
+namespace stp {
+
+/// Types f32 and f64.
+std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);
+
+/// Seconds and floating-point operations that a device's streams spent in BLAS so far.
+struct BlasUse {
+  double seconds = 0, flops = 0;
+};
+BlasUse blas_use(Backend& backend, int rank);
+
+}  // namespace stp

@@ -1,0 +1,14 @@
+// The kernels of the CPU backend.
+#pragma once
+
+#include <memory>
+
+#include "stp/backend/kernels.h"
+#include "stp/cpu/blas_counter.h"
+
+namespace stp {
+
+/// For f32 and f64; `counter` outlives them.
+std::unique_ptr<Kernels> make_cpu_kernels(BlasCounter& counter);
+
+}  // namespace stp

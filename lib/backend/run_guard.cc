@@ -1,0 +1,35 @@
+#include "stp/backend/run_guard.h"
+
+#include <sstream>
+
+namespace stp {
+
+void RunGuard::fail(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (failed()) return;
+  failure_ = what;
+  failed_.store(true, std::memory_order_release);
+}
+
+std::string RunGuard::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::chrono::duration<double> RunGuard::Idle::time() {
+  const auto now = std::chrono::steady_clock::now();
+  const uint64_t progress = guard_.progress_.load(std::memory_order_relaxed);
+  if (progress != seen_ || guard_.working_.load(std::memory_order_relaxed) > 0) {
+    seen_ = progress;
+    since_ = now;
+  }
+  return now - since_;
+}
+
+std::string RunGuard::seconds_text(std::chrono::duration<double> time) {
+  std::ostringstream text;
+  text << time.count() << " s";
+  return text.str();
+}
+
+}  // namespace stp

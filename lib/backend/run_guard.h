@@ -1,0 +1,107 @@
+// What keeps a run from hanging: the first failure of any rank ends all waits of all ranks, and a wait ends
+// where nothing anywhere has moved, or computed, for the deadline.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+namespace stp {
+
+/// Thrown out of waits when the run has failed elsewhere; the failure itself is in RunGuard::failure().
+class Stopped : public std::runtime_error {
+ public:
+  Stopped() : std::runtime_error("the run was stopped") {}
+};
+
+/// One per run, shared by all its ranks and threads.
+class RunGuard {
+ public:
+  explicit RunGuard(std::chrono::duration<double> deadline) : deadline_(deadline) {}
+
+  /// Ends the run. The first failure is kept; later ones are mostly its consequences.
+  void fail(const std::string& what);
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
+  /// What failed first; "" if nothing did.
+  [[nodiscard]] std::string failure() const;
+  /// Throws Stopped if the run has failed.
+  void check() const {
+    if (failed()) throw Stopped();
+  }
+
+  /// To be called whenever some work anywhere is done: it puts off all deadlines.
+  void progress() { progress_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// Held by a thread while it computes: however long that takes, no deadline runs out meanwhile.
+  class Work {
+   public:
+    explicit Work(RunGuard& guard) : guard_(guard) { guard.working_.fetch_add(1, std::memory_order_relaxed); }
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+    ~Work() {
+      guard_.progress();
+      guard_.working_.fetch_sub(1, std::memory_order_relaxed);
+    }
+
+   private:
+    RunGuard& guard_;
+  };
+
+  /// What a wait is for. Behind a rank that waits for a peer's call there are others that wait for this rank:
+  /// they have patience, so that the failure is the first one's and names the missing peer.
+  enum class WaitFor { peer, own_work };
+
+  /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Stopped if the run fails meanwhile;
+  /// fails the run itself, naming `what` (a callable that returns the text), if nothing made progress for the
+  /// deadline (for twice as long where it is for `own_work`).
+  template <typename Ready, typename What>
+  void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, WaitFor wait_for,
+            Ready ready, What what) {
+    if (ready()) return;
+    const auto deadline = wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
+    Idle idle(*this);
+    for (;;) {
+      check();
+      changed.wait_for(lock, kLook);
+      if (ready()) return;
+      if (idle.time() <= deadline) continue;
+      const std::string text = what();
+      lock.unlock();
+      fail(text + ": nothing moved for " + seconds_text(deadline));
+      lock.lock();
+      throw Stopped();
+    }
+  }
+
+ private:
+  /// How often a waiting thread looks whether the run has failed.
+  static constexpr std::chrono::milliseconds kLook{50};
+
+  /// For how long nothing has made progress, as far as one waiting thread saw.
+  class Idle {
+   public:
+    explicit Idle(const RunGuard& guard)
+        : guard_(guard), seen_(guard.progress_.load(std::memory_order_relaxed)) {}
+    std::chrono::duration<double> time();
+
+   private:
+    const RunGuard& guard_;
+    uint64_t seen_;
+    std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  };
+
+  static std::string seconds_text(std::chrono::duration<double> time);
+
+  const std::chrono::duration<double> deadline_;
+  std::atomic<bool> failed_{false};
+  std::atomic<uint64_t> progress_{0};
+  std::atomic<int> working_{0};
+  mutable std::mutex mutex_;
+  std::string failure_;
+};
+
+}  // namespace stp
