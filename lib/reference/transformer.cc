@@ -1,0 +1,352 @@
+#include "stp/reference/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace stp::reference {
+namespace {
+
+using Matrix = std::vector<double>;  // row-major; sizes are known where it is used
+
+// y[s, o] = Σ_i x[s, i] · w[o, i]
+Matrix linear(const Matrix& x, const Matrix& w, int64_t in, int64_t out) {
+  const int64_t rows = static_cast<int64_t>(x.size()) / in;
+  Matrix y(rows * out);
+  for (int64_t s = 0; s < rows; ++s)
+    for (int64_t o = 0; o < out; ++o) {
+      double sum = 0;
+      for (int64_t i = 0; i < in; ++i) sum += x[s * in + i] * w[o * in + i];
+      y[s * out + o] = sum;
+    }
+  return y;
+}
+
+// Adds ∂/∂w to dw and returns ∂/∂x.
+Matrix linear_backward(const Matrix& dy, const Matrix& x, const Matrix& w, int64_t in, int64_t out,
+                       Matrix& dw) {
+  const int64_t rows = static_cast<int64_t>(x.size()) / in;
+  Matrix dx(x.size());
+  for (int64_t s = 0; s < rows; ++s)
+    for (int64_t o = 0; o < out; ++o) {
+      const double g = dy[s * out + o];
+      for (int64_t i = 0; i < in; ++i) {
+        dx[s * in + i] += g * w[o * in + i];
+        dw[o * in + i] += g * x[s * in + i];
+      }
+    }
+  return dx;
+}
+
+Matrix rms_norm(const Matrix& x, const Matrix& gain, double epsilon) {
+  const auto h = static_cast<int64_t>(gain.size());
+  Matrix y(x.size());
+  for (size_t row = 0; row < x.size(); row += h) {
+    double mean = 0;
+    for (int64_t i = 0; i < h; ++i) mean += x[row + i] * x[row + i] / static_cast<double>(h);
+    const double root = std::sqrt(mean + epsilon);
+    for (int64_t i = 0; i < h; ++i) y[row + i] = x[row + i] / root * gain[i];
+  }
+  return y;
+}
+
+Matrix rms_norm_backward(const Matrix& dy, const Matrix& x, const Matrix& gain, double epsilon,
+                         Matrix& dgain) {
+  const auto h = static_cast<int64_t>(gain.size());
+  Matrix dx(x.size());
+  for (size_t row = 0; row < x.size(); row += h) {
+    double mean = 0;
+    for (int64_t i = 0; i < h; ++i) mean += x[row + i] * x[row + i] / static_cast<double>(h);
+    const double root = std::sqrt(mean + epsilon);
+    // With u = x / root: du_i/dx_j = (δ_ij − x_i x_j / (h root²)) / root.
+    double projected = 0;
+    for (int64_t i = 0; i < h; ++i) {
+      dgain[i] += dy[row + i] * x[row + i] / root;
+      projected += dy[row + i] * gain[i] * x[row + i];
+    }
+    for (int64_t j = 0; j < h; ++j)
+      dx[row + j] =
+          (dy[row + j] * gain[j] - x[row + j] * projected / (static_cast<double>(h) * root * root)) / root;
+  }
+  return dx;
+}
+
+// Rotates each head of one row by ±position · theta^(−2i/d) in the plane of elements i and i + d/2.
+void rotate(double* row, int heads, int d, int position, double theta, double sign) {
+  for (int head = 0; head < heads; ++head, row += d)
+    for (int i = 0; i < d / 2; ++i) {
+      const double angle = sign * position * std::pow(theta, -2.0 * i / d);
+      const double a = row[i], b = row[i + d / 2];
+      row[i] = a * std::cos(angle) - b * std::sin(angle);
+      row[i + d / 2] = a * std::sin(angle) + b * std::cos(angle);
+    }
+}
+
+// The forward of one sample, with all that its backward looks at.
+class SampleRun {
+ public:
+  SampleRun(const ModelConfig& model, const Parameters& parameters, const Sample& sample)
+      : model_(model),
+        parameters_(parameters),
+        sample_(sample),
+        seq_(static_cast<int>(sample.tokens.size())),
+        h_(model.hidden),
+        q_(int64_t{model.q_heads} * model.head_dim),
+        kv_(int64_t{model.kv_heads} * model.head_dim),
+        ffn_(model.ffn) {}
+
+  // The summed cross-entropy of the sample.
+  double forward() {
+    Matrix x(seq_ * h_);
+    const Matrix& table = parameters_.at("embedding.weight");
+    for (int s = 0; s < seq_; ++s)
+      for (int64_t i = 0; i < h_; ++i) x[s * h_ + i] = table[sample_.tokens[s] * h_ + i];
+    for (int layer = 0; layer < model_.layers; ++layer) {
+      layers_.emplace_back();
+      x = attn_forward(layer, x);
+      x = mlp_forward(layer, x);
+    }
+    head_input_ = x;
+    head_normed_ = rms_norm(x, parameters_.at("head.norm.gain"), model_.norm_epsilon);
+    probabilities_ = linear(head_normed_, parameters_.at("head.weight"), h_, model_.vocab);
+    double loss = 0;
+    for (int s = 0; s < seq_; ++s) {
+      double* row = probabilities_.data() + int64_t{s} * model_.vocab;
+      const double largest = *std::max_element(row, row + model_.vocab);
+      double sum = 0;
+      for (int i = 0; i < model_.vocab; ++i) sum += std::exp(row[i] - largest);
+      loss += std::log(sum) + largest - row[sample_.targets[s]];
+      for (int i = 0; i < model_.vocab; ++i) row[i] = std::exp(row[i] - largest) / sum;
+    }
+    return loss;
+  }
+
+  // Adds `factor` times the gradients of forward()'s value.
+  void backward(double factor, Parameters& gradients) {
+    Matrix d = probabilities_;
+    for (int s = 0; s < seq_; ++s) d[int64_t{s} * model_.vocab + sample_.targets[s]] -= 1;
+    for (double& value : d) value *= factor;
+    d = linear_backward(d, head_normed_, parameters_.at("head.weight"), h_, model_.vocab,
+                        gradients.at("head.weight"));
+    d = rms_norm_backward(d, head_input_, parameters_.at("head.norm.gain"), model_.norm_epsilon,
+                          gradients.at("head.norm.gain"));
+    for (int layer = model_.layers - 1; layer >= 0; --layer) {
+      d = mlp_backward(layer, d, gradients);
+      d = attn_backward(layer, d, gradients);
+    }
+    Matrix& table = gradients.at("embedding.weight");
+    for (int s = 0; s < seq_; ++s)
+      for (int64_t i = 0; i < h_; ++i) table[sample_.tokens[s] * h_ + i] += d[s * h_ + i];
+  }
+
+ private:
+  struct Layer {
+    Matrix attn_input, attn_normed, q, k, v, weights, attended;  // weights: heads × seq × seq
+    Matrix mlp_input, mlp_normed, gate, up, activation;
+  };
+
+  static std::string name(int layer, const char* part) {
+    return "layers." + std::to_string(layer) + "." + part;
+  }
+  [[nodiscard]] const Matrix& weight(int layer, const char* part) const {
+    return parameters_.at(name(layer, part));
+  }
+
+  Matrix attn_forward(int layer, const Matrix& x) {
+    Layer& l = layers_[layer];
+    const int d = model_.head_dim;
+    l.attn_input = x;
+    l.attn_normed = rms_norm(x, weight(layer, "attn.norm.gain"), model_.norm_epsilon);
+    const auto project = [&](const char* w, const char* b, int64_t out) {
+      Matrix y = linear(l.attn_normed, weight(layer, w), h_, out);
+      for (int s = 0; s < seq_; ++s)
+        for (int64_t i = 0; i < out; ++i) y[s * out + i] += weight(layer, b)[i];
+      return y;
+    };
+    l.q = project("attn.q.weight", "attn.q.bias", q_);
+    l.k = project("attn.k.weight", "attn.k.bias", kv_);
+    l.v = project("attn.v.weight", "attn.v.bias", kv_);
+    for (int s = 0; s < seq_; ++s) {
+      rotate(l.q.data() + s * q_, model_.q_heads, d, s, model_.rope_theta, 1);
+      rotate(l.k.data() + s * kv_, model_.kv_heads, d, s, model_.rope_theta, 1);
+    }
+    l.weights.assign(static_cast<size_t>(model_.q_heads) * seq_ * seq_, 0);
+    l.attended.assign(seq_ * q_, 0);
+    for (int head = 0; head < model_.q_heads; ++head) {
+      const int64_t from = int64_t{head / (model_.q_heads / model_.kv_heads)} * d;
+      for (int s = 0; s < seq_; ++s) {
+        double* row = weight_row(l, head, s);
+        for (int t = 0; t <= s; ++t) {
+          for (int i = 0; i < d; ++i) row[t] += l.q[s * q_ + int64_t{head} * d + i] * l.k[t * kv_ + from + i];
+          row[t] /= std::sqrt(static_cast<double>(d));
+        }
+        const double largest = *std::max_element(row, row + s + 1);
+        double sum = 0;
+        for (int t = 0; t <= s; ++t) sum += row[t] = std::exp(row[t] - largest);
+        for (int t = 0; t <= s; ++t) {
+          row[t] /= sum;
+          for (int i = 0; i < d; ++i)
+            l.attended[s * q_ + int64_t{head} * d + i] += row[t] * l.v[t * kv_ + from + i];
+        }
+      }
+    }
+    return plus(linear(l.attended, weight(layer, "attn.projection.weight"), q_, h_), x);
+  }
+
+  Matrix attn_backward(int layer, const Matrix& dy, Parameters& gradients) {
+    Layer& l = layers_[layer];
+    const int d = model_.head_dim;
+    const auto gradient = [&](const char* part) -> Matrix& { return gradients.at(name(layer, part)); };
+    const Matrix da = linear_backward(dy, l.attended, weight(layer, "attn.projection.weight"), q_, h_,
+                                      gradient("attn.projection.weight"));
+    Matrix dq(l.q.size()), dk(l.k.size()), dv(l.v.size());
+    for (int head = 0; head < model_.q_heads; ++head) {
+      const int64_t from = int64_t{head / (model_.q_heads / model_.kv_heads)} * d, at = int64_t{head} * d;
+      for (int s = 0; s < seq_; ++s) {
+        const double* row = weight_row(l, head, s);
+        std::vector<double> dw(s + 1);
+        double mean = 0;
+        for (int t = 0; t <= s; ++t) {
+          for (int i = 0; i < d; ++i) {
+            dw[t] += da[s * q_ + at + i] * l.v[t * kv_ + from + i];
+            dv[t * kv_ + from + i] += row[t] * da[s * q_ + at + i];
+          }
+          mean += dw[t] * row[t];
+        }
+        for (int t = 0; t <= s; ++t) {
+          const double dscore = row[t] * (dw[t] - mean) / std::sqrt(static_cast<double>(d));
+          for (int i = 0; i < d; ++i) {
+            dq[s * q_ + at + i] += dscore * l.k[t * kv_ + from + i];
+            dk[t * kv_ + from + i] += dscore * l.q[s * q_ + at + i];
+          }
+        }
+      }
+    }
+    for (int s = 0; s < seq_; ++s) {
+      rotate(dq.data() + s * q_, model_.q_heads, d, s, model_.rope_theta, -1);
+      rotate(dk.data() + s * kv_, model_.kv_heads, d, s, model_.rope_theta, -1);
+    }
+    const auto project_backward = [&](const Matrix& dout, const char* w, const char* b, int64_t out) {
+      for (int s = 0; s < seq_; ++s)
+        for (int64_t i = 0; i < out; ++i) gradient(b)[i] += dout[s * out + i];
+      return linear_backward(dout, l.attn_normed, weight(layer, w), h_, out, gradient(w));
+    };
+    Matrix dnormed = project_backward(dq, "attn.q.weight", "attn.q.bias", q_);
+    dnormed = plus(project_backward(dk, "attn.k.weight", "attn.k.bias", kv_), dnormed);
+    dnormed = plus(project_backward(dv, "attn.v.weight", "attn.v.bias", kv_), dnormed);
+    return plus(rms_norm_backward(dnormed, l.attn_input, weight(layer, "attn.norm.gain"), model_.norm_epsilon,
+                                  gradient("attn.norm.gain")),
+                dy);
+  }
+
+  Matrix mlp_forward(int layer, const Matrix& x) {
+    Layer& l = layers_[layer];
+    l.mlp_input = x;
+    l.mlp_normed = rms_norm(x, weight(layer, "mlp.norm.gain"), model_.norm_epsilon);
+    l.gate = linear(l.mlp_normed, weight(layer, "mlp.gate.weight"), h_, ffn_);
+    l.up = linear(l.mlp_normed, weight(layer, "mlp.up.weight"), h_, ffn_);
+    l.activation.resize(l.gate.size());
+    for (size_t i = 0; i < l.gate.size(); ++i)
+      l.activation[i] = l.gate[i] / (1 + std::exp(-l.gate[i])) * l.up[i];
+    return plus(linear(l.activation, weight(layer, "mlp.down.weight"), ffn_, h_), x);
+  }
+
+  Matrix mlp_backward(int layer, const Matrix& dy, Parameters& gradients) {
+    Layer& l = layers_[layer];
+    const auto gradient = [&](const char* part) -> Matrix& { return gradients.at(name(layer, part)); };
+    const Matrix da = linear_backward(dy, l.activation, weight(layer, "mlp.down.weight"), ffn_, h_,
+                                      gradient("mlp.down.weight"));
+    Matrix dgate(da.size()), dup(da.size());
+    for (size_t i = 0; i < da.size(); ++i) {
+      const double sigmoid = 1 / (1 + std::exp(-l.gate[i]));
+      dup[i] = da[i] * l.gate[i] * sigmoid;
+      dgate[i] = da[i] * l.up[i] * (sigmoid + l.gate[i] * sigmoid * (1 - sigmoid));
+    }
+    Matrix dnormed = linear_backward(dgate, l.mlp_normed, weight(layer, "mlp.gate.weight"), h_, ffn_,
+                                     gradient("mlp.gate.weight"));
+    dnormed = plus(linear_backward(dup, l.mlp_normed, weight(layer, "mlp.up.weight"), h_, ffn_,
+                                   gradient("mlp.up.weight")),
+                   dnormed);
+    return plus(rms_norm_backward(dnormed, l.mlp_input, weight(layer, "mlp.norm.gain"), model_.norm_epsilon,
+                                  gradient("mlp.norm.gain")),
+                dy);
+  }
+
+  double* weight_row(Layer& l, int head, int s) const {
+    return l.weights.data() + (static_cast<size_t>(head) * seq_ + s) * seq_;
+  }
+  static Matrix plus(Matrix a, const Matrix& b) {
+    for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    return a;
+  }
+
+  const ModelConfig& model_;
+  const Parameters& parameters_;
+  const Sample& sample_;
+  const int seq_;
+  const int64_t h_, q_, kv_, ffn_;
+  std::vector<Layer> layers_;
+  Matrix head_input_, head_normed_, probabilities_;
+};
+
+}  // namespace
+
+Parameters initial_parameters(const ModelConfig& model, const Initialisation& initialisation) {
+  Parameters parameters;
+  const auto add = [&](const Parameter& parameter, int layer) {
+    for (const ParameterPart& part : parameter.parts) {
+      const std::string name = parameter_name(part, layer);
+      Matrix& values = parameters[name];
+      values.resize(static_cast<size_t>(part.rows * part.columns));
+      initial_values(initialisation, name, 0, part.rows, 0, part.columns, values.data());
+    }
+  };
+  add(embedding_parameter(model), -1);
+  for (int layer = 0; layer < model.layers; ++layer)
+    for (const Unit unit : {Unit::attn, Unit::mlp})
+      for (const Parameter& parameter : unit_parameters(model, unit)) add(parameter, layer);
+  for (const Parameter& parameter : unit_parameters(model, Unit::head)) add(parameter, -1);
+  return parameters;
+}
+
+LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& parameters,
+                                    const std::vector<Sample>& samples) {
+  LossAndGradients result{0, parameters};
+  for (auto& [name, values] : result.gradients) std::fill(values.begin(), values.end(), 0.0);
+  double tokens = 0;
+  for (const Sample& sample : samples) tokens += static_cast<double>(sample.tokens.size());
+  for (const Sample& sample : samples) {
+    SampleRun run(model, parameters, sample);
+    result.loss += run.forward() / tokens;
+    run.backward(1 / tokens, result.gradients);
+  }
+  return result;
+}
+
+double global_norm(const Parameters& gradients) {
+  double sum = 0;
+  for (const auto& [name, values] : gradients)
+    for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+void adamw_step(const AdamWOptions& options, const Parameters& gradients, Parameters& parameters,
+                AdamWState& state) {
+  const int step = ++state.step;
+  const double norm = global_norm(gradients), scale = norm > options.max_norm ? options.max_norm / norm : 1;
+  for (auto& [name, values] : parameters) {
+    Matrix &first = state.first[name], &second = state.second[name];
+    first.resize(values.size());
+    second.resize(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double g = scale * gradients.at(name)[i];
+      first[i] = options.beta1 * first[i] + (1 - options.beta1) * g;
+      second[i] = options.beta2 * second[i] + (1 - options.beta2) * g * g;
+      const double mean = first[i] / (1 - std::pow(options.beta1, step));
+      const double square = second[i] / (1 - std::pow(options.beta2, step));
+      values[i] -= options.learning_rate *
+                   (options.weight_decay * values[i] + mean / (std::sqrt(square) + options.epsilon));
+    }
+  }
+}
+
+}  // namespace stp::reference

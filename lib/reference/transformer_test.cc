@@ -1,0 +1,186 @@
+#include "stp/reference/transformer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace stp::reference {
+namespace {
+
+ModelConfig tiny() {
+  ModelConfig model{};
+  model.name = "tiny";
+  model.layers = 2;
+  model.hidden = 8;
+  model.ffn = 12;
+  model.q_heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 4;
+  model.vocab = 11;
+  return model;
+}
+
+const Initialisation kStart{.seed = 7, .weight_deviation = 0.3, .bias_deviation = 0.2, .gain_deviation = 0.2};
+
+std::vector<Sample> samples(int count, int seq, int vocab) {
+  std::vector<Sample> all;
+  uint32_t state = 12345;
+  const auto next = [&] { return static_cast<int32_t>((state = state * 1664525 + 1013904223) >> 8) % vocab; };
+  for (int i = 0; i < count; ++i) {
+    Sample sample;
+    for (int s = 0; s < seq; ++s) {
+      sample.tokens.push_back(next());
+      sample.targets.push_back(next());
+    }
+    all.push_back(sample);
+  }
+  return all;
+}
+
+TEST(Reference, GradientsAreThoseOfCentralDifferences) {
+  const ModelConfig model = tiny();
+  Parameters parameters = initial_parameters(model, kStart);
+  const auto data = samples(2, 5, model.vocab);
+  const auto exact = loss_and_gradients(model, parameters, data);
+  ASSERT_EQ(exact.gradients.size(), 3U + 2 * 12);
+  for (auto& [name, values] : parameters) {
+    const std::vector<double>& gradient = exact.gradients.at(name);
+    double largest = 0;
+    for (const double g : gradient) largest = std::max(largest, std::abs(g));
+    EXPECT_GT(largest, 1e-6) << name;
+    for (size_t i = 0; i < values.size(); i += 1 + values.size() / 17) {
+      const double at = values[i], h = 1e-5;
+      values[i] = at + h;
+      const double up = loss_and_gradients(model, parameters, data).loss;
+      values[i] = at - h;
+      const double down = loss_and_gradients(model, parameters, data).loss;
+      values[i] = at;
+      EXPECT_NEAR((up - down) / (2 * h), gradient[i], 1e-6 * std::max(largest, 1e-3)) << name << " " << i;
+    }
+  }
+}
+
+TEST(Reference, UniformLogitsLoseTheLogarithmOfTheVocabulary) {
+  const ModelConfig model = tiny();
+  Parameters parameters = initial_parameters(model, kStart);
+  parameters.at("head.weight").assign(parameters.at("head.weight").size(), 0);
+  EXPECT_NEAR(loss_and_gradients(model, parameters, samples(3, 4, model.vocab)).loss, std::log(11), 1e-12);
+}
+
+TEST(Reference, LaterTokensDoNotChangeEarlierLosses) {
+  const ModelConfig model = tiny();
+  const Parameters parameters = initial_parameters(model, kStart);
+  Sample whole = samples(1, 6, model.vocab)[0], changed = whole;
+  changed.tokens[5] = (changed.tokens[5] + 1) % model.vocab;
+  const auto loss_of_first = [&](Sample sample, size_t count) {
+    sample.tokens.resize(count);
+    sample.targets.resize(count);
+    return loss_and_gradients(model, parameters, {sample}).loss * static_cast<double>(count);
+  };
+  // The first five losses of the changed sample are all but its last one.
+  const double last = loss_of_first(whole, 6) - loss_of_first(whole, 5);
+  const double changed_last = loss_of_first(changed, 6) - loss_of_first(changed, 5);
+  EXPECT_DOUBLE_EQ(loss_of_first(whole, 5), loss_of_first(changed, 5));
+  EXPECT_NE(last, changed_last);
+}
+
+TEST(Reference, SamplesAddUp) {
+  const ModelConfig model = tiny();
+  const Parameters parameters = initial_parameters(model, kStart);
+  const auto data = samples(3, 4, model.vocab);
+  const auto all = loss_and_gradients(model, parameters, data);
+  double loss = 0;
+  Parameters sum;
+  for (const Sample& sample : data) {
+    const auto one = loss_and_gradients(model, parameters, {sample});
+    loss += one.loss / 3;
+    for (const auto& [name, values] : one.gradients) {
+      sum[name].resize(values.size());
+      for (size_t i = 0; i < values.size(); ++i) sum[name][i] += values[i] / 3;
+    }
+  }
+  EXPECT_NEAR(all.loss, loss, 1e-12);
+  for (const auto& [name, values] : all.gradients)
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], sum[name][i], 1e-12) << name;
+}
+
+// Equations 1 and 2 of the paper: with the linear's input columns divided over t ranks, the sum over ranks of
+// (partial product + X / t) is the unit's output with its residual; and, the norm's Jacobian being linear,
+// the sum over ranks of (Jacobian · partial gradient + dY / t) is the gradient of its input.
+TEST(Reference, AResidualFusedIntoTheAllReduceIsTheResidual) {
+  const int h = 6, inner = 8;
+  const Initialisation start{.seed = 3, .weight_deviation = 1, .bias_deviation = 1, .gain_deviation = 0.3};
+  const auto values = [&](const char* name, int rows, int columns) {
+    std::vector<double> out(static_cast<size_t>(rows) * columns);
+    initial_values(start, name, 0, rows, 0, columns, out.data());
+    return out;
+  };
+  const auto x = values("x.bias", 1, h), gain = values("n.gain", 1, h), dy = values("dy.bias", 1, h);
+  const auto w1 = values("w1.weight", inner, h), w2 = values("w2.weight", h, inner);
+  double square = 0;
+  for (const double value : x) square += value * value / h;
+  const double r = 1 / std::sqrt(square);
+  // Y = X + W2·tanh(W1·norm(X)), rank `index` of t holding inner / t of W1's rows and W2's columns.
+  const auto share = [&](int t, int index, std::vector<double>& y, std::vector<double>& dx) {
+    for (int i = 0; i < h; ++i) y[i] += x[i] / t;
+    std::vector<double> dnormed(h);
+    for (int j = index * inner / t; j < (index + 1) * inner / t; ++j) {
+      double z = 0, da = 0;
+      for (int i = 0; i < h; ++i) z += w1[j * h + i] * x[i] * r * gain[i];
+      for (int i = 0; i < h; ++i) {
+        y[i] += w2[i * inner + j] * std::tanh(z);
+        da += dy[i] * w2[i * inner + j] * (1 - std::tanh(z) * std::tanh(z));
+      }
+      for (int i = 0; i < h; ++i) dnormed[i] += da * w1[j * h + i];
+    }
+    double along = 0;
+    for (int i = 0; i < h; ++i) along += dnormed[i] * gain[i] * x[i];
+    for (int i = 0; i < h; ++i) dx[i] += dnormed[i] * gain[i] * r - x[i] * along * r * r * r / h + dy[i] / t;
+  };
+  std::vector<double> whole(h), whole_gradient(h);
+  share(1, 0, whole, whole_gradient);
+  for (const int t : {1, 2, 4}) {
+    std::vector<double> y(h), dx(h);
+    for (int index = 0; index < t; ++index) share(t, index, y, dx);
+    for (int i = 0; i < h; ++i) {
+      EXPECT_NEAR(y[i], whole[i], 1e-13);
+      EXPECT_NEAR(dx[i], whole_gradient[i], 1e-13);
+    }
+  }
+  // And that gradient is the derivative of dy · Y: of X + …, so with the residual's +1.
+  for (int i = 0; i < h; ++i) {
+    const auto value = [&](double step) {
+      std::vector<double> moved = x;
+      moved[i] += step;
+      double mean = 0, sum = 0;
+      for (const double v : moved) mean += v * v / h;
+      for (int o = 0; o < h; ++o) {
+        double y = moved[o];
+        for (int j = 0; j < inner; ++j) {
+          double z = 0;
+          for (int k = 0; k < h; ++k) z += w1[j * h + k] * moved[k] / std::sqrt(mean) * gain[k];
+          y += w2[o * inner + j] * std::tanh(z);
+        }
+        sum += dy[o] * y;
+      }
+      return sum;
+    };
+    EXPECT_NEAR((value(1e-6) - value(-1e-6)) / 2e-6, whole_gradient[i], 1e-6);
+  }
+}
+
+TEST(Reference, AdamWFollowsItsDefinitionForOneParameter) {
+  Parameters parameters{{"w", {2.0}}}, gradients{{"w", {4.0}}};
+  AdamWState state;
+  const AdamWOptions options{
+      .learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 0, .weight_decay = 0.5, .max_norm = 1};
+  adamw_step(options, gradients, parameters, state);
+  // The first step of Adam has the gradient's sign and length 1, whatever the clipping.
+  EXPECT_NEAR(parameters["w"][0], 2.0 - 0.1 * 0.5 * 2.0 - 0.1, 1e-12);
+  EXPECT_NEAR(state.first["w"][0], 0.1 * 1.0, 1e-12);
+  EXPECT_NEAR(state.second["w"][0], 0.01 * 1.0, 1e-12);
+}
+
+}  // namespace
+}  // namespace stp::reference
