@@ -1,0 +1,101 @@
+#include "stp/runtime/chunk_state.h"
+
+#include <algorithm>
+
+namespace stp {
+namespace {
+
+ParameterState make_parameter(Device& device, Stream& stream, const Training& training,
+                              const Parameter& parameter, int layer, int tp_index) {
+  const int tp = training.grid.tp;
+  // A vector is one row, as kernels take it.
+  const bool vector = parameter.vector();
+  const int64_t rows = vector ? 1 : parameter.local_rows(tp);
+  const int64_t columns = vector ? parameter.local_rows(tp) : parameter.columns(tp);
+  ParameterState state{parameter, layer, {}, {}, {}, {}, {}};
+  const auto make = [&](MemoryKind kind, DType type) {
+    Tensor tensor = device.allocate(stream, kind, type, rows, columns);
+    if (kind != MemoryKind::weights) device.kernels().fill(stream, tensor, 0);
+    return tensor;
+  };
+  const DType state_type = training.type == DType::f64 ? DType::f64 : DType::f32;
+  state.weight = make(MemoryKind::weights, training.type);
+  state.gradient = make(MemoryKind::gradients, state_type);
+  state.first_moment = make(MemoryKind::optimizer, state_type);
+  state.second_moment = make(MemoryKind::optimizer, state_type);
+
+  std::vector<double> values(static_cast<size_t>(rows * columns));
+  for_each_block(parameter, tp, tp_index,
+                 [&](const ParameterPart& part, int64_t first_row, int64_t block_rows, int64_t first_column,
+                     int64_t block_columns, int64_t offset) {
+                   initial_values(training.initialisation, parameter_name(part, layer), first_row, block_rows,
+                                  first_column, block_columns, values.data() + offset);
+                 });
+  upload_doubles(device, stream, state.weight, values);
+  state.master = state.weight;
+  if (training.type == DType::bf16) {
+    state.master = make(MemoryKind::optimizer, state_type);
+    upload_doubles(device, stream, state.master, values);
+  }
+  return state;
+}
+
+}  // namespace
+
+std::vector<ParameterState*> ChunkState::all() {
+  std::vector<ParameterState*> states;
+  const auto add = [&](std::vector<ParameterState>& some) {
+    for (ParameterState& state : some) states.push_back(&state);
+  };
+  add(embedding);
+  for (size_t layer = 0; layer < attn.size(); ++layer) {
+    add(attn[layer]);
+    add(mlp[layer]);
+  }
+  add(head);
+  return states;
+}
+
+ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
+                      int tp_index) {
+  ChunkState chunk;
+  chunk.first_layer = shape.first_layer;
+  const auto make = [&](const std::vector<Parameter>& parameters, int layer) {
+    std::vector<ParameterState> states;
+    for (const Parameter& parameter : parameters)
+      states.push_back(make_parameter(device, stream, training, parameter, layer, tp_index));
+    return states;
+  };
+  if (shape.first) chunk.embedding = make({embedding_parameter(training.model)}, -1);
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    chunk.attn.push_back(make(unit_parameters(training.model, Unit::attn), shape.first_layer + layer));
+    chunk.mlp.push_back(make(unit_parameters(training.model, Unit::mlp), shape.first_layer + layer));
+  }
+  if (shape.last) chunk.head = make(unit_parameters(training.model, Unit::head), -1);
+  return chunk;
+}
+
+std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {
+  std::vector<double> values(static_cast<size_t>(tensor.elements()));
+  if (tensor.type == DType::f64) {
+    device.download(stream, tensor, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  std::vector<float> narrow(values.size());
+  device.download(stream, tensor, std::as_writable_bytes(std::span(narrow)));
+  std::copy(narrow.begin(), narrow.end(), values.begin());
+  return values;
+}
+
+void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values) {
+  if (tensor.type == DType::f64) {
+    device.upload(stream, tensor, std::as_bytes(std::span(values)));
+    return;
+  }
+  std::vector<float> narrow(values.size());
+  std::transform(values.begin(), values.end(), narrow.begin(),
+                 [](double value) { return static_cast<float>(value); });
+  device.upload(stream, tensor, std::as_bytes(std::span(narrow)));
+}
+
+}  // namespace stp

@@ -1,0 +1,56 @@
+// Trains a model by a Program on the ranks of a backend that this process drives.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stp/backend/backend.h"
+#include "stp/program/program.h"
+#include "stp/runtime/training.h"
+
+namespace stp {
+
+class RankExecutor;
+
+struct StepResult {
+  double loss = 0;    // mean over all tokens of the step
+  double step_s = 0;  // from the first op's start to the last op's end, over all ranks
+  /// By op of the Program, relative to the step's start: of the ranks whose tp and dp places are 0. Empty
+  /// where times are not recorded.
+  std::vector<OpTime> times;
+};
+
+/// Peak bytes of one world rank by kind, and what it sent, since the trainer began.
+struct RankUse {
+  int world_rank = 0;
+  std::map<std::string, size_t> peak_bytes;  // by to_string(MemoryKind)
+  size_t peak_total = 0;
+  int64_t all_reduce_bytes = 0, sent_bytes = 0;  // tensor parallel; point to point
+};
+
+class Trainer {
+ public:
+  /// `program` must hold an optimizer op per rank, and gradient reductions if the grid has dp > 1. InputError
+  /// if training.grid does not fit the program or the backend; std::runtime_error if the run fails.
+  Trainer(Backend& backend, Program program, Training training);
+  ~Trainer();
+
+  /// One step over microbatches · microbatch_size · dp samples: replica after replica, microbatch after
+  /// microbatch. Throws std::runtime_error that names rank, op and microbatch if the run fails.
+  StepResult step(const std::vector<TokenSample>& samples);
+
+  /// The whole matrices, by parameter_name(): gradients of the latest step (before clipping), or weights.
+  [[nodiscard]] std::map<std::string, std::vector<double>> gradients();
+  [[nodiscard]] std::map<std::string, std::vector<double>> weights();
+  /// Of every rank of this process.
+  [[nodiscard]] std::vector<RankUse> use();
+  [[nodiscard]] const Program& program() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stp

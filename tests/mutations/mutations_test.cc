@@ -1,0 +1,153 @@
+// Seeded bugs of the runtime, each of which a test's measure must catch: parity with the reference, the
+// weights after a step, the bytes held, or an error. The first test shows that without a bug none of them
+// does.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "mutations/mutated_backend.h"
+#include "stp/cost/saved_memory.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+
+struct Outcome {
+  bool failed = false;  // with an error
+  double loss_error = 0, gradient_error = 0, weight_error = 0;
+  bool bytes_as_declared = true;
+
+  [[nodiscard]] bool parity() const { return !failed && loss_error < 1e-10 && gradient_error < 1e-10; }
+  [[nodiscard]] bool weights() const { return !failed && weight_error < 1e-8; }
+};
+
+Program healthy_program() {
+  return execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2);
+}
+
+// One step of tp 2, dp 2, pp 2.
+Outcome run(const Mutation& mutation, Program program = healthy_program()) {
+  Training training = small_training(4, DType::f64, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
+  training.clip_norm = 0.2;
+  training.optimizer.weight_decay = 0.1;
+  training.optimizer.epsilon = 0.1;  // so that Adam's first step feels how long a gradient is
+  MutatedBackend backend(make_cpu_backend({.world_size = 8, .deadline_s = 1}), mutation);
+  const auto samples = random_samples(6 * 2 * 2, training.seq, training.model.vocab);
+  Outcome outcome;
+  try {
+    Trainer trainer(backend, std::move(program), training);
+    const StepResult step = trainer.step(samples);
+    const auto exact = exact_gradients(training, samples);
+    outcome.loss_error = std::abs(step.loss / exact.loss - 1);
+    outcome.gradient_error = gradient_error(trainer.gradients(), exact.gradients);
+    reference::Parameters weights = reference::initial_parameters(training.model, training.initialisation);
+    reference::AdamWState state;
+    const AdamW& o = training.optimizer;
+    reference::adamw_step({o.learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, training.clip_norm},
+                          exact.gradients, weights, state);
+    outcome.weight_error = gradient_error(trainer.weights(), weights);
+    const auto saved =
+        peak_saved_bytes(trainer.program(), training.model, {training.seq, training.microbatch_size, 2, 8},
+                         Implementation::suite);
+    for (const RankUse& use : trainer.use())
+      outcome.bytes_as_declared &=
+          static_cast<double>(use.peak_bytes.at("saved")) == saved[training.grid.place(use.world_rank).pp];
+  } catch (const std::exception&) {
+    outcome.failed = true;
+  }
+  return outcome;
+}
+
+TEST(Mutations, WithoutABugNothingIsCaught) {
+  const Outcome outcome = run({});
+  EXPECT_TRUE(outcome.parity());
+  EXPECT_TRUE(outcome.weights());
+  EXPECT_TRUE(outcome.bytes_as_declared);
+}
+
+TEST(Mutations, ADroppedAllReduceBreaksParity) {
+  for (const int which : {0, 5, 17}) EXPECT_FALSE(run({.dropped_all_reduce = which}).parity()) << which;
+}
+TEST(Mutations, AHeadThatDoesNotReduceBreaksParity) {
+  EXPECT_FALSE(run({.dropped_group = "tp inside ops"}).parity());
+}
+TEST(Mutations, AForgottenGradientReductionBreaksParity) {
+  EXPECT_FALSE(run({.dropped_group = "dp"}).parity());
+}
+TEST(Mutations, ANormOfOneRankAloneClipsWrongly) {
+  const Outcome outcome = run({.dropped_group = "model"});
+  EXPECT_TRUE(outcome.parity()) << "gradients are compared before they are clipped";
+  EXPECT_FALSE(outcome.weights());
+}
+TEST(Mutations, AResidualNotDividedByTBreaksParity) {
+  EXPECT_FALSE(run({.scale = [](double) { return 1.0; }}).parity());
+}
+TEST(Mutations, AResidualGradientNotDividedByTBreaksParity) {
+  EXPECT_FALSE(run({.residual = [](double) { return 1.0; }}).parity());
+}
+TEST(Mutations, ALostResidualGradientBreaksParity) {
+  EXPECT_FALSE(run({.residual = [](double) { return 0.0; }}).parity());
+}
+TEST(Mutations, ALostWeightGradientBreaksParity) {
+  for (const int which : {0, 3, 11}) EXPECT_FALSE(run({.lost_weight_gradient = which}).parity()) << which;
+}
+TEST(Mutations, GradientsThatDoNotAddUpBreakParity) {
+  EXPECT_FALSE(run({.overwrite_gradients = true}).parity());
+}
+TEST(Mutations, AnInputFreedBeforeWBreaksParity) { EXPECT_FALSE(run({.early_free = true}).parity()); }
+TEST(Mutations, AMissingBiasGradientBreaksParity) { EXPECT_FALSE(run({.no_bias_gradient = true}).parity()); }
+TEST(Mutations, ARotationNotUndoneBreaksParity) { EXPECT_FALSE(run({.no_rope_backward = true}).parity()); }
+TEST(Mutations, SamplesThatSeeEachOtherBreakParity) { EXPECT_FALSE(run({.causal_leak = true}).parity()); }
+TEST(Mutations, AWrongShareOfTheVocabularyBreaksParity) {
+  EXPECT_FALSE(run({.first_entry = [](int64_t first) { return first + 1; }}).parity());
+}
+TEST(Mutations, AWrongBiasCorrectionMovesTheWeights) { EXPECT_FALSE(run({.step_offset = 1}).weights()); }
+TEST(Mutations, OneMoreTensorKeptIsSeenInTheBytes) {
+  EXPECT_FALSE(run({.keep_saved = true}).bytes_as_declared);
+}
+
+// Bugs of the program itself: what the executor is told.
+TEST(Mutations, SwappedSendsBreakParity) {
+  Program program = healthy_program();
+  std::vector<OpId> sends;  // of one kind over one link: same shapes, other microbatches
+  for (OpId op = program.rank_begin[0]; op < program.rank_begin[1]; ++op)
+    if (program.ops[op].kind == OpKind::transfer && program.ops[op].pass == Pass::F) sends.push_back(op);
+  ASSERT_GE(sends.size(), 2U);
+  // What arrives first is taken for the second.
+  std::swap(program.ops[sends[0]].microbatch, program.ops[sends[1]].microbatch);
+  for (OpId op = program.rank_begin[1]; op < program.rank_begin[2]; ++op)
+    if (program.ops[op].kind == OpKind::compute && program.ops[op].chunk == 0 &&
+        program.ops[op].pass == Pass::F && program.ops[op].layer == 0 && program.ops[op].unit == Unit::attn &&
+        program.ops[op].microbatch < 2)
+      program.ops[op].microbatch = 1 - program.ops[op].microbatch;
+  EXPECT_FALSE(run({}, std::move(program)).parity());
+}
+
+TEST(Mutations, AWaitForAnOpThatNeverComesEndsInAnError) {
+  Program program = healthy_program();
+  // The first op of rank 0 waits for the last of rank 1: a circle, refused before anything starts.
+  ASSERT_TRUE(program.dependencies(0).empty());
+  program.depends.insert(program.depends.begin(), program.rank_begin[2] - 1);
+  for (size_t op = 1; op < program.depends_begin.size(); ++op) ++program.depends_begin[op];
+  EXPECT_TRUE(run({}, std::move(program)).failed);
+}
+
+TEST(Mutations, AMissingDependencyEndsInAnErrorOrBreaksParity) {
+  Program program = healthy_program();
+  // An op of rank 1 no longer waits for what rank 0 sends it.
+  for (OpId op = program.rank_begin[1]; op < program.rank_begin[2]; ++op) {
+    const uint32_t begin = program.depends_begin[op];
+    if (program.dependencies(op).empty() || program.ops[program.depends[begin]].kind != OpKind::transfer ||
+        program.stream_of(program.depends[begin]).rank != 0)
+      continue;
+    program.depends.erase(program.depends.begin() + begin);
+    for (size_t later = op + 1; later < program.depends_begin.size(); ++later) --program.depends_begin[later];
+    break;
+  }
+  EXPECT_FALSE(run({}, std::move(program)).parity());
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,85 @@
+// Bytes: what the allocator held and what the groups sent, against what the Program and the model declare.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "stp/base/error.h"
+#include "stp/cost/saved_memory.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+
+void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType type, BackwardOrder order,
+                           Release release, std::vector<int> layers = {}) {
+  std::optional<Schedule> schedule;
+  try {
+    schedule = make_schedule(find_generator(name), {pp, m});
+  } catch (const InputError&) {
+    return;
+  }
+  if (layers.empty()) layers.assign(schedule->placement.stages(), 2);
+  int sum = 0;
+  for (const int each : layers) sum += each;
+  const Training training = small_training(sum, type, {.tp = tp, .cp = 1, .dp = 1, .pp = pp});
+  const auto backend = make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20});
+  Trainer trainer(*backend, execution_program(*schedule, layers, 1, order, release), training);
+  trainer.step(random_samples(m * training.microbatch_size, training.seq, training.model.vocab));
+
+  const Program& program = trainer.program();
+  const Shape shape{training.seq, training.microbatch_size, tp, static_cast<int>(bytes_of(type))};
+  const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
+  const double tensor = hidden_bytes(training.model, shape);
+  for (const RankUse& use : trainer.use()) {
+    const int rank = training.grid.place(use.world_rank).pp;
+    SCOPED_TRACE(name + " pp " + std::to_string(pp) + " tp " + std::to_string(tp) + " m " +
+                 std::to_string(m) + ", world rank " + std::to_string(use.world_rank));
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("saved")), saved[rank]);
+    double reduced = 0, sent = 0, parameters = 0;
+    for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op) {
+      if (program.ops[op].kind == OpKind::all_reduce) reduced += tensor;
+      if (program.ops[op].kind == OpKind::transfer) sent += program.ops[op].tensors * tensor;
+    }
+    EXPECT_EQ(static_cast<double>(use.all_reduce_bytes), tp > 1 ? reduced : 0);
+    EXPECT_EQ(static_cast<double>(use.sent_bytes), sent);
+    // Layers, and the tables and the last norm where they are.
+    const ModelConfig& model = training.model;
+    const double norms = 2.0 * model.hidden;
+    for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk) {
+      const int stage = program.schedule.placement.stage(rank, chunk);
+      parameters += layers[stage] * ((model.layer_parameters() - norms) / tp + norms);
+      if (stage == 0) parameters += model.vocabulary_parameters() / tp;
+      if (stage + 1 == program.schedule.placement.stages())
+        parameters += model.vocabulary_parameters() / tp + model.hidden;
+    }
+    const auto element = static_cast<double>(bytes_of(type));
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("weights")), element * parameters);
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("gradients")), element * parameters);
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("optimizer")), 2 * element * parameters);
+  }
+  for (const int rank : backend->ranks()) {
+    MemoryLedger& memory = backend->device(rank).memory();
+    for (const MemoryKind kind :
+         {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
+      EXPECT_EQ(memory.held(kind), 0U) << name << ": " << to_string(kind) << " left after the step";
+  }
+}
+
+TEST(Bytes, OfEveryScheduleAreThoseDeclared) {
+  for (const Generator* generator : generators())
+    for (const int pp : {1, 2, 4})
+      for (const int tp : {1, 2})
+        expect_declared_bytes(generator->name, pp, tp, 3 * pp + 1, tp == 1 ? DType::f32 : DType::f64,
+                              BackwardOrder::suite, Release::chain);
+}
+
+TEST(Bytes, OfOtherOrdersToo) {
+  for (const char* name : {"stp", "zb-v", "1f1b-i"})
+    for (const Release release : {Release::block, Release::released})
+      expect_declared_bytes(name, 2, 2, 8, DType::f32, BackwardOrder::megatron, release, {0, 2, 1, 1});
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,106 @@
+// No hang, ever: what goes wrong in one rank ends all of them, with an error that names it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stp/base/error.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+using testing::HasSubstr;
+
+std::string failure_of(Trainer& trainer, const std::vector<TokenSample>& samples) {
+  try {
+    trainer.step(samples);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
+  const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const auto schedule = [] { return make_schedule(find_generator("stp"), {2, 6}); };
+  const auto samples = random_samples(12, training.seq, training.model.vocab);
+  // What a run needs at its peak, less a little.
+  size_t needed = 0;
+  {
+    const auto backend = make_cpu_backend({.world_size = 4});
+    Trainer trainer(*backend, execution_program(schedule(), {1, 1, 1, 1}, 1), training);
+    trainer.step(samples);
+    for (const RankUse& use : trainer.use()) needed = std::max(needed, use.peak_total);
+  }
+  const auto backend = make_cpu_backend({.world_size = 4, .memory_limit = needed - 1});
+  Trainer trainer(*backend, execution_program(schedule(), {1, 1, 1, 1}, 1), training);
+  const std::string failure = failure_of(trainer, samples);
+  EXPECT_THAT(failure, HasSubstr("out of memory"));
+  EXPECT_THAT(failure, testing::MatchesRegex(".*rank [0-3], .* of [FIWB][01]\\.[0-5].*"));
+}
+
+TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForward) {
+  Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  training.initialisation.weight_deviation = 1e30;
+  const auto backend = make_cpu_backend({.world_size = 2});
+  Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
+                  training);
+  const std::string failure = failure_of(trainer, random_samples(6, training.seq, training.model.vocab));
+  EXPECT_THAT(failure, HasSubstr("the loss is not finite"));
+  EXPECT_THAT(failure, HasSubstr("rank 1, compute"));
+  EXPECT_THAT(failure, HasSubstr("head.F of F0.0"));
+}
+
+TEST(Failures, AFailedRunStaysFailed) {
+  Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  training.initialisation.weight_deviation = 1e30;
+  const auto backend = make_cpu_backend({.world_size = 2});
+  Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
+                  training);
+  const auto samples = random_samples(6, training.seq, training.model.vocab);
+  EXPECT_NE(failure_of(trainer, samples), "");
+  EXPECT_NE(failure_of(trainer, samples), "");
+}
+
+// A rank whose peer issues nothing: the wait ends at the deadline, and the failure says who waits for whom.
+TEST(Failures, ARankWhosePeerNeverComesEndsByTheDeadline) {
+  const auto backend = make_cpu_backend({.world_size = 2, .deadline_s = 0.2});
+  auto group = backend->communicator("tp", {0, 1}, 0);
+  Device& device = backend->device(0);
+  const auto stream = device.make_stream("tp", StreamPriority::communication);
+  Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, 4, 4);
+  device.kernels().fill(*stream, tensor, 1);
+  group->all_reduce(*stream, Reduce::sum, tensor);
+  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THAT(backend->guard().failure(), HasSubstr("rank 0, tp"));
+  EXPECT_THAT(backend->guard().failure(), HasSubstr("for rank 1"));
+}
+
+TEST(Failures, CallsThatDoNotFitTogetherAreNamed) {
+  const auto backend = make_cpu_backend({.world_size = 2, .deadline_s = 5});
+  std::vector<std::unique_ptr<Communicator>> groups;
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<Tensor> tensors;
+  for (int rank = 0; rank < 2; ++rank) {
+    groups.push_back(backend->communicator("tp", {0, 1}, rank));
+    streams.push_back(backend->device(rank).make_stream("tp", StreamPriority::communication));
+    tensors.push_back(
+        backend->device(rank).allocate(*streams[rank], MemoryKind::working, DType::f32, 4, 4 + rank));
+    backend->device(rank).kernels().fill(*streams[rank], tensors[rank], 1);
+    groups[rank]->all_reduce(*streams[rank], Reduce::sum, tensors[rank]);
+  }
+  EXPECT_THROW(backend->device(0).synchronize(), Stopped);
+  EXPECT_THAT(backend->guard().failure(), HasSubstr("4 x 4 f32"));
+  EXPECT_THAT(backend->guard().failure(), HasSubstr("4 x 5 f32"));
+}
+
+TEST(Failures, AGridThatDoesNotFitIsRefused) {
+  const auto backend = make_cpu_backend({.world_size = 3});
+  const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  EXPECT_THROW(Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
+                       training),
+               InputError);
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,118 @@
+// Every schedule trains like one rank: losses and gradients of the executor against the reference.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+
+#include "stp/base/error.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+
+struct Case {
+  std::string schedule;
+  int tp, dp, pp, m, chunks;
+};
+
+void expect_parity(const Case& c, DType type, BackwardOrder order = BackwardOrder::suite,
+                   Release release = Release::chain, std::vector<int> layers = {}) {
+  const Generator& generator = find_generator(c.schedule);
+  std::optional<Schedule> made;
+  try {
+    made = make_schedule(generator, {c.pp, c.m, c.chunks, {}, 0});
+  } catch (const InputError&) {
+    return;  // the method cannot do it; why is tested elsewhere
+  }
+  Schedule& schedule = *made;
+  const int stages = schedule.placement.stages();
+  if (layers.empty()) layers.assign(stages, 1);
+  int sum = 0;
+  for (const int each : layers) sum += each;
+  const Training training = small_training(sum, type, {.tp = c.tp, .cp = 1, .dp = c.dp, .pp = c.pp});
+  const auto backend =
+      make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
+  Trainer trainer(*backend, execution_program(std::move(schedule), layers, c.dp, order, release), training);
+  const auto samples =
+      random_samples(c.m * training.microbatch_size * c.dp, training.seq, training.model.vocab);
+  SCOPED_TRACE(c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " pp " +
+               std::to_string(c.pp) + " m " + std::to_string(c.m) + " layers " +
+               testing::PrintToString(layers) + " release " + std::to_string(static_cast<int>(release)));
+  StepResult step;
+  try {
+    step = trainer.step(samples);
+  } catch (const std::exception& error) {
+    FAIL() << error.what();
+  }
+  const auto exact = exact_gradients(training, samples);
+  const double limit = type == DType::f64 ? 1e-10 : 1e-5;
+  const std::string name = c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) +
+                           " pp " + std::to_string(c.pp) + " m " + std::to_string(c.m) + " " +
+                           to_string(type);
+  EXPECT_NEAR(step.loss, exact.loss, limit * exact.loss) << name;
+  EXPECT_LE(gradient_error(trainer.gradients(), exact.gradients), limit) << name;
+}
+
+TEST(Parity, OneRank) { expect_parity({"1f1b", 1, 1, 1, 1, 1}, DType::f64); }
+TEST(Parity, DataParallelReplicas) {
+  for (const char* schedule : {"1f1b-i", "stp"})
+    for (const int tp : {1, 2}) expect_parity({schedule, tp, 2, 2, 4, 0}, DType::f64);
+}
+TEST(Parity, FourTensorParallelRanks) { expect_parity({"stp", 4, 1, 2, 7, 0}, DType::f64); }
+
+// Every schedule, at few and many microbatches, in both types. `stp run parity` has the whole matrix.
+TEST(Parity, EverySchedule) {
+  for (const Generator* generator : generators())
+    for (const int pp : {1, 2, 4})
+      for (const int m : {1, 3, 2 * pp, 3 * pp + 1})
+        for (const int tp : {1, 2})
+          expect_parity({generator->name, tp, 1, pp, m, 0}, m % 2 == 1 ? DType::f64 : DType::f32);
+}
+TEST(Parity, ManyChunksARank) {
+  for (const int chunks : {1, 3, 4}) expect_parity({"1f1b-i", 2, 1, 2, 4, chunks}, DType::f64);
+}
+TEST(Parity, BothBackwardOrdersAndEveryRelease) {
+  for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
+    for (const Release release : {Release::chain, Release::block, Release::released})
+      for (const char* schedule : {"stp", "zb-v", "1f1b"})
+        expect_parity({schedule, 2, 1, 2, 7, 0}, DType::f64, order, release);
+}
+TEST(Parity, UnevenAndEmptyChunks) {
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i"})
+    for (const std::vector<int>& layers :
+         {std::vector{0, 2, 1, 0}, {2, 0, 0, 1}, {0, 0, 0, 2}, {1, 0, 2, 0}, {0, 1, 1, 1}, {3, 1, 2, 1}})
+      for (const Release release : {Release::chain, Release::block, Release::released})
+        for (const int tp : {1, 2})
+          expect_parity({schedule, tp, tp == 1 ? 2 : 1, 2, 4, 0}, DType::f64, BackwardOrder::megatron,
+                        release, layers);
+}
+
+// Several steps with clipping and decay: weights stay those of the plain trainer.
+TEST(Training, WeightsFollowTheReference) {
+  Training training = small_training(4, DType::f64, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
+  training.optimizer = {
+      .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  training.clip_norm = 0.2;
+  const auto backend =
+      make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
+  Trainer trainer(*backend, execution_program(make_schedule(find_generator("stp"), {2, 5}), {1, 1, 1, 1}, 2),
+                  training);
+  reference::Parameters weights = reference::initial_parameters(training.model, training.initialisation);
+  reference::AdamWState state;
+  for (int step = 1; step <= 4; ++step) {
+    const auto samples = random_samples(5 * 2 * 2, training.seq, training.model.vocab, step);
+    std::vector<reference::Sample> plain;
+    for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
+    const auto exact = reference::loss_and_gradients(training.model, weights, plain);
+    EXPECT_GT(reference::global_norm(exact.gradients), training.clip_norm) << "nothing is clipped";
+    EXPECT_NEAR(trainer.step(samples).loss, exact.loss, 1e-10) << "step " << step;
+    reference::adamw_step({0.01, 0.9, 0.95, 1e-8, 0.1, 0.2}, exact.gradients, weights, state);
+  }
+  // Adam's first steps divide tiny gradients by their own size, which magnifies the last bits.
+  EXPECT_LE(gradient_error(trainer.weights(), weights), 1e-8);
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,95 @@
+// Small models, their data, and runs of them on the CPU backend, for tests of the runtime.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "stp/baselines/registry/registry.h"
+#include "stp/cpu/cpu_backend.h"
+#include "stp/program/lower.h"
+#include "stp/reference/transformer.h"
+#include "stp/runtime/trainer.h"
+#include "stp/schedule/validate.h"
+
+namespace stp::testing_support {
+
+inline ModelConfig small_model(int layers) {
+  ModelConfig model{};
+  model.name = "small";
+  model.layers = layers;
+  model.hidden = 16;
+  model.ffn = 24;
+  model.q_heads = 8;
+  model.kv_heads = 4;
+  model.head_dim = 4;
+  model.vocab = 20;
+  return model;
+}
+
+inline std::vector<TokenSample> random_samples(int count, int seq, int vocab, uint32_t seed = 1) {
+  std::vector<TokenSample> all(count);
+  const auto next = [&] { return static_cast<int32_t>((seed = seed * 1664525 + 1013904223) >> 8) % vocab; };
+  for (TokenSample& sample : all) {
+    for (int s = 0; s < seq; ++s) {
+      sample.tokens.push_back(next());
+      sample.targets.push_back(next());
+    }
+  }
+  return all;
+}
+
+inline Training small_training(int layers, DType type, RankGrid grid) {
+  Training training;
+  training.model = small_model(layers);
+  training.seq = 6;
+  training.microbatch_size = 2;
+  training.type = type;
+  training.grid = grid;
+  training.initialisation = {
+      .seed = 5, .weight_deviation = 0.2, .bias_deviation = 0.1, .gain_deviation = 0.1};
+  training.clip_norm = 0.5;
+  return training;
+}
+
+/// A schedule's program for execution.
+inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
+                                 BackwardOrder order = BackwardOrder::suite,
+                                 Release release = Release::chain) {
+  validate(schedule);
+  return lower(std::move(schedule), layers,
+               {.release = release, .backward = order, .optimizer = true, .data_parallel = dp > 1});
+}
+
+/// ‖a − b‖ / max(‖b‖, 10⁻³ · the largest norm of any tensor of b), the largest over all tensors.
+inline double gradient_error(const std::map<std::string, std::vector<double>>& ours,
+                             const reference::Parameters& exact) {
+  const auto norm = [](const std::vector<double>& values) {
+    double sum = 0;
+    for (const double value : values) sum += value * value;
+    return std::sqrt(sum);
+  };
+  double largest = 0, worst = 0;
+  for (const auto& [name, values] : exact) largest = std::max(largest, norm(values));
+  for (const auto& [name, values] : exact) {
+    const auto found = ours.find(name);
+    if (found == ours.end() || found->second.size() != values.size()) return INFINITY;
+    std::vector<double> difference(values.size());
+    for (size_t i = 0; i < values.size(); ++i) difference[i] = found->second[i] - values[i];
+    const double error = norm(difference) / std::max(norm(values), 1e-3 * largest);
+    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
+  }
+  return worst;
+}
+
+inline reference::LossAndGradients exact_gradients(const Training& training,
+                                                   const std::vector<TokenSample>& samples) {
+  std::vector<reference::Sample> plain;
+  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
+  return reference::loss_and_gradients(
+      training.model, reference::initial_parameters(training.model, training.initialisation), plain);
+}
+
+}  // namespace stp::testing_support
