@@ -145,33 +145,44 @@ json to_json(const Result& result) {
                      {"memory_bytes", memory}});
   }
   const auto [fastest, slowest] = std::minmax_element(result.step_times_s.begin(), result.step_times_s.end());
-  return {{"schedule", result.schedule},
-          {"model", or_null(c.model)},
-          {"cluster", or_null(c.cluster)},
-          {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
-          {"tp", c.tp},
-          {"pp", c.pp},
-          {"cp", c.cp},
-          {"dp", c.dp},
-          {"gpus", c.gpus()},
-          {"microbatches", c.microbatches},
-          {"microbatch_size", c.microbatch_size},
-          {"layers_per_chunk", c.layers_per_chunk},
-          {"placement", c.placement},
-          {"release", c.release},
-          {"backward", c.backward},
-          {"freed_at", c.freed_at},
-          {"unit_costs", c.unit_costs},
-          {"idle_s", result.idle_s()},
-          {"peak_activation_chunks", result.peak_activation_chunks()},
-          {"step_time_s", result.step_time_s()},
-          {"step_time_repeats_s", result.step_times_s},
-          {"step_time_spread_s", *slowest - *fastest},
-          {"throughput_samples_per_s", or_null(result.throughput())},
-          {"mfu", or_null(result.mfu)},
-          {"mfu_paper", or_null(result.mfu_paper)},
-          {"peak_memory_gb", or_null(result.peak_memory_gb())},
-          {"ranks", ranks}};
+  json row = {{"schedule", result.schedule},
+              {"model", or_null(c.model)},
+              {"cluster", or_null(c.cluster)},
+              {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
+              {"tp", c.tp},
+              {"pp", c.pp},
+              {"cp", c.cp},
+              {"dp", c.dp},
+              {"gpus", c.gpus()},
+              {"microbatches", c.microbatches},
+              {"microbatch_size", c.microbatch_size},
+              {"layers_per_chunk", c.layers_per_chunk},
+              {"placement", c.placement},
+              {"release", c.release},
+              {"backward", c.backward},
+              {"freed_at", c.freed_at},
+              {"unit_costs", c.unit_costs},
+              {"idle_s", result.idle_s()},
+              {"peak_activation_chunks", result.peak_activation_chunks()},
+              {"step_time_s", result.step_time_s()},
+              {"step_time_repeats_s", result.step_times_s},
+              {"step_time_spread_s", *slowest - *fastest},
+              {"throughput_samples_per_s", or_null(result.throughput())},
+              {"mfu", or_null(result.mfu)},
+              {"mfu_paper", or_null(result.mfu_paper)},
+              {"peak_memory_gb", or_null(result.peak_memory_gb())},
+              {"ranks", ranks}};
+  if (result.measured) {
+    const Measured& measured = *result.measured;
+    json parity = nullptr;
+    if (measured.parity) parity = {{"loss", measured.parity->loss}, {"gradient", measured.parity->gradient}};
+    row.update({{"backend", measured.backend},
+                {"type", measured.type},
+                {"losses", measured.losses},
+                {"parity", parity},
+                {"blas", {{"share", measured.blas_share}, {"gflop_per_s", measured.blas_gflop_per_s}}}});
+  }
+  return row;
 }
 
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,

@@ -37,6 +37,21 @@ struct RankResult {
   std::optional<Memory> memory;
 };
 
+/// Against the plain reference: the relative difference of the loss, and the largest of any gradient
+/// tensor's, ‖g − ref‖ / max(‖ref‖, 10⁻³ · the largest tensor's norm).
+struct Parity {
+  double loss, gradient;
+};
+
+/// What a run on devices knows besides; absent where nothing ran.
+struct Measured {
+  std::string backend, type;   // "cpu"; of activations and weights
+  std::vector<double> losses;  // by step, warm-up included
+  std::optional<Parity> parity;
+  double blas_share = 0,
+         blas_gflop_per_s = 0;  // of the timed steps' compute time, mean over ranks; their rate
+};
+
 /// One schedule in one configuration.
 struct Result {
   std::string schedule;
@@ -44,6 +59,7 @@ struct Result {
   std::vector<double> step_times_s;  // all repeats
   std::optional<double> mfu, mfu_paper;
   std::vector<RankResult> ranks;
+  std::optional<Measured> measured;
 
   /// Median of the repeats.
   [[nodiscard]] double step_time_s() const;

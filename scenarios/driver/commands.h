@@ -15,6 +15,7 @@ struct Invocation {
 
 void add_reproduce(CLI::App& app, const Invocation& invocation);
 void add_simulate(CLI::App& app, const Invocation& invocation);
+void add_run(CLI::App& app, const Invocation& invocation);
 void add_schedule(CLI::App& app);
 void add_validate(CLI::App& app);
 void add_trace(CLI::App& app, const Invocation& invocation);

@@ -9,11 +9,12 @@
 int main(int argc, char** argv) {
   const stp::Invocation invocation{{argv, argv + argc}};
   CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
-  app.set_version_flag("--version",
-                       "stp " STP_VERSION " (" STP_GIT_REVISION ")\nevidence: simulated\nbackends: none yet");
+  app.set_version_flag("--version", "stp " STP_VERSION " (" STP_GIT_REVISION
+                                    ")\nevidence: simulated, measured\nbackends: cpu");
   app.require_subcommand(1);
   stp::add_reproduce(app, invocation);
   stp::add_simulate(app, invocation);
+  stp::add_run(app, invocation);
   stp::add_schedule(app);
   stp::add_validate(app);
   stp::add_trace(app, invocation);

@@ -28,7 +28,8 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
 
 std::vector<int> layers_for(const Experiment& experiment, int stages) {
   if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
-  return paper_partition(experiment.hardware->model.layers, stages);
+  return paper_partition(experiment.run ? experiment.run->model.layers : experiment.hardware->model.layers,
+                         stages);
 }
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
@@ -103,19 +104,40 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
   }
 }
 
+Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
+  Schedule schedule = schedule_for(choice, experiment, file);
+  try {
+    const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
+    return lower(std::move(schedule), layers,
+                 {.release = experiment.release,
+                  .backward = experiment.backward,
+                  .optimizer = experiment.hardware || experiment.run,
+                  .data_parallel = experiment.dp > 1});
+  } catch (const InputError& error) {
+    throw error.below(experiment.field).in_file(file);
+  }
+}
+
+Configuration configuration_of(const Experiment& experiment, const Program& program) {
+  Configuration configuration;
+  configuration.tp = experiment.tp;
+  configuration.pp = experiment.pp;
+  configuration.dp = experiment.dp;
+  configuration.microbatches = experiment.microbatches;
+  configuration.microbatch_size = experiment.microbatch_size;
+  configuration.layers_per_chunk = program.layers_per_stage;
+  configuration.placement = program.schedule.placement.name();
+  configuration.release = experiment.as_run.at("release");
+  configuration.backward = experiment.as_run.at("backward");
+  configuration.freed_at = experiment.as_run.at("freed_at");
+  return configuration;
+}
+
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file) {
-  Schedule schedule = schedule_for(choice, experiment, file);
-  const auto lowered = [&] {
-    try {
-      const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
-      return lower(std::move(schedule), layers,
-                   {experiment.release, experiment.backward, experiment.hardware.has_value()});
-    } catch (const InputError& error) {
-      throw error.below(experiment.field).in_file(file);
-    }
-  };
-  SimulatedRun run{lowered(), {}, {}};
+  if (experiment.run)
+    throw InputError(file, "run", "makes this a scenario for devices", "use stp run, or remove it");
+  SimulatedRun run{program_for(choice, experiment, file), {}, {}};
   const Placement& placement = run.program.schedule.placement;
 
   CostTable table;
@@ -132,16 +154,8 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
 
   Result& result = run.result;
   result.schedule = run.program.schedule.name;
+  result.configuration = configuration_of(experiment, run.program);
   Configuration& configuration = result.configuration;
-  configuration.tp = experiment.tp;
-  configuration.pp = experiment.pp;
-  configuration.microbatches = experiment.microbatches;
-  configuration.microbatch_size = experiment.microbatch_size;
-  configuration.layers_per_chunk = run.program.layers_per_stage;
-  configuration.placement = placement.name();
-  configuration.release = experiment.as_run.at("release");
-  configuration.backward = experiment.as_run.at("backward");
-  configuration.freed_at = experiment.as_run.at("freed_at");
   if (experiment.unit_costs) configuration.unit_costs = experiment.as_run.at("costs").at("unit");
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);

@@ -20,6 +20,12 @@ struct SimulatedRun {
 /// The schedule that `choice` names for `experiment`, validated. `file` is the scenario's, for errors.
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
+/// The same, lowered.
+Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
+
+/// What a result says of the configuration that it is of; the model is left out.
+Configuration configuration_of(const Experiment& experiment, const Program& program);
+
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);
 

@@ -25,6 +25,7 @@ constexpr Named<Release> kReleases[] = {
 constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
                                                {"megatron", BackwardOrder::megatron}};
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
+constexpr Named<DType> kTypes[] = {{"float32", DType::f32}, {"float64", DType::f64}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
                                                       {"suite", Implementation::suite}};
 
@@ -114,6 +115,72 @@ Experiment::Hardware read_hardware(JsonInput& input, json& as_run) {
   return hardware;
 }
 
+void check_model(const JsonInput& input, const Experiment& experiment, const ModelConfig& model) {
+  try {
+    check_shardable(model, experiment.tp);
+  } catch (const InputError& error) {
+    throw error.below(experiment.field).in_file(input.file());
+  }
+  if (experiment.pp > model.layers)
+    throw input.error("parallel.pp",
+                      std::to_string(experiment.pp) + " ranks are more than the " +
+                          std::to_string(model.layers) + " layers of " + model.name,
+                      "use at most as many ranks as layers");
+  const auto& layers = experiment.layers_per_chunk;
+  const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
+  if (!layers.empty() && sum != model.layers)
+    throw input.error("layers_per_chunk",
+                      "adds up to " + std::to_string(sum) + " layers, but " + model.name + " has " +
+                          std::to_string(model.layers),
+                      "divide all layers over the virtual stages");
+}
+
+// The configuration's model, and how it is trained.
+Experiment::Run read_run(JsonInput& input, json& as_run) {
+  Experiment::Run run{};
+  const std::string model = input.string("model");
+  const std::string model_file =
+      find_data_file(model, "lib/model/configs", input.file(), input.path("model"));
+  run.model = read_model(model_file);
+  run.model_json = read_json_file(model_file);
+  run.seq = input.integer("seq", 1, 1 << 24);
+  JsonInput options = input.object("run");
+  json chosen;
+  run.type = choose(options, "type", "float32", kTypes, chosen);
+  run.steps = options.integer_or("steps", 1, 1, 1 << 20);
+  run.warmup = options.integer_or("warmup", 0, 0, 1 << 20);
+  run.text = options.string_or("text", "");
+  run.initialisation.seed = options.integer_or("seed", 1, 0, INT32_MAX);
+  run.initialisation.weight_deviation = options.number_or("weight_deviation", 0.02, 0, 1e3);
+  run.initialisation.bias_deviation = options.number_or("bias_deviation", 0, 0, 1e3);
+  run.initialisation.gain_deviation = options.number_or("gain_deviation", 0, 0, 1e3);
+  run.optimizer.learning_rate = options.number_or("learning_rate", run.optimizer.learning_rate, 0, 1e3);
+  run.optimizer.weight_decay = options.number_or("weight_decay", 0, 0, 1e3);
+  run.clip_norm = options.number_or("clip_norm", 1, 1e-12, 1e12);
+  run.parity = options.boolean_or("parity", false);
+  run.skip_refused = options.boolean_or("skip_refused", false);
+  if (!run.text.empty() && run.model.vocab < 256)
+    throw options.error(
+        "text",
+        "has bytes, but " + run.model.name + " has a vocabulary of " + std::to_string(run.model.vocab),
+        "use a model with a vocab_size of 256 or more, or leave text out");
+  options.done();
+  chosen.update({{"steps", run.steps},
+                 {"warmup", run.warmup},
+                 {"seed", run.initialisation.seed},
+                 {"weight_deviation", run.initialisation.weight_deviation},
+                 {"bias_deviation", run.initialisation.bias_deviation},
+                 {"gain_deviation", run.initialisation.gain_deviation},
+                 {"learning_rate", run.optimizer.learning_rate},
+                 {"weight_decay", run.optimizer.weight_decay},
+                 {"clip_norm", run.clip_norm},
+                 {"parity", run.parity},
+                 {"skip_refused", run.skip_refused}});
+  if (!run.text.empty()) chosen["text"] = run.text;
+  as_run.update({{"model", model}, {"seq", run.seq}, {"run", chosen}});
+  return run;
+}
+
 // Reads one configuration but for its number of microbatches.
 Experiment read_experiment(JsonInput& input, const std::string& field) {
   Experiment experiment;
@@ -124,8 +191,17 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   JsonInput parallel = input.object("parallel");
   experiment.pp = parallel.integer("pp", 1, kMaxRanks);
   experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
-  parallel.done();
   as_run["parallel"] = {{"pp", experiment.pp}, {"tp", experiment.tp}};
+  if (input.has("run")) {
+    experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
+    as_run["parallel"]["dp"] = experiment.dp;
+    constexpr int64_t kMostRanks = 256;  // each is several threads
+    if (int64_t{experiment.pp} * experiment.tp * experiment.dp > kMostRanks)
+      throw input.error("parallel",
+                        "asks for more ranks than the " + std::to_string(kMostRanks) + " that run here",
+                        "use fewer");
+  }
+  parallel.done();
 
   experiment.microbatch_size = input.integer_or("microbatch_size", 1, 1, 1 << 20);
   experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
@@ -150,31 +226,18 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
     if (experiment.layers_per_chunk.empty())
       throw input.error("layers_per_chunk", "is missing or empty",
                         "write one number of layers per virtual stage");
+  } else if (input.has("run")) {
+    experiment.run = read_run(input, as_run);
+    check_model(input, experiment, experiment.run->model);
+    if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else if (input.has("model")) {
     experiment.hardware = read_hardware(input, as_run);
-    const ModelConfig& model = experiment.hardware->model;
-    try {
-      check_shardable(model, experiment.tp);
-    } catch (const InputError& error) {
-      throw error.below(field).in_file(input.file());
-    }
+    check_model(input, experiment, experiment.hardware->model);
     if (const int node = experiment.hardware->profile.gpus_per_node; experiment.tp > node)
       throw input.error("parallel.tp",
                         std::to_string(experiment.tp) + " is more than the " + std::to_string(node) +
                             " GPUs of a node, and the profile does not describe all-reduces between nodes",
                         "use at most " + std::to_string(node));
-    if (experiment.pp > model.layers)
-      throw input.error("parallel.pp",
-                        std::to_string(experiment.pp) + " ranks are more than the " +
-                            std::to_string(model.layers) + " layers of " + model.name,
-                        "use at most as many ranks as layers");
-    const auto& layers = experiment.layers_per_chunk;
-    const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
-    if (!layers.empty() && sum != model.layers)
-      throw input.error("layers_per_chunk",
-                        "adds up to " + std::to_string(sum) + " layers, but " + model.name + " has " +
-                            std::to_string(model.layers),
-                        "divide all layers over the virtual stages");
   } else {
     throw input.error(
         "costs", "is missing, and so is model",
@@ -216,6 +279,7 @@ json Scenario::as_run() const {
   if (comparison) scenario["compare"] = to_json(*comparison);
   // What the names of models and clusters stood for.
   for (const Experiment& experiment : experiments) {
+    if (experiment.run) scenario["models"][experiment.as_run.at("model")] = experiment.run->model_json;
     if (!experiment.hardware) continue;
     scenario["models"][experiment.as_run.at("model")] = experiment.hardware->model_json;
     scenario["clusters"][experiment.as_run.at("cluster")] = experiment.hardware->profile_json;
@@ -267,6 +331,7 @@ std::vector<std::string> suite_scenarios() {
   for (const auto& entry : std::filesystem::directory_iterator(data_path("scenarios"))) {
     if (entry.path().extension() != ".json") continue;
     const json content = read_json_file(entry.path());
+    if (content.contains("run")) continue;  // for `stp run`
     found.emplace_back(JsonInput(content, entry.path()).integer_or("order", 100, 0), entry.path().stem());
   }
   std::sort(found.begin(), found.end());

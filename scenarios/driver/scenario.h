@@ -12,6 +12,7 @@
 #include "stp/cost/hardware.h"
 #include "stp/program/lower.h"
 #include "stp/report/compare.h"
+#include "stp/runtime/training.h"
 
 namespace stp {
 
@@ -47,6 +48,23 @@ struct Experiment {
     nlohmann::json model_json, profile_json;  // as read, for the record
   };
   std::optional<Hardware> hardware;
+
+  // Or a model that is trained on devices (`stp run`).
+  struct Run {
+    ModelConfig model;
+    nlohmann::json model_json;
+    int seq;
+    DType type;
+    int steps, warmup;  // timed steps, and those before them
+    std::string text;   // file whose bytes are the data; "": random tokens
+    Initialisation initialisation;
+    AdamW optimizer;
+    double clip_norm;
+    bool parity;        // whether the first step is held against the reference
+    bool skip_refused;  // whether a schedule that refuses a configuration is left out
+  };
+  std::optional<Run> run;
+  int dp = 1;  // more only in runs
 
   nlohmann::json as_run;  // the same as JSON
 };

@@ -1,0 +1,154 @@
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "commands.h"
+#include "interrupt.h"
+#include "run_measured.h"
+#include "run_simulated.h"
+#include "stp/base/error.h"
+#include "stp/report/chrome_trace.h"
+#include "table.h"
+
+namespace stp {
+namespace {
+
+struct RunOptions {
+  std::string scenario, json, trace;
+  DeviceOptions devices;
+  double memory_limit_mib = 0;
+};
+
+void refuse_existing(const std::string& path, const char* flag) {
+  std::error_code ignored;
+  if (path != "-" && std::filesystem::exists(path, ignored))
+    throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
+}
+
+std::string scientific(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1e", value);
+  return text;
+}
+
+void run_command(RunOptions options, const Invocation& invocation) {
+  if (options.devices.backend != "cpu")
+    throw InputError("", "--backend", "\"" + options.devices.backend + "\" is not built in", "use cpu");
+  options.devices.memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20));
+  const Scenario scenario = read_scenario(options.scenario);
+  refuse_existing(options.json, "--json");
+  refuse_existing(options.trace, "--trace");
+  size_t steps = 0;
+  for (const Experiment& experiment : scenario.experiments) {
+    if (!experiment.run)
+      throw InputError(scenario.file, "run", "is missing: this is a scenario to be simulated",
+                       "use stp simulate, or say how it is trained (docs/scenarios.md)");
+    steps += experiment.schedules.size() * (experiment.run->warmup + experiment.run->steps);
+  }
+
+  nlohmann::json rows = nlohmann::json::array();
+  Table table({"schedule", "model", "type", "tp", "pp", "dp", "m", "step, s", "samples/s", "PP bubble",
+               "TP bubble", "saved, MB", "BLAS", "GFLOP/s", "loss", "parity: loss", "gradient"});
+  size_t compared = 0, refused = 0;
+  std::vector<std::string> broken;
+  std::string trace;
+  {
+    Progress progress("running " + scenario.name, steps);
+    for (const Experiment& experiment : scenario.experiments) {
+      for (const ScheduleChoice& choice : experiment.schedules) {
+        if (experiment.run->skip_refused) {
+          try {
+            schedule_for(choice, experiment, scenario.file);
+          } catch (const InputError&) {
+            ++refused;
+            for (int i = 0; i < experiment.run->warmup + experiment.run->steps; ++i) progress.step();
+            continue;
+          }
+        }
+        const MeasuredRun run = run_measured(choice, experiment, scenario.file, options.devices, [&] {
+          progress.step();
+          check_interrupted();
+        });
+        const Result& result = run.result;
+        const Measured& known = *result.measured;
+        const Configuration& c = result.configuration;
+        rows.push_back(to_json(result));
+        if (known.parity) {
+          ++compared;
+          if (!parity_holds(*known.parity, known.type))
+            broken.push_back(result.schedule + ", tp " + std::to_string(c.tp) + ", pp " +
+                             std::to_string(c.pp) + ", dp " + std::to_string(c.dp) + ", m " +
+                             std::to_string(c.microbatches) + ", " + known.type + ": loss " +
+                             scientific(known.parity->loss) + ", gradient " +
+                             scientific(known.parity->gradient));
+        }
+        const RankResult* busiest = &result.ranks[0];
+        for (const RankResult& rank : result.ranks)
+          if (rank.compute_s > busiest->compute_s) busiest = &rank;
+        const double step = run.timeline.step_s;
+        table.add({result.schedule, c.model, known.type, std::to_string(c.tp), std::to_string(c.pp),
+                   std::to_string(c.dp), std::to_string(c.microbatches), fixed(result.step_time_s(), 4),
+                   fixed(result.throughput(), 2), fixed(100 * busiest->pp_bubble_s / step, 1) + " %",
+                   fixed(100 * busiest->tp_bubble_s / step, 1) + " %",
+                   fixed(1000 * *result.peak_memory_gb(), 2), fixed(100 * known.blas_share, 0) + " %",
+                   fixed(known.blas_gflop_per_s, 1), fixed(known.losses.back(), 4),
+                   known.parity ? scientific(known.parity->loss) : "–",
+                   known.parity ? scientific(known.parity->gradient) : "–"});
+        if (!options.trace.empty()) {
+          std::ostringstream out;
+          write_chrome_trace(out, run.program, run.timeline);
+          trace = out.str();
+        }
+      }
+    }
+  }
+  if (!options.trace.empty()) write_new_file(options.trace, trace);
+  const std::string record = record_text(
+      make_record(scenario.as_run(), Evidence::measured, invocation.argv, "results", std::move(rows)));
+  if (options.json == "-") {
+    std::fputs(record.c_str(), stdout);
+  } else {
+    if (!options.json.empty()) write_new_file(options.json, record);
+    std::printf("%s (measured on %s; bubbles of the busiest rank in the last step)\n%s",
+                scenario.title.c_str(), options.devices.backend.c_str(), table.text().c_str());
+    if (refused > 0)
+      std::printf("%zu combinations are beyond their schedule's range (stp schedule --help)\n", refused);
+    if (compared > 0)
+      std::printf("parity: %zu of %zu cases equal one rank\n", compared - broken.size(), compared);
+  }
+  if (!broken.empty()) {
+    std::string text =
+        std::to_string(broken.size()) + " of " + std::to_string(compared) + " cases differ from one rank";
+    for (const std::string& each : broken) text += "\n  " + each;
+    throw std::runtime_error(text);
+  }
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, const Invocation& invocation) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Train a scenario's model on devices");
+  command
+      ->add_option("SCENARIO", options->scenario,
+                   "A scenario file with a `run`, or the name of one of the suite's")
+      ->required();
+  command->add_option("--backend", options->devices.backend, "The devices: cpu (ranks are threads)")
+      ->required();
+  command->add_option("--json", options->json,
+                      "Write the result record to this new file (- for standard output)");
+  command->add_option("--trace", options->trace,
+                      "Write a Perfetto/Chrome trace of the last schedule's last step to this new file");
+  command
+      ->add_option("--deadline", options->devices.deadline_s,
+                   "Seconds without progress anywhere after which a run is given up")
+      ->check(CLI::Range(0.01, 1e6))
+      ->capture_default_str();
+  command->add_option("--memory-limit", options->memory_limit_mib, "Most memory of a rank, MiB")
+      ->check(CLI::Range(0.001, 1e9));
+  command->callback([options, &invocation] { run_command(*options, invocation); });
+}
+
+}  // namespace stp

@@ -1,0 +1,185 @@
+#include "run_measured.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <numeric>
+
+#include "run_simulated.h"
+#include "stp/cpu/cpu_backend.h"
+#include "stp/reference/transformer.h"
+#include "stp/runtime/trainer.h"
+#include "stp/schedule/validate.h"
+
+namespace stp {
+namespace {
+
+// The same tokens for every schedule: step after step, random ones, or pieces of a text.
+class Data {
+ public:
+  Data(const Experiment::Run& run, const std::string& file) : run_(run), state_(run.initialisation.seed) {
+    if (run.text.empty()) return;
+    std::ifstream in(run.text, std::ios::binary);
+    text_.assign(std::istreambuf_iterator<char>(in), {});
+    if (text_.size() < static_cast<size_t>(run.seq) + 2)
+      throw InputError(
+          file, "run.text",
+          run.text + " cannot be read, or has fewer than " + std::to_string(run.seq + 2) + " bytes",
+          "name a longer text");
+  }
+
+  std::vector<TokenSample> next(int count) {
+    std::vector<TokenSample> samples(count);
+    for (TokenSample& sample : samples) {
+      const size_t start = text_.empty() ? 0 : draw() % (text_.size() - run_.seq - 1);
+      for (int i = 0; i < run_.seq; ++i) {
+        sample.tokens.push_back(token(start + i));
+        sample.targets.push_back(token(start + i + 1));
+      }
+    }
+    return samples;
+  }
+
+ private:
+  uint32_t draw() {
+    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<uint32_t>(state_ >> 33);
+  }
+  int32_t token(size_t at) {
+    return text_.empty() ? static_cast<int32_t>(draw() % static_cast<uint32_t>(run_.model.vocab))
+                         : static_cast<unsigned char>(text_[at]);
+  }
+
+  const Experiment::Run& run_;
+  uint64_t state_;
+  std::string text_;
+};
+
+Training training_of(const Experiment& experiment) {
+  const Experiment::Run& run = *experiment.run;
+  Training training;
+  training.model = run.model;
+  training.seq = run.seq;
+  training.microbatch_size = experiment.microbatch_size;
+  training.type = run.type;
+  training.grid = {.tp = experiment.tp, .cp = 1, .dp = experiment.dp, .pp = experiment.pp};
+  training.initialisation = run.initialisation;
+  training.optimizer = run.optimizer;
+  training.clip_norm = run.clip_norm;
+  return training;
+}
+
+Parity parity_of(Trainer& trainer, const Training& training, const std::vector<TokenSample>& samples,
+                 double loss) {
+  std::vector<reference::Sample> plain;
+  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
+  const auto exact = reference::loss_and_gradients(
+      training.model, reference::initial_parameters(training.model, training.initialisation), plain);
+  const auto norm = [](const std::vector<double>& values) {
+    return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+  };
+  double largest = 0, worst = 0;
+  for (const auto& [name, values] : exact.gradients) largest = std::max(largest, norm(values));
+  const auto ours = trainer.gradients();
+  for (const auto& [name, values] : exact.gradients) {
+    std::vector<double> difference = ours.at(name);
+    for (size_t i = 0; i < values.size(); ++i) difference[i] -= values[i];
+    const double error = norm(difference) / std::max(norm(values), 1e-3 * largest);
+    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
+  }
+  return {std::abs(loss / exact.loss - 1), worst};
+}
+
+// The pipeline ranks' times from the timeline; their bytes, the largest over each one's tensor and
+// data-parallel ranks.
+std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
+                                     const Timeline& timeline, const std::vector<RankUse>& uses,
+                                     const RankGrid& grid) {
+  const std::vector<int> chunks = peak_activations(program.schedule, experiment.freed_at_I);
+  std::vector<RankResult> ranks;
+  for (int rank = 0; rank < experiment.pp; ++rank) {
+    const RankTime& time = timeline.ranks[rank];
+    RankResult::Memory memory{0, 0, 0, 0};
+    for (const RankUse& use : uses) {
+      if (grid.place(use.world_rank).pp != rank) continue;
+      const auto raise = [&](double& most, const char* kind) {
+        most = std::max(most, static_cast<double>(use.peak_bytes.at(kind)));
+      };
+      raise(memory.activations, "saved");
+      raise(memory.weights, "weights");
+      raise(memory.gradients, "gradients");
+      raise(memory.optimizer, "optimizer");
+    }
+    ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s, chunks[rank], memory});
+  }
+  return ranks;
+}
+
+}  // namespace
+
+bool parity_holds(const Parity& parity, const std::string& type) {
+  const double limit = type == to_string(DType::f64) ? 1e-10 : 1e-5;
+  return parity.loss <= limit && parity.gradient <= limit;
+}
+
+MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+                         const DeviceOptions& options, const std::function<void()>& stepped) {
+  const Experiment::Run& run = *experiment.run;
+  Program program = program_for(choice, experiment, file);
+  const Training training = training_of(experiment);
+  const auto backend = make_cpu_backend({.world_size = training.grid.size(),
+                                         .deadline_s = options.deadline_s,
+                                         .memory_limit = options.memory_limit});
+  Trainer trainer(*backend, std::move(program), training);
+  Data data(run, file);
+
+  MeasuredRun measured{trainer.program(), {}, {}};
+  Result& result = measured.result;
+  Measured& known = result.measured.emplace();
+  known.backend = backend->name();
+  known.type = to_string(run.type);
+  const auto blas = [&] {
+    BlasUse sum;
+    for (const int rank : backend->ranks()) {
+      const BlasUse use = blas_use(*backend, rank);
+      sum.seconds += use.seconds;
+      sum.flops += use.flops;
+    }
+    return sum;
+  };
+  BlasUse before;
+  StepResult step;
+  const int samples = experiment.microbatches * experiment.microbatch_size * experiment.dp;
+  for (int i = 0; i < run.warmup + run.steps; ++i) {
+    if (i == run.warmup) before = blas();
+    const std::vector<TokenSample> batch = data.next(samples);
+    step = trainer.step(batch);
+    known.losses.push_back(step.loss);
+    if (i == 0 && run.parity) known.parity = parity_of(trainer, training, batch, step.loss);
+    if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
+    stepped();
+  }
+  const BlasUse after = blas();
+  const double total = std::accumulate(result.step_times_s.begin(), result.step_times_s.end(), 0.0);
+  known.blas_share = (after.seconds - before.seconds) / (total * training.grid.size());
+  known.blas_gflop_per_s = (after.flops - before.flops) / (after.seconds - before.seconds) / 1e9;
+
+  Timeline& timeline = measured.timeline;
+  for (const OpTime& time : step.times) {
+    timeline.start.push_back(time.start);
+    timeline.end.push_back(time.end);
+  }
+  timeline.step_s = step.step_s;
+  timeline.ranks = rank_times(measured.program, timeline);
+
+  result.schedule = measured.program.schedule.name;
+  result.configuration = configuration_of(experiment, measured.program);
+  result.configuration.model = run.model.name;
+  result.configuration.seq = run.seq;
+  result.ranks = rank_results(experiment, measured.program, timeline, trainer.use(), training.grid);
+  return measured;
+}
+
+}  // namespace stp

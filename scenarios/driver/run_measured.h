@@ -1,0 +1,36 @@
+// One experiment on devices: program, training steps, result.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "scenario.h"
+#include "stp/backend/backend.h"
+#include "stp/report/record.h"
+#include "stp/runtime/training.h"
+#include "stp/simulate/simulate.h"
+
+namespace stp {
+
+struct DeviceOptions {
+  std::string backend;
+  double deadline_s = 10;
+  size_t memory_limit = 0;  // bytes a rank; 0: none
+};
+
+struct MeasuredRun {
+  Program program;
+  Timeline timeline;  // of the last step, of the ranks that stand for their tensor and data-parallel groups
+  Result result;
+};
+
+/// Trains `experiment` (which has a `run`) with one of its schedules; `stepped` is called after every step.
+/// InputError for what the input is at fault for, std::runtime_error that names the rank if the run fails.
+MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+                         const DeviceOptions& options, const std::function<void()>& stepped);
+
+/// Whether the parity of a run of that type is good: 10⁻¹⁰ in float64, 10⁻⁵ in float32.
+bool parity_holds(const Parity& parity, const std::string& type);
+
+}  // namespace stp
