@@ -41,8 +41,10 @@ class Progress:
 
 def makers(scenario):
     """The plots that fit the scenario, in the order of the page."""
-    from stp_plots import bars, breakdown, closed_forms, fidelity
+    from stp_plots import ablation, bars, breakdown, closed_forms, fidelity
 
+    if ablation.cells(scenario):
+        return [ablation.plot, breakdown.breakdown]
     closed = scenario.has_closed_forms()
     chosen = [closed_forms.closed_forms] if closed else []
     if scenario.has_published("throughput"):

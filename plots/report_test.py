@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report
-from stp_plots import bars, breakdown, fidelity, records, style, timelines, words
+from stp_plots import ablation, bars, breakdown, fidelity, records, style, timelines, words
 from closed_forms_test import ClosedFormsTest  # noqa: F401
 from synthetic import SVG, FolderTest, line, record, row, unit_row
 
@@ -34,6 +34,19 @@ class ReportTest(FolderTest):
         self.assertEqual(self.plots(), ["plot-a-breakdown.png", "plot-a-step-time.png"])
         self.assertEqual(page.rows(), 2)
         self.assertIn("units of the cost table", source)
+
+    def test_ablation(self):
+        gains = {("1f1b-i", "static"): 1, ("stp", "sequential"): 1.01, ("1f1b-i-braided", "static"): 1.1, ("stp", "static"): 1.2}
+        rows = [row(name, braid=braid, throughput_samples_per_s=10.0 * gain) for (name, braid), gain in gains.items()]
+        asked = {"title": "X", "compare": {"gain": {"of": "stp", "over": "1f1b-i"}}}
+        page, source = self.report(a=record(rows, scenario=asked))
+        self.assertEqual(self.plots(), ["plot-a-ablation.png", "plot-a-breakdown.png"])
+        self.assertEqual(page.rows(), 4)
+        for gain in ("+1.00", "+18.81", "+10.00", "+9.09", "+20.00"):  # order, then braids; braids, then order; both
+            self.assertIn(f'">{gain}</td>', source)
+        # Without one of the four it is a scenario like any other.
+        scenario = records.Scenario(line("a"), record(rows[:3], scenario=asked), "a.json")
+        self.assertEqual(ablation.cells(scenario), [])
 
     def test_odd_rows(self):
         odd = {

@@ -64,7 +64,7 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
   for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "release",
-                            "backward", "freed_at", "unit_costs"})
+                            "backward", "braid", "freed_at", "unit_costs"})
     if (row.contains(field)) key += row.at(field).dump() + "|";
   return with_microbatches ? key + row.at("microbatches").dump() : key;
 }
@@ -107,6 +107,7 @@ struct ErrorSet {
 
 std::string row_name(const json& row) {
   std::string name = row.at("schedule").get<std::string>();
+  if (row.value("braid", "static") != "static") name += ", " + row.at("braid").get<std::string>() + " braids";
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + row.at("seq").dump();
   return name + ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " +
@@ -122,6 +123,11 @@ Comparison read_comparison(JsonInput input) {
     comparison.gain_of = gain.string("of");
     comparison.gain_over = gain.string("over");
     gain.done();
+  }
+  if (input.has("not_testable")) {
+    comparison.not_testable = input.string("not_testable");
+    if (comparison.not_testable.empty())
+      throw input.error("not_testable", "is empty", "write why the rows are not to be judged, or remove it");
   }
   if (input.has("calibration")) comparison.calibration = input.array("calibration");
   for (const json& pattern : comparison.calibration)
@@ -152,6 +158,7 @@ json to_json(const Comparison& comparison) {
                   {"chunks_error_mean", comparison.chunks_tolerance}}}};
   if (!comparison.gain_of.empty())
     value["gain"] = {{"of", comparison.gain_of}, {"over", comparison.gain_over}};
+  if (!comparison.not_testable.empty()) value["not_testable"] = comparison.not_testable;
   return value;
 }
 
@@ -252,8 +259,11 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
   line.update(predicted.to_json());
   line["calibrated"] = calibrated.to_json();
   line["verdict"] = "not testable here";
-  line["reason"] = "there is no published figure for these rows";
-  if (comparison && predicted.throughput.count + predicted.idle.count + predicted.chunks.count > 0) {
+  const bool judged = comparison && comparison->not_testable.empty();
+  line["reason"] = comparison && !judged
+                       ? comparison->not_testable
+                       : "there is no published figure for these rows, or no comparison asked";
+  if (judged && predicted.throughput.count + predicted.idle.count + predicted.chunks.count > 0) {
     json marks = json::array();
     const auto mark = [&](const char* what, const json& value, const json& tolerance, bool met) {
       marks.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});

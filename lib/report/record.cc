@@ -160,6 +160,7 @@ json to_json(const Result& result) {
           {"placement", c.placement},
           {"release", c.release},
           {"backward", c.backward},
+          {"braid", c.braid},
           {"freed_at", c.freed_at},
           {"unit_costs", c.unit_costs},
           {"idle_s", result.idle_s()},
@@ -176,7 +177,7 @@ json to_json(const Result& result) {
 
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
-  return {{"schema_version", "1.0.0"},       {"scenario", scenario},
+  return {{"schema_version", "1.1.0"},       {"scenario", scenario},
           {"evidence", to_string(evidence)}, {"system", system_description()},
           {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
 }

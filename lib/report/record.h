@@ -20,7 +20,7 @@ struct Configuration {
   int tp = 1, pp = 1, cp = 1, dp = 1;
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
-  std::string placement, release, backward, freed_at;
+  std::string placement, release, backward, braid, freed_at;
   nlohmann::json unit_costs;  // the table that the costs came from; null for a model on a cluster
 
   [[nodiscard]] int gpus() const { return tp * pp * cp * dp; }

@@ -87,6 +87,7 @@ TEST(ResultJson, HoldsEveryFigure) {
   r.configuration.placement = "v";
   r.configuration.release = "block";
   r.configuration.backward = "suite";
+  r.configuration.braid = "static";
   r.configuration.freed_at = "W";
   r.mfu = 0.25;
   r.mfu_paper = 0.5;
@@ -107,6 +108,7 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"placement", "v"},
       {"release", "block"},
       {"backward", "suite"},
+      {"braid", "static"},
       {"freed_at", "W"},
       {"unit_costs", nullptr},
       {"idle_s", 1.0},
@@ -238,6 +240,7 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   comparison.throughput_tolerance = 0.25;
   comparison.gain_tolerance_points = 7;
   comparison.memory_tolerance = 0.125;
+  comparison.not_testable = "why";
   const json written = to_json(comparison);
   const Comparison read = read_comparison(JsonInput(written, "s.json"));
   EXPECT_EQ(read.gain_of, "a");
@@ -246,6 +249,7 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   EXPECT_EQ(read.throughput_tolerance, 0.25);
   EXPECT_EQ(read.gain_tolerance_points, 7);
   EXPECT_EQ(read.memory_tolerance, 0.125);
+  EXPECT_EQ(read.not_testable, "why");
 }
 
 TEST(ReadComparison, RefusesByField) {
@@ -254,6 +258,7 @@ TEST(ReadComparison, RefusesByField) {
     return refusal([&] { read_comparison(JsonInput(value, "s.json", "compare")); });
   };
   EXPECT_EQ(message(R"({})"), "");  // no gain is compared
+  EXPECT_THAT(message(R"({"not_testable": ""})"), StartsWith("s.json: compare.not_testable: is empty; "));
   EXPECT_THAT(message(R"({"gain": {"of": "a"}})"), StartsWith("s.json: compare.gain.over: is missing"));
   EXPECT_THAT(message(R"({"gain": {"of": "a", "over": "b", "under": 1}})"),
               StartsWith("s.json: compare.gain.under: is not"));
@@ -492,6 +497,15 @@ TEST_F(Verdict, DeviatesWhereAnyOneMarkIsMissed) {
   comparison_.throughput_tolerance = 1;
   comparison_.gain_tolerance_points = 100;
   EXPECT_THAT(missed({row("new", 6, 8, 50), row("old", 6, 8.5, 40)}), ElementsAre("pairs_right"));
+}
+
+TEST_F(Verdict, IsNotTestableWhereTheScenarioSaysWhy) {
+  comparison_.not_testable = "nobody says";
+  const json line = summary({row("new", 6, 11), row("old", 6, 8)});
+  EXPECT_EQ(line.at("verdict"), "not testable here");
+  EXPECT_EQ(line.at("reason"), "nobody says");
+  EXPECT_FALSE(line.contains("marks"));
+  EXPECT_FALSE(line.at("throughput_error_mean").is_null());  // told all the same
 }
 
 TEST_F(Verdict, IsNotTestableWithoutAComparisonOrWithCalibratedRowsAlone) {

@@ -4,7 +4,7 @@ import base64
 import struct
 from string import Template
 
-from . import style, summary, tables, timelines, words
+from . import ablation, style, summary, tables, timelines, words
 from .records import FIGURES
 from .tables import h
 from .values import dictionary, items, text
@@ -145,8 +145,10 @@ def _scenario(index, scenario, plots):
             f'<h3>{h(plot.title)}</h3>\n<figure><img width="{width}" height="{height}" alt="{h(plot.alt)}" '
             f'src="data:image/png;base64,{data}"><figcaption>{h(plot.caption)}</figcaption></figure>'
         )
+    parts.append(ablation.split(scenario))
     parts += _timelines(index, scenario)
-    crosses = [cross for cross in (tables.cross(scenario, name) for name in FIGURES) if cross]
+    figures = () if ablation.cells(scenario) else FIGURES
+    crosses = [cross for cross in (tables.cross(scenario, name) for name in figures) if cross]
     if crosses:
         parts += ["<h3>Beside the paper's tables</h3>", *crosses]
     if scenario.rows:

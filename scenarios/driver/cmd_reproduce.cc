@@ -111,7 +111,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   for (const Scenario& scenario : scenarios)
     experiments.push_back(reproduce_scenario(scenario, folder.path(), invocation));
   write_new_file(folder.path() / "summary.json",
-                 record_text({{"schema_version", "1.0.0"}, {"experiments", experiments}}));
+                 record_text({{"schema_version", "1.1.0"}, {"experiments", experiments}}));
   check_interrupted();
   if (!options.no_plots) draw_report(folder.path());
   check_interrupted();

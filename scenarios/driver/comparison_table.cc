@@ -25,12 +25,18 @@ std::string share(std::optional<double> value, int decimals) {
   return value ? fixed(*value * 100, decimals) : "–";
 }
 
+// A schedule's name, with the policy of its braids where that is not the usual one.
+std::string schedule_name(const json& row) {
+  const bool usual = row.at("braid") == "static";
+  return text(row.at("schedule")) + (usual ? "" : ", " + text(row.at("braid")) + " braids");
+}
+
 Table model_table(const json& rows, size_t count) {
   Table table({"schedule", "model", "seq", "size", "tp", "pp", "m", "samples/s", "paper", "error", "MFU",
                "MFU as paper", "paper", "GB", "paper", "error", ""});
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
-    table.add({text(row.at("schedule")), text(row.at("model")), text(row.at("seq")),
+    table.add({schedule_name(row), text(row.at("model")), text(row.at("seq")),
                text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
                text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
                fixed(number(published, "throughput_samples_per_s"), 2),
@@ -48,7 +54,7 @@ Table unit_cost_table(const json& rows, size_t count) {
       {"schedule", "pp", "m", "step", "idle", "closed form", "error", "peak chunks", "closed form", "error"});
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
-    table.add({text(row.at("schedule")), text(row.at("pp")), text(row.at("microbatches")),
+    table.add({schedule_name(row), text(row.at("pp")), text(row.at("microbatches")),
                fixed(number(row, "step_time_s"), 3), fixed(number(row, "idle_s"), 3),
                fixed(number(published, "idle_s"), 3), percent(number(difference, "idle_s")),
                text(row.at("peak_activation_chunks")), fixed(number(published, "peak_activation_chunks"), 0),

@@ -109,8 +109,9 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   const auto lowered = [&] {
     try {
       const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
-      return lower(std::move(schedule), layers,
-                   {experiment.release, experiment.backward, experiment.hardware.has_value()});
+      return lower(
+          std::move(schedule), layers,
+          {experiment.release, experiment.backward, experiment.hardware.has_value(), experiment.braid});
     } catch (const InputError& error) {
       throw error.below(experiment.field).in_file(file);
     }
@@ -141,6 +142,7 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   configuration.placement = placement.name();
   configuration.release = experiment.as_run.at("release");
   configuration.backward = experiment.as_run.at("backward");
+  configuration.braid = experiment.as_run.at("braid");
   configuration.freed_at = experiment.as_run.at("freed_at");
   if (experiment.unit_costs) configuration.unit_costs = experiment.as_run.at("costs").at("unit");
   result.step_times_s = {run.timeline.step_s};
