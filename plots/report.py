@@ -45,6 +45,8 @@ def makers(scenario):
 
     if ablation.cells(scenario):
         return [ablation.plot, breakdown.breakdown]
+    if scenario.has_published("tp_share"):
+        return [bars.tp_share]
     closed = scenario.has_closed_forms()
     chosen = [closed_forms.closed_forms] if closed else []
     if scenario.has_published("throughput"):

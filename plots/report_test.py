@@ -35,6 +35,17 @@ class ReportTest(FolderTest):
         self.assertEqual(page.rows(), 2)
         self.assertIn("units of the cost table", source)
 
+    def test_share_of_communication(self):
+        published = {"tables": ["Figure 1"], "tp_communication_share": 0.25}
+        rows = [
+            row(tp=8, tp_communication_share=0.2, published=published, difference={"tp_communication_share": -0.2}),
+            row(tp=4, tp_communication_share=0.125, published=None, difference=None),
+        ]
+        page, source = self.report(a=record(rows))
+        self.assertEqual(self.plots(), ["plot-a-tp-share.png"])
+        for text in ("20.0", "25.0", "12.5", "−20.0 %", "no published figure"):
+            self.assertIn(text, source)
+
     def test_ablation(self):
         gains = {("1f1b-i", "static"): 1, ("stp", "sequential"): 1.01, ("1f1b-i-braided", "static"): 1.1, ("stp", "static"): 1.2}
         rows = [row(name, braid=braid, throughput_samples_per_s=10.0 * gain) for (name, braid), gain in gains.items()]

@@ -171,6 +171,7 @@ json to_json(const Result& result) {
           {"throughput_samples_per_s", or_null(result.throughput())},
           {"mfu", or_null(result.mfu)},
           {"mfu_paper", or_null(result.mfu_paper)},
+          {"tp_communication_share", or_null(result.tp_communication_share)},
           {"peak_memory_gb", or_null(result.peak_memory_gb())},
           {"ranks", ranks}};
 }

@@ -43,6 +43,7 @@ struct Result {
   Configuration configuration;
   std::vector<double> step_times_s;  // all repeats
   std::optional<double> mfu, mfu_paper;
+  std::optional<double> tp_communication_share;  // of one layer's forward, nothing overlapped
   std::vector<RankResult> ranks;
 
   /// Median of the repeats.

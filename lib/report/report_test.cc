@@ -91,6 +91,7 @@ TEST(ResultJson, HoldsEveryFigure) {
   r.configuration.freed_at = "W";
   r.mfu = 0.25;
   r.mfu_paper = 0.5;
+  r.tp_communication_share = 0.125;
   r.ranks = {{1, 0.5, 0.25, 3, RankResult::Memory{2e9, 3e9, 4e9, 5e9}}};
   const json expected = {
       {"schedule", "stp"},
@@ -119,6 +120,7 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"throughput_samples_per_s", 18.0},
       {"mfu", 0.25},
       {"mfu_paper", 0.5},
+      {"tp_communication_share", 0.125},
       {"peak_memory_gb", 2.0},
       {"ranks",
        json::array({{{"compute_s", 1.0},
@@ -135,8 +137,8 @@ TEST(ResultJson, IsNullWhereThereIsNoFigure) {
   Result r = result({0});
   r.ranks = {{0, 0, 0, 1, std::nullopt}};
   const json row = to_json(r);
-  for (const char* key :
-       {"model", "cluster", "seq", "throughput_samples_per_s", "mfu", "mfu_paper", "peak_memory_gb"})
+  for (const char* key : {"model", "cluster", "seq", "throughput_samples_per_s", "mfu", "mfu_paper",
+                          "tp_communication_share", "peak_memory_gb"})
     EXPECT_TRUE(row.at(key).is_null()) << key;
   for (const char* key : {"peak_activation_bytes", "memory_bytes"})
     EXPECT_TRUE(row.at("ranks")[0].at(key).is_null()) << key;
@@ -499,7 +501,20 @@ TEST_F(Verdict, DeviatesWhereAnyOneMarkIsMissed) {
   EXPECT_THAT(missed({row("new", 6, 8, 50), row("old", 6, 8.5, 40)}), ElementsAre("pairs_right"));
 }
 
+TEST_F(Verdict, JudgesTheShareOfCommunicationWhereOneIsPublished) {
+  comparison_ = {};
+  publish({{{"table", "Figure 1"}, {"tp", 8}, {"tp_communication_share", 0.25}}}, "figure.json");
+  json ours = row("old", 99, 1, 0, 8);
+  ours["tp_communication_share"] = 0.27;
+  const json line = summary({ours});
+  EXPECT_NEAR(line.at("tp_share_error_mean").get<double>(), 0.08, 1e-9);
+  EXPECT_EQ(line.at("verdict"), "reproduced");
+  comparison_.tp_share_tolerance = 0.07;
+  EXPECT_EQ(summary({ours}).at("verdict"), "deviates");
+}
+
 TEST_F(Verdict, IsNotTestableWhereTheScenarioSaysWhy) {
+  comparison_.calibration = json::array();
   comparison_.not_testable = "nobody says";
   const json line = summary({row("new", 6, 11), row("old", 6, 8)});
   EXPECT_EQ(line.at("verdict"), "not testable here");

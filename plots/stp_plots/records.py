@@ -15,7 +15,10 @@ FIGURES = {
 # Likewise, of the figures for which the paper gives closed forms.
 CLOSED_FORMS = {"idle": "idle_s", "chunks": "peak_activation_chunks"}
 
-KEYS = FIGURES | CLOSED_FORMS
+# Of one layer's forward, whatever the schedule.
+LAYER = {"tp_share": "tp_communication_share"}
+
+KEYS = FIGURES | CLOSED_FORMS | LAYER
 
 # What the configuration of a row consists of, besides the number of microbatches.
 CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp")
@@ -27,13 +30,14 @@ NO_CONFIGURATION = {
     *KEYS.values(),
 }  # fmt: skip
 
-DEFAULT_TOLERANCES = {"throughput": 0.03, "gain": 1.5, "memory": 0.05, "idle": 0.01, "chunks": 0.01}
+DEFAULT_TOLERANCES = {"throughput": 0.03, "gain": 1.5, "memory": 0.05, "idle": 0.01, "chunks": 0.01, "tp_share": 0.1}
 MARKS = {
     "throughput": "throughput_error_mean",
     "gain": "gain_error_points_mean",
     "memory": "memory_error_mean",
     "idle": "idle_error_mean",
     "chunks": "chunks_error_mean",
+    "tp_share": "tp_share_error_mean",
 }
 
 

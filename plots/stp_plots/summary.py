@@ -5,7 +5,7 @@ from .tables import anchor, h, num, table
 from .values import dictionary, items, number, text
 
 # Columns of the summary that it has only if any experiment has the figure.
-FURTHER = {"idle_error_mean": "idle time error", "chunks_error_mean": "peak activations error"}
+FURTHER = {"idle_error_mean": "idle time error", "chunks_error_mean": "peak activations error", "tp_share_error_mean": "TP share error"}
 
 
 def summary(scenarios):
@@ -64,6 +64,7 @@ MARK_NAMES = {
     "memory_error_mean": "mean absolute error of peak memory",
     "idle_error_mean": "mean absolute error of idle time, against the closed form",
     "chunks_error_mean": "mean absolute error of peak activations, against the closed form",
+    "tp_share_error_mean": "mean absolute error of TP communication's share of a forward",
     "pairs_right": "pairs of schedules in the paper's order",
 }
 
@@ -104,6 +105,7 @@ def errors(scenario):
         ("peak memory", "memory_error", False),
         ("idle time", "idle_error", False),
         ("peak activations", "chunks_error", False),
+        ("TP share of a forward", "tp_share_error", False),
     ]
     for name, key, in_points in metrics:
         for group, holder in (

@@ -63,13 +63,33 @@ Table unit_cost_table(const json& rows, size_t count) {
   return table;
 }
 
+// Of scenarios about one layer's forward.
+Table share_table(const json& rows, size_t count) {
+  Table table({"cluster", "model", "seq", "size", "tp", "TP share, %", "paper", "error"});
+  for (size_t i = 0; i < count; ++i) {
+    const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
+    const auto theirs = number(published, "tp_communication_share");
+    table.add({text(row.at("cluster")), text(row.at("model")), text(row.at("seq")),
+               text(row.at("microbatch_size")), text(row.at("tp")),
+               share(number(row, "tp_communication_share"), 1), theirs ? share(theirs, 1) : "not published",
+               percent(number(difference, "tp_communication_share"))});
+  }
+  return table;
+}
+
 }  // namespace
 
 std::string comparison_table(const json& rows, size_t most) {
-  bool models = false;
-  for (const json& row : rows) models = models || !row.at("model").is_null();
+  bool models = false, shares = false;
+  for (const json& row : rows) {
+    models = models || !row.at("model").is_null();
+    shares = shares || number(row.at("published"), "tp_communication_share");
+  }
   const size_t count = std::min(rows.size(), models ? most : most / 4);
-  std::string lines = (models ? model_table(rows, count) : unit_cost_table(rows, count)).text();
+  const Table table = shares   ? share_table(rows, count)
+                      : models ? model_table(rows, count)
+                               : unit_cost_table(rows, count);
+  std::string lines = table.text();
   if (count < rows.size())
     lines += "… and " + std::to_string(rows.size() - count) + " rows more in the result file\n";
   return lines;

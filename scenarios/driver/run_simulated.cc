@@ -147,6 +147,7 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   if (experiment.unit_costs) configuration.unit_costs = experiment.as_run.at("costs").at("unit");
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
+  result.tp_communication_share = tp_communication_share(table);
   if (experiment.hardware) {
     const auto& hardware = *experiment.hardware;
     configuration.model = hardware.model.name;
