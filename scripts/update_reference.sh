@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes results/reference/simulated anew: the records of all experiments, as this tree simulates them; then
-# docs/claims.md from them. Commit first, so that the records name the revision that made them.
+# docs/claims.md from them, and results/reference/sensitivity. Commit first, so that the records name the revision that made them.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -15,3 +15,6 @@ rm "$fresh"/simulated/*.svg
 mv results/reference/simulated "$fresh/before"
 mv "$fresh/simulated" results/reference/simulated
 scripts/claims
+for scenario in llm-a800 llm-h20; do
+  scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json" >/dev/null
+done

@@ -64,7 +64,7 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
   for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "release",
-                            "backward", "braid", "freed_at", "unit_costs"})
+                            "backward", "braid", "freed_at", "contention", "unit_costs"})
     if (row.contains(field)) key += row.at(field).dump() + "|";
   return with_microbatches ? key + row.at("microbatches").dump() : key;
 }
@@ -110,6 +110,7 @@ struct ErrorSet {
 std::string row_name(const json& row) {
   std::string name = row.at("schedule").get<std::string>();
   if (row.value("braid", "static") != "static") name += ", " + row.at("braid").get<std::string>() + " braids";
+  if (row.value("contention", json()) == false) name += ", no contention";
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + row.at("seq").dump();
   return name + ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " +

@@ -162,6 +162,7 @@ json to_json(const Result& result) {
           {"backward", c.backward},
           {"braid", c.braid},
           {"freed_at", c.freed_at},
+          {"contention", or_null(c.contention)},
           {"unit_costs", c.unit_costs},
           {"idle_s", result.idle_s()},
           {"peak_activation_chunks", result.peak_activation_chunks()},

@@ -89,6 +89,7 @@ TEST(ResultJson, HoldsEveryFigure) {
   r.configuration.backward = "suite";
   r.configuration.braid = "static";
   r.configuration.freed_at = "W";
+  r.configuration.contention = true;
   r.mfu = 0.25;
   r.mfu_paper = 0.5;
   r.tp_communication_share = 0.125;
@@ -111,6 +112,7 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"backward", "suite"},
       {"braid", "static"},
       {"freed_at", "W"},
+      {"contention", true},
       {"unit_costs", nullptr},
       {"idle_s", 1.0},
       {"peak_activation_chunks", 3},
@@ -137,8 +139,8 @@ TEST(ResultJson, IsNullWhereThereIsNoFigure) {
   Result r = result({0});
   r.ranks = {{0, 0, 0, 1, std::nullopt}};
   const json row = to_json(r);
-  for (const char* key : {"model", "cluster", "seq", "throughput_samples_per_s", "mfu", "mfu_paper",
-                          "tp_communication_share", "peak_memory_gb"})
+  for (const char* key : {"model", "cluster", "seq", "contention", "throughput_samples_per_s", "mfu",
+                          "mfu_paper", "tp_communication_share", "peak_memory_gb"})
     EXPECT_TRUE(row.at(key).is_null()) << key;
   for (const char* key : {"peak_activation_bytes", "memory_bytes"})
     EXPECT_TRUE(row.at("ranks")[0].at(key).is_null()) << key;

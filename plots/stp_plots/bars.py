@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from matplotlib.patches import Patch
 
-from . import style, words
+from . import sensitivity, style, words
 from .values import text
 
 
@@ -15,7 +15,7 @@ class Bar:
     value: float | None
     published: float | None = None
     calibrated: bool = False
-    spread: tuple | None = None  # lowest and highest of the repeats
+    spread: tuple | None = None  # lowest and highest: of the repeats, or of the sensitivity's band
 
 
 @dataclass
@@ -125,6 +125,8 @@ def throughput(scenario, colours):
         spread = None
         if value is not None and step and len(repeats) > 1:
             spread = (value * step / max(repeats), value * step / min(repeats))
+        elif scenario.sensitivity is not None:
+            spread = scenario.sensitivity.throughput_band(row)
         return Bar(slot, colour, value, row.published("throughput"), row.calibrated, spread)
 
     panels = grouped_by_configuration(scenario, colours, scenario.schedules, bar)
@@ -140,6 +142,7 @@ def throughput(scenario, colours):
         + words.hatched_note(scenario, "throughput")
         + words.unmarked_note(scenario, "throughput")
         + words.spread_note(scenario)
+        + sensitivity.note(scenario)
         + words.error_note(scenario, "throughput")
     )
     configurations = words.count(len(panels), "configuration")
@@ -179,7 +182,10 @@ def gain(scenario, colours):
 
     def bar(slot, colour, row):
         ours, theirs, fitted = scenario.gain(row)
-        return Bar(slot, colour, ours, theirs, fitted)
+        band = None
+        if scenario.sensitivity is not None and ours is not None:
+            band = scenario.sensitivity.gain_band(row, row.configuration.row(baseline, row.microbatches))
+        return Bar(slot, colour, ours, theirs, fitted, band)
 
     panels = grouped_by_configuration(scenario, colours, schedules, bar)
     if not panels:
@@ -196,6 +202,7 @@ def gain(scenario, colours):
         f"Throughput gained over {baseline} in the same configuration, in per cent. All panels share one scale. "
         "This is the claim under test: an error that all schedules share cancels here."
         + words.hatched_note(scenario, "throughput")
+        + sensitivity.note(scenario)
         + words.gain_note(scenario)
     )
     configurations = words.count(len(panels), "configuration")

@@ -146,6 +146,7 @@ class Scenario:
         self.rows = [Row(row) for row in rows]
         self.schedules = list(dict.fromkeys(row.schedule for row in self.rows))
         self.unit_costs = all(row.data.get("model") is None for row in self.rows)
+        self.sensitivity = None  # a Sensitivity of these very rows, where there is one
         self.timelines = []  # (file name, text) of SVG files
         self._configure()
 
@@ -211,6 +212,14 @@ class Scenario:
             if over in self.schedules:
                 return over
         return "1f1b-i" if "1f1b-i" in self.schedules else (self.schedules or [""])[0]
+
+    def gained(self):
+        """What the gain of "compare" is of, or the last schedule."""
+        for holder in (dictionary(self.record.get("scenario")), self.line):
+            of = dictionary(dictionary(holder.get("compare")).get("gain")).get("of")
+            if of in self.schedules:
+                return of
+        return self.schedules[-1] if self.schedules else ""
 
     def gain(self, row):
         """(ours, published) over the baseline of the same configuration, percent; and whether a fitted row is in it."""

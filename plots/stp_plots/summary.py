@@ -1,7 +1,8 @@
 """The tables of the summary: verdicts, marks, errors."""
 
 from . import words
-from .tables import anchor, h, num, table
+from .records import FIGURES, KEYS, LAYER
+from .tables import PAPER_TABLES, TITLES, anchor, h, num, table
 from .values import dictionary, items, number, text
 
 # Columns of the summary that it has only if any experiment has the figure.
@@ -47,6 +48,46 @@ def summary(scenarios):
     return table(
         [head], rows, caption="Mean absolute errors over predicted rows, that is, those that did not calibrate"
     )
+
+
+def by_table(scenarios):
+    """Errors of predicted and of calibrated rows apart, per table of the paper and over all of them."""
+    groups = {}  # (figure, table or "all", fitted): errors with their rows
+    for scenario in scenarios:
+        if scenario.line.get("verdict") == "not testable here":
+            continue  # its rows stand elsewhere, too
+        for row in scenario.rows:
+            for figure in (*FIGURES, *LAYER):
+                error = row.difference(figure)
+                if error is None:
+                    continue
+                cited = [name for name in row.tables() if PAPER_TABLES.get(name, figure) == figure]
+                for name in (*cited, "all"):
+                    rows = groups.setdefault((figure, name, row.fitted(figure)), {})
+                    # Memory that is the same at every m is printed once.
+                    same = (row.configuration.label, row.schedule, row.figure(figure), row.published(figure))
+                    rows.setdefault(same if figure == "memory" else id(row), (error, row))
+    lines = []
+    for (figure, name, fitted), found in sorted(groups.items(), key=lambda item: (list(KEYS).index(item[0][0]), *item[0][1:])):
+        if name == "all" and sum(key[0] == figure and key[2] == fitted for key in groups) < 3:
+            continue  # one table is all
+        errors = list(found.values())
+        error, row = max(errors, key=lambda one: abs(one[0]))
+        lines.append(
+            [
+                h(TITLES[figure].partition(",")[0]),
+                h("all tables" if name == "all" else name),
+                h("calibrated" if fitted else "predicted"),
+                num(len(errors)),
+                num(words.plain_percent(sum(abs(one) for one, _ in errors) / len(errors), 2)),
+                num(words.percent(error)),
+                h(row.name()),
+            ]
+        )
+    if not lines:
+        return ""
+    head = ["figure", "table", "rows", "number", "mean absolute error", "worst", "in row"]
+    return table([head], lines, caption="Errors by table of the paper, of predicted and calibrated rows apart", kind="compact")
 
 
 def plain_points(value):

@@ -25,10 +25,11 @@ std::string share(std::optional<double> value, int decimals) {
   return value ? fixed(*value * 100, decimals) : "–";
 }
 
-// A schedule's name, with the policy of its braids where that is not the usual one.
+// A schedule's name, with what is unusual about how it ran.
 std::string schedule_name(const json& row) {
-  const bool usual = row.at("braid") == "static";
-  return text(row.at("schedule")) + (usual ? "" : ", " + text(row.at("braid")) + " braids");
+  std::string name = text(row.at("schedule"));
+  if (row.at("braid") != "static") name += ", " + text(row.at("braid")) + " braids";
+  return row.at("contention") == false ? name + ", no contention" : name;
 }
 
 Table model_table(const json& rows, size_t count) {

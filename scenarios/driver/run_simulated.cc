@@ -153,6 +153,7 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
     configuration.model = hardware.model.name;
     configuration.cluster = hardware.profile.name;
     configuration.seq = hardware.seq;
+    configuration.contention = hardware.contention;
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);
