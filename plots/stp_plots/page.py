@@ -99,7 +99,10 @@ def _introduction(scenarios, told):
         for level in levels
     )
     links = "".join(f'<li><a href="#{tables.anchor(s)}">{h(s.title)}</a></li>' for s in scenarios)
-    named = '<li><a href="#claims">Claims</a></li><li><a href="#not-reproduced">Where we do not reproduce, and why</a></li>' if told else ""
+    named = ""
+    if told:
+        named = '<li><a href="#claims">Claims</a></li>'
+        named += '<li><a href="#not-reproduced">Where we do not reproduce, and why</a></li>'
     return f"""<section>
 <p>This page sets the figures of the STP suite beside those of the paper “Synergistic Tensor and Pipeline Parallelism”
 (NeurIPS 2025, arXiv 2510.27257), which braids forward and backward work so that tensor-parallel all-reduces hide behind
@@ -122,10 +125,15 @@ def _claims(told):
     checked = [one for one in told if one.verdict != claims.OPEN]
     head = ["where", "claim", "the paper", "ours", "tolerance", "verdict", "evidence", "command", "time"]
     rows = [
-        [*map(h, (one.where, one.claim, one.paper, one.ours, one.tolerance)), summary.verdict(one.verdict), h(one.evidence),
-         f"<code>{h(one.command)}</code>", h(one.time)]
+        [
+            *map(h, (one.where, one.claim, one.paper, one.ours, one.tolerance)),
+            summary.verdict(one.verdict),
+            h(one.evidence),
+            f"<code>{h(one.command)}</code>",
+            h(one.time),
+        ]
         for one in checked
-    ]  # fmt: skip
+    ]
     reached = sum(one.verdict == claims.GOOD for one in checked)
     parts = ['<section id="claims"><h2>Claims</h2>']
     if rows:
@@ -133,7 +141,7 @@ def _claims(told):
         parts.append(tables.table([head], rows, kind="claims"))
     reasons = {claims.BAD: "Where we do not reproduce, and why", claims.OPEN: "Not testable here yet"}
     for verdict, title in reasons.items():
-        rows = [[h(one.where), h(one.claim), h(one.ours), h(one.reason)] for one in told if one.verdict == verdict]
+        rows = [[*map(h, (one.where, one.claim, one.ours, one.reason))] for one in told if one.verdict == verdict]
         if verdict == claims.OPEN:
             rows = [[where, claim, reason] for where, claim, _, reason in rows]
         heads = ["where", "claim", *(["ours"] if verdict == claims.BAD else []), "reason, as far as it is known"]

@@ -6,7 +6,11 @@ from .tables import PAPER_TABLES, TITLES, anchor, h, num, table
 from .values import dictionary, items, number, text
 
 # Columns of the summary that it has only if any experiment has the figure.
-FURTHER = {"idle_error_mean": "idle time error", "chunks_error_mean": "peak activations error", "tp_share_error_mean": "TP share error"}
+FURTHER = {
+    "idle_error_mean": "idle time error",
+    "chunks_error_mean": "peak activations error",
+    "tp_share_error_mean": "TP share error",
+}
 
 
 def summary(scenarios):
@@ -68,8 +72,10 @@ def by_table(scenarios):
                     same = (row.configuration.label, row.schedule, row.figure(figure), row.published(figure))
                     rows.setdefault(same if figure == "memory" else id(row), (error, row))
     lines = []
-    for (figure, name, fitted), found in sorted(groups.items(), key=lambda item: (list(KEYS).index(item[0][0]), *item[0][1:])):
-        if name == "all" and sum(key[0] == figure and key[2] == fitted for key in groups) < 3:
+    order = {figure: place for place, figure in enumerate(KEYS)}
+    for key in sorted(groups, key=lambda key: (order[key[0]], *key[1:])):
+        (figure, name, fitted), found = key, groups[key]
+        if name == "all" and sum(other[0] == figure and other[2] == fitted for other in groups) < 3:
             continue  # one table is all
         errors = list(found.values())
         error, row = max(errors, key=lambda one: abs(one[0]))
@@ -87,7 +93,8 @@ def by_table(scenarios):
     if not lines:
         return ""
     head = ["figure", "table", "rows", "number", "mean absolute error", "worst", "in row"]
-    return table([head], lines, caption="Errors by table of the paper, of predicted and calibrated rows apart", kind="compact")
+    caption = "Errors by table of the paper, of predicted and calibrated rows apart"
+    return table([head], lines, caption=caption, kind="compact")
 
 
 def plain_points(value):

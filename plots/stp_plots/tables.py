@@ -66,9 +66,11 @@ def shown(name, value):
         return "–"
     if name == "chunks":
         return text(value)
-    return (
-        f"{100 * value:.2f}" if name == "mfu_paper" else f"{100 * value:.1f}" if name == "tp_share" else f"{value:.1f}" if name == "memory" else words.magnitude(value)
-    )
+    if name == "mfu_paper":
+        return f"{100 * value:.2f}"
+    if name == "tp_share":
+        return f"{100 * value:.1f}"
+    return f"{value:.1f}" if name == "memory" else words.magnitude(value)
 
 
 def printed(name, value):
