@@ -1,7 +1,7 @@
 """The tables of the summary: verdicts, marks, errors."""
 
 from . import words
-from .records import FIGURES, KEYS, LAYER
+from .records import KEYS
 from .tables import PAPER_TABLES, TITLES, anchor, h, num, table
 from .values import dictionary, items, number, text
 
@@ -61,7 +61,7 @@ def by_table(scenarios):
         if scenario.line.get("verdict") == "not testable here":
             continue  # its rows stand elsewhere, too
         for row in scenario.rows:
-            for figure in (*FIGURES, *LAYER):
+            for figure in KEYS:
                 error = row.difference(figure)
                 if error is None:
                     continue
