@@ -293,7 +293,7 @@ TEST(ZbVGolden, PeakIsNoHigherOnAnyRank) {
 // ---- properties of all generators ----
 
 bool is_refused(const std::string& name, int p, int m) {
-  if (name == "1f1b-i") return m % p != 0;
+  if (name == "1f1b-i" || name == "1f1b-i-braided") return m % p != 0;
   if (name == "dualpipev") return m < 2 * p;
   return false;
 }
@@ -331,6 +331,7 @@ TEST(Generators, HaveTheirPublishedPeaks) {
     const int m = 4 * p;
     EXPECT_EQ(most(peak_activations(make("1f1b", p, m))), p);
     EXPECT_EQ(most(peak_activations(make("1f1b-i", p, m))), 3 * p - 1);
+    EXPECT_EQ(most(peak_activations(make("1f1b-i-braided", p, m))), 3 * p);
     EXPECT_EQ(most(peak_activations(make("zb-v", p, m))), 2 * p);
     EXPECT_EQ(most(peak_activations(make("stp", p, m), true)), 3 * p + 1);
     EXPECT_EQ(most(peak_activations(make("stp", p, m))), 4 * p - 1);
@@ -345,6 +346,42 @@ TEST(Generators, HaveTheirPublishedBubbles) {
     EXPECT_NEAR(bubble(make("stp", p, m), kEqual), p - 1, kEpsilon);
     EXPECT_NEAR(bubble(make("zb-v", p, m), kEqual), p - 1, kEpsilon);
   }
+}
+
+// ---- 1F1B-I, braided ----
+
+TEST(BraidedInterleaved, BraidsEveryBackwardOfTheSteadyStateOnEveryRank) {
+  for (int p = 1; p <= 6; ++p) {
+    const int m = 4 * p, v = 2;
+    const Schedule schedule = make("1f1b-i-braided", p, m, v);
+    for (int r = 0; r < p; ++r) {
+      const int warm_up = 2 * (p - r - 1) + (v - 1) * p + 1;
+      int braids = 0;
+      for (const Block& block : schedule.ranks[r]) {
+        if (!block.braided()) continue;
+        ++braids;
+        EXPECT_EQ(block.actions()[0].pass, Pass::F);
+        EXPECT_EQ(block.actions()[1].pass, Pass::B);
+      }
+      EXPECT_EQ(braids, v * m - warm_up);
+      EXPECT_EQ(schedule.ranks[r].size(), warm_up + braids + warm_up);
+    }
+  }
+}
+
+// Its forwards and its backwards come in the order of 1F1B-I.
+TEST(BraidedInterleaved, KeepsTheOrderOfEachPass) {
+  const auto passes = [](const std::vector<Block>& blocks, Pass pass) {
+    std::vector<Action> actions;
+    for (const Block& block : blocks)
+      for (const Action& action : block.actions())
+        if (action.pass == pass) actions.push_back(action);
+    return actions;
+  };
+  const Schedule plain = make("1f1b-i", 4, 16), braided = make("1f1b-i-braided", 4, 16);
+  for (int r = 0; r < 4; ++r)
+    for (const Pass pass : {Pass::F, Pass::B})
+      EXPECT_EQ(passes(plain.ranks[r], pass), passes(braided.ranks[r], pass));
 }
 
 // ---- ZB-V ----

@@ -40,9 +40,10 @@ install(FILES ${PROJECT_BINARY_DIR}/stpConfig.cmake ${PROJECT_BINARY_DIR}/stpCon
         DESTINATION ${package_dir})
 
 # The data.
-foreach(folder IN ITEMS lib/model/configs lib/cluster/profiles results/published results/schema)
+foreach(folder IN ITEMS lib/model/configs lib/cluster/profiles results/published results/reference/sensitivity results/schema)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${data_dir}/${folder} FILES_MATCHING PATTERN *.json)
 endforeach()
+install(FILES ${PROJECT_SOURCE_DIR}/results/claims.json DESTINATION ${data_dir}/results)
 file(GLOB scenarios CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scenarios/*.json)
 install(FILES ${scenarios} DESTINATION ${data_dir}/scenarios)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/plots DESTINATION ${data_dir}

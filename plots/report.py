@@ -41,14 +41,21 @@ class Progress:
 
 def makers(scenario):
     """The plots that fit the scenario, in the order of the page."""
-    from stp_plots import bars, breakdown, closed_forms, fidelity
+    from stp_plots import ablation, bars, breakdown, closed_forms, contention, fidelity, sensitivity
 
+    if ablation.cells(scenario):
+        return [ablation.plot, breakdown.breakdown]
+    if contention.groups(scenario) and not scenario.unit_costs:
+        return [contention.plot]
+    if scenario.has_published("tp_share"):
+        return [bars.tp_share]
     closed = scenario.has_closed_forms()
     chosen = [closed_forms.closed_forms] if closed else []
     if scenario.has_published("throughput"):
         chosen.append(bars.throughput)
         if len(scenario.schedules) > 1:
             chosen.append(bars.gain)
+        chosen.append(sensitivity.tornado)
     elif not closed and any(row.value("step_time_s") is not None for row in scenario.rows):
         chosen.append(bars.step_time)
     chosen.append(fidelity.scatter)
@@ -105,7 +112,7 @@ def draw(scenarios):
 
 
 def report(folder):
-    from stp_plots import page
+    from stp_plots import claims, page
 
     folder = Path(folder)
     scenarios = read_folder(folder)
@@ -113,7 +120,7 @@ def report(folder):
     for name, plots in drawn.items():
         for plot, image in plots:
             write_whole(folder / f"plot-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}-{plot.name}.png", image)
-    write_whole(folder / "report.html", page.render(scenarios, drawn).encode())
+    write_whole(folder / "report.html", page.render(scenarios, drawn, claims.of_folder(folder)).encode())
 
 
 def main(arguments=None):

@@ -4,6 +4,7 @@ python3 plots/report_test.py
 """
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report
-from stp_plots import bars, breakdown, fidelity, records, style, timelines, words
+from stp_plots import (
+    ablation, bars, breakdown, claims, contention, fidelity, page, records, sensitivity, style, timelines, words,
+)  # fmt: skip
 from closed_forms_test import ClosedFormsTest  # noqa: F401
 from synthetic import SVG, FolderTest, line, record, row, unit_row
 
@@ -34,6 +37,116 @@ class ReportTest(FolderTest):
         self.assertEqual(self.plots(), ["plot-a-breakdown.png", "plot-a-step-time.png"])
         self.assertEqual(page.rows(), 2)
         self.assertIn("units of the cost table", source)
+
+    def test_contention(self):
+        rows = [
+            row(name, contention=on, throughput_samples_per_s=speed + (not on))
+            for on in (True, False)
+            for name, speed in (("1f1b-i", 2.0), ("stp", 2.5))
+        ]
+        for each in rows:
+            each["difference"] = {"throughput_samples_per_s": each["throughput_samples_per_s"] / 2.5 - 1}
+        page, source = self.report(a=record(rows))
+        self.assertEqual(self.plots(), ["plot-a-contention.png"])
+        self.assertEqual(page.rows(), 4)
+        for text in ("with contention", "−20.0", "+40.0", "10.0 % with contention, 30.0 % without"):
+            self.assertIn(text, source)
+        # One of them alone is a scenario like any other.
+        scenario = records.Scenario(line("a"), record(rows[:3]), "a.json")
+        self.assertEqual(contention.groups(scenario), [])
+
+    def sensitivity_of(self, rows, **fields):
+        """An analysis of two values; the first moves 1F1B-I by −10 and +20 %, STP not at all; the second nothing."""
+        told = []
+        for each in rows:
+            base = each["throughput_samples_per_s"]
+            ends = {"smaller": 0.9 * base, "larger": 1.2 * base} if each["schedule"] == "1f1b-i" else {}
+            still = {"smaller": base, "larger": base}
+            told.append({**{key: each.get(key) for key in sensitivity.KEY}, "throughput_samples_per_s": base,
+                         "changed": {"a_value": {**still, **ends}, "b_value": still}})  # fmt: skip
+        values = [{"name": "b_value", "fitted": True}, {"name": "a_value", "fitted": False}]
+        return {"scenario": "a", "change": 0.2, "values": values, "rows": told, **fields}
+
+    def test_sensitivity(self):
+        rows = [row("1f1b-i"), row("stp", throughput_samples_per_s=3.0)]
+        (self.folder / "sensitivity-a.json").write_text(json.dumps(self.sensitivity_of(rows)))
+        _, source = self.report(a=record(rows))
+        self.assertIn("plot-a-sensitivity.png", self.plots())
+        self.assertIn("The gain hangs most on a_value (+16.67 and −25.00), b_value (0.00 and 0.00) points.", source)
+        self.assertIn("Thin lines at the largest m", source)
+
+    def test_sensitivity_of_other_predictions_is_not_shown(self):
+        rows = [row("1f1b-i"), row("stp", throughput_samples_per_s=3.0)]
+        (self.folder / "sensitivity-a.json").write_text(json.dumps(self.sensitivity_of(rows)))
+        rows[1]["throughput_samples_per_s"] = 3.001
+        _, source = self.report(a=record(rows))
+        self.assertNotIn("plot-a-sensitivity.png", self.plots())
+        self.assertNotIn("Thin lines at the largest m", source)
+
+    def test_bands_are_roots_of_sums_of_squares(self):
+        rows = [row("1f1b-i"), row("stp", throughput_samples_per_s=3.0)]
+        analysis = self.sensitivity_of(rows)
+        analysis["rows"][0]["changed"]["b_value"] = {"smaller": 1.85, "larger": 2.0}
+        scenario = records.Scenario(line("a"), record(rows), "a.json")
+        band = sensitivity.Sensitivity(analysis)
+        self.assertTrue(band.fits(scenario))
+        low, high = band.throughput_band(scenario.rows[0])
+        self.assertAlmostEqual(low, 2.0 - 0.25)  # of 0.2 and 0.15
+        self.assertAlmostEqual(high, 2.4)
+        low, high = band.gain_band(scenario.rows[1], scenario.rows[0])
+        self.assertAlmostEqual(low, 25.0)  # 3 over 2.4
+
+    def test_errors_stand_by_table(self):
+        named = {"throughput_samples_per_s": 2.5, "peak_memory_gb": 33, "tables": ["Table 5", "Table 6"]}
+        rows = [row(microbatches=m, published=named, calibration=m == 16) for m in (8, 16, 32)]
+        rows[2]["difference"] = {"throughput_samples_per_s": 0.4, "peak_memory_gb": -1 / 11}
+        _, source = self.report(a=(record(rows), {"verdict": "deviates"}))
+        text = " ".join(re.sub("<[^>]*>", " ", source[source.index("Errors by table") :]).split())
+        self.assertIn("Throughput Table 6 predicted 2 30.00 % +40.0 %", text)
+        self.assertIn("Throughput Table 6 calibrated 1 20.00 % −20.0 %", text)
+        self.assertIn("Peak memory Table 5 calibrated 1 9.09 % −9.1 %", text)
+        self.assertNotIn("Throughput Table 5", text)
+
+    def test_claims_stand_on_the_page(self):
+        kept = Path(report.__file__).resolve().parents[1] / "results/reference/simulated"
+        for file in kept.glob("*.json"):
+            (self.folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+        told = claims.of_folder(self.folder)
+        self.assertGreater(len(told), 20)
+        scenarios = []
+        source = page.render(scenarios, {}, told)
+        self.assertIn("Where we do not reproduce, and why", source)
+        self.assertEqual(source.count("<code>stp reproduce"), sum(one.verdict != claims.OPEN for one in told))
+        for one in told:
+            if one.verdict != claims.GOOD:
+                self.assertTrue(one.reason)
+        # A folder of other scenarios has none.
+        self.write(a=record([row()]))
+        self.assertEqual(claims.of_folder(self.folder), [])
+
+    def test_share_of_communication(self):
+        published = {"tables": ["Figure 1"], "tp_communication_share": 0.25}
+        rows = [
+            row(tp=8, tp_communication_share=0.2, published=published, difference={"tp_communication_share": -0.2}),
+            row(tp=4, tp_communication_share=0.125, published=None, difference=None),
+        ]
+        page, source = self.report(a=record(rows))
+        self.assertEqual(self.plots(), ["plot-a-tp-share.png"])
+        for text in ("20.0", "25.0", "12.5", "−20.0 %", "no published figure"):
+            self.assertIn(text, source)
+
+    def test_ablation(self):
+        gains = {("1f1b-i", "static"): 1, ("stp", "sequential"): 1.01, ("1f1b-i-braided", "static"): 1.1, ("stp", "static"): 1.2}
+        rows = [row(name, braid=braid, throughput_samples_per_s=10.0 * gain) for (name, braid), gain in gains.items()]
+        asked = {"title": "X", "compare": {"gain": {"of": "stp", "over": "1f1b-i"}}}
+        page, source = self.report(a=record(rows, scenario=asked))
+        self.assertEqual(self.plots(), ["plot-a-ablation.png", "plot-a-breakdown.png"])
+        self.assertEqual(page.rows(), 4)
+        for gain in ("+1.00", "+18.81", "+10.00", "+9.09", "+20.00"):  # order, then braids; braids, then order; both
+            self.assertIn(f'">{gain}</td>', source)
+        # Without one of the four it is a scenario like any other.
+        scenario = records.Scenario(line("a"), record(rows[:3], scenario=asked), "a.json")
+        self.assertEqual(ablation.cells(scenario), [])
 
     def test_odd_rows(self):
         odd = {

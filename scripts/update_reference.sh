@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes results/reference/simulated anew: the records of all experiments, as this tree simulates them. Commit first,
-# so that the records name the revision that made them.
+# Writes results/reference/simulated anew: the records of all experiments, as this tree simulates them; then
+# docs/claims.md from them, and results/reference/sensitivity. Commit first, so that the records name the revision that made them.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -14,3 +14,7 @@ build/release/bin/stp reproduce --no-plots --out "$fresh/simulated"
 rm "$fresh"/simulated/*.svg
 mv results/reference/simulated "$fresh/before"
 mv "$fresh/simulated" results/reference/simulated
+scripts/claims
+for scenario in llm-a800 llm-h20; do
+  scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json" >/dev/null
+done

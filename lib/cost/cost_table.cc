@@ -4,6 +4,7 @@ namespace stp {
 namespace {
 
 constexpr double kLongestSeconds = 1e9;
+constexpr int kAllReducesPerLayer = 2;  // of one direction: attention's and the MLP's
 
 double seconds(const Program& program, OpId id, const CostTable& table) {
   const Op& op = program.ops[id];
@@ -48,9 +49,16 @@ std::vector<double> op_seconds(const Program& program, const CostTable& table) {
   return result;
 }
 
+std::optional<double> tp_communication_share(const CostTable& table) {
+  const double compute = table.at(Unit::attn, UnitPass::F) + table.at(Unit::mlp, UnitPass::F);
+  const double communication = kAllReducesPerLayer * table.all_reduce;
+  if (compute + communication <= 0) return std::nullopt;
+  return communication / (compute + communication);
+}
+
 PassCosts pass_costs(const CostTable& table, double layers) {
   const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
-  const double all_reduces = 2 * table.all_reduce;  // of a layer, per direction
+  const double all_reduces = kAllReducesPerLayer * table.all_reduce;
   return {.F = layers * (both(UnitPass::F) + all_reduces),
           .I = layers * (both(UnitPass::I) + all_reduces),
           .W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),

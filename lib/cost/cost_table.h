@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "stp/base/json_input.h"
@@ -34,6 +35,10 @@ CostTable unit_cost_table(JsonInput input);
 
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);
+
+/// The share of one layer's forward that its all-reduces take where nothing overlaps them; none where it
+/// takes no time.
+std::optional<double> tp_communication_share(const CostTable& table);
 
 /// What a cost-aware generator is told of a table: the passes of one chunk of `layers` layers run alone, each
 /// with the all-reduces that nothing hides, and a hop's transfer.

@@ -180,6 +180,17 @@ TEST(OpSeconds, OfAnOptimizerAreZeroWhereTheTableHasNone) {
   EXPECT_EQ(op_seconds(program, table).back(), 0);
 }
 
+TEST(TpCommunicationShare, IsThatOfALayersTwoAllReducesInItsForward) {
+  CostTable table;
+  EXPECT_EQ(tp_communication_share(table), std::nullopt);  // a layer that takes no time
+  table.at(Unit::attn, UnitPass::F) = 3;
+  table.at(Unit::mlp, UnitPass::F) = 5;
+  table.at(Unit::mlp, UnitPass::I) = 100;  // no forward
+  EXPECT_EQ(tp_communication_share(table), 0);
+  table.all_reduce = 1;
+  EXPECT_EQ(tp_communication_share(table), 0.2);
+}
+
 TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
   CostTable table = unit_table({{"attn.F", 1},
                                 {"mlp.F", 2},

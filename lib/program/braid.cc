@@ -1,5 +1,7 @@
 #include "stp/program/braid.h"
 
+#include <utility>
+
 namespace stp {
 
 std::vector<uint8_t> static_braid(int na, int nb) {
@@ -12,6 +14,17 @@ std::vector<uint8_t> static_braid(int na, int nb) {
     ++(first ? i : j);
   }
   return order;
+}
+
+Schedule sequential_braids(Schedule schedule) {
+  for (auto& blocks : schedule.ranks) {
+    std::vector<Block> single;
+    single.reserve(2 * blocks.size());
+    for (const Block& block : blocks)
+      for (const Action& action : block.actions()) single.emplace_back(action);
+    blocks = std::move(single);
+  }
+  return schedule;
 }
 
 }  // namespace stp

@@ -1,14 +1,26 @@
-// Pass 2, braiding: the order in which the segments of a block's two chains are issued.
+// Pass 2, braiding: the order in which the segments of a block's two chains are issued. Policies are chosen
+// by name (docs/architecture.md, section 5).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "stp/schedule/schedule.h"
+
 namespace stp {
+
+enum class BraidPolicy {
+  static_merge,  // "static", the paper's: static_braid()
+  sequential,    // one action after the other: sequential_braids()
+};
 
 /// The paper's static braid of chains of `na` and `nb` segments: take from the first while it is not used up
 /// and (i·nb ≤ j·na or the second is used up), else from the second, where i and j count what was taken.
-/// Returns 0 or 1 per segment issued. Further policies stand beside this one, chosen by name.
+/// Returns 0 or 1 per segment issued.
 std::vector<uint8_t> static_braid(int na, int nb);
+
+/// The same order without braids: each braided block becomes two, the action named first before the other.
+/// A valid schedule stays valid.
+Schedule sequential_braids(Schedule schedule);
 
 }  // namespace stp

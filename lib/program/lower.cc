@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "stp/base/error.h"
-#include "stp/program/braid.h"
 
 namespace stp {
 namespace {
@@ -379,6 +378,7 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
     if (layers < 0 || layers > INT16_MAX)
       throw InputError("", "layers_per_chunk", std::to_string(layers) + " is out of range",
                        "write numbers from 0 to " + std::to_string(INT16_MAX));
+  if (lowering.braid == BraidPolicy::sequential) schedule = sequential_braids(std::move(schedule));
   return Lowerer(std::move(schedule), layers_per_stage, lowering).lower();
 }
 

@@ -1,6 +1,7 @@
 // From a Schedule to a Program: units, braids, transfers, and the optimizer step.
 #pragma once
 
+#include "stp/program/braid.h"
 #include "stp/program/program.h"
 #include "stp/program/units.h"
 
@@ -17,7 +18,8 @@ enum class Release {
 struct Lowering {
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
-  bool optimizer = false;      // whether each rank ends with an optimizer step
+  bool optimizer = false;  // whether each rank ends with an optimizer step
+  BraidPolicy braid = BraidPolicy::static_merge;
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued
 };
 
@@ -25,6 +27,7 @@ struct Lowering {
 inline constexpr size_t kMaxOps = size_t{1} << 26;
 
 /// Lowers a schedule that validate() has passed. `layers_per_stage` has one entry ≥ 0 per virtual stage.
+/// The Program holds the schedule as it runs: under BraidPolicy::sequential without braids.
 /// Throws InputError if their number is wrong or the Program would have more than kMaxOps ops.
 Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering);
 

@@ -605,6 +605,25 @@ TEST(LowerByHand, TwoReleasedForwardsRunOneAfterTheOtherAndTravelTogether) {
   EXPECT_THAT(waits_of(braided, 0, "F0.1: send 1 to 1"), ElementsAre("0 F0.1: mlp.F0", "0 F0.1: AR mlp.F0"));
 }
 
+TEST(LowerByHand, WithoutBraidsEachActionIsABlockOfItsOwn) {
+  const Lowering sequential{Release::block, BackwardOrder::suite, false, BraidPolicy::sequential};
+  const Program program = lower(two_ranks(), {1, 1}, sequential);
+  EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"), ElementsAre("0 F0.1: send 1 to 1"));
+  EXPECT_THAT(waits_of(program, 1, "B0.0: head.I"), ElementsAre("1 F0.0: head.F", "1 F0.0: AR mlp.F0"));
+  EXPECT_EQ(program.schedule.ranks[1].size(), 4);
+  // The same program as the order without braids, written out.
+  const Schedule apart = by_hand(
+      Placement::loop(2, 1), 2, {{"F0.0", "F0.1", "B0.0", "I0.1", "W0.1"}, {"F0.0", "F0.1", "B0.0", "B0.1"}});
+  for (const Release release : {Release::chain, Release::block, Release::released}) {
+    const Program of_braids =
+        lower(two_ranks(), {1, 1}, {release, BackwardOrder::suite, false, BraidPolicy::sequential});
+    const Program plain = lower(apart, {1, 1}, {release, BackwardOrder::suite, false});
+    EXPECT_EQ(of_braids.depends, plain.depends);
+    EXPECT_EQ(of_braids.depends_begin, plain.depends_begin);
+    EXPECT_EQ(of_braids.ops.size(), plain.ops.size());
+  }
+}
+
 TEST(LowerByHand, TheEarlyWeightGradientsStandBeforeTheAllReduce) {
   const Schedule schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
   const Program program = lower(schedule, {1}, {Release::chain, BackwardOrder::megatron, false});

@@ -16,8 +16,8 @@ namespace {
 using nlohmann::json;
 
 // The figures that a paper prints, or gives in closed form, and we predict.
-constexpr std::array kFigures{"throughput_samples_per_s", "peak_memory_gb", "mfu_paper", "idle_s",
-                              "peak_activation_chunks"};
+constexpr std::array kFigures{"throughput_samples_per_s", "peak_memory_gb",        "mfu_paper", "idle_s",
+                              "peak_activation_chunks",   "tp_communication_share"};
 constexpr double kPairGap =
     0.02;  // pairs of schedules that the paper sets further apart than this must keep their order
 
@@ -64,7 +64,7 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
   for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "release",
-                            "backward", "freed_at", "unit_costs"})
+                            "backward", "braid", "freed_at", "contention", "unit_costs"})
     if (row.contains(field)) key += row.at(field).dump() + "|";
   return with_microbatches ? key + row.at("microbatches").dump() : key;
 }
@@ -90,7 +90,7 @@ struct Errors {
 };
 
 struct ErrorSet {
-  Errors throughput, gain, memory, idle, chunks;
+  Errors throughput, gain, memory, idle, chunks, tp_share;
   [[nodiscard]] json to_json() const {
     return {{"throughput_error_mean", throughput.mean()},
             {"throughput_error_worst", throughput.worst_json()},
@@ -101,12 +101,16 @@ struct ErrorSet {
             {"idle_error_mean", idle.mean()},
             {"idle_error_worst", idle.worst_json()},
             {"chunks_error_mean", chunks.mean()},
-            {"chunks_error_worst", chunks.worst_json()}};
+            {"chunks_error_worst", chunks.worst_json()},
+            {"tp_share_error_mean", tp_share.mean()},
+            {"tp_share_error_worst", tp_share.worst_json()}};
   }
 };
 
 std::string row_name(const json& row) {
   std::string name = row.at("schedule").get<std::string>();
+  if (row.value("braid", "static") != "static") name += ", " + row.at("braid").get<std::string>() + " braids";
+  if (row.value("contention", json()) == false) name += ", no contention";
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + row.at("seq").dump();
   return name + ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " +
@@ -123,6 +127,11 @@ Comparison read_comparison(JsonInput input) {
     comparison.gain_over = gain.string("over");
     gain.done();
   }
+  if (input.has("not_testable")) {
+    comparison.not_testable = input.string("not_testable");
+    if (comparison.not_testable.empty())
+      throw input.error("not_testable", "is empty", "write why the rows are not to be judged, or remove it");
+  }
   if (input.has("calibration")) comparison.calibration = input.array("calibration");
   for (const json& pattern : comparison.calibration)
     if (!pattern.is_object())
@@ -136,6 +145,8 @@ Comparison read_comparison(JsonInput input) {
     comparison.memory_tolerance = tolerance.number_or("memory_error_mean", comparison.memory_tolerance, 0, 1);
     comparison.idle_tolerance = tolerance.number_or("idle_error_mean", comparison.idle_tolerance, 0, 1);
     comparison.chunks_tolerance = tolerance.number_or("chunks_error_mean", comparison.chunks_tolerance, 0, 1);
+    comparison.tp_share_tolerance =
+        tolerance.number_or("tp_share_error_mean", comparison.tp_share_tolerance, 0, 1);
     tolerance.done();
   }
   input.done();
@@ -149,9 +160,11 @@ json to_json(const Comparison& comparison) {
                   {"gain_error_points_mean", comparison.gain_tolerance_points},
                   {"memory_error_mean", comparison.memory_tolerance},
                   {"idle_error_mean", comparison.idle_tolerance},
-                  {"chunks_error_mean", comparison.chunks_tolerance}}}};
+                  {"chunks_error_mean", comparison.chunks_tolerance},
+                  {"tp_share_error_mean", comparison.tp_share_tolerance}}}};
   if (!comparison.gain_of.empty())
     value["gain"] = {{"of", comparison.gain_of}, {"over", comparison.gain_over}};
+  if (!comparison.not_testable.empty()) value["not_testable"] = comparison.not_testable;
   return value;
 }
 
@@ -207,6 +220,8 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
     if (const auto error = figure(row.at("difference"), "idle_s")) own.idle.add(*error, row_name(row));
     if (const auto error = figure(row.at("difference"), "peak_activation_chunks"))
       own.chunks.add(*error, row_name(row));
+    if (const auto error = figure(row.at("difference"), "tp_communication_share"))
+      own.tp_share.add(*error, row_name(row));
     // The paper's memory does not depend on m: what was fitted at one m is no prediction at another.
     if (const auto error = figure(row.at("difference"), "peak_memory_gb")) {
       const bool fitted =
@@ -252,8 +267,13 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
   line.update(predicted.to_json());
   line["calibrated"] = calibrated.to_json();
   line["verdict"] = "not testable here";
-  line["reason"] = "there is no published figure for these rows";
-  if (comparison && predicted.throughput.count + predicted.idle.count + predicted.chunks.count > 0) {
+  const bool judged = comparison && comparison->not_testable.empty();
+  line["reason"] = comparison && !judged
+                       ? comparison->not_testable
+                       : "there is no published figure for these rows, or no comparison asked";
+  if (judged &&
+      predicted.throughput.count + predicted.idle.count + predicted.chunks.count + predicted.tp_share.count >
+          0) {
     json marks = json::array();
     const auto mark = [&](const char* what, const json& value, const json& tolerance, bool met) {
       marks.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});
@@ -269,6 +289,7 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
     all = within("memory_error_mean", predicted.memory, comparison->memory_tolerance) && all;
     all = within("idle_error_mean", predicted.idle, comparison->idle_tolerance) && all;
     all = within("chunks_error_mean", predicted.chunks, comparison->chunks_tolerance) && all;
+    all = within("tp_share_error_mean", predicted.tp_share, comparison->tp_share_tolerance) && all;
     if (pairs > 0) all = mark("pairs_right", pairs_right, pairs, pairs_right == pairs) && all;
     line["marks"] = marks;
     line["verdict"] = all ? "reproduced" : "deviates";

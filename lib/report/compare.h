@@ -18,7 +18,9 @@ struct Comparison {
   double throughput_tolerance = 0.03;  // mean absolute relative error
   double gain_tolerance_points = 1.5;  // mean absolute error, percentage points
   double memory_tolerance = 0.05;      // mean absolute relative error
+  std::string not_testable;            // why the rows are not to be judged; empty: they are
   double idle_tolerance = 0.01, chunks_tolerance = 0.01;  // likewise, of closed forms
+  double tp_share_tolerance = 0.1;  // likewise, of the share of TP communication in a layer's forward
 };
 Comparison read_comparison(JsonInput input);
 nlohmann::json to_json(const Comparison& comparison);

@@ -160,7 +160,9 @@ json to_json(const Result& result) {
               {"placement", c.placement},
               {"release", c.release},
               {"backward", c.backward},
+              {"braid", c.braid},
               {"freed_at", c.freed_at},
+              {"contention", or_null(c.contention)},
               {"unit_costs", c.unit_costs},
               {"idle_s", result.idle_s()},
               {"peak_activation_chunks", result.peak_activation_chunks()},
@@ -170,6 +172,7 @@ json to_json(const Result& result) {
               {"throughput_samples_per_s", or_null(result.throughput())},
               {"mfu", or_null(result.mfu)},
               {"mfu_paper", or_null(result.mfu_paper)},
+              {"tp_communication_share", or_null(result.tp_communication_share)},
               {"peak_memory_gb", or_null(result.peak_memory_gb())},
               {"ranks", ranks}};
   if (result.measured) {
@@ -187,7 +190,7 @@ json to_json(const Result& result) {
 
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
-  return {{"schema_version", "1.0.0"},       {"scenario", scenario},
+  return {{"schema_version", "1.1.0"},       {"scenario", scenario},
           {"evidence", to_string(evidence)}, {"system", system_description()},
           {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
 }

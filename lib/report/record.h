@@ -20,8 +20,9 @@ struct Configuration {
   int tp = 1, pp = 1, cp = 1, dp = 1;
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
-  std::string placement, release, backward, freed_at;
-  nlohmann::json unit_costs;  // the table that the costs came from; null for a model on a cluster
+  std::string placement, release, backward, braid, freed_at;
+  std::optional<bool> contention;  // none where costs are given by a table
+  nlohmann::json unit_costs;       // the table that the costs came from; null for a model on a cluster
 
   [[nodiscard]] int gpus() const { return tp * pp * cp * dp; }
   [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * dp; }
@@ -58,6 +59,7 @@ struct Result {
   Configuration configuration;
   std::vector<double> step_times_s;  // all repeats
   std::optional<double> mfu, mfu_paper;
+  std::optional<double> tp_communication_share;  // of one layer's forward, nothing overlapped
   std::vector<RankResult> ranks;
   std::optional<Measured> measured;
 

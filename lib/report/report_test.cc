@@ -87,9 +87,12 @@ TEST(ResultJson, HoldsEveryFigure) {
   r.configuration.placement = "v";
   r.configuration.release = "block";
   r.configuration.backward = "suite";
+  r.configuration.braid = "static";
   r.configuration.freed_at = "W";
+  r.configuration.contention = true;
   r.mfu = 0.25;
   r.mfu_paper = 0.5;
+  r.tp_communication_share = 0.125;
   r.ranks = {{1, 0.5, 0.25, 3, RankResult::Memory{2e9, 3e9, 4e9, 5e9}}};
   const json expected = {
       {"schedule", "stp"},
@@ -107,7 +110,9 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"placement", "v"},
       {"release", "block"},
       {"backward", "suite"},
+      {"braid", "static"},
       {"freed_at", "W"},
+      {"contention", true},
       {"unit_costs", nullptr},
       {"idle_s", 1.0},
       {"peak_activation_chunks", 3},
@@ -117,6 +122,7 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"throughput_samples_per_s", 18.0},
       {"mfu", 0.25},
       {"mfu_paper", 0.5},
+      {"tp_communication_share", 0.125},
       {"peak_memory_gb", 2.0},
       {"ranks",
        json::array({{{"compute_s", 1.0},
@@ -133,8 +139,8 @@ TEST(ResultJson, IsNullWhereThereIsNoFigure) {
   Result r = result({0});
   r.ranks = {{0, 0, 0, 1, std::nullopt}};
   const json row = to_json(r);
-  for (const char* key :
-       {"model", "cluster", "seq", "throughput_samples_per_s", "mfu", "mfu_paper", "peak_memory_gb"})
+  for (const char* key : {"model", "cluster", "seq", "contention", "throughput_samples_per_s", "mfu",
+                          "mfu_paper", "tp_communication_share", "peak_memory_gb"})
     EXPECT_TRUE(row.at(key).is_null()) << key;
   for (const char* key : {"peak_activation_bytes", "memory_bytes"})
     EXPECT_TRUE(row.at("ranks")[0].at(key).is_null()) << key;
@@ -238,6 +244,7 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   comparison.throughput_tolerance = 0.25;
   comparison.gain_tolerance_points = 7;
   comparison.memory_tolerance = 0.125;
+  comparison.not_testable = "why";
   const json written = to_json(comparison);
   const Comparison read = read_comparison(JsonInput(written, "s.json"));
   EXPECT_EQ(read.gain_of, "a");
@@ -246,6 +253,7 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   EXPECT_EQ(read.throughput_tolerance, 0.25);
   EXPECT_EQ(read.gain_tolerance_points, 7);
   EXPECT_EQ(read.memory_tolerance, 0.125);
+  EXPECT_EQ(read.not_testable, "why");
 }
 
 TEST(ReadComparison, RefusesByField) {
@@ -254,6 +262,7 @@ TEST(ReadComparison, RefusesByField) {
     return refusal([&] { read_comparison(JsonInput(value, "s.json", "compare")); });
   };
   EXPECT_EQ(message(R"({})"), "");  // no gain is compared
+  EXPECT_THAT(message(R"({"not_testable": ""})"), StartsWith("s.json: compare.not_testable: is empty; "));
   EXPECT_THAT(message(R"({"gain": {"of": "a"}})"), StartsWith("s.json: compare.gain.over: is missing"));
   EXPECT_THAT(message(R"({"gain": {"of": "a", "over": "b", "under": 1}})"),
               StartsWith("s.json: compare.gain.under: is not"));
@@ -492,6 +501,28 @@ TEST_F(Verdict, DeviatesWhereAnyOneMarkIsMissed) {
   comparison_.throughput_tolerance = 1;
   comparison_.gain_tolerance_points = 100;
   EXPECT_THAT(missed({row("new", 6, 8, 50), row("old", 6, 8.5, 40)}), ElementsAre("pairs_right"));
+}
+
+TEST_F(Verdict, JudgesTheShareOfCommunicationWhereOneIsPublished) {
+  comparison_ = {};
+  publish({{{"table", "Figure 1"}, {"tp", 8}, {"tp_communication_share", 0.25}}}, "figure.json");
+  json ours = row("old", 99, 1, 0, 8);
+  ours["tp_communication_share"] = 0.27;
+  const json line = summary({ours});
+  EXPECT_NEAR(line.at("tp_share_error_mean").get<double>(), 0.08, 1e-9);
+  EXPECT_EQ(line.at("verdict"), "reproduced");
+  comparison_.tp_share_tolerance = 0.07;
+  EXPECT_EQ(summary({ours}).at("verdict"), "deviates");
+}
+
+TEST_F(Verdict, IsNotTestableWhereTheScenarioSaysWhy) {
+  comparison_.calibration = json::array();
+  comparison_.not_testable = "nobody says";
+  const json line = summary({row("new", 6, 11), row("old", 6, 8)});
+  EXPECT_EQ(line.at("verdict"), "not testable here");
+  EXPECT_EQ(line.at("reason"), "nobody says");
+  EXPECT_FALSE(line.contains("marks"));
+  EXPECT_FALSE(line.at("throughput_error_mean").is_null());  // told all the same
 }
 
 TEST_F(Verdict, IsNotTestableWithoutAComparisonOrWithCalibratedRowsAlone) {

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from . import style, words
+from matplotlib.patches import Patch
+
+from . import sensitivity, style, words
 from .values import text
 
 
@@ -13,7 +15,7 @@ class Bar:
     value: float | None
     published: float | None = None
     calibrated: bool = False
-    spread: tuple | None = None  # lowest and highest of the repeats
+    spread: tuple | None = None  # lowest and highest: of the repeats, or of the sensitivity's band
 
 
 @dataclass
@@ -123,6 +125,8 @@ def throughput(scenario, colours):
         spread = None
         if value is not None and step and len(repeats) > 1:
             spread = (value * step / max(repeats), value * step / min(repeats))
+        elif scenario.sensitivity is not None:
+            spread = scenario.sensitivity.throughput_band(row)
         return Bar(slot, colour, value, row.published("throughput"), row.calibrated, spread)
 
     panels = grouped_by_configuration(scenario, colours, scenario.schedules, bar)
@@ -138,6 +142,7 @@ def throughput(scenario, colours):
         + words.hatched_note(scenario, "throughput")
         + words.unmarked_note(scenario, "throughput")
         + words.spread_note(scenario)
+        + sensitivity.note(scenario)
         + words.error_note(scenario, "throughput")
     )
     configurations = words.count(len(panels), "configuration")
@@ -177,7 +182,10 @@ def gain(scenario, colours):
 
     def bar(slot, colour, row):
         ours, theirs, fitted = scenario.gain(row)
-        return Bar(slot, colour, ours, theirs, fitted)
+        band = None
+        if scenario.sensitivity is not None and ours is not None:
+            band = scenario.sensitivity.gain_band(row, row.configuration.row(baseline, row.microbatches))
+        return Bar(slot, colour, ours, theirs, fitted, band)
 
     panels = grouped_by_configuration(scenario, colours, schedules, bar)
     if not panels:
@@ -194,11 +202,53 @@ def gain(scenario, colours):
         f"Throughput gained over {baseline} in the same configuration, in per cent. All panels share one scale. "
         "This is the claim under test: an error that all schedules share cancels here."
         + words.hatched_note(scenario, "throughput")
+        + sensitivity.note(scenario)
         + words.gain_note(scenario)
     )
     configurations = words.count(len(panels), "configuration")
     alt = f"Bar chart of the gain of {', '.join(schedules)} over {baseline} in {configurations}."
     return style.Plot("gain", f"Gain over {baseline}", figure, caption, alt + words.gain_note(scenario))
+
+
+def tp_share(scenario, colours):
+    """A panel per model and cluster, a bar per size of the tensor-parallel group."""
+    del colours  # schedules have no part in it
+    panels = {}
+    for row in scenario.rows:
+        share, published = row.figure("tp_share"), row.published("tp_share")
+        if share is None:
+            continue
+        told = (f"{text(row.data.get('model'))} on {text(row.data.get('cluster'))}", f"s {text(row.data.get('seq'))}")
+        bar = Bar(0, "#882255", 100 * share, None if published is None else 100 * published)
+        panels.setdefault(told, {})[f"TP{text(row.data.get('tp'))}"] = [bar]
+    panels = [Panel("\n".join(told), list(groups.items()), 1) for told, groups in panels.items()]
+    if not panels:
+        return None
+    handle = Patch(facecolor="#882255", label=f"ours, {scenario.evidence}")
+    width = min(3.2, (style.FULL_WIDTH - 0.85) / len(panels) - 0.5)
+    grid = style.Grid(len(panels), len(panels), width, 2.1, [handle, style.published_handle()], title=0.55)
+    top = max(extent(panel)[1] for panel in panels)
+    for i, (axes, panel) in enumerate(zip(grid.axes, panels)):
+        draw_panel(axes, panel)
+        axes.set_ylim(0, top)
+        for group, (_, drawn) in enumerate(panel.groups):
+            axes.annotate(
+                f"{drawn[0].value:.1f}" + ("" if drawn[0].published is not None else "\nnot published"),
+                (group * (panel.slots + GROUP_GAP), drawn[0].value),
+                (0, 3),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+                color=style.FAINT,
+            )
+        if i == 0:
+            axes.set_ylabel("all-reduces, % of a layer's forward")
+    caption = (
+        "Share of one layer's forward that its two all-reduces take where nothing overlaps them. The paper prints one of "
+        "these shares (diamond); its other bars have no numbers." + words.error_note(scenario, "tp_share")
+    )
+    alt = "Bar chart of the share of TP communication in a layer's forward, by size of the tensor-parallel group."
+    return style.Plot("tp-share", "TP communication in a forward", grid.figure, caption, alt)
 
 
 def memory(scenario, colours):

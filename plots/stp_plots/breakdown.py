@@ -5,7 +5,7 @@ from matplotlib.patches import Patch
 from . import style, words
 from .values import number, plain, text
 
-NAME = 12  # letters of a schedule's name that are shown
+NAME = 14  # letters of a schedule's name that are shown
 
 
 def representatives(scenario):

@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 
 from .records import ReportError, Scenario
+from .sensitivity import Sensitivity
+
+KEPT = Path(__file__).resolve().parents[2] / "results/reference/sensitivity"
 
 
 def _read(path):
@@ -35,6 +38,8 @@ def read_folder(folder):
     for line in lines:
         path = folder / f"{line['id']}.json"
         scenarios.append(Scenario(line, _read_json(path), path))
+    for scenario in scenarios:
+        scenario.sensitivity = _sensitivity(folder, scenario)
     # A timeline belongs to the longest id that its name begins with.
     for path in sorted(folder.glob("timeline-*.svg")):
         owners = [s for s in scenarios if path.name.startswith(f"timeline-{s.id}-")]
@@ -44,6 +49,16 @@ def read_folder(folder):
     for scenario in scenarios:
         scenario.timelines.sort(key=lambda timeline: _place(scenario, timeline[0]))
     return scenarios
+
+
+def _sensitivity(folder, scenario):
+    """That of the folder, or else the one that is kept, if it is of these very predictions."""
+    for path in (folder / f"sensitivity-{scenario.id}.json", KEPT / f"{scenario.id}.json"):
+        if path.is_file():
+            sensitivity = Sensitivity(_read_json(path))
+            if sensitivity.fits(scenario):
+                return sensitivity
+    return None
 
 
 def _place(scenario, name):

@@ -4,7 +4,7 @@ import base64
 import struct
 from string import Template
 
-from . import style, summary, tables, timelines, words
+from . import ablation, claims, contention, style, summary, tables, timelines, words
 from .records import FIGURES
 from .tables import h
 from .values import dictionary, items, text
@@ -42,6 +42,7 @@ td.group { border-left: 1px solid #ddd; }
 .rows, .cross { font-size: .78rem; }
 .rows td, .cross td, .rows th, .cross th { padding-left: .36rem; padding-right: .36rem; }
 .rows td, .cross td { white-space: nowrap; }
+.claims { font-size: .8rem; } .claims td { min-width: 4rem; }
 .good { color: #10612f; } .bad { color: #9a2b12; } .neutral { color: #444; }
 dt { font-weight: 600; margin-top: .5rem; } dd { margin: 0 0 0 1.2rem; overflow-wrap: anywhere; }
 code { font-size: .88em; overflow-wrap: anywhere; }
@@ -71,9 +72,9 @@ $body
 TITLE = "Synergistic Tensor and Pipeline Parallelism: reproduction report"
 
 
-def render(scenarios, drawn):
-    """The page; `drawn` maps a scenario's id to its plots with their PNG files."""
-    body = [_introduction(scenarios), _summary(scenarios)]
+def render(scenarios, drawn, told):
+    """The page; `drawn` maps a scenario's id to its plots with their PNG files; `told` are the claims."""
+    body = [_introduction(scenarios, told), _claims(told), _summary(scenarios)]
     body += [_scenario(i, scenario, drawn[scenario.id]) for i, scenario in enumerate(scenarios)]
     body.append(_provenance(scenarios))
     return PAGE.substitute(title=h(TITLE), css=CSS, sub=_sub(scenarios), body="\n".join(body))
@@ -91,13 +92,17 @@ def _sub(scenarios):
     return h(", ".join(parts))
 
 
-def _introduction(scenarios):
+def _introduction(scenarios, told):
     levels = list(dict.fromkeys(scenario.evidence for scenario in scenarios))
     terms = "".join(
         f"<dt>{h(level)}</dt><dd>{h(words.EVIDENCE.get(level, 'not explained in this report.'))}</dd>"
         for level in levels
     )
     links = "".join(f'<li><a href="#{tables.anchor(s)}">{h(s.title)}</a></li>' for s in scenarios)
+    named = ""
+    if told:
+        named = '<li><a href="#claims">Claims</a></li>'
+        named += '<li><a href="#not-reproduced">Where we do not reproduce, and why</a></li>'
     return f"""<section>
 <p>This page sets the figures of the STP suite beside those of the paper “Synergistic Tensor and Pipeline Parallelism”
 (NeurIPS 2025, arXiv 2510.27257), which braids forward and backward work so that tensor-parallel all-reduces hide behind
@@ -109,12 +114,45 @@ nothing. All others with a published figure are <strong>predicted</strong>, and 
 verdict says whether the suite's figures agree with the paper's within stated tolerances; where the evidence is not
 measured, it is a statement about the model, not about a machine.</p>
 <nav aria-label="Contents"><h3>Contents</h3>
-<ul><li><a href="#summary">Summary</a></li>{links}<li><a href="#provenance">Provenance</a></li></ul></nav>
+<ul>{named}<li><a href="#summary">Summary</a></li>{links}<li><a href="#provenance">Provenance</a></li></ul></nav>
 </section>"""
 
 
+def _claims(told):
+    """What the paper claims; then, apart, what came out otherwise and what cannot be tested, each with its reason."""
+    if not told:
+        return ""
+    checked = [one for one in told if one.verdict != claims.OPEN]
+    head = ["where", "claim", "the paper", "ours", "tolerance", "verdict", "evidence", "command", "time"]
+    rows = [
+        [
+            *map(h, (one.where, one.claim, one.paper, one.ours, one.tolerance)),
+            summary.verdict(one.verdict),
+            h(one.evidence),
+            f"<code>{h(one.command)}</code>",
+            h(one.time),
+        ]
+        for one in checked
+    ]
+    reached = sum(one.verdict == claims.GOOD for one in checked)
+    parts = ['<section id="claims"><h2>Claims</h2>']
+    if rows:
+        parts.append(f"<p>{reached} of {words.count(len(rows), 'claim')} that could be tested are reproduced.</p>")
+        parts.append(tables.table([head], rows, kind="claims"))
+    reasons = {claims.BAD: "Where we do not reproduce, and why", claims.OPEN: "Not testable here yet"}
+    for verdict, title in reasons.items():
+        rows = [[*map(h, (one.where, one.claim, one.ours, one.reason))] for one in told if one.verdict == verdict]
+        if verdict == claims.OPEN:
+            rows = [[where, claim, reason] for where, claim, _, reason in rows]
+        heads = ["where", "claim", *(["ours"] if verdict == claims.BAD else []), "reason, as far as it is known"]
+        name = ' id="not-reproduced"' if verdict == claims.BAD else ""
+        parts.append(f"<h3{name}>{h(title)}</h3>")
+        parts.append(tables.table([heads], rows, kind="claims") if rows else "<p>Nothing.</p>")
+    return "\n".join(parts) + "</section>"
+
+
 def _summary(scenarios):
-    parts = ['<section id="summary"><h2>Summary</h2>', summary.summary(scenarios)]
+    parts = ['<section id="summary"><h2>Summary</h2>', summary.summary(scenarios), summary.by_table(scenarios)]
     for scenario in scenarios:
         details = summary.marks(scenario) + summary.errors(scenario)
         if details:
@@ -145,8 +183,10 @@ def _scenario(index, scenario, plots):
             f'<h3>{h(plot.title)}</h3>\n<figure><img width="{width}" height="{height}" alt="{h(plot.alt)}" '
             f'src="data:image/png;base64,{data}"><figcaption>{h(plot.caption)}</figcaption></figure>'
         )
+    parts += [ablation.split(scenario), contention.side_by_side(scenario)]
     parts += _timelines(index, scenario)
-    crosses = [cross for cross in (tables.cross(scenario, name) for name in FIGURES) if cross]
+    figures = () if ablation.cells(scenario) or contention.groups(scenario) else FIGURES
+    crosses = [cross for cross in (tables.cross(scenario, name) for name in figures) if cross]
     if crosses:
         parts += ["<h3>Beside the paper's tables</h3>", *crosses]
     if scenario.rows:

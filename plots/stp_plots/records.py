@@ -15,7 +15,10 @@ FIGURES = {
 # Likewise, of the figures for which the paper gives closed forms.
 CLOSED_FORMS = {"idle": "idle_s", "chunks": "peak_activation_chunks"}
 
-KEYS = FIGURES | CLOSED_FORMS
+# Of one layer's forward, whatever the schedule.
+LAYER = {"tp_share": "tp_communication_share"}
+
+KEYS = FIGURES | CLOSED_FORMS | LAYER
 
 # What the configuration of a row consists of, besides the number of microbatches.
 CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp")
@@ -27,13 +30,14 @@ NO_CONFIGURATION = {
     *KEYS.values(),
 }  # fmt: skip
 
-DEFAULT_TOLERANCES = {"throughput": 0.03, "gain": 1.5, "memory": 0.05, "idle": 0.01, "chunks": 0.01}
+DEFAULT_TOLERANCES = {"throughput": 0.03, "gain": 1.5, "memory": 0.05, "idle": 0.01, "chunks": 0.01, "tp_share": 0.1}
 MARKS = {
     "throughput": "throughput_error_mean",
     "gain": "gain_error_points_mean",
     "memory": "memory_error_mean",
     "idle": "idle_error_mean",
     "chunks": "chunks_error_mean",
+    "tp_share": "tp_share_error_mean",
 }
 
 
@@ -142,6 +146,7 @@ class Scenario:
         self.rows = [Row(row) for row in rows]
         self.schedules = list(dict.fromkeys(row.schedule for row in self.rows))
         self.unit_costs = all(row.data.get("model") is None for row in self.rows)
+        self.sensitivity = None  # a Sensitivity of these very rows, where there is one
         self.timelines = []  # (file name, text) of SVG files
         self._configure()
 
@@ -207,6 +212,14 @@ class Scenario:
             if over in self.schedules:
                 return over
         return "1f1b-i" if "1f1b-i" in self.schedules else (self.schedules or [""])[0]
+
+    def gained(self):
+        """What the gain of "compare" is of, or the last schedule."""
+        for holder in (dictionary(self.record.get("scenario")), self.line):
+            of = dictionary(dictionary(holder.get("compare")).get("gain")).get("of")
+            if of in self.schedules:
+                return of
+        return self.schedules[-1] if self.schedules else ""
 
     def gain(self, row):
         """(ours, published) over the baseline of the same configuration, percent; and whether a fitted row is in it."""

@@ -1,11 +1,16 @@
 """The tables of the summary: verdicts, marks, errors."""
 
 from . import words
-from .tables import anchor, h, num, table
+from .records import KEYS
+from .tables import PAPER_TABLES, TITLES, anchor, h, num, table
 from .values import dictionary, items, number, text
 
 # Columns of the summary that it has only if any experiment has the figure.
-FURTHER = {"idle_error_mean": "idle time error", "chunks_error_mean": "peak activations error"}
+FURTHER = {
+    "idle_error_mean": "idle time error",
+    "chunks_error_mean": "peak activations error",
+    "tp_share_error_mean": "TP share error",
+}
 
 
 def summary(scenarios):
@@ -49,6 +54,49 @@ def summary(scenarios):
     )
 
 
+def by_table(scenarios):
+    """Errors of predicted and of calibrated rows apart, per table of the paper and over all of them."""
+    groups = {}  # (figure, table or "all", fitted): errors with their rows
+    for scenario in scenarios:
+        if scenario.line.get("verdict") == "not testable here":
+            continue  # its rows stand elsewhere, too
+        for row in scenario.rows:
+            for figure in KEYS:
+                error = row.difference(figure)
+                if error is None:
+                    continue
+                cited = [name for name in row.tables() if PAPER_TABLES.get(name, figure) == figure]
+                for name in (*cited, "all"):
+                    rows = groups.setdefault((figure, name, row.fitted(figure)), {})
+                    # Memory that is the same at every m is printed once.
+                    same = (row.configuration.label, row.schedule, row.figure(figure), row.published(figure))
+                    rows.setdefault(same if figure == "memory" else id(row), (error, row))
+    lines = []
+    order = {figure: place for place, figure in enumerate(KEYS)}
+    for key in sorted(groups, key=lambda key: (order[key[0]], *key[1:])):
+        (figure, name, fitted), found = key, groups[key]
+        if name == "all" and sum(other[0] == figure and other[2] == fitted for other in groups) < 3:
+            continue  # one table is all
+        errors = list(found.values())
+        error, row = max(errors, key=lambda one: abs(one[0]))
+        lines.append(
+            [
+                h(TITLES[figure].partition(",")[0]),
+                h("all tables" if name == "all" else name),
+                h("calibrated" if fitted else "predicted"),
+                num(len(errors)),
+                num(words.plain_percent(sum(abs(one) for one, _ in errors) / len(errors), 2)),
+                num(words.percent(error)),
+                h(row.name()),
+            ]
+        )
+    if not lines:
+        return ""
+    head = ["figure", "table", "rows", "number", "mean absolute error", "worst", "in row"]
+    caption = "Errors by table of the paper, of predicted and calibrated rows apart"
+    return table([head], lines, caption=caption, kind="compact")
+
+
 def plain_points(value):
     return "–" if number(value) is None else f"{value:.2f}"
 
@@ -64,6 +112,7 @@ MARK_NAMES = {
     "memory_error_mean": "mean absolute error of peak memory",
     "idle_error_mean": "mean absolute error of idle time, against the closed form",
     "chunks_error_mean": "mean absolute error of peak activations, against the closed form",
+    "tp_share_error_mean": "mean absolute error of TP communication's share of a forward",
     "pairs_right": "pairs of schedules in the paper's order",
 }
 
@@ -104,6 +153,7 @@ def errors(scenario):
         ("peak memory", "memory_error", False),
         ("idle time", "idle_error", False),
         ("peak activations", "chunks_error", False),
+        ("TP share of a forward", "tp_share_error", False),
     ]
     for name, key, in_points in metrics:
         for group, holder in (

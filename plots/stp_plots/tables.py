@@ -15,6 +15,7 @@ TITLES = {
     "memory": "Peak memory, GB",
     "idle": "Idle time of the step, s",
     "chunks": "Peak activations, chunks",
+    "tp_share": "TP communication of a forward, %",
 }
 UNIT_TITLES = {"throughput": "Throughput, samples per unit", "idle": "Idle time of the step, units"}
 
@@ -65,9 +66,11 @@ def shown(name, value):
         return "–"
     if name == "chunks":
         return text(value)
-    return (
-        f"{100 * value:.2f}" if name == "mfu_paper" else f"{value:.1f}" if name == "memory" else words.magnitude(value)
-    )
+    if name == "mfu_paper":
+        return f"{100 * value:.2f}"
+    if name == "tp_share":
+        return f"{100 * value:.1f}"
+    return f"{value:.1f}" if name == "memory" else words.magnitude(value)
 
 
 def printed(name, value):
@@ -76,7 +79,7 @@ def printed(name, value):
         return "–"
     if name == "mfu_paper":
         return f"{100 * value:.2f}"
-    if name in CLOSED_FORMS:
+    if name in CLOSED_FORMS or name == "tp_share":
         return shown(name, value)
     return text(value) if name == "memory" else words.published_text(value)
 
@@ -135,7 +138,9 @@ def all_rows(scenario):
     closed = scenario.has_closed_forms()
     names = {"microbatch_size": "size", "tp": "TP", "pp": "PP", "cp": "CP", "dp": "DP"}
     # What has closed forms is about these: the step's time, which stands anyway, says what throughput would.
-    shown_alone = [] if closed else [name for name in FIGURES if scenario.has_figure(name)]
+    # One layer's forward says nothing of a schedule.
+    aside = closed or scenario.has_published("tp_share")
+    shown_alone = [] if aside else [name for name in FIGURES if scenario.has_figure(name)]
     metrics = [name for name in KEYS if name in shown_alone or scenario.has_published(name)]
     published = any(scenario.has_published(name) for name in metrics)
     heads = ["schedule", *(names.get(f, f) for f in told), *(["unit costs"] if costs else [])]

@@ -2,6 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -68,6 +70,7 @@ void draw_report(const fs::path& folder) {
 // Simulates all of a scenario, writes its record and timelines, prints its table; returns its line of the
 // summary.
 json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Invocation& invocation) {
+  const auto begin = std::chrono::steady_clock::now();
   json rows = json::array();
   {
     Progress progress("simulating " + scenario.name, scenario.experiments.size());
@@ -90,7 +93,10 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
 
   std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(),
               comparison_table(rows).c_str());
-  return summarise(scenario.name, record, scenario.comparison);
+  json line = summarise(scenario.name, record, scenario.comparison);
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+  line["wall_s"] = std::round(wall.count() * 1000) / 1000;
+  return line;
 }
 
 void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
@@ -111,7 +117,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   for (const Scenario& scenario : scenarios)
     experiments.push_back(reproduce_scenario(scenario, folder.path(), invocation));
   write_new_file(folder.path() / "summary.json",
-                 record_text({{"schema_version", "1.0.0"}, {"experiments", experiments}}));
+                 record_text({{"schema_version", "1.1.0"}, {"experiments", experiments}}));
   check_interrupted();
   if (!options.no_plots) draw_report(folder.path());
   check_interrupted();

@@ -25,12 +25,19 @@ std::string share(std::optional<double> value, int decimals) {
   return value ? fixed(*value * 100, decimals) : "–";
 }
 
+// A schedule's name, with what is unusual about how it ran.
+std::string schedule_name(const json& row) {
+  std::string name = text(row.at("schedule"));
+  if (row.at("braid") != "static") name += ", " + text(row.at("braid")) + " braids";
+  return row.at("contention") == false ? name + ", no contention" : name;
+}
+
 Table model_table(const json& rows, size_t count) {
   Table table({"schedule", "model", "seq", "size", "tp", "pp", "m", "samples/s", "paper", "error", "MFU",
                "MFU as paper", "paper", "GB", "paper", "error", ""});
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
-    table.add({text(row.at("schedule")), text(row.at("model")), text(row.at("seq")),
+    table.add({schedule_name(row), text(row.at("model")), text(row.at("seq")),
                text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
                text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
                fixed(number(published, "throughput_samples_per_s"), 2),
@@ -48,7 +55,7 @@ Table unit_cost_table(const json& rows, size_t count) {
       {"schedule", "pp", "m", "step", "idle", "closed form", "error", "peak chunks", "closed form", "error"});
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
-    table.add({text(row.at("schedule")), text(row.at("pp")), text(row.at("microbatches")),
+    table.add({schedule_name(row), text(row.at("pp")), text(row.at("microbatches")),
                fixed(number(row, "step_time_s"), 3), fixed(number(row, "idle_s"), 3),
                fixed(number(published, "idle_s"), 3), percent(number(difference, "idle_s")),
                text(row.at("peak_activation_chunks")), fixed(number(published, "peak_activation_chunks"), 0),
@@ -57,13 +64,33 @@ Table unit_cost_table(const json& rows, size_t count) {
   return table;
 }
 
+// Of scenarios about one layer's forward.
+Table share_table(const json& rows, size_t count) {
+  Table table({"cluster", "model", "seq", "size", "tp", "TP share, %", "paper", "error"});
+  for (size_t i = 0; i < count; ++i) {
+    const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
+    const auto theirs = number(published, "tp_communication_share");
+    table.add({text(row.at("cluster")), text(row.at("model")), text(row.at("seq")),
+               text(row.at("microbatch_size")), text(row.at("tp")),
+               share(number(row, "tp_communication_share"), 1), theirs ? share(theirs, 1) : "not published",
+               percent(number(difference, "tp_communication_share"))});
+  }
+  return table;
+}
+
 }  // namespace
 
 std::string comparison_table(const json& rows, size_t most) {
-  bool models = false;
-  for (const json& row : rows) models = models || !row.at("model").is_null();
+  bool models = false, shares = false;
+  for (const json& row : rows) {
+    models = models || !row.at("model").is_null();
+    shares = shares || number(row.at("published"), "tp_communication_share");
+  }
   const size_t count = std::min(rows.size(), models ? most : most / 4);
-  std::string lines = (models ? model_table(rows, count) : unit_cost_table(rows, count)).text();
+  const Table table = shares   ? share_table(rows, count)
+                      : models ? model_table(rows, count)
+                               : unit_cost_table(rows, count);
+  std::string lines = table.text();
   if (count < rows.size())
     lines += "… and " + std::to_string(rows.size() - count) + " rows more in the result file\n";
   return lines;

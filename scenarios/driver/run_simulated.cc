@@ -112,6 +112,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                  {.release = experiment.release,
                   .backward = experiment.backward,
                   .optimizer = experiment.hardware || experiment.run,
+                  .braid = experiment.braid,
                   .data_parallel = experiment.dp > 1});
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
@@ -129,6 +130,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.placement = program.schedule.placement.name();
   configuration.release = experiment.as_run.at("release");
   configuration.backward = experiment.as_run.at("backward");
+  configuration.braid = experiment.as_run.at("braid");
   configuration.freed_at = experiment.as_run.at("freed_at");
   return configuration;
 }
@@ -159,11 +161,13 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   if (experiment.unit_costs) configuration.unit_costs = experiment.as_run.at("costs").at("unit");
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
+  result.tp_communication_share = tp_communication_share(table);
   if (experiment.hardware) {
     const auto& hardware = *experiment.hardware;
     configuration.model = hardware.model.name;
     configuration.cluster = hardware.profile.name;
     configuration.seq = hardware.seq;
+    configuration.contention = hardware.contention;
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);

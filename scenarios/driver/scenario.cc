@@ -24,6 +24,8 @@ constexpr Named<Release> kReleases[] = {
     {"chain", Release::chain}, {"block", Release::block}, {"released", Release::released}};
 constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
                                                {"megatron", BackwardOrder::megatron}};
+constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
+                                          {"sequential", BraidPolicy::sequential}};
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<DType> kTypes[] = {{"float32", DType::f32}, {"float64", DType::f64}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
@@ -207,6 +209,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
   experiment.release = choose(input, "release", "chain", kReleases, as_run);
   experiment.backward = choose(input, "backward", "suite", kBackwards, as_run);
+  experiment.braid = choose(input, "braid", "static", kBraids, as_run);
   experiment.freed_at_I = choose(input, "freed_at", "W", kFreedAt, as_run);
   if (input.has("layers_per_chunk")) {
     experiment.layers_per_chunk = input.integers("layers_per_chunk", 0, INT16_MAX);

@@ -33,6 +33,7 @@ struct Experiment {
   std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
+  BraidPolicy braid = BraidPolicy::static_merge;
   bool freed_at_I = false;
   std::optional<PassCosts>
       schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model

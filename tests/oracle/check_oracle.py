@@ -175,10 +175,12 @@ def draw_case(rng, number, generator, folder, named_only):
         "costs": {"unit": draw_costs(rng)},
     }
     # Defaults are left out at times: they are part of what is checked.
-    for key, values in (("release", ("chain", "block")), ("backward", oracle.BACKWARDS), ("freed_at", oracle.FREED_AT)):
+    for key, values in (("release", oracle.RELEASES), ("backward", oracle.BACKWARDS), ("freed_at", oracle.FREED_AT)):
         value = rng.choice(values)
         if value != values[0] or rng.random() < 0.5:
             scenario[key] = value
+    if rng.random() < 0.3:
+        scenario["braid"] = rng.choice(oracle.BRAIDS)
     if rng.random() < 0.5:
         scenario["schedule_costs"] = {
             "F": rng.choice((1, 1.5, 2)),
@@ -203,6 +205,8 @@ def draw_case(rng, number, generator, folder, named_only):
         add_named("1f1b")
     if microbatches % pp == 0 and (chunks > 1 or wants_interleaved):
         add_named("1f1b-i")
+        if rng.random() < 0.5:
+            add_named("1f1b-i-braided")
     if chunks == 2 and microbatches >= 3 * pp - 1:
         add_named("stp")
     if chunks == 2:

@@ -19,6 +19,7 @@ COSTS = (
 )  # fmt: skip
 RELEASES = ("chain", "block", "released")
 BACKWARDS = ("suite", "megatron")
+BRAIDS = ("static", "sequential")
 FREED_AT = ("W", "I")
 
 # Two ends closer than this (relative to their size) count as the same instant: sums of the same costs in another
@@ -136,7 +137,7 @@ def segments_of(kind, layers, last, costs, backward):
     return segments
 
 
-def read_blocks(schedule, layers):
+def read_blocks(schedule, layers, braid):
     """Per rank a list of blocks, each a list of one or two Actions with their stages; checks that none is missing."""
     pp, chunks, microbatches = schedule["pp"], schedule["chunks"], schedule["microbatches"]
     if len(schedule["ranks"]) != pp:
@@ -146,6 +147,8 @@ def read_blocks(schedule, layers):
     ranks = []
     for rank, texts in enumerate(schedule["ranks"]):
         blocks = []
+        if braid == "sequential":  # every braided block counts as two
+            texts = [part for text in texts for part in text.split("&")]
         for index, text in enumerate(texts):
             block = [Action(part, rank, index) for part in text.split("&")]
             if len(block) > 2:
@@ -209,11 +212,11 @@ class Graph:
             raise OracleError(f"deadlock: waiting at {heads[:6]}")
 
 
-def build(schedule, layers, costs, release, backward):
+def build(schedule, layers, costs, release, backward, braid):
     """The graph of a step."""
     pp, chunks = schedule["pp"], schedule["chunks"]
     last_stage = pp * chunks - 1
-    ranks = read_blocks(schedule, layers)
+    ranks = read_blocks(schedule, layers, braid)
     graph = Graph()
     rank_of = {}
     for rank in range(pp):
@@ -246,9 +249,9 @@ def build(schedule, layers, costs, release, backward):
             sends = block_sends[rank, index] = []
             targets = [receiver(action) for action in block]
             pair = len(block) == 2 and all(action.kind == "F" for action in block)
-            if release == "released" and pair and targets[0] is not None and targets[0] == targets[1]:
+            if release == "released" and pair and targets[0] is not None and block[0].chunk == block[1].chunk:
                 deps = [output[action.signal] for action in block]
-                op = graph.add(f"p2p {block[0].text}&{block[1].text}", ("p2p", rank, targets[0]), costs["p2p"], deps)
+                op = graph.add(f"p2p {block[0].text}&{block[1].text}", ("p2p", rank, targets[0]), 2 * costs["p2p"], deps)
                 sends.append(op)
                 for action in block:
                     sent[action.signal] = op
@@ -286,11 +289,12 @@ def build(schedule, layers, costs, release, backward):
                 if release == "released" and index > 0:
                     gate += block_sends[rank, index - 1]
 
+            paired = release == "released" and len(block) == 2 and all(action.kind == "F" for action in block)
             if len(block) == 1:
                 order = [block[0]] * len(block[0].segments)
             else:
                 counts = [len(action.segments) for action in block]
-                if release == "released" and all(action.kind == "F" for action in block):
+                if paired:  # the second waits for the last all-reduce of the first
                     letters = "a" * counts[0] + "b" * counts[1]
                 else:
                     letters = merge(*counts)
@@ -306,6 +310,8 @@ def build(schedule, layers, costs, release, backward):
                 deps = list(gate)
                 if position == 0:
                     deps += inputs(action)
+                    if paired and action is block[1] and block[0].main_end is not None:
+                        deps.append(block[0].main_end)
                 elif action.kind != "W":
                     deps.append(action.main_end)  # the all-reduce of the segment before, or its compute without one
                 compute = graph.add(name, ("compute", rank), segment.cost, deps)
@@ -326,7 +332,8 @@ def build(schedule, layers, costs, release, backward):
                 if release == "chain":
                     output[action.signal].deps = [action.main_end] if action.main_end else inputs(action)
                 else:
-                    output[action.signal].deps = block_ops or gate
+                    # A block without segments passes its inputs on.
+                    output[action.signal].deps = block_ops or [dep for each in block for dep in inputs(each)]
     return graph, ranks
 
 
@@ -352,20 +359,20 @@ def peak_of(blocks, freed_at):
     return peak
 
 
-def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W"):
+def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static"):
     """The figures of one step.
 
     Per rank also `tie`: an idle time has an all-reduce of the rank and something else as its last dependency, both
     ending at the same instant, so that its split into pp_bubble_s and tp_bubble_s is open and only the sum is fixed.
     """
-    for value, known in ((release, RELEASES), (backward, BACKWARDS), (freed_at, FREED_AT)):
+    for value, known in ((release, RELEASES), (backward, BACKWARDS), (freed_at, FREED_AT), (braid, BRAIDS)):
         if value not in known:
             raise OracleError(f"'{value}' is none of {known}")
     unknown = set(unit) - set(COSTS)
     if unknown:
         raise OracleError(f"unknown unit costs {sorted(unknown)}")
     costs = {name: float(unit.get(name, 0)) for name in COSTS}
-    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward)
+    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid)
     graph.run()
     step = max((op.end for op in graph.ops if op.stream is not None), default=0.0)
     figures = []
@@ -410,6 +417,7 @@ def simulate_scenario(scenario, schedule):
         scenario.get("release", "chain"),
         scenario.get("backward", "suite"),
         scenario.get("freed_at", "W"),
+        scenario.get("braid", "static"),
     )
 
 

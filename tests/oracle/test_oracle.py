@@ -253,9 +253,14 @@ class ByHand(Case):
         self.near(oracle.simulate(order, [1, 1], unit)["step_time_s"], 52)
         # Block: both leave at 4, so 24, gradients leave after the whole block: 30 and 36, come at 40 and 50.
         self.near(oracle.simulate(order, [1, 1], unit, "block")["step_time_s"], 54)
-        # Released: one merged transfer from 4 to 14; F0.0 to 16, B0.0 to 20; F0.1 waits until the gradient's send
-        # is done, 30; B0.1 to 36, its send to 46. Rank 0: B0.1 from 46.
-        self.near(oracle.simulate(order, [1, 1], unit, "released")["step_time_s"], 50)
+        # Released: one merged transfer, of both, from 4 to 24; F0.0 to 26, B0.0 to 30; F0.1 waits until the gradient's
+        # send is done, 40; B0.1 to 46, its send to 56. Rank 0: B0.1 from 56.
+        self.near(oracle.simulate(order, [1, 1], unit, "released")["step_time_s"], 60)
+        # Without braids the two forwards are two blocks: F0.1 leaves at 2, and F0.0 runs only when it is there, 12-14;
+        # it comes at 24, its gradient leaves at 30 and comes at 40; F0.1 40-42, B0.1 to 46, at rank 0 at 56.
+        apart = oracle.simulate(order, [1, 1], unit, "released", braid="sequential")
+        self.near(apart["step_time_s"], 60)
+        self.near(apart["ranks"][0]["pp_bubble_s"], 10 + 26 + 12)
 
     def test_a_block_waits_for_the_inputs_of_both_actions(self):
         # F0.1 could start at once, but in an atomic braid it waits for the gradient of F0.0.
@@ -276,6 +281,16 @@ class ByHand(Case):
         block = oracle.simulate(order, [1], unit, "block")
         released = oracle.simulate(order, [1], unit, "released")
         self.near(released["step_time_s"] - block["step_time_s"], 3)
+
+    def test_without_braids_each_action_is_a_block(self):
+        unit = dict(TWOS, all_reduce=1)
+        order = schedule("loop", 1, "F0.0 F0.1&B0.0 B0.1")
+        # Braided: attn.F, mlp.I and mlp.W, mlp.F, attn.I, attn.W hide what they can; apart nothing hides F0.1's two.
+        braided = oracle.simulate(order, [1], unit)
+        apart = oracle.simulate(order, [1], unit, braid="sequential")
+        plain = oracle.simulate(schedule("loop", 1, "F0.0 F0.1 B0.0 B0.1"), [1], unit)
+        self.assertEqual(apart, plain)
+        self.assertLess(braided["step_time_s"], apart["step_time_s"])
 
     def test_deadlock_is_reported(self):
         order = schedule("loop", 1, "F0.0 B0.0 F0.1 B0.1", "F0.0 F0.1 B0.0 B0.1")

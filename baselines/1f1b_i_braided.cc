@@ -1,0 +1,26 @@
+// Interleaved 1F1B whose steady state is braided: what the braid alone is worth, without STP's order.
+//
+// In plain 1F1B-I the last rank's forward is followed by the backward of the same microbatch, which waits for
+// it: the two cannot be braided, and an unbraided last rank sets the pace. One more forward in each rank's
+// warm-up, for one more activation, keeps every pair apart; Megatron-LM does the same where it overlaps a
+// forward's communication with a backward's compute.
+#include "stp/baselines/interleaved.h"
+
+namespace stp {
+namespace {
+
+Schedule make_1f1b_i_braided(const GeneratorRequest& request) {
+  return make_interleaved("1f1b-i-braided", request, {.further_warm_up = 1, .braided = true});
+}
+
+}  // namespace
+
+extern const Generator schedule_1f1b_i_braided = {"1f1b-i-braided",
+                                                  "1F1B-I with its steady state braided (for the ablation)",
+                                                  2,
+                                                  true,
+                                                  false,
+                                                  make_1f1b_i_braided,
+                                                  "m a multiple of p"};
+
+}  // namespace stp

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""docs/claims.md is what the kept records say, and would not be if they said something else."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KEPT = ROOT / "results/reference/simulated"
+
+
+def claims(*arguments):
+    command = [sys.executable, str(ROOT / "scripts/claims"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+class Claims(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="stp-claims-")
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+
+    def changed_run(self, scenario, change):
+        folder = self.folder / "run"
+        shutil.copytree(KEPT, folder)
+        record = json.loads((folder / f"{scenario}.json").read_text(encoding="utf-8"))
+        for row in record["rows"]:
+            change(row)
+        (folder / f"{scenario}.json").write_text(json.dumps(record), encoding="utf-8")
+        return folder
+
+    def page(self, run, *arguments):
+        out = self.folder / "claims.md"
+        done = claims(run, "--out", out, *arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return out.read_text(encoding="utf-8")
+
+    def line(self, page, claim):
+        lines = [line for line in page.splitlines() if claim in line and "stp reproduce" in line]
+        self.assertEqual(len(lines), 1, claim)
+        return lines[0]
+
+    def test_the_committed_page_is_what_the_records_say(self):
+        done = claims("--check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_another_run_is_told_from_it(self):
+        def slower(row):
+            if row["schedule"] == "stp" and row["throughput_samples_per_s"]:
+                row["throughput_samples_per_s"] *= 0.8
+
+        run = self.changed_run("llm-a800", slower)
+        self.assertEqual(claims(run, "--check").returncode, 1)
+        # The fall is no claim's known reason: it has to be written down before a page can be made.
+        done = claims(run, "--out", self.folder / "claims.md")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("does not say why", done.stderr)
+
+    def test_a_figure_that_moves_moves_its_verdict(self):
+        def exact(row):
+            if row["published"]:
+                row["tp_communication_share"] = row["published"]["tp_communication_share"]
+                row["difference"]["tp_communication_share"] = 0.0
+
+        page = self.page(self.changed_run("fig1", exact))
+        self.assertIn("27.5 %, +0.0 % | mean 10 % | reproduced", self.line(page, "TP communication in one"))
+        kept = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
+        self.assertIn("**deviates**", self.line(kept, "TP communication in one"))
+
+    def test_every_scenario_that_is_judged_has_a_claim(self):
+        told = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
+        lines = json.loads((KEPT / "summary.json").read_text(encoding="utf-8"))["experiments"]
+        self.assertEqual([line["id"] for line in lines if line["verdict"] != "not testable here" and line["id"] not in told], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
