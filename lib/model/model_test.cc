@@ -270,6 +270,43 @@ TEST(Work, PutsTheRowParallelLinearsIntoTheEarlyWeightGradients) {
   EXPECT_EQ(flops(Unit::head, UnitPass::W_late), 2 * tokens * h * (152064.0 / 8));
 }
 
+TEST(Work, OfTheGradientsHasTheProductsTransposed) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kUnits) {
+      const auto gemms = [&](UnitPass pass) { return work(config, shape, implementation, unit, pass).gemms; };
+      const std::vector<Gemm> forward = gemms(UnitPass::F), input = gemms(UnitPass::I);
+      std::vector<Gemm> weights = gemms(UnitPass::W_late);  // of the first linear
+      for (const Gemm& gemm : gemms(UnitPass::W_early)) weights.push_back(gemm);
+      ASSERT_EQ(input.size(), forward.size());
+      ASSERT_EQ(weights.size(), forward.size());
+      for (size_t i = 0; i < forward.size(); ++i) {
+        EXPECT_EQ(input[i].n, forward[i].k);  // as wide as the linear's input
+        EXPECT_EQ(input[i].k, forward[i].n);  // summed over its outputs
+        EXPECT_EQ(weights[i].m * weights[i].n, forward[i].n * forward[i].k);  // as many as there are weights
+      }
+    }
+  });
+}
+
+TEST(Work, OfWReadsAndWritesAnFp32GradientPerWeightWhateverTheTokens) {
+  for (const std::string& name : kModels) {
+    const ModelConfig config = model(name);
+    for (const auto implementation : {Implementation::megatron, Implementation::suite}) {
+      const auto bytes = [&](const Shape& shape) {
+        double sum = 0;
+        for (const Unit unit : {Unit::attn, Unit::mlp})
+          for (const UnitPass pass : {UnitPass::W_early, UnitPass::W_late})
+            sum += work(config, shape, implementation, unit, pass).sharded_bytes;
+        return sum;
+      };
+      const double h = config.hidden, q = config.q_heads * config.head_dim, kv = config.kv_heads * config.head_dim;
+      const double weights = h * (q + 2 * kv) + q * h + 3 * h * config.ffn;  // no bias, no norm
+      EXPECT_DOUBLE_EQ(bytes({4096, 1, 8}), 8 * weights / 8);
+      EXPECT_EQ(bytes({8192, 3, 8}), bytes({1024, 1, 8}));
+    }
+  }
+}
+
 TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
     const int tp = shape.tp;
@@ -285,7 +322,8 @@ TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
         EXPECT_DOUBLE_EQ(divided.sharded_bytes * tp, whole.sharded_bytes);
         EXPECT_EQ(divided.replicated_bytes, whole.replicated_bytes);
         EXPECT_EQ(divided.kernels, whole.kernels);
-        for (const Gemm& gemm : divided.gemms) EXPECT_EQ(gemm.m, shape.tokens());
+        const bool weights = pass == UnitPass::W_early || pass == UnitPass::W_late;
+        for (const Gemm& gemm : divided.gemms) EXPECT_EQ(weights ? gemm.k : gemm.m, shape.tokens());
       }
     }
   });

@@ -40,6 +40,19 @@ constexpr Traffic traffic(Implementation implementation) {
           2, 0, 3, 5};  // each fused into one kernel, the bias and the residual into the GEMM's epilogue
 }
 
+// The weight gradient of a linear layer, added in fp32 to what earlier microbatches left: read and written once
+// by the product's epilogue (Megatron-LM's fused accumulation; what a bf16 result would write is in the
+// product's own cost).
+Work weight_gradients(const std::vector<Gemm>& forwards) {
+  Work work;
+  for (const Gemm& forward : forwards) {
+    work.gemms.push_back(weight_gradient(forward));
+    work.sharded_bytes += 2 * kFp32 * forward.n * forward.k;
+    ++work.kernels;
+  }
+  return work;
+}
+
 Work attention_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
   const Widths w(model, shape);
   const Gemm qkv{w.tokens, w.q + 2 * w.kv, w.hidden}, proj{w.tokens, w.hidden, w.q};
@@ -53,15 +66,15 @@ Work attention_work(const ModelConfig& model, const Shape& shape, const Traffic&
               .sharded_bytes = rotary_and_bias,
               .kernels = 16};
     case UnitPass::I:
-      return {.gemms = {qkv, proj},
+      return {.gemms = {input_gradient(qkv), input_gradient(proj)},
               .attention_backward_flops = 2.5 * scores,
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
               .sharded_bytes = rotary_and_bias,
               .kernels = 24};
     case UnitPass::W_early:
-      return {.gemms = {proj}, .kernels = 1};
+      return weight_gradients({proj});
     case UnitPass::W_late:
-      return {.gemms = {qkv}, .kernels = 1};
+      return weight_gradients({qkv});
   }
   return {};
 }
@@ -76,14 +89,14 @@ Work mlp_work(const ModelConfig& model, const Shape& shape, const Traffic& t, Un
               .sharded_bytes = t.activation_forward * w.bytes(w.ffn),
               .kernels = 12};
     case UnitPass::I:
-      return {.gemms = {fc1, fc2},
+      return {.gemms = {input_gradient(fc1), input_gradient(fc2)},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
               .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
               .kernels = 18};
     case UnitPass::W_early:
-      return {.gemms = {fc2}, .kernels = 1};
+      return weight_gradients({fc2});
     case UnitPass::W_late:
-      return {.gemms = {fc1}, .kernels = 1};
+      return weight_gradients({fc1});
   }
   return {};
 }
@@ -100,14 +113,14 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
               .sharded_bytes = 11 * w.bytes(w.vocab),
               .kernels = 16};
     case UnitPass::I:
-      return {.gemms = {projection},
+      return {.gemms = {input_gradient(projection)},
               .replicated_bytes = t.norm_backward * w.bytes(w.hidden),
               .sharded_bytes = 6 * w.bytes(w.vocab),
               .kernels = 16};
     case UnitPass::W_early:
       return {};
     case UnitPass::W_late:
-      return {.gemms = {projection}, .kernels = 1};
+      return weight_gradients({projection});
   }
   return {};
 }

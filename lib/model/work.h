@@ -31,12 +31,17 @@ struct Gemm {
   [[nodiscard]] double flops() const { return 2 * m * n * k; }
 };
 
+/// Of the linear layer whose forward is `forward` (m tokens, n outputs, k inputs): the products that make the
+/// gradients of its input and of its weights.
+inline Gemm input_gradient(const Gemm& forward) { return {forward.m, forward.k, forward.n}; }
+inline Gemm weight_gradient(const Gemm& forward) { return {forward.n, forward.k, forward.m}; }
+
 struct Work {
   std::vector<Gemm> gemms;
   double attention_forward_flops = 0;   // causal, as computed
   double attention_backward_flops = 0;  // 2.5 times the forward: scores are computed again
   double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual)
-  double sharded_bytes = 0;     // elementwise traffic divided by tp (rotary, activation, loss)
+  double sharded_bytes = 0;     // traffic divided by tp (rotary, activation, loss; gradients of weights in fp32)
   int kernels = 0;              // launches
 };
 
