@@ -144,6 +144,11 @@ double all_reduce_seconds(const HardwareProfile& profile, double bytes, int rank
   return latency + bytes * ring_share(ranks) / profile.all_reduce_bus_bytes_per_s;
 }
 
+double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks) {
+  if (ranks == 1) return 0;
+  return (all_reduce_seconds(profile, bytes, ranks) + profile.all_reduce_latency_s) / 2;
+}
+
 double transfer_seconds(const LinkProfile& link, double bytes) {
   return link.latency_s + bytes / link.bytes_per_s;
 }

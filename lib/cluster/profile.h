@@ -34,8 +34,8 @@ struct HardwareProfile {
   double memory_bytes_per_s;  // as elementwise kernels reach it
   double memory_bytes;        // capacity
   double kernel_overhead_s;   // per launch on a busy stream
-  double elementwise_factor;  // memory traffic of unfused code over what work.h counts (fitted where not
-                              // measured)
+  double elementwise_factor;  // memory traffic of unfused norms and residuals over what work.h counts (fitted
+                              // where not measured)
 
   // All-reduces within a node: a ring's α-β for every group size that has no measurement of its own.
   double all_reduce_latency_s;        // per collective
@@ -58,6 +58,10 @@ HardwareProfile read_profile(const std::string& path);
 /// size: its times, linear in bytes between two sizes, from the latency alone at no bytes, and beyond the
 /// last at its bandwidth. Without: latency + 2(n − 1) hops + bytes · 2(n − 1)/n / bus bandwidth.
 double all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks);
+
+/// The same of a reduce-scatter, or of an all-gather, to or from `bytes`: half an all-reduce's steps and
+/// volume, but a latency of its own.
+double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks);
 
 /// Seconds of one transfer.
 double transfer_seconds(const LinkProfile& link, double bytes);

@@ -10,6 +10,7 @@ constexpr double kBf16 = 2, kFp32 = 4;  // bytes
 // Per-rank widths of a layer, and the bytes of one bf16 tensor of that width.
 struct Widths {
   double tokens, hidden, q, kv, ffn, vocab;
+  double norm;  // what norms, dropout and residuals see of `hidden`, averaged over the tokens
 
   Widths(const ModelConfig& model, const Shape& shape)
       : tokens(shape.tokens()),
@@ -17,7 +18,8 @@ struct Widths {
         q(double{1} * model.q_heads * model.head_dim / shape.tp),
         kv(double{1} * model.kv_heads * model.head_dim / shape.tp),
         ffn(double{1} * model.ffn / shape.tp),
-        vocab(double{1} * model.vocab / shape.tp) {}
+        vocab(double{1} * model.vocab / shape.tp),
+        norm(shape.sequence_parallel ? hidden / shape.tp : hidden) {}
 
   [[nodiscard]] double bytes(double width) const { return tokens * width * kBf16; }
 };
@@ -25,23 +27,36 @@ struct Widths {
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
 // Unfused, counted over PyTorch's ops: RMSNorm forward casts up (3), squares (4), averages (2), scales (4),
 // casts down (3), weighs (2); its backward goes the same way with two operands. The residual: divide by t
-// (2), add (3).
+// (2), add (3). Fused: LayerNorm reads and writes; its backward reads the gradient and the input, writes, and
+// reads both again for scale and shift. Bias, dropout and residual read two, write one and a mask of one
+// byte; backward the mask and the gradient make the sublayer's gradient (2.5), which is summed for the bias
+// (1), and the residual's gradient is added (3).
 struct Traffic {
-  double norm_forward, norm_backward;              // of hidden
-  double residual_forward, residual_backward;      // of hidden
-  double rotary;                                   // of q and k, each direction
-  double bias;                                     // of q, k and v, each direction
+  double norm_forward, norm_backward;          // of hidden
+  double residual_forward, residual_backward;  // of hidden
+  double rotary;                               // of q and k, each direction
+  double qkv_forward, qkv_backward;            // of q, k and v: biases, splitting and joining
+  double context;                              // of the attention's output: its transposition, each direction
   double activation_forward, activation_backward;  // of ffn
 };
 
-constexpr Traffic traffic(Implementation implementation) {
-  if (implementation == Implementation::megatron) return {18, 30, 5, 3, 2, 0, 3, 5};
-  return {2, 3, 1, 1,
-          2, 0, 3, 5};  // each fused into one kernel, the bias and the residual into the GEMM's epilogue
+Traffic traffic(const ModelConfig& model, Implementation implementation) {
+  const double rotary = model.rotary() ? 2 : 0;
+  // Gated: reads gate and up, writes; backward reads three, writes two.
+  const double activation_forward = model.gated() ? 3 : 2, activation_backward = model.gated() ? 5 : 3;
+  switch (implementation) {
+    case Implementation::megatron:
+      return {18, 30, 5, 3, rotary, 0, 0, 0, activation_forward, activation_backward};
+    case Implementation::suite:  // each in one kernel, the bias and the residual in the GEMM's epilogue
+      return {2, 3, 1, 1, rotary, 0, 0, 0, activation_forward, activation_backward};
+    case Implementation::megatron_2022:  // and the sums for the biases' gradients
+      return {2, 5, 3.5, 6.5, rotary, 2, 3, 2, activation_forward, activation_backward + 1};
+  }
+  return {};
 }
 
-// The weight gradient of a linear layer, added in fp32 to what earlier microbatches left: read and written once
-// by the product's epilogue (Megatron-LM's fused accumulation; what a bf16 result would write is in the
+// The weight gradient of a linear layer, added in fp32 to what earlier microbatches left: read and written
+// once by the product's epilogue (Megatron-LM's fused accumulation; what a bf16 result would write is in the
 // product's own cost).
 Work weight_gradients(const std::vector<Gemm>& forwards) {
   Work work;
@@ -53,24 +68,60 @@ Work weight_gradients(const std::vector<Gemm>& forwards) {
   return work;
 }
 
-Work attention_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
+void add(Work& to, const Work& more) {
+  to.gemms.insert(to.gemms.end(), more.gemms.begin(), more.gemms.end());
+  to.attention_forward_flops += more.attention_forward_flops;
+  to.attention_backward_flops += more.attention_backward_flops;
+  to.replicated_bytes += more.replicated_bytes;
+  to.sharded_bytes += more.sharded_bytes;
+  to.kernels += more.kernels;
+}
+
+// Between the attention's two linear layers.
+Work attention_core(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                    bool forward) {
+  const Widths w(model, shape);
+  if (implementation != Implementation::megatron_2022) {
+    const double flops = 2 * 2 * w.tokens * shape.seq * w.q / 2;  // QKᵀ and PV, lower triangle
+    if (forward) return {.attention_forward_flops = flops, .kernels = 1};
+    return {.attention_backward_flops = 2.5 * flops, .kernels = 2};
+  }
+  // Batched products over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
+  // tensors: the fused softmax reads what the mask leaves (a half) and writes all, dropout reads, writes and
+  // writes a mask of one byte; backward dropout reads gradient and mask and writes, softmax reads the halves
+  // of gradient and output and writes all.
+  const double rows = w.tokens * model.q_heads / shape.tp, dim = model.head_dim, seq = shape.seq;
+  const Gemm scores{rows, seq, dim}, values{rows, dim, seq};
+  const double of_scores = w.bytes(double{1} * model.q_heads / shape.tp * seq);
+  if (forward) return {.gemms = {scores, values}, .sharded_bytes = (1.5 + 2.5) * of_scores, .kernels = 4};
+  return {.gemms = {scores, values, values, values}, .sharded_bytes = (2.5 + 2) * of_scores, .kernels = 6};
+}
+
+Work attention_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                    const Traffic& t, UnitPass pass) {
   const Widths w(model, shape);
   const Gemm qkv{w.tokens, w.q + 2 * w.kv, w.hidden}, proj{w.tokens, w.hidden, w.q};
-  const double scores = 2 * 2 * w.tokens * shape.seq * w.q / 2;  // QKᵀ and PV, lower triangle
-  const double rotary_and_bias = t.rotary * w.bytes(w.q + w.kv) + t.bias * w.bytes(w.q + 2 * w.kv);
+  const auto layout = [&](double of_qkv) {
+    return t.rotary * w.bytes(w.q + w.kv) + of_qkv * w.bytes(w.q + 2 * w.kv) + t.context * w.bytes(w.q);
+  };
+  const auto core = [&](bool forward) { return attention_core(model, shape, implementation, forward); };
+  Work work;
   switch (pass) {
     case UnitPass::F:
-      return {.gemms = {qkv, proj},
-              .attention_forward_flops = scores,
-              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.hidden),
-              .sharded_bytes = rotary_and_bias,
-              .kernels = 16};
+      work = {.gemms = {qkv, proj},
+              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.norm),
+              .sharded_bytes = layout(t.qkv_forward),
+              .kernels = 15};
+      add(work, core(true));
+      return work;
     case UnitPass::I:
-      return {.gemms = {input_gradient(qkv), input_gradient(proj)},
-              .attention_backward_flops = 2.5 * scores,
-              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
-              .sharded_bytes = rotary_and_bias,
-              .kernels = 24};
+      work = {.gemms = {input_gradient(qkv), input_gradient(proj)},
+              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
+              .sharded_bytes = layout(t.qkv_backward),
+              .kernels = 22};
+      add(work, core(false));
+      if (shape.recompute == Recompute::selective) add(work, core(true));
+      return work;
     case UnitPass::W_early:
       return weight_gradients({proj});
     case UnitPass::W_late:
@@ -81,16 +132,16 @@ Work attention_work(const ModelConfig& model, const Shape& shape, const Traffic&
 
 Work mlp_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
   const Widths w(model, shape);
-  const Gemm fc1{w.tokens, 2 * w.ffn, w.hidden}, fc2{w.tokens, w.hidden, w.ffn};
+  const Gemm fc1{w.tokens, (model.gated() ? 2 : 1) * w.ffn, w.hidden}, fc2{w.tokens, w.hidden, w.ffn};
   switch (pass) {
     case UnitPass::F:
       return {.gemms = {fc1, fc2},
-              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.hidden),
+              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.norm),
               .sharded_bytes = t.activation_forward * w.bytes(w.ffn),
               .kernels = 12};
     case UnitPass::I:
       return {.gemms = {input_gradient(fc1), input_gradient(fc2)},
-              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
+              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
               .kernels = 18};
     case UnitPass::W_early:
@@ -109,12 +160,12 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
   switch (pass) {
     case UnitPass::F:
       return {.gemms = {projection},
-              .replicated_bytes = t.norm_forward * w.bytes(w.hidden),
+              .replicated_bytes = t.norm_forward * w.bytes(w.norm),
               .sharded_bytes = 11 * w.bytes(w.vocab),
               .kernels = 16};
     case UnitPass::I:
       return {.gemms = {input_gradient(projection)},
-              .replicated_bytes = t.norm_backward * w.bytes(w.hidden),
+              .replicated_bytes = t.norm_backward * w.bytes(w.norm),
               .sharded_bytes = 6 * w.bytes(w.vocab),
               .kernels = 16};
     case UnitPass::W_early:
@@ -129,10 +180,10 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass) {
-  const Traffic t = traffic(implementation);
+  const Traffic t = traffic(model, implementation);
   switch (unit) {
     case Unit::attn:
-      return attention_work(model, shape, t, pass);
+      return attention_work(model, shape, implementation, t, pass);
     case Unit::mlp:
       return mlp_work(model, shape, t, pass);
     case Unit::head:
@@ -144,7 +195,9 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
                                        Implementation implementation, Unit unit) {
   const Widths w(model, shape);
-  const bool fused = implementation == Implementation::suite;
+  const bool fused = implementation != Implementation::megatron;
+  const bool of_2022 = implementation == Implementation::megatron_2022;
+  const double heads = double{1} * model.q_heads / shape.tp, fc1 = (model.gated() ? 2 : 1) * w.ffn;
   std::vector<SavedTensor> tensors;
   const auto keep = [&](const char* name, double width, bool for_weights = false) {
     tensors.push_back({name, w.bytes(width), for_weights, true});
@@ -155,29 +208,35 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
   // Megatron-LM's default dropout a mask of one byte per element.
   if (fused) {
-    keep("norm input", w.hidden);
+    keep("norm input", w.norm);
   } else {
-    keep("norm input in fp32", kFp32 / kBf16 * w.hidden);
-    keep("normalised input", w.hidden);
-    if (unit != Unit::head) keep("dropout mask", 0.5 * w.hidden);
+    keep("norm input in fp32", kFp32 / kBf16 * w.norm);
+    keep("normalised input", w.norm);
   }
-  keep("norm output", w.hidden, true);
+  if (implementation != Implementation::suite && unit != Unit::head) keep("dropout mask", 0.5 * w.norm);
+  keep("norm output", w.norm, true);
   switch (unit) {
     case Unit::attn:
       keep("q, k, v", w.q + 2 * w.kv);
       keep("attention output", w.q, true);
-      keep("log-sum-exp", double{1} * model.q_heads / shape.tp * kFp32 / kBf16);
+      if (!of_2022) {
+        keep("log-sum-exp", heads * kFp32 / kBf16);
+      } else if (shape.recompute != Recompute::selective) {
+        keep("softmax", heads * shape.seq);
+        keep("mask of the softmax", 0.5 * heads * shape.seq);
+        keep("softmax after dropout", heads * shape.seq);
+      }
       make_for_weights("gradient of q, k, v", w.q + 2 * w.kv);
       make_for_weights("gradient of the output", w.hidden);
       break;
     case Unit::mlp:
-      keep("gate and up", 2 * w.ffn);
-      if (!fused) {
+      keep(model.gated() ? "gate and up" : "fc1 output", fc1);
+      if (!fused && model.gated()) {
         keep("gate in fp32", kFp32 / kBf16 * w.ffn);
         keep("activated gate", w.ffn);
       }
       keep("activation", w.ffn, true);
-      make_for_weights("gradient of gate and up", 2 * w.ffn);
+      make_for_weights(model.gated() ? "gradient of gate and up" : "gradient of the fc1 output", fc1);
       make_for_weights("gradient of the output", w.hidden);
       break;
     case Unit::head:
@@ -186,6 +245,21 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
       break;
   }
   return tensors;
+}
+
+double optimizer_bytes(Implementation implementation) {
+  // AdamW reads the gradient, reads and writes master weight and two moments (28), then the weights are cast
+  // to half precision (6, or 2 in the same kernel).
+  constexpr double kAdam = 28;
+  switch (implementation) {
+    case Implementation::suite:
+      return kAdam + 2;
+    case Implementation::megatron:  // zeroing, the gradients' norm, clipping
+      return kAdam + 6 + 4 + 4 + 8;
+    case Implementation::megatron_2022:  // and, with fp16's loss scale, scaling back
+      return kAdam + 6 + 4 + 4 + 8 + 8;
+  }
+  return 0;
 }
 
 double hidden_bytes(const ModelConfig& model, const Shape& shape) {

@@ -17,7 +17,9 @@ enum class Release {
 struct Lowering {
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
-  bool optimizer = false;  // whether each rank ends with an optimizer step
+  bool optimizer = false;          // whether each rank ends with an optimizer step
+  bool sequence_parallel = false;  // a reduce-scatter and an all-gather for each all-reduce
+  bool recompute = false;          // whether a backward runs each layer's forward again first
 };
 
 /// The largest number of ops that a Program may have.

@@ -161,6 +161,8 @@ json to_json(const Result& result) {
           {"release", c.release},
           {"backward", c.backward},
           {"freed_at", c.freed_at},
+          {"recompute", or_null(c.recompute)},
+          {"sequence_parallel", or_null(c.sequence_parallel)},
           {"unit_costs", c.unit_costs},
           {"idle_s", result.idle_s()},
           {"peak_activation_chunks", result.peak_activation_chunks()},
@@ -176,7 +178,7 @@ json to_json(const Result& result) {
 
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
-  return {{"schema_version", "1.0.0"},       {"scenario", scenario},
+  return {{"schema_version", "1.1.0"},       {"scenario", scenario},
           {"evidence", to_string(evidence)}, {"system", system_description()},
           {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
 }

@@ -13,9 +13,11 @@ namespace {
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
   return {hardware.model,
-          {hardware.seq, experiment.microbatch_size, experiment.tp},
+          {hardware.seq, experiment.microbatch_size, experiment.tp, hardware.sequence_parallel,
+           hardware.recompute},
           hardware.implementation,
-          experiment.pp};
+          experiment.pp,
+          hardware.scatter_transfers};
 }
 
 // The number of chunks a rank that `choice` is asked for.
@@ -109,8 +111,13 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   const auto lowered = [&] {
     try {
       const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
-      return lower(std::move(schedule), layers,
-                   {experiment.release, experiment.backward, experiment.hardware.has_value()});
+      Lowering lowering{experiment.release, experiment.backward};
+      if (experiment.hardware) {
+        lowering.optimizer = true;
+        lowering.sequence_parallel = experiment.hardware->sequence_parallel;
+        lowering.recompute = experiment.hardware->recompute == Recompute::full;
+      }
+      return lower(std::move(schedule), layers, lowering);
     } catch (const InputError& error) {
       throw error.below(experiment.field).in_file(file);
     }
@@ -150,10 +157,14 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
     configuration.model = hardware.model.name;
     configuration.cluster = hardware.profile.name;
     configuration.seq = hardware.seq;
+    configuration.recompute = experiment.as_run.at("recompute");
+    configuration.sequence_parallel = hardware.sequence_parallel;
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);
-      result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
+      // The paper's formula is of its own models.
+      if (hardware.model.family == Family::qwen2)
+        result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
     }
   }
   return run;

@@ -26,7 +26,10 @@ constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
                                                {"megatron", BackwardOrder::megatron}};
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
-                                                      {"suite", Implementation::suite}};
+                                                      {"suite", Implementation::suite},
+                                                      {"megatron-2022", Implementation::megatron_2022}};
+constexpr Named<Recompute> kRecomputes[] = {
+    {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}};
 
 template <typename Choice, size_t n>
 Choice choose(JsonInput& input, const std::string& key, const char* fallback,
@@ -109,8 +112,15 @@ Experiment::Hardware read_hardware(JsonInput& input, json& as_run) {
   hardware.seq = input.integer("seq", 1, 1 << 24);
   hardware.implementation = choose(input, "implementation", "megatron", kImplementations, as_run);
   hardware.contention = input.boolean_or("contention", true);
-  as_run.update(
-      {{"model", model}, {"cluster", cluster}, {"seq", hardware.seq}, {"contention", hardware.contention}});
+  hardware.sequence_parallel = input.boolean_or("sequence_parallel", false);
+  hardware.recompute = choose(input, "recompute", "none", kRecomputes, as_run);
+  hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
+  as_run.update({{"model", model},
+                 {"cluster", cluster},
+                 {"seq", hardware.seq},
+                 {"contention", hardware.contention},
+                 {"sequence_parallel", hardware.sequence_parallel},
+                 {"scatter_transfers", hardware.scatter_transfers}});
   return hardware;
 }
 
@@ -168,6 +178,11 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
                         std::to_string(experiment.pp) + " ranks are more than the " +
                             std::to_string(model.layers) + " layers of " + model.name,
                         "use at most as many ranks as layers");
+    if (experiment.hardware->sequence_parallel && experiment.hardware->seq % experiment.tp != 0)
+      throw input.error("sequence_parallel",
+                        "cannot divide " + std::to_string(experiment.hardware->seq) + " tokens by " +
+                            std::to_string(experiment.tp) + " tensor-parallel ranks",
+                        "make seq a multiple of parallel.tp");
     const auto& layers = experiment.layers_per_chunk;
     const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
     if (!layers.empty() && sum != model.layers)
