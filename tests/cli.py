@@ -111,6 +111,8 @@ class Scenarios(CommandLine):
         self.scenario_refused(changed(UNIT, schedules=[3]), "schedules[0]", "must be an object")
         self.scenario_refused(changed(UNIT, parallel=[2]), "parallel", "must be an object, not an array")
         self.scenario_refused(changed(HARDWARE, contention="no"), "contention", "must be true or false")
+        self.scenario_refused(changed(HARDWARE, sequence_parallel=1), "sequence_parallel", "must be true or false")
+        self.scenario_refused(changed(HARDWARE, scatter_transfers=1), "scatter_transfers", "must be true or false")
         self.scenario_refused(changed(UNIT, costs={"unit": {"attn.F": "1"}}), "costs.unit.attn.F", "must be a number, not a string")
 
     def test_unknown_key(self):
@@ -195,6 +197,49 @@ class Scenarios(CommandLine):
         self.refused(["simulate", self.write(changed(mine, microbatches=5))], str(order), "microbatches", "the scenario for pp 2 and 5")
         self.write(printed.replace('"B0.0"', '"B0.1"', 1), "order.json")
         self.refused(["simulate", self.write(mine)], str(order), "B0.1")
+
+
+class Recomputation(CommandLine):
+    def row(self, **fields):
+        done = self.run_stp("simulate", self.write(changed(HARDWARE, **fields)), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["results"][0]
+
+    def test_bad_choices(self):
+        self.scenario_refused(changed(HARDWARE, recompute="some"), "recompute", "write one of none, selective, full")
+        self.scenario_refused(changed(HARDWARE, sequence_parallel=True, seq=3073), "sequence_parallel", "multiple of parallel.tp")
+        self.scenario_refused(changed(UNIT, recompute="full"), "recompute", "is not a known field")
+
+    def test_it_trades_time_for_memory(self):
+        for implementation in ("megatron", "suite", "megatron-2022"):
+            none, selective, full = (self.row(implementation=implementation, recompute=choice) for choice in ("none", "selective", "full"))
+            self.assertLess(none["step_time_s"], selective["step_time_s"])
+            self.assertLess(selective["step_time_s"], full["step_time_s"])
+            self.assertGreater(none["peak_memory_gb"], full["peak_memory_gb"])
+            self.assertGreaterEqual(none["peak_memory_gb"], selective["peak_memory_gb"])
+            # The layers' forward again, and its collectives, which nothing hides.
+            self.assertGreater(full["ranks"][1]["tp_bubble_s"], 1.5 * none["ranks"][1]["tp_bubble_s"])
+            # Model FLOPs do not count what is computed again.
+            self.assertAlmostEqual(full["mfu"] * full["step_time_s"], none["mfu"] * none["step_time_s"])
+
+    def test_sequence_parallelism_saves_memory_and_elementwise_time(self):
+        plain, divided = self.row(), self.row(sequence_parallel=True)
+        self.assertEqual([plain["sequence_parallel"], divided["sequence_parallel"]], [False, True])
+        self.assertLess(divided["peak_memory_gb"], plain["peak_memory_gb"])
+        self.assertLess(divided["ranks"][0]["compute_s"], plain["ranks"][0]["compute_s"])
+
+
+class Korthikanti(CommandLine):
+    def test_eight_iteration_times_are_predicted_within_nine_percent(self):
+        done = self.run_stp("reproduce", "korthikanti", "--no-plots", "--out", "new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads((self.folder / "new/korthikanti.json").read_text(encoding="utf-8"))
+        errors = {f"{row['model']}, {row['recompute']}": row["difference"]["throughput_samples_per_s"] for row in record["rows"]}
+        self.assertEqual(len(errors), 8)
+        self.assertFalse(any(row["calibration"] for row in record["rows"]))
+        fitted = [key for key, field in record["scenario"]["clusters"]["a100"].items() if isinstance(field, dict) and field.get("fitted")]
+        self.assertEqual(fitted, [])
+        self.assertLessEqual(max(map(abs, errors.values())), 0.09, errors)
 
 
 class Profiles(CommandLine):
@@ -437,7 +482,8 @@ class Schemas(CommandLine):
     def test_records_of_simulate(self):
         record = self.validator("record")
         nothing = changed(UNIT, costs={"unit": {}})  # a step without time has no throughput
-        for scenario in (UNIT, nothing, changed(UNIT, schedule_costs={"F": 2}), HARDWARE):
+        for scenario in (UNIT, nothing, changed(UNIT, schedule_costs={"F": 2}), HARDWARE,
+                         changed(HARDWARE, recompute="full", sequence_parallel=True, implementation="megatron-2022")):
             done = self.run_stp("simulate", self.write(scenario), "--json", "-")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.check(record, json.loads(done.stdout), scenario["name"])

@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "simulate": {"base", "model", "schedule", "program"},
     "report": {"base", "model", "cluster", "schedule", "program", "cost", "simulate"},
     "backend": {"base"},
+    "cpu": {"base", "backend"},
     "runtime": {"base", "model", "cluster", "schedule", "program", "backend"},
     "reference": {"base", "model"},
     "baselines": {"base", "model", "schedule", "program"},
@@ -51,6 +52,8 @@ def without_comments(text):
 
 def room_of(path):
     parts = path.relative_to(ROOT).parts
+    if parts[:2] == ("lib", "backend") and len(parts) > 3:
+        return parts[2]  # a backend is a room of its own
     return parts[1] if parts[0] == "lib" else parts[0]
 
 

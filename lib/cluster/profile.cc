@@ -1,9 +1,63 @@
 #include "stp/cluster/profile.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "stp/base/json_input.h"
 
 namespace stp {
 namespace {
+
+constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kTiny = 1e-9, kMebi = 1024 * 1024;
+
+// Bytes that each rank of a ring sends, and receives, per byte of the tensor.
+double ring_share(int ranks) { return 2.0 * (ranks - 1) / ranks; }
+
+// The list "all_reduce_measured": per group size its source and bus bandwidths by message size.
+std::vector<MeasuredAllReduce> read_measured(JsonInput& input, int gpus_per_node) {
+  std::vector<MeasuredAllReduce> measured;
+  if (!input.has("all_reduce_measured")) return measured;
+  const nlohmann::json& groups = input.array("all_reduce_measured");
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const std::string field = "all_reduce_measured[" + std::to_string(i) + "]";
+    JsonInput group(groups[i], input.file(), field);
+    MeasuredAllReduce curve{group.integer("ranks", 2, gpus_per_node), {}};
+    for (const MeasuredAllReduce& other : measured)
+      if (other.ranks == curve.ranks)
+        throw group.error("ranks", "is given twice", "keep one measurement per number of ranks");
+    if (group.string("source").empty())
+      throw group.error("source", "is empty", "say where the values come from");
+    const nlohmann::json& sizes = group.array("sizes");
+    if (sizes.empty()) throw group.error("sizes", "is empty", "write at least one size");
+    for (size_t j = 0; j < sizes.size(); ++j) {
+      JsonInput size(sizes[j], input.file(), field + ".sizes[" + std::to_string(j) + "]");
+      const double bytes = size.number("mib", kTiny, 1e9) * kMebi;
+      const double bus = size.number("bus_gb_per_s", kTiny, 1e6) * kGiga;
+      const MeasuredAllReduce::Point point{bytes, bytes * ring_share(curve.ranks) / bus};
+      if (!curve.points.empty() && point.bytes <= curve.points.back().bytes)
+        throw size.error("mib", "is not larger than the size before", "sort the sizes");
+      if (!curve.points.empty() && point.seconds < curve.points.back().seconds)
+        throw size.error("bus_gb_per_s", "makes the larger message the faster one", "check the measurement");
+      size.done();
+      curve.points.push_back(point);
+    }
+    group.done();
+    measured.push_back(curve);
+  }
+  return measured;
+}
+
+double measured_seconds(const MeasuredAllReduce& curve, double latency, double bytes) {
+  const MeasuredAllReduce::Point& last = curve.points.back();
+  if (bytes >= last.bytes) return last.seconds * bytes / last.bytes;
+  MeasuredAllReduce::Point below{0, std::min(latency, curve.points.front().seconds)};
+  for (const MeasuredAllReduce::Point& above : curve.points) {
+    if (bytes < above.bytes)
+      return std::lerp(below.seconds, above.seconds, (bytes - below.bytes) / (above.bytes - below.bytes));
+    below = above;
+  }
+  return last.seconds;
+}
 
 // Reads the fields of a profile, each {"value", "source", and of a fitted one "fitted", "range"}.
 class ProfileReader {
@@ -54,7 +108,6 @@ HardwareProfile read_profile(const std::string& path) {
   profile.accelerator = input.string("accelerator");
   profile.fitted_to = input.string_or("fitted_to", "");
   ProfileReader reader(input, profile);
-  constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kTiny = 1e-9;
   profile.gpus_per_node = reader.whole("gpus_per_node", 1, 1024);
   profile.peak_flops = reader.value("peak_tflops", kTiny, 1e6) * kTera;
   profile.sms = reader.whole("sms", 1, 10000);
@@ -67,7 +120,9 @@ HardwareProfile read_profile(const std::string& path) {
   profile.kernel_overhead_s = reader.value("kernel_overhead_us", 0, 1e6) * kMicro;
   profile.elementwise_factor = reader.value("elementwise_factor", 0, 100);
   profile.all_reduce_latency_s = reader.value("all_reduce_latency_us", 0, 1e6) * kMicro;
+  profile.all_reduce_hop_latency_s = reader.value("all_reduce_hop_latency_us", 0, 1e6) * kMicro;
   profile.all_reduce_bus_bytes_per_s = reader.value("all_reduce_bus_gb_per_s", kTiny, 1e6) * kGiga;
+  profile.all_reduce_measured = read_measured(input, profile.gpus_per_node);
   profile.within_node = {reader.value("p2p_within_node_latency_us", 0, 1e6) * kMicro,
                          reader.value("p2p_within_node_gb_per_s", kTiny, 1e6) * kGiga};
   profile.between_nodes = {reader.value("p2p_between_nodes_latency_us", 0, 1e6) * kMicro,
@@ -83,7 +138,15 @@ HardwareProfile read_profile(const std::string& path) {
 
 double all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks) {
   if (ranks == 1) return 0;
-  return profile.all_reduce_latency_s + bytes * 2 * (ranks - 1) / ranks / profile.all_reduce_bus_bytes_per_s;
+  const double latency = profile.all_reduce_latency_s + 2 * (ranks - 1) * profile.all_reduce_hop_latency_s;
+  for (const MeasuredAllReduce& curve : profile.all_reduce_measured)
+    if (curve.ranks == ranks) return measured_seconds(curve, latency, bytes);
+  return latency + bytes * ring_share(ranks) / profile.all_reduce_bus_bytes_per_s;
+}
+
+double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks) {
+  if (ranks == 1) return 0;
+  return (all_reduce_seconds(profile, bytes, ranks) + profile.all_reduce_latency_s) / 2;
 }
 
 double transfer_seconds(const LinkProfile& link, double bytes) {

@@ -13,6 +13,15 @@ struct LinkProfile {
   double bytes_per_s;
 };
 
+/// All-reduces of one group size, as measured: seconds by message size, both rising.
+struct MeasuredAllReduce {
+  struct Point {
+    double bytes, seconds;
+  };
+  int ranks;
+  std::vector<Point> points;
+};
+
 struct HardwareProfile {
   std::string name;
   std::string accelerator;  // as vendors write it
@@ -25,11 +34,14 @@ struct HardwareProfile {
   double memory_bytes_per_s;  // as elementwise kernels reach it
   double memory_bytes;        // capacity
   double kernel_overhead_s;   // per launch on a busy stream
-  double elementwise_factor;  // memory traffic of unfused code over what work.h counts (fitted where not
-                              // measured)
+  double elementwise_factor;  // memory traffic of unfused norms and residuals over what work.h counts (fitted
+                              // where not measured)
 
-  double all_reduce_latency_s;                       // per all-reduce
-  double all_reduce_bus_bytes_per_s;                 // bus bandwidth, nccl-tests' definition
+  // All-reduces within a node: a ring's α-β for every group size that has no measurement of its own.
+  double all_reduce_latency_s;        // per collective
+  double all_reduce_hop_latency_s;    // per step of the ring, of which there are 2(n − 1)
+  double all_reduce_bus_bytes_per_s;  // bus bandwidth, nccl-tests' definition
+  std::vector<MeasuredAllReduce> all_reduce_measured;
   LinkProfile within_node, between_nodes;            // point to point, per GPU
   double contention_compute, contention_all_reduce;  // share of the speed alone while both run on one GPU
 
@@ -42,8 +54,14 @@ struct HardwareProfile {
 /// "fitted": true and a "range" with its reason, outside which they are refused.
 HardwareProfile read_profile(const std::string& path);
 
-/// Seconds of one all-reduce of `bytes` over `ranks` of one node: α + bytes · 2(n − 1)/n / bus bandwidth.
+/// Seconds of one all-reduce of `bytes` over n = `ranks` ranks of one node. With a measurement of that group
+/// size: its times, linear in bytes between two sizes, from the latency alone at no bytes, and beyond the
+/// last at its bandwidth. Without: latency + 2(n − 1) hops + bytes · 2(n − 1)/n / bus bandwidth.
 double all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks);
+
+/// The same of a reduce-scatter, or of an all-gather, to or from `bytes`: half an all-reduce's steps and
+/// volume, but a latency of its own.
+double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks);
 
 /// Seconds of one transfer.
 double transfer_seconds(const LinkProfile& link, double bytes);

@@ -79,9 +79,9 @@ TEST_F(Profile, OfTheA800IsReadInSiUnits) {
   for (const char* key :
        {"gemm_efficiency", "gemm_overhead_k", "attention_forward_efficiency", "attention_backward_efficiency",
         "memory_gb_per_s", "memory_gb", "kernel_overhead_us", "elementwise_factor", "all_reduce_latency_us",
-        "all_reduce_bus_gb_per_s", "p2p_within_node_latency_us", "p2p_within_node_gb_per_s",
-        "p2p_between_nodes_latency_us", "p2p_between_nodes_gb_per_s", "contention_compute",
-        "contention_all_reduce"})
+        "all_reduce_hop_latency_us", "all_reduce_bus_gb_per_s", "p2p_within_node_latency_us",
+        "p2p_within_node_gb_per_s", "p2p_between_nodes_latency_us", "p2p_between_nodes_gb_per_s",
+        "contention_compute", "contention_all_reduce"})
     json_[key] = {{"value", 0.25 + 1.0 / 64 * next++}, {"source", "a test"}};
   const HardwareProfile p = read();
   const auto value = [](int index) { return 0.25 + 1.0 / 64 * index; };
@@ -94,13 +94,31 @@ TEST_F(Profile, OfTheA800IsReadInSiUnits) {
   EXPECT_DOUBLE_EQ(p.kernel_overhead_s, value(6) * 1e-6);
   EXPECT_DOUBLE_EQ(p.elementwise_factor, value(7));
   EXPECT_DOUBLE_EQ(p.all_reduce_latency_s, value(8) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.all_reduce_bus_bytes_per_s, value(9) * 1e9);
-  EXPECT_DOUBLE_EQ(p.within_node.latency_s, value(10) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.within_node.bytes_per_s, value(11) * 1e9);
-  EXPECT_DOUBLE_EQ(p.between_nodes.latency_s, value(12) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.between_nodes.bytes_per_s, value(13) * 1e9);
-  EXPECT_DOUBLE_EQ(p.contention_compute, value(14));
-  EXPECT_DOUBLE_EQ(p.contention_all_reduce, value(15));
+  EXPECT_DOUBLE_EQ(p.all_reduce_hop_latency_s, value(9) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.all_reduce_bus_bytes_per_s, value(10) * 1e9);
+  EXPECT_DOUBLE_EQ(p.within_node.latency_s, value(11) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.within_node.bytes_per_s, value(12) * 1e9);
+  EXPECT_DOUBLE_EQ(p.between_nodes.latency_s, value(13) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.between_nodes.bytes_per_s, value(14) * 1e9);
+  EXPECT_DOUBLE_EQ(p.contention_compute, value(15));
+  EXPECT_DOUBLE_EQ(p.contention_all_reduce, value(16));
+}
+
+TEST(Profiles, OfTheSuiteAreReadAndOnlyThoseOfThePapersClustersAreFitted) {
+  int read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(STP_SOURCE_DIR "/lib/cluster/profiles")) {
+    const HardwareProfile profile = read_profile(entry.path());
+    EXPECT_EQ(profile.name, entry.path().stem());
+    EXPECT_EQ(profile.fitted.empty(), profile.name != "a800" && profile.name != "h20") << profile.name;
+    EXPECT_LE(profile.fitted.size(), 9U);
+    // A larger message never takes less time, whichever the group.
+    for (int ranks = 2; ranks <= profile.gpus_per_node; ++ranks)
+      for (double bytes = 1; bytes < 1e11; bytes *= 1.3)
+        EXPECT_LE(all_reduce_seconds(profile, bytes, ranks), all_reduce_seconds(profile, bytes * 1.3, ranks))
+            << profile.name;
+    ++read;
+  }
+  EXPECT_GE(read, 5);
 }
 
 TEST_F(Profile, ListsExactlyItsFittedValuesAndWhatTheyWereFittedTo) {
@@ -133,7 +151,7 @@ TEST_F(Profile, IsRefusedWhereAValueLacksValueOrSource) {
     refuses("/" + key + "/value", -1, key + ".value", "out of range");
     refuses("/" + key, 7, key, "must be an object");
   }
-  EXPECT_EQ(checked, 19);
+  EXPECT_EQ(checked, 20);
 }
 
 TEST_F(Profile, IsRefusedWhereAFittedValueLiesOutsideItsRange) {
@@ -181,17 +199,64 @@ TEST_F(Profile, IsRefusedForFractionsOfGpusAndOfMultiprocessors) {
   refuses("/sms/value", 107.9, "sms.value", "whole number");
 }
 
-TEST(AllReduceSeconds, IsLatencyPlusBytesOverBusBandwidthAsNcclTestsDefineIt) {
+TEST_F(Profile, ReadsMeasuredAllReducesByGroupSize) {
+  EXPECT_TRUE(read().all_reduce_measured.empty());
+  json_["all_reduce_measured"] = json::parse(R"([
+      {"ranks": 4, "source": "a test", "sizes": [{"mib": 2, "bus_gb_per_s": 50}]},
+      {"ranks": 8, "source": "a test", "sizes": [{"mib": 1, "bus_gb_per_s": 10}, {"mib": 4, "bus_gb_per_s": 20}]}])");
+  const HardwareProfile profile = read();
+  constexpr double mebi = 1024 * 1024;
+  // The bus bandwidth that went in comes out at the sizes measured, and beyond the last.
+  const auto bus = [&](double mib, int ranks) {
+    return mib * mebi / all_reduce_seconds(profile, mib * mebi, ranks) * 2 * (ranks - 1) / ranks / 1e9;
+  };
+  EXPECT_DOUBLE_EQ(bus(2, 4), 50);
+  EXPECT_DOUBLE_EQ(bus(1, 8), 10);
+  EXPECT_DOUBLE_EQ(bus(4, 8), 20);
+  EXPECT_DOUBLE_EQ(bus(64, 8), 20);
+  // Between two sizes, and below the first, the time is linear in bytes.
+  const auto seconds = [&](double mib) { return all_reduce_seconds(profile, mib * mebi, 8); };
+  EXPECT_NEAR(seconds(2), seconds(1) + (seconds(4) - seconds(1)) / 3, 1e-12);
+  const double latency = profile.all_reduce_latency_s + 14 * profile.all_reduce_hop_latency_s;
+  EXPECT_NEAR(seconds(0), latency, 1e-12);
+  EXPECT_NEAR(seconds(0.5), (latency + seconds(1)) / 2, 1e-12);
+  for (double mib = 0; mib < 8; mib += 0.25) EXPECT_GT(seconds(mib + 0.25), seconds(mib)) << mib;
+  // Other group sizes have the ring's formula.
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e6, 2), profile.all_reduce_latency_s +
+                                                            2 * profile.all_reduce_hop_latency_s +
+                                                            1e6 / profile.all_reduce_bus_bytes_per_s);
+}
+
+TEST_F(Profile, IsRefusedForMeasuredAllReducesThatMakeNoSense) {
+  json_["all_reduce_measured"] = json::parse(
+      R"([{"ranks": 8, "source": "a test", "sizes": [{"mib": 1, "bus_gb_per_s": 10}, {"mib": 4, "bus_gb_per_s": 20}]}])");
+  ASSERT_EQ(refusal(), "");
+  const std::string at = "/all_reduce_measured/0", field = "all_reduce_measured[0]";
+  refuses(at + "/ranks", 1, field + ".ranks", "out of range");
+  refuses(at + "/ranks", 9, field + ".ranks", "out of range");
+  refuses(at + "/source", "", field + ".source", "is empty");
+  refuses(at + "/sizes", json::array(), field + ".sizes", "is empty");
+  refuses(at + "/sizes/1/mib", 1, field + ".sizes[1].mib", "not larger than the size before");
+  refuses(at + "/sizes/1/bus_gb_per_s", 41, field + ".sizes[1].bus_gb_per_s", "larger message the faster");
+  refuses(at + "/sizes/1/bus_gb_per_s", 0, field + ".sizes[1].bus_gb_per_s", "out of range");
+  refuses(at + "/sizes/0/time", 1, field + ".sizes[0].time", "not a known field");
+  refuses(at + "/latency", 1, field + ".latency", "not a known field");
+  refuses("/all_reduce_measured/1", json_["all_reduce_measured"][0], "all_reduce_measured[1].ranks",
+          "is given twice");
+}
+
+TEST(AllReduceSeconds, IsARingsLatencyPlusBytesOverBusBandwidthAsNcclTestsDefineIt) {
   HardwareProfile profile{};
   profile.all_reduce_latency_s = 3e-6;
+  profile.all_reduce_hop_latency_s = 0.5e-6;
   profile.all_reduce_bus_bytes_per_s = 100e9;
   EXPECT_EQ(all_reduce_seconds(profile, 1e9, 1), 0);  // nobody to reduce with
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 0, 8), 3e-6);
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 2), 3e-6 + 1e9 * 1.0 / 100e9);
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 4), 3e-6 + 1e9 * 1.5 / 100e9);
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 8), 3e-6 + 1e9 * 1.75 / 100e9);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 0, 8), 10e-6);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 2), 4e-6 + 1e9 * 1.0 / 100e9);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 4), 6e-6 + 1e9 * 1.5 / 100e9);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 8), 10e-6 + 1e9 * 1.75 / 100e9);
   // busbw = algbw · 2(n − 1)/n, algbw = bytes / seconds: the bus bandwidth for any n, but for the latency.
-  profile.all_reduce_latency_s = 0;
+  profile.all_reduce_latency_s = profile.all_reduce_hop_latency_s = 0;
   for (const int n : {2, 3, 4, 8, 16})
     EXPECT_NEAR(5e8 / all_reduce_seconds(profile, 5e8, n) * 2 * (n - 1) / n, 100e9, 1) << n;
 }

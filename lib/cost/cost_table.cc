@@ -15,6 +15,10 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return table.weight_gradients(op.unit);
     case OpKind::all_reduce:
       return table.all_reduce;
+    case OpKind::reduce_scatter:
+      return table.reduce_scatter;
+    case OpKind::all_gather:
+      return table.all_gather;
     case OpKind::transfer: {
       const ProgramStream& link = program.stream_of(id);
       const bool near =
@@ -58,9 +62,11 @@ std::optional<double> tp_communication_share(const CostTable& table) {
 
 PassCosts pass_costs(const CostTable& table, double layers) {
   const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
-  const double all_reduces = kAllReducesPerLayer * table.all_reduce;
-  return {.F = layers * (both(UnitPass::F) + all_reduces),
-          .I = layers * (both(UnitPass::I) + all_reduces),
+  // Of a layer, per direction; a table has all-reduces or what stands in their place.
+  const double collectives = kAllReducesPerLayer * (table.all_reduce + table.reduce_scatter + table.all_gather);
+  const double forward = layers * (both(UnitPass::F) + collectives);
+  return {.F = forward,
+          .I = layers * (both(UnitPass::I) + collectives) + (table.recomputed ? forward : 0),
           .W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),
           .p2p = table.transfer_between_nodes};
 }

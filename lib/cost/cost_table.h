@@ -13,6 +13,8 @@ namespace stp {
 struct CostTable {
   std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
   double all_reduce = 0;
+  double reduce_scatter = 0, all_gather = 0;  // which stand in its place with sequence parallelism
+  bool recomputed = false;                    // whether a backward runs its layers' forward again
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
   std::vector<int> node_of_rank;                                // by pipeline rank; empty: all on one node
   std::vector<double> optimizer;                                // by pipeline rank; empty: none

@@ -7,20 +7,24 @@
 namespace stp {
 namespace {
 
-double seconds(const Work& work, const HardwareProfile& profile) {
+double seconds(const Work& work, Implementation implementation, const HardwareProfile& profile) {
   double time = work.kernels * profile.kernel_overhead_s;
   for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm);
   time += work.attention_forward_flops / (profile.peak_flops * profile.attention_forward_efficiency);
   time += work.attention_backward_flops / (profile.peak_flops * profile.attention_backward_efficiency);
-  time +=
-      (work.replicated_bytes * profile.elementwise_factor + work.sharded_bytes) / profile.memory_bytes_per_s;
+  const double factor = implementation == Implementation::megatron ? profile.elementwise_factor : 1;
+  time += (work.replicated_bytes * factor + work.sharded_bytes) / profile.memory_bytes_per_s;
   return time;
 }
 
-// The optimizer step reads the gradients, reads and writes its own state, and writes the weights.
-double optimizer_traffic(double parameters) {
-  const ParameterBytes bytes = parameter_bytes(parameters);
-  return bytes.gradients + 2 * bytes.optimizer + bytes.weights;
+// Of a stage's output to the next.
+double hop_seconds(const Job& job, const HardwareProfile& profile, const LinkProfile& link) {
+  const double bytes = hidden_bytes(job.model, job.shape);
+  const int tp = job.shape.tp;
+  if (job.shape.sequence_parallel) return transfer_seconds(link, bytes / tp);
+  if (job.scatter_transfers)
+    return transfer_seconds(link, bytes / tp) + half_all_reduce_seconds(profile, bytes, tp);
+  return transfer_seconds(link, bytes);
 }
 
 }  // namespace
@@ -30,15 +34,21 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
   CostTable table;
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
-      table.at(unit, pass) = seconds(work(job.model, job.shape, job.implementation, unit, pass), profile);
+      table.at(unit, pass) =
+          seconds(work(job.model, job.shape, job.implementation, unit, pass), job.implementation, profile);
   const double bytes = hidden_bytes(job.model, job.shape);
-  table.all_reduce = all_reduce_seconds(profile, bytes, job.shape.tp);
-  table.transfer_within_node = transfer_seconds(profile.within_node, bytes);
-  table.transfer_between_nodes = transfer_seconds(profile.between_nodes, bytes);
+  if (job.shape.sequence_parallel) {
+    table.reduce_scatter = table.all_gather = half_all_reduce_seconds(profile, bytes, job.shape.tp);
+  } else {
+    table.all_reduce = all_reduce_seconds(profile, bytes, job.shape.tp);
+  }
+  table.recomputed = job.shape.recompute == Recompute::full;
+  table.transfer_within_node = hop_seconds(job, profile, profile.within_node);
+  table.transfer_between_nodes = hop_seconds(job, profile, profile.between_nodes);
   for (int rank = 0; rank < job.pp; ++rank)
     table.node_of_rank.push_back(rank * job.shape.tp / profile.gpus_per_node);
   for (const double parameters : parameters_per_rank(job, layers_per_stage, placement))
-    table.optimizer.push_back(optimizer_traffic(parameters) / profile.memory_bytes_per_s);
+    table.optimizer.push_back(parameters * optimizer_bytes(job.implementation) / profile.memory_bytes_per_s);
   return table;
 }
 
@@ -49,7 +59,9 @@ std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& 
     double& here = parameters[placement.rank_of(stage)];
     here += layers_per_stage[stage] * job.model.layer_parameters() / job.shape.tp;
     if (stage == 0) here += job.model.vocabulary_parameters() / job.shape.tp;
-    if (stage + 1 == placement.stages()) here += job.model.vocabulary_parameters() / job.shape.tp;
+    const bool embedded_here = placement.rank_of(stage) == placement.rank_of(0);
+    if (stage + 1 == placement.stages() && !(job.model.tied() && embedded_here))
+      here += job.model.vocabulary_parameters() / job.shape.tp;
   }
   return parameters;
 }
@@ -68,14 +80,18 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
     }
     // Zero-bubble code over autograd keeps nearly all of the graph's tensors until W: its own accounting
     // (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
-    if (job.implementation == Implementation::megatron) bytes.until_W = bytes.until_I * 32 / 34;
+    if (job.implementation != Implementation::suite) bytes.until_W = bytes.until_I * 32 / 34;
     return bytes;
   };
   const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),
                         head = unit_bytes(Unit::head);
+  const double layer = attn.until_I + mlp.until_I;
+  const bool from_inputs = job.shape.recompute == Recompute::full;
+  const double input = hidden_bytes(job.model, job.shape) / (job.shape.sequence_parallel ? job.shape.tp : 1);
   std::vector<ActivationBytes> stages;
   for (const int layers : layers_per_stage)
-    stages.push_back({layers * (attn.until_I + mlp.until_I), layers * (attn.until_W + mlp.until_W)});
+    stages.push_back({layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
+                      from_inputs && layers > 0 ? layer : 0});
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
   return stages;
@@ -87,7 +103,7 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule,
   for (int rank = 0; rank < schedule.pp(); ++rank) {
     double alive = 0, peak = 0;
     for (const Block& block : schedule.ranks[rank]) {
-      double freed = 0;
+      double freed = 0, working = 0;
       for (const Action& action : block.actions()) {
         const ActivationBytes& stage = bytes[schedule.placement.stage(rank, action.chunk)];
         switch (action.pass) {
@@ -95,9 +111,11 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule,
             alive += stage.until_I;
             break;
           case Pass::I:
+            working += stage.during_backward;
             freed += stage.until_I - stage.until_W;
             break;
           case Pass::B:
+            working += stage.during_backward;
             freed += stage.until_I;
             break;
           case Pass::W:
@@ -105,7 +123,7 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule,
             break;
         }
       }
-      peak = std::max(peak, alive);
+      peak = std::max(peak, alive + working);
       alive -= freed;
     }
     peaks.push_back(peak);

@@ -14,6 +14,10 @@ struct Job {
   Shape shape;
   Implementation implementation;
   int pp;
+  // Whether each rank of a tensor-parallel group sends the next stage a tp-th of the tensor, which is
+  // gathered there over the faster links (Megatron-LM's scatter/gather, arXiv 2104.04473, section 4.1). With
+  // sequence parallelism a rank has no more than that to send.
+  bool scatter_transfers = false;
 };
 
 /// The cost table of `job` on `profile`: a unit's GEMMs, attention, elementwise traffic and launches, one
@@ -34,9 +38,11 @@ struct ParameterBytes {
 ParameterBytes parameter_bytes(double parameters);
 
 /// Bytes that one microbatch of one virtual stage keeps: from F until I or B, and, where the backward is
-/// split, from I until W.
+/// split, from I until W; and what stands beside them while I or B runs: of one layer at a time, where layers
+/// are computed again from their inputs.
 struct ActivationBytes {
   double until_I, until_W;
+  double during_backward = 0;
 };
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage);
 

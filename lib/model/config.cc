@@ -6,11 +6,14 @@ namespace stp {
 
 double ModelConfig::layer_parameters() const {
   const double h = hidden, q = double{1} * q_heads * head_dim, kv = double{1} * kv_heads * head_dim;
-  const double weights = h * (q + 2 * kv) + q * h + 3 * h * ffn;
-  return weights + (q + 2 * kv) + 2 * h;  // QKV bias, two norms
+  const double weights = h * (q + 2 * kv) + q * h + (gated() ? 3 : 2) * h * ffn;
+  if (family == Family::gpt) return weights + (q + 2 * kv) + h + ffn + h + 4 * h;  // biases, two LayerNorms
+  return weights + (q + 2 * kv) + 2 * h;                                           // QKV bias, two norms
 }
 
 double ModelConfig::parameters() const {
+  if (family == Family::gpt)
+    return layers * layer_parameters() + vocabulary_parameters() + (2.0 + positions) * hidden;
   return layers * layer_parameters() + 2 * vocabulary_parameters() + hidden;  // and the last norm
 }
 
@@ -20,8 +23,11 @@ ModelConfig read_model(const std::string& path) {
   ModelConfig model{};
   model.name = input.string("name");
   input.ignore("source");
-  if (input.string_or("model_type", "qwen2") != "qwen2")
-    throw input.error("model_type", "is not supported", "use qwen2, the paper's language model");
+  const std::string type = input.string_or("model_type", "qwen2");
+  if (type != "qwen2" && type != "megatron-gpt")
+    throw input.error("model_type", "is not supported", "use qwen2 or megatron-gpt");
+  model.family = type == "qwen2" ? Family::qwen2 : Family::gpt;
+  if (model.family == Family::gpt) model.positions = input.integer("max_position_embeddings", 1, 1 << 24);
   model.layers = input.integer("num_hidden_layers", 1, 10000);
   model.hidden = input.integer("hidden_size", 1, 1 << 20);
   model.ffn = input.integer("intermediate_size", 1, 1 << 22);
@@ -39,9 +45,10 @@ ModelConfig read_model(const std::string& path) {
 
 double model_flops(const ModelConfig& model, int seq) {
   const double L = model.layers, h = model.hidden, q = double{1} * model.head_dim * model.q_heads;
-  const double per_token =
-      6 * (L * (2 * h * q + 2 * h * model.head_dim * model.kv_heads + 3 * h * model.ffn) + h * model.vocab) +
-      6 * L * q * seq;
+  const double per_token = 6 * (L * (2 * h * q + 2 * h * model.head_dim * model.kv_heads +
+                                     (model.gated() ? 3 : 2) * h * model.ffn) +
+                                h * model.vocab) +
+                           6 * L * q * seq;
   return per_token * seq;
 }
 

@@ -1,27 +1,40 @@
-// A decoder-only transformer of the Qwen2 family: RMSNorm, rotary grouped-query attention, gated MLP, untied
-// head.
+// A decoder-only transformer.
 #pragma once
 
 #include <string>
 
 namespace stp {
 
+/// `qwen2`: RMSNorm, rotary grouped-query attention with biases on q, k and v, gated MLP, untied head. `gpt`:
+/// GPT-3 as Megatron-LM builds it: LayerNorm, learned positions, an MLP of two matrices with GELU, biases
+/// everywhere, and the embedding's weights again in the head.
+enum class Family { qwen2, gpt };
+
 struct ModelConfig {
   std::string name;
   int layers, hidden, ffn, q_heads, kv_heads, head_dim, vocab;
+  Family family = Family::qwen2;
+  int positions = 0;  // learned ones
   double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
 
+  [[nodiscard]] bool gated() const { return family == Family::qwen2; }
+  [[nodiscard]] bool rotary() const { return family == Family::qwen2; }
+  [[nodiscard]] bool tied() const { return family == Family::gpt; }
+
   [[nodiscard]] double layer_parameters() const;
-  /// Of the embedding, and again of the head (untied).
+  /// Of the embedding, and again of the head. Where they are tied, one GPU keeps them once, and first and
+  /// last stage on different GPUs a copy each.
   [[nodiscard]] double vocabulary_parameters() const { return double{1} * vocab * hidden; }
   [[nodiscard]] double parameters() const;
 };
 
-/// Reads a configuration with Hugging Face's field names. Its file is `path`; errors name file and field.
+/// Reads a configuration with Hugging Face's field names; `model_type` is qwen2 or megatron-gpt. Its file is
+/// `path`; errors name file and field.
 ModelConfig read_model(const std::string& path);
 
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:
-/// per token 6·(L·(2·h·q + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·q·s, where q = d·q_heads, mostly h.
+/// per token 6·(L·(2·h·q + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·q·s, where q = d·q_heads, mostly h;
+/// 2·h·ffn for 3 where the MLP is not gated.
 double model_flops(const ModelConfig& model, int seq);
 
 /// The same as the STP paper counts it, recovered from its Tables 6 and 7: KV heads enter as q_heads/8,

@@ -44,6 +44,15 @@ TEST(ModelConfig, CountsEveryMatrixBiasAndNormOnce) {
   EXPECT_EQ(tiny.parameters(), 3 * tiny.layer_parameters() + 2 * 400 + 8);
 }
 
+TEST(ModelConfig, OfGptCountsItsBiasesNormsPositionsAndTheTiedEmbeddingOnce) {
+  const ModelConfig tiny{"tiny", 3, 8, 32, 4, 4, 2, 50, Family::gpt, 10};
+  EXPECT_EQ(tiny.layer_parameters(), 12 * 64 + 13 * 8);  // the literature's 12h² + 13h
+  EXPECT_EQ(tiny.parameters(), 3 * tiny.layer_parameters() + 50 * 8 + 10 * 8 + 2 * 8);
+  for (const auto& [name, billions] :
+       {std::pair{"gpt-22b", 22.07}, {"gpt-175b", 174.6}, {"gpt-530b", 529.6}, {"gpt-1t", 1008.0}})
+    EXPECT_NEAR(model(name).parameters() / 1e9, billions, billions * 1e-3) << name;
+}
+
 class ModelFile : public testing::Test {
  protected:
   ModelFile() {
@@ -93,6 +102,12 @@ TEST_F(ModelFile, IsRefusedByFileAndField) {
   refuses("hidden_size", 1e300, "whole number");
   refuses("num_key_value_heads", 7, "does not divide");
   refuses("model_type", "llama", "not supported");
+  json gpt = good_;
+  gpt["model_type"] = "megatron-gpt";
+  EXPECT_THAT(refusal([&] { read(gpt); }), StartsWith(path_ + ": max_position_embeddings: is missing"));
+  gpt["max_position_embeddings"] = 2048;
+  EXPECT_EQ(read(gpt).family, Family::gpt);
+  refuses("max_position_embeddings", 2048, "not a known field");  // of rotary models
   refuses("num_layers", 30, "not a known field");
 }
 
@@ -270,6 +285,44 @@ TEST(Work, PutsTheRowParallelLinearsIntoTheEarlyWeightGradients) {
   EXPECT_EQ(flops(Unit::head, UnitPass::W_late), 2 * tokens * h * (152064.0 / 8));
 }
 
+TEST(Work, OfTheGradientsHasTheProductsTransposed) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kUnits) {
+      const auto gemms = [&](UnitPass pass) { return work(config, shape, implementation, unit, pass).gemms; };
+      const std::vector<Gemm> forward = gemms(UnitPass::F), input = gemms(UnitPass::I);
+      std::vector<Gemm> weights = gemms(UnitPass::W_late);  // of the first linear
+      for (const Gemm& gemm : gemms(UnitPass::W_early)) weights.push_back(gemm);
+      ASSERT_EQ(input.size(), forward.size());
+      ASSERT_EQ(weights.size(), forward.size());
+      for (size_t i = 0; i < forward.size(); ++i) {
+        EXPECT_EQ(input[i].n, forward[i].k);                                  // as wide as the linear's input
+        EXPECT_EQ(input[i].k, forward[i].n);                                  // summed over its outputs
+        EXPECT_EQ(weights[i].m * weights[i].n, forward[i].n * forward[i].k);  // as many as there are weights
+      }
+    }
+  });
+}
+
+TEST(Work, OfWReadsAndWritesAnFp32GradientPerWeightWhateverTheTokens) {
+  for (const std::string& name : kModels) {
+    const ModelConfig config = model(name);
+    for (const auto implementation : {Implementation::megatron, Implementation::suite}) {
+      const auto bytes = [&](const Shape& shape) {
+        double sum = 0;
+        for (const Unit unit : {Unit::attn, Unit::mlp})
+          for (const UnitPass pass : {UnitPass::W_early, UnitPass::W_late})
+            sum += work(config, shape, implementation, unit, pass).sharded_bytes;
+        return sum;
+      };
+      const double h = config.hidden, q = config.q_heads * config.head_dim,
+                   kv = config.kv_heads * config.head_dim;
+      const double weights = h * (q + 2 * kv) + q * h + 3 * h * config.ffn;  // no bias, no norm
+      EXPECT_DOUBLE_EQ(bytes({4096, 1, 8}), 8 * weights / 8);
+      EXPECT_EQ(bytes({8192, 3, 8}), bytes({1024, 1, 8}));
+    }
+  }
+}
+
 TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
     const int tp = shape.tp;
@@ -285,7 +338,8 @@ TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
         EXPECT_DOUBLE_EQ(divided.sharded_bytes * tp, whole.sharded_bytes);
         EXPECT_EQ(divided.replicated_bytes, whole.replicated_bytes);
         EXPECT_EQ(divided.kernels, whole.kernels);
-        for (const Gemm& gemm : divided.gemms) EXPECT_EQ(gemm.m, shape.tokens());
+        const bool weights = pass == UnitPass::W_early || pass == UnitPass::W_late;
+        for (const Gemm& gemm : divided.gemms) EXPECT_EQ(weights ? gemm.k : gemm.m, shape.tokens());
       }
     }
   });
@@ -334,6 +388,104 @@ TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
                        gemm_flops(forward(Unit::head));
   const double attention = config.layers * forward(Unit::attn).attention_forward_flops;
   EXPECT_DOUBLE_EQ(model_flops(config, shape.seq), 3 * (gemms + attention));
+}
+
+// ---- Megatron-LM of 2022 (Korthikanti et al., arXiv 2205.05198) ----
+
+Shape shape_of_2022(int tp, bool sequence_parallel, Recompute recompute) {
+  return {2048, 2, tp, sequence_parallel, recompute};
+}
+const std::vector<std::string> kGpts{"gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t"};
+
+TEST(WorkOf2022, HasTheFlopsOfItsAppendix) {
+  for (const std::string& name : kGpts) {
+    const ModelConfig config = model(name);
+    for (const bool sequence_parallel : {false, true}) {
+      for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+        const Shape shape = shape_of_2022(8, sequence_parallel, recompute);
+        const auto flops = [&](UnitPass pass) {
+          double sum = 0;
+          for (const Unit unit : {Unit::attn, Unit::mlp})
+            sum += gemm_flops(work(config, shape, Implementation::megatron_2022, unit, pass));
+          return sum * shape.tp;
+        };
+        // A layer's forward is 24Bsh²(1 + s/6h), the scores that the mask drops included; the backward twice
+        // that, and with selective recomputation the core once more.
+        const double h = config.hidden, s = shape.seq, tokens = shape.tokens();
+        const double linear = 24 * tokens * h * h, core = 4 * tokens * s * h;
+        EXPECT_DOUBLE_EQ(flops(UnitPass::F), linear + core);
+        EXPECT_DOUBLE_EQ(flops(UnitPass::I), linear + (recompute == Recompute::selective ? 3 : 2) * core);
+        EXPECT_DOUBLE_EQ(flops(UnitPass::W_early) + flops(UnitPass::W_late), linear);
+      }
+    }
+  }
+}
+
+TEST(WorkOf2022, AddsTheCoresForwardToItsBackwardWhereThatIsRecomputed) {
+  const ModelConfig config = model("gpt-175b");
+  const auto of = [&](Recompute recompute, UnitPass pass) {
+    return work(config, shape_of_2022(8, false, recompute), Implementation::megatron_2022, Unit::attn, pass);
+  };
+  const Work kept = of(Recompute::none, UnitPass::I), again = of(Recompute::selective, UnitPass::I);
+  // Scores: tokens · s per head; a softmax and a dropout of 4 tensors of two bytes.
+  EXPECT_DOUBLE_EQ(again.sharded_bytes - kept.sharded_bytes, 4 * 2 * 2 * 2048.0 * 2048 * 96 / 8);
+  EXPECT_EQ(again.replicated_bytes, kept.replicated_bytes);
+  EXPECT_EQ(again.gemms.size(), kept.gemms.size() + 2);
+  EXPECT_GT(again.kernels, kept.kernels);
+  // Full recomputation is segments of its own, not a longer backward.
+  EXPECT_EQ(of(Recompute::full, UnitPass::I).sharded_bytes, kept.sharded_bytes);
+  EXPECT_EQ(of(Recompute::selective, UnitPass::F).sharded_bytes,
+            of(Recompute::none, UnitPass::F).sharded_bytes);
+}
+
+TEST(SequenceParallelism, DividesNormsDropoutAndResidualsAndNothingElse) {
+  for (const auto implementation :
+       {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
+    for (const std::string name : {"llm-12.1b", "gpt-22b"}) {
+      for (const Unit unit : kUnits) {
+        for (const UnitPass pass : kUnitPasses) {
+          const Work whole = work(model(name), {2048, 2, 4}, implementation, unit, pass);
+          const Work divided = work(model(name), {2048, 2, 4, true}, implementation, unit, pass);
+          EXPECT_DOUBLE_EQ(divided.replicated_bytes * 4, whole.replicated_bytes);
+          EXPECT_EQ(divided.sharded_bytes, whole.sharded_bytes);
+          EXPECT_EQ(gemm_flops(divided), gemm_flops(whole));
+        }
+      }
+    }
+  }
+}
+
+// Their Table 2, per layer: sbh(10 + 24/t + 5as/(ht)), with sequence parallelism sbh/t(34 + 5as/h), and with
+// selective recomputation without the last term.
+TEST(SavedTensorsOf2022, AreThoseOfTheClosedForms) {
+  for (const std::string& name : kGpts) {
+    const ModelConfig config = model(name);
+    const auto bytes = [&](int tp, bool sequence_parallel, Recompute recompute) {
+      double sum = 0;
+      for (const Unit unit : {Unit::attn, Unit::mlp})
+        for (const SavedTensor& tensor :
+             saved_tensors(config, shape_of_2022(tp, sequence_parallel, recompute),
+                           Implementation::megatron_2022, unit))
+          sum += tensor.made_by_forward ? tensor.bytes : 0;
+      return sum;
+    };
+    const double h = config.hidden, s = 2048, a = config.q_heads, sbh = s * 2 * h;
+    for (const double t : {1.0, 2.0, 8.0}) {
+      const int tp = static_cast<int>(t);
+      EXPECT_DOUBLE_EQ(bytes(tp, false, Recompute::none), sbh * (10 + 24 / t + 5 * a * s / (h * t)));
+      EXPECT_DOUBLE_EQ(bytes(tp, true, Recompute::none), sbh / t * (34 + 5 * a * s / h));
+      EXPECT_DOUBLE_EQ(bytes(tp, false, Recompute::selective), sbh * (10 + 24 / t));
+      EXPECT_DOUBLE_EQ(bytes(tp, true, Recompute::selective), sbh * 34 / t);
+    }
+  }
+}
+
+TEST(OptimizerBytes, AreAdamsAndWhatTheFrameworkAddsAroundIt) {
+  EXPECT_EQ(optimizer_bytes(Implementation::suite),
+            30);  // gradient, master and moments there and back, weight
+  EXPECT_GT(optimizer_bytes(Implementation::megatron), optimizer_bytes(Implementation::suite));
+  // fp16's loss scale: gradients read and written once more.
+  EXPECT_EQ(optimizer_bytes(Implementation::megatron_2022), optimizer_bytes(Implementation::megatron) + 8);
 }
 
 // ---- saved tensors ----
@@ -386,6 +538,7 @@ TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
       bytes[to_string(unit) + ": " + tensor.name + (tensor.made_by_forward ? "" : ", by I") +
             (tensor.weight_gradient ? ", for W" : "")] = tensor.bytes;
   const std::map<std::string, double> expected{{"attn: norm input", 16},
+                                               {"attn: norm statistics", 4},
                                                {"attn: norm output, for W", 16},
                                                {"attn: q, k, v", 32},
                                                {"attn: attention output, for W", 16},
@@ -393,15 +546,16 @@ TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
                                                {"attn: gradient of q, k, v, by I, for W", 32},
                                                {"attn: gradient of the output, by I, for W", 16},
                                                {"mlp: norm input", 16},
+                                               {"mlp: norm statistics", 4},
                                                {"mlp: norm output, for W", 16},
                                                {"mlp: gate and up", 80},
                                                {"mlp: activation, for W", 40},
                                                {"mlp: gradient of gate and up, by I, for W", 80},
                                                {"mlp: gradient of the output, by I, for W", 16},
                                                {"head: norm input", 16},
+                                               {"head: norm statistics", 4},
                                                {"head: norm output, for W", 16},
-                                               {"head: softmax in fp32", 200},
-                                               {"head: gradient of the logits, by I, for W", 100}};
+                                               {"head: gradient of the logits, for W", 100}};
   EXPECT_EQ(bytes, expected);
 }
 

@@ -12,6 +12,7 @@ constexpr double kFp32 = 4;  // bytes
 // Per-rank widths of a layer, and the bytes of a tensor of such a width.
 struct Widths {
   double tokens, hidden, q, kv, ffn, vocab, element;
+  double norm;  // what norms, dropout and residuals see of `hidden`, averaged over the tokens
 
   Widths(const ModelConfig& model, const Shape& shape)
       : tokens(shape.tokens()),
@@ -20,7 +21,8 @@ struct Widths {
         kv(double{1} * model.kv_heads * model.head_dim / shape.tp),
         ffn(double{1} * model.ffn / shape.tp),
         vocab(double{1} * model.vocab / shape.tp),
-        element(shape.element_bytes) {}
+        element(shape.element_bytes),
+        norm(shape.sequence_parallel ? hidden / shape.tp : hidden) {}
 
   [[nodiscard]] double bytes(double width) const { return tokens * width * element; }
 };
@@ -28,65 +30,127 @@ struct Widths {
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
 // Unfused, counted over PyTorch's ops: RMSNorm forward casts up (3), squares (4), averages (2), scales (4),
 // casts down (3), weighs (2); its backward goes the same way with two operands. The residual: divide by t
-// (2), add (3).
+// (2), add (3). Fused: LayerNorm reads and writes; its backward reads the gradient and the input, writes, and
+// reads both again for scale and shift. Bias, dropout and residual read two, write one and a mask of one
+// byte; backward the mask and the gradient make the sublayer's gradient (2.5), which is summed for the bias
+// (1), and the residual's gradient is added (3).
 struct Traffic {
-  double norm_forward, norm_backward;              // of hidden
-  double residual_forward, residual_backward;      // of hidden
-  double rotary;                                   // of q and k, each direction
-  double bias;                                     // of q, k and v, each direction
+  double norm_forward, norm_backward;          // of hidden
+  double residual_forward, residual_backward;  // of hidden
+  double rotary;                               // of q and k, each direction
+  double qkv_forward, qkv_backward;            // of q, k and v: biases, splitting and joining
+  double context;                              // of the attention's output: its transposition, each direction
   double activation_forward, activation_backward;  // of ffn
 };
 
-constexpr Traffic traffic(Implementation implementation) {
-  if (implementation == Implementation::megatron) return {18, 30, 5, 3, 2, 0, 3, 5};
-  return {2, 3, 1, 1,
-          2, 0, 3, 5};  // each fused into one kernel, the bias and the residual into the GEMM's epilogue
+Traffic traffic(const ModelConfig& model, Implementation implementation) {
+  const double rotary = model.rotary() ? 2 : 0;
+  // Gated: reads gate and up, writes; backward reads three, writes two.
+  const double activation_forward = model.gated() ? 3 : 2, activation_backward = model.gated() ? 5 : 3;
+  switch (implementation) {
+    case Implementation::megatron:
+      return {18, 30, 5, 3, rotary, 0, 0, 0, activation_forward, activation_backward};
+    case Implementation::suite:  // each in one kernel, the bias and the residual in the GEMM's epilogue
+      return {2, 3, 1, 1, rotary, 0, 0, 0, activation_forward, activation_backward};
+    case Implementation::megatron_2022:  // and the sums for the biases' gradients
+      return {2, 5, 3.5, 6.5, rotary, 2, 3, 2, activation_forward, activation_backward + 1};
+  }
+  return {};
 }
 
-Work attention_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
+// The weight gradient of a linear layer, added in fp32 to what earlier microbatches left: read and written
+// once by the product's epilogue (Megatron-LM's fused accumulation; what a bf16 result would write is in the
+// product's own cost).
+Work weight_gradients(const std::vector<Gemm>& forwards) {
+  Work work;
+  for (const Gemm& forward : forwards) {
+    work.gemms.push_back(weight_gradient(forward));
+    work.sharded_bytes += 2 * kFp32 * forward.n * forward.k;
+    ++work.kernels;
+  }
+  return work;
+}
+
+void add(Work& to, const Work& more) {
+  to.gemms.insert(to.gemms.end(), more.gemms.begin(), more.gemms.end());
+  to.attention_forward_flops += more.attention_forward_flops;
+  to.attention_backward_flops += more.attention_backward_flops;
+  to.replicated_bytes += more.replicated_bytes;
+  to.sharded_bytes += more.sharded_bytes;
+  to.kernels += more.kernels;
+}
+
+// Between the attention's two linear layers.
+Work attention_core(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                    bool forward) {
+  const Widths w(model, shape);
+  if (implementation != Implementation::megatron_2022) {
+    const double flops = 2 * 2 * w.tokens * shape.seq * w.q / 2;  // QKᵀ and PV, lower triangle
+    if (forward) return {.attention_forward_flops = flops, .kernels = 1};
+    return {.attention_backward_flops = 2.5 * flops, .kernels = 2};
+  }
+  // Batched products over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
+  // tensors: the fused softmax reads what the mask leaves (a half) and writes all, dropout reads, writes and
+  // writes a mask of one byte; backward dropout reads gradient and mask and writes, softmax reads the halves
+  // of gradient and output and writes all.
+  const double rows = w.tokens * model.q_heads / shape.tp, dim = model.head_dim, seq = shape.seq;
+  const Gemm scores{rows, seq, dim}, values{rows, dim, seq};
+  const double of_scores = w.bytes(double{1} * model.q_heads / shape.tp * seq);
+  if (forward) return {.gemms = {scores, values}, .sharded_bytes = (1.5 + 2.5) * of_scores, .kernels = 4};
+  return {.gemms = {scores, values, values, values}, .sharded_bytes = (2.5 + 2) * of_scores, .kernels = 6};
+}
+
+Work attention_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                    const Traffic& t, UnitPass pass) {
   const Widths w(model, shape);
   const Gemm qkv{w.tokens, w.q + 2 * w.kv, w.hidden}, proj{w.tokens, w.hidden, w.q};
-  const double scores = 2 * 2 * w.tokens * shape.seq * w.q / 2;  // QKᵀ and PV, lower triangle
-  const double rotary_and_bias = t.rotary * w.bytes(w.q + w.kv) + t.bias * w.bytes(w.q + 2 * w.kv);
+  const auto layout = [&](double of_qkv) {
+    return t.rotary * w.bytes(w.q + w.kv) + of_qkv * w.bytes(w.q + 2 * w.kv) + t.context * w.bytes(w.q);
+  };
+  const auto core = [&](bool forward) { return attention_core(model, shape, implementation, forward); };
+  Work work;
   switch (pass) {
     case UnitPass::F:
-      return {.gemms = {qkv, proj},
-              .attention_forward_flops = scores,
-              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.hidden),
-              .sharded_bytes = rotary_and_bias,
-              .kernels = 16};
+      work = {.gemms = {qkv, proj},
+              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.norm),
+              .sharded_bytes = layout(t.qkv_forward),
+              .kernels = 15};
+      add(work, core(true));
+      return work;
     case UnitPass::I:
-      return {.gemms = {qkv, proj},
-              .attention_backward_flops = 2.5 * scores,
-              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
-              .sharded_bytes = rotary_and_bias,
-              .kernels = 24};
+      work = {.gemms = {input_gradient(qkv), input_gradient(proj)},
+              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
+              .sharded_bytes = layout(t.qkv_backward),
+              .kernels = 22};
+      add(work, core(false));
+      if (shape.recompute == Recompute::selective) add(work, core(true));
+      return work;
     case UnitPass::W_early:
-      return {.gemms = {proj}, .kernels = 1};
+      return weight_gradients({proj});
     case UnitPass::W_late:
-      return {.gemms = {qkv}, .kernels = 1};
+      return weight_gradients({qkv});
   }
   return {};
 }
 
 Work mlp_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
   const Widths w(model, shape);
-  const Gemm fc1{w.tokens, 2 * w.ffn, w.hidden}, fc2{w.tokens, w.hidden, w.ffn};
+  const Gemm fc1{w.tokens, (model.gated() ? 2 : 1) * w.ffn, w.hidden}, fc2{w.tokens, w.hidden, w.ffn};
   switch (pass) {
     case UnitPass::F:
       return {.gemms = {fc1, fc2},
-              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.hidden),
+              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.norm),
               .sharded_bytes = t.activation_forward * w.bytes(w.ffn),
               .kernels = 12};
     case UnitPass::I:
-      return {.gemms = {fc1, fc2},
-              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.hidden),
+      return {.gemms = {input_gradient(fc1), input_gradient(fc2)},
+              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
               .kernels = 18};
     case UnitPass::W_early:
-      return {.gemms = {fc2}, .kernels = 1};
+      return weight_gradients({fc2});
     case UnitPass::W_late:
-      return {.gemms = {fc1}, .kernels = 1};
+      return weight_gradients({fc1});
   }
   return {};
 }
@@ -99,18 +163,18 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
   switch (pass) {
     case UnitPass::F:
       return {.gemms = {projection},
-              .replicated_bytes = t.norm_forward * w.bytes(w.hidden),
+              .replicated_bytes = t.norm_forward * w.bytes(w.norm),
               .sharded_bytes = 11 * w.bytes(w.vocab),
               .kernels = 16};
     case UnitPass::I:
-      return {.gemms = {projection},
-              .replicated_bytes = t.norm_backward * w.bytes(w.hidden),
+      return {.gemms = {input_gradient(projection)},
+              .replicated_bytes = t.norm_backward * w.bytes(w.norm),
               .sharded_bytes = 6 * w.bytes(w.vocab),
               .kernels = 16};
     case UnitPass::W_early:
       return {};
     case UnitPass::W_late:
-      return {.gemms = {projection}, .kernels = 1};
+      return weight_gradients({projection});
   }
   return {};
 }
@@ -119,10 +183,10 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass) {
-  const Traffic t = traffic(implementation);
+  const Traffic t = traffic(model, implementation);
   switch (unit) {
     case Unit::attn:
-      return attention_work(model, shape, t, pass);
+      return attention_work(model, shape, implementation, t, pass);
     case Unit::mlp:
       return mlp_work(model, shape, t, pass);
     case Unit::head:
@@ -134,7 +198,9 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
                                        Implementation implementation, Unit unit) {
   const Widths w(model, shape);
-  const bool fused = implementation == Implementation::suite;
+  const bool fused = implementation != Implementation::megatron;
+  const bool of_2022 = implementation == Implementation::megatron_2022;
+  const double heads = double{1} * model.q_heads / shape.tp, fc1 = (model.gated() ? 2 : 1) * w.ffn;
   // Statistics and other sums are fp32 at the least; widths are in elements.
   const double fp32 = std::max(kFp32, w.element) / w.element;
   std::vector<SavedTensor> tensors;
@@ -150,35 +216,41 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
   // Megatron-LM's default dropout a mask of one byte per element.
   if (fused) {
-    keep("norm input", w.hidden);
-    keep("norm statistics", fp32);
+    keep("norm input", w.norm);
+    if (implementation == Implementation::suite) keep("norm statistics", fp32);
   } else {
-    keep("norm input in fp32", fp32 * w.hidden);
-    keep("normalised input", w.hidden);
-    if (unit != Unit::head) keep("dropout mask", w.hidden / w.element);
+    keep("norm input in fp32", fp32 * w.norm);
+    keep("normalised input", w.norm);
   }
-  keep_for(UnitPass::W_late, "norm output", w.hidden);
+  if (implementation != Implementation::suite && unit != Unit::head) keep("dropout mask", w.norm / w.element);
+  keep_for(UnitPass::W_late, "norm output", w.norm);
   switch (unit) {
     case Unit::attn:
       keep("q, k, v", w.q + 2 * w.kv);
       keep_for(UnitPass::W_early, "attention output", w.q);
-      keep("log-sum-exp", double{1} * model.q_heads / shape.tp * fp32);
+      if (!of_2022) {
+        keep("log-sum-exp", heads * fp32);
+      } else if (shape.recompute != Recompute::selective) {
+        keep("softmax", heads * shape.seq);
+        keep("mask of the softmax", heads * shape.seq / w.element);
+        keep("softmax after dropout", heads * shape.seq);
+      }
       make_for(UnitPass::W_late, "gradient of q, k, v", w.q + 2 * w.kv);
       make_for(UnitPass::W_early, "gradient of the output", w.hidden);
       break;
     case Unit::mlp:
-      keep("gate and up", 2 * w.ffn);
-      if (!fused) {
+      keep(model.gated() ? "gate and up" : "fc1 output", fc1);
+      if (!fused && model.gated()) {
         keep("gate in fp32", fp32 * w.ffn);
         keep("activated gate", w.ffn);
       }
       keep_for(UnitPass::W_early, "activation", w.ffn);
-      make_for(UnitPass::W_late, "gradient of gate and up", 2 * w.ffn);
+      make_for(UnitPass::W_late, model.gated() ? "gradient of gate and up" : "gradient of the fc1 output", fc1);
       make_for(UnitPass::W_early, "gradient of the output", w.hidden);
       break;
     case Unit::head:
-      // Fused, the loss leaves the gradient of the logits in their place.
-      if (fused) {
+      // The suite's loss leaves the gradient of the logits in their place.
+      if (implementation == Implementation::suite) {
         keep_for(UnitPass::W_late, "gradient of the logits", w.vocab);
       } else {
         keep("softmax in fp32", fp32 * w.vocab);
@@ -187,6 +259,21 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
       break;
   }
   return tensors;
+}
+
+double optimizer_bytes(Implementation implementation) {
+  // AdamW reads the gradient, reads and writes master weight and two moments (28), then the weights are cast
+  // to half precision (6, or 2 in the same kernel).
+  constexpr double kAdam = 28;
+  switch (implementation) {
+    case Implementation::suite:
+      return kAdam + 2;
+    case Implementation::megatron:  // zeroing, the gradients' norm, clipping
+      return kAdam + 6 + 4 + 4 + 8;
+    case Implementation::megatron_2022:  // and, with fp16's loss scale, scaling back
+      return kAdam + 6 + 4 + 4 + 8 + 8;
+  }
+  return 0;
 }
 
 double hidden_bytes(const ModelConfig& model, const Shape& shape) {

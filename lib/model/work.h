@@ -11,11 +11,21 @@
 
 namespace stp {
 
-/// One microbatch on one rank. Without sequence parallelism, as in the paper's main results.
+/// What a backward computes again instead of keeping it (Korthikanti et al., arXiv 2205.05198, section 5):
+/// `selective` the core of the attention, between its two linear layers; `full` every layer from its input,
+/// all its collectives included: segments of their own in the Program.
+enum class Recompute { none, selective, full };
+
+/// One microbatch on one rank. With sequence parallelism (same source, section 4.2.2)
+/// norms, dropout and residuals work on a tp-th of the tokens, and a reduce-scatter and an all-gather,
+/// together of an all-reduce's volume, stand in its place. What Megatron-LM gathers once more for the weight
+/// gradients hides behind the input gradient's product and is not counted.
 struct Shape {
   int seq;
   int microbatch_size;
   int tp;
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
   int element_bytes = 2;  // of an activation: bf16
 
   [[nodiscard]] double tokens() const { return double{1} * seq * microbatch_size; }
@@ -23,21 +33,29 @@ struct Shape {
 
 /// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures
 /// imply; `suite`: our own fused kernels. The two differ in memory traffic, launches and saved tensors, not
-/// in FLOPs.
-enum class Implementation { megatron, suite };
+/// in FLOPs. `megatron_2022`: Megatron-LM before FlashAttention, fp16: fused kernels for norm, bias and GELU,
+/// bias, dropout and residual, mask and softmax; the core of the attention as batched products over all
+/// scores, masked or not, that it writes and reads.
+enum class Implementation { megatron, suite, megatron_2022 };
 
 struct Gemm {
   double m, n, k;
   [[nodiscard]] double flops() const { return 2 * m * n * k; }
 };
 
+/// Of the linear layer whose forward is `forward` (m tokens, n outputs, k inputs): the products that make the
+/// gradients of its input and of its weights.
+inline Gemm input_gradient(const Gemm& forward) { return {forward.m, forward.k, forward.n}; }
+inline Gemm weight_gradient(const Gemm& forward) { return {forward.n, forward.k, forward.m}; }
+
 struct Work {
   std::vector<Gemm> gemms;
   double attention_forward_flops = 0;   // causal, as computed
   double attention_backward_flops = 0;  // 2.5 times the forward: scores are computed again
-  double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual)
-  double sharded_bytes = 0;     // elementwise traffic divided by tp (rotary, activation, loss)
-  int kernels = 0;              // launches
+  double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual);
+                                // with sequence parallelism a rank's share of it
+  double sharded_bytes = 0;  // traffic divided by tp (rotary, activation, loss; gradients of weights in fp32)
+  int kernels = 0;           // launches
 };
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
@@ -55,6 +73,9 @@ struct SavedTensor {
 /// What one layer's unit (or the head) keeps per microbatch.
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
                                        Implementation implementation, Unit unit);
+
+/// Memory traffic of an optimizer step per parameter.
+double optimizer_bytes(Implementation implementation);
 
 /// Bytes of the tensor that a unit's all-reduce, or a transfer to the next stage, carries.
 double hidden_bytes(const ModelConfig& model, const Shape& shape);

@@ -16,11 +16,12 @@ using Ref = uint32_t;
 constexpr Ref kOutputBit = Ref{1} << 31;
 constexpr Ref kNothing = ~Ref{0};
 
-size_t ops_of(const Segment& segment) {
+size_t ops_of(const Segment& segment, bool sequence_parallel) {
   const size_t weights = segment.weights == Segment::Weights::none          ? 0
                          : segment.weights == Segment::Weights::both_behind ? 1
                                                                             : 2;
-  return 1 + (segment.all_reduce ? 1 : 0) + weights;
+  const size_t collectives = !segment.all_reduce ? 0 : sequence_parallel ? 2 : 1;
+  return 1 + collectives + weights;
 }
 
 class Lowerer {
@@ -39,7 +40,8 @@ class Lowerer {
     for (int pass = 0; pass < 4; ++pass)
       for (int stage = 0; stage < s.placement.stages(); ++stage)
         chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
-                                         stage + 1 == s.placement.stages(), lowering.backward));
+                                         stage + 1 == s.placement.stages(), lowering.backward,
+                                         lowering.recompute));
     outputs_.assign(2 * static_cast<size_t>(s.placement.stages()) * s.microbatches, {kNothing, kNothing});
   }
 
@@ -110,9 +112,9 @@ class Lowerer {
       for (const Block& block : program_.schedule.ranks[rank]) {
         for (const Action& action : block.actions()) {
           const auto& chain = chain_of(action, program_.schedule.placement.stage(rank, action.chunk));
-          for (const Segment& segment : chain) ops += ops_of(segment);
+          for (const Segment& segment : chain) ops += ops_of(segment, lowering_.sequence_parallel);
           ops += 1;
-          depends += 2 * chain.size() + 4;
+          depends += 3 * chain.size() + 4;
         }
       }
       if (ops > kMaxOps) refuse_size();
@@ -191,12 +193,21 @@ class Lowerer {
       begin_op();
       depend(last_compute_);
       last_all_reduce_ = chain.wait = chain.result =
-          add_op(chain, segment, OpKind::all_reduce, pass, tp_stream());
+          add_op(chain, segment, lowering_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
+                 pass, tp_stream());
     }
     if (segment.weights != Weights::none) {
       begin_op();
       const bool both = segment.weights == Weights::both_behind;
       add_compute(chain, segment, both ? OpKind::weight_gradients : OpKind::compute, UnitPass::W_late);
+    }
+    // What it gathers, the next segment's norm has still to make, behind the weight gradients on the compute
+    // stream.
+    if (segment.all_reduce && lowering_.sequence_parallel) {
+      begin_op();
+      depend(last_compute_);
+      last_all_reduce_ = chain.wait = chain.result =
+          add_op(chain, segment, OpKind::all_gather, pass, tp_stream());
     }
     ++chain.taken;
     return true;

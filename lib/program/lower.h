@@ -21,6 +21,8 @@ struct Lowering {
   bool optimizer = false;  // whether each rank ends with an optimizer step
   BraidPolicy braid = BraidPolicy::static_merge;
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued
+  bool sequence_parallel = false;  // a reduce-scatter and an all-gather for each all-reduce
+  bool recompute = false;          // whether a backward runs each layer's forward again first
 };
 
 /// The largest number of ops that a Program may have.

@@ -23,6 +23,11 @@ int Program::stage_of(OpId op) const {
   return schedule.placement.stage(stream_of(op).rank, ops[op].chunk);
 }
 
+std::string collective_name(OpKind kind) {
+  if (kind == OpKind::reduce_scatter) return "reduce-scatter";
+  return kind == OpKind::all_gather ? "all-gather" : "all-reduce";
+}
+
 std::string describe(const Program& program, OpId id) {
   const Op& op = program.ops[id];
   const ProgramStream& stream = program.stream_of(id);
@@ -35,7 +40,9 @@ std::string describe(const Program& program, OpId id) {
       text += to_string(op.unit) + ".W";
       break;
     case OpKind::all_reduce:
-      text += "all-reduce of " + to_string(op.unit, op.unit_pass);
+    case OpKind::reduce_scatter:
+    case OpKind::all_gather:
+      text += collective_name(op.kind) + " of " + to_string(op.unit, op.unit_pass);
       break;
     case OpKind::transfer:
       text += "transfer to rank " + std::to_string(stream.peer);

@@ -25,16 +25,25 @@ struct ProgramStream {
 enum class OpKind : uint8_t {
   compute,           // one pass of one unit of one layer
   weight_gradients,  // both parts, W_early and W_late, of one unit of one layer
-  all_reduce,       // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
+  all_reduce,  // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
+  reduce_scatter,
+  all_gather,       // with sequence parallelism the two for an all-reduce, in that order
   transfer,         // of a chunk's output to the rank that waits for it
   gradient_reduce,  // of a chunk's weight gradients, over the data-parallel group
   optimizer,        // the weight update of a rank's chunks
 };
 
+/// Whether it is a collective of the tensor-parallel group.
+constexpr bool is_collective(OpKind kind) {
+  return kind == OpKind::all_reduce || kind == OpKind::reduce_scatter || kind == OpKind::all_gather;
+}
+/// "all-reduce", "reduce-scatter" or "all-gather".
+std::string collective_name(OpKind kind);
+
 struct Op {
   OpKind kind;
-  Unit unit;           // of compute, weight_gradients and all_reduce
-  UnitPass unit_pass;  // of compute; of all_reduce F or I
+  Unit unit;           // of compute, weight_gradients and collectives
+  UnitPass unit_pass;  // of compute; of a collective F or I
   Pass pass;           // of the action that it is part of
   int16_t chunk;
   int16_t layer;  // within the chunk, in the order of the forward

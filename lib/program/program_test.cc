@@ -98,6 +98,10 @@ std::string op_text(const Program& program, OpId id) {
       return action + to_string(op.unit) + ".W both" + at;
     case OpKind::all_reduce:
       return action + "AR " + to_string(op.unit, op.unit_pass) + at;
+    case OpKind::reduce_scatter:
+      return action + "RS " + to_string(op.unit, op.unit_pass) + at;
+    case OpKind::all_gather:
+      return action + "AG " + to_string(op.unit, op.unit_pass) + at;
     case OpKind::transfer:
       return action + "send " + std::to_string(op.tensors) + " to " +
              std::to_string(program.stream_of(id).peer);
@@ -320,7 +324,9 @@ Counts count(const Program& program) {
         ++counts.of["both " + to_string(op.unit)];
         break;
       case OpKind::all_reduce:
-        ++counts.of["all-reduce in " + pass];
+      case OpKind::reduce_scatter:
+      case OpKind::all_gather:
+        ++counts.of[collective_name(op.kind) + " in " + pass];
         break;
       case OpKind::transfer:
         ++counts.of["transfer"];
@@ -340,9 +346,9 @@ Counts count(const Program& program) {
 // ---- units ----
 
 TEST(Segments, OfEveryPassAreThoseOfSectionFive) {
-  const auto text = [](Pass pass, int layers, bool last, BackwardOrder order) {
+  const auto text = [](Pass pass, int layers, bool last, BackwardOrder order, bool recompute = false) {
     std::string all;
-    for (const Segment& s : segments(pass, layers, last, order)) {
+    for (const Segment& s : segments(pass, layers, last, order, recompute)) {
       all += to_string(s.unit) + std::to_string(s.layer);
       all += s.main == Segment::Main::forward ? ".F" : s.main == Segment::Main::input_gradient ? ".I" : ".W";
       if (s.weights == Segment::Weights::early_before_late_behind) all += "+early";
@@ -370,6 +376,14 @@ TEST(Segments, OfEveryPassAreThoseOfSectionFive) {
   EXPECT_EQ(
       text(Pass::B, 2, true, BackwardOrder::megatron),
       "head0.I+W mlp1.I+early+AR+late attn1.I+early+AR+late mlp0.I+early+AR+late attn0.I+early+AR+late ");
+  // Computed again: each layer before its own backward, the head never, and W alone has nothing to do it for.
+  EXPECT_EQ(text(Pass::B, 2, true, BackwardOrder::suite, true),
+            "head0.I+W attn1.F+AR mlp1.F+AR mlp1.I+AR+W attn1.I+AR+W "
+            "attn0.F+AR mlp0.F+AR mlp0.I+AR+W attn0.I+AR+W ");
+  EXPECT_EQ(text(Pass::I, 1, false, BackwardOrder::suite, true),
+            "attn0.F+AR mlp0.F+AR mlp0.I+AR attn0.I+AR ");
+  EXPECT_EQ(text(Pass::F, 1, true, BackwardOrder::suite, true), "attn0.F+AR mlp0.F+AR head0.F ");
+  EXPECT_EQ(text(Pass::W, 1, true, BackwardOrder::suite, true), "head0.W mlp0.W attn0.W ");
 }
 
 // ---- braids ----
@@ -631,6 +645,38 @@ TEST(LowerByHand, TheEarlyWeightGradientsStandBeforeTheAllReduce) {
   EXPECT_THAT(waits_of(program, 0, "B0.0: AR mlp.I0"), ElementsAre("0 B0.0: mlp.W_early0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.W0"), IsEmpty());
   EXPECT_THAT(waits_of(program, 0, "B0.0: attn.I0"), ElementsAre("0 B0.0: AR mlp.I0"));
+}
+
+TEST(LowerByHand, SequenceParallelismHidesTheReduceScatterBehindWeightGradientsAndNotTheAllGather) {
+  const Schedule schedule = by_hand(Placement::loop(1, 1), 2, {{"F0.0", "B0.0", "F0.1", "I0.1", "W0.1"}});
+  const Lowering lowering{.backward = BackwardOrder::megatron, .sequence_parallel = true};
+  const Program program = lower(schedule, {1}, lowering);
+  EXPECT_THAT(waits_of(program, 0, "F0.0: RS attn.F0"), ElementsAre("0 F0.0: attn.F0"));
+  EXPECT_THAT(waits_of(program, 0, "F0.0: mlp.F0"), ElementsAre("0 F0.0: AG attn.F0"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: RS mlp.I0"), ElementsAre("0 B0.0: mlp.W_early0"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.W0"), IsEmpty());
+  EXPECT_THAT(waits_of(program, 0, "B0.0: AG mlp.I0"), ElementsAre("0 B0.0: mlp.W0"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: attn.I0"), ElementsAre("0 B0.0: AG mlp.I0"));
+  EXPECT_THAT(waits_of(program, 0, "I0.1: AG mlp.I0"), ElementsAre("0 I0.1: mlp.I0"));
+  EXPECT_THAT(waits_of(program, 0, "I0.1: attn.I0"), ElementsAre("0 I0.1: AG mlp.I0"));
+  const Program plain = lower(schedule, {1}, {.backward = BackwardOrder::megatron});
+  Counts with = count(program), without = count(plain);
+  EXPECT_EQ(program.ops.size() - plain.ops.size(), 8U);  // one more per all-reduce
+  for (const std::string pass : {"F", "I", "B"}) {
+    EXPECT_EQ(with.of["all-reduce in " + pass], 0);
+    EXPECT_EQ(with.of["reduce-scatter in " + pass], without.of["all-reduce in " + pass]);
+    EXPECT_EQ(with.of["all-gather in " + pass], without.of["all-reduce in " + pass]);
+  }
+}
+
+TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
+  const Schedule schedule = by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
+  const Program program = lower(schedule, {1, 1}, {.recompute = true});
+  EXPECT_THAT(waits_of(program, 0, "B0.0: attn.F0"), ElementsAre("1 B0.0: send 1 to 0"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.F0"), ElementsAre("0 B0.0: AR attn.F0"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("0 B0.0: AR mlp.F0"));
+  EXPECT_THAT(waits_of(program, 1, "B0.0: send 1 to 0"), ElementsAre("1 B0.0: AR attn.I0"));
+  EXPECT_EQ(count(program).of["all-reduce in B"], 8);
 }
 
 TEST(LowerByHand, AChunkWithoutLayersPassesItsInputOn) {

@@ -2,14 +2,16 @@
 
 namespace stp {
 
-std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order) {
+std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order, bool recompute) {
   using Main = Segment::Main;
   using Weights = Segment::Weights;
   std::vector<Segment> chain;
+  const auto forward = [&](int layer) {
+    for (const Unit unit : {Unit::attn, Unit::mlp})
+      chain.push_back({unit, static_cast<int16_t>(layer), Main::forward, true, Weights::none});
+  };
   if (pass == Pass::F) {
-    for (int layer = 0; layer < layers; ++layer)
-      for (const Unit unit : {Unit::attn, Unit::mlp})
-        chain.push_back({unit, static_cast<int16_t>(layer), Main::forward, true, Weights::none});
+    for (int layer = 0; layer < layers; ++layer) forward(layer);
     if (last) chain.push_back({Unit::head, 0, Main::forward, false, Weights::none});
     return chain;
   }
@@ -20,9 +22,11 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
   // The head's weight gradient has no early part: with either order it follows its input gradient.
   const Weights head_weights = pass == Pass::B ? Weights::both_behind : Weights::none;
   if (last) chain.push_back({Unit::head, 0, main, false, head_weights});
-  for (int layer = layers - 1; layer >= 0; --layer)
+  for (int layer = layers - 1; layer >= 0; --layer) {
+    if (recompute && pass != Pass::W) forward(layer);
     for (const Unit unit : {Unit::mlp, Unit::attn})
       chain.push_back({unit, static_cast<int16_t>(layer), main, pass != Pass::W, weights});
+  }
   return chain;
 }
 

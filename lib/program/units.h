@@ -20,11 +20,12 @@ struct Segment {
   Unit unit;
   int16_t layer;
   enum class Main : uint8_t { forward, input_gradient, weight_gradients } main;
-  bool all_reduce;
+  bool all_reduce;  // with sequence parallelism a reduce-scatter and an all-gather
   enum class Weights : uint8_t { none, both_behind, early_before_late_behind } weights;
 };
 
-/// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage.
-std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order);
+/// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage. With
+/// `recompute`, I and B run each layer's forward again before its backward.
+std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order, bool recompute = false);
 
 }  // namespace stp

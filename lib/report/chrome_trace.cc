@@ -119,7 +119,9 @@ class Writer {
         name = to_string(op.unit) + ".W";
         break;
       case OpKind::all_reduce:
-        name = "all-reduce " + to_string(op.unit, op.unit_pass);
+      case OpKind::reduce_scatter:
+      case OpKind::all_gather:
+        name = collective_name(op.kind) + " " + to_string(op.unit, op.unit_pass);
         break;
       case OpKind::transfer:
         name = "send";

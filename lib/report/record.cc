@@ -163,6 +163,8 @@ json to_json(const Result& result) {
               {"braid", c.braid},
               {"freed_at", c.freed_at},
               {"contention", or_null(c.contention)},
+              {"recompute", or_null(c.recompute)},
+              {"sequence_parallel", or_null(c.sequence_parallel)},
               {"unit_costs", c.unit_costs},
               {"idle_s", result.idle_s()},
               {"peak_activation_chunks", result.peak_activation_chunks()},

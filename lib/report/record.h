@@ -21,8 +21,10 @@ struct Configuration {
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
   std::string placement, release, backward, braid, freed_at;
-  std::optional<bool> contention;  // none where costs are given by a table
-  nlohmann::json unit_costs;       // the table that the costs came from; null for a model on a cluster
+  std::string recompute;                  // "" where costs are given by a table
+  std::optional<bool> sequence_parallel;  // none there
+  std::optional<bool> contention;         // none there
+  nlohmann::json unit_costs;              // the table that the costs came from; null for a model on a cluster
 
   [[nodiscard]] int gpus() const { return tp * pp * cp * dp; }
   [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * dp; }

@@ -113,6 +113,8 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"braid", "static"},
       {"freed_at", "W"},
       {"contention", true},
+      {"recompute", nullptr},
+      {"sequence_parallel", nullptr},
       {"unit_costs", nullptr},
       {"idle_s", 1.0},
       {"peak_activation_chunks", 3},

@@ -37,7 +37,7 @@ TimelineLayout lay_out(const Program& program, const Timeline& timeline, double 
   layout.ranks = std::min(program.schedule.pp(), kMostRanks);
   for (OpId op = 0; op < program.rank_begin[layout.ranks]; ++op) {
     if (!(timeline.end[op] > timeline.start[op])) continue;
-    if (program.ops[op].kind == OpKind::all_reduce) layout.all_reduces = true;
+    if (is_collective(program.ops[op].kind)) layout.all_reduces = true;
     if (program.ops[op].kind == OpKind::optimizer) layout.optimizer = true;
   }
   const bool many = layout.many();

@@ -203,6 +203,9 @@ void RankExecutor::issue(OpId id) {
     case OpKind::all_reduce:
       issue_all_reduce(op);
       break;
+    case OpKind::reduce_scatter:
+    case OpKind::all_gather:
+      throw std::logic_error("sequence parallelism does not run yet: " + describe(plan_.program, id));
     case OpKind::transfer:
       issue_transfer(op, stream);
       break;

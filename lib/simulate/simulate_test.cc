@@ -105,6 +105,10 @@ struct Costs {
         case OpKind::all_reduce:
           seconds.push_back(all_reduce);
           break;
+        case OpKind::reduce_scatter:
+        case OpKind::all_gather:
+          seconds.push_back(all_reduce / 2);
+          break;
         case OpKind::transfer:
           seconds.push_back(op.tensors * p2p);
           break;

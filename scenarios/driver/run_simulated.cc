@@ -13,9 +13,11 @@ namespace {
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
   return {hardware.model,
-          {hardware.seq, experiment.microbatch_size, experiment.tp},
+          {hardware.seq, experiment.microbatch_size, experiment.tp, hardware.sequence_parallel,
+           hardware.recompute},
           hardware.implementation,
-          experiment.pp};
+          experiment.pp,
+          hardware.scatter_transfers};
 }
 
 // The number of chunks a rank that `choice` is asked for.
@@ -108,12 +110,16 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
   Schedule schedule = schedule_for(choice, experiment, file);
   try {
     const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
-    return lower(std::move(schedule), layers,
-                 {.release = experiment.release,
-                  .backward = experiment.backward,
-                  .optimizer = experiment.hardware || experiment.run,
-                  .braid = experiment.braid,
-                  .data_parallel = experiment.dp > 1});
+    Lowering lowering{.release = experiment.release,
+                      .backward = experiment.backward,
+                      .optimizer = experiment.hardware || experiment.run,
+                      .braid = experiment.braid,
+                      .data_parallel = experiment.dp > 1};
+    if (experiment.hardware) {
+      lowering.sequence_parallel = experiment.hardware->sequence_parallel;
+      lowering.recompute = experiment.hardware->recompute == Recompute::full;
+    }
+    return lower(std::move(schedule), layers, lowering);
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
   }
@@ -168,10 +174,14 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
     configuration.cluster = hardware.profile.name;
     configuration.seq = hardware.seq;
     configuration.contention = hardware.contention;
+    configuration.recompute = experiment.as_run.at("recompute");
+    configuration.sequence_parallel = hardware.sequence_parallel;
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);
-      result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
+      // The paper's formula is of its own models.
+      if (hardware.model.family == Family::qwen2)
+        result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
     }
   }
   return run;

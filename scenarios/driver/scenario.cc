@@ -29,7 +29,10 @@ constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<DType> kTypes[] = {{"float32", DType::f32}, {"float64", DType::f64}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
-                                                      {"suite", Implementation::suite}};
+                                                      {"suite", Implementation::suite},
+                                                      {"megatron-2022", Implementation::megatron_2022}};
+constexpr Named<Recompute> kRecomputes[] = {
+    {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}};
 
 template <typename Choice, size_t n>
 Choice choose(JsonInput& input, const std::string& key, const char* fallback,
@@ -112,8 +115,15 @@ Experiment::Hardware read_hardware(JsonInput& input, json& as_run) {
   hardware.seq = input.integer("seq", 1, 1 << 24);
   hardware.implementation = choose(input, "implementation", "megatron", kImplementations, as_run);
   hardware.contention = input.boolean_or("contention", true);
-  as_run.update(
-      {{"model", model}, {"cluster", cluster}, {"seq", hardware.seq}, {"contention", hardware.contention}});
+  hardware.sequence_parallel = input.boolean_or("sequence_parallel", false);
+  hardware.recompute = choose(input, "recompute", "none", kRecomputes, as_run);
+  hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
+  as_run.update({{"model", model},
+                 {"cluster", cluster},
+                 {"seq", hardware.seq},
+                 {"contention", hardware.contention},
+                 {"sequence_parallel", hardware.sequence_parallel},
+                 {"scatter_transfers", hardware.scatter_transfers}});
   return hardware;
 }
 
@@ -241,6 +251,11 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
                         std::to_string(experiment.tp) + " is more than the " + std::to_string(node) +
                             " GPUs of a node, and the profile does not describe all-reduces between nodes",
                         "use at most " + std::to_string(node));
+    if (experiment.hardware->sequence_parallel && experiment.hardware->seq % experiment.tp != 0)
+      throw input.error("sequence_parallel",
+                        "cannot divide " + std::to_string(experiment.hardware->seq) + " tokens by " +
+                            std::to_string(experiment.tp) + " tensor-parallel ranks",
+                        "make seq a multiple of parallel.tp");
   } else {
     throw input.error(
         "costs", "is missing, and so is model",

@@ -46,6 +46,8 @@ struct Experiment {
     int seq;
     Implementation implementation;
     bool contention;
+    bool sequence_parallel, scatter_transfers;
+    Recompute recompute;
     nlohmann::json model_json, profile_json;  // as read, for the record
   };
   std::optional<Hardware> hardware;

@@ -49,7 +49,8 @@ Outcome run(const Mutation& mutation, Program program = healthy_program()) {
                           exact.gradients, weights, state);
     outcome.weight_error = gradient_error(trainer.weights(), weights);
     const auto saved =
-        peak_saved_bytes(trainer.program(), training.model, {training.seq, training.microbatch_size, 2, 8},
+        peak_saved_bytes(trainer.program(), training.model,
+                         {.seq = training.seq, .microbatch_size = 2, .tp = 2, .element_bytes = 8},
                          Implementation::suite);
     for (const RankUse& use : trainer.use())
       outcome.bytes_as_declared &=

@@ -29,7 +29,10 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   trainer.step(random_samples(m * training.microbatch_size, training.seq, training.model.vocab));
 
   const Program& program = trainer.program();
-  const Shape shape{training.seq, training.microbatch_size, tp, static_cast<int>(bytes_of(type))};
+  const Shape shape{.seq = training.seq,
+                    .microbatch_size = training.microbatch_size,
+                    .tp = tp,
+                    .element_bytes = static_cast<int>(bytes_of(type))};
   const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
   const double tensor = hidden_bytes(training.model, shape);
   for (const RankUse& use : trainer.use()) {
