@@ -18,6 +18,7 @@ struct Lowering {
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   bool optimizer = false;          // whether each rank ends with an optimizer step
+  bool embedding = false;          // whether the first virtual stage has it as a unit
   bool sequence_parallel = false;  // a reduce-scatter and an all-gather for each all-reduce
   bool recompute = false;          // whether a backward runs each layer's forward again first
 };

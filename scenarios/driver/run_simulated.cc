@@ -113,7 +113,7 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
       const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
       Lowering lowering{experiment.release, experiment.backward};
       if (experiment.hardware) {
-        lowering.optimizer = true;
+        lowering.optimizer = lowering.embedding = true;
         lowering.sequence_parallel = experiment.hardware->sequence_parallel;
         lowering.recompute = experiment.hardware->recompute == Recompute::full;
       }
