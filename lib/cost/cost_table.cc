@@ -39,7 +39,7 @@ CostTable unit_cost_table(JsonInput input) {
   CostTable table;
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
-      if (unit != Unit::head || pass != UnitPass::W_early)
+      if (unit != Unit::embedding && has_pass(unit, pass))
         table.at(unit, pass) = input.number_or(to_string(unit, pass), 0, 0, kLongestSeconds);
   table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
   table.transfer_within_node = table.transfer_between_nodes = input.number_or("p2p", 0, 0, kLongestSeconds);

@@ -36,6 +36,10 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     for (const UnitPass pass : kUnitPasses)
       table.at(unit, pass) =
           seconds(work(job.model, job.shape, job.implementation, unit, pass), job.implementation, profile);
+  // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
+  // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
+  // is larger.
+  table.at(Unit::head, UnitPass::F) += 3 * all_reduce_seconds(profile, 4 * job.shape.tokens(), job.shape.tp);
   const double bytes = hidden_bytes(job.model, job.shape);
   if (job.shape.sequence_parallel) {
     table.reduce_scatter = table.all_gather = half_all_reduce_seconds(profile, bytes, job.shape.tp);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -218,6 +219,9 @@ double gemm_flops(const Work& work) {
   return sum;
 }
 
+// Units of matrix products: all but the embedding.
+constexpr std::array kProducts{Unit::attn, Unit::mlp, Unit::head};
+
 // Every model, implementation and shape that the tests below go through.
 template <typename Check>
 void for_each_shape(Check check) {
@@ -248,7 +252,7 @@ TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts
     EXPECT_EQ(forward.attention_backward_flops, 0);
     EXPECT_EQ(backward.attention_forward_flops, 0);
     for (const UnitPass pass : kUnitPasses) {
-      for (const Unit unit : kUnits) {
+      for (const Unit unit : kProducts) {
         if (unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)) continue;
         const Work other = work(config, shape, implementation, unit, pass);
         EXPECT_EQ(other.attention_forward_flops + other.attention_backward_flops, 0) << to_string(unit, pass);
@@ -259,7 +263,7 @@ TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts
 
 TEST(Work, HasAsManyFlopsInFAsInIAsInBothPartsOfW) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kUnits) {
+    for (const Unit unit : kProducts) {
       const auto flops = [&](UnitPass pass) {
         return gemm_flops(work(config, shape, implementation, unit, pass));
       };
@@ -287,7 +291,7 @@ TEST(Work, PutsTheRowParallelLinearsIntoTheEarlyWeightGradients) {
 
 TEST(Work, OfTheGradientsHasTheProductsTransposed) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kUnits) {
+    for (const Unit unit : kProducts) {
       const auto gemms = [&](UnitPass pass) { return work(config, shape, implementation, unit, pass).gemms; };
       const std::vector<Gemm> forward = gemms(UnitPass::F), input = gemms(UnitPass::I);
       std::vector<Gemm> weights = gemms(UnitPass::W_late);  // of the first linear
@@ -323,10 +327,36 @@ TEST(Work, OfWReadsAndWritesAnFp32GradientPerWeightWhateverTheTokens) {
   }
 }
 
+TEST(Work, OfTheEmbeddingIsTrafficOfTokensAndOfAllItsWeightsUnfused) {
+  const ModelConfig config = model("llm-12.1b");
+  const auto of = [&](const Shape& shape, Implementation implementation, UnitPass pass) {
+    const Work w = work(config, shape, implementation, Unit::embedding, pass);
+    EXPECT_TRUE(w.gemms.empty());
+    EXPECT_EQ(w.attention_forward_flops + w.attention_backward_flops + w.replicated_bytes, 0);
+    return w.sharded_bytes;
+  };
+  const double hidden = 2 * 6144.0 * 5120, weights = 152064.0 * 5120;
+  for (const int tp : {1, 4, 8}) {
+    const Shape shape{6144, 1, tp}, twice{6144, 2, tp};
+    EXPECT_EQ(of(shape, Implementation::megatron, UnitPass::F), 3 * hidden);  // every rank, whatever tp
+    EXPECT_DOUBLE_EQ(of(shape, Implementation::megatron, UnitPass::W_late), 2 * hidden + 12 * weights / tp);
+    EXPECT_DOUBLE_EQ(of(twice, Implementation::megatron, UnitPass::W_late), 4 * hidden + 12 * weights / tp);
+    // Fused, nothing grows with the vocabulary.
+    EXPECT_DOUBLE_EQ(of(twice, Implementation::suite, UnitPass::W_late),
+                     2 * of(shape, Implementation::suite, UnitPass::W_late));
+    EXPECT_LT(of(shape, Implementation::suite, UnitPass::W_late),
+              of(shape, Implementation::megatron, UnitPass::W_late));
+    for (const UnitPass none : {UnitPass::I, UnitPass::W_early})
+      EXPECT_EQ(work(config, shape, Implementation::megatron, Unit::embedding, none).kernels, 0);
+  }
+  EXPECT_THAT(saved_tensors(config, {6144, 1, 4}, Implementation::megatron, Unit::embedding),
+              testing::IsEmpty());
+}
+
 TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
     const int tp = shape.tp;
-    for (const Unit unit : kUnits) {
+    for (const Unit unit : kProducts) {
       for (const UnitPass pass : kUnitPasses) {
         shape.tp = tp;
         const Work divided = work(config, shape, implementation, unit, pass);
@@ -348,7 +378,7 @@ TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
 TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
   const ModelConfig config = model("llm-26.3b");
   const Shape shape{4096, 1, 8};
-  for (const Unit unit : kUnits) {
+  for (const Unit unit : kProducts) {
     for (const UnitPass pass : kUnitPasses) {
       const Work unfused = work(config, shape, Implementation::megatron, unit, pass);
       const Work fused = work(config, shape, Implementation::suite, unit, pass);
@@ -442,7 +472,7 @@ TEST(SequenceParallelism, DividesNormsDropoutAndResidualsAndNothingElse) {
   for (const auto implementation :
        {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
     for (const std::string name : {"llm-12.1b", "gpt-22b"}) {
-      for (const Unit unit : kUnits) {
+      for (const Unit unit : kProducts) {
         for (const UnitPass pass : kUnitPasses) {
           const Work whole = work(model(name), {2048, 2, 4}, implementation, unit, pass);
           const Work divided = work(model(name), {2048, 2, 4, true}, implementation, unit, pass);
@@ -498,7 +528,7 @@ double total(const std::vector<SavedTensor>& tensors) {
 
 TEST(SavedTensors, GrowWithTheTokensAlone) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kUnits) {
+    for (const Unit unit : kProducts) {
       const double bytes = total(saved_tensors(config, shape, implementation, unit));
       EXPECT_GT(bytes, 0);
       EXPECT_EQ(total(saved_tensors(config, {2 * shape.seq, shape.microbatch_size, shape.tp}, implementation,
@@ -513,7 +543,7 @@ TEST(SavedTensors, GrowWithTheTokensAlone) {
 
 TEST(SavedTensors, AreEachEitherShardedOrWholeOnEveryRank) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kUnits) {
+    for (const Unit unit : kProducts) {
       const auto whole = saved_tensors(config, {shape.seq, shape.microbatch_size, 1}, implementation, unit);
       const auto divided = saved_tensors(config, shape, implementation, unit);
       ASSERT_EQ(whole.size(), divided.size());
@@ -533,7 +563,7 @@ TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
   // One token of a tiny model, bf16: hidden 8, q 8, k and v 4 each, ffn 20, vocabulary 50.
   const ModelConfig tiny{"tiny", 3, 8, 20, 4, 2, 2, 50};
   std::map<std::string, double> bytes;
-  for (const Unit unit : kUnits)
+  for (const Unit unit : kProducts)
     for (const SavedTensor& tensor : saved_tensors(tiny, {1, 1, 1}, Implementation::suite, unit))
       bytes[to_string(unit) + ": " + tensor.name + (tensor.made_by_forward ? "" : ", by I") +
             (tensor.weight_gradient ? ", for W" : "")] = tensor.bytes;
@@ -561,7 +591,7 @@ TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
 
 TEST(SavedTensors, ThatIMakesAreMadeForW) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kUnits)
+    for (const Unit unit : kProducts)
       for (const SavedTensor& tensor : saved_tensors(config, shape, implementation, unit))
         EXPECT_TRUE(tensor.made_by_forward || tensor.weight_gradient) << tensor.name;
   });
@@ -569,7 +599,7 @@ TEST(SavedTensors, ThatIMakesAreMadeForW) {
 
 TEST(SavedTensors, TakeMoreRoomUnfused) {
   const Shape shape{6144, 1, 4};
-  for (const Unit unit : kUnits)
+  for (const Unit unit : kProducts)
     EXPECT_GT(total(saved_tensors(model("llm-12.1b"), shape, Implementation::megatron, unit)),
               total(saved_tensors(model("llm-12.1b"), shape, Implementation::suite, unit)));
 }
@@ -598,9 +628,11 @@ TEST(CheckShardable, RefusesWhatDoesNotDivideAndNamesIt) {
 TEST(UnitNames, AreThoseOfCostTables) {
   std::vector<std::string> names;
   for (const Unit unit : kUnits)
-    for (const UnitPass pass : kUnitPasses) names.push_back(to_string(unit, pass));
-  EXPECT_THAT(names, ElementsAre("attn.F", "attn.I", "attn.W_early", "attn.W", "mlp.F", "mlp.I",
-                                 "mlp.W_early", "mlp.W", "head.F", "head.I", "head.W_early", "head.W"));
+    for (const UnitPass pass : kUnitPasses)
+      if (has_pass(unit, pass)) names.push_back(to_string(unit, pass));
+  EXPECT_THAT(names,
+              ElementsAre("attn.F", "attn.I", "attn.W_early", "attn.W", "mlp.F", "mlp.I", "mlp.W_early",
+                          "mlp.W", "head.F", "head.I", "head.W", "embedding.F", "embedding.W"));
 }
 
 }  // namespace

@@ -57,12 +57,10 @@ std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit) {
           {{{"head.norm.gain", h, 1, Split::none}}, UnitPass::I},
           {{{"head.weight", model.vocab, h, Split::rows}}, UnitPass::W_late},
       };
+    case Unit::embedding:
+      return {{{{"embedding.weight", model.vocab, h, Split::rows}}, UnitPass::W_late}};
   }
   return {};
-}
-
-Parameter embedding_parameter(const ModelConfig& model) {
-  return {{{"embedding.weight", model.vocab, model.hidden, Split::rows}}, UnitPass::I};
 }
 
 std::string parameter_name(const ParameterPart& part, int layer) {

@@ -44,12 +44,11 @@ struct Parameter {
 };
 
 /// In this order. attn: norm gain, QKV weight, QKV bias, projection; mlp: norm gain, gate and up, down; head:
-/// norm gain, projection onto the vocabulary.
+/// norm gain, projection onto the vocabulary; embedding: its table.
 enum class AttnParameter : uint8_t { norm, qkv, qkv_bias, projection };
 enum class MlpParameter : uint8_t { norm, gate_up, down };
 enum class HeadParameter : uint8_t { norm, projection };
 std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
-Parameter embedding_parameter(const ModelConfig& model);
 
 /// "layers.3.attn.q.weight"; `layer` counts over the whole model, −1 for embedding and head.
 std::string parameter_name(const ParameterPart& part, int layer);

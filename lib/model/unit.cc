@@ -3,7 +3,7 @@
 namespace stp {
 
 std::string to_string(Unit unit) {
-  static constexpr std::array names{"attn", "mlp", "head"};
+  static constexpr std::array names{"attn", "mlp", "head", "embedding"};
   return names[static_cast<size_t>(unit)];
 }
 

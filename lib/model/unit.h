@@ -9,15 +9,23 @@
 namespace stp {
 
 /// A transformer layer is Attn and MLP (each with its Pre- unit: the norm), section 3 of the paper; the head
-/// is the output projection with the loss, on the last virtual stage.
-enum class Unit : uint8_t { attn, mlp, head };
-inline constexpr std::array kUnits{Unit::attn, Unit::mlp, Unit::head};
+/// is the output projection with the loss, on the last virtual stage; the embedding, on the first, is there
+/// in hardware scenarios only.
+enum class Unit : uint8_t { attn, mlp, head, embedding };
+inline constexpr std::array kUnits{Unit::attn, Unit::mlp, Unit::head, Unit::embedding};
 
 /// F forward, I input gradient. A unit's weight gradients come in two parts: W_early, those of the
 /// row-parallel linears (proj, fc2), and W_late, those of the column-parallel ones (QKV, fc1), which alone
 /// can run behind the unit's own all-reduce in Megatron-LM's order.
 enum class UnitPass : uint8_t { F, I, W_early, W_late };
 inline constexpr std::array kUnitPasses{UnitPass::F, UnitPass::I, UnitPass::W_early, UnitPass::W_late};
+
+/// Whether the unit has that pass: the head's and the embedding's weight gradients have no early part, and
+/// the embedding has no input to make a gradient for.
+constexpr bool has_pass(Unit unit, UnitPass pass) {
+  if (unit == Unit::embedding && pass == UnitPass::I) return false;
+  return pass != UnitPass::W_early || unit == Unit::attn || unit == Unit::mlp;
+}
 
 std::string to_string(Unit unit);
 /// As in cost tables: "attn.F", "mlp.W_early", and "mlp.W" for W_late.

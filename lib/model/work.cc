@@ -179,6 +179,20 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
   return {};
 }
 
+// Every rank looks up the tokens of its share of the vocabulary and masks the rest; the gradient is the like.
+// Autograd makes it whole in half precision, zeroed (2 bytes a weight), and it is then added to the fp32 one
+// (10): each microbatch, whatever its tokens. Fused, only the rows that occur are touched.
+Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                    UnitPass pass) {
+  const Widths w(model, shape);
+  const bool fused = implementation == Implementation::suite;
+  if (pass == UnitPass::F) return {.sharded_bytes = 3 * w.bytes(w.hidden), .kernels = 4};
+  if (pass != UnitPass::W_late) return {};
+  const double read = w.bytes(w.hidden);
+  if (fused) return {.sharded_bytes = read + (2 * kFp32) * w.tokens * w.hidden / shape.tp, .kernels = 1};
+  return {.sharded_bytes = 2 * read + (kBf16 + kBf16 + 2 * kFp32) * w.vocab * w.hidden, .kernels = 6};
+}
+
 }  // namespace
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
@@ -191,6 +205,8 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
       return mlp_work(model, shape, t, pass);
     case Unit::head:
       return head_work(model, shape, t, pass);
+    case Unit::embedding:
+      return embedding_work(model, shape, implementation, pass);
   }
   return {};
 }
@@ -248,6 +264,8 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
       make_for(UnitPass::W_late, model.gated() ? "gradient of gate and up" : "gradient of the fc1 output", fc1);
       make_for(UnitPass::W_early, "gradient of the output", w.hidden);
       break;
+    case Unit::embedding:
+      return {};  // the tokens alone
     case Unit::head:
       // The suite's loss leaves the gradient of the logits in their place.
       if (implementation == Implementation::suite) {

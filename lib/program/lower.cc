@@ -41,7 +41,7 @@ class Lowerer {
       for (int stage = 0; stage < s.placement.stages(); ++stage)
         chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
                                          stage + 1 == s.placement.stages(), lowering.backward,
-                                         lowering.recompute));
+                                         {lowering.embedding && stage == 0, lowering.recompute}));
     outputs_.assign(2 * static_cast<size_t>(s.placement.stages()) * s.microbatches, {kNothing, kNothing});
   }
 

@@ -53,7 +53,8 @@ std::string describe(const Program& program, OpId id) {
       return text + "optimizer";
   }
   text += " of " + to_string(Action{op.pass, op.chunk, op.microbatch});
-  if (op.kind != OpKind::transfer && op.unit != Unit::head) text += ", layer " + std::to_string(op.layer);
+  if (op.kind != OpKind::transfer && op.unit != Unit::head && op.unit != Unit::embedding)
+    text += ", layer " + std::to_string(op.layer);
   return text;
 }
 

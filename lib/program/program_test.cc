@@ -90,7 +90,7 @@ std::vector<uint8_t> literal_braid(int na, int nb) {
 std::string op_text(const Program& program, OpId id) {
   const Op& op = program.ops[id];
   const std::string action = to_string(Action{op.pass, op.chunk, op.microbatch}) + ": ";
-  const std::string at = op.unit == Unit::head ? "" : std::to_string(op.layer);
+  const std::string at = op.unit == Unit::head || op.unit == Unit::embedding ? "" : std::to_string(op.layer);
   switch (op.kind) {
     case OpKind::compute:
       return action + to_string(op.unit, op.unit_pass) + at;
@@ -346,9 +346,9 @@ Counts count(const Program& program) {
 // ---- units ----
 
 TEST(Segments, OfEveryPassAreThoseOfSectionFive) {
-  const auto text = [](Pass pass, int layers, bool last, BackwardOrder order, bool recompute = false) {
+  const auto text = [](Pass pass, int layers, bool last, BackwardOrder order, ChainOptions options = {}) {
     std::string all;
-    for (const Segment& s : segments(pass, layers, last, order, recompute)) {
+    for (const Segment& s : segments(pass, layers, last, order, options)) {
       all += to_string(s.unit) + std::to_string(s.layer);
       all += s.main == Segment::Main::forward ? ".F" : s.main == Segment::Main::input_gradient ? ".I" : ".W";
       if (s.weights == Segment::Weights::early_before_late_behind) all += "+early";
@@ -377,13 +377,21 @@ TEST(Segments, OfEveryPassAreThoseOfSectionFive) {
       text(Pass::B, 2, true, BackwardOrder::megatron),
       "head0.I+W mlp1.I+early+AR+late attn1.I+early+AR+late mlp0.I+early+AR+late attn0.I+early+AR+late ");
   // Computed again: each layer before its own backward, the head never, and W alone has nothing to do it for.
-  EXPECT_EQ(text(Pass::B, 2, true, BackwardOrder::suite, true),
+  EXPECT_EQ(text(Pass::B, 2, true, BackwardOrder::suite, {.recompute = true}),
             "head0.I+W attn1.F+AR mlp1.F+AR mlp1.I+AR+W attn1.I+AR+W "
             "attn0.F+AR mlp0.F+AR mlp0.I+AR+W attn0.I+AR+W ");
-  EXPECT_EQ(text(Pass::I, 1, false, BackwardOrder::suite, true),
+  EXPECT_EQ(text(Pass::I, 1, false, BackwardOrder::suite, {.recompute = true}),
             "attn0.F+AR mlp0.F+AR mlp0.I+AR attn0.I+AR ");
-  EXPECT_EQ(text(Pass::F, 1, true, BackwardOrder::suite, true), "attn0.F+AR mlp0.F+AR head0.F ");
-  EXPECT_EQ(text(Pass::W, 1, true, BackwardOrder::suite, true), "head0.W mlp0.W attn0.W ");
+  EXPECT_EQ(text(Pass::F, 1, true, BackwardOrder::suite, {.recompute = true}),
+            "attn0.F+AR mlp0.F+AR head0.F ");
+  EXPECT_EQ(text(Pass::W, 1, true, BackwardOrder::suite, {.recompute = true}), "head0.W mlp0.W attn0.W ");
+  // The embedding comes first and has a weight gradient alone, last.
+  const ChainOptions with{.embedding = true};
+  EXPECT_EQ(text(Pass::F, 1, true, BackwardOrder::suite, with),
+            "embedding0.F+AR attn0.F+AR mlp0.F+AR head0.F ");
+  EXPECT_EQ(text(Pass::I, 1, false, BackwardOrder::suite, with), "mlp0.I+AR attn0.I+AR ");
+  EXPECT_EQ(text(Pass::B, 1, false, BackwardOrder::suite, with), "mlp0.I+AR+W attn0.I+AR+W embedding0.W ");
+  EXPECT_EQ(text(Pass::W, 1, false, BackwardOrder::megatron, with), "mlp0.W attn0.W embedding0.W ");
 }
 
 // ---- braids ----
@@ -667,6 +675,18 @@ TEST(LowerByHand, SequenceParallelismHidesTheReduceScatterBehindWeightGradientsA
     EXPECT_EQ(with.of["reduce-scatter in " + pass], without.of["all-reduce in " + pass]);
     EXPECT_EQ(with.of["all-gather in " + pass], without.of["all-reduce in " + pass]);
   }
+}
+
+TEST(LowerByHand, TheEmbeddingIsOnTheFirstVirtualStageAloneAndItsGradientWaitsForTheLastAllReduce) {
+  const Schedule schedule = by_hand(
+      Placement::v(2), 1, {{"F0.0", "F1.0", "I1.0", "W1.0", "B0.0"}, {"F0.0", "F1.0", "B1.0", "B0.0"}});
+  const Program program = lower(schedule, {1, 1, 1, 1}, {.embedding = true});
+  EXPECT_THAT(waits_of(program, 0, "F0.0: embedding.F"), IsEmpty());
+  EXPECT_THAT(waits_of(program, 0, "F0.0: AR embedding.F"), ElementsAre("0 F0.0: embedding.F"));
+  EXPECT_THAT(waits_of(program, 0, "F0.0: attn.F0"), ElementsAre("0 F0.0: AR embedding.F"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: embedding.W both"), ElementsAre("0 B0.0: AR attn.I0"));
+  const Program plain = lower(schedule, {1, 1, 1, 1}, {});
+  EXPECT_EQ(program.ops.size(), plain.ops.size() + 3);
 }
 
 TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {

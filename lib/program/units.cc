@@ -2,7 +2,7 @@
 
 namespace stp {
 
-std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order, bool recompute) {
+std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order, ChainOptions options) {
   using Main = Segment::Main;
   using Weights = Segment::Weights;
   std::vector<Segment> chain;
@@ -11,6 +11,7 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
       chain.push_back({unit, static_cast<int16_t>(layer), Main::forward, true, Weights::none});
   };
   if (pass == Pass::F) {
+    if (options.embedding) chain.push_back({Unit::embedding, 0, Main::forward, true, Weights::none});
     for (int layer = 0; layer < layers; ++layer) forward(layer);
     if (last) chain.push_back({Unit::head, 0, Main::forward, false, Weights::none});
     return chain;
@@ -23,10 +24,12 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
   const Weights head_weights = pass == Pass::B ? Weights::both_behind : Weights::none;
   if (last) chain.push_back({Unit::head, 0, main, false, head_weights});
   for (int layer = layers - 1; layer >= 0; --layer) {
-    if (recompute && pass != Pass::W) forward(layer);
+    if (options.recompute && pass != Pass::W) forward(layer);
     for (const Unit unit : {Unit::mlp, Unit::attn})
       chain.push_back({unit, static_cast<int16_t>(layer), main, pass != Pass::W, weights});
   }
+  if (options.embedding && pass != Pass::I)
+    chain.push_back({Unit::embedding, 0, Main::weight_gradients, false, Weights::none});
   return chain;
 }
 

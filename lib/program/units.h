@@ -24,8 +24,13 @@ struct Segment {
   enum class Weights : uint8_t { none, both_behind, early_before_late_behind } weights;
 };
 
-/// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage. With
-/// `recompute`, I and B run each layer's forward again before its backward.
-std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order, bool recompute = false);
+struct ChainOptions {
+  bool embedding = false;  // whether the chunk begins with it: the first virtual stage, where it is modelled
+  bool recompute = false;  // whether I and B run each layer's forward again before its backward
+};
+
+/// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage.
+std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order,
+                              ChainOptions options = {});
 
 }  // namespace stp

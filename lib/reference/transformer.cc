@@ -300,7 +300,7 @@ Parameters initial_parameters(const ModelConfig& model, const Initialisation& in
       initial_values(initialisation, name, 0, part.rows, 0, part.columns, values.data());
     }
   };
-  add(embedding_parameter(model), -1);
+  add(unit_parameters(model, Unit::embedding)[0], -1);
   for (int layer = 0; layer < model.layers; ++layer)
     for (const Unit unit : {Unit::attn, Unit::mlp})
       for (const Parameter& parameter : unit_parameters(model, unit)) add(parameter, layer);

@@ -66,7 +66,7 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
       states.push_back(make_parameter(device, stream, training, parameter, layer, tp_index));
     return states;
   };
-  if (shape.first) chunk.embedding = make({embedding_parameter(training.model)}, -1);
+  if (shape.first) chunk.embedding = make(unit_parameters(training.model, Unit::embedding), -1);
   for (int layer = 0; layer < shape.layers; ++layer) {
     chunk.attn.push_back(make(unit_parameters(training.model, Unit::attn), shape.first_layer + layer));
     chunk.mlp.push_back(make(unit_parameters(training.model, Unit::mlp), shape.first_layer + layer));

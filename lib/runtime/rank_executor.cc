@@ -422,6 +422,8 @@ std::vector<ParameterState>& RankExecutor::parameters(Unit unit, int chunk, int 
       return chunks_[chunk].mlp[layer];
     case Unit::head:
       return chunks_[chunk].head;
+    case Unit::embedding:
+      break;  // inside the first op of its chain
   }
   throw std::logic_error("a unit of no kind");
 }

@@ -208,6 +208,8 @@ void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
       run.release(saved.logits_gradient);
       run.release(saved.normed);
       break;
+    case Unit::embedding:
+      throw std::logic_error("the embedding's gradient is no op of its own");
   }
 }
 

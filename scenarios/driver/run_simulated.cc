@@ -116,6 +116,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                       .braid = experiment.braid,
                       .data_parallel = experiment.dp > 1};
     if (experiment.hardware) {
+      lowering.embedding = true;  // the executor has it inside the first op of its chain
       lowering.sequence_parallel = experiment.hardware->sequence_parallel;
       lowering.recompute = experiment.hardware->recompute == Recompute::full;
     }
