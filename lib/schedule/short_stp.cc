@@ -265,11 +265,14 @@ class Search {
     climb({.reserve_0 = 1, .slope_0 = 1});
   }
 
+  /// How many policies are tried at most, so that the search is not felt.
+  static size_t plays(int p, int m) { return 1 + kPlayedActions / (size_t{6} * p * m); }
+
   [[nodiscard]] double time() const { return best_.time; }
   [[nodiscard]] std::vector<std::vector<Block>> take() { return std::move(best_.blocks); }
 
  private:
-  static constexpr size_t kPlayedActions = size_t{1} << 21;  // more would be felt
+  static constexpr size_t kPlayedActions = size_t{1} << 21;
   static constexpr int kSweeps = 5;
 
   struct Found {
@@ -324,7 +327,9 @@ class Search {
 }  // namespace
 
 std::vector<std::vector<Block>> short_stp(int p, int m, int most_alive) {
-  Search few(p, m, most_alive, true), fast(p, m, most_alive, false);
+  Search few(p, m, most_alive, true);
+  if (Search::plays(p, m) == 1) return few.take();  // the other would try the same one
+  Search fast(p, m, most_alive, false);
   // Near m = p there are not both, so hiding has a price that it may reach. It is higher where 1F1B-I, which
   // runs multiples of p only, is there to be compared with.
   const double worth_hiding = m % p == 0 ? 1.09 : 1.02;
