@@ -290,6 +290,20 @@ TEST(ClosedForm, DualPipeVHasItsMeasuredBubblesAndPeak) {
   }
 }
 
+// STP's bubbles are (p − 1)(2F + I + max(F, I) − 3W) and (p − 1)(F + I − W).
+TEST(ClosedForm, StpMemoryHasAtMostTheBubblesOfStpAndDualPipeV) {
+  for (const double W : {1.0, 0.8, 0.7, 0.5, 0.2}) {
+    const PassCosts costs{1, 1, W, 0};
+    for (int p = 1; p <= 9; ++p) {
+      for (int m = 2 * p; m <= 30; ++m) {
+        const Schedule schedule = make("stp-memory", p, m);
+        EXPECT_NEAR(bubble(schedule, costs), (p - 1) * (3 - 2 * W), kEpsilon) << title(schedule);
+        EXPECT_NEAR(bubble(schedule, costs, Braids::in_turn), (p - 1) * (2 - W), kEpsilon) << title(schedule);
+      }
+    }
+  }
+}
+
 // ---- V-Half and V-Min ----
 
 TEST(VPattern, PeaksAreThePublishedOnes) {

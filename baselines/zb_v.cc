@@ -230,8 +230,8 @@ int room(const Problem& problem, const std::vector<Step>& legs) {
 
 // 2. Plays `given`, an order of F and I, through and puts each W where it is: where memory is needed, where a
 // wait is long enough for it, where the policy says so, and the rest at the end. Without a policy `given` has
-// its W already.
-Plan play(const Problem& problem, const Orders& given, const Policy* policy) {
+// its W already. Given up, with a bubble of kNever, once a rank has idled longer than `most_idle`.
+Plan play(const Problem& problem, const Orders& given, const Policy* policy, double most_idle = kNever) {
   struct Rank {
     double time = 0, idle = 0;
     size_t next = 0;
@@ -285,6 +285,7 @@ Plan play(const Problem& problem, const Orders& given, const Policy* policy) {
       if (policy) fill_before(leg, input);
 
       rank.idle += std::max(input - rank.time, 0.0);
+      if (rank.idle > most_idle) return {};
       rank.time = std::max(input, rank.time) + problem.cost(leg);
       ++(is_forward(leg) ? rank.alive : rank.pending);
       plan.orders[r].push_back(leg);
@@ -324,7 +325,7 @@ class Search {
       offer(best, near);
       const auto attempt = [&](const Policy& policy) {
         if (best.bubble <= least + problem.epsilon()) return;  // there is nothing to gain
-        Plan plan = play(problem, legs, &policy);
+        Plan plan = play(problem, legs, &policy, best.bubble);
         if (plan.bubble >= best.bubble - problem.epsilon()) return;
         best = std::move(plan);
         offer(best, near);

@@ -78,6 +78,13 @@ TEST_P(StpQuality, IsNoSlowerThanZbVWithAtomicBlocksFromTwiceAsManyMicrobatches)
           << "m=" << m;
 }
 
+TEST_P(StpQuality, WithLittleMemoryIsNoSlowerThanZbVFromTwiceAsManyMicrobatches) {
+  for (int m = 2 * p; m <= 5 * p; m += kStride)
+    for (const double all_reduce : kAllReduces)
+      EXPECT_LE(step_time(make("stp-memory", p, m), all_reduce), zb_v_time(p, m, all_reduce) + kEpsilon)
+          << "m=" << m;
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, StpQuality, testing::Range(2, 13), testing::PrintToStringParamName());
 
 }  // namespace

@@ -190,7 +190,7 @@ Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation
   if (pass != UnitPass::W_late) return {};
   const double read = w.bytes(w.hidden);
   if (fused) return {.sharded_bytes = read + (2 * kFp32) * w.tokens * w.hidden / shape.tp, .kernels = 1};
-  return {.sharded_bytes = 2 * read + (kBf16 + kBf16 + 2 * kFp32) * w.vocab * w.hidden, .kernels = 6};
+  return {.sharded_bytes = 2 * read + (2 * w.element + 2 * kFp32) * w.vocab * w.hidden, .kernels = 6};
 }
 
 }  // namespace

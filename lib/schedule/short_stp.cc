@@ -45,7 +45,8 @@ struct Policy {
 
 class Play {
  public:
-  Play(int p, int m, const Policy& policy) : p_(p), m_(m), policy_(policy), ranks_(p) {
+  Play(int p, int m, int most_alive, const Policy& policy)
+      : p_(p), m_(m), most_alive_(most_alive), policy_(policy), ranks_(p) {
     for (Rank& rank : ranks_) rank.blocks.reserve(static_cast<size_t>(5) * m);
     ranks_[0].inputs[kF0].assign(m, {});
     wake(0, 0);
@@ -94,7 +95,7 @@ class Play {
     const auto next = static_cast<size_t>(rank.done[leg]);
     return next < rank.inputs[leg].size() ? rank.inputs[leg][next].played : kNever;
   }
-  [[nodiscard]] bool room(int r, int more = 1) const { return ranks_[r].alive + more <= 4 * p_ - 1; }
+  [[nodiscard]] bool room(int r, int more = 1) const { return ranks_[r].alive + more <= most_alive_; }
   [[nodiscard]] int pending(int r) const {
     return static_cast<int>(ranks_[r].split.size() - ranks_[r].weights);
   }
@@ -241,7 +242,7 @@ class Play {
   }
 
   using Event = std::pair<double, int>;  // time, rank
-  int p_, m_;
+  int p_, m_, most_alive_;
   Policy policy_;
   std::vector<Rank> ranks_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -252,19 +253,26 @@ class Play {
 // Tries one number of the policy after the other and keeps what is better.
 class Search {
  public:
-  Search(int p, int m, bool priced)
-      : p_(p), m_(m), priced_(priced), plays_left_(1 + kPlayedActions / (size_t{6} * p * m)) {
+  Search(int p, int m, int most_alive, bool priced)
+      : p_(p),
+        m_(m),
+        most_alive_(most_alive),
+        priced_(priced),
+        plays_left_(1 + kPlayedActions / (size_t{6} * p * m)) {
     // Where W are scarce until the cool-down, and where they are plenty.
     const int half = p / 2;
     climb({.reserve_1 = 1.0 + half, .pair_0 = 1 + p / 3});
     climb({.reserve_0 = 1, .slope_0 = 1});
   }
 
+  /// How many policies are tried at most, so that the search is not felt.
+  static size_t plays(int p, int m) { return 1 + kPlayedActions / (size_t{6} * p * m); }
+
   [[nodiscard]] double time() const { return best_.time; }
   [[nodiscard]] std::vector<std::vector<Block>> take() { return std::move(best_.blocks); }
 
  private:
-  static constexpr size_t kPlayedActions = size_t{1} << 21;  // more would be felt
+  static constexpr size_t kPlayedActions = size_t{1} << 21;
   static constexpr int kSweeps = 5;
 
   struct Found {
@@ -305,12 +313,12 @@ class Search {
   void offer(Found& found, const Policy& policy) {
     if (plays_left_ == 0) return;
     --plays_left_;
-    Play play(p_, m_, policy);
+    Play play(p_, m_, most_alive_, policy);
     const double score = play.time() + (priced_ ? play.price() : 0);
     if (score < found.score - kEpsilon) found = {policy, score, play.time(), play.take()};
   }
 
-  int p_, m_;
+  int p_, m_, most_alive_;
   bool priced_;
   size_t plays_left_;
   Found best_;
@@ -318,8 +326,10 @@ class Search {
 
 }  // namespace
 
-std::vector<std::vector<Block>> short_stp(int p, int m) {
-  Search few(p, m, true), fast(p, m, false);
+std::vector<std::vector<Block>> short_stp(int p, int m, int most_alive) {
+  Search few(p, m, most_alive, true);
+  if (Search::plays(p, m) == 1) return few.take();  // the other would try the same one
+  Search fast(p, m, most_alive, false);
   // Near m = p there are not both, so hiding has a price that it may reach. It is higher where 1F1B-I, which
   // runs multiples of p only, is there to be compared with.
   const double worth_hiding = m % p == 0 ? 1.09 : 1.02;

@@ -79,7 +79,7 @@ Schedule make_stp(const GeneratorRequest& request) {
   Schedule schedule{"stp", Placement::v(p), m, {}};
   // Below, the steps' warm-up has more forwards than there are microbatches.
   if (m < 3 * p - 1) {
-    schedule.ranks = short_stp(p, m);
+    schedule.ranks = short_stp(p, m, 4 * p - 1);
     return schedule;
   }
   for (int r = 0; r < p; ++r) schedule.ranks.push_back(stp_rank(p, m, r));

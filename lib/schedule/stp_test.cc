@@ -11,28 +11,11 @@ namespace stp {
 
 namespace {
 
-bool reduces(const Action& action) { return action.pass == Pass::F || action.pass == Pass::I; }
-
-// Passes that stand alone with an all-reduce that nothing hides, on all ranks. A full backward hides its own.
 int alone(const Schedule& schedule) {
-  int count = 0;
-  for (const auto& blocks : schedule.ranks)
-    for (const Block& block : blocks) count += !block.braided() && reduces(block.actions()[0]);
-  return count;
+  return on_all_ranks(schedule, [](const auto& blocks) { return alone(blocks); });
 }
-
-// Those and, counted as the published trainer runs them, one after the other: two forwards in a block, or two
-// I.
 int unhidden(const Schedule& schedule) {
-  int count = alone(schedule);
-  for (const auto& blocks : schedule.ranks) {
-    for (const Block& block : blocks) {
-      const auto actions = block.actions();
-      const bool same = block.braided() && actions[0].pass == actions[1].pass;
-      count += same && reduces(actions[0]) ? 2 : 0;
-    }
-  }
-  return count;
+  return on_all_ranks(schedule, [](const auto& blocks) { return unhidden(blocks); });
 }
 
 // The method's braids: a forward with a backward, or with a W, of the same chunk if it is a backward.

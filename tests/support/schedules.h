@@ -11,13 +11,43 @@
 
 namespace stp {
 
-extern const Generator schedule_stp;
+extern const Generator schedule_stp, schedule_stp_memory;
 
-inline Schedule stp_schedule(int pp, int microbatches) {
+inline Schedule stp_schedule(int pp, int microbatches, const Generator& generator = schedule_stp) {
   GeneratorRequest request;
   request.pp = pp;
   request.microbatches = microbatches;
-  return make_schedule(schedule_stp, request);
+  return make_schedule(generator, request);
+}
+
+/// Passes of a rank that stand alone with an all-reduce that nothing hides. A full backward hides its own.
+inline int alone(const std::vector<Block>& blocks) {
+  int count = 0;
+  for (const Block& block : blocks) {
+    const Pass pass = block.actions()[0].pass;
+    count += !block.braided() && (pass == Pass::F || pass == Pass::I);
+  }
+  return count;
+}
+
+/// Those and, counted as the published trainer runs them, one after the other: two forwards in a block, or
+/// two I.
+inline int unhidden(const std::vector<Block>& blocks) {
+  int count = alone(blocks);
+  for (const Block& block : blocks) {
+    if (!block.braided()) continue;
+    const Pass first = block.actions()[0].pass, second = block.actions()[1].pass;
+    count += first == second && (first == Pass::F || first == Pass::I) ? 2 : 0;
+  }
+  return count;
+}
+
+/// The sum of `count(blocks)` over all ranks.
+template <typename Count>
+int on_all_ranks(const Schedule& schedule, Count count) {
+  int sum = 0;
+  for (const auto& blocks : schedule.ranks) sum += count(blocks);
+  return sum;
 }
 
 /// A schedule from the text of its blocks, by rank; validated.
