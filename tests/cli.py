@@ -394,6 +394,92 @@ class Documents(CommandLine):
             self.assertEqual(done.returncode, 0, f"{block}{done.stderr}")
 
 
+RUN = {
+    "name": "mine",
+    "schedules": ["stp", "1f1b-i"],
+    "model": "tiny",
+    "seq": 4,
+    "parallel": {"pp": 2, "tp": 2},
+    "microbatches": 4,
+    "run": {"type": "float64", "steps": 2, "warmup": 1, "parity": True, "weight_deviation": 0.2},
+}
+
+
+class Run(CommandLine):
+    """`stp run`: on the CPU, ranks are threads."""
+
+    def run_cpu(self, scenario, *arguments):
+        return self.run_stp("run", self.write(scenario), "--backend", "cpu", *arguments)
+
+    def test_it_trains_equal_to_one_rank_and_says_what_it_measured(self):
+        done = self.run_cpu(RUN, "--json", "new.json", "--trace", "trace.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
+        record = json.loads((self.folder / "new.json").read_text(encoding="utf-8"))
+        self.assertEqual(record["evidence"], "measured")
+        for row in record["results"]:
+            self.assertLessEqual(row["parity"]["gradient"], 1e-10)
+            self.assertLessEqual(row["parity"]["loss"], 1e-10)
+            self.assertEqual((len(row["losses"]), len(row["step_time_repeats_s"]), row["backend"]), (3, 2, "cpu"))
+            for rank in row["ranks"]:
+                self.assertGreater(rank["memory_bytes"]["activations"], 0)
+        # Both schedules saw the same data and weights.
+        first, second = (row["losses"] for row in record["results"])
+        for one, other in zip(first, second):
+            self.assertAlmostEqual(one, other, places=9)
+        self.assertIn("traceEvents", json.loads((self.folder / "trace.json").read_text(encoding="utf-8")))
+
+    def test_a_file_is_a_schedule_too(self):
+        made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
+        self.write(made.stdout, "order.json")
+        done = self.run_cpu(RUN | {"schedules": [{"file": "order.json"}]})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 1 of 1", done.stdout)
+
+    def test_a_text_is_data(self):
+        text = self.write("all work and no play makes jack a dull boy. " * 20, "text.txt")
+        done = self.run_cpu(RUN | {"model": "bytes", "layers_per_chunk": [2, 2, 1, 1], "parallel": {"pp": 2},
+                                   "run": {"steps": 1, "text": str(text)}})
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_too_little_memory_ends_with_one_and_names_rank_op_and_microbatch(self):
+        before = snapshot(self.folder)
+        path = self.write(RUN)
+        done = self.run_stp("run", path, "--backend", "cpu", "--memory-limit", "0.3", "--json", "new.json")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"rank \d.*out of memory: \d+ bytes")
+        path.unlink()
+        self.assertEqual(snapshot(self.folder), before)
+
+    def test_refusals(self):
+        path = self.write(RUN)
+        self.refused(["run", path, "--backend", "tpu"], "--backend", "tpu", "use cpu")
+        self.refused(["run", path], "--backend")
+        self.refused(["run", "timelines", "--backend", "cpu"], "run: is missing", "stp simulate")
+        self.refused(["simulate", path], "run", "use stp run")
+        self.refused(["run", path, "--backend", "cpu", "--json", path], "exists")
+        self.refused(["run", path, "--backend", "cpu", "--deadline", "0"], "--deadline")
+        for change, words in (
+            ({"run": {"type": "float16"}}, ["run.type", "float32, float64"]),
+            ({"run": {"steps": 0}}, ["run.steps"]),
+            ({"run": {"stepz": 1}}, ["run.stepz", 'did you mean "steps"?']),
+            ({"run": {"text": "nowhere"}}, ["run.text", "tiny", "256"]),
+            ({"run": {"text": "nowhere"}, "model": "bytes", "layers_per_chunk": [2, 2, 1, 1]}, ["run.text", "nowhere cannot be read"]),
+            ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
+            ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
+            ({"cluster": "a800"}, ["cluster", "unknown"]),
+            ({"microbatches": 3}, ["schedules", "1f1b-i"]),
+        ):
+            self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)
+            (self.folder / "spoilt.json").unlink()
+
+    def test_what_a_schedule_refuses_can_be_left_out(self):
+        done = self.run_cpu(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1 combinations are beyond their schedule's range", done.stdout)
+        self.assertIn("parity: 1 of 1", done.stdout)
+
+
 class Published(CommandLine):
     """The paper's figures are set beside ours; they have no part in making them."""
 
@@ -487,6 +573,11 @@ class Schemas(CommandLine):
             done = self.run_stp("simulate", self.write(scenario), "--json", "-")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.check(record, json.loads(done.stdout), scenario["name"])
+
+    def test_records_of_run(self):
+        done = self.run_stp("run", self.write(RUN), "--backend", "cpu", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.check(self.validator("record"), json.loads(done.stdout), "run")
 
     def test_the_schemas_refuse_what_is_no_record(self):
         for name in ("record", "summary"):

@@ -63,7 +63,8 @@ std::optional<double> tp_communication_share(const CostTable& table) {
 PassCosts pass_costs(const CostTable& table, double layers) {
   const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
   // Of a layer, per direction; a table has all-reduces or what stands in their place.
-  const double collectives = kAllReducesPerLayer * (table.all_reduce + table.reduce_scatter + table.all_gather);
+  const double collectives =
+      kAllReducesPerLayer * (table.all_reduce + table.reduce_scatter + table.all_gather);
   const double forward = layers * (both(UnitPass::F) + collectives);
   return {.F = forward,
           .I = layers * (both(UnitPass::I) + collectives) + (table.recomputed ? forward : 0),

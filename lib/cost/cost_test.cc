@@ -113,8 +113,8 @@ CostTable distinct_table() {
 TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
   for (const bool sequence_parallel : {false, true}) {
     const BackwardOrder order = sequence_parallel ? BackwardOrder::megatron : BackwardOrder::suite;
-    const Program program = small_program(
-        {.backward = order, .optimizer = true, .sequence_parallel = sequence_parallel});
+    const Program program =
+        small_program({.backward = order, .optimizer = true, .sequence_parallel = sequence_parallel});
     const CostTable table = distinct_table();
     const std::vector<double> seconds = op_seconds(program, table);
     ASSERT_EQ(seconds.size(), program.ops.size());

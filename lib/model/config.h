@@ -14,7 +14,7 @@ struct ModelConfig {
   std::string name;
   int layers, hidden, ffn, q_heads, kv_heads, head_dim, vocab;
   Family family = Family::qwen2;
-  int positions = 0;  // learned ones
+  int positions = 0;                             // learned ones
   double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
 
   [[nodiscard]] bool gated() const { return family == Family::qwen2; }

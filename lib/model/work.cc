@@ -261,7 +261,8 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
         keep("activated gate", w.ffn);
       }
       keep_for(UnitPass::W_early, "activation", w.ffn);
-      make_for(UnitPass::W_late, model.gated() ? "gradient of gate and up" : "gradient of the fc1 output", fc1);
+      make_for(UnitPass::W_late, model.gated() ? "gradient of gate and up" : "gradient of the fc1 output",
+               fc1);
       make_for(UnitPass::W_early, "gradient of the output", w.hidden);
       break;
     case Unit::embedding:

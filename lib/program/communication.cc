@@ -66,7 +66,8 @@ std::vector<OpId> communication_order(const Program& program) {
   for (OpId op = 0; op < program.ops.size(); ++op) {
     if (level[op] == 0) throw std::runtime_error("deadlock: " + describe(program, op) + " can never start");
     const OpKind kind = program.ops[op].kind;
-    if (is_collective(kind) || kind == OpKind::transfer || kind == OpKind::gradient_reduce) order.push_back(op);
+    if (is_collective(kind) || kind == OpKind::transfer || kind == OpKind::gradient_reduce)
+      order.push_back(op);
   }
   std::stable_sort(order.begin(), order.end(), [&](OpId a, OpId b) { return level[a] < level[b]; });
   return order;

@@ -21,7 +21,7 @@ struct Lowering {
   bool optimizer = false;  // whether each rank ends with an optimizer step
   BraidPolicy braid = BraidPolicy::static_merge;
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued
-  bool embedding = false;          // whether the first virtual stage has it as a unit
+  bool embedding = false;      // whether the first virtual stage has it as a unit
   bool sequence_parallel = false;  // a reduce-scatter and an all-gather for each all-reduce
   bool recompute = false;          // whether a backward runs each layer's forward again first
 };

@@ -63,9 +63,9 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 // not depend on it.
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
-  for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "release",
-                            "backward", "braid", "freed_at", "contention", "recompute", "sequence_parallel",
-                            "unit_costs"})
+  for (const char* field :
+       {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "release", "backward", "braid",
+        "freed_at", "contention", "recompute", "sequence_parallel", "unit_costs"})
     if (row.contains(field)) key += row.at(field).dump() + "|";
   return with_microbatches ? key + row.at("microbatches").dump() : key;
 }

@@ -192,7 +192,7 @@ json to_json(const Result& result) {
 
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
-  return {{"schema_version", "1.1.0"},       {"scenario", scenario},
+  return {{"schema_version", "1.2.0"},       {"scenario", scenario},
           {"evidence", to_string(evidence)}, {"system", system_description()},
           {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
 }
