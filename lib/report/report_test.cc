@@ -88,6 +88,8 @@ TEST(ResultJson, HoldsEveryFigure) {
   r.configuration.release = "block";
   r.configuration.backward = "suite";
   r.configuration.freed_at = "W";
+  r.configuration.recompute = "full";
+  r.configuration.sequence_parallel = false;
   r.mfu = 0.25;
   r.mfu_paper = 0.5;
   r.ranks = {{1, 0.5, 0.25, 3, RankResult::Memory{2e9, 3e9, 4e9, 5e9}}};
@@ -108,6 +110,8 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"release", "block"},
       {"backward", "suite"},
       {"freed_at", "W"},
+      {"recompute", "full"},
+      {"sequence_parallel", false},
       {"unit_costs", nullptr},
       {"idle_s", 1.0},
       {"peak_activation_chunks", 3},
