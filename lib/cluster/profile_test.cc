@@ -155,13 +155,15 @@ TEST_F(Profile, IsRefusedWhereAValueLacksValueOrSource) {
 }
 
 TEST_F(Profile, IsRefusedWhereAFittedValueLiesOutsideItsRange) {
-  refuses("/gemm_efficiency/value", 0.64, "gemm_efficiency.value", "outside its physical range");
-  refuses("/gemm_efficiency/value", 0.93, "gemm_efficiency.value", "outside its physical range");
+  const json range = json_.at("gemm_efficiency").at("range");
+  const double from = range.at("from"), to = range.at("to");
+  refuses("/gemm_efficiency/value", from - 0.01, "gemm_efficiency.value", "outside its physical range");
+  refuses("/gemm_efficiency/value", to + 0.01, "gemm_efficiency.value", "outside its physical range");
   refuses("/all_reduce_bus_gb_per_s/value", 161, "all_reduce_bus_gb_per_s.value",
           "outside its physical range");
-  json_["gemm_efficiency"]["value"] = 0.65;  // its ends belong to the range
+  json_["gemm_efficiency"]["value"] = from;  // its ends belong to the range
   EXPECT_EQ(refusal(), "");
-  json_["gemm_efficiency"]["value"] = 0.87;
+  json_["gemm_efficiency"]["value"] = to;
   EXPECT_EQ(refusal(), "");
 }
 
