@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,7 +41,9 @@ struct Done {
   std::array<uint8_t, kMost> legs{};
   std::array<uint8_t, 2 * kMost> put_off{};  // by 2 · rank + chunk
 
-  auto operator<=>(const Done&) const = default;
+  bool operator<(const Done& other) const {
+    return std::tie(legs, put_off) < std::tie(other.legs, other.put_off);
+  }
 };
 
 struct Choice {
@@ -138,8 +140,8 @@ class AllOrders {
       for (const Choice& first : choices) {
         offer(done, times, rank, {first});
         for (const Choice& second : choices) {
-          // Of one microbatch only one leg can run now, as I or as B.
-          // Two W, of no microbatch in particular, have nothing to hide.
+          // Of one microbatch only one leg can run now, as I or as B. Two W, of no microbatch in particular,
+          // have nothing to hide.
           if (first.microbatch != second.microbatch) offer(done, times, rank, {first, second});
         }
       }
@@ -165,11 +167,9 @@ class AllOrders {
       int segments, taken = 0, ready = 0;
     };
     std::vector<Chain> chains;
-    int passes = 0;
     for (const Choice& choice : block) {
       const bool head = rank == 0 && choice.chunk == 1;  // a segment without cost, that braids still count
       chains.push_back({head ? 3 : 2, 0, choice.pass == Pass::W ? 0 : times.output[choice.microbatch]});
-      passes += choice.pass == Pass::B ? 2 : 1;
       if (choice.pass == Pass::W) --done.put_off[2 * rank + choice.chunk];
       if (choice.pass == Pass::I) ++done.put_off[2 * rank + choice.chunk];
       if (choice.pass != Pass::W) ++done.legs[choice.microbatch];
