@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <vector>
@@ -108,14 +110,30 @@ struct ErrorSet {
   }
 };
 
+// A scenario may run the same configuration at several unit costs.
+std::string costs_of_layer(const json& unit_costs) {
+  const auto sum = [&](std::initializer_list<const char*> keys) {
+    double seconds = 0;
+    for (const char* key : keys) seconds += unit_costs.value(key, 0.0);
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%g", seconds);
+    return std::string(text.data());
+  };
+  return ", a layer's F " + sum({"attn.F", "mlp.F"}) + " I " + sum({"attn.I", "mlp.I"}) + " W " +
+         sum({"attn.W_early", "attn.W", "mlp.W_early", "mlp.W"}) + " all-reduces " +
+         sum({"all_reduce", "all_reduce"});
+}
+
 std::string row_name(const json& row) {
   std::string name = row.at("schedule").get<std::string>();
   if (row.value("braid", "static") != "static") name += ", " + row.at("braid").get<std::string>() + " braids";
   if (row.value("contention", json()) == false) name += ", no contention";
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + row.at("seq").dump();
-  return name + ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " +
-         row.at("microbatches").dump();
+  name += ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " + row.at("microbatches").dump();
+  return row.contains("unit_costs") && row["unit_costs"].is_object()
+             ? name + costs_of_layer(row["unit_costs"])
+             : name;
 }
 
 }  // namespace

@@ -398,6 +398,14 @@ TEST_F(Errors, OfCalibratedRowsStandApart) {
   EXPECT_EQ(line["pairs_right"], 1);
 }
 
+TEST_F(Errors, NameTheUnitCostsOfTheirRow) {
+  json worst = row("new", 6, 10.2);
+  worst["unit_costs"] = {{"attn.F", 0.125}, {"mlp.F", 0.125}, {"attn.I", 0.15},      {"mlp.I", 0.15},
+                         {"attn.W", 0.1},   {"mlp.W", 0.05},  {"mlp.W_early", 0.05}, {"all_reduce", 0.03125}};
+  EXPECT_EQ(summary({worst, row("old", 6, 8), row("new", 12, 11)})["throughput_error_worst"]["row"],
+            "new, m, s 128, tp4 pp2, m 6, a layer's F 0.25 I 0.3 W 0.2 all-reduces 0.0625");
+}
+
 TEST_F(Errors, OfMemoryFittedAtOneNumberOfMicrobatchesAreNoPredictionAtAnother) {
   // 10 % off at tp 4, where m 12 calibrated; 20 % off at tp 8, where nothing did.
   const json line = summary(
