@@ -467,7 +467,7 @@ class Run(CommandLine):
             ({"run": {"text": "nowhere"}, "model": "bytes", "layers_per_chunk": [2, 2, 1, 1]}, ["run.text", "nowhere cannot be read"]),
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
-            ({"cluster": "a800"}, ["cluster", "unknown"]),
+            ({"cluster": "a800"}, ["cluster", "is not a known field"]),
             ({"microbatches": 3}, ["schedules", "1f1b-i"]),
         ):
             self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)
