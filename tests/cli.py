@@ -468,7 +468,7 @@ class Run(CommandLine):
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
             ({"cluster": "a800"}, ["cluster", "is not a known field"]),
-            ({"microbatches": 3}, ["schedules", "1f1b-i"]),
+            ({"microbatches": 3}, ["microbatches", "1f1b-i", "use 4"]),
         ):
             self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)
             (self.folder / "spoilt.json").unlink()
