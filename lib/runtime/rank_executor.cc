@@ -341,9 +341,7 @@ void RankExecutor::finish_empty_actions(int block) {
 }
 
 void RankExecutor::embed_backward(Stream& stream, int microbatch, Tensor gradient) {
-  for (ChunkState& chunk : chunks_)
-    if (!chunk.embedding.empty())
-      embedding_gradient(*context_, stream, chunk.embedding[0], tokens_[microbatch], std::move(gradient));
+  embedding_gradient(*context_, stream, embedding(), tokens_[microbatch], std::move(gradient));
 }
 
 // Receives are posted in the sender's order. The n-th waits until the tensor of the (n − k)-th was taken up,
@@ -381,7 +379,7 @@ std::vector<RankExecutor::ChainKey> RankExecutor::carried(OpId transfer) const {
   std::vector<ChainKey> keys{{is_backward(op.pass), stage, op.microbatch}};
   if (op.tensors == 2) {  // merged: the block's other forward, of the same chunk
     const Action& other = program.schedule.ranks[sender][op.block].actions()[1];
-    keys.push_back({is_backward(other.pass), stage, other.microbatch});
+    keys.emplace_back(is_backward(other.pass), stage, other.microbatch);
   }
   return keys;
 }
@@ -389,9 +387,12 @@ std::vector<RankExecutor::ChainKey> RankExecutor::carried(OpId transfer) const {
 Tensor RankExecutor::take_input(bool backward, int stage, int microbatch) {
   if (backward) return take_output(true, stage + 1, microbatch);
   if (stage > 0) return take_output(false, stage - 1, microbatch);
-  for (ChunkState& chunk : chunks_)
-    if (!chunk.embedding.empty())
-      return embedding_forward(*context_, chunk.embedding[0], tokens_[microbatch]);
+  return embedding_forward(*context_, embedding(), tokens_[microbatch]);
+}
+
+const ParameterState& RankExecutor::embedding() const {
+  for (const ChunkState& chunk : chunks_)
+    if (!chunk.embedding.empty()) return chunk.embedding[0];
   throw std::logic_error("the first stage has no embedding");
 }
 

@@ -88,6 +88,7 @@ class RankExecutor {
   Tensor take_output(bool backward, int stage, int microbatch);
   SavedUnit& saved(Unit unit, int chunk, int layer, int microbatch);
   [[nodiscard]] std::vector<ParameterState>& parameters(Unit unit, int chunk, int layer);
+  [[nodiscard]] const ParameterState& embedding() const;
   void embed_backward(Stream& stream, int microbatch, Tensor gradient);
   // The tensors that a transfer carries, as chains.
   [[nodiscard]] std::vector<ChainKey> carried(OpId transfer) const;

@@ -59,7 +59,7 @@ struct Trainer::State {
   }
 };
 
-Trainer::Trainer(Backend& backend, Program program, Training training) {
+Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   const RankGrid& grid = training.grid;
   if (grid.cp != 1) throw InputError("", "parallel.cp", "context parallelism does not run yet", "use 1");
   if (grid.pp != program.schedule.pp())

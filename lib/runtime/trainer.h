@@ -34,7 +34,7 @@ class Trainer {
  public:
   /// `program` must hold an optimizer op per rank, and gradient reductions if the grid has dp > 1. InputError
   /// if training.grid does not fit the program or the backend; std::runtime_error if the run fails.
-  Trainer(Backend& backend, Program program, Training training);
+  Trainer(Backend& backend, Program program, const Training& training);
   ~Trainer();
 
   /// One step over microbatches · microbatch_size · dp samples: replica after replica, microbatch after

@@ -36,7 +36,7 @@ std::string CallPart::text() const {
   return "";
 }
 
-LocalCall::LocalCall(std::string name, std::vector<int> ranks) : name_(std::move(name)) {
+LocalCall::LocalCall(std::string name, const std::vector<int>& ranks) : name_(std::move(name)) {
   for (const int rank : ranks) parties_.push_back({rank, {}, false, {}, {}, nullptr, nullptr});
 }
 

@@ -33,7 +33,7 @@ struct CallPart {
 class LocalCall {
  public:
   /// `name` says group and call, `ranks` those of the parties; both for texts of failures.
-  LocalCall(std::string name, std::vector<int> ranks);
+  LocalCall(std::string name, const std::vector<int>& ranks);
 
   /// True for the last party, which must then open the call. To be called from a task of `stream`.
   bool enter(size_t party, CallPart part, const CpuStream& stream);
