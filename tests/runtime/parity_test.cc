@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <numeric>
 #include <optional>
+#include <random>
 
 #include "stp/base/error.h"
+#include "stp/schedule/read_schedule.h"
 #include "support/training.h"
 
 namespace stp {
@@ -17,16 +21,22 @@ struct Case {
   int tp, dp, pp, m, chunks;
 };
 
+void expect_parity_of(const Schedule& schedule, const Case& c, DType type, BackwardOrder order,
+                      Release release, std::vector<int> layers);
+
 void expect_parity(const Case& c, DType type, BackwardOrder order = BackwardOrder::suite,
-                   Release release = Release::chain, std::vector<int> layers = {}) {
-  const Generator& generator = find_generator(c.schedule);
-  std::optional<Schedule> made;
+                   Release release = Release::chain, const std::vector<int>& layers = {}) {
+  std::optional<Schedule> schedule;
   try {
-    made = make_schedule(generator, {c.pp, c.m, c.chunks, {}, 0});
+    schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m, c.chunks, {}, 0});
   } catch (const InputError&) {
     return;  // the method cannot do it; why is tested elsewhere
   }
-  Schedule& schedule = *made;
+  expect_parity_of(*schedule, c, type, order, release, layers);
+}
+
+void expect_parity_of(const Schedule& schedule, const Case& c, DType type, BackwardOrder order,
+                      Release release, std::vector<int> layers) {
   const int stages = schedule.placement.stages();
   if (layers.empty()) layers.assign(stages, 1);
   int sum = 0;
@@ -34,7 +44,7 @@ void expect_parity(const Case& c, DType type, BackwardOrder order = BackwardOrde
   const Training training = small_training(sum, type, {.tp = c.tp, .cp = 1, .dp = c.dp, .pp = c.pp});
   const auto backend =
       make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
-  Trainer trainer(*backend, execution_program(std::move(schedule), layers, c.dp, order, release), training);
+  Trainer trainer(*backend, execution_program(schedule, layers, c.dp, order, release), training);
   const auto samples =
       random_samples(c.m * training.microbatch_size * c.dp, training.seq, training.model.vocab);
   SCOPED_TRACE(c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " pp " +
@@ -87,6 +97,35 @@ TEST(Parity, UnevenAndEmptyChunks) {
         for (const int tp : {1, 2})
           expect_parity({schedule, tp, tp == 1 ? 2 : 1, 2, 4, 0}, DType::f64, BackwardOrder::megatron,
                         release, layers);
+}
+
+// Orders of other authors' generators, as files.
+TEST(Parity, GoldenOrders) {
+  int orders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(STP_SOURCE_DIR "/tests/golden")) {
+    if (entry.path().extension() != ".json") continue;
+    const Schedule schedule = read_schedule_file(entry.path());
+    if (schedule.pp() > 4 || schedule.microbatches > 16) continue;
+    expect_parity_of(schedule, {entry.path().stem(), 2, 1, schedule.pp(), schedule.microbatches, 0},
+                     DType::f64, BackwardOrder::suite, Release::chain, {});
+    ++orders;
+  }
+  EXPECT_GE(orders, 30);
+}
+
+TEST(Parity, RandomDivisionsOfTheLayers) {
+  std::mt19937 random(20);
+  for (int i = 0; i < 40; ++i) {
+    const auto& all = generators();
+    const Generator* generator = all[random() % all.size()];
+    const int pp = 1 + static_cast<int>(random() % 3), m = 2 * pp + static_cast<int>(random() % 4);
+    std::vector<int> layers(static_cast<size_t>(pp) * generator->chunks);
+    for (int& each : layers) each = static_cast<int>(random() % 4);
+    if (std::accumulate(layers.begin(), layers.end(), 0) == 0) layers[0] = 1;
+    expect_parity({generator->name, 1 << random() % 3, 1, pp, m, 0}, DType::f64,
+                  random() % 2 == 0 ? BackwardOrder::suite : BackwardOrder::megatron,
+                  static_cast<Release>(random() % 3), layers);
+  }
 }
 
 // Several steps with clipping and decay: weights stay those of the plain trainer.

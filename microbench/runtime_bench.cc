@@ -1,0 +1,144 @@
+// The runtime on CPU: how much of a step is matrix products, at what rate against the same products alone,
+// and what two ranks that share a model make of two cores. Ratios are taken in one run, since machines are
+// noisy:
+//
+//   step           one rank: `blas_share` of the step is inside BLAS; `of_gemm_rate` is the rate there over
+//   that of the
+//                  products alone, a moment before
+//   tensor_parallel two ranks of one model: `of_two_alone` is their rate over the summed rate of two
+//   independent ranks
+//                  that train the same model at the same moment
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <thread>
+
+#include "stp/backend/kernels.h"
+#include "stp/base/data.h"
+#include "stp/baselines/registry/registry.h"
+#include "stp/cpu/cpu_backend.h"
+#include "stp/model/config.h"
+#include "stp/program/lower.h"
+#include "stp/runtime/trainer.h"
+
+namespace {
+
+using namespace stp;
+
+constexpr int kMicrobatches = 2;
+
+// 2048 tokens a step.
+Training training(int tp) {
+  Training training;
+  training.model = read_model(data_path("lib/model/configs/hidden-512.json"));
+  training.seq = 512;
+  training.microbatch_size = 2;
+  training.grid = {.tp = tp, .cp = 1, .dp = 1, .pp = 1};
+  training.record_times = false;
+  return training;
+}
+
+std::vector<TokenSample> samples(const Training& training) {
+  std::vector<TokenSample> all(static_cast<size_t>(kMicrobatches) * training.microbatch_size);
+  uint32_t state = 1;
+  for (TokenSample& sample : all)
+    for (int i = 0; i < 2 * training.seq; ++i) {
+      state = state * 1664525 + 1013904223;
+      (i % 2 == 0 ? sample.tokens : sample.targets).push_back(static_cast<int32_t>((state >> 8) % 2048));
+    }
+  return all;
+}
+
+// A model in training on a backend of its own.
+class Run {
+ public:
+  explicit Run(int tp)
+      : training_(training(tp)),
+        backend_(make_cpu_backend({.world_size = tp})),
+        trainer_(*backend_,
+                 lower(make_schedule(find_generator("1f1b"), {1, kMicrobatches}), {training_.model.layers},
+                       {.optimizer = true}),
+                 training_),
+        samples_(samples(training_)) {
+    step();  // pages and tables
+  }
+  double step() {
+    const auto start = std::chrono::steady_clock::now();
+    trainer_.step(samples_);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  Backend& backend() { return *backend_; }
+
+ private:
+  Training training_;
+  std::unique_ptr<Backend> backend_;
+  Trainer trainer_;
+  std::vector<TokenSample> samples_;
+};
+
+// Operations per second of the products of a layer's forward and its gradients, one after the other, alone.
+double gemm_rate() {
+  const Training t = training(1);
+  const auto backend = make_cpu_backend({.world_size = 1});
+  Device& device = backend->device(0);
+  const auto stream = device.make_stream("compute", StreamPriority::compute);
+  const auto make = [&](int64_t rows, int64_t columns) {
+    Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, rows, columns);
+    device.kernels().fill(*stream, tensor, 0.5);
+    return tensor;
+  };
+  const int64_t tokens = t.tokens(), h = t.model.hidden;
+  for (int repeat = 0; repeat < 3; ++repeat)
+    for (const int64_t out : {2 * h, h, int64_t{2} * t.model.ffn}) {
+      Tensor x = make(tokens, h), w = make(out, h), y = make(tokens, out);
+      device.kernels().gemm(*stream, false, true, 1, x, w, 0, y);
+      device.kernels().gemm(*stream, false, false, 1, y, w, 0, x);
+      device.kernels().gemm(*stream, true, false, 1, y, x, 1, w);
+      for (Tensor* tensor : {&x, &w, &y}) device.release(*stream, *tensor);
+    }
+  device.synchronize();
+  const BlasUse use = blas_use(*backend, 0);
+  return use.flops / use.seconds;
+}
+
+void step(benchmark::State& state) {
+  Run run(1);
+  double alone = 0, seconds = 0;
+  BlasUse in_steps;
+  for (auto _ : state) {
+    state.PauseTiming();
+    alone += gemm_rate();
+    const BlasUse before = blas_use(run.backend(), 0);
+    state.ResumeTiming();
+    seconds += run.step();
+    const BlasUse after = blas_use(run.backend(), 0);
+    in_steps.seconds += after.seconds - before.seconds;
+    in_steps.flops += after.flops - before.flops;
+  }
+  const double rate = in_steps.flops / in_steps.seconds;
+  state.counters["blas_share"] = in_steps.seconds / seconds;
+  state.counters["gflop_per_s"] = rate / 1e9;
+  state.counters["of_gemm_rate"] = rate / (alone / static_cast<double>(state.iterations()));
+}
+BENCHMARK(step)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+void tensor_parallel(benchmark::State& state) {
+  Run shared(2), first(1), second(1);
+  double together = 0, alone = 0;
+  for (auto _ : state) {
+    together += shared.step();
+    state.PauseTiming();
+    double times[2];
+    std::thread other([&] { times[1] = second.step(); });
+    times[0] = first.step();
+    other.join();
+    alone += (times[0] + times[1]) / 2;
+    state.ResumeTiming();
+  }
+  state.counters["of_two_alone"] = alone / (2 * together);
+}
+BENCHMARK(tensor_parallel)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace
+
+BENCHMARK_MAIN();
