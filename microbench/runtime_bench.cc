@@ -105,7 +105,7 @@ void step(benchmark::State& state) {
   Run run(1);
   double alone = 0, seconds = 0;
   BlasUse in_steps;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     state.PauseTiming();
     alone += gemm_rate();
     const BlasUse before = blas_use(run.backend(), 0);
@@ -125,7 +125,7 @@ BENCHMARK(step)->Unit(benchmark::kMillisecond)->UseRealTime();
 void tensor_parallel(benchmark::State& state) {
   Run shared(2), first(1), second(1);
   double together = 0, alone = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     together += shared.step();
     state.PauseTiming();
     double times[2];
