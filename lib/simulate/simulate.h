@@ -37,7 +37,7 @@ bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline,
 std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline);
 
 /// Replays `program` with `seconds[op]` ≥ 0 per op. Without contention the time grows as the number of ops;
-/// with it, as ops · log(streams). Throws std::runtime_error that names an op if the program deadlocks.
+/// with it, as ops · log(ranks). Throws std::runtime_error that names an op if the program deadlocks.
 Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention = {});
 
 }  // namespace stp
