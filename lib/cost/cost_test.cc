@@ -294,6 +294,20 @@ TEST(GemmSeconds, GrowWithEveryDimension) {
   }
 }
 
+TEST(GemmSeconds, AreThoseMeasuredWhereTheProfileHasMeasurements) {
+  HardwareProfile chip = plain_chip(4);
+  const Gemm forward{64, 32, 16}, gradient = weight_gradient(forward);
+  chip.gemm_measured = {{forward, 2e-6}, {gradient, 4e-6}};
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, forward), 2e-6);
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, gradient), 4e-6);
+  // Nearby shapes go at nearly the rate of the neighbour, half way between two at the mean.
+  EXPECT_NEAR(gemm_seconds(chip, {65, 32, 16}), 2e-6 * 65 / 64, 0.001e-6);
+  chip.gemm_measured = {{{64, 64, 64}, 1e-6}, {{64, 64, 256}, 2e-6}};  // rates 1 : 2
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128}), 2e-6 / 1.5);
+  // The only one known of another product still says how fast the machine is.
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128, Product::input_gradient}), 2e-6 / 1.5);
+}
+
 TEST(GemmSeconds, ReproduceTheRatesMeasuredOnA100) {
   const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/lib/cluster/profiles/a100.json");
   const auto rate = [&](const Gemm& gemm) { return gemm.flops() / gemm_seconds(profile, gemm) / 1e12; };

@@ -129,10 +129,17 @@ class Tournament {
 
 // With contention the ops under way on a rank's compute and tp streams slow each other down: rates change
 // whenever one of the two begins or ceases to be busy, so ends must be taken in order of time.
+//
+// Shared processors slow all ops alike, so they do not change which ends first: the replay runs on the time
+// that would pass if nothing were shared, and `clock_` follows with the time that does pass.
 class ContendedReplay : Replay {
  public:
-  ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention)
-      : Replay(program, seconds), running_(program.streams.size()), ends_(program.schedule.pp()) {
+  ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention,
+                  const Processors& processors)
+      : Replay(program, seconds),
+        processors_(processors),
+        running_(program.streams.size()),
+        ends_(program.schedule.pp()) {
     ranks_.resize(program.schedule.pp());
     std::vector<uint32_t> compute(ranks_.size(), kNone);
     for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
@@ -184,9 +191,10 @@ class ContendedReplay : Replay {
       wait(stream, needed);
       return false;
     }
-    timeline_.start[op] = now;
+    timeline_.start[op] = clock_;
     Running& running = running_[stream];
     running.busy = true;
+    ++busy_;
     running.left = seconds_[op];
     set_rate(running, now);
     if (!was_busy) adjust(running.partner, now);
@@ -195,9 +203,11 @@ class ContendedReplay : Replay {
 
   void end_op(uint32_t stream, double now) {
     const OpId op = head_[stream];
-    timeline_.end[op] = now;
+    advance_clock(now);
+    timeline_.end[op] = clock_;
     Running& running = running_[stream];
     running.busy = false;
+    --busy_;
     running.end = kNever;
     head_[stream] = next_in_stream_[op];
     if (!try_start(stream, now, true)) adjust(running.partner, now);
@@ -205,6 +215,19 @@ class ContendedReplay : Replay {
       if (try_start(waiter, now) && running_[waiter].rank != running.rank) settle(running_[waiter].rank);
     });
     settle(running.rank);
+  }
+
+  void advance_clock(double now) {
+    clock_ = processors_.rates.empty() ? now : clock_ + (now - now_) / speed();
+    now_ = now;
+  }
+
+  // Of every op under way, as far as shared processors allow.
+  [[nodiscard]] double speed() const {
+    const size_t processors = processors_.rates.size();
+    const size_t workers = busy_ * processors_.per_op;
+    if (workers <= processors) return processors_.rates[std::max<size_t>(workers, 1) - 1];
+    return processors_.rates.back() * static_cast<double>(processors) / static_cast<double>(workers);
   }
 
   // The rate of `stream` changes because its partner begins or ceases to be busy.
@@ -235,6 +258,9 @@ class ContendedReplay : Replay {
     ends_.set(rank, time);
   }
 
+  const Processors& processors_;
+  double now_ = 0, clock_ = 0;    // as if nothing were shared, and as it is
+  size_t busy_ = 0;               // streams
   std::vector<Running> running_;  // by stream
   std::vector<Rank> ranks_;
   Tournament ends_;
@@ -272,9 +298,11 @@ std::vector<RankTime> rank_times(const Program& program, const Timeline& timelin
   return ranks;
 }
 
-Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention) {
-  if (contention.compute == 1 && contention.all_reduce == 1) return PlainReplay(program, seconds).run();
-  return ContendedReplay(program, seconds, contention).run();
+Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention,
+                  const Processors& processors) {
+  if (contention.compute == 1 && contention.all_reduce == 1 && processors.rates.empty())
+    return PlainReplay(program, seconds).run();
+  return ContendedReplay(program, seconds, contention, processors).run();
 }
 
 }  // namespace stp
