@@ -1,6 +1,6 @@
-// What a configuration of the paper costs beyond its simulation: schedule, Program, costs, memory and metrics,
-// over every configuration and schedule of a scenario. `beyond_ms` is per configuration, the rest of the time
-// is the engine's.
+// What a configuration of the paper costs beyond its simulation: schedule, Program, costs, memory and
+// metrics, over every configuration and schedule of a scenario. `beyond_ms` is per configuration, the rest of
+// the time is the engine's.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -15,9 +15,7 @@ namespace {
 using namespace stp;
 using Clock = std::chrono::steady_clock;
 
-double since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 void configurations(benchmark::State& state, const char* name) {
   const Scenario scenario = read_scenario(name);

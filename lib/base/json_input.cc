@@ -170,8 +170,7 @@ namespace {
 double checked_number(const json& found, double low, double high, const std::string& file,
                       const std::string& field) {
   const std::string range = "write a number from " + text_of(low) + " to " + text_of(high);
-  if (!found.is_number())
-    throw InputError(file, field, "must be a number, not " + type_of(found), range);
+  if (!found.is_number()) throw InputError(file, field, "must be a number, not " + type_of(found), range);
   const double number = found.get<double>();
   if (!std::isfinite(number) || number < low || number > high)
     throw InputError(file, field, found.dump() + " is out of range", range);

@@ -181,10 +181,17 @@ json to_json(const Result& result) {
     const Measured& measured = *result.measured;
     json parity = nullptr;
     if (measured.parity) parity = {{"loss", measured.parity->loss}, {"gradient", measured.parity->gradient}};
+    json predicted = nullptr;
+    if (measured.predicted)
+      predicted = {{"cluster", measured.predicted->cluster},
+                   {"step_time_s", measured.predicted->step_time_s},
+                   {"error", measured.predicted->step_time_s / result.step_time_s() - 1},
+                   {"oversubscribed", measured.predicted->oversubscribed}};
     row.update({{"backend", measured.backend},
                 {"type", measured.type},
                 {"losses", measured.losses},
                 {"parity", parity},
+                {"predicted", predicted},
                 {"blas", {{"share", measured.blas_share}, {"gflop_per_s", measured.blas_gflop_per_s}}}});
   }
   return row;
@@ -192,7 +199,7 @@ json to_json(const Result& result) {
 
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
-  return {{"schema_version", "1.2.0"},       {"scenario", scenario},
+  return {{"schema_version", "1.3.0"},       {"scenario", scenario},
           {"evidence", to_string(evidence)}, {"system", system_description()},
           {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
 }

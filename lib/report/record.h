@@ -46,11 +46,19 @@ struct Parity {
   double loss, gradient;
 };
 
+/// What a hardware profile foretold of a run's step.
+struct Prediction {
+  std::string cluster;
+  double step_time_s;
+  bool oversubscribed;  // more ranks than processors, which take turns
+};
+
 /// What a run on devices knows besides; absent where nothing ran.
 struct Measured {
   std::string backend, type;   // "cpu"; of activations and weights
   std::vector<double> losses;  // by step, warm-up included
   std::optional<Parity> parity;
+  std::optional<Prediction> predicted;
   double blas_share = 0,
          blas_gflop_per_s = 0;  // of the timed steps' compute time, mean over ranks; their rate
 };

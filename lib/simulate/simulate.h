@@ -17,8 +17,8 @@ struct Contention {
 
 /// Processors that the ops of all ranks share, as the cores of a CPU.
 struct Processors {
-  /// Speed of each by how many are busy ([0]: one), as a share of one alone; more workers than processors take
-  /// turns. Empty: every stream has its own.
+  /// Speed of each by how many are busy ([0]: one), as a share of one alone; more workers than processors
+  /// take turns. Empty: every stream has its own.
   std::vector<double> rates;
   /// How many workers an op keeps busy: the ranks that one rank of the Program stands for.
   int per_op = 1;

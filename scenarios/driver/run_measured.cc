@@ -125,8 +125,14 @@ bool parity_holds(const Parity& parity, const std::string& type) {
 }
 
 MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
-                         const DeviceOptions& options, const std::function<void()>& stepped) {
+                         const DeviceOptions& options, const HardwareProfile* profile,
+                         const std::function<void()>& stepped) {
   const Experiment::Run& run = *experiment.run;
+  std::optional<Prediction> predicted;
+  if (profile != nullptr) {
+    const StepPrediction step = predict_step(choice, experiment, *profile, file);
+    predicted = {profile->name, step.step_s, step.oversubscribed};
+  }
   Program program = program_for(choice, experiment, file);
   const Training training = training_of(experiment);
   const auto backend = make_cpu_backend({.world_size = training.grid.size(),
@@ -140,6 +146,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   Measured& known = result.measured.emplace();
   known.backend = backend->name();
   known.type = to_string(run.type);
+  known.predicted = predicted;
   const auto blas = [&] {
     BlasUse sum;
     for (const int rank : backend->ranks()) {

@@ -26,6 +26,15 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
 /// What a result says of the configuration that it is of; the model is left out.
 Configuration configuration_of(const Experiment& experiment, const Program& program);
 
+/// What a profile says of one step of an experiment on devices.
+struct StepPrediction {
+  double step_s;
+  bool oversubscribed;  // more ranks than processors that they share
+};
+/// For an experiment with a `run`, in float32, by the suite's own kernels.
+StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
+                            const HardwareProfile& profile, const std::string& file);
+
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);
 
