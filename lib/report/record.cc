@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "stp/base/error.h"
+#include "stp/report/statistics.h"
 #include "stp/version.h"
 
 namespace stp {
@@ -94,12 +95,7 @@ std::string to_string(Evidence evidence) {
   return "";
 }
 
-double Result::step_time_s() const {
-  std::vector<double> sorted = step_times_s;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t n = sorted.size();
-  return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-}
+double Result::step_time_s() const { return median(step_times_s); }
 
 std::optional<double> Result::throughput() const {
   if (step_time_s() <= 0) return std::nullopt;
