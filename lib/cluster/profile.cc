@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "stp/base/json_input.h"
 
@@ -10,8 +9,6 @@ namespace stp {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kTiny = 1e-9, kMebi = 1024 * 1024;
-
-constexpr const char* kProducts[] = {"forward", "input_gradient", "weight_gradient"};  // as in Product
 
 void require_source(JsonInput& field) {
   if (field.string("source").empty())
@@ -64,13 +61,13 @@ std::vector<MeasuredGemm> read_gemms(JsonInput& input) {
   for (size_t i = 0; i < shapes.size(); ++i) {
     JsonInput shape(shapes[i], input.file(), "gemm_measured.shapes[" + std::to_string(i) + "]");
     const std::string name = shape.string("product");
-    const auto product = std::find(std::begin(kProducts), std::end(kProducts), name);
-    if (product == std::end(kProducts))
+    const auto product = std::find_if(kProducts.begin(), kProducts.end(),
+                                      [&](Product each) { return to_string(each) == name; });
+    if (product == kProducts.end())
       throw shape.error("product", "\"" + name + "\" is none",
                         "use forward, input_gradient or weight_gradient");
     const double m = shape.number("m", 1, 1e9), n = shape.number("n", 1, 1e9), k = shape.number("k", 1, 1e9);
-    gemms.push_back({{m, n, k, static_cast<Product>(product - std::begin(kProducts))},
-                     shape.number("us", kTiny, 1e12) * kMicro});
+    gemms.push_back({{m, n, k, *product}, shape.number("us", kTiny, 1e12) * kMicro});
     shape.done();
   }
   list.done();

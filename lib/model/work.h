@@ -3,6 +3,7 @@
 // alike.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ enum class Implementation { megatron, suite, megatron_2022 };
 
 /// Which of a linear layer's three products: their operands lie transposed differently.
 enum class Product { forward, input_gradient, weight_gradient };
+
+inline constexpr std::array kProducts{Product::forward, Product::input_gradient, Product::weight_gradient};
+/// "forward", "input_gradient", "weight_gradient".
+std::string to_string(Product product);
 
 struct Gemm {
   double m, n, k;

@@ -48,21 +48,6 @@ std::string operating_system() {
   return "";
 }
 
-// MLPerf's names for what it names. The host is where the program ran; simulated accelerators are the
-// scenario's.
-json system_description() {
-  utsname kernel{};
-  uname(&kernel);
-  // Major and minor version; what follows is the distributor's.
-  const std::string release = kernel.release;
-  const std::string series = release.substr(0, release.find('.', release.find('.') + 1));
-  return {{"host_processor_model_name", or_null(proc_value("/proc/cpuinfo", "model name"))},
-          {"host_processor_core_count", std::thread::hardware_concurrency()},
-          {"host_memory_capacity", or_null(proc_value("/proc/meminfo", "MemTotal"))},
-          {"operating_system", or_null(operating_system())},
-          {"kernel", std::string(kernel.sysname) + " " + series + " " + kernel.machine}};
-}
-
 json provenance(const std::vector<std::string>& argv) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   char time[32];
@@ -78,6 +63,20 @@ json provenance(const std::vector<std::string>& argv) {
 }
 
 }  // namespace
+
+// Simulated accelerators are the scenario's.
+json system_description() {
+  utsname kernel{};
+  uname(&kernel);
+  // Major and minor version; what follows is the distributor's.
+  const std::string release = kernel.release;
+  const std::string series = release.substr(0, release.find('.', release.find('.') + 1));
+  return {{"host_processor_model_name", or_null(proc_value("/proc/cpuinfo", "model name"))},
+          {"host_processor_core_count", std::thread::hardware_concurrency()},
+          {"host_memory_capacity", or_null(proc_value("/proc/meminfo", "MemTotal"))},
+          {"operating_system", or_null(operating_system())},
+          {"kernel", std::string(kernel.sysname) + " " + series + " " + kernel.machine}};
+}
 
 std::string to_string(Evidence evidence) {
   switch (evidence) {

@@ -88,6 +88,9 @@ struct Result {
 
 nlohmann::json to_json(const Result& result);
 
+/// The host that this program runs on, by MLPerf's names for what it names.
+nlohmann::json system_description();
+
 /// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key`
 /// ("results" or "rows") holds the rows.
 nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence,

@@ -1,0 +1,112 @@
+#include "suite.h"
+
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+
+#include "stp/report/statistics.h"
+
+namespace stp::microbench {
+namespace {
+
+// Of all repetitions of a benchmark, as aggregates.
+double lower_end(const std::vector<double>& times) {
+  const auto interval = median_interval(times);
+  return interval ? interval->low : NAN;
+}
+double upper_end(const std::vector<double>& times) {
+  const auto interval = median_interval(times);
+  return interval ? interval->high : NAN;
+}
+double noisy(const std::vector<double>& times) { return half_width(times) > kNoisy ? 1 : 0; }
+double percentile(std::vector<double> times, double share) {
+  std::sort(times.begin(), times.end());
+  return times[static_cast<size_t>(std::lround(share * static_cast<double>(times.size() - 1)))];
+}
+
+}  // namespace
+
+struct Suite::Current {
+  std::string name;
+  int ranks = 1;
+  std::unique_ptr<Prepared> prepared;
+  std::unique_ptr<SteadySampler> sampler;
+  int calls = 1;
+};
+
+double ComputeWork::sample(int calls) {
+  // Slowed on purpose: of ten calls an eleventh.
+  const auto extra = static_cast<int>(std::lround((slow_ - 1) * calls));
+  return machine_
+             .time(
+                 [&](int rank) {
+                   for (int call = 0; call < calls + extra; ++call) work_(rank);
+                 },
+                 {})
+             .compute /
+         calls;
+}
+
+Machine& Suite::machine(int ranks) {
+  auto& machine = machines_[ranks];
+  if (!machine) machine = std::make_unique<Machine>(options_.machine, ranks);
+  return *machine;
+}
+
+void Suite::run(const Benchmark& benchmark, void* state_of_google) {
+  auto& state = *static_cast<::benchmark::State*>(state_of_google);
+  if (!benchmark.skip.empty()) return state.SkipWithError(("skipped: " + benchmark.skip).c_str());
+  if (benchmark.bytes > 0.8 * options_.machine.memory_bytes)
+    return state.SkipWithError(("skipped: needs " + std::to_string(std::lround(benchmark.bytes / 1e6)) +
+                                " MB of " + std::to_string(std::lround(options_.machine.memory_bytes / 1e6)))
+                                   .c_str());
+  if (!current_ || current_->name != benchmark.name) {
+    if (current_) {
+      Machine& before = machine(current_->ranks);
+      current_.reset();
+      before.clear();
+    }
+    Machine& on = machine(benchmark.ranks);
+    current_ = std::make_shared<Current>();
+    current_->name = benchmark.name;
+    current_->ranks = benchmark.ranks;
+    current_->prepared = benchmark.prepare(on);
+    current_->sampler = std::make_unique<SteadySampler>([&on] { return on.probe(); });
+    current_->prepared->sample(1);  // pages, tables, plans
+    current_->calls = calls_per_sample(current_->prepared->sample(1));
+    // To be slowed by a tenth, work must be done ten times.
+    if (options_.slow.contains(benchmark.name.substr(0, benchmark.name.find('/'))))
+      current_->calls = std::max(current_->calls, 20);
+  }
+  Current& current = *current_;
+  SteadySampler::Taken taken{};
+  for ([[maybe_unused]] const auto _ : state) {
+    taken = current.sampler->take([&] { return current.prepared->sample(current.calls); });
+    state.SetIterationTime(taken.seconds);
+  }
+  for (const auto& [name, value] : current.prepared->counters(taken.seconds)) state.counters[name] = value;
+  state.counters["ranks"] = benchmark.ranks;
+  state.counters["calls"] = current.calls;
+  state.counters["dropped"] = taken.dropped;
+  state.counters["unsteady"] = taken.unsteady ? 1 : 0;
+  const int processors = options_.machine.processors;
+  state.counters["oversubscribed"] = processors > 0 && benchmark.ranks > processors ? 1 : 0;
+}
+
+void Suite::add(Benchmark benchmark) {
+  const std::string name = benchmark.name;
+  ::benchmark::RegisterBenchmark(name.c_str(), [this, benchmark = std::move(benchmark)](
+                                                   ::benchmark::State& state) { run(benchmark, &state); })
+      ->UseManualTime()
+      ->Iterations(1)
+      ->Repetitions(options_.repetitions)
+      ->DisplayAggregatesOnly(true)
+      ->Unit(::benchmark::kMicrosecond)
+      ->ComputeStatistics("low95", lower_end)
+      ->ComputeStatistics("high95", upper_end)
+      ->ComputeStatistics("p5", [](const std::vector<double>& times) { return percentile(times, 0.05); })
+      ->ComputeStatistics("p95", [](const std::vector<double>& times) { return percentile(times, 0.95); })
+      ->ComputeStatistics("noisy", noisy, ::benchmark::kPercentage);
+}
+
+}  // namespace stp::microbench
