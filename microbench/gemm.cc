@@ -48,6 +48,22 @@ void add_gemm(Suite& suite) {
       for (const Linear& linear : linears(model, options.tokens, tp))
         for (const int ranks : busy) {
           if (ranks > 1 && tp > 1) continue;  // one size shows what sharing the machine costs
+          // Cold caches matter where a product is small and its operands come from far.
+          if (ranks == 1)
+            suite.add(
+                {.name = "gemm_cold/" + model.name + "/" + linear.name + "/forward/tp:" + std::to_string(tp),
+                 .bytes = gemm_bytes(linear.forward, 1),
+                 .prepare = [linear, slow](Machine& machine) {
+                   return std::make_unique<ComputeWork>(
+                       machine, gemm_work(machine, linear.forward),
+                       [gemm = linear.forward](double seconds) -> std::map<std::string, double> {
+                         return {{"m", gemm.m},
+                                 {"n", gemm.n},
+                                 {"k", gemm.k},
+                                 {"gflop_per_s", gemm.flops() / seconds / 1e9}};
+                       },
+                       slow, true);
+                 }});
           for (const Gemm& gemm :
                {linear.forward, input_gradient(linear.forward), weight_gradient(linear.forward)}) {
             const auto counters = [gemm, tp, ranks](double seconds) -> std::map<std::string, double> {

@@ -12,6 +12,7 @@
 namespace stp::microbench {
 namespace {
 
+constexpr int64_t kFlushBytes = int64_t{128} << 20;  // more than the caches hold
 constexpr int64_t kProbe = 256;  // 33 million operations: a fraction of a millisecond on one core
 
 }  // namespace
@@ -88,6 +89,16 @@ Machine::Times Machine::time(const Work& compute, const Work& communicate) {
     end.communication = std::max(end.communication, each.communication->seconds());
   }
   return {end.compute - start, end.communication - start};
+}
+
+void Machine::flush_caches() {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    Tensor& other = ranks_[rank].other_data;
+    if (!other)
+      other = device(rank).allocate(compute(rank), MemoryKind::working, DType::f32, 1, kFlushBytes / 4);
+    kernels(rank).fill(compute(rank), other, 1);
+  }
+  synchronize();
 }
 
 double Machine::probe() {

@@ -50,6 +50,9 @@ class Machine {
   };
   Times time(const Work& compute, const Work& communicate);
 
+  /// Puts other data into every rank's caches.
+  void flush_caches();
+
   /// Seconds of a product that never changes, on all ranks at once: how fast the machine is at this moment.
   double probe();
 
@@ -57,8 +60,9 @@ class Machine {
   struct Rank {
     std::unique_ptr<Stream> compute, communication;
     std::unique_ptr<Communicator> group;
-    Tensor flag;  // for the barrier before each timing
-    Tensor a, b, c;
+    Tensor flag;        // for the barrier before each timing
+    Tensor a, b, c;     // of the probe
+    Tensor other_data;  // made when the caches are first flushed
   };
 
   MachineKind kind_;

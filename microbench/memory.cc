@@ -114,11 +114,12 @@ void add_optimizer(Suite& suite, const ModelConfig& model, double slow) {
              }});
 }
 
-void add_copy(Suite& suite, double bytes, double slow) {
+void add_copy(Suite& suite, double bytes, double slow, bool cold) {
   const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
     return {{"bytes", 2 * bytes}, {"gb_per_s", 2 * bytes / seconds / 1e9}};
   };
-  suite.add({.name = "memory/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
+  suite.add({.name = std::string(cold ? "memory_cold" : "memory") +
+                     "/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
              .bytes = 2 * bytes,
              .prepare = [=](Machine& machine) {
                const auto columns = static_cast<int64_t>(bytes / 4);
@@ -126,7 +127,7 @@ void add_copy(Suite& suite, double bytes, double slow) {
                             to = machine.make(0, DType::f32, 1, columns);
                return std::make_unique<ComputeWork>(
                    machine, [=, &machine](int) { machine.kernels(0).copy(machine.compute(0), from, to); },
-                   counters, slow);
+                   counters, slow, cold);
              }});
 }
 
@@ -135,7 +136,8 @@ void add_copy(Suite& suite, double bytes, double slow) {
 void add_memory(Suite& suite) {
   const Options& options = suite.options();
   const double slow = options.slow.contains("memory") ? options.slow.at("memory") : 1;
-  for (const double mebi : {0.25, 4.0, 64.0}) add_copy(suite, mebi * (1 << 20), slow);
+  for (const double mebi : {0.25, 4.0, 64.0})
+    for (const bool cold : {false, true}) add_copy(suite, mebi * (1 << 20), slow, cold);
   for (const ModelConfig& model : options.models) {
     for (const int tp : options.tp)
       if (!linears(model, options.tokens, tp).empty()) add_elementwise(suite, model, tp, slow);

@@ -28,7 +28,7 @@ class SteadySampler {
 
   struct Taken {
     double seconds;
-    int dropped;   // samples thrown away before this one
+    int dropped;    // samples thrown away before this one
     bool unsteady;  // none was steady: this is the last try
   };
   Taken take(const std::function<double()>& sample);

@@ -63,12 +63,12 @@ class Suite {
   std::shared_ptr<Current> current_;
 };
 
-/// Work of one kind on the compute streams of so many ranks.
+/// Work of one kind on the compute streams of so many ranks. Cold: the caches are flushed before every call.
 class ComputeWork : public Prepared {
  public:
   using Counters = std::function<std::map<std::string, double>(double seconds)>;
-  ComputeWork(Machine& machine, Machine::Work work, Counters counters, double slow = 1)
-      : machine_(machine), work_(std::move(work)), counters_(std::move(counters)), slow_(slow) {}
+  ComputeWork(Machine& machine, Machine::Work work, Counters counters, double slow = 1, bool cold = false)
+      : machine_(machine), work_(std::move(work)), counters_(std::move(counters)), slow_(slow), cold_(cold) {}
   double sample(int calls) override;
   [[nodiscard]] std::map<std::string, double> counters(double seconds) const override {
     return counters_(seconds);
@@ -79,6 +79,7 @@ class ComputeWork : public Prepared {
   Machine::Work work_;
   Counters counters_;
   double slow_;
+  bool cold_;
 };
 
 // The families.
