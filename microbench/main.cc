@@ -23,6 +23,7 @@ void add_context(const Options& options) {
   benchmark::AddCustomContext("backend", options.machine.backend);
   benchmark::AddCustomContext("type", to_string(options.machine.type));
   benchmark::AddCustomContext("shared_processors", std::to_string(options.machine.processors));
+  benchmark::AddCustomContext("steady_below", std::to_string(SteadySampler::kThrottled));
   benchmark::AddCustomContext("tokens", std::to_string(options.tokens));
   const nlohmann::json system = stp::system_description();
   for (const auto& [key, value] : system.items())

@@ -20,20 +20,19 @@ double half_width(const std::vector<double>& values) {
 }
 
 SteadySampler::Taken SteadySampler::take(const std::function<double()>& sample) {
-  bool before = is_steady();
-  for (int dropped = 0;; ++dropped) {
+  double before = slowdown();
+  for (int tries = 1;; ++tries) {
     const double seconds = sample();
-    const bool after = is_steady();
-    const bool steady = before && after;
-    if (steady || dropped + 1 == kMostTries) return {seconds, dropped, !steady};
+    const double after = slowdown(), slower = std::max(before, after);
+    if (slower <= kThrottled || tries == kMostTries) return {seconds, tries, slower};
     before = after;
   }
 }
 
-bool SteadySampler::is_steady() {
+double SteadySampler::slowdown() {
   const double now = probe_();
   if (fastest_ == 0 || now < fastest_) fastest_ = now;
-  return now <= kThrottled * fastest_;
+  return now / fastest_;
 }
 
 }  // namespace stp::microbench

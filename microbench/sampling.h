@@ -24,20 +24,22 @@ inline constexpr double kNoisy = 0.05;
 /// sample is taken again, up to `kMostTries` times.
 class SteadySampler {
  public:
+  static constexpr double kThrottled = 1.25;
+
   explicit SteadySampler(std::function<double()> probe) : probe_(std::move(probe)) {}
 
   struct Taken {
     double seconds;
-    int dropped;    // samples thrown away before this one
-    bool unsteady;  // none was steady: this is the last try
+    int tries;        // with those thrown away
+    double slowdown;  // of the slower of the probes beside it, over the fastest ever
   };
   Taken take(const std::function<double()>& sample);
 
  private:
-  static constexpr double kThrottled = 1.25;
   static constexpr int kMostTries = 4;
 
-  bool is_steady();
+  // The probe's time over the fastest.
+  double slowdown();
 
   std::function<double()> probe_;
   double fastest_ = 0;

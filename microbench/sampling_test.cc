@@ -36,23 +36,23 @@ TEST(SteadySampler, KeepsWhatRanAtTheUsualSpeed) {
   Scripted machine{{1, 1.1}};
   const auto taken = machine.take();
   EXPECT_EQ(taken.seconds, 1);
-  EXPECT_EQ(taken.dropped, 0);
-  EXPECT_FALSE(taken.unsteady);
+  EXPECT_EQ(taken.tries, 1);
+  EXPECT_DOUBLE_EQ(taken.slowdown, 1.1);
 }
 
 TEST(SteadySampler, TakesASampleAgainWhereTheMachineSlowedDownBesideIt) {
   Scripted machine{{1, 2, 1, 1}};  // before the first, behind it, behind the second, behind the third
   const auto taken = machine.take();
   EXPECT_EQ(taken.seconds, 3);  // the second began slow
-  EXPECT_EQ(taken.dropped, 2);
-  EXPECT_FALSE(taken.unsteady);
+  EXPECT_EQ(taken.tries, 3);
+  EXPECT_EQ(taken.slowdown, 1);
 }
 
 TEST(SteadySampler, SaysSoWhereTheMachineStaysSlow) {
   Scripted machine{{1, 2}};
   const auto taken = machine.take();
-  EXPECT_TRUE(taken.unsteady);
-  EXPECT_EQ(taken.seconds, taken.dropped + 1);
+  EXPECT_EQ(taken.slowdown, 2);
+  EXPECT_EQ(taken.seconds, taken.tries);  // the last one
 }
 
 }  // namespace

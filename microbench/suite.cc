@@ -97,10 +97,11 @@ void Suite::run(const Benchmark& benchmark, void* state_of_google) {
   for (const auto& [name, value] : current.prepared->counters(taken.seconds)) state.counters[name] = value;
   state.counters["ranks"] = benchmark.ranks;
   state.counters["calls"] = current.calls;
-  state.counters["dropped"] = taken.dropped;
-  state.counters["unsteady"] = taken.unsteady ? 1 : 0;
+  state.counters["tries"] = taken.tries;
+  state.counters["probe_slowdown"] = taken.slowdown;
+  // No counter is 0 throughout: Google Benchmark would print its coefficient of variation as NaN.
   const int processors = options_.machine.processors;
-  state.counters["oversubscribed"] = processors > 0 && benchmark.ranks > processors ? 1 : 0;
+  if (processors > 0 && benchmark.ranks > processors) state.counters["oversubscribed"] = 1;
 }
 
 void Suite::add(Benchmark benchmark) {

@@ -1,7 +1,6 @@
 """A hardware profile of the machine that bin/microbench ran on, each value with how well it fits what was measured.
 
-Samples that the benchmark marked as unsteady (the machine was slower than usual around them) are left out where there are
-others."""
+Samples around which the machine was slower than usual (probe_slowdown) are left out where there are others."""
 
 import json
 import math
@@ -23,16 +22,18 @@ class Rows:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
         self.context = content.get("context", {})
+        below = float(self.context.get("steady_below", "inf"))
         samples = {}
         for row in content.get("benchmarks", []):
             if row.get("run_type") == "iteration" and not row.get("error_occurred"):
                 samples.setdefault(row["run_name"], []).append(row)
         self.rows = []
         for name, all_of_it in samples.items():
-            steady = [row for row in all_of_it if not row.get("unsteady")] or all_of_it
+            calm = [row for row in all_of_it if row.get("probe_slowdown", 1) <= below]
+            steady = calm or all_of_it
             row = dict(steady[len(steady) // 2])
             row["seconds"] = statistics.median(one["real_time"] * SECONDS[one["time_unit"]] for one in steady)
-            row["steady"] = steady is not all_of_it or not any(one.get("unsteady") for one in all_of_it)
+            row["steady"] = bool(calm)
             for key in ("compute_rate", "communication_rate"):
                 if key in row:
                     row[key] = statistics.median(one[key] for one in steady)
