@@ -80,6 +80,9 @@ struct Result {
 
 nlohmann::json to_json(const Result& result);
 
+/// Where, by which program and how a result was made: `system` and `provenance`, as every result has them.
+nlohmann::json origin(const std::vector<std::string>& argv);
+
 /// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key`
 /// ("results" or "rows") holds the rows.
 nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence,
