@@ -11,15 +11,18 @@ namespace stp {
 struct LinkProfile {
   double latency_s;
   double bytes_per_s;
+  bool operator==(const LinkProfile&) const = default;
 };
 
 /// All-reduces of one group size, as measured: seconds by message size, both rising.
 struct MeasuredAllReduce {
   struct Point {
     double bytes, seconds;
+    bool operator==(const Point&) const = default;
   };
   int ranks;
   std::vector<Point> points;
+  bool operator==(const MeasuredAllReduce&) const = default;
 };
 
 struct HardwareProfile {
