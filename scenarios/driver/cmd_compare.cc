@@ -6,6 +6,7 @@
 #include "compare_screen.h"
 #include "output_folder.h"
 #include "plots.h"
+#include "profile_comparison.h"
 #include "stp/base/json_input.h"
 #include "stp/report/benchmark_comparison.h"
 #include "stp/report/file_label.h"
@@ -22,6 +23,8 @@ struct CompareOptions {
   std::vector<std::string> files;
   std::string json, plot;
   double least_difference = 5;  // per cent
+  bool machines = false;        // profiles, not files
+  ProfileComparisonOptions profiles{.profiles = {}, .scenarios = {"llm-a800", "llm-h20"}, .schedules = {}};
 };
 
 enum class Kind { record, benchmarks };
@@ -110,7 +113,10 @@ void check_outputs(const CompareOptions& options) {
 
 void compare_command(const CompareOptions& options, const Invocation& invocation) {
   check_outputs(options);
-  json comparison = compare_files(options);
+  if (options.machines && !options.files.empty())
+    throw InputError(options.files[0], "--profiles", "compares machines, and this is a file of results",
+                     "compare results without --profiles, machines without files before it");
+  json comparison = options.machines ? compare_profiles(options.profiles) : compare_files(options);
   comparison["schema_version"] = "1.0.0";
   comparison.update(origin(invocation.argv));
   const std::string text = record_text(comparison);
@@ -121,8 +127,9 @@ void compare_command(const CompareOptions& options, const Invocation& invocation
     std::fputs(text.c_str(), stdout);
     return;
   }
-  const std::string screen =
-      comparison.at("kind") == "records" ? records_screen(comparison) : benchmarks_screen(comparison);
+  const std::string screen = options.machines                     ? profiles_screen(comparison)
+                             : comparison.at("kind") == "records" ? records_screen(comparison)
+                                                                  : benchmarks_screen(comparison);
   std::fputs(screen.c_str(), stdout);
 }
 
@@ -133,6 +140,23 @@ void add_compare(CLI::App& app, const Invocation& invocation) {
   CLI::App* command = app.add_subcommand("compare", "Set results, benchmarks or machines side by side");
   command->add_option("FILE", options->files,
                       "Two or more result records, or files of Google Benchmark (--benchmark_format=json)");
+  auto* profiles =
+      command->add_option("--profiles", options->profiles.profiles,
+                          "Instead of files: hardware profiles by name or file (default: all of the suite)");
+  profiles->expected(0, -1);
+  command
+      ->add_option("--scenarios", options->profiles.scenarios,
+                   "With --profiles: whose configurations (default: the paper's, llm-a800 and llm-h20)")
+      ->needs(profiles);
+  command
+      ->add_option("--schedules", options->profiles.schedules,
+                   "With --profiles: which schedules (default: those of the scenarios)")
+      ->needs(profiles);
+  command
+      ->add_flag("--attribute-all", options->profiles.attribute_all,
+                 "With --profiles: take every configuration apart by properties, not only those that all "
+                 "scenarios share")
+      ->needs(profiles);
   command
       ->add_option("--least-difference", options->least_difference,
                    "Per cent below which medians of measured times count as the same")
@@ -141,7 +165,11 @@ void add_compare(CLI::App& app, const Invocation& invocation) {
   command->add_option("--json", options->json,
                       "Write the comparison to this new file (- for standard output)");
   command->add_option("--plot", options->plot, "Draw it into this new file, .png or .svg");
-  command->callback([options, &invocation] { compare_command(*options, invocation); });
+  command->callback([options, &invocation, profiles] {
+    options->machines = profiles->count() > 0;
+    std::erase(options->profiles.profiles, "");  // what CLI11 makes of the flag alone
+    compare_command(*options, invocation);
+  });
 }
 
 }  // namespace stp

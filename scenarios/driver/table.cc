@@ -6,15 +6,12 @@
 #include <iterator>
 
 namespace stp {
-namespace {
 
-// Columns on screen: UTF-8 continuation bytes take none.
-size_t width(const std::string& text) {
+size_t columns_of(const std::string& text) {
+  // UTF-8 continuation bytes take none.
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
-
-}  // namespace
 
 std::string Table::text() const {
   std::vector<size_t> widths;
@@ -22,7 +19,7 @@ std::string Table::text() const {
   for (const auto& row : rows_) {
     if (is_heading(row)) continue;
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
   }
   std::string text;
   for (const auto& row : rows_) {
@@ -32,7 +29,7 @@ std::string Table::text() const {
     }
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - width(row[i]), ' ');
+      const std::string space(widths[i] - columns_of(row[i]), ' ');
       line += (i > 0 ? "  " : "") + (i == 0 ? row[i] + space : space + row[i]);
     }
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";

@@ -21,6 +21,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // of one cell: headings, unless the table has one column
 };
 
+/// Columns that `text` takes on screen.
+size_t columns_of(const std::string& text);
+
 /// `number` with `decimals` decimals; "–" for none.
 std::string fixed(std::optional<double> number, int decimals);
 /// The same times 100, signed, with a percent sign.
