@@ -13,27 +13,32 @@ namespace stp {
 struct LinkProfile {
   double latency_s;
   double bytes_per_s;
+  bool operator==(const LinkProfile&) const = default;
 };
 
 /// All-reduces of one group size, as measured: seconds by message size, both rising.
 struct MeasuredAllReduce {
   struct Point {
     double bytes, seconds;
+    bool operator==(const Point&) const = default;
   };
   int ranks;
   std::vector<Point> points;
+  bool operator==(const MeasuredAllReduce&) const = default;
 };
 
 /// A matrix product as measured, alone on the machine.
 struct MeasuredGemm {
   Gemm gemm;
   double seconds;
+  bool operator==(const MeasuredGemm&) const = default;
 };
 
 /// Processors that all ranks of a machine share, as the cores of a CPU: how fast each of them is, as a share
 /// of one alone, by how many are busy. More workers than processors take turns.
 struct SharedProcessors {
   std::vector<double> rates;  // [0]: one busy; empty: every rank has a device of its own
+  bool operator==(const SharedProcessors&) const = default;
   [[nodiscard]] int count() const { return static_cast<int>(rates.size()); }
 };
 

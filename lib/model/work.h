@@ -49,6 +49,7 @@ std::string to_string(Product product);
 struct Gemm {
   double m, n, k;
   Product product = Product::forward;
+  bool operator==(const Gemm&) const = default;
   [[nodiscard]] double flops() const { return 2 * m * n * k; }
 };
 

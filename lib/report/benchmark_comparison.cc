@@ -217,12 +217,7 @@ json compare_benchmarks(const std::vector<BenchmarkFile>& files, const VerdictRu
   return {{"kind", "benchmarks"},
           {"files", described},
           {"differs", context_differences(files)},
-          {"rule",
-           {{"error_rate", rule.error_rate},
-            {"least_difference", rule.least_difference},
-            {"noisy_above", rule.noisy_above},
-            {"comparisons", family.size()},
-            {"repetitions_needed", repetitions_needed(family.size(), rule)}}},
+          {"rule", to_json(rule, family.size())},
           {"rows", rows}};
 }
 

@@ -192,11 +192,18 @@ json to_json(const Result& result) {
   return row;
 }
 
+json origin(const std::vector<std::string>& argv) {
+  return {{"system", system_description()}, {"provenance", provenance(argv)}};
+}
+
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
-  return {{"schema_version", "1.3.0"},       {"scenario", scenario},
-          {"evidence", to_string(evidence)}, {"system", system_description()},
-          {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
+  json record = origin(argv);
+  record.update({{"schema_version", "1.3.0"},
+                 {"scenario", scenario},
+                 {"evidence", to_string(evidence)},
+                 {rows_key, std::move(rows)}});
+  return record;
 }
 
 std::string record_text(const json& record) {

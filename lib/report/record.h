@@ -90,6 +90,8 @@ nlohmann::json to_json(const Result& result);
 
 /// The host that this program runs on, by MLPerf's names for what it names.
 nlohmann::json system_description();
+/// Where, by which program and how a result was made: `system` and `provenance`, as every result has them.
+nlohmann::json origin(const std::vector<std::string>& argv);
 
 /// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key`
 /// ("results" or "rows") holds the rows.

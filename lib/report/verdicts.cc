@@ -58,6 +58,14 @@ std::vector<SampleComparison> compare_samples(const std::vector<SamplePair>& fam
   return comparisons;
 }
 
+nlohmann::json to_json(const VerdictRule& rule, size_t comparisons) {
+  return {{"error_rate", rule.error_rate},
+          {"least_difference", rule.least_difference},
+          {"noisy_above", rule.noisy_above},
+          {"comparisons", comparisons},
+          {"repetitions_needed", repetitions_needed(comparisons, rule)}};
+}
+
 int repetitions_needed(size_t comparisons, const VerdictRule& rule) {
   size_t repetitions = 2;
   while (static_cast<double>(comparisons) * least_mann_whitney_p(repetitions, repetitions) > rule.error_rate)

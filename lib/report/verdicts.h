@@ -1,6 +1,7 @@
 // Times of many things, taken twice: which of them differ.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ struct SampleComparison {
 /// Judges all of `family` together, so that the rule's error rate holds over all of it.
 std::vector<SampleComparison> compare_samples(const std::vector<SamplePair>& family,
                                               const VerdictRule& rule = {});
+
+/// The rule that so many comparisons were judged by.
+nlohmann::json to_json(const VerdictRule& rule, size_t comparisons);
 
 /// The fewest repetitions a side with which one of so many comparisons can be told from chance.
 int repetitions_needed(size_t comparisons, const VerdictRule& rule = {});

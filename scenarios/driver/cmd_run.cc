@@ -2,14 +2,13 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <optional>
 #include <sstream>
 
 #include "commands.h"
 #include "interrupt.h"
+#include "output_folder.h"
 #include "run_measured.h"
 #include "run_simulated.h"
 #include "stp/base/data.h"
@@ -25,12 +24,6 @@ struct RunOptions {
   DeviceOptions devices;
   double memory_limit_mib = 0;
 };
-
-void refuse_existing(const std::string& path, const char* flag) {
-  std::error_code ignored;
-  if (path != "-" && std::filesystem::exists(path, ignored))
-    throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
-}
 
 std::string scientific(double value) {
   char text[32];

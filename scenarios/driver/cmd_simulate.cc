@@ -1,7 +1,7 @@
 #include <cstdio>
-#include <filesystem>
 
 #include "commands.h"
+#include "output_folder.h"
 #include "run_simulated.h"
 #include "table.h"
 
@@ -14,10 +14,7 @@ struct SimulateOptions {
 
 void simulate_command(const SimulateOptions& options, const Invocation& invocation) {
   const Scenario scenario = read_scenario(options.scenario);
-  std::error_code ignored;
-  if (options.json != "-" && std::filesystem::exists(options.json, ignored))
-    throw InputError(options.json, "--json", "exists, and results are never overwritten",
-                     "name another file");
+  refuse_existing(options.json, "--json");
   std::vector<Result> results;
   {
     Progress progress("simulating " + scenario.name, scenario.experiments.size());

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   stp::add_schedule(app);
   stp::add_validate(app);
   stp::add_trace(app, invocation);
+  stp::add_compare(app, invocation);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

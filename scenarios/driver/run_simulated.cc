@@ -10,16 +10,6 @@
 namespace stp {
 namespace {
 
-Job job_of(const Experiment& experiment) {
-  const auto& hardware = *experiment.hardware;
-  return {hardware.model,
-          {hardware.seq, experiment.microbatch_size, experiment.tp, hardware.sequence_parallel,
-           hardware.recompute},
-          hardware.implementation,
-          experiment.pp,
-          hardware.scatter_transfers};
-}
-
 // The number of chunks a rank that `choice` is asked for.
 int chunks_for(const Generator& generator, const Experiment& experiment) {
   if (experiment.chunks > 0) return experiment.chunks;
@@ -102,6 +92,16 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 
 }  // namespace
 
+Job job_of(const Experiment& experiment) {
+  const auto& hardware = *experiment.hardware;
+  return {hardware.model,
+          {hardware.seq, experiment.microbatch_size, experiment.tp, hardware.sequence_parallel,
+           hardware.recompute},
+          hardware.implementation,
+          experiment.pp,
+          hardware.scatter_transfers};
+}
+
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
   if (!choice.file.empty()) {
     Schedule schedule = schedule_of_file(choice, experiment);
@@ -174,24 +174,29 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   return {timeline.step_s, profile.shared.count() > 0 && replicas * experiment.pp > profile.shared.count()};
 }
 
+CostTable cost_table_of(const Experiment& experiment, const Program& program) {
+  if (!experiment.hardware) return *experiment.unit_costs;
+  return hardware_cost_table(job_of(experiment), experiment.hardware->profile, program.layers_per_stage,
+                             program.schedule.placement);
+}
+
+Contention contention_of(const Experiment& experiment) {
+  if (!experiment.hardware || !experiment.hardware->contention) return {};
+  return {experiment.hardware->profile.contention_compute,
+          experiment.hardware->profile.contention_all_reduce};
+}
+
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file) {
   if (experiment.run)
     throw InputError(file, "run", "makes this a scenario for devices", "use stp run, or remove it");
-  SimulatedRun run{program_for(choice, experiment, file), {}, {}};
-  const Placement& placement = run.program.schedule.placement;
+  return run_simulated(program_for(choice, experiment, file), experiment);
+}
 
-  CostTable table;
-  Contention contention;
-  if (experiment.hardware) {
-    const HardwareProfile& profile = experiment.hardware->profile;
-    table = hardware_cost_table(job_of(experiment), profile, run.program.layers_per_stage, placement);
-    if (experiment.hardware->contention)
-      contention = {profile.contention_compute, profile.contention_all_reduce};
-  } else {
-    table = *experiment.unit_costs;
-  }
-  run.timeline = simulate(run.program, op_seconds(run.program, table), contention);
+SimulatedRun run_simulated(Program program, const Experiment& experiment) {
+  SimulatedRun run{std::move(program), {}, {}};
+  const CostTable table = cost_table_of(experiment, run.program);
+  run.timeline = simulate(run.program, op_seconds(run.program, table), contention_of(experiment));
 
   Result& result = run.result;
   result.schedule = run.program.schedule.name;

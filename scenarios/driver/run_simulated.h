@@ -35,7 +35,17 @@ struct StepPrediction {
 StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
                             const HardwareProfile& profile, const std::string& file);
 
+/// What the cost model is asked for an experiment with hardware.
+Job job_of(const Experiment& experiment);
+
+/// The costs of `program`, and what overlapping ops keep of their speed.
+CostTable cost_table_of(const Experiment& experiment, const Program& program);
+Contention contention_of(const Experiment& experiment);
+
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);
+/// The same of a program that program_for() made, for this or for an experiment that differs from it in
+/// nothing that a program depends on (docs/architecture.md, section 5: costs are none of it).
+SimulatedRun run_simulated(Program program, const Experiment& experiment);
 
 }  // namespace stp

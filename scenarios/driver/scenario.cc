@@ -290,6 +290,10 @@ std::string scenario_path(const std::string& word) {
 
 }  // namespace
 
+std::string name_of(const ScheduleChoice& choice) {
+  return choice.file.empty() ? choice.name : std::filesystem::path(choice.file).stem().string();
+}
+
 json Scenario::as_run() const {
   json configurations = json::array();
   for (const Experiment& experiment : experiments) configurations.push_back(experiment.as_run);

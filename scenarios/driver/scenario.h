@@ -22,6 +22,8 @@ struct ScheduleChoice {
   std::string file;      // "" for a generator
   int memory_limit = 0;  // for a cost-aware generator; 0: its own
 };
+/// Its name, or its file's without folder and ending.
+std::string name_of(const ScheduleChoice& choice);
 
 /// One configuration, every default filled in.
 struct Experiment {
