@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <vector>
 
 #include "stp/base/data.h"
 #include "stp/base/error.h"
@@ -31,6 +32,15 @@ void add_context(const Options& options) {
 }
 
 int run(int argc, char** argv) {
+  // Repetitions of one benchmark are spread over the whole run, unless the caller says otherwise: taken one
+  // after the other they would share what the machine was up to at that moment, and look steadier than they
+  // are.
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string interleaved = "--benchmark_enable_random_interleaving=true";
+  arguments.insert(arguments.begin() + 1, interleaved.data());
+  argc = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  argv = arguments.data();
   benchmark::Initialize(&argc, argv);  // takes its own flags away
   CLI::App app{
       "Microbenchmarks of products, attention, memory, collectives, their overlap and the executor. Flags of "

@@ -30,10 +30,8 @@ double percentile(std::vector<double> times, double share) {
 
 struct Suite::Current {
   std::string name;
-  int ranks = 1;
+  int ranks;
   std::unique_ptr<Prepared> prepared;
-  std::unique_ptr<SteadySampler> sampler;
-  int calls = 1;
 };
 
 double ComputeWork::sample(int calls) {
@@ -57,10 +55,14 @@ double ComputeWork::sample(int calls) {
          calls;
 }
 
-Machine& Suite::machine(int ranks) {
-  auto& machine = machines_[ranks];
-  if (!machine) machine = std::make_unique<Machine>(options_.machine, ranks);
-  return *machine;
+Suite::Place& Suite::place(int ranks) {
+  Place& place = places_[ranks];
+  if (!place.machine) {
+    place.machine = std::make_unique<Machine>(options_.machine, ranks);
+    place.sampler =
+        std::make_unique<SteadySampler>([machine = place.machine.get()] { return machine->probe(); });
+  }
+  return place;
 }
 
 void Suite::run(const Benchmark& benchmark, void* state_of_google) {
@@ -70,33 +72,34 @@ void Suite::run(const Benchmark& benchmark, void* state_of_google) {
     return state.SkipWithError(("skipped: needs " + std::to_string(std::lround(benchmark.bytes / 1e6)) +
                                 " MB of " + std::to_string(std::lround(options_.machine.memory_bytes / 1e6)))
                                    .c_str());
+  Place& on = place(benchmark.ranks);
   if (!current_ || current_->name != benchmark.name) {
     if (current_) {
-      Machine& before = machine(current_->ranks);
+      Machine& before = *place(current_->ranks).machine;
       current_.reset();
       before.clear();
     }
-    Machine& on = machine(benchmark.ranks);
-    current_ = std::make_shared<Current>();
-    current_->name = benchmark.name;
-    current_->ranks = benchmark.ranks;
-    current_->prepared = benchmark.prepare(on);
-    current_->sampler = std::make_unique<SteadySampler>([&on] { return on.probe(); });
-    current_->prepared->sample(1);  // pages, tables, plans
-    current_->calls = calls_per_sample(current_->prepared->sample(1));
-    // To be slowed by a tenth, work must be done ten times.
-    if (options_.slow.contains(benchmark.name.substr(0, benchmark.name.find('/'))))
-      current_->calls = std::max(current_->calls, 20);
+    current_ =
+        std::make_shared<Current>(Current{benchmark.name, benchmark.ranks, benchmark.prepare(*on.machine)});
+    const double first = current_->prepared->sample(1);  // pages, tables, plans
+    int& calls = calls_[benchmark.name];
+    if (calls == 0) {
+      calls = calls_per_sample(std::min(first, current_->prepared->sample(1)));
+      // To be slowed by a tenth, work must be done ten times.
+      if (options_.slow.contains(benchmark.name.substr(0, benchmark.name.find('/'))))
+        calls = std::max(calls, 20);
+    }
   }
-  Current& current = *current_;
+  Prepared& prepared = *current_->prepared;
+  const int calls = calls_.at(benchmark.name);
   SteadySampler::Taken taken{};
   for ([[maybe_unused]] const auto _ : state) {
-    taken = current.sampler->take([&] { return current.prepared->sample(current.calls); });
+    taken = on.sampler->take([&] { return prepared.sample(calls); });
     state.SetIterationTime(taken.seconds);
   }
-  for (const auto& [name, value] : current.prepared->counters(taken.seconds)) state.counters[name] = value;
+  for (const auto& [name, value] : prepared.counters(taken.seconds)) state.counters[name] = value;
   state.counters["ranks"] = benchmark.ranks;
-  state.counters["calls"] = current.calls;
+  state.counters["calls"] = calls;
   state.counters["tries"] = taken.tries;
   state.counters["probe_slowdown"] = taken.slowdown;
   // No counter is 0 throughout: Google Benchmark would print its coefficient of variation as NaN.

@@ -56,11 +56,17 @@ class Suite {
  private:
   struct Current;
   void run(const Benchmark& benchmark, void* state);
-  Machine& machine(int ranks);
+  // So many ranks, and the sampler that knows how fast they were at best.
+  struct Place {
+    std::unique_ptr<Machine> machine;
+    std::unique_ptr<SteadySampler> sampler;
+  };
+  Place& place(int ranks);
 
   Options options_;
-  std::map<int, std::unique_ptr<Machine>> machines_;  // by number of ranks
-  std::shared_ptr<Current> current_;
+  std::map<int, Place> places_;       // by number of ranks
+  std::map<std::string, int> calls_;  // by benchmark: of one sample
+  std::shared_ptr<Current> current_;  // the one prepared
 };
 
 /// Work of one kind on the compute streams of so many ranks. Cold: the caches are flushed before every call.
