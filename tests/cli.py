@@ -242,6 +242,48 @@ class Korthikanti(CommandLine):
         self.assertLessEqual(max(map(abs, errors.values())), 0.09, errors)
 
 
+PAIRS = {"name": "pairs", "cluster": "a800", "pairs": [{
+    "name": "one", "gemm": {"m": 4096, "n": 4096, "k": 4096}, "all_reduce": {"mib": 64, "ranks": 4},
+    "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": 2.25}}]}
+
+
+class Pairs(CommandLine):
+    def test_table_11_holds_within_five_per_cent(self):
+        done = self.run_stp("simulate", "table11", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        pairs = json.loads(done.stdout)["pairs"]
+        self.assertEqual(len(pairs), 2)
+        for pair in pairs:
+            self.assertLessEqual(abs(pair["from_published_times"]["together_error"]), 0.05)
+            # The published figures themselves: one after the other is the sum of the two.
+            self.assertAlmostEqual(pair["published"]["gemm_s"] + pair["published"]["all_reduce_s"], pair["published"]["serial_s"], 9)
+
+    def test_times_of_a_pair_by_hand(self):
+        done = self.run_stp("simulate", self.write(PAIRS), "--json", "-")
+        pair = json.loads(done.stdout)["pairs"][0]
+        # The all-reduce ends after 1 / 0.9; the product did 0.83 of that and has the rest before it.
+        together = 1 / 0.9 + 2 - 0.83 / 0.9
+        self.assertAlmostEqual(pair["from_published_times"]["together_s"], together * 1e-3, 12)
+        self.assertAlmostEqual(pair["from_published_times"]["together_error"], together / 2.25 - 1, 9)
+        self.assertAlmostEqual(pair["from_published_times"]["compute_rate"], 0.83, 9)
+        self.assertAlmostEqual(pair["from_published_times"]["communication_rate"], 0.9, 9)
+        self.assertAlmostEqual(pair["figures"]["saved_s"] + pair["figures"]["together_s"], pair["serial_s"], 12)
+
+    def test_bad_pairs(self):
+        def pair(**fields):
+            return changed(PAIRS, pairs=[{**PAIRS["pairs"][0], **fields}])
+        for scenario, *words in (
+                (changed(PAIRS, pairs=[]), "pairs", "is empty"),
+                (changed(PAIRS, cluster="a80"), "cluster", "did you mean a800"),
+                (pair(gemm={"m": 0, "n": 1, "k": 1}), "pairs[0].gemm.m", "out of range"),
+                (pair(gemm={"m": 1, "n": 1}), "pairs[0].gemm.k", "is missing"),
+                (pair(all_reduce={"mib": 64, "ranks": 9}), "pairs[0].all_reduce.ranks", "out of range"),
+                (pair(published={"gemm_ms": 1}), "pairs[0].published.all_reduce_ms", "is missing"),
+                (pair(seq=3), "pairs[0].seq", "not a known field"),
+                (changed(PAIRS, schedules=["stp"]), "schedules", "not a known field")):
+            self.refused(["simulate", self.write(scenario)], "s.json", *words)
+
+
 class Profiles(CommandLine):
     """A scenario on a profile of its own, bad in one place."""
 
@@ -569,15 +611,18 @@ class Schemas(CommandLine):
         record = self.validator("record")
         nothing = changed(UNIT, costs={"unit": {}})  # a step without time has no throughput
         for scenario in (UNIT, nothing, changed(UNIT, schedule_costs={"F": 2}), HARDWARE,
-                         changed(HARDWARE, recompute="full", sequence_parallel=True, implementation="megatron-2022")):
+                         changed(HARDWARE, recompute="full", sequence_parallel=True, implementation="megatron-2022"), PAIRS,
+                         changed(PAIRS, pairs=[{key: PAIRS["pairs"][0][key] for key in ("name", "gemm", "all_reduce")}])):
             done = self.run_stp("simulate", self.write(scenario), "--json", "-")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.check(record, json.loads(done.stdout), scenario["name"])
 
     def test_records_of_run(self):
-        done = self.run_stp("run", self.write(RUN), "--backend", "cpu", "--json", "-")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.check(self.validator("record"), json.loads(done.stdout), "run")
+        single = changed(RUN, run={**RUN["run"], "type": "float32"})
+        for scenario, *extra in ((RUN,), (single, "--predict", "a800")):
+            done = self.run_stp("run", self.write(scenario), "--backend", "cpu", "--json", "-", *extra)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.check(self.validator("record"), json.loads(done.stdout), "run")
 
     def test_the_schemas_refuse_what_is_no_record(self):
         for name in ("record", "summary"):

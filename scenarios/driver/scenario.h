@@ -84,6 +84,11 @@ struct Scenario {
   [[nodiscard]] nlohmann::json as_run() const;
 };
 
+/// The file that `word` stands for: a path, or the name of a scenario of the suite.
+std::string scenario_path(const std::string& word);
+/// Its field `name`, after which results are called.
+std::string read_scenario_name(JsonInput& input);
+
 /// Reads a scenario; InputError that names file, field and remedy for anything wrong. `word` is a path, or
 /// the name of a scenario of the suite.
 Scenario read_scenario(const std::string& word);
