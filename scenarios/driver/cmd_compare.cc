@@ -29,8 +29,11 @@ struct CompareOptions {
 
 enum class Kind { record, benchmarks };
 
+std::string describe(Kind kind) {
+  return kind == Kind::record ? "a result record" : "a file of Google Benchmark";
+}
+
 struct Input {
-  std::string path;
   Kind kind;
   json content;
 };
@@ -38,41 +41,43 @@ struct Input {
 Input read_input(const std::string& path) {
   const std::string text = read_file(path), clean = without_non_finite(text);
   json content = parse_json(clean, path);
-  if (is_benchmark_file(content)) return {path, Kind::benchmarks, std::move(content)};
+  if (is_benchmark_file(content)) return {Kind::benchmarks, std::move(content)};
   if (clean != text) content = parse_json(text, path);  // refuses what is not finite
-  if (is_record(content)) return {path, Kind::record, std::move(content)};
+  if (is_record(content)) return {Kind::record, std::move(content)};
   if (content.is_object() && content.contains("accelerator"))
     throw InputError(path, "", "is a hardware profile",
-                     "compare profiles by stp compare --profiles " + path + " …");
-  if (content.is_object() && content.contains("configurations"))
+                     "compare profiles: stp compare --profiles " + path + " …");
+  if (content.is_object() && content.contains("schedules"))
     throw InputError(path, "", "is a scenario", "make a record of it: stp simulate " + path + " --json FILE");
-  throw InputError(path, "", "is neither a result record nor a file of Google Benchmark",
+  throw InputError(path, "", "is neither " + describe(Kind::record) + " nor " + describe(Kind::benchmarks),
                    "name what stp simulate, run or reproduce wrote, or what a benchmark wrote with "
                    "--benchmark_format=json");
 }
 
-json compare_files(const CompareOptions& options) {
-  if (options.files.size() < 2)
-    throw InputError("", "FILE", std::to_string(options.files.size()) + " file(s) are nothing to compare",
+json compare_files(const std::vector<std::string>& paths, const VerdictRule& rule) {
+  if (paths.size() < 2)
+    throw InputError("", "FILE", std::to_string(paths.size()) + " file(s) are nothing to compare",
                      "name two or more, or --profiles");
-  if (options.files.size() > kMostFiles)
-    throw InputError("", "FILE", std::to_string(options.files.size()) + " files are too many",
+  if (paths.size() > kMostFiles)
+    throw InputError("", "FILE", std::to_string(paths.size()) + " files are too many",
                      "name at most " + std::to_string(kMostFiles));
-  const VerdictRule rule{.least_difference = options.least_difference / 100};
-  std::vector<RecordFile> records;
-  std::vector<BenchmarkFile> benchmarks;
-  for (const std::string& path : options.files) {
-    const Input input = read_input(path);
-    if (input.kind == Kind::record) records.push_back(read_record(input.content, path));
-    if (input.kind == Kind::benchmarks) benchmarks.push_back(read_benchmarks(input.content, path));
-    if (!records.empty() && !benchmarks.empty())
-      throw InputError(path, "",
-                       records.size() == 1 && benchmarks.size() == 1 && input.kind == Kind::record
-                           ? "is a result record, but the files before are of Google Benchmark"
-                           : "is of Google Benchmark, but the files before are result records",
-                       "compare files of one kind");
+  std::vector<Input> inputs;
+  for (const std::string& path : paths) {
+    inputs.push_back(read_input(path));
+    if (inputs.back().kind != inputs[0].kind)
+      throw InputError(
+          path, "",
+          "is " + describe(inputs.back().kind) + ", but " + paths[0] + " is " + describe(inputs[0].kind),
+          "compare files of one kind");
   }
-  return records.empty() ? compare_benchmarks(benchmarks, rule) : compare_records(records, rule);
+  if (inputs[0].kind == Kind::benchmarks) {
+    std::vector<BenchmarkFile> files;
+    for (size_t i = 0; i < paths.size(); ++i) files.push_back(read_benchmarks(inputs[i].content, paths[i]));
+    return compare_benchmarks(files, rule);
+  }
+  std::vector<RecordFile> files;
+  for (size_t i = 0; i < paths.size(); ++i) files.push_back(read_record(inputs[i].content, paths[i]));
+  return compare_records(files, rule);
 }
 
 // A folder that is gone when this is.
@@ -116,7 +121,9 @@ void compare_command(const CompareOptions& options, const Invocation& invocation
   if (options.machines && !options.files.empty())
     throw InputError(options.files[0], "--profiles", "compares machines, and this is a file of results",
                      "compare results without --profiles, machines without files before it");
-  json comparison = options.machines ? compare_profiles(options.profiles) : compare_files(options);
+  json comparison = options.machines
+                        ? compare_profiles(options.profiles)
+                        : compare_files(options.files, {.least_difference = options.least_difference / 100});
   comparison["schema_version"] = "1.0.0";
   comparison.update(origin(invocation.argv));
   const std::string text = record_text(comparison);

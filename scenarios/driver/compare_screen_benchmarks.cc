@@ -45,13 +45,15 @@ std::string benchmarks_screen(const json& comparison) {
   std::string lacking;
   for (const json& row : comparison.at("rows")) {
     std::vector<std::string> line{word_of(row.at("name"))};
+    const json& first = row.at("cells")[0];
     bool any_noisy = false;
+    const auto is_noisy = [](const json& cell) { return cell.is_object() && cell.value("noisy", false); };
     for (size_t file = 0; file < files.size(); ++file) {
       const json& cell = row.at("cells")[file];
       const bool timed = cell.is_object() && !cell.contains("skipped");
       line.insert(line.end(),
                   {timed ? duration(number_at(cell, "median_s")) : "–", timed ? half_width(cell) : ""});
-      any_noisy = any_noisy || (timed && cell.at("noisy").get<bool>());
+      any_noisy = any_noisy || is_noisy(cell);
       if (!timed)
         lacking += "  " + line[0] + ": " + word_of(files[file].at("label")) +
                    (cell.is_null() ? " has none" : " skipped it: " + word_of(cell.at("skipped"))) + "\n";
@@ -64,7 +66,7 @@ std::string benchmarks_screen(const json& comparison) {
       ++verdicts[against.at("verdict")];
       line.insert(line.end(),
                   {percent(number_at(against, "difference")), p_text(number_at(against, "adjusted_p")),
-                   word_of(against.at("verdict")) + (any_noisy ? ", noisy" : "")});
+                   word_of(against.at("verdict")) + (is_noisy(first) || is_noisy(cell) ? ", noisy" : "")});
     }
     noisy += any_noisy;
     table.add(line);
