@@ -201,6 +201,27 @@ TEST(Verdicts, CallSmallDifferencesTheSameHoweverSignificant) {
   EXPECT_EQ(compare_samples({{before, before}}, {.least_difference = 0})[0].verdict, Verdict::same);
 }
 
+TEST(Verdicts, AskMoreOfNoisySamples) {
+  // Twelve values from 1 to 1.22 and the same a fifth larger: far apart, and both intervals are ±6 %.
+  std::vector<double> first, second, steady, slower;
+  for (int i = 0; i < 12; ++i) {
+    first.push_back(1 + 0.02 * i);
+    second.push_back(first.back() * 1.2);
+    steady.push_back(1 + 0.002 * i);
+    slower.push_back(steady.back() * 1.2);
+  }
+  ASSERT_TRUE(summarise_sample(first).noisy);
+  ASSERT_FALSE(summarise_sample(steady).noisy);
+  VerdictRule rule;
+  rule.least_difference = 0.1;
+  const auto judged = compare_samples({{first, second}, {steady, slower}}, rule);
+  EXPECT_LE(judged[0].adjusted_p, 0.05);
+  EXPECT_EQ(judged[0].verdict, Verdict::same);  // 20 %, less than 10 and the two intervals
+  EXPECT_EQ(judged[1].verdict, Verdict::slower);
+  rule.least_difference = 0.05;
+  EXPECT_EQ(compare_samples({{first, second}}, rule)[0].verdict, Verdict::slower);
+}
+
 TEST(Verdicts, SayWhenThereAreTooFewRepetitionsForSoManyComparisons) {
   // Five against five: p is 2 of 252 at the least, which six comparisons can bear and seven cannot.
   const SamplePair clear{{1, 2, 3, 4, 5}, {6, 7, 8, 9, 10}}, mixed{{1, 3, 5, 7, 9}, {2, 4, 6, 8, 10}};

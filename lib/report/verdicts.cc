@@ -19,6 +19,21 @@ std::string to_string(Verdict verdict) {
   return "";
 }
 
+namespace {
+
+// Of the medians, relative. Where a sample is noisy the run was disturbed, and the next would be disturbed
+// otherwise: what its own interval leaves open does not count as a difference either.
+double least_difference(const SamplePair& pair, const VerdictRule& rule) {
+  double least = rule.least_difference;
+  for (const auto* values : {&pair.first, &pair.second}) {
+    const SampleSummary summary = summarise_sample(*values, rule);
+    if (summary.noisy) least += (summary.interval->high - summary.interval->low) / 2 / summary.median;
+  }
+  return least;
+}
+
+}  // namespace
+
 SampleSummary summarise_sample(const std::vector<double>& values, const VerdictRule& rule) {
   SampleSummary summary{median(values), median_interval(values), false};
   if (summary.interval)
@@ -51,7 +66,7 @@ std::vector<SampleComparison> compare_samples(const std::vector<SamplePair>& fam
       const bool could =
           left * least_mann_whitney_p(pair.first.size(), pair.second.size()) <= rule.error_rate;
       comparison.verdict = could ? Verdict::same : Verdict::too_few;
-    } else if (std::abs(after - before) >= rule.least_difference * before && after != before) {
+    } else if (std::abs(after - before) >= least_difference(pair, rule) * before && after != before) {
       comparison.verdict = after > before ? Verdict::slower : Verdict::faster;
     }
   }

@@ -18,7 +18,7 @@ std::string to_string(Verdict verdict);
 /// (of placement in memory, of clocks), so that significance alone says too much.
 struct VerdictRule {
   double error_rate = 0.05;        // the chance that anything at all is found where nothing differs
-  double least_difference = 0.05;  // of the medians, relative: what is less is the same
+  double least_difference = 0.05;  // of the medians, relative: what is less is the same; more where noisy
   double noisy_above = 0.05;       // half the interval of a median, relative
 };
 
