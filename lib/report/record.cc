@@ -181,7 +181,8 @@ json to_json(const Result& result) {
       predicted = {{"cluster", measured.predicted->cluster},
                    {"step_time_s", measured.predicted->step_time_s},
                    {"error", measured.predicted->step_time_s / result.step_time_s() - 1},
-                   {"oversubscribed", measured.predicted->oversubscribed}};
+                   {"oversubscribed", measured.predicted->oversubscribed},
+                   {"disturbed_steps", measured.predicted->disturbed_steps}};
     row.update({{"backend", measured.backend},
                 {"type", measured.type},
                 {"losses", measured.losses},

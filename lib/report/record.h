@@ -50,7 +50,8 @@ struct Parity {
 struct Prediction {
   std::string cluster;
   double step_time_s;
-  bool oversubscribed;  // more ranks than processors, which take turns
+  bool oversubscribed;      // more ranks than processors, which take turns
+  int disturbed_steps = 0;  // that were timed while the machine was slower than usual
 };
 
 /// What a run on devices knows besides; absent where nothing ran.

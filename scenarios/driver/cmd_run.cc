@@ -35,8 +35,12 @@ std::string scientific(double value) {
 class PredictionErrors {
  public:
   void add(double error, bool oversubscribed) { errors_[oversubscribed ? 1 : 0].push_back(std::abs(error)); }
+  void leave_out() { ++left_out_; }
   [[nodiscard]] std::string text(const std::string& profile) const {
     std::string text;
+    if (left_out_ > 0)
+      text += std::to_string(left_out_) +
+              " rows were measured while the machine was disturbed, and are left out:\n";
     constexpr const char* kKinds[] = {"a processor for every rank", "more ranks than processors"};
     for (size_t kind = 0; kind < 2; ++kind) {
       const std::vector<double>& some = errors_[kind];
@@ -51,6 +55,7 @@ class PredictionErrors {
 
  private:
   std::array<std::vector<double>, 2> errors_;
+  int left_out_ = 0;
 };
 
 void run_command(RunOptions options, const Invocation& invocation) {
@@ -136,10 +141,18 @@ void run_command(RunOptions options, const Invocation& invocation) {
                                        known.parity ? scientific(known.parity->gradient) : "–"};
         if (known.predicted) {
           const double error = known.predicted->step_time_s / result.step_time_s() - 1;
-          errors.add(error, known.predicted->oversubscribed);
+          // Rows most of whose steps ran on a disturbed machine say nothing of the prediction.
+          const bool disturbed =
+              2 * known.predicted->disturbed_steps >= static_cast<int>(result.step_times_s.size());
+          if (disturbed) {
+            errors.leave_out();
+          } else {
+            errors.add(error, known.predicted->oversubscribed);
+          }
           cells.push_back(fixed(known.predicted->step_time_s, 4));
           cells.push_back(fixed(100 * error, 1) + " %" +
-                          (known.predicted->oversubscribed ? " (shared)" : ""));
+                          (known.predicted->oversubscribed ? " (shared)" : "") +
+                          (disturbed ? " (disturbed)" : ""));
         }
         table.add(cells);
         if (!options.trace.empty()) {
