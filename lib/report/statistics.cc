@@ -30,7 +30,7 @@ std::vector<double> u_distribution(size_t n1, size_t n2) {
 
 double exact_p(double u, size_t n1, size_t n2) {
   const std::vector<double> probabilities = u_distribution(n1, n2);
-  const double pairs = static_cast<double>(n1 * n2);
+  const auto pairs = static_cast<double>(n1 * n2);
   const auto tail = static_cast<size_t>(std::min(u, pairs - u));  // the distribution is symmetric
   return std::min(1.0, 2 * std::accumulate(probabilities.begin(), probabilities.begin() + tail + 1, 0.0));
 }

@@ -24,7 +24,7 @@ std::string word_of(const json& value) {
 std::string configuration_text(const json& configuration) {
   json left = configuration;
   const auto take = [&](const char* key) {
-    const json value = left.value(key, json());
+    json value = left.value(key, json());
     left.erase(key);
     return value;
   };
