@@ -136,8 +136,9 @@ class SteadySteps {
       const auto start = std::chrono::steady_clock::now();
       bool steady = probe_->wait(patience_s_);
       patience_s_ -= std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const OtherPrograms others;
       StepResult taken = step();
-      steady = steady && probe_->steady();
+      steady = steady && others.share() <= kOthersShare && probe_->steady();
       if (!steady && tries < kMostTries) continue;
       if (!steady) ++disturbed_;
       return taken;
@@ -147,7 +148,8 @@ class SteadySteps {
   [[nodiscard]] int disturbed() const { return disturbed_; }
 
  private:
-  static constexpr int kMostTries = 3;
+  static constexpr int kMostTries = 4;
+  static constexpr double kOthersShare = 0.1;  // of all processors
 
   std::optional<SpeedProbe> probe_;
   double patience_s_ = 60;

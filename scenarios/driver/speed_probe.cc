@@ -1,7 +1,12 @@
 #include "speed_probe.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "interrupt.h"
@@ -10,9 +15,38 @@ namespace stp {
 namespace {
 
 constexpr int64_t kSize = 384;  // 113 million operations: about a millisecond of one core
-constexpr int kRepeats = 2;
+constexpr int kRepeats = 12;
+
+// Of all processors together, all that was not idle.
+double busy_seconds() {
+  std::ifstream file("/proc/stat");
+  std::string word;
+  file >> word;  // cpu
+  double busy = 0, value = 0;
+  for (int column = 0; column < 8 && file >> value; ++column)
+    if (column != 3 && column != 4) busy += value;  // idle, and idle for a disk
+  return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+double own_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
+
+OtherPrograms::OtherPrograms() : busy_(busy_seconds()), own_(own_seconds()), start_(now()) {}
+
+double OtherPrograms::share() const {
+  const double others = (busy_seconds() - busy_) - (own_seconds() - own_);
+  const double all = (now() - start_) * std::max(1U, std::thread::hardware_concurrency());
+  return std::clamp(others / all, 0.0, 1.0);
+}
 
 SpeedProbe::SpeedProbe(std::unique_ptr<Backend> backend, double rate)
     : backend_(std::move(backend)), ranks_(backend_->world_size()), rate_(rate) {

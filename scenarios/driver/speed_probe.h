@@ -11,6 +11,18 @@
 
 namespace stp {
 
+/// Processor time that other programs of this machine took. Nothing is known of it off Linux: then none.
+class OtherPrograms {
+ public:
+  OtherPrograms();
+  /// Their share of all processors' time since this was made.
+  [[nodiscard]] double share() const;
+
+ private:
+  double busy_, own_;  // seconds until then, of all programs and of this one
+  double start_;
+};
+
 class SpeedProbe {
  public:
   /// `backend` drives as many ranks as the runs keep processors busy; `rate` is each one's speed then, as a
