@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -33,7 +34,9 @@ std::string host_name() {
 std::string name_of(int64_t rank) { return "rank " + std::to_string(rank); }
 
 std::string seconds_text(std::chrono::duration<double> time) {
-  return std::to_string(static_cast<int64_t>(time.count() + 0.5)) + " s";
+  std::ostringstream text;
+  text << time.count() << " s";
+  return text.str();
 }
 
 // Sends what stands in the queue, as far as that can be done at once.

@@ -117,7 +117,7 @@ int64_t Frame::number() { return static_cast<int64_t>(take(8)); }
 std::string Frame::text() {
   const uint64_t length = take(4);
   if (body_.size() - at_ < length) throw BadFrame("a message that ends too early");
-  const std::string text = body_.substr(at_, length);
+  std::string text = body_.substr(at_, length);
   at_ += length;
   return text;
 }
@@ -208,7 +208,7 @@ std::optional<Frame> Connection::next() {
   return frame;
 }
 
-void Connection::finish() { shutdown(fd(), SHUT_WR); }
+void Connection::finish() const { shutdown(fd(), SHUT_WR); }
 
 Listener::Listener(const std::string& address, uint16_t port) {
   sockaddr_in6 any6{};
@@ -236,7 +236,7 @@ uint16_t Listener::port() const {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-std::optional<Connection> Listener::accept() {
+std::optional<Connection> Listener::accept() const {
   Descriptor socket(accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) return std::nullopt;  // it went away again, or the system has no more: it will come again
   return Connection(std::move(socket));

@@ -81,7 +81,7 @@ class Connection {
   /// The next whole message; BadFrame if what came is none, or is longer than 1 MiB.
   std::optional<Frame> next();
   /// No more will be sent.
-  void finish();
+  void finish() const;
 
  private:
   Descriptor socket_;
@@ -99,7 +99,7 @@ class Listener {
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] uint16_t port() const;
   /// The next that wants in, if there is one.
-  std::optional<Connection> accept();
+  std::optional<Connection> accept() const;
 
  private:
   Descriptor socket_;
