@@ -99,7 +99,7 @@ class Listener {
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] uint16_t port() const;
   /// The next that wants in, if there is one.
-  std::optional<Connection> accept() const;
+  [[nodiscard]] std::optional<Connection> accept() const;
 
  private:
   Descriptor socket_;
