@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "stp/base/error.h"
 #include "stp/cpu/cpu_backend.h"
@@ -25,8 +26,8 @@ MachineKind find_machine(const std::string& backend) {
           .memory_bytes = pages * static_cast<double>(sysconf(_SC_PAGE_SIZE))};
 }
 
-Machine::Machine(const MachineKind& kind, int ranks)
-    : kind_(kind), backend_(make_cpu_backend({.world_size = ranks})), ranks_(ranks) {
+Machine::Machine(MachineKind kind, int ranks)
+    : kind_(std::move(kind)), backend_(make_cpu_backend({.world_size = ranks})), ranks_(ranks) {
   std::vector<int> members(ranks);
   std::iota(members.begin(), members.end(), 0);
   for (int rank = 0; rank < ranks; ++rank) {

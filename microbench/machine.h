@@ -25,7 +25,7 @@ MachineKind find_machine(const std::string& backend);
 
 class Machine {
  public:
-  Machine(const MachineKind& kind, int ranks);
+  Machine(MachineKind kind, int ranks);
   ~Machine();
 
   [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }

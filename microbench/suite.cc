@@ -65,8 +65,7 @@ Suite::Place& Suite::place(int ranks) {
   return place;
 }
 
-void Suite::run(const Benchmark& benchmark, void* state_of_google) {
-  auto& state = *static_cast<::benchmark::State*>(state_of_google);
+void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
   if (!benchmark.skip.empty()) return state.SkipWithError(("skipped: " + benchmark.skip).c_str());
   if (benchmark.bytes > 0.8 * options_.machine.memory_bytes)
     return state.SkipWithError(("skipped: needs " + std::to_string(std::lround(benchmark.bytes / 1e6)) +
@@ -107,11 +106,15 @@ void Suite::run(const Benchmark& benchmark, void* state_of_google) {
   if (processors > 0 && benchmark.ranks > processors) state.counters["oversubscribed"] = 1;
 }
 
+void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark) {
+  suite->run(*benchmark, state);
+}
+
 void Suite::add(Benchmark benchmark) {
-  const std::string name = benchmark.name;
-  const bool skipped = !benchmark.skip.empty();
-  ::benchmark::RegisterBenchmark(name.c_str(), [this, benchmark = std::move(benchmark)](
-                                                   ::benchmark::State& state) { run(benchmark, &state); })
+  benchmarks_.push_back(std::move(benchmark));
+  const Benchmark* added = &benchmarks_.back();
+  const bool skipped = !added->skip.empty();
+  ::benchmark::RegisterBenchmark(added->name.c_str(), run_registered, this, added)
       ->UseManualTime()
       ->Iterations(1)
       ->Repetitions(skipped ? 1 : options_.repetitions)

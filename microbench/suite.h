@@ -2,6 +2,7 @@
 // one a sample.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,6 +12,10 @@
 #include "machine.h"
 #include "sampling.h"
 #include "stp/model/config.h"
+
+namespace benchmark {
+class State;
+}
 
 namespace stp::microbench {
 
@@ -55,7 +60,8 @@ class Suite {
 
  private:
   struct Current;
-  void run(const Benchmark& benchmark, void* state);
+  void run(const Benchmark& benchmark, ::benchmark::State& state);
+  static void run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark);
   // So many ranks, and the sampler that knows how fast they were at best.
   struct Place {
     std::unique_ptr<Machine> machine;
@@ -64,6 +70,7 @@ class Suite {
   Place& place(int ranks);
 
   Options options_;
+  std::deque<Benchmark> benchmarks_;  // which stay where they are
   std::map<int, Place> places_;       // by number of ranks
   std::map<std::string, int> calls_;  // by benchmark: of one sample
   std::shared_ptr<Current> current_;  // the one prepared

@@ -61,8 +61,8 @@ std::vector<MeasuredGemm> read_gemms(JsonInput& input) {
   for (size_t i = 0; i < shapes.size(); ++i) {
     JsonInput shape(shapes[i], input.file(), "gemm_measured.shapes[" + std::to_string(i) + "]");
     const std::string name = shape.string("product");
-    const auto product = std::find_if(kProducts.begin(), kProducts.end(),
-                                      [&](Product each) { return to_string(each) == name; });
+    const auto* const product = std::find_if(kProducts.begin(), kProducts.end(),
+                                             [&](Product each) { return to_string(each) == name; });
     if (product == kProducts.end())
       throw shape.error("product", "\"" + name + "\" is none",
                         "use forward, input_gradient or weight_gradient");
