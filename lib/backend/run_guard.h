@@ -35,6 +35,9 @@ class RunGuard {
 
   /// To be called whenever some work anywhere is done: it puts off all deadlines.
   void progress() { progress_.fetch_add(1, std::memory_order_relaxed); }
+  /// How often progress() was called so far; whether a thread computes now.
+  [[nodiscard]] uint64_t moved() const { return progress_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool working() const { return working_.load(std::memory_order_relaxed) > 0; }
 
   /// Held by a thread while it computes: however long that takes, no deadline runs out meanwhile.
   class Work {

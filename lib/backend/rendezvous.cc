@@ -1,0 +1,338 @@
+#include "stp/backend/rendezvous.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "stp/backend/joining.h"
+
+namespace stp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{20};
+constexpr milliseconds kPulse{200};
+/// How long a process that ends waits for its last words to be taken.
+constexpr milliseconds kFarewell{2000};
+
+Frame invitation_frame(const Invitation& invitation) {
+  Frame words = frame(Word::meet);
+  words.add(invitation.name).add(invitation.terms).add(invitation.text);
+  for (const int member : invitation.members) words.add(member);
+  return words;
+}
+
+Invitation read_invitation(Frame& words) {
+  Invitation invitation{words.text(), {}, words.text(), words.text()};
+  while (!words.done()) invitation.members.push_back(static_cast<int>(words.number()));
+  return invitation;
+}
+
+}  // namespace
+
+/// The thread that listens and speaks. Rank 0 has all others for peers and keeps the meetings; the others
+/// have rank 0.
+class Rendezvous::Line {
+ public:
+  Line(const ProcessPlace& place, RunGuard& guard, const RendezvousOptions& options,
+       std::optional<Listener> listener)
+      : place_(place), guard_(guard), options_(options), meetings_(place.world_size) {
+    const std::chrono::duration<double> time(options.join_s);
+    if (place.world_size == 1) return;
+    if (place.rank == 0) {
+      if (!listener) listener.emplace(place.address, place.port);
+      door_ = std::make_unique<Door>(place, std::move(*listener));
+      peers_ = join_as_host(place, *door_, time);
+    } else {
+      peers_.push_back(join_as_guest(place, time));
+    }
+    thread_ = std::thread([this] { run(); });
+  }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+  ~Line() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!leaving_) guard_.fail(me() + " ended early");  // if nothing has failed yet
+      closing_ = true;
+    }
+    waker_.wake();
+    thread_.join();
+  }
+
+  [[nodiscard]] const ProcessPlace& place() const { return place_; }
+
+  std::vector<std::string> meet(const Invitation& invitation) {
+    if (place_.world_size == 1) return {invitation.text};
+    std::unique_lock lock(mutex_);
+    if (asked_ || leaving_)
+      throw std::logic_error("a process comes to one meeting at a time, before it ends");
+    asked_ = invitation;
+    answer_.reset();
+    passed_on_ = false;
+    waker_.wake();
+    guard_.wait(
+        lock, changed_, RunGuard::WaitFor::peer, [this] { return answer_.has_value(); },
+        [&] { return me() + ", host, waits for the other members of " + invitation.group(); });
+    asked_.reset();
+    return std::move(*answer_);
+  }
+
+  void end() {
+    if (!thread_.joinable()) return;
+    std::unique_lock lock(mutex_);
+    if (std::exchange(leaving_, true)) return;
+    waker_.wake();
+    if (place_.rank != 0) return;
+    guard_.wait(
+        lock, changed_, RunGuard::WaitFor::own_work, [this] { return alone_; },
+        [this] { return me() + ", host, waits for the end of the others"; });
+  }
+
+ private:
+  [[nodiscard]] std::string me() const { return "rank " + std::to_string(place_.rank); }
+
+  void run() {
+    auto last = Clock::now();
+    std::optional<Clock::time_point> farewell;
+    for (;;) {
+      try {
+        listen();
+        // Who slept himself has no right to complain of silence.
+        if (Clock::now() - last > silence() / 2)
+          for (Peer& peer : peers_) peer.heard = Clock::now();
+        last = Clock::now();
+        take_orders();
+        for (Peer& peer : peers_) hear(peer);
+        turn_away();
+        pulse();
+        tell_failure();
+        for (Peer& peer : peers_)
+          if (!peer.gone && !peer.connection.flush()) lost(peer);
+      } catch (const std::exception& error) {
+        guard_.fail(std::string("rendezvous: ") + error.what());
+      }
+      if (!closes()) continue;
+      if (!farewell) farewell = Clock::now() + kFarewell;
+      const bool all_gone =
+          std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.gone; });
+      if (all_gone || Clock::now() > *farewell) return;
+    }
+  }
+
+  // The last words are said once they are on the wire: then this end says no more, and waits for the other's.
+  bool closes() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!closing_ || !(left_ || told_)) return false;
+    }
+    for (Peer& peer : peers_)
+      if (!peer.gone && !peer.connection.has_output()) peer.connection.finish();
+    return true;
+  }
+
+  [[nodiscard]] std::chrono::duration<double> silence() const {
+    return std::chrono::duration<double>(options_.silence_s);
+  }
+
+  void listen() {
+    std::vector<Watched> watched{{waker_.fd(), false}};
+    if (door_) door_->watch(watched);
+    for (const Peer& peer : peers_)
+      if (!peer.gone) watched.push_back({peer.connection.fd(), peer.connection.has_output()});
+    wait_for_any(watched, kTick);
+    waker_.reset();
+  }
+
+  // What the host thread wants.
+  void take_orders() {
+    std::optional<Invitation> asked;
+    bool leaves = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (asked_ && !std::exchange(passed_on_, true)) asked = asked_;
+      leaves = leaving_ && !std::exchange(left_, leaving_);
+    }
+    if (asked) {
+      if (place_.rank == 0)
+        come(0, std::move(*asked));
+      else
+        peers_[0].connection.push(invitation_frame(*asked));
+    }
+    if (!leaves) return;
+    if (place_.rank == 0)
+      meetings_.leave(0);
+    else if (!guard_.failed())
+      peers_[0].connection.push(frame(Word::goodbye));
+    look_round();
+  }
+
+  void hear(Peer& peer) {
+    if (peer.gone) return;
+    const bool open = peer.connection.fill();
+    try {
+      while (auto words = peer.connection.next()) {
+        peer.heard = Clock::now();
+        understand(peer, *words);
+      }
+    } catch (const BadFrame& bad) {
+      guard_.fail(peer.text + " sent " + bad.what());
+      return lost(peer);
+    }
+    if (!open) return lost(peer);
+    if (!peer.left && Clock::now() - peer.heard > silence())
+      guard_.fail(peer.text + " has given no sign of life for " +
+                  std::to_string(static_cast<int>(options_.silence_s)) + " s");
+  }
+
+  void lost(Peer& peer) {
+    peer.gone = true;
+    peer.connection.finish();
+    bool expected = peer.left;
+    {
+      const std::lock_guard lock(mutex_);
+      expected = expected || (place_.rank != 0 && leaving_);
+    }
+    if (!expected) guard_.fail(peer.text + " is gone: its connection ended");
+    look_round();
+  }
+
+  void understand(Peer& peer, Frame& words) {
+    switch (static_cast<Word>(words.kind())) {
+      case Word::meet:
+        if (place_.rank != 0) break;
+        return come(peer.rank, read_invitation(words));
+      case Word::met: {
+        std::vector<std::string> texts;
+        while (!words.done()) texts.push_back(words.text());
+        return deliver(std::move(texts));
+      }
+      case Word::failure:
+        return guard_.fail(words.text());
+      case Word::pulse:
+        if (words.number() != 0) {
+          guard_.progress();
+          ++handed_on_;
+          others_moved_ = true;
+        }
+        return words.end();
+      case Word::goodbye:
+        peer.left = true;
+        if (place_.rank == 0) meetings_.leave(peer.rank);
+        return look_round();
+      case Word::hello:
+      case Word::welcome:
+      case Word::refusal:
+        break;
+    }
+    throw BadFrame("a word out of place");
+  }
+
+  void come(int rank, Invitation invitation) {
+    const std::vector<int> members = invitation.members;
+    const auto texts = meetings_.come(rank, std::move(invitation));
+    if (!texts) return;
+    guard_.progress();
+    for (const int member : members) {
+      if (member == 0) {
+        deliver(*texts);
+        continue;
+      }
+      Frame words = frame(Word::met);
+      for (const std::string& text : *texts) words.add(text);
+      peers_[member - 1].connection.push(words);
+    }
+  }
+
+  void deliver(std::vector<std::string> texts) {
+    {
+      const std::lock_guard lock(mutex_);
+      answer_ = std::move(texts);
+    }
+    changed_.notify_all();
+  }
+
+  void turn_away() {
+    if (!door_) return;
+    std::string refusal;
+    while (auto late = door_->next(refusal)) {
+      if (refusal.empty()) refuse(*late, "there is a rank " + std::to_string(late->rank) + " already");
+      refusal.clear();
+    }
+  }
+
+  // A sign of life, and whether this process got on; rank 0 passes on what it heard from any.
+  void pulse() {
+    if (Clock::now() - pulsed_ < kPulse) return;
+    pulsed_ = Clock::now();
+    const uint64_t own = guard_.moved() - handed_on_;
+    const bool moved = own != own_ || guard_.working() || (place_.rank == 0 && others_moved_);
+    own_ = own;
+    others_moved_ = false;
+    for (Peer& peer : peers_)
+      if (!peer.gone && !peer.left) peer.connection.push(frame(Word::pulse).add(moved ? 1 : 0));
+  }
+
+  void tell_failure() {
+    if (!guard_.failed() || std::exchange(told_, true)) return;
+    std::string text = guard_.failure();
+    if (const std::string waiting = meetings_.waiting(); !waiting.empty()) text += "\n  meanwhile " + waiting;
+    for (Peer& peer : peers_)
+      if (!peer.gone) peer.connection.push(frame(Word::failure).add(text));
+    changed_.notify_all();
+  }
+
+  // Whether rank 0 is the last.
+  void look_round() {
+    {
+      const std::lock_guard lock(mutex_);
+      alone_ =
+          std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.left || peer.gone; });
+    }
+    changed_.notify_all();
+  }
+
+  const ProcessPlace place_;
+  RunGuard& guard_;
+  const RendezvousOptions options_;
+  Waker waker_;
+
+  // Of the thread.
+  std::unique_ptr<Door> door_;
+  std::vector<Peer> peers_;  // in the order of their ranks
+  Meetings meetings_;
+  Clock::time_point pulsed_{};
+  uint64_t own_ = 0, handed_on_ = 0;  // progress of this process; that of others, told to the guard
+  bool others_moved_ = false, told_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Invitation> asked_;
+  std::optional<std::vector<std::string>> answer_;
+  bool passed_on_ = false;                // what was asked, to the meetings
+  bool leaving_ = false, left_ = false;   // end() was called; the others were told
+  bool alone_ = false, closing_ = false;  // all others have left; the destructor waits
+  std::thread thread_;                    // last: it uses all others
+};
+
+Rendezvous::Rendezvous(const ProcessPlace& place, RunGuard& guard, const RendezvousOptions& options,
+                       std::optional<Listener> listener)
+    : line_(std::make_unique<Line>(place, guard, options, std::move(listener))) {}
+
+Rendezvous::~Rendezvous() = default;
+
+std::vector<std::string> Rendezvous::meet(const Invitation& invitation) { return line_->meet(invitation); }
+
+void Rendezvous::end() { line_->end(); }
+
+const ProcessPlace& Rendezvous::place() const { return line_->place(); }
+
+}  // namespace stp
