@@ -472,6 +472,25 @@ class Run(CommandLine):
             self.assertAlmostEqual(one, other, places=9)
         self.assertIn("traceEvents", json.loads((self.folder / "trace.json").read_text(encoding="utf-8")))
 
+    def test_bf16_is_judged_by_one_rank(self):
+        done = self.run_cpu(RUN | {"run": RUN["run"] | {"type": "bfloat16"}}, "--json", "new.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
+        wide = self.run_cpu(RUN, "--json", "wide.json")
+        self.assertEqual(wide.returncode, 0, wide.stderr)
+        narrow_rows, wide_rows = (json.loads((self.folder / name).read_text(encoding="utf-8"))["results"] for name in ("new.json", "wide.json"))
+        for row, other in zip(narrow_rows, wide_rows):
+            self.assertEqual(row["type"], "bf16")
+            self.assertGreater(row["parity"]["gradient"], 1e-4)  # it is bf16
+            self.assertLessEqual(row["parity"]["gradient"], 2 * row["parity"]["one_rank_gradient"])
+            self.assertIsNone(other["parity"]["one_rank_gradient"])
+            for loss, exact in zip(row["losses"], other["losses"]):
+                self.assertAlmostEqual(loss / exact, 1, delta=2**-8)
+            for rank, full in zip(row["ranks"], other["ranks"]):
+                memory, all_8 = rank["memory_bytes"], full["memory_bytes"]
+                self.assertEqual([8 * memory["weights"], 8 * memory["gradients"], 8 * memory["optimizer"]],
+                                 [2 * all_8["weights"], 4 * all_8["gradients"], 6 * all_8["optimizer"]])
+
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
         self.write(made.stdout, "order.json")
@@ -503,7 +522,7 @@ class Run(CommandLine):
         self.refused(["run", path, "--backend", "cpu", "--json", path], "exists")
         self.refused(["run", path, "--backend", "cpu", "--deadline", "0"], "--deadline")
         for change, words in (
-            ({"run": {"type": "float16"}}, ["run.type", "float32, float64"]),
+            ({"run": {"type": "float16"}}, ["run.type", "float32, float64, bfloat16"]),
             ({"run": {"steps": 0}}, ["run.steps"]),
             ({"run": {"stepz": 1}}, ["run.stepz", 'did you mean "steps"?']),
             ({"run": {"text": "nowhere"}}, ["run.text", "tiny", "256"]),

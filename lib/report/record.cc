@@ -175,7 +175,10 @@ json to_json(const Result& result) {
   if (result.measured) {
     const Measured& measured = *result.measured;
     json parity = nullptr;
-    if (measured.parity) parity = {{"loss", measured.parity->loss}, {"gradient", measured.parity->gradient}};
+    if (measured.parity)
+      parity = {{"loss", measured.parity->loss},
+                {"gradient", measured.parity->gradient},
+                {"one_rank_gradient", or_null(measured.parity->one_rank_gradient)}};
     json predicted = nullptr;
     if (measured.predicted)
       predicted = {{"cluster", measured.predicted->cluster},
@@ -200,7 +203,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.3.0"},
+  record.update({{"schema_version", "1.4.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

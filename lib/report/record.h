@@ -44,6 +44,7 @@ struct RankResult {
 /// tensor's, ‖g − ref‖ / max(‖ref‖, 10⁻³ · the largest tensor's norm).
 struct Parity {
   double loss, gradient;
+  std::optional<double> one_rank_gradient;  // bf16: the same of one rank, by which `gradient` is judged
 };
 
 /// What a hardware profile foretold of a run's step.

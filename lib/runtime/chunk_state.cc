@@ -1,6 +1,9 @@
 #include "stp/runtime/chunk_state.h"
 
 #include <algorithm>
+#include <stdexcept>
+
+#include "stp/backend/bfloat16.h"
 
 namespace stp {
 namespace {
@@ -18,7 +21,7 @@ ParameterState make_parameter(Device& device, Stream& stream, const Training& tr
     if (kind != MemoryKind::weights) device.kernels().fill(stream, tensor, 0);
     return tensor;
   };
-  const DType state_type = training.type == DType::f64 ? DType::f64 : DType::f32;
+  const DType state_type = statistics_type(training.type);
   state.weight = make(MemoryKind::weights, training.type);
   state.gradient = make(MemoryKind::gradients, state_type);
   state.first_moment = make(MemoryKind::optimizer, state_type);
@@ -38,6 +41,22 @@ ParameterState make_parameter(Device& device, Stream& stream, const Training& tr
     upload_doubles(device, stream, state.master, values);
   }
   return state;
+}
+
+// Calls work(T{}), T being the element type that `type` names.
+template <typename Work>
+auto with_element(DType type, Work work) {
+  switch (type) {
+    case DType::f32:
+      return work(float{});
+    case DType::f64:
+      return work(double{});
+    case DType::bf16:
+      return work(Bfloat16{});
+    case DType::i32:
+      break;
+  }
+  throw std::logic_error("a parameter of " + to_string(type));
 }
 
 }  // namespace
@@ -76,26 +95,23 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
 }
 
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {
-  std::vector<double> values(static_cast<size_t>(tensor.elements()));
-  if (tensor.type == DType::f64) {
-    device.download(stream, tensor, std::as_writable_bytes(std::span(values)));
-    return values;
-  }
-  std::vector<float> narrow(values.size());
-  device.download(stream, tensor, std::as_writable_bytes(std::span(narrow)));
-  std::copy(narrow.begin(), narrow.end(), values.begin());
-  return values;
+  return with_element(tensor.type, [&](auto zero) {
+    std::vector<decltype(zero)> elements(static_cast<size_t>(tensor.elements()));
+    device.download(stream, tensor, std::as_writable_bytes(std::span(elements)));
+    return std::vector<double>(elements.begin(), elements.end());
+  });
 }
 
 void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values) {
-  if (tensor.type == DType::f64) {
-    device.upload(stream, tensor, std::as_bytes(std::span(values)));
-    return;
-  }
-  std::vector<float> narrow(values.size());
-  std::transform(values.begin(), values.end(), narrow.begin(),
-                 [](double value) { return static_cast<float>(value); });
-  device.upload(stream, tensor, std::as_bytes(std::span(narrow)));
+  with_element(tensor.type, [&](auto zero) {
+    using T = decltype(zero);
+    std::vector<T> elements(values.size());
+    std::transform(values.begin(), values.end(), elements.begin(), [](double value) {
+      // Not from double at once: a bf16 weight is its fp32 master, rounded.
+      return T(static_cast<Wide<T>>(value));
+    });
+    device.upload(stream, tensor, std::as_bytes(std::span(elements)));
+  });
 }
 
 }  // namespace stp

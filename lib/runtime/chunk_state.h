@@ -36,7 +36,8 @@ struct ChunkShape {
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
                       int tp_index);
 
-/// Elements of `tensor` (f32 or f64) as doubles, and back. For set-up and inspection, not for steps.
+/// Elements of `tensor` (of any type but i32) as doubles, and back, rounded. For set-up and inspection, not
+/// for steps.
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor);
 void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values);
 

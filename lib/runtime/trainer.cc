@@ -130,6 +130,10 @@ std::map<std::string, std::vector<double>> Trainer::weights() {
   return state_->gather(&ParameterState::weight);
 }
 
+std::map<std::string, std::vector<double>> Trainer::masters() {
+  return state_->gather(&ParameterState::master);
+}
+
 std::vector<RankUse> Trainer::use() {
   std::vector<RankUse> uses;
   const std::vector<int> world_ranks = state_->backend.ranks();

@@ -41,9 +41,11 @@ class Trainer {
   /// microbatch. Throws std::runtime_error that names rank, op and microbatch if the run fails.
   StepResult step(const std::vector<TokenSample>& samples);
 
-  /// The whole matrices, by parameter_name(): gradients of the latest step (before clipping), or weights.
+  /// The whole matrices, by parameter_name(): gradients of the latest step (before clipping), weights as the
+  /// passes read them, or as the optimizer keeps them: the same but in bf16.
   [[nodiscard]] std::map<std::string, std::vector<double>> gradients();
   [[nodiscard]] std::map<std::string, std::vector<double>> weights();
+  [[nodiscard]] std::map<std::string, std::vector<double>> masters();
   /// Of every rank of this process.
   [[nodiscard]] std::vector<RankUse> use();
   [[nodiscard]] const Program& program() const;

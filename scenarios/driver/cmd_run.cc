@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "interrupt.h"
 #include "output_folder.h"
+#include "parity.h"
 #include "run_measured.h"
 #include "run_simulated.h"
 #include "stp/base/data.h"
@@ -116,7 +117,10 @@ void run_command(RunOptions options, const Invocation& invocation) {
                              std::to_string(c.pp) + ", dp " + std::to_string(c.dp) + ", m " +
                              std::to_string(c.microbatches) + ", " + known.type + ": loss " +
                              scientific(known.parity->loss) + ", gradient " +
-                             scientific(known.parity->gradient));
+                             scientific(known.parity->gradient) +
+                             (known.parity->one_rank_gradient
+                                  ? ", of one rank " + scientific(*known.parity->one_rank_gradient)
+                                  : ""));
         }
         const RankResult* busiest = &result.ranks[0];
         for (const RankResult& rank : result.ranks)

@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <numeric>
 
+#include "parity.h"
 #include "run_simulated.h"
 #include "speed_probe.h"
 #include "stp/cpu/cpu_backend.h"
-#include "stp/reference/transformer.h"
 #include "stp/runtime/trainer.h"
 #include "stp/schedule/validate.h"
 
@@ -71,27 +70,6 @@ Training training_of(const Experiment& experiment) {
   training.optimizer = run.optimizer;
   training.clip_norm = run.clip_norm;
   return training;
-}
-
-Parity parity_of(Trainer& trainer, const Training& training, const std::vector<TokenSample>& samples,
-                 double loss) {
-  std::vector<reference::Sample> plain;
-  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
-  const auto exact = reference::loss_and_gradients(
-      training.model, reference::initial_parameters(training.model, training.initialisation), plain);
-  const auto norm = [](const std::vector<double>& values) {
-    return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
-  };
-  double largest = 0, worst = 0;
-  for (const auto& [name, values] : exact.gradients) largest = std::max(largest, norm(values));
-  const auto ours = trainer.gradients();
-  for (const auto& [name, values] : exact.gradients) {
-    std::vector<double> difference = ours.at(name);
-    for (size_t i = 0; i < values.size(); ++i) difference[i] -= values[i];
-    const double error = norm(difference) / std::max(norm(values), 1e-3 * largest);
-    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
-  }
-  return {std::abs(loss / exact.loss - 1), worst};
 }
 
 // The pipeline ranks' times from the timeline; their bytes, the largest over each one's tensor and
@@ -158,11 +136,6 @@ class SteadySteps {
 
 }  // namespace
 
-bool parity_holds(const Parity& parity, const std::string& type) {
-  const double limit = type == to_string(DType::f64) ? 1e-10 : 1e-5;
-  return parity.loss <= limit && parity.gradient <= limit;
-}
-
 MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
                          const DeviceOptions& options, const HardwareProfile* profile,
                          const std::function<void()>& stepped) {
@@ -212,7 +185,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
     const std::vector<TokenSample> batch = data.next(samples);
     step = i < run.warmup ? train(batch) : steady.take([&] { return train(batch); });
     known.losses.push_back(step.loss);
-    if (i == 0 && run.parity) known.parity = parity_of(trainer, training, batch, step.loss);
+    if (i == 0 && run.parity) known.parity = measure_parity(trainer, training, batch, step.loss);
     if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
     stepped();
   }

@@ -32,7 +32,4 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
                          const DeviceOptions& options, const HardwareProfile* profile,
                          const std::function<void()>& stepped);
 
-/// Whether the parity of a run of that type is good: 10⁻¹⁰ in float64, 10⁻⁵ in float32.
-bool parity_holds(const Parity& parity, const std::string& type);
-
 }  // namespace stp

@@ -27,7 +27,8 @@ constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
 constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
                                           {"sequential", BraidPolicy::sequential}};
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
-constexpr Named<DType> kTypes[] = {{"float32", DType::f32}, {"float64", DType::f64}};
+constexpr Named<DType> kTypes[] = {
+    {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
                                                       {"suite", Implementation::suite},
                                                       {"megatron-2022", Implementation::megatron_2022}};

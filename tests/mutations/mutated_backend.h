@@ -2,6 +2,7 @@
 // executor is the real one; what it asks for goes wrong as a seeded bug would make it go wrong.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +11,8 @@
 
 #include "stp/backend/kernels.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/cpu/cpu_memory.h"
+#include "stp/cpu/cpu_stream.h"
 
 namespace stp::testing_support {
 
@@ -28,6 +31,10 @@ struct Mutation {
   int step_offset = 0;                          // of the optimizer's bias correction
   bool early_free = false;                      // the norm's output is poisoned before W reads it
   bool causal_leak = false;                     // the shape's sequences run together
+  // Of bf16:
+  bool narrow_gradients = false;  // sums over microbatches are rounded as they grow
+  bool narrow_masters = false;    // a step starts from rounded weights
+  bool stale_weights = false;     // the passes do not see what the optimizer did
 };
 
 class MutatedKernels : public Kernels {
@@ -55,6 +62,7 @@ class MutatedKernels : public Kernels {
       return device_.release(s, other);
     }
     real_.gemm(s, ta, tb, alpha, a, b, beta, c);
+    if (weight_gradient && mutation_.narrow_gradients) round_to_bf16(s, c);
   }
   void rms_norm_forward(Stream& s, const Tensor& x, const Tensor& g, double e, const Tensor& y,
                         const Tensor& r) override {
@@ -112,10 +120,17 @@ class MutatedKernels : public Kernels {
              const Tensor& m1, const Tensor& m2, const Tensor& master, const Tensor& w) override {
     AdamW changed = options;
     changed.step += mutation_.step_offset;
-    real_.adamw(s, changed, max_norm, total, g, m1, m2, master, w);
+    if (mutation_.narrow_masters) round_to_bf16(s, master);
+    real_.adamw(s, changed, max_norm, total, g, m1, m2, master, mutation_.stale_weights ? master : w);
   }
 
  private:
+  static void round_to_bf16(Stream& s, const Tensor& tensor) {  // of f32
+    cpu_stream(s).enqueue([tensor] {
+      auto* values = data<float>(tensor);
+      std::transform(values, values + tensor.elements(), values, [](float x) { return Bfloat16(x); });
+    });
+  }
   [[nodiscard]] int64_t mutated(int64_t first) const {
     return mutation_.first_entry ? mutation_.first_entry(first) : first;
   }

@@ -57,10 +57,12 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
       if (stage + 1 == program.schedule.placement.stages())
         parameters += model.vocabulary_parameters() / tp + model.hidden;
     }
-    const auto element = static_cast<double>(bytes_of(type));
+    const auto element = static_cast<double>(bytes_of(type)),
+               state = static_cast<double>(bytes_of(statistics_type(type)));
+    const int states = type == DType::bf16 ? 3 : 2;  // two moments, and the master
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("weights")), element * parameters);
-    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("gradients")), element * parameters);
-    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("optimizer")), 2 * element * parameters);
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("gradients")), state * parameters);
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("optimizer")), states * state * parameters);
   }
   for (const int rank : backend->ranks()) {
     MemoryLedger& memory = backend->device(rank).memory();
@@ -74,8 +76,9 @@ TEST(Bytes, OfEveryScheduleAreThoseDeclared) {
   for (const Generator* generator : generators())
     for (const int pp : {1, 2, 4})
       for (const int tp : {1, 2})
-        expect_declared_bytes(generator->name, pp, tp, 3 * pp + 1, tp == 1 ? DType::f32 : DType::f64,
-                              BackwardOrder::suite, Release::chain);
+        for (const DType type : {tp == 1 ? DType::f32 : DType::f64, DType::bf16})
+          expect_declared_bytes(generator->name, pp, tp, 3 * pp + 1, type, BackwardOrder::suite,
+                                Release::chain);
 }
 
 TEST(Bytes, OfOtherOrdersToo) {

@@ -1,20 +1,20 @@
 // Small models, their data, and runs of them on the CPU backend, for tests of the runtime.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "stp/baselines/registry/registry.h"
 #include "stp/cpu/cpu_backend.h"
 #include "stp/program/lower.h"
+#include "stp/reference/gradient_error.h"
 #include "stp/reference/transformer.h"
 #include "stp/runtime/trainer.h"
 #include "stp/schedule/validate.h"
 
 namespace stp::testing_support {
+
+using reference::gradient_error;
 
 inline ModelConfig small_model(int layers) {
   ModelConfig model{};
@@ -61,27 +61,6 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
   validate(schedule);
   return lower(std::move(schedule), layers,
                {.release = release, .backward = order, .optimizer = true, .data_parallel = dp > 1});
-}
-
-/// ‖a − b‖ / max(‖b‖, 10⁻³ · the largest norm of any tensor of b), the largest over all tensors.
-inline double gradient_error(const std::map<std::string, std::vector<double>>& ours,
-                             const reference::Parameters& exact) {
-  const auto norm = [](const std::vector<double>& values) {
-    double sum = 0;
-    for (const double value : values) sum += value * value;
-    return std::sqrt(sum);
-  };
-  double largest = 0, worst = 0;
-  for (const auto& [name, values] : exact) largest = std::max(largest, norm(values));
-  for (const auto& [name, values] : exact) {
-    const auto found = ours.find(name);
-    if (found == ours.end() || found->second.size() != values.size()) return INFINITY;
-    std::vector<double> difference(values.size());
-    for (size_t i = 0; i < values.size(); ++i) difference[i] = found->second[i] - values[i];
-    const double error = norm(difference) / std::max(norm(values), 1e-3 * largest);
-    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
-  }
-  return worst;
 }
 
 inline reference::LossAndGradients exact_gradients(const Training& training,

@@ -47,9 +47,9 @@ int64_t visible(int64_t row, int64_t first_key, int64_t keys) {
 
 }  // namespace
 
-template <typename T, typename S>
+template <typename T>
 void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
-                       S* log_sum_exp) {
+                       T* log_sum_exp) {
   const int64_t d = shape.head_dim, seq = shape.seq, out_stride = shape.q_columns();
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   std::vector<T> scores(kBlock * kBlock);
@@ -88,16 +88,16 @@ void attention_forward(BlasCounter& counter, const AttentionShape& shape, const 
           const T inverse = static_cast<T>(1 / sum[i]);
           for (int64_t j = 0; j < d; ++j) o.data[i * o.stride + j] *= inverse;
           log_sum_exp[(at.first_row + query + i) * shape.q_heads + head] =
-              static_cast<S>(static_cast<double>(maximum[i]) + std::log(sum[i]));
+              static_cast<T>(static_cast<double>(maximum[i]) + std::log(sum[i]));
         }
       }
     }
   }
 }
 
-template <typename T, typename S>
+template <typename T>
 void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
-                        const S* log_sum_exp, const T* out_gradient, T* qkv_gradient) {
+                        const T* log_sum_exp, const T* out_gradient, T* qkv_gradient) {
   const int64_t d = shape.head_dim, seq = shape.seq, out_stride = shape.q_columns();
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   std::vector<T> probabilities(kBlock * kBlock), gradients(kBlock * kBlock);
@@ -132,7 +132,7 @@ void attention_backward(BlasCounter& counter, const AttentionShape& shape, const
             const int64_t seen = visible(query + i, key, keys);
             T* row = p.data + i * keys;
             T* gradient = ds.data + i * keys;
-            const T shift = static_cast<T>(log_sum_exp[(at.first_row + query + i) * shape.q_heads + head]);
+            const T shift = log_sum_exp[(at.first_row + query + i) * shape.q_heads + head];
             const T mean = dot[query + i], factor = static_cast<T>(scale);
             for (int64_t j = 0; j < seen; ++j) row[j] = exponential(row[j] - shift);
             for (int64_t j = 0; j < seen; ++j) gradient[j] = row[j] * (gradient[j] - mean) * factor;

@@ -6,12 +6,12 @@
 
 namespace stp {
 
-/// As Kernels::attention_forward, on raw pointers; S is the type of statistics.
-template <typename T, typename S>
+/// As Kernels::attention_forward, on raw pointers; T is float or double.
+template <typename T>
 void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
-                       S* log_sum_exp);
-template <typename T, typename S>
+                       T* log_sum_exp);
+template <typename T>
 void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
-                        const S* log_sum_exp, const T* out_gradient, T* qkv_gradient);
+                        const T* log_sum_exp, const T* out_gradient, T* qkv_gradient);
 
 }  // namespace stp

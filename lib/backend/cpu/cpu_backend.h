@@ -8,7 +8,7 @@
 
 namespace stp {
 
-/// Types f32 and f64.
+/// Types f32, f64, and bf16 by way of f32: as right, and slower.
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);
 
 /// Seconds and floating-point operations that a device's streams spent in BLAS so far.

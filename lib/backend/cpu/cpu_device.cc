@@ -52,7 +52,6 @@ std::unique_ptr<Stream> CpuDevice::make_stream(const std::string& name, StreamPr
 
 Tensor CpuDevice::allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) {
   if (rows < 0 || columns < 0) throw std::logic_error("a tensor of negative size");
-  if (type == DType::bf16) throw std::logic_error("the CPU backend has no " + to_string(type));
   const auto memory = std::make_shared<CpuMemory>();
   Tensor tensor{memory, rows, columns, type};
   memory->bytes = tensor.bytes();

@@ -17,7 +17,7 @@ namespace stp {
 
 class CpuStream;
 
-/// Types f32, f64 and i32. All priorities of streams are one: the system's scheduler favours streams that
+/// All priorities of streams are one: the system's scheduler favours streams that
 /// mostly sleep, as those of communication do.
 class CpuDevice : public Device {
  public:

@@ -8,9 +8,9 @@
 
 #include "stp/cpu/attention.h"
 #include "stp/cpu/blas.h"
-#include "stp/cpu/cpu_memory.h"
 #include "stp/cpu/cpu_stream.h"
 #include "stp/cpu/elementwise.h"
+#include "stp/cpu/operand.h"
 
 namespace stp {
 namespace {
@@ -39,12 +39,12 @@ void expect_heads(const char* kernel, const AttentionShape& shape, bool rotated)
                          std::to_string(shape.head_dim) + (rotated ? ", rotated" : ""));
 }
 
-// Calls work(T{}) as a task of `stream`, T being the element type of `x`, the tensor that the kernel's others
-// were held against.
+// Calls work(T{}) as a task of `stream`, T being the type that the kernel computes in: that of `x`, the
+// tensor that its others were held against, and float where `x` is bf16.
 template <typename TypedWork>
 void enqueue(const char* kernel, Stream& stream, const Tensor& x, TypedWork work) {
   if (!x) throw std::logic_error(std::string(kernel) + ": a tensor is empty");
-  if (x.type == DType::f32) {
+  if (x.type == DType::f32 || x.type == DType::bf16) {
     cpu_stream(stream).enqueue([work = std::move(work)] { work(float{}); });
   } else if (x.type == DType::f64) {
     cpu_stream(stream).enqueue([work = std::move(work)] { work(double{}); });
@@ -102,7 +102,8 @@ class CpuKernels : public Kernels {
   void fill(Stream& stream, const Tensor& tensor, double value) override {
     enqueue("fill", stream, tensor, [=](auto zero) {
       using T = decltype(zero);
-      std::fill_n(data<T>(tensor), tensor.elements(), static_cast<T>(value));
+      const Out<T> elements(tensor);
+      std::fill_n(static_cast<T*>(elements), tensor.elements(), static_cast<T>(value));
     });
   }
 
@@ -110,7 +111,9 @@ class CpuKernels : public Kernels {
     expect("copy", "the target", to, from.rows, from.columns, from.type);
     enqueue("copy", stream, from, [=](auto zero) {
       using T = decltype(zero);
-      std::copy_n(data<T>(from), from.elements(), data<T>(to));
+      const In<T> source(from);
+      const Out<T> target(to);
+      std::copy_n(static_cast<const T*>(source), from.elements(), static_cast<T*>(target));
     });
   }
 
@@ -118,16 +121,14 @@ class CpuKernels : public Kernels {
     expect("scale", "out", out, in.rows, in.columns, in.type);
     enqueue("scale", stream, in, [=](auto zero) {
       using T = decltype(zero);
-      const T *from = data<T>(in), f = static_cast<T>(factor);
-      T* to = data<T>(out);
-      for (int64_t i = 0; i < in.elements(); ++i) to[i] = f * from[i];
+      stp::scale<T>(in.elements(), factor, In<T>(in), Out<T>(out));
     });
   }
 
   void check_finite(Stream& stream, const Tensor& tensor, const std::string& what) override {
     enqueue("check_finite", stream, tensor, [=](auto zero) {
       using T = decltype(zero);
-      const T* values = data<T>(tensor);
+      const In<T> values(tensor);
       for (int64_t i = 0; i < tensor.elements(); ++i)
         if (!std::isfinite(values[i])) throw std::runtime_error(what + " is not finite");
     });
@@ -138,11 +139,17 @@ class CpuKernels : public Kernels {
     const int64_t m = transpose_a ? a.columns : a.rows, k = transpose_a ? a.rows : a.columns;
     const int64_t n = transpose_b ? b.rows : b.columns;
     expect("gemm", "b", b, transpose_b ? n : k, transpose_b ? k : n, a.type);
-    expect("gemm", "c", c, m, n, a.type);
+    expect("gemm", "c", c, m, n, c.type == a.type ? a.type : statistics_type(a.type));
     enqueue("gemm", stream, a, [=, this](auto zero) {
       using T = decltype(zero);
-      blas_gemm<T>(counter_, transpose_a, transpose_b, m, n, k, alpha, {data<T>(a), a.columns},
-                   {data<T>(b), b.columns}, beta, {data<T>(c), c.columns});
+      const auto multiply = [&](T* to) {
+        blas_gemm<T>(counter_, transpose_a, transpose_b, m, n, k, alpha, {In<T>(a), a.columns},
+                     {In<T>(b), b.columns}, beta, {to, c.columns});
+      };
+      if (beta == 0)
+        multiply(Out<T>(c));
+      else
+        multiply(InOut<T>(c));
     });
   }
 
@@ -153,7 +160,7 @@ class CpuKernels : public Kernels {
     expect("rms_norm_forward", "rstd", rstd, x.rows, 1, statistics_type(x.type));
     enqueue("rms_norm_forward", stream, x, [=](auto zero) {
       using T = decltype(zero);
-      stp::rms_norm_forward(x.rows, x.columns, data<T>(x), data<T>(gain), epsilon, data<T>(y), data<T>(rstd));
+      stp::rms_norm_forward<T>(x.rows, x.columns, In<T>(x), In<T>(gain), epsilon, Out<T>(y), data<T>(rstd));
     });
   }
 
@@ -164,13 +171,12 @@ class CpuKernels : public Kernels {
     expect("rms_norm_backward", "gain", gain, 1, x.columns, x.type);
     expect("rms_norm_backward", "rstd", rstd, x.rows, 1, statistics_type(x.type));
     expect("rms_norm_backward", "dx", dx, x.rows, x.columns, x.type);
-    expect("rms_norm_backward", "the gain's gradient", gain_gradient, 1, x.columns, x.type);
+    expect("rms_norm_backward", "the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type));
     if (residual) expect("rms_norm_backward", "residual", residual, x.rows, x.columns, x.type);
     enqueue("rms_norm_backward", stream, x, [=](auto zero) {
       using T = decltype(zero);
-      stp::rms_norm_backward(x.rows, x.columns, data<T>(dy), data<T>(x), data<T>(gain), data<T>(rstd),
-                             residual_factor, residual ? data<T>(residual) : nullptr, data<T>(dx),
-                             data<T>(gain_gradient));
+      stp::rms_norm_backward<T>(x.rows, x.columns, In<T>(dy), In<T>(x), In<T>(gain), data<T>(rstd),
+                                residual_factor, In<T>(residual), Out<T>(dx), data<T>(gain_gradient));
     });
   }
 
@@ -181,7 +187,7 @@ class CpuKernels : public Kernels {
     expect("bias_rope_forward", "qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type);
     enqueue("bias_rope_forward", stream, qkv, [=](auto zero) {
       using T = decltype(zero);
-      rotate_all<T>(shape, theta, data<T>(qkv), data<T>(bias), 1);
+      rotate_all<T>(shape, theta, InOut<T>(qkv), In<T>(bias), 1);
     });
   }
 
@@ -192,18 +198,15 @@ class CpuKernels : public Kernels {
            qkv_gradient.type);
     enqueue("rope_backward", stream, qkv_gradient, [=](auto zero) {
       using T = decltype(zero);
-      rotate_all<T>(shape, theta, data<T>(qkv_gradient), nullptr, -1);
+      rotate_all<T>(shape, theta, InOut<T>(qkv_gradient), nullptr, -1);
     });
   }
 
   void add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) override {
-    expect("add_column_sums", "the sums", bias_gradient, 1, gradient.columns, gradient.type);
+    expect("add_column_sums", "the sums", bias_gradient, 1, gradient.columns, statistics_type(gradient.type));
     enqueue("add_column_sums", stream, gradient, [=](auto zero) {
       using T = decltype(zero);
-      const T* row = data<T>(gradient);
-      T* sums = data<T>(bias_gradient);
-      for (int64_t i = 0; i < gradient.rows; ++i, row += gradient.columns)
-        for (int64_t j = 0; j < gradient.columns; ++j) sums[j] += row[j];
+      stp::add_column_sums<T>(gradient.rows, gradient.columns, In<T>(gradient), data<T>(bias_gradient));
     });
   }
 
@@ -216,7 +219,7 @@ class CpuKernels : public Kernels {
            statistics_type(qkv.type));
     enqueue("attention_forward", stream, qkv, [=, this](auto zero) {
       using T = decltype(zero);
-      stp::attention_forward(counter_, shape, data<T>(qkv), data<T>(out), data<T>(log_sum_exp));
+      stp::attention_forward<T>(counter_, shape, In<T>(qkv), Out<T>(out), data<T>(log_sum_exp));
     });
   }
 
@@ -233,9 +236,8 @@ class CpuKernels : public Kernels {
            qkv.type);
     enqueue("attention_backward", stream, qkv, [=, this](auto zero) {
       using T = decltype(zero);
-      const T *in = data<T>(qkv), *o = data<T>(out), *statistics = data<T>(log_sum_exp);
-      const T* gradient = data<T>(out_gradient);
-      stp::attention_backward(counter_, shape, in, o, statistics, gradient, data<T>(qkv_gradient));
+      stp::attention_backward<T>(counter_, shape, In<T>(qkv), In<T>(out), data<T>(log_sum_exp),
+                                 In<T>(out_gradient), Out<T>(qkv_gradient));
     });
   }
 
@@ -243,7 +245,7 @@ class CpuKernels : public Kernels {
     expect("swiglu_forward", "gate and up", gate_up, out.rows, 2 * out.columns, out.type);
     enqueue("swiglu_forward", stream, out, [=](auto zero) {
       using T = decltype(zero);
-      stp::swiglu_forward(out.rows, out.columns, data<T>(gate_up), data<T>(out));
+      stp::swiglu_forward<T>(out.rows, out.columns, In<T>(gate_up), Out<T>(out));
     });
   }
 
@@ -254,8 +256,8 @@ class CpuKernels : public Kernels {
     expect("swiglu_backward", "their gradient", gate_up_gradient, g.rows, 2 * g.columns, g.type);
     enqueue("swiglu_backward", stream, g, [=](auto zero) {
       using T = decltype(zero);
-      stp::swiglu_backward(out_gradient.rows, out_gradient.columns, data<T>(gate_up), data<T>(out_gradient),
-                           data<T>(gate_up_gradient));
+      stp::swiglu_backward<T>(out_gradient.rows, out_gradient.columns, In<T>(gate_up), In<T>(out_gradient),
+                              Out<T>(gate_up_gradient));
     });
   }
 
@@ -265,16 +267,8 @@ class CpuKernels : public Kernels {
     expect("embedding_forward", "out", out, out.rows, table.columns, table.type);
     enqueue("embedding_forward", stream, table, [=](auto zero) {
       using T = decltype(zero);
-      const int32_t* token = data<int32_t>(tokens);
-      const T* rows = data<T>(table);
-      T* to = data<T>(out);
-      for (int64_t i = 0; i < out.rows; ++i, to += out.columns) {
-        const int64_t row = token[i] - first;
-        if (row >= 0 && row < table.rows)
-          std::copy_n(rows + row * table.columns, table.columns, to);
-        else
-          std::fill_n(to, out.columns, T{0});
-      }
+      stp::embedding_forward<T>(out.rows, out.columns, data<int32_t>(tokens), In<T>(table), first, table.rows,
+                                Out<T>(out));
     });
   }
 
@@ -282,18 +276,11 @@ class CpuKernels : public Kernels {
                           const Tensor& table_gradient) override {
     expect("embedding_backward", "tokens", tokens, out_gradient.rows, 1, DType::i32);
     expect("embedding_backward", "the table's gradient", table_gradient, table_gradient.rows,
-           out_gradient.columns, out_gradient.type);
+           out_gradient.columns, statistics_type(out_gradient.type));
     enqueue("embedding_backward", stream, out_gradient, [=](auto zero) {
       using T = decltype(zero);
-      const int32_t* token = data<int32_t>(tokens);
-      const T* from = data<T>(out_gradient);
-      T* rows = data<T>(table_gradient);
-      for (int64_t i = 0; i < out_gradient.rows; ++i, from += out_gradient.columns) {
-        const int64_t row = token[i] - first;
-        if (row < 0 || row >= table_gradient.rows) continue;
-        T* to = rows + row * table_gradient.columns;
-        for (int64_t j = 0; j < out_gradient.columns; ++j) to[j] += from[j];
-      }
+      stp::embedding_backward<T>(out_gradient.rows, out_gradient.columns, data<int32_t>(tokens),
+                                 In<T>(out_gradient), first, table_gradient.rows, data<T>(table_gradient));
     });
   }
 
@@ -302,10 +289,7 @@ class CpuKernels : public Kernels {
     expect("row_maximum", "maximum", maximum, logits.rows, 1, statistics_type(logits.type));
     enqueue("row_maximum", stream, logits, [=](auto zero) {
       using T = decltype(zero);
-      const T* row = data<T>(logits);
-      T* to = data<T>(maximum);
-      for (int64_t i = 0; i < logits.rows; ++i, row += logits.columns)
-        to[i] = largest_of(logits.columns, row);
+      stp::row_maximum<T>(logits.rows, logits.columns, In<T>(logits), data<T>(maximum));
     });
   }
 
@@ -316,8 +300,8 @@ class CpuKernels : public Kernels {
     expect("exponential_sums", "sums", sums, logits.rows, 2, statistics_type(logits.type));
     enqueue("exponential_sums", stream, logits, [=](auto zero) {
       using T = decltype(zero);
-      stp::exponential_sums(logits.rows, logits.columns, data<T>(logits), data<T>(maximum),
-                            data<int32_t>(targets), first, data<T>(sums));
+      stp::exponential_sums<T>(logits.rows, logits.columns, In<T>(logits), data<T>(maximum),
+                               data<int32_t>(targets), first, data<T>(sums));
     });
   }
 
@@ -329,8 +313,8 @@ class CpuKernels : public Kernels {
     expect("cross_entropy", "loss", loss, 1, 1, statistics_type(logits.type));
     enqueue("cross_entropy", stream, logits, [=](auto zero) {
       using T = decltype(zero);
-      stp::cross_entropy(logits.rows, logits.columns, data<T>(maximum), data<T>(sums), data<int32_t>(targets),
-                         first, factor, data<T>(logits), data<T>(loss));
+      stp::cross_entropy<T>(logits.rows, logits.columns, data<T>(maximum), data<T>(sums),
+                            data<int32_t>(targets), first, factor, InOut<T>(logits), data<T>(loss));
     });
   }
 
@@ -338,10 +322,7 @@ class CpuKernels : public Kernels {
     expect("add_sum_of_squares", "total", total, 1, 1, DType::f64);
     enqueue("add_sum_of_squares", stream, x, [=](auto zero) {
       using T = decltype(zero);
-      const T* values = data<T>(x);
-      *data<double>(total) += factor * sum_of(x.elements(), [&](int64_t i) {
-                                return static_cast<double>(values[i]) * static_cast<double>(values[i]);
-                              });
+      *data<double>(total) += factor * stp::sum_of_squares<T>(x.elements(), In<T>(x));
     });
   }
 
@@ -353,7 +334,10 @@ class CpuKernels : public Kernels {
     expect("adamw", "the second moment", second_moment, g.rows, g.columns, g.type);
     expect("adamw", "master", master, g.rows, g.columns, g.type);
     if (total) expect("adamw", "total", total, 1, 1, DType::f64);
-    if (weight.memory != master.memory) throw std::logic_error("adamw: on CPU the weight is its own master");
+    const bool rounded = weight.memory != master.memory;
+    const DType type = rounded ? DType::bf16 : g.type;
+    expect("adamw", rounded ? "the weight beside its master" : "the weight", weight, g.rows, g.columns, type);
+    expect("adamw", "the gradient", g, g.rows, g.columns, statistics_type(type));
     enqueue("adamw", stream, g, [=](auto zero) {
       using T = decltype(zero);
       double scale = 1;
@@ -361,6 +345,7 @@ class CpuKernels : public Kernels {
         if (const double norm = std::sqrt(*data<double>(total)); norm > max_norm) scale = max_norm / norm;
       stp::adamw(gradient.elements(), options, scale, data<T>(gradient), data<T>(first_moment),
                  data<T>(second_moment), data<T>(master));
+      if (rounded) stp::round(master.elements(), data<T>(master), data<Bfloat16>(weight));
     });
   }
 

@@ -8,7 +8,7 @@
 
 namespace stp {
 
-/// For f32 and f64; `counter` outlives them.
+/// `counter` outlives them.
 std::unique_ptr<Kernels> make_cpu_kernels(BlasCounter& counter);
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// Every kernel as the runtime calls it, on a stream of a device whose fresh memory is NaN, in both types,
+// Every kernel as the runtime calls it, on a stream of a device whose fresh memory is NaN, in every type,
 // against plain loops in double. What kernels refuse: refused_kernels_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,24 +13,27 @@
 #include "stp/backend/kernels.h"
 #include "stp/cpu/blas.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/cpu/cpu_memory.h"
 
 namespace stp {
 namespace {
 
 using Values = std::vector<double>;
 
+// T is the type of activations and weights: X in stp/backend/kernels.h. S follows from it.
 template <typename T>
 class CpuKernels : public testing::Test {
  protected:
-  static constexpr DType kType = sizeof(T) == sizeof(double) ? DType::f64 : DType::f32;
-  // Of results about as large as 1.
-  static constexpr double kTolerance = sizeof(T) == sizeof(double) ? 1e-12 : 2e-5;
+  static constexpr DType kType = kTypeOf<T>, kSums = statistics_type(kType);
 
-  // Values that T can hold, so that the plain loops start from the same.
+  // What is left of a value in a tensor of X.
+  static double rounded(double value) { return T(static_cast<Wide<T>>(value)); }
+
+  // Values that X can hold, so that the plain loops start from the same.
   Values random(int64_t count) {
     std::normal_distribution<double> normal;
     Values values(count);
-    for (double& value : values) value = static_cast<double>(static_cast<T>(normal(engine_)));
+    for (double& value : values) value = rounded(normal(engine_));
     return values;
   }
 
@@ -40,24 +43,27 @@ class CpuKernels : public testing::Test {
   Tensor put(int64_t rows, int64_t columns, const Values& values) {
     return upload<T>(fresh(rows, columns), values);
   }
+  // Of S: statistics, and what is summed.
+  Tensor put_sums(int64_t rows, int64_t columns, const Values& values) {
+    return upload<Wide<T>>(fresh(rows, columns, kSums), values);
+  }
   Tensor indices(const std::vector<int32_t>& values) {
     return upload<int32_t>(fresh(std::ssize(values), 1, DType::i32), values);
   }
   Values get(const Tensor& tensor) {
-    std::vector<T> values(tensor.elements());
-    device_.download(*stream_, tensor, std::as_writable_bytes(std::span(values)));
-    return Values(values.begin(), values.end());
+    if (tensor.type == DType::f64) return download<double>(tensor);
+    return tensor.type == DType::f32 ? download<float>(tensor) : download<Bfloat16>(tensor);
   }
-  double get_f64(const Tensor& tensor) {
-    double value = 0;
-    device_.download(*stream_, tensor, std::as_writable_bytes(std::span(&value, 1)));
-    return value;
-  }
+  // Of results about as large as `scale`. What is bf16 was computed in f32 and rounded once, by at most 2⁻⁸
+  // of itself.
   void expect_near(const Tensor& tensor, const Values& plain, double scale = 1) {
     const Values values = get(tensor);
     ASSERT_EQ(values.size(), plain.size());
     for (size_t i = 0; i < plain.size(); ++i)
-      ASSERT_NEAR(values[i], plain[i], kTolerance * scale) << "element " << i;
+      ASSERT_NEAR(values[i], plain[i],
+                  scale * (tensor.type == DType::f64 ? 1e-12 : 2e-5) +
+                      (tensor.type == DType::bf16 ? 0x1p-8 * std::abs(plain[i]) : 0))
+          << "element " << i;
   }
 
   std::unique_ptr<Backend> backend_ = make_cpu_backend({.world_size = 1, .poison = true});
@@ -69,10 +75,17 @@ class CpuKernels : public testing::Test {
  private:
   template <typename Element, typename From>
   Tensor upload(Tensor to, const std::vector<From>& values) {
-    const std::vector<Element> elements(values.begin(), values.end());
+    std::vector<Element> elements;
+    for (const From value : values) elements.push_back(Element(static_cast<Wide<Element>>(value)));
     EXPECT_EQ(std::ssize(elements), to.elements());
     device_.upload(*stream_, to, std::as_bytes(std::span(elements)));
     return to;
+  }
+  template <typename Element>
+  Values download(const Tensor& tensor) {
+    std::vector<Element> elements(tensor.elements());
+    device_.download(*stream_, tensor, std::as_writable_bytes(std::span(elements)));
+    return Values(elements.begin(), elements.end());
   }
   std::mt19937 engine_{1};
 };
@@ -80,11 +93,29 @@ class CpuKernels : public testing::Test {
 struct TypeName {
   template <typename T>
   static std::string GetName(int /*index*/) {
-    return sizeof(T) == sizeof(double) ? "f64" : "f32";
+    return to_string(kTypeOf<T>);
   }
 };
-using Types = testing::Types<float, double>;
+using Types = testing::Types<float, double, Bfloat16>;
 TYPED_TEST_SUITE(CpuKernels, Types, TypeName);
+
+// OpenBLAS has room for a limited number of callers at once: more threads than a run of 64 ranks has.
+TEST(BlasGemm, ManyThreadsMultiplyAtOnce) {
+  constexpr int kThreads = 160, kSize = 40;
+  BlasCounter counter;
+  std::vector<std::vector<float>> results(kThreads, std::vector<float>(kSize * kSize, NAN));
+  const std::vector<float> ones(kSize * kSize, 1.0F);
+  std::vector<std::thread> threads;
+  for (auto& result : results)
+    threads.emplace_back([&] {
+      for (int repeat = 0; repeat < 20; ++repeat)
+        blas_gemm<float>(counter, false, true, kSize, kSize, kSize, 1, {ones.data(), kSize},
+                         {ones.data(), kSize}, 0, {result.data(), kSize});
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) EXPECT_THAT(result, testing::Each(float{kSize}));
+  EXPECT_EQ(counter.flops, 2.0 * kSize * kSize * kSize * 20 * kThreads);
+}
 
 TYPED_TEST(CpuKernels, FreshMemoryIsPoison) {  // or the other tests show less than they seem to
   for (const double value : this->get(this->fresh(2, 3))) EXPECT_TRUE(std::isnan(value));
@@ -129,34 +160,19 @@ TYPED_TEST(CpuKernels, Gemm) {
                 plain[i * n + j] += 0.75 * a[ta ? e * m + i : i * k + e] * b[tb ? j * k + e : e * n + j];
               if (beta != 0) plain[i * n + j] += beta * c[i * n + j];
             }
-          const Tensor result = beta == 0 ? this->fresh(m, n) : this->put(m, n, c);
-          this->k_.gemm(this->s_, ta, tb, 0.75, ta ? this->put(k, m, a) : this->put(m, k, a),
-                        tb ? this->put(n, k, b) : this->put(k, n, b), beta, result);
-          this->expect_near(result, plain, 10);
-          flops += 2.0 * static_cast<double>(m * n * k);
+          for (const bool sums : {false, true}) {
+            const Tensor result = beta == 0 ? this->fresh(m, n, sums ? this->kSums : this->kType)
+                                  : sums    ? this->put_sums(m, n, c)
+                                            : this->put(m, n, c);
+            this->k_.gemm(this->s_, ta, tb, 0.75, ta ? this->put(k, m, a) : this->put(m, k, a),
+                          tb ? this->put(n, k, b) : this->put(k, n, b), beta, result);
+            this->expect_near(result, plain, 10);
+            flops += 2.0 * static_cast<double>(m * n * k);
+          }
         }
   const BlasUse use = blas_use(*this->backend_, 0);
   EXPECT_EQ(use.flops, flops);
   EXPECT_GT(use.seconds, 0);
-}
-
-// OpenBLAS has room for a limited number of callers at once: more threads than a run of 64 ranks has.
-TYPED_TEST(CpuKernels, ManyThreadsMultiplyAtOnce) {
-  constexpr int kThreads = 160, kSize = 40;
-  using T = TypeParam;
-  BlasCounter counter;
-  std::vector<std::vector<T>> results(kThreads, std::vector<T>(kSize * kSize, T(NAN)));
-  const std::vector<T> ones(kSize * kSize, T{1});
-  std::vector<std::thread> threads;
-  for (auto& result : results)
-    threads.emplace_back([&] {
-      for (int repeat = 0; repeat < 20; ++repeat)
-        blas_gemm<T>(counter, false, true, kSize, kSize, kSize, 1, {ones.data(), kSize}, {ones.data(), kSize},
-                     0, {result.data(), kSize});
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& result : results) EXPECT_THAT(result, testing::Each(T{kSize}));
-  EXPECT_EQ(counter.flops, 2.0 * kSize * kSize * kSize * 20 * kThreads);
 }
 
 TYPED_TEST(CpuKernels, RmsNorm) {
@@ -182,9 +198,9 @@ TYPED_TEST(CpuKernels, RmsNorm) {
       }
     }
     const Tensor tx = this->put(rows, columns, x), tg = this->put(1, columns, gain),
-                 ty = this->fresh(rows, columns), tr = this->fresh(rows, 1), tdx = this->fresh(rows, columns),
-                 in_place = this->put(rows, columns, dy), sums = this->put(1, columns, before),
-                 other_sums = this->put(1, columns, before);
+                 ty = this->fresh(rows, columns), tr = this->fresh(rows, 1, this->kSums),
+                 tdx = this->fresh(rows, columns), in_place = this->put(rows, columns, dy),
+                 sums = this->put_sums(1, columns, before), other_sums = this->put_sums(1, columns, before);
     this->k_.rms_norm_forward(this->s_, tx, tg, 1e-3, ty, tr);
     this->expect_near(ty, y, 10);
     this->expect_near(tr, rstd, 10);
@@ -231,16 +247,16 @@ TYPED_TEST(CpuKernels, ColumnSumsAreAdded) {
   const Values x = this->random(13 * 7), before = this->random(7);
   Values plain = before;
   for (size_t i = 0; i < x.size(); ++i) plain[i % 7] += x[i];
-  const Tensor sums = this->put(1, 7, before);
+  const Tensor sums = this->put_sums(1, 7, before);
   this->k_.add_column_sums(this->s_, this->put(13, 7, x), sums);
   this->expect_near(sums, plain);
 }
 
-// Softmax of each whole row, and its gradient by the chain rule.
+// Softmax of each whole row, and its gradient by the chain rule, which reads `out` as it was stored.
 struct PlainAttention {
   Values out, log_sum_exp, gradient;
 
-  PlainAttention(const AttentionShape& shape, const Values& qkv, const Values& dy)
+  PlainAttention(const AttentionShape& shape, const Values& qkv, const Values& dy, double (*rounded)(double))
       : out(shape.tokens() * shape.q_columns()),
         log_sum_exp(shape.tokens() * shape.q_heads),
         gradient(qkv.size()) {
@@ -268,8 +284,8 @@ struct PlainAttention {
             dp[j] += g[e] * qkv[v(j) + e];
             gradient[v(j) + e] += p[j] * g[e];
           }
-          mean += p[j] * dp[j];
         }
+        for (int64_t e = 0; e < d; ++e) mean += rounded(o[e]) * g[e];
         for (size_t j = 0; j < p.size(); ++j)
           for (int64_t e = 0; e < d; ++e) {
             gradient[q + e] += p[j] * (dp[j] - mean) * scale * qkv[k(j) + e];
@@ -286,10 +302,10 @@ TYPED_TEST(CpuKernels, Attention) {
         AttentionShape{.batch = 1, .seq = 1, .q_heads = 3, .kv_heads = 3, .head_dim = 1}}) {
     const Values qkv = this->random(shape.tokens() * shape.qkv_columns()),
                  dy = this->random(shape.tokens() * shape.q_columns());
-    const PlainAttention plain(shape, qkv, dy);
+    const PlainAttention plain(shape, qkv, dy, this->rounded);
     const Tensor tqkv = this->put(shape.tokens(), shape.qkv_columns(), qkv),
                  out = this->fresh(shape.tokens(), shape.q_columns()),
-                 log_sum_exp = this->fresh(shape.tokens(), shape.q_heads),
+                 log_sum_exp = this->fresh(shape.tokens(), shape.q_heads, this->kSums),
                  gradient = this->fresh(shape.tokens(), shape.qkv_columns());
     this->k_.attention_forward(this->s_, shape, tqkv, out, log_sum_exp);
     this->k_.attention_backward(this->s_, shape, tqkv, out, log_sum_exp,
@@ -345,7 +361,7 @@ TYPED_TEST(CpuKernels, EmbeddingInShares) {
             out[i * columns + j] = table[tokens[i] * columns + j];
             gradient[(tokens[i] - first) * columns + j] += dy[i * columns + j];
           }
-      const Tensor to = this->fresh(rows, columns), back = this->put(share, columns, own(before));
+      const Tensor to = this->fresh(rows, columns), back = this->put_sums(share, columns, own(before));
       this->k_.embedding_forward(this->s_, this->indices(tokens), this->put(share, columns, own(table)),
                                  first, to);
       this->k_.embedding_backward(this->s_, this->indices(tokens), this->put(rows, columns, dy), first, back);
@@ -354,13 +370,24 @@ TYPED_TEST(CpuKernels, EmbeddingInShares) {
     }
 }
 
+TYPED_TEST(CpuKernels, RowMaximumIsFoundWhereverItIs) {
+  for (const int64_t columns : {1, 7, 8, 29}) {
+    Values x = this->random(columns * columns);  // in row i at i
+    for (int64_t i = 0; i < columns; ++i) x[i * columns + i] = 9 + static_cast<double>(i % 3);
+    const Tensor maximum = this->fresh(columns, 1, this->kSums);
+    this->k_.row_maximum(this->s_, this->put(columns, columns, x), maximum);
+    const Values values = this->get(maximum);
+    for (int64_t i = 0; i < columns; ++i) EXPECT_EQ(values[i], 9 + static_cast<double>(i % 3)) << columns;
+  }
+}
+
 TYPED_TEST(CpuKernels, CrossEntropyInShares) {
   const int64_t rows = 4, vocabulary = 1084;  // over the block of a sum
   Values logits = this->random(rows * vocabulary);
   for (double& value : logits) value *= 8;
   for (int64_t i = 0; i < vocabulary; ++i)
     // One row far from the others, and all of it negative.
-    logits[i] = static_cast<double>(static_cast<TypeParam>(logits[i] - 300));
+    logits[i] = this->rounded(logits[i] - 300);
   const std::vector<int32_t> targets{0, 1083, 541, 542};
   const double factor = 0.25, loss_before = 2;
   double loss = loss_before;
@@ -384,7 +411,7 @@ TYPED_TEST(CpuKernels, CrossEntropyInShares) {
     };
     Values maximum(rows, -INFINITY), sums(2 * rows);
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      const Tensor to = this->fresh(rows, 1);
+      const Tensor to = this->fresh(rows, 1, this->kSums);
       this->k_.row_maximum(this->s_, this->put(rows, share, own(logits, rank)), to);
       const Values part = this->get(to);
       for (int64_t i = 0; i < rows; ++i) {
@@ -394,16 +421,16 @@ TYPED_TEST(CpuKernels, CrossEntropyInShares) {
       }
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      const Tensor to = this->fresh(rows, 2);
+      const Tensor to = this->fresh(rows, 2, this->kSums);
       this->k_.exponential_sums(this->s_, this->put(rows, share, own(logits, rank)),
-                                this->put(rows, 1, maximum), this->indices(targets), rank * share, to);
+                                this->put_sums(rows, 1, maximum), this->indices(targets), rank * share, to);
       const Values part = this->get(to);
       for (int64_t i = 0; i < 2 * rows; ++i) sums[i] += part[i];
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Tensor in_place = this->put(rows, share, own(logits, rank)),
-                   total = this->put(1, 1, {loss_before});
-      this->k_.cross_entropy(this->s_, this->put(rows, 1, maximum), this->put(rows, 2, sums),
+                   total = this->put_sums(1, 1, {loss_before});
+      this->k_.cross_entropy(this->s_, this->put_sums(rows, 1, maximum), this->put_sums(rows, 2, sums),
                              this->indices(targets), rank * share, factor, in_place, total);
       this->expect_near(in_place, own(gradient, rank));
       this->expect_near(total, {loss}, 10);
@@ -418,14 +445,16 @@ TYPED_TEST(CpuKernels, SumsOfSquaresAreAdded) {
   const Tensor total = this->fresh(1, 1, DType::f64);
   this->k_.fill(this->s_, total, 0.5);
   this->k_.add_sum_of_squares(this->s_, 0.25, this->put(101, 1, x), total);
-  EXPECT_NEAR(this->get_f64(total), plain, 1e-12);  // in double whatever the type
+  this->expect_near(total, {plain});  // in double whatever the type
 }
 
 TYPED_TEST(CpuKernels, AdamW) {
   const int64_t count = 77;
   for (const double max_norm : {0.0, 0.5, 1e9}) {  // no total; clipped; too small to be
     Values master = this->random(count), first(count), second(count);
-    const Tensor weight = this->put(7, 11, master), m = this->put(7, 11, first), v = this->put(7, 11, second);
+    const Tensor tmaster = this->put_sums(7, 11, master), m = this->put_sums(7, 11, first),
+                 v = this->put_sums(7, 11, second);
+    const Tensor weight = this->kType == this->kSums ? tmaster : this->fresh(7, 11);
     for (int step = 1; step <= 3; ++step) {
       const AdamW options{.learning_rate = 0.01,
                           .beta1 = 0.8,
@@ -439,7 +468,7 @@ TYPED_TEST(CpuKernels, AdamW) {
         total = this->fresh(1, 1, DType::f64);
         this->k_.fill(this->s_, total, 16);
       }
-      this->k_.adamw(this->s_, options, max_norm, total, this->put(7, 11, g), m, v, weight, weight);
+      this->k_.adamw(this->s_, options, max_norm, total, this->put_sums(7, 11, g), m, v, tmaster, weight);
       const double scale = max_norm == 0.5 ? 0.5 / 4 : 1;
       for (int64_t i = 0; i < count; ++i) {
         first[i] = 0.8 * first[i] + 0.2 * scale * g[i];
@@ -450,7 +479,10 @@ TYPED_TEST(CpuKernels, AdamW) {
       }
       this->expect_near(m, first);
       this->expect_near(v, second);
-      this->expect_near(weight, master);
+      this->expect_near(tmaster, master);
+      Values stored = this->get(tmaster);
+      for (double& value : stored) value = this->rounded(value);
+      EXPECT_EQ(this->get(weight), stored);
     }
   }
 }

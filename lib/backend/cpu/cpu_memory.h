@@ -6,6 +6,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "stp/backend/bfloat16.h"
 #include "stp/backend/tensor.h"
 
 namespace stp {
@@ -24,8 +25,8 @@ struct CpuMemory : Memory {
 };
 
 /// Where the elements of `tensor` are, aligned to 64 bytes; for tasks of streams. Throws std::logic_error if
-/// the tensor is empty, of another type than T (float, double, int32_t; std::byte goes with all), not yet
-/// allocated or already released.
+/// the tensor is empty, of another type than T (float, double, Bfloat16, int32_t; std::byte goes with all),
+/// not yet allocated or already released.
 template <typename T>
 T* data(const Tensor& tensor);
 
@@ -34,14 +35,21 @@ void* untyped_data(const Tensor& tensor);
 [[noreturn]] void throw_wrong_type(DType is, DType asked);
 
 template <typename T>
+inline constexpr DType kTypeOf = T::none;  // specialised below
+template <>
+inline constexpr DType kTypeOf<float> = DType::f32;
+template <>
+inline constexpr DType kTypeOf<double> = DType::f64;
+template <>
+inline constexpr DType kTypeOf<Bfloat16> = DType::bf16;
+template <>
+inline constexpr DType kTypeOf<int32_t> = DType::i32;
+
+template <typename T>
 T* data(const Tensor& tensor) {
   void* at = untyped_data(tensor);
   if constexpr (!std::is_same_v<T, std::byte>) {
-    static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, int32_t>);
-    constexpr DType kType = std::is_same_v<T, float>    ? DType::f32
-                            : std::is_same_v<T, double> ? DType::f64
-                                                        : DType::i32;
-    if (tensor.type != kType) throw_wrong_type(tensor.type, kType);
+    if (tensor.type != kTypeOf<T>) throw_wrong_type(tensor.type, kTypeOf<T>);
   }
   return static_cast<T*>(at);
 }

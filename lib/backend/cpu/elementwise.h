@@ -1,5 +1,5 @@
 // Everything that is not a matrix product, on raw pointers: rows of `columns` elements, one after the other.
-// T is float or double; statistics are of the same type (statistics_type), sums are taken in double.
+// T is float or double, and what is bf16 in tensors is float here (operand.h); sums are taken in double.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "stp/backend/bfloat16.h"
 #include "stp/backend/kernels.h"
 #include "stp/cpu/exponential.h"
 
@@ -37,14 +38,31 @@ T largest_of(int64_t count, const T* values) {
 }
 
 template <typename T>
+double sum_of_squares(int64_t count, const T* values) {
+  return sum_of(count, [&](int64_t i) {
+    const auto value = static_cast<double>(values[i]);
+    return value * value;
+  });
+}
+
+template <typename T>
+void scale(int64_t count, double factor, const T* in, T* out) {
+  const T f = static_cast<T>(factor);
+  for (int64_t i = 0; i < count; ++i) out[i] = f * in[i];
+}
+
+template <typename T>
+void add_column_sums(int64_t rows, int64_t columns, const T* x, T* sums) {
+  for (int64_t row = 0; row < rows; ++row, x += columns)
+    for (int64_t i = 0; i < columns; ++i) sums[i] += x[i];
+}
+
+template <typename T>
 void rms_norm_forward(int64_t rows, int64_t columns, const T* x, const T* gain, double epsilon, T* y,
                       T* rstd) {
   for (int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
-    const double squares = sum_of(columns, [&](int64_t i) {
-      const auto value = static_cast<double>(x[i]);
-      return value * value;
-    });
-    const T r = static_cast<T>(1 / std::sqrt(squares / static_cast<double>(columns) + epsilon));
+    const double mean = sum_of_squares(columns, x) / static_cast<double>(columns);
+    const T r = static_cast<T>(1 / std::sqrt(mean + epsilon));
     rstd[row] = r;
     for (int64_t i = 0; i < columns; ++i) y[i] = x[i] * r * gain[i];
   }
@@ -108,6 +126,35 @@ void swiglu_backward(int64_t rows, int64_t columns, const T* gate_up, const T* g
   }
 }
 
+/// Of a table that holds the rows [first, first + entries).
+template <typename T>
+void embedding_forward(int64_t rows, int64_t columns, const int32_t* tokens, const T* table, int64_t first,
+                       int64_t entries, T* out) {
+  for (int64_t row = 0; row < rows; ++row, out += columns) {
+    const int64_t entry = tokens[row] - first;
+    if (entry >= 0 && entry < entries)
+      std::copy_n(table + entry * columns, columns, out);
+    else
+      std::fill_n(out, columns, T{0});
+  }
+}
+
+template <typename T>
+void embedding_backward(int64_t rows, int64_t columns, const int32_t* tokens, const T* gradient,
+                        int64_t first, int64_t entries, T* table_gradient) {
+  for (int64_t row = 0; row < rows; ++row, gradient += columns) {
+    const int64_t entry = tokens[row] - first;
+    if (entry < 0 || entry >= entries) continue;
+    T* to = table_gradient + entry * columns;
+    for (int64_t i = 0; i < columns; ++i) to[i] += gradient[i];
+  }
+}
+
+template <typename T>
+void row_maximum(int64_t rows, int64_t columns, const T* logits, T* maximum) {
+  for (int64_t row = 0; row < rows; ++row) maximum[row] = largest_of(columns, logits + row * columns);
+}
+
 template <typename T>
 void exponential_sums(int64_t rows, int64_t columns, const T* logits, const T* maximum,
                       const int32_t* targets, int64_t first, T* sums) {
@@ -159,6 +206,11 @@ void adamw(int64_t count, const AdamW& options, double scale, const T* gradient,
     second[i] = beta2 * second[i] + rest2 * g * g;
     master[i] = master[i] * keep - rate * (first[i] * unbias1) / (std::sqrt(second[i] * unbias2) + epsilon);
   }
+}
+
+template <typename T>
+void round(int64_t count, const T* from, Bfloat16* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = Bfloat16(static_cast<float>(from[i]));
 }
 
 }  // namespace stp

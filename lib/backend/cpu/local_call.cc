@@ -152,16 +152,20 @@ void LocalCall::do_range(size_t begin, size_t end) const {
       return reduce_range<float>(begin, end);
     case DType::f64:
       return reduce_range<double>(begin, end);
+    case DType::bf16:
+      return reduce_range<Bfloat16>(begin, end);
     default:
       throw std::logic_error(name_ + ": no reduction of " + to_string(parties_[0].part.in.type));
   }
 }
 
-// Sums go over the parties in their order, so that all get the same bits whoever adds them up.
+// Sums go over the parties in their order, so that all get the same bits whoever adds them up. Those of bf16
+// are rounded once.
 template <typename T>
 void LocalCall::reduce_range(size_t begin, size_t end) const {
   constexpr size_t kBlock = 1024;
-  std::array<T, kBlock> total;
+  using Sum = Wide<T>;
+  std::array<Sum, kBlock> total;
   for (size_t at = begin; at < end; at += kBlock) {
     const size_t count = std::min(kBlock, end - at);
     for (size_t party = 0; party < parties_.size(); ++party) {
@@ -171,17 +175,18 @@ void LocalCall::reduce_range(size_t begin, size_t end) const {
       } else if (parties_[0].part.reduce == Reduce::sum) {
         for (size_t i = 0; i < count; ++i) total[i] += in[i];
       } else {
-        for (size_t i = 0; i < count; ++i) total[i] = std::max(total[i], in[i]);
+        for (size_t i = 0; i < count; ++i) total[i] = std::max<Sum>(total[i], in[i]);
       }
     }
     if (parties_[0].part.kind == CallKind::all_reduce) {
       for (const Party& party : parties_)
-        std::copy_n(total.begin(), count, reinterpret_cast<T*>(party.out) + at);
+        std::transform(total.begin(), total.begin() + count, reinterpret_cast<T*>(party.out) + at,
+                       [](Sum sum) { return T(sum); });
       continue;
     }
     const size_t share = elements_ / parties_.size();
     for (size_t i = 0; i < count; ++i)
-      reinterpret_cast<T*>(parties_[(at + i) / share].out)[(at + i) % share] = total[i];
+      reinterpret_cast<T*>(parties_[(at + i) / share].out)[(at + i) % share] = T(total[i]);
   }
 }
 

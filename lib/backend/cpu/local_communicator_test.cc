@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "stp/backend/kernels.h"
+#include "stp/backend/bfloat16.h"
 #include "stp/cpu/cpu_backend.h"
 
 namespace stp {
@@ -80,6 +80,29 @@ TEST(LocalCommunicator, AllReducesSumsAndMaxima) {
           EXPECT_EQ(group.end(0).traffic().all_reduce_bytes, length * 8);
         }
       }
+}
+
+// In bf16 itself, 256 + 1 is 256 again.
+TEST(LocalCommunicator, SumsOfBf16AreRoundedOnce) {
+  Group group(3);
+  std::vector<Tensor> sums, pieces;
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::vector<Bfloat16> values(3, Bfloat16(rank == 0 ? 256.0F : 1.0F));
+    for (int i = 0; i < 2; ++i) {
+      sums.push_back(group.device(rank).allocate(group.stream(rank), MemoryKind::working, DType::bf16, 3, 1));
+      group.device(rank).upload(group.stream(rank), sums.back(), std::as_bytes(std::span(values)));
+    }
+    pieces.push_back(group.device(rank).allocate(group.stream(rank), MemoryKind::working, DType::bf16, 1, 1));
+    group.end(rank).all_reduce(group.stream(rank), Reduce::sum, sums[2 * rank]);
+    group.end(rank).reduce_scatter(group.stream(rank), sums[2 * rank + 1], pieces.back());
+  }
+  for (int rank = 0; rank < 3; ++rank)
+    for (const Tensor& tensor : {sums[2 * rank], pieces[rank]}) {
+      std::vector<Bfloat16> found(tensor.elements());
+      group.device(rank).download(group.stream(rank), tensor, std::as_writable_bytes(std::span(found)));
+      for (const Bfloat16 value : found) EXPECT_EQ(value, 258);
+    }
+  EXPECT_EQ(group.end(0).traffic().all_reduce_bytes, 6);
 }
 
 TEST(LocalCommunicator, GathersAndScatters) {

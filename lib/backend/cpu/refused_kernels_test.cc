@@ -141,7 +141,34 @@ TEST_F(RefusedKernels, AdamW) {
   expect_refused("adamw", "total", [&] { step(one_, y_, y_, y_); });
   expect_refused("adamw", "first moment", [&] { step(none_, tall_, y_, y_); });
   expect_refused("adamw", "master is", [&] { step(none_, y_, double_, double_); });
-  expect_refused("adamw", "its own master", [&] { step(none_, y_, y_, x_); });
+  expect_refused("adamw", "not 6 x 8 bf16", [&] { step(none_, y_, y_, x_); });
+}
+
+// Mixes that kernels.h does not name.
+TEST_F(RefusedKernels, MixedTypes) {
+  const Tensor narrow = tensor(6, 8, DType::bf16), narrow_row = tensor(1, 8, DType::bf16),
+               square = tensor(6, 6, DType::bf16), square64 = tensor(6, 6, DType::f64);
+  const auto gemm = [&](const Tensor& a, const Tensor& b, const Tensor& c) {
+    k_.gemm(s_, false, true, 1, a, b, 0, c);
+  };
+  expect_refused("gemm", "b is 6 x 8 f32, not 6 x 8 bf16", [&] { gemm(narrow, x_, square); });
+  expect_refused("gemm", "c is 6 x 6 bf16, not 6 x 6 f32", [&] { gemm(x_, y_, square); });
+  expect_refused("gemm", "c is 6 x 6 f64, not 6 x 6 f32", [&] { gemm(narrow, narrow, square64); });
+  expect_refused("rms_norm_forward", "gain is 1 x 8 f32, not 1 x 8 bf16",
+                 [&] { k_.rms_norm_forward(s_, narrow, row_, 0, narrow, column_); });
+  expect_refused("rms_norm_backward", "gradient is 1 x 8 bf16, not 1 x 8 f32", [&] {
+    k_.rms_norm_backward(s_, narrow, narrow, narrow_row, column_, 1, none_, narrow, narrow_row);
+  });
+  expect_refused("add_column_sums", "bf16, not 1 x 8 f32",
+                 [&] { k_.add_column_sums(s_, narrow, narrow_row); });
+  expect_refused("embedding_backward", "bf16, not 6 x 8 f32",
+                 [&] { k_.embedding_backward(s_, tokens_, narrow, 0, narrow); });
+  expect_refused("row_maximum", "bf16, not 6 x 1 f32",
+                 [&] { k_.row_maximum(s_, narrow, tensor(6, 1, DType::bf16)); });
+  expect_refused("adamw", "bf16, not 6 x 8 f32",
+                 [&] { k_.adamw(s_, {}, 1, none_, narrow, narrow, narrow, narrow, narrow); });
+  expect_refused("adamw", "f64, not 6 x 8 f32",
+                 [&] { k_.adamw(s_, {}, 1, none_, double_, double_, double_, double_, narrow); });
 }
 
 // What is refused leaves nothing behind that fails later.

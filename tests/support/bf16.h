@@ -1,0 +1,52 @@
+// What a run in bf16 is judged by: it is as far from the exact gradients as one rank is, and what the
+// optimizer sums is kept in f32.
+#pragma once
+
+#include "stp/backend/bfloat16.h"
+#include "support/training.h"
+
+namespace stp::testing_support {
+
+/// The gradients of the same training by `tp` ranks: no pipeline, no replicas, one microbatch after the
+/// other.
+inline std::map<std::string, std::vector<double>> gradients_without_pipeline(
+    Training training, int tp, const std::vector<TokenSample>& samples) {
+  training.grid = {.tp = tp, .cp = 1, .dp = 1, .pp = 1};
+  const auto backend = make_cpu_backend({.world_size = tp});
+  const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
+  Trainer trainer(
+      *backend,
+      execution_program(make_schedule(find_generator("1f1b"), {1, microbatches}), {training.model.layers}, 1),
+      training);
+  trainer.step(samples);
+  return trainer.gradients();
+}
+
+/// As `stp run` judges it: docs/metrics.md.
+inline bool bf16_parity(double gradient_error, double one_rank_error) {
+  return gradient_error <= 2 * one_rank_error && gradient_error < 0.5;
+}
+
+inline double rounded(double value) { return Bfloat16(static_cast<float>(value)); }
+
+/// The share of elements that bf16 could hold, zeros left out: 2⁻¹⁶ or so of sums in f32, all of what was
+/// rounded.
+inline double share_in_bf16(const std::map<std::string, std::vector<double>>& tensors) {
+  double held = 0, all = 0;
+  for (const auto& [name, values] : tensors)
+    for (const double value : values) {
+      if (value == 0) continue;
+      held += value == rounded(value);
+      ++all;
+    }
+  return held / all;
+}
+
+/// a − b, tensor by tensor.
+inline reference::Parameters difference(reference::Parameters a, const reference::Parameters& b) {
+  for (auto& [name, values] : a)
+    for (size_t i = 0; i < values.size(); ++i) values[i] -= b.at(name)[i];
+  return a;
+}
+
+}  // namespace stp::testing_support
