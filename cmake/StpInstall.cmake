@@ -36,7 +36,7 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/stpConfig.cmake.in ${PRO
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/stpConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/stpConfig.cmake ${PROJECT_BINARY_DIR}/stpConfigVersion.cmake
-              ${CMAKE_CURRENT_LIST_DIR}/StpOpenBLAS.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/StpOpenBLAS.cmake ${CMAKE_CURRENT_LIST_DIR}/StpCudaLibraries.cmake
         DESTINATION ${package_dir})
 
 # The data.

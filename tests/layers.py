@@ -20,6 +20,7 @@ MAY_INCLUDE = {
     "report": {"base", "model", "cluster", "schedule", "program", "cost", "simulate"},
     "backend": {"base"},
     "cpu": {"base", "backend"},
+    "cuda": {"base", "backend"},
     "runtime": {"base", "model", "cluster", "schedule", "program", "backend"},
     "reference": {"base", "model"},
     "baselines": {"base", "model", "schedule", "program"},

@@ -1,19 +1,15 @@
 // A backend: the devices of the ranks that this process drives, and the groups among them.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "stp/backend/communicator.h"
 #include "stp/backend/device.h"
-#include "stp/backend/run_guard.h"
+#include "stp/backend/run_context.h"
 
 namespace stp {
-
-/// Words for the op numbers that Stream::begin is given, for failures of `rank`.
-using DescribeOp = std::function<std::string(int rank, uint32_t op)>;
 
 class Backend {
  public:

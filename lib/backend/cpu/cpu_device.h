@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "stp/backend/backend.h"
 #include "stp/backend/device.h"
 #include "stp/backend/kernels.h"
 #include "stp/cpu/blas_counter.h"

@@ -1,0 +1,55 @@
+#include "stp/cuda/cuda_run.h"
+
+#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/op_ranges.h"
+
+namespace stp {
+namespace {
+
+constexpr std::chrono::milliseconds kSweep{10};
+
+}  // namespace
+
+CudaRun::CudaRun(double deadline_s, int ranks, int gpu)
+    : RunContext(deadline_s), gpu_(gpu), order(*this, ranks, this) {
+  STP_CUDA(cudaSetDevice(gpu));
+  events_ = std::make_shared<CudaEvents>();
+}
+
+void CudaRun::make_current() const {
+  thread_local int current = -1;
+  if (current == gpu_) return;
+  STP_CUDA(cudaSetDevice(gpu_));
+  current = gpu_;
+}
+
+void CudaRun::begin(int rank, std::optional<uint32_t> op) {
+  if (profiler_attached()) begin_op_range(op ? words(rank, *op) : "no op");
+}
+
+void CudaRun::end() {
+  if (profiler_attached()) end_op_range();
+}
+
+// Work is issued after all that it waits for, so whatever keeps the device is where the first mark is.
+std::string CudaRun::unfinished() {
+  const std::lock_guard lock(streams_mutex_);
+  const CudaStream* first = nullptr;
+  for (CudaStream* stream : streams_) {
+    stream->sweep();
+    if (stream->marks_.empty()) continue;
+    if (first == nullptr || stream->marks_.front().number < first->marks_.front().number) first = stream;
+  }
+  return first == nullptr ? "" : where(first->rank(), first->name(), first->marks_.front().op);
+}
+
+void CudaRun::sweep_now_and_then() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_sweep_) return;
+  next_sweep_ = now + kSweep;
+  const std::lock_guard lock(streams_mutex_);
+  for (CudaStream* stream : streams_) stream->sweep();
+}
+
+}  // namespace stp

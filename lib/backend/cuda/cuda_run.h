@@ -1,0 +1,50 @@
+// What all devices, streams and communicators of one CUDA backend share: one GPU, driven by the ranks of this
+// process.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stp/backend/issue_order.h"
+#include "stp/backend/run_context.h"
+#include "stp/cuda/cuda_event.h"
+
+namespace stp {
+
+class CudaStream;
+
+class CudaRun : public RunContext, private IssueDevice {
+ public:
+  /// `ranks`: how many this process drives; `gpu`: their device's number. Throws CudaError.
+  CudaRun(double deadline_s, int ranks, int gpu);
+
+  /// Makes the GPU the calling thread's current device.
+  void make_current() const;
+  [[nodiscard]] int gpu() const { return gpu_; }
+  [[nodiscard]] const std::shared_ptr<CudaEvents>& events() const { return events_; }
+
+ private:
+  friend class CudaStream;
+  void begin(int rank, std::optional<uint32_t> op) override;
+  void end() override;
+  std::string unfinished() override;
+  /// Has all streams forget what the GPU has passed, if that was not done lately. Under the order's mutex.
+  void sweep_now_and_then();
+
+  const int gpu_;
+  std::shared_ptr<CudaEvents> events_;
+  std::mutex streams_mutex_;
+  std::vector<CudaStream*> streams_;
+  // Guarded by the order's mutex.
+  uint64_t marks_ = 0;
+  std::chrono::steady_clock::time_point next_sweep_;
+
+ public:
+  IssueOrder order;  // last: its queues use all others
+};
+
+}  // namespace stp

@@ -1,0 +1,95 @@
+// Streams of the CUDA backend: a queue on the host (lib/backend/issue_order.h) before a stream of the GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stp/backend/device.h"
+#include "stp/backend/issue_order.h"
+#include "stp/cuda/cuda_run.h"
+
+namespace stp {
+
+/// Work that throws when it is issued fails the run ("rank 3, compute, F0.1: …"), and so does work on which
+/// the GPU fails or gets stuck; once the run has failed, by whatever, no stream issues anything more. The
+/// host is never more than a few hundred calls ahead of the GPU, which would otherwise block it beyond any
+/// deadline.
+class CudaStream : public Stream {
+ public:
+  /// `run` outlives the stream.
+  CudaStream(CudaRun& run, int rank, std::string name, StreamPriority priority);
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  /// Ends when the GPU is done with all, or the run has failed.
+  ~CudaStream() override;
+
+  EventRef record() override;
+  void wait(const EventRef& event) override;
+  void begin(uint32_t op) override { op_ = op; }
+
+  /// `work` calls CUDA with the stream that it is given, some time, on any thread whose current device is
+  /// this stream's; tensors have their data then (cuda_memory.h). It does not wait, and gives the GPU a few
+  /// kernels or copies at the most. What it needs is copied into it; shapes are checked before, at the call.
+  void enqueue(std::function<void(cudaStream_t)> work);
+  /// Only from work that is being issued on this stream: `then` is called, by any host thread, when the GPU
+  /// is done with what was issued so far, and at the latest before the next synchronisation ends. What it
+  /// throws fails the run.
+  void when_passed(std::function<void()> then);
+
+  /// Waits until the GPU is done with all work given so far. Throws Stopped if the run has failed.
+  void synchronize();
+  void synchronize(const EventRef& event);
+
+  // For communicators that issue on several streams at once.
+  [[nodiscard]] IssueQueue& queue() { return *queue_; }
+  /// The op that work is given for now.
+  [[nodiscard]] std::optional<uint32_t> op() const { return op_; }
+  /// To be called where a joint step was issued, for each stream that took part in it.
+  void issued(std::optional<uint32_t> op);
+
+  [[nodiscard]] cudaStream_t handle() const { return handle_; }
+  [[nodiscard]] CudaRun& run() const { return run_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  friend class CudaRun;
+  /// A place in the stream's work that the GPU has not passed, as far as is known.
+  struct Mark {
+    std::shared_ptr<CudaEvent> event;
+    std::optional<uint32_t> op;
+    uint64_t number;  // over all streams, in the order of issue
+    uint64_t steps;   // issued on this stream before it
+    std::vector<std::function<void()>> then;
+  };
+
+  void mark(std::shared_ptr<CudaEvent> event, std::optional<uint32_t> op);
+  /// Forgets the marks that the GPU has passed.
+  void sweep();
+  bool has_room();
+
+  CudaRun& run_;
+  const int rank_;
+  const std::string name_;
+  cudaStream_t handle_ = nullptr;
+  std::optional<uint32_t> op_;  // of the host thread
+
+  // Guarded by the order's mutex.
+  std::deque<Mark> marks_;
+  std::vector<std::function<void()>> then_;  // for the next mark
+  uint64_t steps_ = 0, marked_steps_ = 0, passed_steps_ = 0;
+
+  std::unique_ptr<IssueQueue> queue_;  // last: it uses all others
+};
+
+/// Throws std::logic_error if `stream` is not of the CUDA backend.
+CudaStream& cuda_stream(Stream& stream);
+
+}  // namespace stp
