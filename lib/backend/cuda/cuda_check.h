@@ -1,0 +1,34 @@
+// What becomes of CUDA's error codes: exceptions that name call, reason and place. The macros take a call of
+// the CUDA runtime, cuBLAS, cuDNN or NCCL, whose header the user includes.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace stp {
+
+class CudaError : public std::runtime_error {
+ public:
+  /// "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED at gemm.cc:120", of whatever `call` and `file` begin or end
+  /// with.
+  CudaError(const std::string& call, const std::string& words, const std::string& file, int line);
+};
+
+/// Throws CudaError if `status` is not the library's success, which is 0 in all of them. `words` gives the
+/// text of a status.
+template <typename Status, typename Words>
+void check_call(Status status, Words words, const char* call, const char* file, int line) {
+  if (status != Status{}) throw CudaError(call, words(status), file, line);
+}
+
+/// "cudaErrorInvalidValue, invalid argument". The runtime forgets the error: later checks are not to find it.
+std::string cuda_error_text(cudaError_t error);
+
+}  // namespace stp
+
+#define STP_CUDA(call) ::stp::check_call((call), ::stp::cuda_error_text, #call, __FILE__, __LINE__)
+#define STP_CUBLAS(call) ::stp::check_call((call), ::cublasGetStatusName, #call, __FILE__, __LINE__)
+#define STP_CUDNN(call) ::stp::check_call((call), ::cudnnGetErrorString, #call, __FILE__, __LINE__)
+#define STP_NCCL(call) ::stp::check_call((call), ::ncclGetErrorString, #call, __FILE__, __LINE__)
