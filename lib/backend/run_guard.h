@@ -58,33 +58,37 @@ class RunGuard {
   /// they have patience, so that the failure is the first one's and names the missing peer.
   enum class WaitFor { peer, own_work };
 
+  /// How often a waiting thread looks whether the run has failed.
+  static constexpr std::chrono::milliseconds kLook{50};
+
   /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Stopped if the run fails meanwhile;
   /// fails the run itself, naming `what` (a callable that returns the text), if nothing made progress for the
-  /// deadline (for twice as long where it is for `own_work`).
+  /// deadline (for twice as long where it is for `own_work`). `look`: how often to ask where nobody notifies
+  /// `changed`.
   template <typename Ready, typename What>
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, WaitFor wait_for,
-            Ready ready, What what) {
+            Ready ready, What what, std::chrono::microseconds look = kLook) {
     if (ready()) return;
     const auto deadline = wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
     Idle idle(*this);
     for (;;) {
       check();
-      changed.wait_for(lock, kLook);
+      changed.wait_for(lock, look);
       if (ready()) return;
       if (idle.time() <= deadline) continue;
       const std::string text = what();
       lock.unlock();
-      fail(text + ": nothing moved for " + seconds_text(deadline));
+      fail_idle(text, deadline);
       lock.lock();
       throw Stopped();
     }
   }
 
- private:
-  /// How often a waiting thread looks whether the run has failed.
-  static constexpr std::chrono::milliseconds kLook{50};
+  [[nodiscard]] std::chrono::duration<double> deadline() const { return deadline_; }
+  /// Fails the run: "`what`: nothing moved for 10 s".
+  void fail_idle(const std::string& what, std::chrono::duration<double> time);
 
-  /// For how long nothing has made progress, as far as one waiting thread saw.
+  /// For how long nothing has made progress, as far as one thread saw that looks now and then.
   class Idle {
    public:
     explicit Idle(const RunGuard& guard)
@@ -97,8 +101,7 @@ class RunGuard {
     std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   };
 
-  static std::string seconds_text(std::chrono::duration<double> time);
-
+ private:
   const std::chrono::duration<double> deadline_;
   std::atomic<bool> failed_{false};
   std::atomic<uint64_t> progress_{0};
