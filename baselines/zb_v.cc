@@ -42,34 +42,47 @@ struct Problem {
 class Inputs {
  public:
   explicit Inputs(const Problem& problem)
-      : p_(problem.p), p2p_(problem.costs.p2p), queues_(problem.p * kLegs) {
-    at(0, kF0).assign(problem.m, 0.0);
+      : p_(problem.p),
+        m_(problem.m),
+        p2p_(problem.costs.p2p),
+        times_(static_cast<size_t>(problem.p) * kLegs * problem.m),
+        queues_(static_cast<size_t>(problem.p) * kLegs) {
+    queues_[kF0].sent = problem.m;
   }
 
   [[nodiscard]] double next(int rank, Step leg) const {
-    const auto& queue = queues_[rank * kLegs + leg];
-    return queue.empty() ? kNever : queue.front();
+    const Queue& queue = queues_[rank * kLegs + leg];
+    return queue.taken == queue.sent ? kNever : times_[index(rank, leg) + queue.taken];
   }
-  void take(int rank, Step leg) { at(rank, leg).pop_front(); }
+  void take(int rank, Step leg) { ++queues_[rank * kLegs + leg].taken; }
 
   // Hands on what `leg` on `rank` made at `time`, and tells to which rank: to itself where the V turns (and
   // at the loss), or where there is nobody to hand it to.
   int send(int rank, Step leg, double time) {
     const int to = goes_down(leg) ? rank + 1 : rank - 1;
     if (to >= 0 && to < p_) {
-      at(to, leg).push_back(time + p2p_);
+      push(to, leg, time + p2p_);
       return to;
     }
-    if (leg != kI0) at(rank, static_cast<Step>(leg + 1)).push_back(time);
+    if (leg != kI0) push(rank, static_cast<Step>(leg + 1), time);
     return rank;
   }
 
  private:
-  std::deque<double>& at(int rank, Step leg) { return queues_[rank * kLegs + leg]; }
+  struct Queue {
+    int taken = 0, sent = 0;
+  };
+  [[nodiscard]] size_t index(int rank, Step leg) const {
+    return static_cast<size_t>(rank * kLegs + leg) * m_;
+  }
+  void push(int rank, Step leg, double time) {
+    times_[index(rank, leg) + queues_[rank * kLegs + leg].sent++] = time;
+  }
 
-  int p_;
+  int p_, m_;
   double p2p_;
-  std::vector<std::deque<double>> queues_;
+  std::vector<double> times_;  // by rank, leg and microbatch
+  std::vector<Queue> queues_;  // by rank and leg
 };
 
 // 1a. The order of F and I: the pattern, for `alive` activations on every rank (2p: no wait in the steady

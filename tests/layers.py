@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAY_INCLUDE = {
     "base": set(),
     "model": {"base"},
-    "cluster": {"base"},
+    "cluster": {"base", "model"},
     "schedule": {"base"},
     "program": {"base", "model", "cluster", "schedule"},
     "cost": {"base", "model", "cluster", "schedule", "program"},

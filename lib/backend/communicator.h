@@ -24,7 +24,8 @@ class Communicator {
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual int index() const = 0;
 
-  /// In place. All members end with the same bits.
+  /// In place. All members end with the same bits. Sums of bf16 may be rounded once or, as NCCL does, after
+  /// each addition.
   virtual void all_reduce(Stream& stream, Reduce reduce, const Tensor& tensor) = 0;
   /// `out` holds the members' `in`, one below the other.
   virtual void all_gather(Stream& stream, const Tensor& in, const Tensor& out) = 0;

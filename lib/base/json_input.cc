@@ -167,6 +167,16 @@ bool JsonInput::boolean_or(const std::string& key, bool fallback) {
 
 namespace {
 
+double checked_number(const json& found, double low, double high, const std::string& file,
+                      const std::string& field) {
+  const std::string range = "write a number from " + text_of(low) + " to " + text_of(high);
+  if (!found.is_number()) throw InputError(file, field, "must be a number, not " + type_of(found), range);
+  const double number = found.get<double>();
+  if (!std::isfinite(number) || number < low || number > high)
+    throw InputError(file, field, found.dump() + " is out of range", range);
+  return number;
+}
+
 int checked_integer(const json& found, int low, int high, const std::string& file, const std::string& field) {
   const std::string range = "write a whole number from " + std::to_string(low) +
                             (high == std::numeric_limits<int>::max() ? " up" : " to " + std::to_string(high));
@@ -190,13 +200,7 @@ int JsonInput::integer_or(const std::string& key, int fallback, int low, int hig
 }
 
 double JsonInput::number(const std::string& key, double low, double high) {
-  const json& found = value(key);
-  const std::string range = "write a number from " + text_of(low) + " to " + text_of(high);
-  if (!found.is_number()) throw error(key, "must be a number, not " + type_of(found), range);
-  const double number = found.get<double>();
-  if (!std::isfinite(number) || number < low || number > high)
-    throw error(key, found.dump() + " is out of range", range);
-  return number;
+  return checked_number(value(key), low, high, file_, path(key));
 }
 
 double JsonInput::number_or(const std::string& key, double fallback, double low, double high) {
@@ -210,6 +214,15 @@ std::vector<int> JsonInput::integers(const std::string& key, int low, int high) 
   for (size_t i = 0; i < elements.size(); ++i)
     numbers.push_back(
         checked_integer(elements[i], low, high, file_, path(key) + "[" + std::to_string(i) + "]"));
+  return numbers;
+}
+
+std::vector<double> JsonInput::numbers(const std::string& key, double low, double high) {
+  std::vector<double> numbers;
+  const json& elements = array(key);
+  for (size_t i = 0; i < elements.size(); ++i)
+    numbers.push_back(
+        checked_number(elements[i], low, high, file_, path(key) + "[" + std::to_string(i) + "]"));
   return numbers;
 }
 

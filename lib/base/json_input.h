@@ -44,6 +44,7 @@ class JsonInput {
   double number(const std::string& key, double low, double high);
   double number_or(const std::string& key, double fallback, double low, double high);
   std::vector<int> integers(const std::string& key, int low, int high = std::numeric_limits<int>::max());
+  std::vector<double> numbers(const std::string& key, double low, double high);
   JsonInput object(const std::string& key);
   /// The elements of an array, whatever they are.
   const nlohmann::json& array(const std::string& key);

@@ -10,6 +10,11 @@ namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kTiny = 1e-9, kMebi = 1024 * 1024;
 
+void require_source(JsonInput& field) {
+  if (field.string("source").empty())
+    throw field.error("source", "is empty", "say where the value comes from");
+}
+
 // Bytes that each rank of a ring sends, and receives, per byte of the tensor.
 double ring_share(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 
@@ -25,8 +30,7 @@ std::vector<MeasuredAllReduce> read_measured(JsonInput& input, int gpus_per_node
     for (const MeasuredAllReduce& other : measured)
       if (other.ranks == curve.ranks)
         throw group.error("ranks", "is given twice", "keep one measurement per number of ranks");
-    if (group.string("source").empty())
-      throw group.error("source", "is empty", "say where the values come from");
+    require_source(group);
     const nlohmann::json& sizes = group.array("sizes");
     if (sizes.empty()) throw group.error("sizes", "is empty", "write at least one size");
     for (size_t j = 0; j < sizes.size(); ++j) {
@@ -45,6 +49,42 @@ std::vector<MeasuredAllReduce> read_measured(JsonInput& input, int gpus_per_node
     measured.push_back(curve);
   }
   return measured;
+}
+
+std::vector<MeasuredGemm> read_gemms(JsonInput& input) {
+  std::vector<MeasuredGemm> gemms;
+  if (!input.has("gemm_measured")) return gemms;
+  JsonInput list = input.object("gemm_measured");
+  require_source(list);
+  const nlohmann::json& shapes = list.array("shapes");
+  if (shapes.empty()) throw list.error("shapes", "is empty", "write at least one shape");
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    JsonInput shape(shapes[i], input.file(), "gemm_measured.shapes[" + std::to_string(i) + "]");
+    const std::string name = shape.string("product");
+    const auto* const product = std::find_if(kProducts.begin(), kProducts.end(),
+                                             [&](Product each) { return to_string(each) == name; });
+    if (product == kProducts.end())
+      throw shape.error("product", "\"" + name + "\" is none",
+                        "use forward, input_gradient or weight_gradient");
+    const double m = shape.number("m", 1, 1e9), n = shape.number("n", 1, 1e9), k = shape.number("k", 1, 1e9);
+    gemms.push_back({{m, n, k, *product}, shape.number("us", kTiny, 1e12) * kMicro});
+    shape.done();
+  }
+  list.done();
+  return gemms;
+}
+
+SharedProcessors read_shared(JsonInput& input) {
+  SharedProcessors shared;
+  if (!input.has("shared_processors")) return shared;
+  JsonInput field = input.object("shared_processors");
+  require_source(field);
+  shared.rates = field.numbers("rates", kTiny, 10);
+  if (shared.rates.empty() || shared.rates[0] != 1)
+    throw field.error("rates", "must begin with 1, the speed of one that is busy alone",
+                      "write one rate per processor");
+  field.done();
+  return shared;
 }
 
 double measured_seconds(const MeasuredAllReduce& curve, double latency, double bytes) {
@@ -78,8 +118,7 @@ class ProfileReader {
  private:
   // Reads what stands beside a value.
   double finish(const std::string& key, JsonInput& field, double number, double low, double high) {
-    if (field.string("source").empty())
-      throw field.error("source", "is empty", "say where the value comes from");
+    require_source(field);
     if (field.boolean_or("fitted", false)) {
       JsonInput range = field.object("range");
       const double from = range.number("from", low, high), to = range.number("to", low, high);
@@ -122,11 +161,15 @@ HardwareProfile read_profile(const std::string& path) {
   profile.all_reduce_latency_s = reader.value("all_reduce_latency_us", 0, 1e6) * kMicro;
   profile.all_reduce_hop_latency_s = reader.value("all_reduce_hop_latency_us", 0, 1e6) * kMicro;
   profile.all_reduce_bus_bytes_per_s = reader.value("all_reduce_bus_gb_per_s", kTiny, 1e6) * kGiga;
+  profile.gemm_measured = read_gemms(input);
+  profile.shared = read_shared(input);
   profile.all_reduce_measured = read_measured(input, profile.gpus_per_node);
   profile.within_node = {reader.value("p2p_within_node_latency_us", 0, 1e6) * kMicro,
                          reader.value("p2p_within_node_gb_per_s", kTiny, 1e6) * kGiga};
   profile.between_nodes = {reader.value("p2p_between_nodes_latency_us", 0, 1e6) * kMicro,
                            reader.value("p2p_between_nodes_gb_per_s", kTiny, 1e6) * kGiga};
+  profile.host_to_device_bytes_per_s = reader.value("host_to_device_gb_per_s", kTiny, 1e6) * kGiga;
+  profile.device_to_host_bytes_per_s = reader.value("device_to_host_gb_per_s", kTiny, 1e6) * kGiga;
   profile.contention_compute = reader.value("contention_compute", kTiny, 1);
   profile.contention_all_reduce = reader.value("contention_all_reduce", kTiny, 1);
   if (!profile.fitted.empty() && profile.fitted_to.empty())

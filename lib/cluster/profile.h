@@ -6,30 +6,51 @@
 #include <string>
 #include <vector>
 
+#include "stp/model/work.h"
+
 namespace stp {
 
 struct LinkProfile {
   double latency_s;
   double bytes_per_s;
+  bool operator==(const LinkProfile&) const = default;
 };
 
 /// All-reduces of one group size, as measured: seconds by message size, both rising.
 struct MeasuredAllReduce {
   struct Point {
     double bytes, seconds;
+    bool operator==(const Point&) const = default;
   };
   int ranks;
   std::vector<Point> points;
+  bool operator==(const MeasuredAllReduce&) const = default;
+};
+
+/// A matrix product as measured, alone on the machine.
+struct MeasuredGemm {
+  Gemm gemm;
+  double seconds;
+  bool operator==(const MeasuredGemm&) const = default;
+};
+
+/// Processors that all ranks of a machine share, as the cores of a CPU: how fast each of them is, as a share
+/// of one alone, by how many are busy. More workers than processors take turns.
+struct SharedProcessors {
+  std::vector<double> rates;  // [0]: one busy; empty: every rank has a device of its own
+  bool operator==(const SharedProcessors&) const = default;
+  [[nodiscard]] int count() const { return static_cast<int>(rates.size()); }
 };
 
 struct HardwareProfile {
   std::string name;
   std::string accelerator;  // as vendors write it
   int gpus_per_node;
-  double peak_flops;       // dense bf16
-  int sms;                 // streaming multiprocessors
-  double gemm_efficiency;  // share of the peak that large products reach
-  double gemm_overhead_k;  // prologue and epilogue of an output tile, in steps of k
+  double peak_flops;                        // dense bf16
+  int sms;                                  // streaming multiprocessors
+  double gemm_efficiency;                   // share of the peak that large products reach
+  double gemm_overhead_k;                   // prologue and epilogue of an output tile, in steps of k
+  std::vector<MeasuredGemm> gemm_measured;  // where there are any, in place of the two above
   double attention_forward_efficiency, attention_backward_efficiency;
   double memory_bytes_per_s;  // as elementwise kernels reach it
   double memory_bytes;        // capacity
@@ -42,16 +63,18 @@ struct HardwareProfile {
   double all_reduce_hop_latency_s;    // per step of the ring, of which there are 2(n − 1)
   double all_reduce_bus_bytes_per_s;  // bus bandwidth, nccl-tests' definition
   std::vector<MeasuredAllReduce> all_reduce_measured;
-  LinkProfile within_node, between_nodes;            // point to point, per GPU
+  LinkProfile within_node, between_nodes;  // point to point, per GPU
+  double host_to_device_bytes_per_s, device_to_host_bytes_per_s;
   double contention_compute, contention_all_reduce;  // share of the speed alone while both run on one GPU
+  SharedProcessors shared;
 
   /// Names of the values that were fitted, not measured or specified, and to what.
   std::vector<std::string> fitted;
   std::string fitted_to;
 };
 
-/// Reads a profile; errors name file and field. Every value is {"value", "source"}, fitted ones have
-/// "fitted": true and a "range" with its reason, outside which they are refused.
+/// Reads a profile; errors name file and field. Every value but lists is {"value", "source"}, fitted ones
+/// have "fitted": true and a "range" with its reason, outside which they are refused.
 HardwareProfile read_profile(const std::string& path);
 
 /// Seconds of one all-reduce of `bytes` over n = `ranks` ranks of one node. With a measurement of that group

@@ -81,7 +81,7 @@ TEST_F(Profile, OfTheA800IsReadInSiUnits) {
         "memory_gb_per_s", "memory_gb", "kernel_overhead_us", "elementwise_factor", "all_reduce_latency_us",
         "all_reduce_hop_latency_us", "all_reduce_bus_gb_per_s", "p2p_within_node_latency_us",
         "p2p_within_node_gb_per_s", "p2p_between_nodes_latency_us", "p2p_between_nodes_gb_per_s",
-        "contention_compute", "contention_all_reduce"})
+        "contention_compute", "contention_all_reduce", "host_to_device_gb_per_s", "device_to_host_gb_per_s"})
     json_[key] = {{"value", 0.25 + 1.0 / 64 * next++}, {"source", "a test"}};
   const HardwareProfile p = read();
   const auto value = [](int index) { return 0.25 + 1.0 / 64 * index; };
@@ -102,6 +102,8 @@ TEST_F(Profile, OfTheA800IsReadInSiUnits) {
   EXPECT_DOUBLE_EQ(p.between_nodes.bytes_per_s, value(14) * 1e9);
   EXPECT_DOUBLE_EQ(p.contention_compute, value(15));
   EXPECT_DOUBLE_EQ(p.contention_all_reduce, value(16));
+  EXPECT_DOUBLE_EQ(p.host_to_device_bytes_per_s, value(17) * 1e9);
+  EXPECT_DOUBLE_EQ(p.device_to_host_bytes_per_s, value(18) * 1e9);
 }
 
 TEST(Profiles, OfTheSuiteAreReadAndOnlyThoseOfThePapersClustersAreFitted) {
@@ -151,7 +153,7 @@ TEST_F(Profile, IsRefusedWhereAValueLacksValueOrSource) {
     refuses("/" + key + "/value", -1, key + ".value", "out of range");
     refuses("/" + key, 7, key, "must be an object");
   }
-  EXPECT_EQ(checked, 20);
+  EXPECT_EQ(checked, 22);
 }
 
 TEST_F(Profile, IsRefusedWhereAFittedValueLiesOutsideItsRange) {
@@ -245,6 +247,32 @@ TEST_F(Profile, IsRefusedForMeasuredAllReducesThatMakeNoSense) {
   refuses(at + "/latency", 1, field + ".latency", "not a known field");
   refuses("/all_reduce_measured/1", json_["all_reduce_measured"][0], "all_reduce_measured[1].ranks",
           "is given twice");
+}
+
+TEST_F(Profile, ReadsMeasuredProductsAndSharedProcessors) {
+  EXPECT_TRUE(read().gemm_measured.empty());
+  EXPECT_EQ(read().shared.count(), 0);
+  json_["gemm_measured"] = json::parse(R"({"source": "a test", "shapes": [
+      {"product": "forward", "m": 64, "n": 32, "k": 16, "us": 5},
+      {"product": "weight_gradient", "m": 32, "n": 16, "k": 64, "us": 7}]})");
+  json_["shared_processors"] = json::parse(R"({"source": "a test", "rates": [1, 0.9]})");
+  const HardwareProfile profile = read();
+  ASSERT_EQ(profile.gemm_measured.size(), 2U);
+  EXPECT_EQ(profile.gemm_measured[1].gemm.product, Product::weight_gradient);
+  EXPECT_EQ(profile.gemm_measured[1].gemm.k, 64);
+  EXPECT_DOUBLE_EQ(profile.gemm_measured[1].seconds, 7e-6);
+  EXPECT_EQ(profile.shared.count(), 2);
+
+  refuses("/gemm_measured/source", "", "gemm_measured.source", "is empty");
+  refuses("/gemm_measured/shapes", json::array(), "gemm_measured.shapes", "is empty");
+  refuses("/gemm_measured/shapes/0/product", "backward", "gemm_measured.shapes[0].product", "is none");
+  refuses("/gemm_measured/shapes/0/m", 0, "gemm_measured.shapes[0].m", "out of range");
+  refuses("/gemm_measured/shapes/1/us", 0, "gemm_measured.shapes[1].us", "out of range");
+  refuses("/gemm_measured/shapes/1/ms", 1, "gemm_measured.shapes[1].ms", "not a known field");
+  refuses("/shared_processors/rates", json::array(), "shared_processors.rates", "must begin with 1");
+  refuses("/shared_processors/rates/0", 0.9, "shared_processors.rates", "must begin with 1");
+  refuses("/shared_processors/rates/1", 0, "shared_processors.rates[1]", "out of range");
+  refuses("/shared_processors/source", "", "shared_processors.source", "is empty");
 }
 
 TEST(AllReduceSeconds, IsARingsLatencyPlusBytesOverBusBandwidthAsNcclTestsDefineIt) {

@@ -10,6 +10,7 @@
 #include "stp/cost/cost_table.h"
 #include "stp/cost/gemm.h"
 #include "stp/cost/hardware.h"
+#include "stp/cost/overlap.h"
 #include "stp/model/partition.h"
 #include "stp/program/lower.h"
 #include "support/refusal.h"
@@ -227,6 +228,36 @@ TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
   EXPECT_EQ(pass_costs(table, 3).F, costs.F);
 }
 
+// ---- overlap ----
+
+TEST(Overlap, SolvesTheRatesThatMadeTheTimes) {
+  std::mt19937 random(811);
+  std::uniform_real_distribution<double> seconds(0.1, 10), rate(0.3, 1);
+  for (int draw = 0; draw < 1000; ++draw) {
+    const double compute = seconds(random), communication = seconds(random);
+    const double r = rate(random), s = rate(random);
+    // Both run until the shorter is done, the rest alone.
+    const double both = std::min(compute / r, communication / s);
+    const OverlapTimes times{compute, communication, both + compute - r * both,
+                             both + communication - s * both};
+    const OverlapFigures figures = overlap_figures(times);
+    ASSERT_NEAR(figures.compute_rate, r, 1e-9);
+    ASSERT_NEAR(figures.communication_rate, s, 1e-9);
+    ASSERT_NEAR(figures.together_s + figures.saved_s, compute + communication, 1e-9);
+    ASSERT_NEAR(figures.exposed_s + compute, figures.together_s, 1e-9);
+  }
+}
+
+TEST(Overlap, OfThePapersExperimentsIsTheirSevenAndAHalfPercentAndTwoPointSix) {
+  const OverlapFigures gemm = overlap_figures({8.605, 3.364, 9.251, 3.364 / 0.9});
+  EXPECT_NEAR(gemm.compute_slowdown, 0.075, 0.0005);
+  EXPECT_NEAR(gemm.compute_rate, 0.83, 0.005);
+  EXPECT_NEAR(gemm.saved_s, 11.969 - 9.251, 1e-9);
+  const OverlapFigures all_reduce = overlap_figures({0.334, 1.643, 0.334 / 0.83, 1.685});
+  EXPECT_NEAR(all_reduce.communication_slowdown, 0.026, 0.0005);
+  EXPECT_NEAR(all_reduce.communication_rate, 0.9, 0.005);
+}
+
 // ---- matrix products ----
 
 // One teraflop per second and multiprocessor.
@@ -292,6 +323,20 @@ TEST(GemmSeconds, GrowWithEveryDimension) {
     ASSERT_LE(time, gemm_seconds(profile, {gemm.m, gemm.n + more, gemm.k}));
     ASSERT_LT(time, gemm_seconds(profile, {gemm.m, gemm.n, gemm.k + 1 + more}));
   }
+}
+
+TEST(GemmSeconds, AreThoseMeasuredWhereTheProfileHasMeasurements) {
+  HardwareProfile chip = plain_chip(4);
+  const Gemm forward{64, 32, 16}, gradient = weight_gradient(forward);
+  chip.gemm_measured = {{forward, 2e-6}, {gradient, 4e-6}};
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, forward), 2e-6);
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, gradient), 4e-6);
+  // Nearby shapes go at nearly the rate of the neighbour, half way between two at the mean.
+  EXPECT_NEAR(gemm_seconds(chip, {65, 32, 16}), 2e-6 * 65 / 64, 0.001e-6);
+  chip.gemm_measured = {{{64, 64, 64}, 1e-6}, {{64, 64, 256}, 2e-6}};  // rates 1 : 2
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128}), 2e-6 / 1.5);
+  // The only one known of another product still says how fast the machine is.
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128, Product::input_gradient}), 2e-6 / 1.5);
 }
 
 TEST(GemmSeconds, ReproduceTheRatesMeasuredOnA100) {

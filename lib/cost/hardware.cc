@@ -7,6 +7,8 @@
 namespace stp {
 namespace {
 
+constexpr double kFp32 = 4;  // bytes
+
 double seconds(const Work& work, Implementation implementation, const HardwareProfile& profile) {
   double time = work.kernels * profile.kernel_overhead_s;
   for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm);
@@ -25,6 +27,19 @@ double hop_seconds(const Job& job, const HardwareProfile& profile, const LinkPro
   if (job.scatter_transfers)
     return transfer_seconds(link, bytes / tp) + half_all_reduce_seconds(profile, bytes, tp);
   return transfer_seconds(link, bytes);
+}
+
+// On one tensor-parallel rank. Tied embeddings are there once where both ends are on one rank.
+std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
+                                         const Placement& placement) {
+  const double vocabulary = job.model.vocabulary_parameters() / job.shape.tp;
+  std::vector<double> parameters;
+  for (const int layers : layers_per_stage)
+    parameters.push_back(layers * job.model.layer_parameters() / job.shape.tp);
+  parameters.front() += vocabulary;
+  const bool both_ends_here = placement.rank_of(placement.stages() - 1) == placement.rank_of(0);
+  if (!(job.model.tied() && both_ends_here)) parameters.back() += vocabulary;
+  return parameters;
 }
 
 }  // namespace
@@ -53,25 +68,23 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     table.node_of_rank.push_back(rank * job.shape.tp / profile.gpus_per_node);
   for (const double parameters : parameters_per_rank(job, layers_per_stage, placement))
     table.optimizer.push_back(parameters * optimizer_bytes(job.implementation) / profile.memory_bytes_per_s);
+  if (job.dp > 1)
+    for (const double parameters : parameters_per_stage(job, layers_per_stage, placement))
+      table.gradient_reduce.push_back(all_reduce_seconds(profile, kFp32 * parameters, job.dp));
   return table;
 }
 
 std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
                                         const Placement& placement) {
+  const std::vector<double> by_stage = parameters_per_stage(job, layers_per_stage, placement);
   std::vector<double> parameters(job.pp, 0);
-  for (int stage = 0; stage < placement.stages(); ++stage) {
-    double& here = parameters[placement.rank_of(stage)];
-    here += layers_per_stage[stage] * job.model.layer_parameters() / job.shape.tp;
-    if (stage == 0) here += job.model.vocabulary_parameters() / job.shape.tp;
-    const bool embedded_here = placement.rank_of(stage) == placement.rank_of(0);
-    if (stage + 1 == placement.stages() && !(job.model.tied() && embedded_here))
-      here += job.model.vocabulary_parameters() / job.shape.tp;
-  }
+  for (int stage = 0; stage < placement.stages(); ++stage)
+    parameters[placement.rank_of(stage)] += by_stage[stage];
   return parameters;
 }
 
 ParameterBytes parameter_bytes(double parameters) {
-  constexpr double kBf16 = 2, kFp32 = 4;
+  constexpr double kBf16 = 2;
   return {kBf16 * parameters, kFp32 * parameters, 3 * kFp32 * parameters};
 }
 

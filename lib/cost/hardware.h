@@ -7,8 +7,7 @@
 
 namespace stp {
 
-/// One configuration of a training job. World ranks count tp first, then pp (cp and dp are
-/// planned).
+/// One configuration of a training job. World ranks count tp first, then dp, then pp.
 struct Job {
   ModelConfig model;
   Shape shape;
@@ -18,6 +17,7 @@ struct Job {
   // gathered there over the faster links (Megatron-LM's scatter/gather, arXiv 2104.04473, section 4.1). With
   // sequence parallelism a rank has no more than that to send.
   bool scatter_transfers = false;
+  int dp = 1;
 };
 
 /// The cost table of `job` on `profile`: a unit's GEMMs, attention, elementwise traffic and launches, one

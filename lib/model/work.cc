@@ -195,6 +195,18 @@ Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation
 
 }  // namespace
 
+std::string to_string(Product product) {
+  switch (product) {
+    case Product::forward:
+      return "forward";
+    case Product::input_gradient:
+      return "input_gradient";
+    case Product::weight_gradient:
+      return "weight_gradient";
+  }
+  return "";
+}
+
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass) {
   const Traffic t = traffic(model, implementation);

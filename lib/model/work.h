@@ -3,6 +3,7 @@
 // alike.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -38,15 +39,28 @@ struct Shape {
 /// scores, masked or not, that it writes and reads.
 enum class Implementation { megatron, suite, megatron_2022 };
 
+/// Which of a linear layer's three products: their operands lie transposed differently.
+enum class Product { forward, input_gradient, weight_gradient };
+
+inline constexpr std::array kProducts{Product::forward, Product::input_gradient, Product::weight_gradient};
+/// "forward", "input_gradient", "weight_gradient".
+std::string to_string(Product product);
+
 struct Gemm {
   double m, n, k;
+  Product product = Product::forward;
+  bool operator==(const Gemm&) const = default;
   [[nodiscard]] double flops() const { return 2 * m * n * k; }
 };
 
 /// Of the linear layer whose forward is `forward` (m tokens, n outputs, k inputs): the products that make the
 /// gradients of its input and of its weights.
-inline Gemm input_gradient(const Gemm& forward) { return {forward.m, forward.k, forward.n}; }
-inline Gemm weight_gradient(const Gemm& forward) { return {forward.n, forward.k, forward.m}; }
+inline Gemm input_gradient(const Gemm& forward) {
+  return {forward.m, forward.k, forward.n, Product::input_gradient};
+}
+inline Gemm weight_gradient(const Gemm& forward) {
+  return {forward.n, forward.k, forward.m, Product::weight_gradient};
+}
 
 struct Work {
   std::vector<Gemm> gemms;

@@ -159,6 +159,8 @@ Comparison read_comparison(JsonInput input) {
     JsonInput tolerance = input.object("tolerance");
     comparison.throughput_tolerance =
         tolerance.number_or("throughput_error_mean", comparison.throughput_tolerance, 0, 1);
+    comparison.throughput_worst_tolerance =
+        tolerance.number_or("throughput_error_worst", comparison.throughput_worst_tolerance, 0, 10);
     comparison.gain_tolerance_points =
         tolerance.number_or("gain_error_points_mean", comparison.gain_tolerance_points, 0, 100);
     comparison.memory_tolerance = tolerance.number_or("memory_error_mean", comparison.memory_tolerance, 0, 1);
@@ -176,6 +178,7 @@ json to_json(const Comparison& comparison) {
   json value = {{"calibration", comparison.calibration},
                 {"tolerance",
                  {{"throughput_error_mean", comparison.throughput_tolerance},
+                  {"throughput_error_worst", comparison.throughput_worst_tolerance},
                   {"gain_error_points_mean", comparison.gain_tolerance_points},
                   {"memory_error_mean", comparison.memory_tolerance},
                   {"idle_error_mean", comparison.idle_tolerance},
@@ -304,6 +307,10 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
              mark(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
     };
     bool all = within("throughput_error_mean", predicted.throughput, comparison->throughput_tolerance);
+    if (predicted.throughput.count > 0)
+      all = mark("throughput_error_worst", predicted.throughput.worst, comparison->throughput_worst_tolerance,
+                 predicted.throughput.worst <= comparison->throughput_worst_tolerance) &&
+            all;
     all = within("gain_error_points_mean", predicted.gain, comparison->gain_tolerance_points) && all;
     all = within("memory_error_mean", predicted.memory, comparison->memory_tolerance) && all;
     all = within("idle_error_mean", predicted.idle, comparison->idle_tolerance) && all;

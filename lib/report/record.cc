@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "stp/base/error.h"
+#include "stp/report/statistics.h"
 #include "stp/version.h"
 
 namespace stp {
@@ -47,21 +48,6 @@ std::string operating_system() {
   return "";
 }
 
-// MLPerf's names for what it names. The host is where the program ran; simulated accelerators are the
-// scenario's.
-json system_description() {
-  utsname kernel{};
-  uname(&kernel);
-  // Major and minor version; what follows is the distributor's.
-  const std::string release = kernel.release;
-  const std::string series = release.substr(0, release.find('.', release.find('.') + 1));
-  return {{"host_processor_model_name", or_null(proc_value("/proc/cpuinfo", "model name"))},
-          {"host_processor_core_count", std::thread::hardware_concurrency()},
-          {"host_memory_capacity", or_null(proc_value("/proc/meminfo", "MemTotal"))},
-          {"operating_system", or_null(operating_system())},
-          {"kernel", std::string(kernel.sysname) + " " + series + " " + kernel.machine}};
-}
-
 json provenance(const std::vector<std::string>& argv) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   char time[32];
@@ -77,6 +63,20 @@ json provenance(const std::vector<std::string>& argv) {
 }
 
 }  // namespace
+
+// Simulated accelerators are the scenario's.
+json system_description() {
+  utsname kernel{};
+  uname(&kernel);
+  // Major and minor version; what follows is the distributor's.
+  const std::string release = kernel.release;
+  const std::string series = release.substr(0, release.find('.', release.find('.') + 1));
+  return {{"host_processor_model_name", or_null(proc_value("/proc/cpuinfo", "model name"))},
+          {"host_processor_core_count", std::thread::hardware_concurrency()},
+          {"host_memory_capacity", or_null(proc_value("/proc/meminfo", "MemTotal"))},
+          {"operating_system", or_null(operating_system())},
+          {"kernel", std::string(kernel.sysname) + " " + series + " " + kernel.machine}};
+}
 
 std::string to_string(Evidence evidence) {
   switch (evidence) {
@@ -94,12 +94,7 @@ std::string to_string(Evidence evidence) {
   return "";
 }
 
-double Result::step_time_s() const {
-  std::vector<double> sorted = step_times_s;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t n = sorted.size();
-  return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-}
+double Result::step_time_s() const { return median(step_times_s); }
 
 std::optional<double> Result::throughput() const {
   if (step_time_s() <= 0) return std::nullopt;
@@ -181,20 +176,35 @@ json to_json(const Result& result) {
     const Measured& measured = *result.measured;
     json parity = nullptr;
     if (measured.parity) parity = {{"loss", measured.parity->loss}, {"gradient", measured.parity->gradient}};
+    json predicted = nullptr;
+    if (measured.predicted)
+      predicted = {{"cluster", measured.predicted->cluster},
+                   {"step_time_s", measured.predicted->step_time_s},
+                   {"error", measured.predicted->step_time_s / result.step_time_s() - 1},
+                   {"oversubscribed", measured.predicted->oversubscribed},
+                   {"disturbed_steps", measured.predicted->disturbed_steps}};
     row.update({{"backend", measured.backend},
                 {"type", measured.type},
                 {"losses", measured.losses},
                 {"parity", parity},
+                {"predicted", predicted},
                 {"blas", {{"share", measured.blas_share}, {"gflop_per_s", measured.blas_gflop_per_s}}}});
   }
   return row;
 }
 
+json origin(const std::vector<std::string>& argv) {
+  return {{"system", system_description()}, {"provenance", provenance(argv)}};
+}
+
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
-  return {{"schema_version", "1.2.0"},       {"scenario", scenario},
-          {"evidence", to_string(evidence)}, {"system", system_description()},
-          {"provenance", provenance(argv)},  {rows_key, std::move(rows)}};
+  json record = origin(argv);
+  record.update({{"schema_version", "1.3.0"},
+                 {"scenario", scenario},
+                 {"evidence", to_string(evidence)},
+                 {rows_key, std::move(rows)}});
+  return record;
 }
 
 std::string record_text(const json& record) {

@@ -46,11 +46,20 @@ struct Parity {
   double loss, gradient;
 };
 
+/// What a hardware profile foretold of a run's step.
+struct Prediction {
+  std::string cluster;
+  double step_time_s;
+  bool oversubscribed;      // more ranks than processors, which take turns
+  int disturbed_steps = 0;  // that were timed while the machine was slower than usual
+};
+
 /// What a run on devices knows besides; absent where nothing ran.
 struct Measured {
   std::string backend, type;   // "cpu"; of activations and weights
   std::vector<double> losses;  // by step, warm-up included
   std::optional<Parity> parity;
+  std::optional<Prediction> predicted;
   double blas_share = 0,
          blas_gflop_per_s = 0;  // of the timed steps' compute time, mean over ranks; their rate
 };
@@ -79,6 +88,11 @@ struct Result {
 };
 
 nlohmann::json to_json(const Result& result);
+
+/// The host that this program runs on, by MLPerf's names for what it names.
+nlohmann::json system_description();
+/// Where, by which program and how a result was made: `system` and `provenance`, as every result has them.
+nlohmann::json origin(const std::vector<std::string>& argv);
 
 /// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key`
 /// ("results" or "rows") holds the rows.

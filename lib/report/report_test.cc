@@ -227,6 +227,7 @@ TEST(ReadComparison, HasTheDesignsTolerancesUnlessToldOtherwise) {
   EXPECT_EQ(comparison.gain_over, "b");
   EXPECT_TRUE(comparison.calibration.empty());
   EXPECT_EQ(comparison.throughput_tolerance, 0.03);
+  EXPECT_EQ(comparison.throughput_worst_tolerance, 0.09);
   EXPECT_EQ(comparison.gain_tolerance_points, 1.5);
   EXPECT_EQ(comparison.memory_tolerance, 0.05);
   const json full = json::parse(R"({"gain": {"of": "a", "over": "b"}, "calibration": [{"seq": 1}],
@@ -244,6 +245,7 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   comparison.gain_over = "b";
   comparison.calibration = {{{"seq", 1}}, {{"tp", 2}, {"pp", 3}}};
   comparison.throughput_tolerance = 0.25;
+  comparison.throughput_worst_tolerance = 0.5;
   comparison.gain_tolerance_points = 7;
   comparison.memory_tolerance = 0.125;
   comparison.not_testable = "why";
@@ -253,6 +255,7 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   EXPECT_EQ(read.gain_over, "b");
   EXPECT_EQ(read.calibration, comparison.calibration);
   EXPECT_EQ(read.throughput_tolerance, 0.25);
+  EXPECT_EQ(read.throughput_worst_tolerance, 0.5);
   EXPECT_EQ(read.gain_tolerance_points, 7);
   EXPECT_EQ(read.memory_tolerance, 0.125);
   EXPECT_EQ(read.not_testable, "why");
@@ -489,7 +492,7 @@ TEST_F(Verdict, IsReproducedWhereEveryMarkIsMet) {
   comparison_.calibration = json::array();
   const json line = summary({row("new", 6, 10.1, 51), row("old", 6, 8.1, 41)});
   EXPECT_EQ(line["verdict"], "reproduced");
-  ASSERT_EQ(line["marks"].size(), 4U);
+  ASSERT_EQ(line["marks"].size(), 5U);
   for (const json& mark : line["marks"]) EXPECT_EQ(mark["met"], true) << mark;
   EXPECT_EQ(line["marks"][0]["tolerance"], 0.03);
 }
@@ -508,7 +511,11 @@ TEST_F(Verdict, DeviatesWhereAnyOneMarkIsMissed) {
               ElementsAre("throughput_error_mean"));
   EXPECT_THAT(missed({row("new", 6, 10.2, 50), row("old", 6, 8, 40)}), ElementsAre("gain_error_points_mean"));
   EXPECT_THAT(missed({row("new", 6, 10, 53), row("old", 6, 8, 42.5)}), ElementsAre("memory_error_mean"));
-  comparison_.throughput_tolerance = 1;
+  // One row far off, which the mean does not show.
+  comparison_.throughput_tolerance = comparison_.memory_tolerance = 1;
+  comparison_.gain_tolerance_points = 100;
+  EXPECT_THAT(missed({row("new", 6, 11, 50), row("old", 6, 8, 40)}), ElementsAre("throughput_error_worst"));
+  comparison_.throughput_worst_tolerance = 1;
   comparison_.gain_tolerance_points = 100;
   EXPECT_THAT(missed({row("new", 6, 8, 50), row("old", 6, 8.5, 40)}), ElementsAre("pairs_right"));
 }

@@ -15,7 +15,7 @@ namespace stp {
 struct Training {
   ModelConfig model;
   int seq = 1, microbatch_size = 1;
-  DType type = DType::f32;  // of weights, activations and gradients
+  DType type = DType::f32;  // X of lib/backend/kernels.h: of weights, activations and their gradients
   RankGrid grid;            // cp is 1: context parallelism is not built
   Initialisation initialisation;
   AdamW optimizer;

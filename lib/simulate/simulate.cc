@@ -8,6 +8,7 @@ namespace stp {
 namespace {
 
 constexpr OpId kNone = ~OpId{0};
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // What both engines share: the head of every stream, and who waits for whom. A stream waits for at most one
 // op at a time, so the waiters of an op are a list through the streams.
@@ -99,45 +100,53 @@ class PlainReplay : Replay {
   }
 };
 
-// The stream whose op ends first: a tournament over all streams, so that a changed end costs log(streams).
+// The rank on which an op ends first: a tournament over all ranks, so that a changed end costs log(ranks).
 class Tournament {
  public:
-  explicit Tournament(size_t streams) {
-    while (leaves_ < streams) leaves_ *= 2;
+  explicit Tournament(size_t ranks) {
+    while (leaves_ < ranks) leaves_ *= 2;
     time_.assign(leaves_, kNever);
     winner_.resize(2 * leaves_);
-    for (uint32_t stream = 0; stream < leaves_; ++stream) winner_[leaves_ + stream] = stream;
+    for (uint32_t rank = 0; rank < leaves_; ++rank) winner_[leaves_ + rank] = rank;
     for (size_t node = leaves_; --node > 0;) winner_[node] = winner_[2 * node];
   }
 
-  void set(uint32_t stream, double time) {
-    time_[stream] = time;
-    for (size_t node = (leaves_ + stream) / 2; node > 0; node /= 2) {
+  void set(uint32_t rank, double time) {
+    time_[rank] = time;
+    for (size_t node = (leaves_ + rank) / 2; node > 0; node /= 2) {
       const uint32_t left = winner_[2 * node], right = winner_[2 * node + 1];
       winner_[node] = time_[right] < time_[left] ? right : left;
     }
   }
-  void clear(uint32_t stream) { set(stream, kNever); }
   [[nodiscard]] uint32_t first() const { return winner_[1]; }
   [[nodiscard]] double time() const { return time_[winner_[1]]; }
-  [[nodiscard]] bool empty() const { return time() == kNever; }
 
  private:
-  static constexpr double kNever = std::numeric_limits<double>::infinity();
   size_t leaves_ = 2;
-  std::vector<double> time_;      // by stream
+  std::vector<double> time_;      // by rank
   std::vector<uint32_t> winner_;  // by node of the tree, the root at 1
 };
 
 // With contention the ops under way on a rank's compute and tp streams slow each other down: rates change
 // whenever one of the two begins or ceases to be busy, so ends must be taken in order of time.
+//
+// Shared processors slow all ops alike, so they do not change which ends first: the replay runs on the time
+// that would pass if nothing were shared, and `clock_` follows with the time that does pass.
 class ContendedReplay : Replay {
  public:
-  ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention)
-      : Replay(program, seconds), running_(program.streams.size()), ends_(program.streams.size()) {
-    std::vector<uint32_t> compute(program.schedule.pp(), kNone);
-    for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
+  ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention,
+                  const Processors& processors)
+      : Replay(program, seconds),
+        processors_(processors),
+        running_(program.streams.size()),
+        ends_(program.schedule.pp()) {
+    ranks_.resize(program.schedule.pp());
+    std::vector<uint32_t> compute(ranks_.size(), kNone);
+    for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
+      running_[stream].rank = program.streams[stream].rank;
+      ranks_[running_[stream].rank].streams.push_back(stream);
       if (program.streams[stream].kind == StreamKind::compute) compute[program.streams[stream].rank] = stream;
+    }
     for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
       const ProgramStream& info = program.streams[stream];
       if (info.kind != StreamKind::tp || compute[info.rank] == kNone) continue;
@@ -150,19 +159,26 @@ class ContendedReplay : Replay {
 
   Timeline run() && {
     for (uint32_t stream = 0; stream < head_.size(); ++stream) try_start(stream, 0);
-    while (!ends_.empty()) end_op(ends_.first(), ends_.time());
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) settle(rank);
+    while (ends_.time() < kNever) end_op(ranks_[ends_.first()].first, ends_.time());
     return std::move(*this).finish();
   }
 
  private:
   // What a stream is doing.
   struct Running {
+    uint32_t rank = 0;
     uint32_t partner = kNone;   // the tp stream of a compute stream, and the other way round
     double contended_rate = 1;  // its share of full speed while the partner is busy too
     bool busy = false;
-    double left = 0;   // seconds of work, at full speed
-    double rate = 1;   // its present share of full speed
-    double since = 0;  // when `left` was true
+    double left = 0;      // seconds of work, at full speed
+    double rate = 1;      // its present share of full speed
+    double since = 0;     // when `left` was true
+    double end = kNever;  // of the op under way, at the present rate
+  };
+  struct Rank {
+    std::vector<uint32_t> streams;
+    uint32_t first = kNone;  // the stream whose op ends first
   };
 
   // Starts the stream's next op if nothing is in its way. `was_busy`: the stream ended an op at this very
@@ -175,31 +191,43 @@ class ContendedReplay : Replay {
       wait(stream, needed);
       return false;
     }
-    timeline_.start[op] = now;
+    timeline_.start[op] = clock_;
     Running& running = running_[stream];
     running.busy = true;
+    ++busy_;
     running.left = seconds_[op];
-    running.since = now;
-    running.rate = partner_busy(running) ? running.contended_rate : 1;
-    ends_.set(stream, now + running.left / running.rate);
+    set_rate(running, now);
     if (!was_busy) adjust(running.partner, now);
     return true;
   }
 
   void end_op(uint32_t stream, double now) {
     const OpId op = head_[stream];
-    timeline_.end[op] = now;
-    running_[stream].busy = false;
+    advance_clock(now);
+    timeline_.end[op] = clock_;
+    Running& running = running_[stream];
+    running.busy = false;
+    --busy_;
+    running.end = kNever;
     head_[stream] = next_in_stream_[op];
-    if (!try_start(stream, now, true)) {
-      ends_.clear(stream);
-      adjust(running_[stream].partner, now);
-    }
-    wake_waiters(op, [&](uint32_t waiter) { try_start(waiter, now); });
+    if (!try_start(stream, now, true)) adjust(running.partner, now);
+    wake_waiters(op, [&](uint32_t waiter) {
+      if (try_start(waiter, now) && running_[waiter].rank != running.rank) settle(running_[waiter].rank);
+    });
+    settle(running.rank);
   }
 
-  [[nodiscard]] bool partner_busy(const Running& running) const {
-    return running.partner != kNone && running_[running.partner].busy;
+  void advance_clock(double now) {
+    clock_ = processors_.rates.empty() ? now : clock_ + (now - now_) / speed();
+    now_ = now;
+  }
+
+  // Of every op under way, as far as shared processors allow.
+  [[nodiscard]] double speed() const {
+    const size_t processors = processors_.rates.size();
+    const size_t workers = busy_ * processors_.per_op;
+    if (workers <= processors) return processors_.rates[std::max<size_t>(workers, 1) - 1];
+    return processors_.rates.back() * static_cast<double>(processors) / static_cast<double>(workers);
   }
 
   // The rate of `stream` changes because its partner begins or ceases to be busy.
@@ -207,12 +235,34 @@ class ContendedReplay : Replay {
     if (stream == kNone || !running_[stream].busy) return;
     Running& running = running_[stream];
     running.left = std::max(0.0, running.left - (now - running.since) * running.rate);
-    running.since = now;
-    running.rate = partner_busy(running) ? running.contended_rate : 1;
-    ends_.set(stream, now + running.left / running.rate);
+    set_rate(running, now);
   }
 
+  void set_rate(Running& running, double now) {
+    const bool contended = running.partner != kNone && running_[running.partner].busy;
+    running.since = now;
+    running.rate = contended ? running.contended_rate : 1;
+    running.end = now + running.left / running.rate;
+  }
+
+  // After ends on `rank` have changed.
+  void settle(uint32_t rank) {
+    Rank& here = ranks_[rank];
+    double time = kNever;
+    for (const uint32_t stream : here.streams) {
+      if (running_[stream].end < time) {
+        time = running_[stream].end;
+        here.first = stream;
+      }
+    }
+    ends_.set(rank, time);
+  }
+
+  const Processors& processors_;
+  double now_ = 0, clock_ = 0;    // as if nothing were shared, and as it is
+  size_t busy_ = 0;               // streams
   std::vector<Running> running_;  // by stream
+  std::vector<Rank> ranks_;
   Tournament ends_;
 };
 
@@ -248,9 +298,11 @@ std::vector<RankTime> rank_times(const Program& program, const Timeline& timelin
   return ranks;
 }
 
-Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention) {
-  if (contention.compute == 1 && contention.all_reduce == 1) return PlainReplay(program, seconds).run();
-  return ContendedReplay(program, seconds, contention).run();
+Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention,
+                  const Processors& processors) {
+  if (contention.compute == 1 && contention.all_reduce == 1 && processors.rates.empty())
+    return PlainReplay(program, seconds).run();
+  return ContendedReplay(program, seconds, contention, processors).run();
 }
 
 }  // namespace stp

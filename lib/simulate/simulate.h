@@ -15,6 +15,15 @@ struct Contention {
   double all_reduce = 1;
 };
 
+/// Processors that the ops of all ranks share, as the cores of a CPU.
+struct Processors {
+  /// Speed of each by how many are busy ([0]: one), as a share of one alone; more workers than processors
+  /// take turns. Empty: every stream has its own.
+  std::vector<double> rates;
+  /// How many workers an op keeps busy: the ranks that one rank of the Program stands for.
+  int per_op = 1;
+};
+
 /// How one rank's compute stream spent the step (docs/metrics.md).
 struct RankTime {
   double compute_s = 0;    // its ops' time, with what contention adds
@@ -37,7 +46,8 @@ bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline,
 std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline);
 
 /// Replays `program` with `seconds[op]` ≥ 0 per op. Without contention the time grows as the number of ops;
-/// with it, as ops · log(streams). Throws std::runtime_error that names an op if the program deadlocks.
-Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention = {});
+/// with it, as ops · log(ranks). Throws std::runtime_error that names an op if the program deadlocks.
+Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention = {},
+                  const Processors& processors = {});
 
 }  // namespace stp

@@ -64,8 +64,8 @@ struct Hand {
   OpId transfer(int rank, int peer, double cost, const std::vector<OpId>& depends = {}) {
     return add(OpKind::transfer, stream(StreamKind::p2p, rank, peer), cost, depends);
   }
-  [[nodiscard]] Timeline run(const Contention& contention = {}) const {
-    return simulate(program, seconds, contention);
+  [[nodiscard]] Timeline run(const Contention& contention = {}, const Processors& processors = {}) const {
+    return simulate(program, seconds, contention, processors);
   }
 
   Program program;
@@ -412,6 +412,63 @@ TEST(Contention, OfOneKindAloneSlowsThatKindAlone) {
   EXPECT_DOUBLE_EQ(hand.run({1, 0.5}).end[reduce], 1.5);
   EXPECT_DOUBLE_EQ(hand.run({0.5, 1}).end[gemm], 1.5);
   EXPECT_DOUBLE_EQ(hand.run({0.5, 1}).end[reduce], 1);
+}
+
+// ---- shared processors, by hand ----
+
+TEST(SharedProcessors, AreTakenInTurnsByMoreWorkersThanThereAre) {
+  Hand hand(3);
+  const OpId one = hand.compute(0, 1), two = hand.compute(1, 2), three = hand.compute(2, 2);
+  const Timeline timeline = hand.run({}, {{1, 1}, 1});
+  EXPECT_DOUBLE_EQ(timeline.end[one], 1.5);  // three on two processors
+  EXPECT_DOUBLE_EQ(timeline.end[two], 2.5);  // then each has its own
+  EXPECT_DOUBLE_EQ(timeline.end[three], 2.5);
+  EXPECT_DOUBLE_EQ(timeline.ranks[0].compute_s, 1.5);
+}
+
+TEST(SharedProcessors, GoAtTheSpeedOfSoManyBusy) {
+  Hand hand(2);
+  const OpId brief = hand.compute(0, 0.8), lasting = hand.compute(1, 1);
+  const Timeline timeline = hand.run({}, {{1, 0.8, 0.5}, 1});
+  EXPECT_DOUBLE_EQ(timeline.end[brief], 1);
+  EXPECT_DOUBLE_EQ(timeline.end[lasting], 1.2);  // the last 0.2 alone
+}
+
+TEST(SharedProcessors, ServeEveryRankThatAProgramsRankStandsFor) {
+  Hand hand(1);
+  const OpId gemm = hand.compute(0, 1), after = hand.all_reduce(0, 1, {gemm});
+  const Timeline timeline = hand.run({}, {{1, 0.9}, 4});
+  EXPECT_DOUBLE_EQ(timeline.end[gemm], 4 / (2 * 0.9));  // four workers on two processors
+  EXPECT_DOUBLE_EQ(timeline.end[after], 8 / (2 * 0.9));
+}
+
+TEST(SharedProcessors, StandStillWhileNothingRunsAndSlowContendedOpsOnTop) {
+  Hand hand(1);
+  const OpId gemm = hand.compute(0, 1), reduce = hand.all_reduce(0, 1);
+  const Timeline timeline = hand.run({0.5, 0.8}, {{1}, 1});  // and both on one processor
+  EXPECT_DOUBLE_EQ(timeline.end[reduce], 2 * 1.25);
+  EXPECT_DOUBLE_EQ(timeline.end[gemm], 2 * 1.25 + (1 - 0.5 * 1.25));
+}
+
+TEST(SharedProcessors, InPlentyChangeNothing) {
+  std::mt19937 random(612);
+  for (int draw = 0; draw < 100; ++draw) {
+    const Case c = random_case(random);
+    const Timeline alone = simulate(c.program, c.seconds, c.contention),
+                   plenty = simulate(c.program, c.seconds, c.contention, {std::vector(64, 1.0), 1});
+    for (size_t op = 0; op < alone.end.size(); ++op) EXPECT_NEAR(alone.end[op], plenty.end[op], 1e-9);
+  }
+}
+
+TEST(SharedProcessors, OfWhichThereIsOneTakeAllWorkOneAfterTheOther) {
+  std::mt19937 random(613);
+  for (int draw = 0; draw < 100; ++draw) {
+    const Case c = random_case(random);
+    double work = 0;
+    for (const double each : c.seconds) work += each;
+    for (const int per_op : {1, 4})
+      EXPECT_NEAR(simulate(c.program, c.seconds, {}, {{1}, per_op}).step_s, per_op * work, 1e-9 * (1 + work));
+  }
 }
 
 // ---- laws ----

@@ -202,6 +202,14 @@ def published_marker():
     }
 
 
+def svg(figure):
+    """The figure as the bytes of an SVG file, the same for the same figure."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "stp"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
+    return buffer.getvalue()
+
+
 def png(figure):
     """The figure as the bytes of a PNG file, the same for the same figure."""
     buffer = io.BytesIO()

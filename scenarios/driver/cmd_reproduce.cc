@@ -1,11 +1,6 @@
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <set>
@@ -14,6 +9,7 @@
 #include "comparison_table.h"
 #include "interrupt.h"
 #include "output_folder.h"
+#include "plots.h"
 #include "run_simulated.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
@@ -45,26 +41,6 @@ fs::path new_run_folder() {
   fs::path folder = runs / name;
   for (int i = 2; fs::exists(folder); ++i) folder = runs / (std::string(name) + "-" + std::to_string(i));
   return folder;
-}
-
-// Runs plots/report.py over the folder.
-void draw_report(const fs::path& folder) {
-  const char* set = std::getenv("STP_PYTHON");
-  const std::string python = set != nullptr && *set != '\0' ? set : STP_PYTHON;
-  if (python.empty())
-    throw InputError("", "plots", "there is no Python 3 with matplotlib",
-                     "install python3-matplotlib and configure again, set STP_PYTHON, or pass --no-plots");
-  const std::string script = data_path("plots/report.py"), target = folder.string();
-  const char* arguments[] = {python.c_str(), script.c_str(), target.c_str(), nullptr};
-  std::fflush(stdout);
-  pid_t child = 0;
-  if (posix_spawnp(&child, arguments[0], nullptr, nullptr, const_cast<char**>(arguments), environ) != 0)
-    throw InputError(python, "plots", "cannot be started",
-                     "set STP_PYTHON to a Python 3 with matplotlib, or pass --no-plots");
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (status != 0) throw std::runtime_error("plots: " + script + " failed; --no-plots leaves them out");
 }
 
 // Simulates all of a scenario, writes its record and timelines, prints its table; returns its line of the
@@ -119,7 +95,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   write_new_file(folder.path() / "summary.json",
                  record_text({{"schema_version", "1.1.0"}, {"experiments", experiments}}));
   check_interrupted();
-  if (!options.no_plots) draw_report(folder.path());
+  if (!options.no_plots) run_plots("report.py", {folder.path().string()}, "pass --no-plots");
   check_interrupted();
   folder.publish();
   std::printf("\nMean absolute errors, over rows that did not calibrate\n%s",

@@ -1,13 +1,17 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
+#include <numeric>
+#include <optional>
 #include <sstream>
 
 #include "commands.h"
 #include "interrupt.h"
+#include "output_folder.h"
 #include "run_measured.h"
 #include "run_simulated.h"
+#include "stp/base/data.h"
 #include "stp/base/error.h"
 #include "stp/report/chrome_trace.h"
 #include "table.h"
@@ -16,22 +20,43 @@ namespace stp {
 namespace {
 
 struct RunOptions {
-  std::string scenario, json, trace;
+  std::string scenario, json, trace, predict;
   DeviceOptions devices;
   double memory_limit_mib = 0;
 };
-
-void refuse_existing(const std::string& path, const char* flag) {
-  std::error_code ignored;
-  if (path != "-" && std::filesystem::exists(path, ignored))
-    throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
-}
 
 std::string scientific(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1e", value);
   return text;
 }
+
+// How far predicted steps are from measured ones; where ranks share processors, apart.
+class PredictionErrors {
+ public:
+  void add(double error, bool oversubscribed) { errors_[oversubscribed ? 1 : 0].push_back(std::abs(error)); }
+  void leave_out() { ++left_out_; }
+  [[nodiscard]] std::string text(const std::string& profile) const {
+    std::string text;
+    if (left_out_ > 0)
+      text += std::to_string(left_out_) +
+              " rows were measured while the machine was disturbed, and are left out:\n";
+    constexpr const char* kKinds[] = {"a processor for every rank", "more ranks than processors"};
+    for (size_t kind = 0; kind < 2; ++kind) {
+      const std::vector<double>& some = errors_[kind];
+      if (some.empty()) continue;
+      const double mean = std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(some.size());
+      text += "predicted by " + profile + ", " + kKinds[kind] + ": " + fixed(100 * mean, 1) +
+              " % off in the mean, " + fixed(100 * *std::max_element(some.begin(), some.end()), 1) +
+              " % at worst, over " + std::to_string(some.size()) + " rows\n";
+    }
+    return text;
+  }
+
+ private:
+  std::array<std::vector<double>, 2> errors_;
+  int left_out_ = 0;
+};
 
 void run_command(RunOptions options, const Invocation& invocation) {
   if (options.devices.backend != "cpu")
@@ -40,6 +65,9 @@ void run_command(RunOptions options, const Invocation& invocation) {
   const Scenario scenario = read_scenario(options.scenario);
   refuse_existing(options.json, "--json");
   refuse_existing(options.trace, "--trace");
+  std::optional<HardwareProfile> profile;
+  if (!options.predict.empty())
+    profile = read_profile(find_data_file(options.predict, "lib/cluster/profiles", "", "--predict"));
   size_t steps = 0;
   for (const Experiment& experiment : scenario.experiments) {
     if (!experiment.run)
@@ -49,8 +77,13 @@ void run_command(RunOptions options, const Invocation& invocation) {
   }
 
   nlohmann::json rows = nlohmann::json::array();
-  Table table({"schedule", "model", "type", "tp", "pp", "dp", "m", "step, s", "samples/s", "PP bubble",
-               "TP bubble", "saved, MB", "BLAS", "GFLOP/s", "loss", "parity: loss", "gradient"});
+  std::vector<std::string> columns{"schedule",     "model",     "type",    "tp",        "pp",
+                                   "dp",           "m",         "step, s", "samples/s", "PP bubble",
+                                   "TP bubble",    "saved, MB", "BLAS",    "GFLOP/s",   "loss",
+                                   "parity: loss", "gradient"};
+  if (profile) columns.insert(columns.end(), {"predicted, s", "error"});
+  Table table(columns);
+  PredictionErrors errors;
   size_t compared = 0, refused = 0;
   std::vector<std::string> broken;
   std::string trace;
@@ -67,10 +100,11 @@ void run_command(RunOptions options, const Invocation& invocation) {
             continue;
           }
         }
-        const MeasuredRun run = run_measured(choice, experiment, scenario.file, options.devices, [&] {
-          progress.step();
-          check_interrupted();
-        });
+        const MeasuredRun run = run_measured(choice, experiment, scenario.file, options.devices,
+                                             profile ? &*profile : nullptr, [&] {
+                                               progress.step();
+                                               check_interrupted();
+                                             });
         const Result& result = run.result;
         const Measured& known = *result.measured;
         const Configuration& c = result.configuration;
@@ -88,14 +122,39 @@ void run_command(RunOptions options, const Invocation& invocation) {
         for (const RankResult& rank : result.ranks)
           if (rank.compute_s > busiest->compute_s) busiest = &rank;
         const double step = run.timeline.step_s;
-        table.add({result.schedule, c.model, known.type, std::to_string(c.tp), std::to_string(c.pp),
-                   std::to_string(c.dp), std::to_string(c.microbatches), fixed(result.step_time_s(), 4),
-                   fixed(result.throughput(), 2), fixed(100 * busiest->pp_bubble_s / step, 1) + " %",
-                   fixed(100 * busiest->tp_bubble_s / step, 1) + " %",
-                   fixed(1000 * *result.peak_memory_gb(), 2), fixed(100 * known.blas_share, 0) + " %",
-                   fixed(known.blas_gflop_per_s, 1), fixed(known.losses.back(), 4),
-                   known.parity ? scientific(known.parity->loss) : "–",
-                   known.parity ? scientific(known.parity->gradient) : "–"});
+        std::vector<std::string> cells{result.schedule,
+                                       c.model,
+                                       known.type,
+                                       std::to_string(c.tp),
+                                       std::to_string(c.pp),
+                                       std::to_string(c.dp),
+                                       std::to_string(c.microbatches),
+                                       fixed(result.step_time_s(), 4),
+                                       fixed(result.throughput(), 2),
+                                       fixed(100 * busiest->pp_bubble_s / step, 1) + " %",
+                                       fixed(100 * busiest->tp_bubble_s / step, 1) + " %",
+                                       fixed(1000 * *result.peak_memory_gb(), 2),
+                                       fixed(100 * known.blas_share, 0) + " %",
+                                       fixed(known.blas_gflop_per_s, 1),
+                                       fixed(known.losses.back(), 4),
+                                       known.parity ? scientific(known.parity->loss) : "–",
+                                       known.parity ? scientific(known.parity->gradient) : "–"};
+        if (known.predicted) {
+          const double error = known.predicted->step_time_s / result.step_time_s() - 1;
+          // Rows most of whose steps ran on a disturbed machine say nothing of the prediction.
+          const bool disturbed =
+              2 * known.predicted->disturbed_steps >= static_cast<int>(result.step_times_s.size());
+          if (disturbed) {
+            errors.leave_out();
+          } else {
+            errors.add(error, known.predicted->oversubscribed);
+          }
+          cells.push_back(fixed(known.predicted->step_time_s, 4));
+          cells.push_back(fixed(100 * error, 1) + " %" +
+                          (known.predicted->oversubscribed ? " (shared)" : "") +
+                          (disturbed ? " (disturbed)" : ""));
+        }
+        table.add(cells);
         if (!options.trace.empty()) {
           std::ostringstream out;
           write_chrome_trace(out, run.program, run.timeline);
@@ -115,6 +174,7 @@ void run_command(RunOptions options, const Invocation& invocation) {
                 scenario.title.c_str(), options.devices.backend.c_str(), table.text().c_str());
     if (refused > 0)
       std::printf("%zu combinations are beyond their schedule's range (stp schedule --help)\n", refused);
+    if (profile) std::fputs(errors.text(profile->name).c_str(), stdout);
     if (compared > 0)
       std::printf("parity: %zu of %zu cases equal one rank\n", compared - broken.size(), compared);
   }
@@ -137,6 +197,10 @@ void add_run(CLI::App& app, const Invocation& invocation) {
       ->required();
   command->add_option("--backend", options->devices.backend, "The devices: cpu (ranks are threads)")
       ->required();
+  command->add_option(
+      "--predict", options->predict,
+      "A hardware profile (a file, or the name of one of the suite's) whose prediction of each step "
+      "stands beside the measured one");
   command->add_option("--json", options->json,
                       "Write the result record to this new file (- for standard output)");
   command->add_option("--trace", options->trace,

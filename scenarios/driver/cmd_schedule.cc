@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -50,10 +51,13 @@ void schedule_command(ScheduleOptions& options) {
 }
 
 std::string list_of_generators() {
+  size_t width = 0;
+  for (const Generator* generator : generators())
+    width = std::max(width, std::string_view(generator->name).size() + 2);
   std::string text = "Schedules:\n";
   for (const Generator* generator : generators()) {
     std::string name = generator->name;
-    name.resize(12, ' ');
+    name.resize(width, ' ');
     text += "  " + name + generator->summary + "\n";
   }
   return text;

@@ -20,10 +20,6 @@ struct TraceOptions {
   int configuration = 1;
 };
 
-std::string name_of(const ScheduleChoice& choice) {
-  return choice.file.empty() ? choice.name : fs::path(choice.file).stem().string();
-}
-
 // The configuration's schedules, or the one named.
 std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment& experiment,
                                    const std::string& file) {

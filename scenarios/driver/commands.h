@@ -19,5 +19,6 @@ void add_run(CLI::App& app, const Invocation& invocation);
 void add_schedule(CLI::App& app);
 void add_validate(CLI::App& app);
 void add_trace(CLI::App& app, const Invocation& invocation);
+void add_compare(CLI::App& app, const Invocation& invocation);
 
 }  // namespace stp

@@ -3,10 +3,12 @@
 #include <exception>
 
 #include "commands.h"
+#include "stp/base/allocator.h"
 #include "stp/base/json_input.h"
 #include "stp/version.h"
 
 int main(int argc, char** argv) {
+  stp::keep_freed_memory();
   const stp::Invocation invocation{{argv, argv + argc}};
   CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
   app.set_version_flag("--version", "stp " STP_VERSION " (" STP_GIT_REVISION
@@ -18,6 +20,7 @@ int main(int argc, char** argv) {
   stp::add_schedule(app);
   stp::add_validate(app);
   stp::add_trace(app, invocation);
+  stp::add_compare(app, invocation);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

@@ -76,6 +76,12 @@ fs::path unused_path(const fs::path& folder, const std::string& stem, const std:
   return path;
 }
 
+void refuse_existing(const std::string& path, const char* flag) {
+  std::error_code ignored;
+  if (path != "-" && fs::exists(path, ignored))
+    throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
+}
+
 std::string file_word(const json& row) {
   std::string word = text(row.at("schedule"));
   if (row.at("model").is_string()) word += "-" + text(row.at("model")) + "-s" + text(row.at("seq"));

@@ -32,6 +32,9 @@ class OutputFolder {
 std::filesystem::path unused_path(const std::filesystem::path& folder, const std::string& stem,
                                   const std::string& extension);
 
+/// InputError naming `flag` if `path`, which is to be written, exists; "-" (standard output) and "" never do.
+void refuse_existing(const std::string& path, const char* flag);
+
 // Of a row of a result record:
 /// Its part of a file name: "stp-llm-12.1b-s3072-tp4-pp4-m64", in letters, digits, - _ and . alone.
 std::string file_word(const nlohmann::json& row);

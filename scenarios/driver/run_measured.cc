@@ -1,6 +1,7 @@
 #include "run_measured.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -8,6 +9,7 @@
 #include <numeric>
 
 #include "run_simulated.h"
+#include "speed_probe.h"
 #include "stp/cpu/cpu_backend.h"
 #include "stp/reference/transformer.h"
 #include "stp/runtime/trainer.h"
@@ -117,6 +119,43 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   return ranks;
 }
 
+// Where a prediction is to be held against steps, one counts only if the machine was itself before and after;
+// else it is taken again, as long as there is patience.
+class SteadySteps {
+ public:
+  SteadySteps(const HardwareProfile* profile, int ranks) {
+    if (profile == nullptr || profile->shared.count() == 0) return;
+    const int busy = std::min(ranks, profile->shared.count());
+    probe_.emplace(make_cpu_backend({.world_size = busy}), profile->shared.rates[busy - 1]);
+  }
+
+  template <typename Step>
+  StepResult take(Step step) {
+    if (!probe_) return step();
+    for (int tries = 1;; ++tries) {
+      const auto start = std::chrono::steady_clock::now();
+      bool steady = probe_->wait(patience_s_);
+      patience_s_ -= std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const OtherPrograms others;
+      StepResult taken = step();
+      steady = steady && others.share() <= kOthersShare && probe_->steady();
+      if (!steady && tries < kMostTries) continue;
+      if (!steady) ++disturbed_;
+      return taken;
+    }
+  }
+  /// Steps that count though the machine was not itself.
+  [[nodiscard]] int disturbed() const { return disturbed_; }
+
+ private:
+  static constexpr int kMostTries = 4;
+  static constexpr double kOthersShare = 0.1;  // of all processors
+
+  std::optional<SpeedProbe> probe_;
+  double patience_s_ = 60;
+  int disturbed_ = 0;
+};
+
 }  // namespace
 
 bool parity_holds(const Parity& parity, const std::string& type) {
@@ -125,8 +164,14 @@ bool parity_holds(const Parity& parity, const std::string& type) {
 }
 
 MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
-                         const DeviceOptions& options, const std::function<void()>& stepped) {
+                         const DeviceOptions& options, const HardwareProfile* profile,
+                         const std::function<void()>& stepped) {
   const Experiment::Run& run = *experiment.run;
+  std::optional<Prediction> predicted;
+  if (profile != nullptr) {
+    const StepPrediction step = predict_step(choice, experiment, *profile, file);
+    predicted = {profile->name, step.step_s, step.oversubscribed};
+  }
   Program program = program_for(choice, experiment, file);
   const Training training = training_of(experiment);
   const auto backend = make_cpu_backend({.world_size = training.grid.size(),
@@ -152,18 +197,29 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   BlasUse before;
   StepResult step;
   const int samples = experiment.microbatches * experiment.microbatch_size * experiment.dp;
+  SteadySteps steady(profile, training.grid.size());
+  double timed_s = 0;  // of all steps since the warm-up, those taken again too
+  const auto train = [&](const std::vector<TokenSample>& batch) {
+    StepResult taken = trainer.step(batch);
+    timed_s += taken.step_s;
+    return taken;
+  };
   for (int i = 0; i < run.warmup + run.steps; ++i) {
-    if (i == run.warmup) before = blas();
+    if (i == run.warmup) {
+      before = blas();
+      timed_s = 0;
+    }
     const std::vector<TokenSample> batch = data.next(samples);
-    step = trainer.step(batch);
+    step = i < run.warmup ? train(batch) : steady.take([&] { return train(batch); });
     known.losses.push_back(step.loss);
     if (i == 0 && run.parity) known.parity = parity_of(trainer, training, batch, step.loss);
     if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
     stepped();
   }
+  if (predicted) predicted->disturbed_steps = steady.disturbed();
+  known.predicted = predicted;
   const BlasUse after = blas();
-  const double total = std::accumulate(result.step_times_s.begin(), result.step_times_s.end(), 0.0);
-  known.blas_share = (after.seconds - before.seconds) / (total * training.grid.size());
+  known.blas_share = (after.seconds - before.seconds) / (timed_s * training.grid.size());
   known.blas_gflop_per_s = (after.flops - before.flops) / (after.seconds - before.seconds) / 1e9;
 
   Timeline& timeline = measured.timeline;

@@ -27,8 +27,10 @@ struct MeasuredRun {
 
 /// Trains `experiment` (which has a `run`) with one of its schedules; `stepped` is called after every step.
 /// InputError for what the input is at fault for, std::runtime_error that names the rank if the run fails.
+/// With a profile, the result says what it foretells.
 MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
-                         const DeviceOptions& options, const std::function<void()>& stepped);
+                         const DeviceOptions& options, const HardwareProfile* profile,
+                         const std::function<void()>& stepped);
 
 /// Whether the parity of a run of that type is good: 10⁻¹⁰ in float64, 10⁻⁵ in float32.
 bool parity_holds(const Parity& parity, const std::string& type);

@@ -10,16 +10,6 @@
 namespace stp {
 namespace {
 
-Job job_of(const Experiment& experiment) {
-  const auto& hardware = *experiment.hardware;
-  return {hardware.model,
-          {hardware.seq, experiment.microbatch_size, experiment.tp, hardware.sequence_parallel,
-           hardware.recompute},
-          hardware.implementation,
-          experiment.pp,
-          hardware.scatter_transfers};
-}
-
 // The number of chunks a rank that `choice` is asked for.
 int chunks_for(const Generator& generator, const Experiment& experiment) {
   if (experiment.chunks > 0) return experiment.chunks;
@@ -59,6 +49,27 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
   return schedule;
 }
 
+Program lowered(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+                bool embedding) {
+  Schedule schedule = schedule_for(choice, experiment, file);
+  try {
+    const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
+    Lowering lowering{.release = experiment.release,
+                      .backward = experiment.backward,
+                      .optimizer = experiment.hardware || experiment.run,
+                      .braid = experiment.braid,
+                      .data_parallel = experiment.dp > 1};
+    lowering.embedding = embedding;
+    if (experiment.hardware) {
+      lowering.sequence_parallel = experiment.hardware->sequence_parallel;
+      lowering.recompute = experiment.hardware->recompute == Recompute::full;
+    }
+    return lower(std::move(schedule), layers, lowering);
+  } catch (const InputError& error) {
+    throw error.below(experiment.field).in_file(file);
+  }
+}
+
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline) {
   const Schedule& schedule = program.schedule;
@@ -80,6 +91,16 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 }
 
 }  // namespace
+
+Job job_of(const Experiment& experiment) {
+  const auto& hardware = *experiment.hardware;
+  return {hardware.model,
+          {hardware.seq, experiment.microbatch_size, experiment.tp, hardware.sequence_parallel,
+           hardware.recompute},
+          hardware.implementation,
+          experiment.pp,
+          hardware.scatter_transfers};
+}
 
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
   if (!choice.file.empty()) {
@@ -107,23 +128,8 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
 }
 
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
-  Schedule schedule = schedule_for(choice, experiment, file);
-  try {
-    const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
-    Lowering lowering{.release = experiment.release,
-                      .backward = experiment.backward,
-                      .optimizer = experiment.hardware || experiment.run,
-                      .braid = experiment.braid,
-                      .data_parallel = experiment.dp > 1};
-    if (experiment.hardware) {
-      lowering.embedding = true;  // the executor has it inside the first op of its chain
-      lowering.sequence_parallel = experiment.hardware->sequence_parallel;
-      lowering.recompute = experiment.hardware->recompute == Recompute::full;
-    }
-    return lower(std::move(schedule), layers, lowering);
-  } catch (const InputError& error) {
-    throw error.below(experiment.field).in_file(file);
-  }
+  // The executor has the embedding inside the first op of its chain.
+  return lowered(choice, experiment, file, experiment.hardware.has_value());
 }
 
 Configuration configuration_of(const Experiment& experiment, const Program& program) {
@@ -142,24 +148,55 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   return configuration;
 }
 
+StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
+                            const HardwareProfile& profile, const std::string& file) {
+  const Experiment::Run& run = *experiment.run;
+  if (run.type != DType::f32)
+    throw InputError(file, "run.type", "is " + to_string(run.type) + ", and predictions are of float32",
+                     "use float32, or leave --predict out");
+  if (const int most = std::max(experiment.tp, experiment.dp); most > profile.gpus_per_node)
+    throw InputError(file, "parallel",
+                     "has groups of " + std::to_string(most) + " ranks, and profile " + profile.name +
+                         " describes all-reduces of " + std::to_string(profile.gpus_per_node) +
+                         " at the most",
+                     "use smaller groups, or a profile of larger ones");
+  Job job{
+      run.model, {run.seq, experiment.microbatch_size, experiment.tp}, Implementation::suite, experiment.pp};
+  job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
+  job.dp = experiment.dp;
+  const Program program = lowered(choice, experiment, file, /*embedding=*/true);
+  const CostTable table =
+      hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement);
+  const int replicas = experiment.tp * experiment.dp;
+  const Timeline timeline =
+      simulate(program, op_seconds(program, table),
+               {profile.contention_compute, profile.contention_all_reduce}, {profile.shared.rates, replicas});
+  return {timeline.step_s, profile.shared.count() > 0 && replicas * experiment.pp > profile.shared.count()};
+}
+
+CostTable cost_table_of(const Experiment& experiment, const Program& program) {
+  if (!experiment.hardware) return *experiment.unit_costs;
+  return hardware_cost_table(job_of(experiment), experiment.hardware->profile, program.layers_per_stage,
+                             program.schedule.placement);
+}
+
+Contention contention_of(const Experiment& experiment) {
+  if (!experiment.hardware || !experiment.hardware->contention) return {};
+  return {experiment.hardware->profile.contention_compute,
+          experiment.hardware->profile.contention_all_reduce};
+}
+
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file) {
   if (experiment.run)
     throw InputError(file, "run", "makes this a scenario for devices", "use stp run, or remove it");
-  SimulatedRun run{program_for(choice, experiment, file), {}, {}};
-  const Placement& placement = run.program.schedule.placement;
+  return run_simulated(program_for(choice, experiment, file), experiment);
+}
 
-  CostTable table;
-  Contention contention;
-  if (experiment.hardware) {
-    const HardwareProfile& profile = experiment.hardware->profile;
-    table = hardware_cost_table(job_of(experiment), profile, run.program.layers_per_stage, placement);
-    if (experiment.hardware->contention)
-      contention = {profile.contention_compute, profile.contention_all_reduce};
-  } else {
-    table = *experiment.unit_costs;
-  }
-  run.timeline = simulate(run.program, op_seconds(run.program, table), contention);
+SimulatedRun run_simulated(Program program, const Experiment& experiment) {
+  SimulatedRun run{std::move(program), {}, {}};
+  const CostTable table = cost_table_of(experiment, run.program);
+  run.timeline = simulate(run.program, op_seconds(run.program, table), contention_of(experiment));
 
   Result& result = run.result;
   result.schedule = run.program.schedule.name;

@@ -282,13 +282,28 @@ void read_experiments(JsonInput& input, const std::string& field, std::vector<Ex
   }
 }
 
+}  // namespace
+
+std::string name_of(const ScheduleChoice& choice) {
+  return choice.file.empty() ? choice.name : std::filesystem::path(choice.file).stem().string();
+}
+
 std::string scenario_path(const std::string& word) {
   std::error_code ignored;
   if (word.ends_with(".json") || std::filesystem::exists(word, ignored)) return word;
   return find_data_file(word, "scenarios", "", "SCENARIO");
 }
 
-}  // namespace
+std::string read_scenario_name(JsonInput& input) {
+  std::string name = input.string("name");
+  const auto unfit = [](char c) { return c == '/' || std::iscntrl(static_cast<unsigned char>(c)) != 0; };
+  if (name.empty() || name[0] == '.' || name.size() > kLongestName ||
+      std::any_of(name.begin(), name.end(), unfit))
+    throw input.error(
+        "name", "cannot name a result file",
+        "use 1 to " + std::to_string(kLongestName) + " characters without /, none of them first a dot");
+  return name;
+}
 
 json Scenario::as_run() const {
   json configurations = json::array();
@@ -310,14 +325,7 @@ Scenario read_scenario(const std::string& word) {
   const json content = read_json_file(path);
   JsonInput input(content, path);
   Scenario scenario{
-      .file = path, .name = input.string("name"), .title = "", .experiments = {}, .comparison = {}};
-  // Results are called after it.
-  const auto unfit = [](char c) { return c == '/' || std::iscntrl(static_cast<unsigned char>(c)) != 0; };
-  if (scenario.name.empty() || scenario.name[0] == '.' || scenario.name.size() > kLongestName ||
-      std::any_of(scenario.name.begin(), scenario.name.end(), unfit))
-    throw input.error(
-        "name", "cannot name a result file",
-        "use 1 to " + std::to_string(kLongestName) + " characters without /, none of them first a dot");
+      .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
   scenario.title = input.string_or("title", scenario.name);
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");
@@ -349,7 +357,7 @@ std::vector<std::string> suite_scenarios() {
   for (const auto& entry : std::filesystem::directory_iterator(data_path("scenarios"))) {
     if (entry.path().extension() != ".json") continue;
     const json content = read_json_file(entry.path());
-    if (content.contains("run")) continue;  // for `stp run`
+    if (content.contains("run") || content.contains("pairs")) continue;  // for `stp run`, `stp simulate`
     found.emplace_back(JsonInput(content, entry.path()).integer_or("order", 100, 0), entry.path().stem());
   }
   std::sort(found.begin(), found.end());

@@ -22,6 +22,8 @@ struct ScheduleChoice {
   std::string file;      // "" for a generator
   int memory_limit = 0;  // for a cost-aware generator; 0: its own
 };
+/// Its name, or its file's without folder and ending.
+std::string name_of(const ScheduleChoice& choice);
 
 /// One configuration, every default filled in.
 struct Experiment {
@@ -81,6 +83,11 @@ struct Scenario {
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;
 };
+
+/// The file that `word` stands for: a path, or the name of a scenario of the suite.
+std::string scenario_path(const std::string& word);
+/// Its field `name`, after which results are called.
+std::string read_scenario_name(JsonInput& input);
 
 /// Reads a scenario; InputError that names file, field and remedy for anything wrong. `word` is a path, or
 /// the name of a scenario of the suite.

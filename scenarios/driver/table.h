@@ -1,4 +1,5 @@
-// A plain text table: columns as wide as their widest cell, numbers to the right.
+// A plain text table: columns as wide as their widest cell, numbers to the right; and how numbers are
+// written.
 #pragma once
 
 #include <cstdio>
@@ -12,16 +13,26 @@ class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  /// A line of its own between the rows, as wide as it is.
+  void heading(std::string line) { rows_.push_back({std::move(line)}); }
   [[nodiscard]] std::string text() const;
 
  private:
-  std::vector<std::vector<std::string>> rows_;
+  std::vector<std::vector<std::string>> rows_;  // of one cell: headings, unless the table has one column
 };
+
+/// Columns that `text` takes on screen.
+size_t columns_of(const std::string& text);
 
 /// `number` with `decimals` decimals; "–" for none.
 std::string fixed(std::optional<double> number, int decimals);
 /// The same times 100, signed, with a percent sign.
 std::string percent(std::optional<double> share, int decimals = 1);
+
+/// The same in points.
+std::string points(std::optional<double> share, int decimals = 1);
+/// Seconds in the unit that suits them: "4.683 µs".
+std::string duration(std::optional<double> seconds);
 
 /// Progress on a terminal's standard error, "label: 3 of 9"; silent in a pipe.
 class Progress {

@@ -64,38 +64,6 @@ TEST(Failures, AFailedRunStaysFailed) {
   EXPECT_NE(failure_of(trainer, samples), "");
 }
 
-// A rank whose peer issues nothing: the wait ends at the deadline, and the failure says who waits for whom.
-TEST(Failures, ARankWhosePeerNeverComesEndsByTheDeadline) {
-  const auto backend = make_cpu_backend({.world_size = 2, .deadline_s = 0.2});
-  auto group = backend->communicator("tp", {0, 1}, 0);
-  Device& device = backend->device(0);
-  const auto stream = device.make_stream("tp", StreamPriority::communication);
-  Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, 4, 4);
-  device.kernels().fill(*stream, tensor, 1);
-  group->all_reduce(*stream, Reduce::sum, tensor);
-  EXPECT_THROW(device.synchronize(), Stopped);
-  EXPECT_THAT(backend->guard().failure(), HasSubstr("rank 0, tp"));
-  EXPECT_THAT(backend->guard().failure(), HasSubstr("for rank 1"));
-}
-
-TEST(Failures, CallsThatDoNotFitTogetherAreNamed) {
-  const auto backend = make_cpu_backend({.world_size = 2, .deadline_s = 5});
-  std::vector<std::unique_ptr<Communicator>> groups;
-  std::vector<std::unique_ptr<Stream>> streams;
-  std::vector<Tensor> tensors;
-  for (int rank = 0; rank < 2; ++rank) {
-    groups.push_back(backend->communicator("tp", {0, 1}, rank));
-    streams.push_back(backend->device(rank).make_stream("tp", StreamPriority::communication));
-    tensors.push_back(
-        backend->device(rank).allocate(*streams[rank], MemoryKind::working, DType::f32, 4, 4 + rank));
-    backend->device(rank).kernels().fill(*streams[rank], tensors[rank], 1);
-    groups[rank]->all_reduce(*streams[rank], Reduce::sum, tensors[rank]);
-  }
-  EXPECT_THROW(backend->device(0).synchronize(), Stopped);
-  EXPECT_THAT(backend->guard().failure(), HasSubstr("4 x 4 f32"));
-  EXPECT_THAT(backend->guard().failure(), HasSubstr("4 x 5 f32"));
-}
-
 TEST(Failures, AGridThatDoesNotFitIsRefused) {
   const auto backend = make_cpu_backend({.world_size = 3});
   const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});

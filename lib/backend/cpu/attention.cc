@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "stp/cpu/blas.h"
+#include "stp/cpu/elementwise.h"
 #include "stp/cpu/exponential.h"
 
 namespace stp {
@@ -70,8 +71,7 @@ void attention_forward(BlasCounter& counter, const AttentionShape& shape, const 
           for (int64_t i = 0; i < queries; ++i) {
             T* row = s.data + i * s.stride;
             const int64_t seen = visible(query + i, key, keys);
-            T largest = maximum[i];
-            for (int64_t j = 0; j < seen; ++j) largest = std::max(largest, row[j]);
+            const T largest = std::max(maximum[i], largest_of(seen, row));
             if (largest > maximum[i]) {  // what was summed so far shrinks
               const T shrink = std::isinf(maximum[i]) ? T{0} : exponential(maximum[i] - largest);
               sum[i] *= static_cast<double>(shrink);
@@ -80,9 +80,7 @@ void attention_forward(BlasCounter& counter, const AttentionShape& shape, const 
             }
             for (int64_t j = 0; j < seen; ++j) row[j] = exponential(row[j] - largest);
             std::fill(row + seen, row + keys, T{0});
-            double total = 0;
-            for (int64_t j = 0; j < seen; ++j) total += static_cast<double>(row[j]);
-            sum[i] += total;
+            sum[i] += sum_of(seen, [&](int64_t j) { return row[j]; });
           }
           blas_gemm<T>(counter, false, false, queries, d, keys, 1, read(s), at.v(key), 1, o);
         }

@@ -2,7 +2,6 @@
 
 #include <cblas.h>
 
-#include <algorithm>
 #include <chrono>
 #include <mutex>
 
@@ -21,8 +20,6 @@ template <typename T>
 void blas_gemm(BlasCounter& counter, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
                double alpha, MatrixView<const T> a, MatrixView<const T> b, double beta, MatrixView<T> c) {
   if (m == 0 || n == 0) return;
-  if (beta == 0)  // BLAS promises not to read c then, but some kernels scale what is there, NaN and all
-    for (int64_t row = 0; row < m; ++row) std::fill_n(c.data + row * c.stride, n, T{0});
   one_thread_per_caller();
   const auto start = std::chrono::steady_clock::now();
   const CBLAS_TRANSPOSE ta = transpose_a ? CblasTrans : CblasNoTrans,

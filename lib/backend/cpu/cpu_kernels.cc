@@ -28,15 +28,28 @@ void expect(const char* kernel, const char* name, const Tensor& tensor, int64_t 
                          shape_text({nullptr, rows, columns, type}));
 }
 
-// Calls work(T{}) as a task of `stream`, T being the element type that `type` names.
+// What a shape must be by itself: query heads share key heads evenly, and halves of a head are rotated.
+void expect_heads(const char* kernel, const AttentionShape& shape, bool rotated) {
+  if (shape.batch >= 0 && shape.seq >= 0 && shape.q_heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 &&
+      shape.q_heads % shape.kv_heads == 0 && (!rotated || shape.head_dim % 2 == 0))
+    return;
+  throw std::logic_error(std::string(kernel) + ": no attention of " + std::to_string(shape.batch) + " x " +
+                         std::to_string(shape.seq) + " tokens with " + std::to_string(shape.q_heads) +
+                         " query heads and " + std::to_string(shape.kv_heads) + " key heads of " +
+                         std::to_string(shape.head_dim) + (rotated ? ", rotated" : ""));
+}
+
+// Calls work(T{}) as a task of `stream`, T being the element type of `x`, the tensor that the kernel's others
+// were held against.
 template <typename TypedWork>
-void enqueue(const char* kernel, Stream& stream, DType type, TypedWork work) {
-  if (type == DType::f32) {
+void enqueue(const char* kernel, Stream& stream, const Tensor& x, TypedWork work) {
+  if (!x) throw std::logic_error(std::string(kernel) + ": a tensor is empty");
+  if (x.type == DType::f32) {
     cpu_stream(stream).enqueue([work = std::move(work)] { work(float{}); });
-  } else if (type == DType::f64) {
+  } else if (x.type == DType::f64) {
     cpu_stream(stream).enqueue([work = std::move(work)] { work(double{}); });
   } else {
-    throw std::logic_error(std::string(kernel) + ": no kernel for " + to_string(type));
+    throw std::logic_error(std::string(kernel) + ": no kernel for " + to_string(x.type));
   }
 }
 
@@ -87,7 +100,7 @@ class CpuKernels : public Kernels {
   explicit CpuKernels(BlasCounter& counter) : counter_(counter) {}
 
   void fill(Stream& stream, const Tensor& tensor, double value) override {
-    enqueue("fill", stream, tensor.type, [=](auto zero) {
+    enqueue("fill", stream, tensor, [=](auto zero) {
       using T = decltype(zero);
       std::fill_n(data<T>(tensor), tensor.elements(), static_cast<T>(value));
     });
@@ -95,7 +108,7 @@ class CpuKernels : public Kernels {
 
   void copy(Stream& stream, const Tensor& from, const Tensor& to) override {
     expect("copy", "the target", to, from.rows, from.columns, from.type);
-    enqueue("copy", stream, from.type, [=](auto zero) {
+    enqueue("copy", stream, from, [=](auto zero) {
       using T = decltype(zero);
       std::copy_n(data<T>(from), from.elements(), data<T>(to));
     });
@@ -103,7 +116,7 @@ class CpuKernels : public Kernels {
 
   void scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) override {
     expect("scale", "out", out, in.rows, in.columns, in.type);
-    enqueue("scale", stream, in.type, [=](auto zero) {
+    enqueue("scale", stream, in, [=](auto zero) {
       using T = decltype(zero);
       const T *from = data<T>(in), f = static_cast<T>(factor);
       T* to = data<T>(out);
@@ -112,7 +125,7 @@ class CpuKernels : public Kernels {
   }
 
   void check_finite(Stream& stream, const Tensor& tensor, const std::string& what) override {
-    enqueue("check_finite", stream, tensor.type, [=](auto zero) {
+    enqueue("check_finite", stream, tensor, [=](auto zero) {
       using T = decltype(zero);
       const T* values = data<T>(tensor);
       for (int64_t i = 0; i < tensor.elements(); ++i)
@@ -126,7 +139,7 @@ class CpuKernels : public Kernels {
     const int64_t n = transpose_b ? b.rows : b.columns;
     expect("gemm", "b", b, transpose_b ? n : k, transpose_b ? k : n, a.type);
     expect("gemm", "c", c, m, n, a.type);
-    enqueue("gemm", stream, a.type, [=, this](auto zero) {
+    enqueue("gemm", stream, a, [=, this](auto zero) {
       using T = decltype(zero);
       blas_gemm<T>(counter_, transpose_a, transpose_b, m, n, k, alpha, {data<T>(a), a.columns},
                    {data<T>(b), b.columns}, beta, {data<T>(c), c.columns});
@@ -138,7 +151,7 @@ class CpuKernels : public Kernels {
     expect("rms_norm_forward", "gain", gain, 1, x.columns, x.type);
     expect("rms_norm_forward", "y", y, x.rows, x.columns, x.type);
     expect("rms_norm_forward", "rstd", rstd, x.rows, 1, statistics_type(x.type));
-    enqueue("rms_norm_forward", stream, x.type, [=](auto zero) {
+    enqueue("rms_norm_forward", stream, x, [=](auto zero) {
       using T = decltype(zero);
       stp::rms_norm_forward(x.rows, x.columns, data<T>(x), data<T>(gain), epsilon, data<T>(y), data<T>(rstd));
     });
@@ -153,7 +166,7 @@ class CpuKernels : public Kernels {
     expect("rms_norm_backward", "dx", dx, x.rows, x.columns, x.type);
     expect("rms_norm_backward", "the gain's gradient", gain_gradient, 1, x.columns, x.type);
     if (residual) expect("rms_norm_backward", "residual", residual, x.rows, x.columns, x.type);
-    enqueue("rms_norm_backward", stream, x.type, [=](auto zero) {
+    enqueue("rms_norm_backward", stream, x, [=](auto zero) {
       using T = decltype(zero);
       stp::rms_norm_backward(x.rows, x.columns, data<T>(dy), data<T>(x), data<T>(gain), data<T>(rstd),
                              residual_factor, residual ? data<T>(residual) : nullptr, data<T>(dx),
@@ -163,10 +176,10 @@ class CpuKernels : public Kernels {
 
   void bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
                          const Tensor& qkv) override {
+    expect_heads("bias_rope_forward", shape, true);
     expect("bias_rope_forward", "bias", bias, 1, shape.qkv_columns(), qkv.type);
     expect("bias_rope_forward", "qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type);
-    check_even(shape);
-    enqueue("bias_rope_forward", stream, qkv.type, [=](auto zero) {
+    enqueue("bias_rope_forward", stream, qkv, [=](auto zero) {
       using T = decltype(zero);
       rotate_all<T>(shape, theta, data<T>(qkv), data<T>(bias), 1);
     });
@@ -174,10 +187,10 @@ class CpuKernels : public Kernels {
 
   void rope_backward(Stream& stream, const AttentionShape& shape, double theta,
                      const Tensor& qkv_gradient) override {
+    expect_heads("rope_backward", shape, true);
     expect("rope_backward", "the gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(),
            qkv_gradient.type);
-    check_even(shape);
-    enqueue("rope_backward", stream, qkv_gradient.type, [=](auto zero) {
+    enqueue("rope_backward", stream, qkv_gradient, [=](auto zero) {
       using T = decltype(zero);
       rotate_all<T>(shape, theta, data<T>(qkv_gradient), nullptr, -1);
     });
@@ -185,7 +198,7 @@ class CpuKernels : public Kernels {
 
   void add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) override {
     expect("add_column_sums", "the sums", bias_gradient, 1, gradient.columns, gradient.type);
-    enqueue("add_column_sums", stream, gradient.type, [=](auto zero) {
+    enqueue("add_column_sums", stream, gradient, [=](auto zero) {
       using T = decltype(zero);
       const T* row = data<T>(gradient);
       T* sums = data<T>(bias_gradient);
@@ -196,11 +209,12 @@ class CpuKernels : public Kernels {
 
   void attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& log_sum_exp) override {
+    expect_heads("attention_forward", shape, false);
     expect("attention_forward", "qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type);
     expect("attention_forward", "out", out, shape.tokens(), shape.q_columns(), qkv.type);
     expect("attention_forward", "the log-sum-exp", log_sum_exp, shape.tokens(), shape.q_heads,
            statistics_type(qkv.type));
-    enqueue("attention_forward", stream, qkv.type, [=, this](auto zero) {
+    enqueue("attention_forward", stream, qkv, [=, this](auto zero) {
       using T = decltype(zero);
       stp::attention_forward(counter_, shape, data<T>(qkv), data<T>(out), data<T>(log_sum_exp));
     });
@@ -209,6 +223,7 @@ class CpuKernels : public Kernels {
   void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& log_sum_exp, const Tensor& out_gradient,
                           const Tensor& qkv_gradient) override {
+    expect_heads("attention_backward", shape, false);
     expect("attention_backward", "qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type);
     expect("attention_backward", "out", out, shape.tokens(), shape.q_columns(), qkv.type);
     expect("attention_backward", "the log-sum-exp", log_sum_exp, shape.tokens(), shape.q_heads,
@@ -216,7 +231,7 @@ class CpuKernels : public Kernels {
     expect("attention_backward", "out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type);
     expect("attention_backward", "qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(),
            qkv.type);
-    enqueue("attention_backward", stream, qkv.type, [=, this](auto zero) {
+    enqueue("attention_backward", stream, qkv, [=, this](auto zero) {
       using T = decltype(zero);
       const T *in = data<T>(qkv), *o = data<T>(out), *statistics = data<T>(log_sum_exp);
       const T* gradient = data<T>(out_gradient);
@@ -226,7 +241,7 @@ class CpuKernels : public Kernels {
 
   void swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) override {
     expect("swiglu_forward", "gate and up", gate_up, out.rows, 2 * out.columns, out.type);
-    enqueue("swiglu_forward", stream, out.type, [=](auto zero) {
+    enqueue("swiglu_forward", stream, out, [=](auto zero) {
       using T = decltype(zero);
       stp::swiglu_forward(out.rows, out.columns, data<T>(gate_up), data<T>(out));
     });
@@ -237,7 +252,7 @@ class CpuKernels : public Kernels {
     const Tensor& g = out_gradient;
     expect("swiglu_backward", "gate and up", gate_up, g.rows, 2 * g.columns, g.type);
     expect("swiglu_backward", "their gradient", gate_up_gradient, g.rows, 2 * g.columns, g.type);
-    enqueue("swiglu_backward", stream, g.type, [=](auto zero) {
+    enqueue("swiglu_backward", stream, g, [=](auto zero) {
       using T = decltype(zero);
       stp::swiglu_backward(out_gradient.rows, out_gradient.columns, data<T>(gate_up), data<T>(out_gradient),
                            data<T>(gate_up_gradient));
@@ -248,7 +263,7 @@ class CpuKernels : public Kernels {
                          const Tensor& out) override {
     expect("embedding_forward", "tokens", tokens, out.rows, 1, DType::i32);
     expect("embedding_forward", "out", out, out.rows, table.columns, table.type);
-    enqueue("embedding_forward", stream, table.type, [=](auto zero) {
+    enqueue("embedding_forward", stream, table, [=](auto zero) {
       using T = decltype(zero);
       const int32_t* token = data<int32_t>(tokens);
       const T* rows = data<T>(table);
@@ -268,7 +283,7 @@ class CpuKernels : public Kernels {
     expect("embedding_backward", "tokens", tokens, out_gradient.rows, 1, DType::i32);
     expect("embedding_backward", "the table's gradient", table_gradient, table_gradient.rows,
            out_gradient.columns, out_gradient.type);
-    enqueue("embedding_backward", stream, out_gradient.type, [=](auto zero) {
+    enqueue("embedding_backward", stream, out_gradient, [=](auto zero) {
       using T = decltype(zero);
       const int32_t* token = data<int32_t>(tokens);
       const T* from = data<T>(out_gradient);
@@ -283,13 +298,14 @@ class CpuKernels : public Kernels {
   }
 
   void row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) override {
+    if (logits.columns < 1) throw std::logic_error("row_maximum: logits are " + shape_text(logits));
     expect("row_maximum", "maximum", maximum, logits.rows, 1, statistics_type(logits.type));
-    enqueue("row_maximum", stream, logits.type, [=](auto zero) {
+    enqueue("row_maximum", stream, logits, [=](auto zero) {
       using T = decltype(zero);
       const T* row = data<T>(logits);
       T* to = data<T>(maximum);
       for (int64_t i = 0; i < logits.rows; ++i, row += logits.columns)
-        to[i] = *std::max_element(row, row + logits.columns);
+        to[i] = largest_of(logits.columns, row);
     });
   }
 
@@ -298,7 +314,7 @@ class CpuKernels : public Kernels {
     expect("exponential_sums", "maximum", maximum, logits.rows, 1, statistics_type(logits.type));
     expect("exponential_sums", "targets", targets, logits.rows, 1, DType::i32);
     expect("exponential_sums", "sums", sums, logits.rows, 2, statistics_type(logits.type));
-    enqueue("exponential_sums", stream, logits.type, [=](auto zero) {
+    enqueue("exponential_sums", stream, logits, [=](auto zero) {
       using T = decltype(zero);
       stp::exponential_sums(logits.rows, logits.columns, data<T>(logits), data<T>(maximum),
                             data<int32_t>(targets), first, data<T>(sums));
@@ -311,7 +327,7 @@ class CpuKernels : public Kernels {
     expect("cross_entropy", "sums", sums, logits.rows, 2, statistics_type(logits.type));
     expect("cross_entropy", "targets", targets, logits.rows, 1, DType::i32);
     expect("cross_entropy", "loss", loss, 1, 1, statistics_type(logits.type));
-    enqueue("cross_entropy", stream, logits.type, [=](auto zero) {
+    enqueue("cross_entropy", stream, logits, [=](auto zero) {
       using T = decltype(zero);
       stp::cross_entropy(logits.rows, logits.columns, data<T>(maximum), data<T>(sums), data<int32_t>(targets),
                          first, factor, data<T>(logits), data<T>(loss));
@@ -320,7 +336,7 @@ class CpuKernels : public Kernels {
 
   void add_sum_of_squares(Stream& stream, double factor, const Tensor& x, const Tensor& total) override {
     expect("add_sum_of_squares", "total", total, 1, 1, DType::f64);
-    enqueue("add_sum_of_squares", stream, x.type, [=](auto zero) {
+    enqueue("add_sum_of_squares", stream, x, [=](auto zero) {
       using T = decltype(zero);
       const T* values = data<T>(x);
       *data<double>(total) += factor * sum_of(x.elements(), [&](int64_t i) {
@@ -338,7 +354,7 @@ class CpuKernels : public Kernels {
     expect("adamw", "master", master, g.rows, g.columns, g.type);
     if (total) expect("adamw", "total", total, 1, 1, DType::f64);
     if (weight.memory != master.memory) throw std::logic_error("adamw: on CPU the weight is its own master");
-    enqueue("adamw", stream, g.type, [=](auto zero) {
+    enqueue("adamw", stream, g, [=](auto zero) {
       using T = decltype(zero);
       double scale = 1;
       if (total)
@@ -349,10 +365,6 @@ class CpuKernels : public Kernels {
   }
 
  private:
-  static void check_even(const AttentionShape& shape) {
-    if (shape.head_dim % 2 != 0) throw std::logic_error("rotary embedding needs an even head size");
-  }
-
   BlasCounter& counter_;
 };
 

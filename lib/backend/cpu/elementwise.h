@@ -23,6 +23,19 @@ double sum_of(int64_t count, Value value) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+/// The largest of `count` ≥ 1 values, in eight chains, so that it vectorises (std::max, which takes
+/// addresses, would not).
+template <typename T>
+T largest_of(int64_t count, const T* values) {
+  std::array<T, 8> largest;
+  largest.fill(values[0]);
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (int64_t j = 0; j < 8; ++j) largest[j] = values[i + j] > largest[j] ? values[i + j] : largest[j];
+  for (; i < count; ++i) largest[0] = std::max(largest[0], values[i]);
+  return *std::max_element(largest.begin(), largest.end());
+}
+
 template <typename T>
 void rms_norm_forward(int64_t rows, int64_t columns, const T* x, const T* gain, double epsilon, T* y,
                       T* rstd) {
@@ -100,8 +113,15 @@ void exponential_sums(int64_t rows, int64_t columns, const T* logits, const T* m
                       const int32_t* targets, int64_t first, T* sums) {
   for (int64_t row = 0; row < rows; ++row, logits += columns) {
     const T shift = maximum[row];
-    sums[2 * row] =
-        static_cast<T>(sum_of(columns, [&](int64_t i) { return exponential(logits[i] - shift); }));
+    // Exponentials first, then their sum: a loop of floats and doubles is not vectorised.
+    std::array<T, 256> part;
+    double total = 0;
+    for (int64_t begin = 0; begin < columns; begin += std::ssize(part)) {
+      const int64_t count = std::min<int64_t>(std::ssize(part), columns - begin);
+      for (int64_t i = 0; i < count; ++i) part[i] = exponential(logits[begin + i] - shift);
+      total += sum_of(count, [&](int64_t i) { return part[i]; });
+    }
+    sums[2 * row] = static_cast<T>(total);
     const int64_t target = targets[row] - first;
     sums[2 * row + 1] = target >= 0 && target < columns ? logits[target] : T{0};
   }

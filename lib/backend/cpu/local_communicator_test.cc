@@ -120,37 +120,5 @@ TEST(LocalCommunicator, TheNthSendMeetsTheNthReceive) {
   EXPECT_EQ(group.end(0).traffic().sent_bytes, 20 * 5 * 8);
 }
 
-TEST(CpuDevice, CountsBytesByKindInStreamOrder) {
-  const auto backend = make_cpu_backend({.world_size = 1});
-  Device& device = backend->device(0);
-  const auto stream = device.make_stream("compute", StreamPriority::compute);
-  Tensor a = device.allocate(*stream, MemoryKind::working, DType::f32, 3, 5);
-  device.retag(*stream, a, MemoryKind::saved);
-  Tensor b = device.allocate(*stream, MemoryKind::working, DType::f64, 2, 2);
-  device.release(*stream, a);
-  device.synchronize();
-  EXPECT_FALSE(a);
-  EXPECT_EQ(device.memory().held(MemoryKind::saved), 0U);
-  EXPECT_EQ(device.memory().peak(MemoryKind::saved), 60U);
-  EXPECT_EQ(device.memory().held(MemoryKind::working), 32U);
-  EXPECT_EQ(device.memory().peak(MemoryKind::working), 60U);
-  EXPECT_EQ(device.memory().peak(), 92U);
-  device.memory().reset_peaks();
-  EXPECT_EQ(device.memory().peak(), 32U);
-  device.release(*stream, b);
-  device.synchronize();
-  EXPECT_EQ(device.memory().held(), 0U);
-}
-
-TEST(CpuDevice, ReleasedMemoryIsPoisonedWhereTestsAskForIt) {
-  const auto backend = make_cpu_backend({.world_size = 1, .poison = true});
-  Device& device = backend->device(0);
-  const auto stream = device.make_stream("compute", StreamPriority::compute);
-  const Tensor fresh = device.allocate(*stream, MemoryKind::working, DType::f64, 1, 4);
-  std::vector<double> read(4);
-  device.download(*stream, fresh, std::as_writable_bytes(std::span(read)));
-  for (const double value : read) EXPECT_NE(value, value);
-}
-
 }  // namespace
 }  // namespace stp

@@ -1,0 +1,37 @@
+// The properties of a machine in groups: what can be taken from one profile and put into another, to see
+// which of them makes a difference.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "stp/cluster/profile.h"
+
+namespace stp {
+
+enum class ProfilePart {
+  compute,     // GEMM and attention: peak, SMs, efficiencies, overhead of a tile, measured products
+  memory,      // elementwise work: bandwidth as kernels reach it, traffic of unfused code
+  all_reduce,  // latencies, bus bandwidth, measured curves
+  contention,  // what overlapping compute and all-reduces keep of their speed, and ranks that share
+               // processors
+  p2p,         // transfers between stages and to the host: links, and how many GPUs a node has
+  launches     // overhead of a kernel
+};
+inline constexpr std::array kProfileParts = {ProfilePart::compute,    ProfilePart::memory,
+                                             ProfilePart::all_reduce, ProfilePart::contention,
+                                             ProfilePart::p2p,        ProfilePart::launches};
+
+/// "compute", …, for records.
+std::string to_string(ProfilePart part);
+/// "GEMM and attention rate", …, for people.
+std::string describe(ProfilePart part);
+
+/// Gives `to` the properties of `from` that belong to `part`. With all parts taken, every time of `to` is
+/// that of `from`; memory capacity and names belong to none.
+void take_part(HardwareProfile& to, const HardwareProfile& from, ProfilePart part);
+
+/// Whether two machines are alike in `part`.
+bool same_part(const HardwareProfile& a, const HardwareProfile& b, ProfilePart part);
+
+}  // namespace stp

@@ -1,0 +1,55 @@
+// attention: causal, forward and backward, by sequence length; FLOPs as computed (lower triangle; 2.5 times
+// the forward's backward).
+#include "suite.h"
+
+#include "linears.h"
+
+namespace stp::microbench {
+
+void add_attention(Suite& suite) {
+  const Options& options = suite.options();
+  const double slow = options.slow.contains("attention") ? options.slow.at("attention") : 1;
+  std::vector<int> lengths{options.tokens / 2, options.tokens};
+  if (!options.quick) lengths.push_back(2 * options.tokens);
+  for (const ModelConfig& model : options.models)
+    for (const int tp : options.tp)
+      for (const int seq : lengths) {
+        if (linears(model, seq, tp).empty() || seq < 1) continue;
+        const AttentionShape shape{1, seq, model.q_heads / tp, model.kv_heads / tp, model.head_dim};
+        const auto of = [&](UnitPass pass) {
+          const Work declared = work(model, {seq, 1, tp}, Implementation::suite, Unit::attn, pass);
+          return pass == UnitPass::F ? declared.attention_forward_flops : declared.attention_backward_flops;
+        };
+        for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+          const double flops = of(pass);
+          const auto counters = [flops, tp, seq](double seconds) -> std::map<std::string, double> {
+            return {{"flops", flops}, {"gflop_per_s", flops / seconds / 1e9}, {"tp", tp}, {"seq", seq}};
+          };
+          suite.add({.name = "attention/" + model.name + (pass == UnitPass::F ? "/forward" : "/backward") +
+                             "/seq:" + std::to_string(seq) + "/tp:" + std::to_string(tp),
+                     .bytes = 4.0 * static_cast<double>(shape.tokens() * (4 * shape.qkv_columns())),
+                     .prepare = [shape, pass, counters, slow](Machine& machine) {
+                       const Tensor qkv = machine.make(0, shape.tokens(), shape.qkv_columns());
+                       const Tensor out = machine.make(0, shape.tokens(), shape.q_columns());
+                       const Tensor log_sum_exp = machine.make(0, DType::f32, shape.tokens(), shape.q_heads);
+                       const Tensor gradient = machine.make(0, shape.tokens(), shape.qkv_columns());
+                       Stream& stream = machine.compute(0);
+                       Kernels& kernels = machine.kernels(0);
+                       kernels.attention_forward(stream, shape, qkv, out, log_sum_exp);
+                       Machine::Work work;
+                       if (pass == UnitPass::F) {
+                         work = [=, &stream, &kernels](int) {
+                           kernels.attention_forward(stream, shape, qkv, out, log_sum_exp);
+                         };
+                       } else {
+                         work = [=, &stream, &kernels](int) {
+                           kernels.attention_backward(stream, shape, qkv, out, log_sum_exp, out, gradient);
+                         };
+                       }
+                       return std::make_unique<ComputeWork>(machine, std::move(work), counters, slow);
+                     }});
+        }
+      }
+}
+
+}  // namespace stp::microbench

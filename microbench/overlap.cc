@@ -1,0 +1,97 @@
+// overlap: a product on the compute streams and an all-reduce on the communication streams of all ranks, each
+// alone and both together within one sample, so that drift cancels. The row's time is until both are done;
+// lib/cost/overlap.h defines the four figures beside it, and the rates while both run.
+#include "stp/cost/overlap.h"
+#include "stp/report/statistics.h"
+
+#include "linears.h"
+#include "suite.h"
+
+namespace stp::microbench {
+namespace {
+
+class OverlapWork : public Prepared {
+ public:
+  OverlapWork(Machine& machine, const Gemm& gemm, double bytes)
+      : machine_(machine), gemm_(gemm), bytes_(bytes), product_(gemm_work(machine, gemm)) {
+    for (int rank = 0; rank < machine.ranks(); ++rank)
+      messages_.push_back(machine.make(rank, DType::f32, static_cast<int64_t>(bytes) / 4, 1));
+  }
+  double sample(int calls) override {
+    const Machine::Work products = [&](int rank) {
+      for (int call = 0; call < calls; ++call) product_(rank);
+    };
+    const Machine::Work reduces = [&](int rank) {
+      for (int call = 0; call < calls; ++call)
+        machine_.group(rank).all_reduce(machine_.communication(rank), Reduce::sum, messages_[rank]);
+    };
+    // Alone, alone, together, and again: of each the median, so that one interruption does not show.
+    constexpr int kRounds = 3;
+    std::vector<double> compute, communication, compute_together, communication_together;
+    for (int round = 0; round < kRounds; ++round) {
+      compute.push_back(machine_.time(products, {}).compute / calls);
+      communication.push_back(machine_.time({}, reduces).communication / calls);
+      const Machine::Times together = machine_.time(products, reduces);
+      compute_together.push_back(together.compute / calls);
+      communication_together.push_back(together.communication / calls);
+    }
+    alone_ = {median(compute), median(communication)};
+    figures_ = overlap_figures(
+        {alone_.compute, alone_.communication, median(compute_together), median(communication_together)});
+    return figures_.together_s;
+  }
+  [[nodiscard]] std::map<std::string, double> counters(double /*seconds*/) const override {
+    return {{"m", gemm_.m},
+            {"n", gemm_.n},
+            {"k", gemm_.k},
+            {"size", bytes_},
+            {"compute_alone_us", 1e6 * alone_.compute},
+            {"communication_alone_us", 1e6 * alone_.communication},
+            {"compute_slowdown", figures_.compute_slowdown},
+            {"communication_slowdown", figures_.communication_slowdown},
+            {"compute_rate", figures_.compute_rate},
+            {"communication_rate", figures_.communication_rate},
+            {"exposed_us", 1e6 * figures_.exposed_s},
+            {"exposed_share", figures_.exposed_share},
+            {"saved_us", 1e6 * figures_.saved_s}};
+  }
+
+ private:
+  Machine& machine_;
+  const Gemm gemm_;
+  const double bytes_;
+  Machine::Work product_;
+  std::vector<Tensor> messages_;
+  OverlapFigures figures_{};
+  Machine::Times alone_;
+};
+
+}  // namespace
+
+void add_overlap(Suite& suite) {
+  const Options& options = suite.options();
+  for (const int ranks : options.ranks)
+    for (const ModelConfig& model : options.models)
+      for (const Linear& linear : linears(model, options.tokens, ranks)) {
+        if (linear.name != "projection" && linear.name != "gate_up") continue;
+        // A unit's own all-reduce, and a quarter and four times of it.
+        const double message = 4.0 * options.tokens * model.hidden;
+        for (const double share : {0.25, 1.0, 4.0}) {
+          const double bytes = message * share;
+          suite.add({.name = "overlap/" + model.name + "/" + linear.name + "/ranks:" + std::to_string(ranks) +
+                             "/size:" + std::to_string(static_cast<int64_t>(bytes)),
+                     .ranks = ranks,
+                     .bytes = gemm_bytes(linear.forward, ranks) + ranks * bytes,
+                     .prepare = [linear, bytes](Machine& machine) {
+                       return std::make_unique<OverlapWork>(machine, linear.forward, bytes);
+                     }});
+        }
+      }
+  // What a GPU could turn: CTAs of the communication, SMs left to the product, priorities.
+  if (options.machine.backend == "cpu")
+    suite.add({.name = "overlap/communication_ctas",
+               .prepare = {},
+               .skip = "a CPU has no CTAs, SM targets or stream priorities to set"});
+}
+
+}  // namespace stp::microbench

@@ -1,0 +1,59 @@
+#include "sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace stp::microbench {
+namespace {
+
+TEST(CallsPerSample, FillTheShortestSample) {
+  EXPECT_EQ(calls_per_sample(1), 1);
+  EXPECT_EQ(calls_per_sample(kShortestSample), 1);
+  EXPECT_EQ(calls_per_sample(kShortestSample / 7.5), 8);
+  EXPECT_EQ(calls_per_sample(0, 50), 50);  // a clock too coarse to see it
+}
+
+TEST(HalfWidth, IsThatOfTheMediansInterval) {
+  // Of ten values the interval of 95 % goes from the second smallest to the second largest.
+  EXPECT_DOUBLE_EQ(half_width({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), (9.0 - 2) / 2 / 5.5);
+  EXPECT_EQ(half_width(std::vector<double>(12, 3.0)), 0);
+  EXPECT_TRUE(std::isinf(half_width({1, 1, 1, 1, 1})));
+}
+
+// A machine whose probe takes what a list says.
+struct Scripted {
+  std::vector<double> probes;
+  size_t next = 0;
+  int samples = 0;
+  SteadySampler sampler{[this] { return probes[std::min(next++, probes.size() - 1)]; }};
+  SteadySampler::Taken take() {
+    return sampler.take([this] { return static_cast<double>(++samples); });
+  }
+};
+
+TEST(SteadySampler, KeepsWhatRanAtTheUsualSpeed) {
+  Scripted machine{{1, 1.1}};
+  const auto taken = machine.take();
+  EXPECT_EQ(taken.seconds, 1);
+  EXPECT_EQ(taken.tries, 1);
+  EXPECT_DOUBLE_EQ(taken.slowdown, 1.1);
+}
+
+TEST(SteadySampler, TakesASampleAgainWhereTheMachineSlowedDownBesideIt) {
+  Scripted machine{{1, 2, 1, 1}};  // before the first, behind it, behind the second, behind the third
+  const auto taken = machine.take();
+  EXPECT_EQ(taken.seconds, 3);  // the second began slow
+  EXPECT_EQ(taken.tries, 3);
+  EXPECT_EQ(taken.slowdown, 1);
+}
+
+TEST(SteadySampler, SaysSoWhereTheMachineStaysSlow) {
+  Scripted machine{{1, 2}};
+  const auto taken = machine.take();
+  EXPECT_EQ(taken.slowdown, 2);
+  EXPECT_EQ(taken.seconds, taken.tries);  // the last one
+}
+
+}  // namespace
+}  // namespace stp::microbench

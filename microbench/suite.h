@@ -1,0 +1,106 @@
+// What the families of benchmarks share: options, and how a piece of work becomes rows of Google Benchmark,
+// one a sample.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine.h"
+#include "sampling.h"
+#include "stp/model/config.h"
+
+namespace benchmark {
+class State;
+}
+
+namespace stp::microbench {
+
+struct Options {
+  MachineKind machine;
+  std::vector<ModelConfig> models;
+  int tokens = 512;  // of one microbatch, and the sequence's length
+  std::vector<int> tp = {1, 2, 4};
+  std::vector<int> ranks = {2, 4};  // of groups
+  int repetitions = 20;
+  bool quick = false;
+  std::map<std::string, double>
+      slow;  // by family: for tests of comparisons, work done so many times as often
+};
+
+/// One benchmark, prepared: tensors made.
+class Prepared {
+ public:
+  virtual ~Prepared() = default;
+  /// Seconds per call, over `calls` calls one after the other.
+  virtual double sample(int calls) = 0;
+  /// What stands beside the time `seconds` of the sample just taken.
+  [[nodiscard]] virtual std::map<std::string, double> counters(double seconds) const = 0;
+};
+
+struct Benchmark {
+  std::string name;  // family first: "gemm/…"
+  int ranks = 1;
+  double bytes = 0;  // about what all its tensors take
+  std::function<std::unique_ptr<Prepared>(Machine& machine)> prepare;
+  std::string skip;  // why it cannot run here; "": it can
+};
+
+/// Registers benchmarks with Google Benchmark: manual time, every repetition a sample of its own and a row of
+/// its own; aggregates with the interval of the median. A benchmark that does not fit the machine is a row
+/// that says why ("skipped: …").
+class Suite {
+ public:
+  explicit Suite(Options options) : options_(std::move(options)) {}
+  void add(Benchmark benchmark);
+  [[nodiscard]] const Options& options() const { return options_; }
+
+ private:
+  struct Current;
+  void run(const Benchmark& benchmark, ::benchmark::State& state);
+  static void run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark);
+  // So many ranks, and the sampler that knows how fast they were at best.
+  struct Place {
+    std::unique_ptr<Machine> machine;
+    std::unique_ptr<SteadySampler> sampler;
+  };
+  Place& place(int ranks);
+
+  Options options_;
+  std::deque<Benchmark> benchmarks_;  // which stay where they are
+  std::map<int, Place> places_;       // by number of ranks
+  std::map<std::string, int> calls_;  // by benchmark: of one sample
+  std::shared_ptr<Current> current_;  // the one prepared
+};
+
+/// Work of one kind on the compute streams of so many ranks. Cold: the caches are flushed before every call.
+class ComputeWork : public Prepared {
+ public:
+  using Counters = std::function<std::map<std::string, double>(double seconds)>;
+  ComputeWork(Machine& machine, Machine::Work work, Counters counters, double slow = 1, bool cold = false)
+      : machine_(machine), work_(std::move(work)), counters_(std::move(counters)), slow_(slow), cold_(cold) {}
+  double sample(int calls) override;
+  [[nodiscard]] std::map<std::string, double> counters(double seconds) const override {
+    return counters_(seconds);
+  }
+
+ private:
+  Machine& machine_;
+  Machine::Work work_;
+  Counters counters_;
+  double slow_;
+  bool cold_;
+};
+
+// The families.
+void add_gemm(Suite& suite);
+void add_attention(Suite& suite);
+void add_memory(Suite& suite);
+void add_collective(Suite& suite);
+void add_overlap(Suite& suite);
+void add_executor(Suite& suite);
+
+}  // namespace stp::microbench

@@ -1,0 +1,216 @@
+"""A hardware profile of the machine that bin/microbench ran on, each value with how well it fits what was measured.
+
+Samples around which the machine was slower than usual (probe_slowdown) are left out where there are others."""
+
+import json
+import math
+import statistics
+
+MICRO, GIGA, MEBI = 1e-6, 1e9, 1 << 20
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+ANY_GROUP = 256  # ranks of a group on one machine, where memory is what connects them
+
+
+class Unfit(Exception):
+    """The measurements do not hold what a profile needs."""
+
+
+class Rows:
+    """Benchmarks by name, each with the median of its steady samples in seconds and its counters."""
+
+    def __init__(self, path):
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        self.context = content.get("context", {})
+        below = float(self.context.get("steady_below", "inf"))
+        samples = {}
+        for row in content.get("benchmarks", []):
+            if row.get("run_type") == "iteration" and not row.get("error_occurred"):
+                samples.setdefault(row["run_name"], []).append(row)
+        self.rows = []
+        for name, all_of_it in samples.items():
+            calm = [row for row in all_of_it if row.get("probe_slowdown", 1) <= below]
+            steady = calm or all_of_it
+            row = dict(steady[len(steady) // 2])
+            row["seconds"] = statistics.median(one["real_time"] * SECONDS[one["time_unit"]] for one in steady)
+            row["steady"] = bool(calm)
+            for key in ("compute_rate", "communication_rate"):
+                if key in row:
+                    row[key] = statistics.median(one[key] for one in steady)
+            row["parts"] = name.split("/")
+            self.rows.append(row)
+
+    def of(self, *parts):
+        """Those whose names begin with these parts."""
+        found = [row for row in self.rows if row["parts"][:len(parts)] == list(parts)]
+        if not found:
+            raise Unfit(f"there is no row {'/'.join(parts)}…; run bin/microbench without a filter")
+        return found
+
+
+def line(points):
+    """Latency and bytes per second of time = latency + bytes / rate, by least squares of the relative error; and the mean
+    of that error."""
+    weights = [1 / seconds for _, seconds in points]
+    a11 = sum(w * w for w in weights)
+    a12 = sum(w * w * size for (size, _), w in zip(points, weights))
+    a22 = sum(w * w * size * size for (size, _), w in zip(points, weights))
+    b1, b2 = sum(weights), sum(w * size for (size, _), w in zip(points, weights))
+    determinant = a11 * a22 - a12 * a12
+    latency, per_byte = (b1 * a22 - b2 * a12) / determinant, (a11 * b2 - a12 * b1) / determinant
+    latency = max(latency, 0.0)
+    per_byte = max(per_byte, 1e-15)
+    errors = [abs((latency + size * per_byte) / seconds - 1) for size, seconds in points]
+    return latency, 1 / per_byte, statistics.mean(errors)
+
+
+def spread(values):
+    """Mean deviation from the median, as a share of it."""
+    middle = statistics.median(values)
+    return statistics.mean(abs(value / middle - 1) for value in values)
+
+
+def percent(share):
+    return f"{100 * share:.1f} %"
+
+
+def measured(what, **values):
+    return {**values, "source": "measured by microbench: " + what}
+
+
+def gemms(rows):
+    """The products of one busy rank, and how much slower each of several busy ranks is."""
+    alone = [row for row in rows.of("gemm") if row["busy"] == 1]
+    shapes, seen = [], set()
+    for row in alone:
+        key = (row["parts"][3], row["m"], row["n"], row["k"])
+        if key not in seen:
+            seen.add(key)
+            shapes.append({"product": key[0], "m": key[1], "n": key[2], "k": key[3], "us": round(row["seconds"] / MICRO, 3)})
+    rate = {key: value for key, value in ((tuple(row["parts"][1:5]), 1 / row["seconds"]) for row in alone)}
+    shares = {}
+    for row in rows.of("gemm"):
+        if row["busy"] > 1 and row["steady"]:
+            shares.setdefault(int(row["busy"]), []).append(1 / row["seconds"] / rate[tuple(row["parts"][1:5])])
+    best = max(2 * row["m"] * row["n"] * row["k"] / row["seconds"] for row in alone)
+    return shapes, best, {busy: (statistics.median(some), spread(some)) for busy, some in shares.items()}
+
+
+def shared_processors(rows, shares):
+    """Rates by number of busy processors: measured alone and all busy, in between on the straight line."""
+    count = int(rows.context.get("shared_processors", 0))
+    if count == 0:
+        return None
+    at_all, off = shares.get(count, (1.0, 0.0))
+    rates = [1.0] + [round(1 + (min(at_all, 1.0) - 1) * busy / (count - 1), 4) for busy in range(1, count)]
+    return measured(f"the same products on 1 and on {count} ranks at once, {percent(off)} apart", rates=rates)
+
+
+def all_reduces(rows, processors):
+    """Bus bandwidths by group size and message. Times of more ranks than processors are brought to what they would be if
+    each rank had one, for the simulator has ranks take turns."""
+    groups = {}
+    for row in rows.of("collective", "all_reduce"):
+        ranks = int(row["ranks"])
+        turns = max(1.0, ranks / processors) if processors else 1.0
+        groups.setdefault(ranks, []).append((row["size"], row["seconds"] / turns))
+    tables = []
+    for ranks, points in sorted(groups.items()):
+        sizes = []
+        for size, seconds in sorted(points):
+            if sizes and seconds < sizes[-1][1]:
+                seconds = sizes[-1][1]  # a larger message that was faster: noise
+            sizes.append((size, seconds))
+        tables.append(measured(f"{ranks} ranks", ranks=ranks, sizes=[
+            {"mib": size / MEBI, "bus_gb_per_s": size * 2 * (ranks - 1) / ranks / seconds / GIGA} for size, seconds in sizes]))
+    smallest = min(groups)
+    latency, rate, error = line(groups[smallest])
+    return tables, latency, rate * 2 * (smallest - 1) / smallest, error
+
+
+def contention(rows, shared):
+    """Rates while a product and an all-reduce overlap on ranks that share no processors."""
+    if shared is not None:
+        same = measured("none besides sharing processors, which the simulator has itself", value=1)
+        return same, same
+    overlaps = rows.of("overlap")
+    return tuple(
+        measured(f"{len(overlaps)} overlaps, {percent(spread([row[key] for row in overlaps]))} apart",
+                 value=min(1.0, statistics.median(row[key] for row in overlaps)))
+        for key in ("compute_rate", "communication_rate"))
+
+
+def make_profile(path, name):
+    """The profile, and a line of words per part of the fit."""
+    rows = Rows(path)
+    context = rows.context
+    processors = int(context.get("shared_processors", 0))
+    shapes, best, shares = gemms(rows)
+    shared = shared_processors(rows, shares)
+    said = [f"{len(shapes)} products, at best {best / GIGA:.1f} GFLOP/s"]
+
+    attention = {}
+    for direction in ("forward", "backward"):
+        rates = [row["flops"] / row["seconds"] for row in rows.of("attention") if direction in row["parts"]]
+        attention[direction] = measured(f"{len(rates)} shapes, {percent(spread(rates))} apart",
+                                        value=min(1.0, statistics.median(rates) / best))
+        said.append(f"attention {direction}: {attention[direction]['value']:.2f} of that, {percent(spread(rates))} apart")
+
+    # One rate stands for all elementwise work: bytes over time of whole layers, so that what matters most weighs most.
+    elementwise = rows.of("memory", "elementwise")
+    total_bytes, total_seconds = sum(row["bytes"] for row in elementwise), sum(row["seconds"] for row in elementwise)
+    memory = total_bytes / total_seconds
+    off = sum(abs(row["bytes"] / memory - row["seconds"]) for row in elementwise) / total_seconds
+    said.append(f"elementwise work: {memory / GIGA:.2f} GB/s, {percent(off)} of its time off by unit and pass")
+
+    tables, latency, bus, error = all_reduces(rows, processors)
+    said.append(f"all-reduce: {latency / MICRO:.1f} us + bytes at {bus / GIGA:.2f} GB/s, {percent(error)} off in the mean")
+    hop_latency, hop_rate, hop_error = line(
+        [(row["size"], row["seconds"]) for row in rows.of("collective", "send_receive")])
+    said.append(f"transfer: {hop_latency / MICRO:.1f} us + bytes at {hop_rate / GIGA:.2f} GB/s, {percent(hop_error)} off")
+    host = {way: max(row["size"] / row["seconds"] for row in rows.of("collective", way)) for way in ("upload", "download")}
+    launch = rows.of("executor", "launch")[0]["seconds"]
+    if shared is not None:
+        said.append("busy processors go at " + ", ".join(str(rate) for rate in shared["rates"]) + " of one alone")
+    compute_rate, communication_rate = contention(rows, shared)
+
+    hop = measured(f"two ranks, {percent(hop_error)} off in the mean", value=hop_latency / MICRO)
+    link = measured("two ranks", value=hop_rate / GIGA)
+    capacity = context.get("host_memory_capacity", "0 kB").split()
+    memory_gb = float(capacity[0]) * 1024 / GIGA if capacity[0].isdigit() and float(capacity[0]) > 0 else 1
+    profile = {
+        "name": name,
+        "accelerator": context.get("host_processor_model_name", context.get("backend", "unknown")),
+        "gpus_per_node": {"value": ANY_GROUP, "source": "ranks share one machine's memory"},
+        "sms": {"value": 1, "source": "products are measured; no model of the chip is needed"},
+        "peak_tflops": measured("the fastest product, by one rank", value=best / 1e12),
+        "gemm_efficiency": {"value": 1, "source": "of the fastest product"},
+        "gemm_overhead_k": {"value": 0, "source": "products are measured"},
+        "gemm_measured": measured("medians, one rank busy", shapes=shapes),
+        "attention_forward_efficiency": attention["forward"],
+        "attention_backward_efficiency": attention["backward"],
+        "memory_gb_per_s": measured(f"all elementwise kernels of a layer and the head, {percent(off)} off", value=memory / GIGA),
+        "memory_gb": {"value": memory_gb, "source": "the operating system"},
+        "kernel_overhead_us": measured("launches of a kernel that does nothing", value=launch / MICRO),
+        "elementwise_factor": {"value": 1, "source": "the suite's own kernels"},
+        "all_reduce_latency_us": measured(f"two ranks, {percent(error)} off in the mean", value=latency / MICRO),
+        "all_reduce_hop_latency_us": {"value": 0, "source": "inside the latency"},
+        "all_reduce_bus_gb_per_s": measured("two ranks", value=bus / GIGA),
+        "all_reduce_measured": tables,
+        "p2p_within_node_latency_us": hop,
+        "p2p_within_node_gb_per_s": link,
+        "p2p_between_nodes_latency_us": hop,
+        "p2p_between_nodes_gb_per_s": link,
+        "host_to_device_gb_per_s": measured("uploads", value=host["upload"] / GIGA),
+        "device_to_host_gb_per_s": measured("downloads", value=host["download"] / GIGA),
+        "contention_compute": compute_rate,
+        "contention_all_reduce": communication_rate,
+    }
+    if shared is not None:
+        profile["shared_processors"] = shared
+    for key, value in profile.items():
+        if isinstance(value, dict) and isinstance(value.get("value"), float):
+            if not math.isfinite(value["value"]) or value["value"] < 0:
+                raise Unfit(f"{key} comes out as {value['value']}; measure again")
+            value["value"] = float(f"{value['value']:.5g}")
+    return profile, said

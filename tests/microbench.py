@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Runs bin/microbench on tiny shapes and holds its JSON against closed forms; makes profiles from it. No time is judged.
+
+Usage: microbench.py MICROBENCH_BINARY STP_BINARY
+"""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import machine_profile  # noqa: E402
+
+MICROBENCH, STP = sys.argv.pop(1), sys.argv.pop(1)
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+# What Google Benchmark's own tools read of a row and of the context.
+ROW_FIELDS = {"name", "run_name", "run_type", "repetitions", "threads", "iterations", "real_time", "cpu_time", "time_unit"}
+CONTEXT_FIELDS = {"date", "host_name", "executable", "num_cpus", "mhz_per_cpu", "caches", "load_avg", "library_build_type"}
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=240)
+
+
+class Measured(unittest.TestCase):
+    """One run of the whole suite, small."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.file = pathlib.Path(cls.folder.name) / "microbench.json"
+        done = run(MICROBENCH, "--quick", "--repetitions", 2, "--tokens", 32, "--tp", 1, 2, "--ranks", 2,
+                   f"--benchmark_out={cls.file}", "--benchmark_out_format=json")
+        assert done.returncode == 0, done.stderr
+        cls.content = json.loads(cls.file.read_text(encoding="utf-8"))
+        cls.samples = [row for row in cls.content["benchmarks"] if row.get("run_type") == "iteration"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def of(self, *parts):
+        found = [row for row in self.samples if row["run_name"].split("/")[:len(parts)] == list(parts)]
+        self.assertTrue(found, parts)
+        return found
+
+    def seconds(self, row):
+        return row["real_time"] * SECONDS[row["time_unit"]]
+
+    def test_rows_and_context_are_google_benchmarks(self):
+        self.assertLessEqual(CONTEXT_FIELDS, set(self.content["context"]))
+        for row in self.content["benchmarks"]:
+            self.assertLessEqual(ROW_FIELDS - ({"real_time", "cpu_time", "time_unit"} if row.get("error_occurred") else set()),
+                                 set(row))
+            for value in row.values():
+                if isinstance(value, float):
+                    self.assertTrue(math.isfinite(value), row)
+        context = self.content["context"]
+        for key in ("evidence", "backend", "type", "shared_processors", "stp_version", "operating_system"):
+            self.assertIn(key, context)
+        self.assertEqual(context["evidence"], "measured")
+
+    def test_every_family_is_there_and_every_repetition_a_row(self):
+        for family in ("gemm", "gemm_cold", "attention", "memory", "memory_cold", "collective", "overlap", "executor"):
+            for row in self.of(family):
+                if not row.get("error_occurred"):
+                    self.assertEqual(row["repetitions"], 2)
+                    self.assertGreater(row["real_time"], 0)
+        kinds = {row["aggregate_name"] for row in self.content["benchmarks"] if row.get("run_type") == "aggregate"}
+        self.assertLessEqual({"median", "low95", "high95", "p5", "p95", "noisy"}, kinds)
+
+    def test_products_are_those_of_the_models_linears(self):
+        # hidden 512, 8 query and 4 key heads of 64, feed-forward 1408, vocabulary 2048
+        forward = {"qkv": (32, 1024, 512), "projection": (32, 512, 512), "gate_up": (32, 2816, 512),
+                   "down": (32, 512, 1408), "head": (32, 2048, 512)}
+        for linear, (m, n, k) in forward.items():
+            shapes = {row["run_name"].split("/")[3]: (row["m"], row["n"], row["k"])
+                      for row in self.of("gemm", "hidden-512", linear) if row["tp"] == 1}
+            self.assertEqual(shapes, {"forward": (m, n, k), "input_gradient": (m, k, n), "weight_gradient": (n, k, m)})
+        for row in self.of("gemm"):
+            self.assertAlmostEqual(row["gflop_per_s"] * 1e9 * self.seconds(row) / (2 * row["m"] * row["n"] * row["k"]), 1, 6)
+
+    def test_collectives_have_nccl_tests_columns(self):
+        for call, factor in (("all_reduce", 1), ("all_gather", 0.5), ("reduce_scatter", 0.5), ("send_receive", 1)):
+            for row in self.of("collective", call):  # of two ranks
+                self.assertEqual(row["count"] * 4, row["size"])
+                self.assertAlmostEqual(row["algbw"] * 1e9 * self.seconds(row) / row["size"], 1, 6)
+                self.assertAlmostEqual(row["busbw"] / row["algbw"], factor, 6)
+                self.assertAlmostEqual(row["time_us"] * 1e-6 / self.seconds(row), 1, 6)
+
+    def test_overlap_figures_belong_together(self):
+        for row in self.of("overlap"):
+            if row.get("error_occurred"):
+                continue
+            alone = row["compute_alone_us"] + row["communication_alone_us"]
+            self.assertAlmostEqual((row["saved_us"] * 1e-6 + self.seconds(row)) / (alone * 1e-6), 1, 6)
+            self.assertAlmostEqual((row["exposed_us"] + row["compute_alone_us"]) * 1e-6 / self.seconds(row), 1, 6)
+
+    def test_what_cannot_run_says_why(self):
+        skipped = [row for row in self.samples if row.get("error_occurred")]
+        self.assertTrue(skipped)
+        for row in skipped:
+            self.assertTrue(row["error_message"].startswith("skipped: "), row)
+        huge = run(MICROBENCH, "--tokens", 1 << 20, "--models", "llm-26.3b", "--tp", 1, "--benchmark_format=json",
+                   "--benchmark_filter=^gemm/llm-26.3b/head/forward")
+        rows = json.loads(huge.stdout)["benchmarks"]
+        self.assertTrue(rows)
+        for row in rows:
+            self.assertRegex(row["error_message"], "^skipped: needs [0-9]+ MB of [0-9]+")
+
+    def test_a_profile_of_it_is_read_and_foretells_a_run(self):
+        profile = pathlib.Path(self.folder.name) / "here.json"
+        done = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", self.file, "--profile", profile)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        content = json.loads(profile.read_text(encoding="utf-8"))
+        self.assertEqual(content["name"], "here")
+        products = {(row["product"], row["m"], row["n"], row["k"]) for row in content["gemm_measured"]["shapes"]}
+        measured = {(row["run_name"].split("/")[3], row["m"], row["n"], row["k"]) for row in self.of("gemm")}
+        self.assertEqual(products, measured)
+        scenario = {"name": "small", "model": "tiny", "seq": 16, "microbatches": 2, "schedules": ["1f1b"],
+                    "parallel": {"pp": 2, "tp": 2}, "layers_per_chunk": [7, 7], "run": {"type": "float32"}}
+        path = pathlib.Path(self.folder.name) / "small.json"
+        path.write_text(json.dumps(scenario), encoding="utf-8")
+        ran = run(STP, "run", path, "--backend", "cpu", "--predict", profile, "--json", "-")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        predicted = json.loads(ran.stdout)["results"][0]["predicted"]
+        self.assertEqual(predicted["cluster"], "here")
+        self.assertGreater(predicted["step_time_s"], 0)
+        self.assertEqual(predicted["oversubscribed"], len(content["shared_processors"]["rates"]) < 4)
+        again = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", self.file, "--profile", profile)
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("never overwritten", again.stderr)
+
+
+class Refused(unittest.TestCase):
+    def check(self, word, *arguments):
+        done = run(MICROBENCH, *arguments)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(word, done.stdout + done.stderr)
+
+    def test_bad_flags(self):
+        self.check("--backend", "--backend", "tpu")
+        self.check("--models", "--models", "llm-13")
+        self.check("--slow", "--slow", "gemm")
+        self.check("--slow", "--slow", "gemm=0.5")
+        self.check("--ranks", "--ranks", "1")
+        self.check("quik", "--quik")
+
+    def test_measurements_that_are_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, profile = pathlib.Path(folder) / "m.json", pathlib.Path(folder) / "p.json"
+            for text in ("", "[]", "{}", '{"benchmarks": [{"run_type": "iteration"}]}', '{"benchmarks": []}'):
+                path.write_text(text, encoding="utf-8")
+                done = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", path, "--profile", profile)
+                self.assertEqual(done.returncode, 2, text + done.stderr)
+                self.assertIn(str(path), done.stderr)
+                self.assertFalse(profile.exists())
+
+
+class Fit(unittest.TestCase):
+    def test_latency_and_rate_come_out_as_they_went_in(self):
+        points = [(size, 5e-6 + size / 20e9) for size in (1e3, 1e4, 1e5, 1e6, 1e7)]
+        latency, rate, error = machine_profile.line(points)
+        self.assertAlmostEqual(latency / 5e-6, 1, 9)
+        self.assertAlmostEqual(rate / 20e9, 1, 9)
+        self.assertLess(error, 1e-9)
+
+    def test_unsteady_samples_are_left_out_where_there_are_others(self):
+        row = {"run_name": "gemm/x", "run_type": "iteration", "time_unit": "us"}
+        content = {"context": {"steady_below": "1.25"}, "benchmarks": [
+            {**row, "real_time": real_time, "probe_slowdown": slow} for real_time, slow in ((10, 1.1), (20, 2), (21, 1.9))]}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "m.json"
+            path.write_text(json.dumps(content), encoding="utf-8")
+            self.assertAlmostEqual(machine_profile.Rows(path).of("gemm")[0]["seconds"], 10e-6)
+
+    def test_more_ranks_than_processors_are_brought_to_one_each(self):
+        class Some:
+            def of(self, *_):
+                return [{"ranks": ranks, "size": size, "seconds": ranks * size / 1e9}
+                        for ranks in (2, 4) for size in (1e4, 1e6)]
+        tables, _, _, _ = machine_profile.all_reduces(Some(), 2)
+        rates = {table["ranks"]: [round(size["bus_gb_per_s"], 6) for size in table["sizes"]] for table in tables}
+        self.assertEqual(rates, {2: [0.5, 0.5], 4: [0.75, 0.75]})
+
+
+if __name__ == "__main__":
+    unittest.main()
