@@ -8,6 +8,7 @@
 namespace stp {
 
 enum class Reduce { sum, maximum };
+enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, send, receive };
 
 /// What one rank sent, by kind of call: payload bytes as given to the call, not what rings move.
 struct Traffic {

@@ -26,10 +26,10 @@ std::chrono::duration<double> RunGuard::Idle::time() {
   return now - since_;
 }
 
-std::string RunGuard::seconds_text(std::chrono::duration<double> time) {
+void RunGuard::fail_idle(const std::string& what, std::chrono::duration<double> time) {
   std::ostringstream text;
-  text << time.count() << " s";
-  return text.str();
+  text << what << ": nothing moved for " << time.count() << " s";
+  fail(text.str());
 }
 
 }  // namespace stp

@@ -78,14 +78,17 @@ class RunGuard {
       if (idle.time() <= deadline) continue;
       const std::string text = what();
       lock.unlock();
-      fail(text + ": nothing moved for " + seconds_text(deadline));
+      fail_idle(text, deadline);
       lock.lock();
       throw Stopped();
     }
   }
 
- private:
-  /// For how long nothing has made progress, as far as one waiting thread saw.
+  [[nodiscard]] std::chrono::duration<double> deadline() const { return deadline_; }
+  /// Fails the run: "`what`: nothing moved for 10 s".
+  void fail_idle(const std::string& what, std::chrono::duration<double> time);
+
+  /// For how long nothing has made progress, as far as one thread saw that looks now and then.
   class Idle {
    public:
     explicit Idle(const RunGuard& guard)
@@ -98,8 +101,7 @@ class RunGuard {
     std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   };
 
-  static std::string seconds_text(std::chrono::duration<double> time);
-
+ private:
   const std::chrono::duration<double> deadline_;
   std::atomic<bool> failed_{false};
   std::atomic<uint64_t> progress_{0};

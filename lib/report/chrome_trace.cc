@@ -75,6 +75,7 @@ class Writer {
   void write_rank(int rank) {
     int32_t block = -1;
     for (OpId op = program_.rank_begin[rank]; op < program_.rank_begin[rank + 1]; ++op) {
+      if (!timeline_.has(op)) continue;
       if (program_.ops[op].block != block) {
         block = program_.ops[op].block;
         if (block >= 0) write_block(rank, op);
@@ -142,7 +143,7 @@ class Writer {
   void write_arrows(OpId taker) {
     for (const OpId transfer : program_.dependencies(taker)) {
       if (program_.ops[transfer].kind != OpKind::transfer ||
-          program_.stream_of(taker).kind == StreamKind::p2p)
+          program_.stream_of(taker).kind == StreamKind::p2p || !timeline_.has(transfer))
         continue;
       ++arrows_;
       arrow("\"s\"", transfer);

@@ -97,7 +97,7 @@ std::string to_string(Evidence evidence) {
 double Result::step_time_s() const { return median(step_times_s); }
 
 std::optional<double> Result::throughput() const {
-  if (step_time_s() <= 0) return std::nullopt;
+  if (step_time_s() <= 0 || (measured && measured->replayed)) return std::nullopt;
   return configuration.samples() / step_time_s();
 }
 
@@ -186,11 +186,15 @@ json to_json(const Result& result) {
                    {"error", measured.predicted->step_time_s / result.step_time_s() - 1},
                    {"oversubscribed", measured.predicted->oversubscribed},
                    {"disturbed_steps", measured.predicted->disturbed_steps}};
+    json replayed = nullptr;
+    if (measured.replayed)
+      replayed = {{"rank", measured.replayed->rank}, {"cluster", measured.replayed->cluster}};
     row.update({{"backend", measured.backend},
                 {"type", measured.type},
                 {"losses", measured.losses},
                 {"parity", parity},
                 {"predicted", predicted},
+                {"replayed", replayed},
                 {"blas", {{"share", measured.blas_share}, {"gflop_per_s", measured.blas_gflop_per_s}}}});
   }
   return row;

@@ -55,12 +55,19 @@ struct Prediction {
   int disturbed_steps = 0;  // that were timed while the machine was slower than usual
 };
 
+/// A run of one rank alone, among peers at the pace of a cluster's links.
+struct Replayed {
+  int rank = 0;  // of the world
+  std::string cluster;
+};
+
 /// What a run on devices knows besides; absent where nothing ran.
 struct Measured {
   std::string backend, type;   // "cpu"; of activations and weights
-  std::vector<double> losses;  // by step, warm-up included
+  std::vector<double> losses;  // by step, warm-up included; none of a replay
   std::optional<Parity> parity;
   std::optional<Prediction> predicted;
+  std::optional<Replayed> replayed;
   double blas_share = 0,
          blas_gflop_per_s = 0;  // of the timed steps' compute time, mean over ranks; their rate
 };
@@ -77,7 +84,7 @@ struct Result {
 
   /// Median of the repeats.
   [[nodiscard]] double step_time_s() const;
-  /// Samples per second; none if the step takes no time.
+  /// Samples per second; none if the step takes no time, or is that of one rank alone.
   [[nodiscard]] std::optional<double> throughput() const;
   /// What the rank that computes most does not compute of the step: PP and TP bubble together.
   [[nodiscard]] double idle_s() const;

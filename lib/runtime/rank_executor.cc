@@ -126,6 +126,7 @@ void RankExecutor::begin_step(std::span<const TokenSample> samples) {
   done_.assign(ops, nullptr);
   current_.clear();
   received_.clear();
+  expected_.clear();
   arrived_.clear();
   taken_.clear();
   for (auto& [stream, link] : links_) link.posted = 0;
@@ -171,6 +172,12 @@ std::vector<OpTime> RankExecutor::op_times() const {
   std::vector<OpTime> times;
   for (size_t op = 0; op < done_.size(); ++op)
     times.push_back({started_[op] ? started_[op]->seconds() : 0, done_[op]->seconds()});
+  return times;
+}
+
+std::map<OpId, OpTime> RankExecutor::arrivals() const {
+  std::map<OpId, OpTime> times;
+  for (const auto& [op, event] : expected_) times[op] = {event->seconds(), arrived_.at(op)->seconds()};
   return times;
 }
 
@@ -361,6 +368,7 @@ void RankExecutor::post_receives(OpId transfer) {
                                describe(plan_.program, next));
       link.stream->wait(taken->second);
     }
+    if (training_.record_times) expected_[next] = link.stream->record();
     for (const ChainKey& key : carried(next)) {
       Tensor tensor = device_.allocate(*link.stream, MemoryKind::communication, training_.type,
                                        training_.tokens(), training_.model.hidden);

@@ -38,6 +38,8 @@ class RankExecutor {
   [[nodiscard]] double loss() const { return loss_; }
   /// By op of this rank, absolute seconds. After finish_step(), if times are recorded.
   [[nodiscard]] std::vector<OpTime> op_times() const;
+  /// Likewise of the transfers to this rank, from when their receive could begin to when they were here.
+  [[nodiscard]] std::map<OpId, OpTime> arrivals() const;
   [[nodiscard]] const RankGrid::Place& place() const { return place_; }
   [[nodiscard]] std::vector<ChunkState>& chunks() { return chunks_; }
   [[nodiscard]] Device& device() { return device_; }
@@ -115,7 +117,7 @@ class RankExecutor {
   std::vector<EventRef> started_, done_;                       // by op
   std::map<ChainKey, Tensor> current_;                         // what a chain under way, or ended, holds
   std::map<ChainKey, Tensor> received_;                        // by the chain that made it, elsewhere
-  std::map<OpId, EventRef> arrived_;                           // by transfer to this rank
+  std::map<OpId, EventRef> expected_, arrived_;                // by transfer to this rank: begin and end
   std::map<OpId, EventRef> taken_;                             // by transfer: its tensor was taken up
   std::map<std::tuple<int, int, int, int>, SavedUnit> saved_;  // unit, chunk, layer, microbatch
 };

@@ -102,7 +102,15 @@ StepResult Trainer::step(const std::vector<TokenSample>& samples) {
 
   StepResult result;
   const Program& program = state_->plan.program;
-  if (state_->training.record_times) result.times.resize(program.ops.size());
+  if (state_->training.record_times) {
+    result.times.resize(program.ops.size());
+    result.known.resize(program.ops.size(), false);
+  }
+  const auto note = [&](OpId op, const OpTime& time) {
+    result.times[op] = time;
+    result.known[op] = true;
+  };
+  std::map<int, const RankExecutor*> stands_for;  // by pipeline rank: the first rank of this process
   double first = 0, last = 0;
   bool any = false;
   for (const auto& rank : state_->ranks) {
@@ -110,15 +118,22 @@ StepResult Trainer::step(const std::vector<TokenSample>& samples) {
     if (place.tp == 0) result.loss += rank->loss();  // each replica's factor is 1 / dp already
     if (!state_->training.record_times) continue;
     const std::vector<OpTime> times = rank->op_times();
+    const bool stands = stands_for.try_emplace(place.pp, rank.get()).first->second == rank.get();
     for (size_t op = 0; op < times.size(); ++op) {
       if (!any || times[op].start < first) first = times[op].start;
       last = any ? std::max(last, times[op].end) : times[op].end;
       any = true;
-      if (place.tp == 0 && place.dp == 0) result.times[program.rank_begin[place.pp] + op] = times[op];
+      if (stands) note(static_cast<OpId>(program.rank_begin[place.pp] + op), times[op]);
     }
   }
+  // What came from ranks of other processes.
+  for (const auto& [pp, rank] : stands_for)
+    for (const auto& [op, time] : rank->arrivals())
+      if (stands_for.count(program.stream_of(op).rank) == 0) note(op, time);
   result.step_s = last - first;
-  for (OpTime& time : result.times) time = {time.start - first, time.end - first};
+  for (OpId op = 0; op < result.times.size(); ++op)
+    if (OpTime& time = result.times[op]; result.known[op])  // the first may have been awaited before
+      time = {std::max(0.0, time.start - first), std::max(0.0, time.end - first)};
   return result;
 }
 

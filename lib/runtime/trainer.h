@@ -15,11 +15,12 @@ namespace stp {
 class RankExecutor;
 
 struct StepResult {
-  double loss = 0;    // mean over all tokens of the step
-  double step_s = 0;  // from the first op's start to the last op's end, over all ranks
-  /// By op of the Program, relative to the step's start: of the ranks whose tp and dp places are 0. Empty
-  /// where times are not recorded.
+  double loss = 0;    // mean over all tokens of the step: the share of this process's ranks
+  double step_s = 0;  // from the first op's start to the last op's end, over all ranks of this process
+  /// By op of the Program, relative to the step's start: of each pipeline rank's first rank in this process,
+  /// and the transfers that came to those from other processes. Empty where times are not recorded.
   std::vector<OpTime> times;
+  std::vector<bool> known;  // by op: whether it has a time
 };
 
 /// Peak bytes of one world rank by kind, and what it sent, since the trainer began.

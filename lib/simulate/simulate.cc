@@ -273,6 +273,7 @@ bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline,
   bool own = false;
   for (const OpId needed : program.dependencies(op)) {
     const ProgramStream& stream = program.stream_of(needed);
+    if (!timeline.has(needed)) continue;
     const bool is_own = stream.kind == StreamKind::tp && stream.rank == program.stream_of(op).rank;
     if (timeline.end[needed] > latest || (timeline.end[needed] == latest && is_own)) own = is_own;
     latest = std::max(latest, timeline.end[needed]);
@@ -285,7 +286,7 @@ std::vector<RankTime> rank_times(const Program& program, const Timeline& timelin
   std::vector<double> before(ranks.size(), 0);
   for (OpId op = 0; op < program.ops.size(); ++op) {
     const ProgramStream& stream = program.stream_of(op);
-    if (stream.kind != StreamKind::compute) continue;
+    if (stream.kind != StreamKind::compute || !timeline.has(op)) continue;
     RankTime& rank = ranks[stream.rank];
     const double idle = timeline.start[op] - before[stream.rank];
     if (idle > 0)

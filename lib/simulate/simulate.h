@@ -33,8 +33,11 @@ struct RankTime {
 
 struct Timeline {
   std::vector<double> start, end;  // seconds, by op
+  std::vector<bool> known;         // by op, where only some were timed; empty: all
   double step_s = 0;               // the end of the last op on any stream
   std::vector<RankTime> ranks;     // compute + pp_bubble + tp_bubble = step_s
+
+  [[nodiscard]] bool has(OpId op) const { return known.empty() || known[op]; }
 };
 
 /// Whether the dependency of `op` that ended last is an all-reduce of its own rank: then the idle time before
@@ -42,7 +45,7 @@ struct Timeline {
 bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op);
 
 /// Splits what each compute stream did not compute of a timeline, wherever it comes from, by the dependency
-/// that kept it waiting.
+/// that kept it waiting. Of ranks without a known op the result says nothing.
 std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline);
 
 /// Replays `program` with `seconds[op]` ≥ 0 per op. Without contention the time grows as the number of ops;

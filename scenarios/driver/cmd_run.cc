@@ -21,7 +21,8 @@ namespace stp {
 namespace {
 
 struct RunOptions {
-  std::string scenario, json, trace, predict;
+  std::string scenario, json, trace, predict, replay_cluster;
+  int replay_rank = -1;
   DeviceOptions devices;
   double memory_limit_mib = 0;
 };
@@ -69,6 +70,13 @@ void run_command(RunOptions options, const Invocation& invocation) {
   std::optional<HardwareProfile> profile;
   if (!options.predict.empty())
     profile = read_profile(find_data_file(options.predict, "lib/cluster/profiles", "", "--predict"));
+  if (options.replay_rank >= 0) {
+    check_replay(scenario, options.replay_rank);
+    options.devices.replay = {
+        options.replay_rank,
+        read_profile(find_data_file(options.replay_cluster, "lib/cluster/profiles", "", "--replay-cluster"))};
+  }
+  const Evidence evidence = options.devices.replay ? Evidence::replayed : Evidence::measured;
   size_t steps = 0;
   for (const Experiment& experiment : scenario.experiments) {
     if (!experiment.run)
@@ -140,7 +148,7 @@ void run_command(RunOptions options, const Invocation& invocation) {
                                        fixed(1000 * *result.peak_memory_gb(), 2),
                                        fixed(100 * known.blas_share, 0) + " %",
                                        fixed(known.blas_gflop_per_s, 1),
-                                       fixed(known.losses.back(), 4),
+                                       known.losses.empty() ? "–" : fixed(known.losses.back(), 4),
                                        known.parity ? scientific(known.parity->loss) : "–",
                                        known.parity ? scientific(known.parity->gradient) : "–"};
         if (known.predicted) {
@@ -168,14 +176,18 @@ void run_command(RunOptions options, const Invocation& invocation) {
     }
   }
   if (!options.trace.empty()) write_new_file(options.trace, trace);
-  const std::string record = record_text(
-      make_record(scenario.as_run(), Evidence::measured, invocation.argv, "results", std::move(rows)));
+  const std::string record =
+      record_text(make_record(scenario.as_run(), evidence, invocation.argv, "results", std::move(rows)));
   if (options.json == "-") {
     std::fputs(record.c_str(), stdout);
   } else {
     if (!options.json.empty()) write_new_file(options.json, record);
-    std::printf("%s (measured on %s; bubbles of the busiest rank in the last step)\n%s",
-                scenario.title.c_str(), options.devices.backend.c_str(), table.text().c_str());
+    const std::string whose = options.devices.replay ? "rank " + std::to_string(options.replay_rank) +
+                                                           " alone, among peers of " +
+                                                           options.devices.replay->profile.name + "; bubbles"
+                                                     : "bubbles of the busiest rank";
+    std::printf("%s (%s on %s; %s in the last step)\n%s", scenario.title.c_str(), to_string(evidence).c_str(),
+                options.devices.backend.c_str(), whose.c_str(), table.text().c_str());
     if (refused > 0)
       std::printf("%zu combinations are beyond their schedule's range (stp schedule --help)\n", refused);
     if (profile) std::fputs(errors.text(profile->name).c_str(), stdout);
@@ -205,6 +217,18 @@ void add_run(CLI::App& app, const Invocation& invocation) {
       "--predict", options->predict,
       "A hardware profile (a file, or the name of one of the suite's) whose prediction of each step "
       "stands beside the measured one");
+  CLI::Option* replay =
+      command
+          ->add_option("--replay-rank", options->replay_rank,
+                       "Run this rank of the world alone, with its real kernels; what it would exchange with "
+                       "others takes the time of the links of --replay-cluster")
+          ->check(CLI::Range(0, 1 << 20));
+  CLI::Option* cluster =
+      command->add_option("--replay-cluster", options->replay_cluster,
+                          "A hardware profile (a file, or the name of one of the suite's)");
+  replay->needs(cluster);
+  cluster->needs(replay);
+  replay->excludes("--predict");
   command->add_option("--json", options->json,
                       "Write the result record to this new file (- for standard output)");
   command->add_option("--trace", options->trace,

@@ -73,7 +73,7 @@ Training training_of(const Experiment& experiment) {
 }
 
 // The pipeline ranks' times from the timeline; their bytes, the largest over each one's tensor and
-// data-parallel ranks.
+// data-parallel ranks. Of those pipeline ranks that ran here.
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline, const std::vector<RankUse>& uses,
                                      const RankGrid& grid) {
@@ -82,8 +82,10 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   for (int rank = 0; rank < experiment.pp; ++rank) {
     const RankTime& time = timeline.ranks[rank];
     RankResult::Memory memory{0, 0, 0, 0};
+    bool ran = false;
     for (const RankUse& use : uses) {
       if (grid.place(use.world_rank).pp != rank) continue;
+      ran = true;
       const auto raise = [&](double& most, const char* kind) {
         most = std::max(most, static_cast<double>(use.peak_bytes.at(kind)));
       };
@@ -92,7 +94,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
       raise(memory.gradients, "gradients");
       raise(memory.optimizer, "optimizer");
     }
-    ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s, chunks[rank], memory});
+    if (ran) ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s, chunks[rank], memory});
   }
   return ranks;
 }
@@ -147,9 +149,13 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   }
   Program program = program_for(choice, experiment, file);
   const Training training = training_of(experiment);
-  const auto backend = make_cpu_backend({.world_size = training.grid.size(),
-                                         .deadline_s = options.deadline_s,
-                                         .memory_limit = options.memory_limit});
+  const BackendOptions devices{.world_size = training.grid.size(),
+                               .deadline_s = options.deadline_s,
+                               .memory_limit = options.memory_limit};
+  const auto backend = options.replay
+                           ? make_cpu_replay_backend(devices, {.rank = options.replay->rank,
+                                                               .times = call_times(options.replay->profile)})
+                           : make_cpu_backend(devices);
   Trainer trainer(*backend, std::move(program), training);
   Data data(run, file);
 
@@ -158,6 +164,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   Measured& known = result.measured.emplace();
   known.backend = backend->name();
   known.type = to_string(run.type);
+  if (options.replay) known.replayed = {options.replay->rank, options.replay->profile.name};
   const auto blas = [&] {
     BlasUse sum;
     for (const int rank : backend->ranks()) {
@@ -184,7 +191,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
     }
     const std::vector<TokenSample> batch = data.next(samples);
     step = i < run.warmup ? train(batch) : steady.take([&] { return train(batch); });
-    known.losses.push_back(step.loss);
+    if (!options.replay) known.losses.push_back(step.loss);  // of numbers that mean nothing there is none
     if (i == 0 && run.parity) known.parity = measure_parity(trainer, training, batch, step.loss);
     if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
     stepped();
@@ -192,7 +199,8 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   if (predicted) predicted->disturbed_steps = steady.disturbed();
   known.predicted = predicted;
   const BlasUse after = blas();
-  known.blas_share = (after.seconds - before.seconds) / (timed_s * training.grid.size());
+  known.blas_share =
+      (after.seconds - before.seconds) / (timed_s * static_cast<double>(backend->ranks().size()));
   known.blas_gflop_per_s = (after.flops - before.flops) / (after.seconds - before.seconds) / 1e9;
 
   Timeline& timeline = measured.timeline;
@@ -200,6 +208,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
     timeline.start.push_back(time.start);
     timeline.end.push_back(time.end);
   }
+  timeline.known = step.known;
   timeline.step_s = step.step_s;
   timeline.ranks = rank_times(measured.program, timeline);
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "replay.h"
 #include "scenario.h"
 #include "stp/backend/backend.h"
 #include "stp/report/record.h"
@@ -17,17 +19,20 @@ struct DeviceOptions {
   std::string backend;
   double deadline_s = 10;
   size_t memory_limit = 0;  // bytes a rank; 0: none
+  std::optional<ReplayChoice> replay;
 };
 
 struct MeasuredRun {
   Program program;
-  Timeline timeline;  // of the last step, of the ranks that stand for their tensor and data-parallel groups
+  // Of the last step, of the ranks that stand for their tensor and data-parallel groups; in a replay of its
+  // rank alone.
+  Timeline timeline;
   Result result;
 };
 
 /// Trains `experiment` (which has a `run`) with one of its schedules; `stepped` is called after every step.
 /// InputError for what the input is at fault for, std::runtime_error that names the rank if the run fails.
-/// With a profile, the result says what it foretells.
+/// With a profile, the result says what it foretells. With `options.replay` one rank runs, alone.
 MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
                          const DeviceOptions& options, const HardwareProfile* profile,
                          const std::function<void()>& stepped);

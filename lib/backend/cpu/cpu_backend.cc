@@ -2,29 +2,35 @@
 
 #include <map>
 #include <mutex>
-#include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include "stp/cpu/cpu_device.h"
 #include "stp/cpu/local_communicator.h"
+#include "stp/cpu/paced_communicator.h"
 
 namespace stp {
 namespace {
 
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(const BackendOptions& options) : run_(options.deadline_s) {
-    if (options.world_size < 1) throw std::logic_error("a world of no rank");
-    for (int rank = 0; rank < options.world_size; ++rank)
-      devices_.push_back(std::make_unique<CpuDevice>(run_, rank, options));
+  /// With `replay` its rank alone.
+  explicit CpuBackend(const BackendOptions& options, std::optional<Replay> replay = std::nullopt)
+      : run_(options.deadline_s), world_size_(options.world_size), replay_(std::move(replay)) {
+    if (world_size_ < 1) throw std::logic_error("a world of no rank");
+    if (replay_ && (replay_->rank < 0 || replay_->rank >= world_size_))
+      throw std::logic_error("a replay of a rank that the world does not have");
+    for (int rank = 0; rank < world_size_; ++rank)
+      if (!replay_ || replay_->rank == rank)
+        devices_.emplace(rank, std::make_unique<CpuDevice>(run_, rank, options));
   }
 
   [[nodiscard]] std::string name() const override { return "cpu"; }
-  [[nodiscard]] int world_size() const override { return static_cast<int>(devices_.size()); }
+  [[nodiscard]] int world_size() const override { return world_size_; }
   [[nodiscard]] std::vector<int> ranks() const override {
-    std::vector<int> all(devices_.size());
-    std::iota(all.begin(), all.end(), 0);
+    std::vector<int> all;
+    for (const auto& [rank, device] : devices_) all.push_back(rank);
     return all;
   }
   CpuDevice& device(int rank) override { return *devices_.at(rank); }
@@ -33,6 +39,7 @@ class CpuBackend : public Backend {
                                              int index) override {
     if (index < 0 || index >= static_cast<int>(members.size()))
       throw std::logic_error("group " + name + " has no member " + std::to_string(index));
+    if (replay_) return make_paced_cpu_communicator(*replay_, members, index);
     const std::lock_guard lock(mutex_);
     auto& group = groups_[{name, members}];
     if (!group) group = std::make_shared<LocalGroup>(name, members);
@@ -44,7 +51,9 @@ class CpuBackend : public Backend {
 
  private:
   CpuRun run_;
-  std::vector<std::unique_ptr<CpuDevice>> devices_;
+  const int world_size_;
+  const std::optional<Replay> replay_;
+  std::map<int, std::unique_ptr<CpuDevice>> devices_;  // by rank
   std::mutex mutex_;
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<LocalGroup>> groups_;
 };
@@ -53,6 +62,10 @@ class CpuBackend : public Backend {
 
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options) {
   return std::make_unique<CpuBackend>(options);
+}
+
+std::unique_ptr<Backend> make_cpu_replay_backend(const BackendOptions& options, const Replay& replay) {
+  return std::make_unique<CpuBackend>(options, replay);
 }
 
 BlasUse blas_use(Backend& backend, int rank) {

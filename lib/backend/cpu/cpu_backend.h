@@ -5,11 +5,15 @@
 #include <memory>
 
 #include "stp/backend/backend.h"
+#include "stp/backend/pacing.h"
 
 namespace stp {
 
 /// Types f32, f64, and bf16 by way of f32: as right, and slower.
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);
+
+/// One rank of a world of options.world_size, alone; all its communicators are paced.
+std::unique_ptr<Backend> make_cpu_replay_backend(const BackendOptions& options, const Replay& replay);
 
 /// Seconds and floating-point operations that a device's streams spent in BLAS so far.
 struct BlasUse {

@@ -14,8 +14,6 @@
 
 namespace stp {
 
-enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, send, receive };
-
 /// What one party brings to a call.
 struct CallPart {
   CallKind kind = CallKind::all_reduce;

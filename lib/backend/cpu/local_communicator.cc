@@ -36,23 +36,7 @@ void LocalCommunicator::enqueue(Stream& stream, CallPart part, int from, int to)
           call->open(worker.run());
         }
         call->finish(worker);
-        const auto bytes = static_cast<int64_t>(part.in ? part.in.bytes() : 0);
-        switch (part.kind) {
-          case CallKind::all_reduce:
-            counts->all_reduce += bytes;
-            break;
-          case CallKind::all_gather:
-            counts->all_gather += bytes;
-            break;
-          case CallKind::reduce_scatter:
-            counts->reduce_scatter += bytes;
-            break;
-          case CallKind::send:
-          case CallKind::receive:
-            counts->sent += bytes;
-            break;
-        }
-        counts->calls += 1;
+        counts->count(part.kind, part.in ? static_cast<int64_t>(part.in.bytes()) : 0);
       });
 }
 
@@ -78,8 +62,6 @@ void LocalCommunicator::receive(Stream& stream, const Tensor& tensor, int from) 
   enqueue(stream, {CallKind::receive, Reduce::sum, {}, tensor}, from, index_);
 }
 
-Traffic LocalCommunicator::traffic() const {
-  return {counts_->all_reduce, counts_->all_gather, counts_->reduce_scatter, counts_->sent, counts_->calls};
-}
+Traffic LocalCommunicator::traffic() const { return counts_->traffic(); }
 
 }  // namespace stp

@@ -1,7 +1,6 @@
 // Groups of ranks that are threads of one process: members meet in shared memory.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "stp/backend/communicator.h"
+#include "stp/backend/traffic_counter.h"
 #include "stp/cpu/local_call.h"
 
 namespace stp {
@@ -49,15 +49,11 @@ class LocalCommunicator : public Communicator {
  private:
   void enqueue(Stream& stream, CallPart part, int from, int to);
 
-  // Counted by tasks, as calls are carried out; what a task needs outlives the communicator's own end.
-  struct Counts {
-    std::atomic<int64_t> all_reduce{0}, all_gather{0}, reduce_scatter{0}, sent{0}, calls{0};
-  };
-
   std::shared_ptr<LocalGroup> group_;
   const int index_;
   std::map<std::pair<int, int>, int64_t> next_;  // by from and to; collectives: −1, −1
-  std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
+  // Counted by tasks, as calls are carried out; what a task needs outlives the communicator's own end.
+  std::shared_ptr<TrafficCounter> counts_ = std::make_shared<TrafficCounter>();
 };
 
 }  // namespace stp

@@ -1,0 +1,374 @@
+// The kernels of lib/backend/cuda on the host: what cuda_target.cuh gives them on a device. Each thread of a block is a
+// fiber of its own; fibers change at barriers alone, in an order that a test can turn round or shuffle. So a kernel is
+// run as it is written, and a result that changes with the order shows a missing barrier. Stricter than a device:
+//   - what a block does not see yet is NaN: shared memory at first, and the target of an asynchronous copy until its
+//     thread waits for it;
+//   - a barrier that not all threads of the block (or warp) reach is an error;
+//   - accesses of 16 bytes must be aligned.
+// One block runs after the other, on the calling thread.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <numbers>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#undef __shared__
+#define __shared__ static  // one block at a time
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#undef __grid_constant__
+#define __grid_constant__
+
+inline uint3 threadIdx, blockIdx;
+inline dim3 blockDim, gridDim;
+
+namespace stp::simt {
+
+/// In which order the threads of a block run between two barriers.
+enum class Order { forward, backward, shuffled };
+inline Order order = Order::forward;
+/// Blocks that a "device" holds at once: few, so that kernels must go over their data in strides.
+inline int blocks_at_once = 6;
+inline size_t most_shared = size_t{227} * 1024;
+
+constexpr int kWarp = 32;
+constexpr size_t kStack = size_t{128} * 1024;
+constexpr size_t kExchange = 32;  // bytes that a lane can show its warp
+
+class Block {
+ public:
+  /// Runs `kernel` in all threads of the current block.
+  void run(dim3 threads, size_t shared, const std::function<void()>& kernel) {
+    const size_t count = size_t{threads.x} * threads.y * threads.z;
+    if (count == 0 || count % kWarp != 0) fail("a block of other than whole warps");
+    kernel_ = &kernel;
+    blockDim = threads;
+    shared_.assign(shared + kGuard, 0xff);
+    if (fibers_.size() < count) fibers_.resize(count);
+    warps_.assign(count / kWarp, {});
+    for (size_t i = 0; i < count; ++i) {
+      Fiber& fiber = fibers_[i];
+      const auto at = static_cast<unsigned>(i);
+      fiber.index = {at % threads.x, at / threads.x % threads.y, at / threads.x / threads.y};
+      fiber.lane = static_cast<int>(i % kWarp);
+      fiber.warp = i / kWarp;
+      fiber.state = State::ready;
+      fiber.exchanges = 0;
+      fiber.open.clear();
+      fiber.groups.clear();
+      fiber.stack.resize(kStack);
+      getcontext(&fiber.context);
+      fiber.context.uc_stack = {fiber.stack.data(), 0, fiber.stack.size()};
+      fiber.context.uc_link = &main_;
+      makecontext(&fiber.context, &Block::enter, 0);
+    }
+    std::vector<size_t> turn(count);
+    std::iota(turn.begin(), turn.end(), size_t{0});
+    if (order == Order::backward) std::reverse(turn.begin(), turn.end());
+    for (;;) {
+      if (order == Order::shuffled) std::shuffle(turn.begin(), turn.end(), engine_);
+      for (const size_t i : turn) resume(fibers_[i]);
+      if (std::all_of(fibers_.begin(), fibers_.begin() + static_cast<ptrdiff_t>(count),
+                      [](const Fiber& fiber) { return fiber.state == State::done; }))
+        break;
+      release(count);
+    }
+    for (size_t i = shared; i < shared_.size(); ++i)
+      if (shared_[i] != 0xff) fail("a write past the end of shared memory");
+  }
+
+  void block_barrier(int vote) {
+    current_->vote = vote;
+    pause(State::at_block_barrier);
+  }
+  /// Of the last barrier: whether any thread, or how many, voted.
+  int any_vote() const { return any_vote_; }
+  void warp_barrier() { pause(State::at_warp_barrier); }
+
+  /// Shows `bytes` of each lane to all lanes of its warp. Two places in turn: a lane that is one exchange ahead does
+  /// not write over what others still read.
+  const unsigned char* exchange(const void* mine, size_t bytes) {
+    if (bytes > kExchange) fail("an exchange of too many bytes");
+    auto& place = warps_[current_->warp].shown[current_->exchanges++ % 2];
+    std::memcpy(place + size_t(current_->lane) * kExchange, mine, bytes);
+    warp_barrier();
+    return place;
+  }
+  int lane() const { return current_->lane; }
+
+  void* shared() { return shared_.data(); }
+
+  void copy(void* to, const void* from, bool valid) {
+    check_aligned(to);
+    check_aligned(from);
+    std::memset(to, 0xff, 16);
+    current_->open.push_back({to, valid ? from : nullptr});
+  }
+  void commit() { current_->groups.push_back(std::move(current_->open)); }
+  void wait(size_t groups) {
+    auto& waiting = current_->groups;
+    for (; waiting.size() > groups; waiting.pop_front()) {
+      for (const auto& [to, from] : waiting.front()) {
+        if (from != nullptr) {
+          std::memcpy(to, from, 16);
+        } else {
+          std::memset(to, 0, 16);
+        }
+      }
+    }
+  }
+
+  static void check_aligned(const void* at) {
+    if (reinterpret_cast<uintptr_t>(at) % 16 != 0) fail("16 bytes that are not aligned");
+  }
+  [[noreturn]] static void fail(const char* what) {
+    // Fibers do not unwind into each other.
+    std::fprintf(stderr, "kernel on the host: %s (block %u %u %u, thread %u %u %u)\n", what, blockIdx.x,
+                 blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+    std::abort();
+  }
+
+  static Block& get() {
+    static Block block;
+    return block;
+  }
+
+ private:
+  enum class State { ready, at_block_barrier, at_warp_barrier, done };
+  struct Copy {
+    void* to;
+    const void* from;
+  };
+  struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    uint3 index;
+    int lane, vote;
+    size_t warp;
+    State state;
+    unsigned exchanges;
+    std::vector<Copy> open;
+    std::deque<std::vector<Copy>> groups;
+  };
+  struct Warp {
+    alignas(16) unsigned char shown[2][kWarp * kExchange];
+  };
+  static constexpr size_t kGuard = 256;
+
+  static void enter() {
+    Block& block = get();
+    (*block.kernel_)();
+    block.current_->state = State::done;
+  }
+
+  void resume(Fiber& fiber) {
+    if (fiber.state != State::ready) return;
+    current_ = &fiber;
+    threadIdx = fiber.index;
+    swapcontext(&main_, &fiber.context);
+  }
+
+  void pause(State state) {
+    Fiber& fiber = *current_;
+    fiber.state = state;
+    swapcontext(&fiber.context, &main_);
+  }
+
+  // Lets those go on whose barrier all have reached.
+  void release(size_t count) {
+    bool released = false, all = true;
+    int any = 0;
+    for (size_t warp = 0; warp < count / kWarp; ++warp) {
+      bool together = true, none = true;
+      for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i) {
+        const State state = fibers_[i].state;
+        together = together && state == State::at_warp_barrier;
+        none = none && state != State::at_warp_barrier;
+        all = all && (state == State::at_block_barrier || state == State::done);
+        if (state == State::at_block_barrier) any |= fibers_[i].vote;
+      }
+      if (together) {
+        for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i) fibers_[i].state = State::ready;
+        released = true;
+      } else if (!none) {
+        fail("a warp whose lanes are not at one barrier");
+      }
+    }
+    if (all) {
+      any_vote_ = any;
+      for (size_t i = 0; i < count; ++i)
+        if (fibers_[i].state == State::at_block_barrier) fibers_[i].state = State::ready;
+      released = true;
+    }
+    if (!released) fail("a barrier that not all threads reach");
+  }
+
+  ucontext_t main_;
+  const std::function<void()>* kernel_ = nullptr;
+  std::vector<Fiber> fibers_;
+  std::vector<Warp> warps_;
+  std::vector<unsigned char> shared_;  // from malloc: aligned to 16 bytes
+  Fiber* current_ = nullptr;
+  int any_vote_ = 0;
+  std::mt19937 engine_{1};
+};
+
+}  // namespace stp::simt
+
+// What CUDA's own headers declare for devices alone.
+
+inline void __syncthreads() { stp::simt::Block::get().block_barrier(0); }
+inline int __syncthreads_or(int value) {
+  stp::simt::Block::get().block_barrier(value);
+  return stp::simt::Block::get().any_vote();
+}
+inline void __syncwarp() { stp::simt::Block::get().warp_barrier(); }
+
+template <typename V>
+V __shfl_sync(unsigned, V value, int lane) {
+  const unsigned char* shown = stp::simt::Block::get().exchange(&value, sizeof value);
+  std::memcpy(&value, shown + size_t(lane % stp::simt::kWarp) * stp::simt::kExchange, sizeof value);
+  return value;
+}
+template <typename V>
+V __shfl_xor_sync(unsigned mask, V value, int distance) {
+  return __shfl_sync(mask, value, stp::simt::Block::get().lane() ^ distance);
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  const unsigned char mine = vote ? 1 : 0;
+  const unsigned char* shown = stp::simt::Block::get().exchange(&mine, 1);
+  unsigned lanes = 0;
+  for (int lane = 0; lane < stp::simt::kWarp; ++lane)
+    lanes |= unsigned{shown[size_t(lane) * stp::simt::kExchange]} << lane;
+  return lanes;
+}
+inline int __popc(unsigned word) { return __builtin_popcount(word); }
+inline void sincospif(float x, float* sine, float* cosine) {
+  const double angle = static_cast<double>(x) * std::numbers::pi;
+  *sine = static_cast<float>(std::sin(angle));
+  *cosine = static_cast<float>(std::cos(angle));
+}
+using std::isfinite;
+using std::max;
+using std::min;
+
+namespace stp::gpu {
+
+struct LaunchShape {
+  dim3 blocks, threads;
+  size_t shared = 0;
+};
+
+inline size_t shared_limit() { return simt::most_shared; }
+
+template <typename... Parameters>
+int resident_blocks(void (*)(Parameters...), int, size_t = 0) {
+  return simt::blocks_at_once;
+}
+
+template <typename... Parameters, typename... Arguments>
+void start(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t, Arguments... arguments) {
+  const dim3 blocks = shape.blocks, threads = shape.threads;
+  if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
+      threads.x * threads.y * threads.z > 1024 || shape.shared > simt::most_shared)
+    throw std::logic_error("a launch that a device refuses");
+  gridDim = blocks;
+  const std::function<void()> body = [&] { kernel(static_cast<Parameters>(arguments)...); };
+  for (unsigned z = 0; z < blocks.z; ++z)
+    for (unsigned y = 0; y < blocks.y; ++y)
+      for (unsigned x = 0; x < blocks.x; ++x) {
+        blockIdx = {x, y, z};
+        simt::Block::get().run(threads, shape.shared, body);
+      }
+}
+
+inline void* dynamic_shared() { return simt::Block::get().shared(); }
+
+inline uint4 load_16(const void* from) {
+  simt::Block::check_aligned(from);
+  uint4 words;
+  std::memcpy(&words, from, sizeof words);
+  return words;
+}
+inline void store_16(void* to, uint4 words) {
+  simt::Block::check_aligned(to);
+  std::memcpy(to, &words, sizeof words);
+}
+
+inline void copy_16_async(void* shared, const void* global, bool valid) {
+  simt::Block::get().copy(shared, global, valid);
+}
+inline void commit_copies() { simt::Block::get().commit(); }
+template <int kGroups>
+void wait_copies() {
+  simt::Block::get().wait(kGroups);
+}
+
+// Fragments as the PTX ISA lays them out: see cuda_target.cuh.
+
+inline void load_matrices(uint32_t (&words)[4], const void* shared_row) {
+  simt::Block::check_aligned(shared_row);
+  simt::Block& block = simt::Block::get();
+  const unsigned char* shown = block.exchange(&shared_row, sizeof shared_row);
+  const int g = block.lane() / 4, t = block.lane() % 4;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    const unsigned char* row;
+    std::memcpy(&row, shown + size_t(matrix * 8 + g) * simt::kExchange, sizeof row);
+    std::memcpy(&words[matrix], row + t * 4, 4);
+  }
+  block.warp_barrier();  // what was read may be written over only now
+}
+inline void load_matrices_transposed(uint32_t (&words)[4], const void* shared_row) {
+  simt::Block::check_aligned(shared_row);
+  simt::Block& block = simt::Block::get();
+  const unsigned char* shown = block.exchange(&shared_row, sizeof shared_row);
+  const int g = block.lane() / 4, t = block.lane() % 4;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    uint16_t two[2];
+    for (int i = 0; i < 2; ++i) {
+      const unsigned char* row;
+      std::memcpy(&row, shown + size_t(matrix * 8 + 2 * t + i) * simt::kExchange, sizeof row);
+      std::memcpy(&two[i], row + g * 2, 2);
+    }
+    std::memcpy(&words[matrix], two, 4);
+  }
+  block.warp_barrier();
+}
+inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  simt::Block& block = simt::Block::get();
+  const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  const unsigned char* shown = block.exchange(mine, sizeof mine);
+  const auto half = [&](int lane, int word, int which) {
+    uint16_t bits;
+    std::memcpy(&bits, shown + size_t(lane) * simt::kExchange + size_t(word) * 4 + size_t(which) * 2, 2);
+    const uint32_t wide = uint32_t{bits} << 16;
+    float value;
+    std::memcpy(&value, &wide, 4);
+    return value;
+  };
+  const int g = block.lane() / 4, t = block.lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int row = g + i / 2 * 8, column = 2 * t + i % 2;
+    double sum = 0;
+    for (int k = 0; k < 16; ++k) {
+      const float left = half(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k % 2);
+      const float right = half(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+      sum += static_cast<double>(left) * static_cast<double>(right);
+    }
+    c[i] += static_cast<float>(sum);
+  }
+}
+
+}  // namespace stp::gpu
