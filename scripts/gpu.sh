@@ -1,0 +1,252 @@
+#!/usr/bin/env bash
+# Everything that a GPU is needed for, in one command on a GPU machine, which needs no network: tests, parity, replays,
+# microbenchmarks, PyTorch reading our schedules; results with their provenance in one archive, a table last.
+#
+#   scripts/gpu.sh [--out FOLDER] [--limit SECONDS] [--skip STAGE]… [stage…]
+#   scripts/gpu.sh --bundle      on any machine with the CUDA toolkit, no GPU needed: builds the programs for the GPU
+#                                machine, with the libraries that it may lack, as build/gpu/bundle.tar.xz
+#
+# Stages, in their order: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise), tests,
+# sanitizer, parity, replay, microbench, torch. Each gets what is left of the limit (540 s) at the most; a stage that fails
+# does not keep the others from running. Exits with 1 if one failed, 2 for a flag that is none, 77 where there is no GPU.
+# shellcheck disable=SC2317  # the stages are called by name
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+all=(machine programs tests sanitizer parity replay microbench torch)
+needs_programs=(tests sanitizer parity replay microbench torch)
+bundle=$STP_ROOT/build/gpu/bundle.tar.xz
+programs=$STP_ROOT/build/gpu/programs
+out=$STP_ROOT/results/runs/gpu-$(date -u +%Y%m%dT%H%M%SZ)
+limit=540
+make_bundle=false
+stages=()
+skipped=" "
+known() { [[ " ${all[*]} " == *" $1 "* ]]; }
+value_of() {
+  if (($# < 2)); then
+    echo "$1 needs a value" >&2
+    exit 2
+  fi
+}
+while (($# > 0)); do
+  case $1 in
+    --bundle) make_bundle=true ;;
+    --out)
+      value_of "$@"
+      out=$(cd "$STP_FROM" && realpath --canonicalize-missing "$2")
+      shift
+      ;;
+    --limit)
+      value_of "$@"
+      if ! [[ $2 =~ ^[1-9][0-9]*$ ]]; then
+        echo "--limit: \"$2\" is no number of seconds" >&2
+        exit 2
+      fi
+      limit=$2
+      shift
+      ;;
+    --skip)
+      value_of "$@"
+      if ! known "$2"; then
+        echo "--skip: there is no stage $2; there are ${all[*]}" >&2
+        exit 2
+      fi
+      skipped+="$2 "
+      shift
+      ;;
+    *)
+      if ! known "$1"; then
+        echo "there is no stage $1; there are ${all[*]}" >&2
+        exit 2
+      fi
+      stages+=("$1")
+      ;;
+  esac
+  shift
+done
+if ((${#stages[@]} == 0)); then stages=("${all[@]}"); fi
+cd "$STP_ROOT"
+if [[ -d /usr/local/cuda/bin ]]; then PATH=$PATH:/usr/local/cuda/bin; fi
+
+# The programs, and a folder of tests, in build/gpu/build.
+build_programs() {
+  cmake -S . -B build/gpu/build -G Ninja -D CMAKE_BUILD_TYPE=Release -D STP_CUDA=ON "$@" &&
+    cmake --build build/gpu/build --parallel "$(nproc)"
+}
+
+# Copies what runs to $programs: stp, microbench, the test programs that have tests for GPUs, and the libraries beside them
+# that a CUDA machine need not have.
+gather_programs() {
+  local program library
+  rm -rf "$programs"
+  mkdir -p "$programs/bin" "$programs/lib" "$programs/tests"
+  cp build/gpu/build/bin/{stp,microbench} "$programs/bin/"
+  while IFS= read -r program; do
+    # Their lists of tests, not their code: what is named Gpu… needs a GPU.
+    if "$program" --gtest_list_tests | grep -q '^\(.*/\)\?Gpu'; then cp "$program" "$programs/tests/"; fi
+  done < <(find build/gpu/build -name '*_test' -type f -perm -u+x)
+  while IFS= read -r library; do
+    cp --dereference "$library" "$programs/lib/"
+  done < <(ldd "$programs"/bin/* "$programs"/tests/* | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' |
+    grep -E '/lib(openblas|gfortran|quadmath|benchmark|gtest|gmock|fmt)' | sort -u)
+  strip "$programs"/bin/* "$programs"/tests/*
+  sed -n 's/^CMAKE_CUDA_ARCHITECTURES:[^=]*=//p' build/gpu/build/CMakeCache.txt >"$programs/architectures"
+  git rev-parse HEAD >"$programs/revision" 2>/dev/null || echo unknown >"$programs/revision"
+}
+
+if $make_bundle; then
+  if ! have nvcc; then
+    echo "There is no nvcc here; install the CUDA toolkit, 12.0 or later" >&2
+    exit 1
+  fi
+  install_missing "${STP_BUILD_PACKAGES[@]}" libbenchmark-dev xz-utils
+  build_programs
+  gather_programs
+  tar -C "$programs" -cJf "$bundle.partial" .
+  mv "$bundle.partial" "$bundle"
+  echo "$bundle: $(du -h "$bundle" | cut -f1), for sm $(tr ';' ' ' <"$programs/architectures")"
+  exit 0
+fi
+
+if ! have nvidia-smi || ! nvidia-smi --query-gpu=name --format=csv,noheader >/dev/null 2>&1; then
+  echo "There is no GPU here (nvidia-smi finds none). scripts/gpu.sh --bundle builds for a machine that has one"
+  exit 77
+fi
+if [[ -z ${STP_GPU_STAGE-} && -e $out ]]; then
+  echo "$out exists, and results are never overwritten; name another folder with --out" >&2
+  exit 2
+fi
+mkdir -p "$out"
+
+# Libraries that Python's packages brought along (cuDNN, NCCL), where the system has none.
+python_libraries() {
+  python3 - <<'PYTHON' 2>/dev/null || true
+import glob, site, sys
+paths = [*site.getsitepackages(), site.getusersitepackages()]
+print(":".join(sorted(folder for path in paths for folder in glob.glob(path + "/nvidia/*/lib"))))
+PYTHON
+}
+LD_LIBRARY_PATH=$programs/lib:${LD_LIBRARY_PATH-}:$(python_libraries)
+export LD_LIBRARY_PATH STP_DATA_DIR=$STP_ROOT
+stp=$programs/bin/stp
+
+stage_machine() {
+  nvidia-smi --query-gpu=name,compute_cap,driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit --format=csv
+  nvidia-smi topo -m || true
+  uname -sr
+  sed -n 's/^model name.*: //p' /proc/cpuinfo | sort | uniq -c
+  if have nvcc; then nvcc --version | tail -n 2; fi
+  git -C "$STP_ROOT" rev-parse HEAD 2>/dev/null || echo "no git here"
+}
+
+stage_programs() {
+  local arch
+  arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+  if [[ -e $bundle ]] && tar -C / -xJOf "$bundle" ./architectures | tr ';' '\n' | grep -qx "$arch"; then
+    rm -rf "$programs"
+    mkdir -p "$programs"
+    tar -C "$programs" -xJf "$bundle"
+    echo "unpacked, built from revision $(cat "$programs/revision"); this tree is $(git rev-parse HEAD 2>/dev/null || echo unknown)"
+  else
+    echo "no bundle for sm $arch at $bundle: building here"
+    build_programs -D CMAKE_CUDA_ARCHITECTURES="$arch" && gather_programs
+  fi
+  "$stp" --version
+}
+
+stage_tests() {
+  local test failed=0
+  for test in "$programs"/tests/*; do
+    echo "-- $(basename "$test")"
+    "$test" --gtest_filter='*Gpu*' --gtest_brief=1 --gtest_output="json:$out/tests/$(basename "$test").json" || failed=1
+  done
+  return "$failed"
+}
+
+# Small tests: under the sanitizer a kernel takes a hundred times as long.
+stage_sanitizer() {
+  local test failed=0
+  if ! have compute-sanitizer; then
+    echo "skipped: there is no compute-sanitizer"
+    return 77
+  fi
+  if ! compute-sanitizer --tool memcheck "$programs/tests/cuda_test" --gtest_filter=GpuDevice.* >"$out/sanitizer_probe.log" 2>&1 &&
+    grep -q 'not supported' "$out/sanitizer_probe.log"; then
+    echo "skipped: compute-sanitizer does not support this device"
+    return 77
+  fi
+  for test in "$programs"/tests/*; do
+    compute-sanitizer --tool memcheck --error-exitcode 1 "$test" --gtest_filter='*Gpu*-*Large*' --gtest_brief=1 || failed=1
+  done
+  return "$failed"
+}
+
+stage_parity() {
+  "$stp" run parity-gpu --backend cuda --json "$out/parity.json"
+}
+
+# Rank 0 of real configurations at full shard size, its peers at the pace of the A800's links, and of this GPU's own.
+stage_replay() {
+  local cluster
+  for cluster in a800 h200; do
+    "$stp" run replay-12.1b --backend cuda --replay-rank 0 --replay-cluster "$cluster" --json "$out/replay-$cluster.json" \
+      --trace "$out/replay-$cluster.trace.json" || return 1
+  done
+}
+
+stage_microbench() {
+  "$programs/bin/microbench" --backend cuda --quick --models llm-12.1b --tokens 6144 --tp 1 4 8 \
+    --benchmark_out="$out/microbench.json" --benchmark_out_format=json
+}
+
+stage_torch() { scripts/load_in_torch --stp "$stp" --json "$out/torch.json"; }
+
+# Each stage is a process of its own, for `timeout` to end with all that it started.
+if [[ -n ${STP_GPU_STAGE-} ]]; then
+  "stage_$STP_GPU_STAGE"
+  exit
+fi
+
+table=$(printf '%-10s %6s  %s' stage time result)
+failed=0
+have_programs=true
+start=$SECONDS
+for stage in "${stages[@]}"; do
+  left=$((limit - (SECONDS - start)))
+  began=$SECONDS
+  result=passed
+  if [[ $skipped == *" $stage "* ]]; then
+    result="skipped: by --skip"
+  elif [[ " ${needs_programs[*]} " == *" $stage "* ]] && { ! $have_programs || [[ ! -x $stp ]]; }; then
+    result="skipped: there are no programs; see the stage programs"
+  elif ((left <= 0)); then
+    result="skipped: the limit of $limit s is used up"
+  else
+    say "$stage"
+    set +e
+    STP_GPU_STAGE=$stage timeout --kill-after=10 "$left" "$STP_ROOT/scripts/gpu.sh" --out "$out" 2>&1 | tee "$out/$stage.log"
+    status=${PIPESTATUS[0]}
+    set -e
+    case $status in
+      0) ;;
+      77) result=$(grep '^skipped' "$out/$stage.log" | tail -n 1 || echo skipped) ;;
+      124 | 137)
+        result="FAILED: ran into the limit of $limit s"
+        failed=1
+        ;;
+      *)
+        result=FAILED
+        failed=1
+        ;;
+    esac
+    if [[ $stage == programs && $result == FAILED* ]]; then have_programs=false; fi
+  fi
+  table+=$(printf '\n%-10s %4d s  %s' "$stage" $((SECONDS - began)) "$result")
+done
+
+printf '%s\n' "$table" >"$out/table.txt"
+tar -C "$(dirname "$out")" -czf "$out.tar.gz.partial" "$(basename "$out")"
+mv "$out.tar.gz.partial" "$out.tar.gz"
+printf '\n%s\n\nResults: %s\n' "$table" "$out.tar.gz"
+exit "$failed"

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""scripts/gpu.sh where there is no GPU: with an nvidia-smi and programs that are stand-ins, what the script itself does.
+
+Usage: gpu_script.py
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+SMI = """#!/bin/sh
+case "$*" in
+  *query-gpu=compute_cap*) echo 9.0 ;;
+  *query-gpu=name,*) echo "stand-in, 9.0" ;;
+  *query-gpu=name*) echo stand-in ;;
+esac
+"""
+# Does as it is told by files beside the bundle: `fail-parity`, `hang-replay`.
+STP = """#!/bin/sh
+while [ $# -gt 0 ]; do
+  case $1 in
+    --version) echo "stp stand-in" ;;
+    --json) out=$2 ;;
+    parity-gpu) if [ -e "$STP_DATA_DIR/fail-parity" ]; then echo "gradient error 3"; exit 1; fi ;;
+    replay-12.1b) if [ -e "$STP_DATA_DIR/hang-replay" ]; then sleep 100; fi ;;
+  esac
+  shift
+done
+if [ -n "$out" ]; then echo '{}' > "$out"; fi
+"""
+PROGRAM = """#!/bin/sh
+for word in "$@"; do
+  case $word in
+    --gtest_output=json:*) mkdir -p "$(dirname "${word#*:}")"; echo '{}' > "${word#*:}" ;;
+    --benchmark_out=*) echo '{}' > "${word#*=}" ;;
+  esac
+done
+"""
+
+
+class Script(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name) / "tree"
+        (self.root / "scripts").mkdir(parents=True)
+        for name in ("gpu.sh", "common.sh"):
+            shutil.copy(ROOT / "scripts" / name, self.root / "scripts" / name)
+        self.write(self.root / "scripts/load_in_torch", "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n")
+        self.path = self.root / "path"
+        self.write(self.path / "nvidia-smi", SMI)
+
+    def write(self, path, text):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def bundle(self, architectures="80;90"):
+        made = self.root / "made"
+        self.write(made / "bin/stp", STP)
+        self.write(made / "bin/microbench", PROGRAM)
+        self.write(made / "tests/cuda_test", PROGRAM)
+        (made / "architectures").write_text(architectures + "\n", encoding="utf-8")
+        (made / "revision").write_text("0123abc\n", encoding="utf-8")
+        (self.root / "build/gpu").mkdir(parents=True)
+        with tarfile.open(self.root / "build/gpu/bundle.tar.xz", "w:xz") as archive:
+            archive.add(made, ".")
+
+    def run_it(self, *arguments, smi=True):
+        path = (f"{self.path}:" if smi else "") + "/usr/bin:/bin"
+        return subprocess.run([str(self.root / "scripts/gpu.sh"), *arguments], capture_output=True, text=True, check=False,
+                              timeout=60, env={**os.environ, "PATH": path})
+
+    def table(self, done):
+        return {line.split()[0]: line.split(maxsplit=3)[3] for line in done.stdout.splitlines()
+                if len(line.split()) > 3 and line.split()[2] == "s" and line.split()[1].isdigit()}
+
+    def test_every_stage_runs_and_the_archive_holds_the_results(self):
+        self.bundle()
+        out = self.root / "results"
+        done = self.run_it("--out", str(out), "--skip", "sanitizer")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        table = self.table(done)
+        self.assertEqual(list(table), ["machine", "programs", "tests", "sanitizer", "parity", "replay", "microbench", "torch"])
+        self.assertEqual(table.pop("sanitizer"), "skipped: by --skip")
+        self.assertEqual(table.pop("torch"), "skipped: there is no torch")
+        self.assertEqual(set(table.values()), {"passed"})
+        with tarfile.open(f"{out}.tar.gz") as archive:
+            held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+        self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200.json",
+                              "microbench.json", "tests/cuda_test.json"}, held)
+        again = self.run_it("--out", str(out))
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("never overwritten", again.stderr)
+
+    def test_one_that_fails_does_not_keep_the_others_from_running(self):
+        self.bundle()
+        (self.root / "fail-parity").touch()
+        done = self.run_it("programs", "parity", "microbench")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.table(done), {"programs": "passed", "parity": "FAILED", "microbench": "passed"})
+
+    def test_one_that_hangs_ends_with_the_limit_and_what_follows_says_so(self):
+        self.bundle()
+        (self.root / "hang-replay").touch()
+        done = self.run_it("--limit", "3", "programs", "replay", "microbench")
+        self.assertEqual(done.returncode, 1)
+        table = self.table(done)
+        self.assertEqual(table["replay"], "FAILED: ran into the limit of 3 s")
+        self.assertEqual(table["microbench"], "skipped: the limit of 3 s is used up")
+
+    def test_a_bundle_for_another_gpu_is_not_used(self):
+        self.bundle("80")
+        self.write(self.path / "cmake", "#!/bin/sh\necho building >&2\nexit 1\n")
+        done = self.run_it("programs", "parity")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.table(done), {"programs": "FAILED",
+                                            "parity": "skipped: there are no programs; see the stage programs"})
+        self.assertIn("no bundle for sm 90", done.stdout)
+
+    def test_without_a_gpu_it_says_so(self):
+        done = self.run_it(smi=False)
+        if shutil.which("nvidia-smi", path="/usr/bin:/bin"):
+            self.skipTest("there is an nvidia-smi here")
+        self.assertEqual(done.returncode, 77, done.stderr)
+        self.assertIn("There is no GPU here", done.stdout)
+
+    def test_flags_that_are_none(self):
+        for arguments in (("--skip", "parrot"), ("parrot",), ("--limit", "0"), ("--limit",), ("--out",)):
+            done = self.run_it(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(arguments[-1], done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
