@@ -70,7 +70,7 @@ struct Pace {
 
 /// `bytes` over at most `ctas`, none without work but where there are no bytes at all: then one CTA of no
 /// piece. Spans and pieces are multiples of 16 bytes. Throws std::logic_error for what cannot be: negative
-/// bytes or times, no CTA, no piece.
+/// bytes, times that are negative or endless, no CTA, no piece.
 Pace make_pace(int64_t bytes, const CallTime& time, int ctas, int64_t piece);
 
 }  // namespace stp

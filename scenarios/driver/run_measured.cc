@@ -191,7 +191,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
     }
     const std::vector<TokenSample> batch = data.next(samples);
     step = i < run.warmup ? train(batch) : steady.take([&] { return train(batch); });
-    if (!options.replay) known.losses.push_back(step.loss);  // of numbers that mean nothing there is none
+    if (!options.replay) known.losses.push_back(step.loss);  // a replay's numbers mean nothing
     if (i == 0 && run.parity) known.parity = measure_parity(trainer, training, batch, step.loss);
     if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
     stepped();
@@ -201,7 +201,8 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   const BlasUse after = blas();
   known.blas_share =
       (after.seconds - before.seconds) / (timed_s * static_cast<double>(backend->ranks().size()));
-  known.blas_gflop_per_s = (after.flops - before.flops) / (after.seconds - before.seconds) / 1e9;
+  if (after.seconds > before.seconds)  // a rank without layers has no products
+    known.blas_gflop_per_s = (after.flops - before.flops) / (after.seconds - before.seconds) / 1e9;
 
   Timeline& timeline = measured.timeline;
   for (const OpTime& time : step.times) {

@@ -1,16 +1,18 @@
 #include "stp/cpu/paced_communicator.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
+#include "stp/backend/bfloat16.h"
 #include "stp/backend/traffic_counter.h"
 #include "stp/cpu/cpu_memory.h"
 #include "stp/cpu/cpu_stream.h"
+#include "stp/cpu/local_call.h"
 
 namespace stp {
 namespace {
@@ -19,18 +21,29 @@ constexpr int64_t kPiece = int64_t{1} << 20;
 
 // Like activations, so that what follows computes with ordinary numbers.
 template <typename T>
-void fill_small(std::vector<std::byte>& buffer) {
+std::vector<std::byte> small_numbers() {
   constexpr size_t kPeriod = 251;
+  std::vector<std::byte> buffer(kPiece);
   auto* numbers = reinterpret_cast<T*>(buffer.data());
   for (size_t i = 0; i < buffer.size() / sizeof(T); ++i)
-    numbers[i] = static_cast<T>(static_cast<double>(i * 89 % kPeriod) / kPeriod - 0.5) / T{64};
+    numbers[i] = static_cast<T>((static_cast<float>(i * 89 % kPeriod) / kPeriod - 0.5F) / 64);
+  return buffer;
 }
 
-std::vector<std::byte> small_numbers(DType type) {
-  std::vector<std::byte> buffer(kPiece);
-  if (type == DType::f32) fill_small<float>(buffer);
-  if (type == DType::f64) fill_small<double>(buffer);
-  return buffer;
+const std::vector<std::byte>& small_numbers(DType type) {
+  static const std::vector<std::byte> f32 = small_numbers<float>(), f64 = small_numbers<double>(),
+                                      bf16 = small_numbers<Bfloat16>(), i32(kPiece);
+  switch (type) {
+    case DType::f32:
+      return f32;
+    case DType::f64:
+      return f64;
+    case DType::bf16:
+      return bf16;
+    case DType::i32:
+      break;
+  }
+  return i32;
 }
 
 class PacedCommunicator : public Communicator {
@@ -74,16 +87,29 @@ class PacedCommunicator : public Communicator {
     const Pace pace = make_pace(bytes, time, 1, kPiece);
     CpuStream& worker = cpu_stream(stream);
     worker.enqueue([counter = counter_, &worker, kind, in, out, pace, size = size(), index = index_] {
+      refuse_endless(worker.run().guard, kind, in, out, pace);
       run(worker.run().guard, kind, in, out, pace, size, index);
       counter->count(kind, in ? static_cast<int64_t>(in.bytes()) : 0);
     });
   }
 
+  // Nothing would move meanwhile.
+  static void refuse_endless(const RunGuard& guard, CallKind kind, const Tensor& in, const Tensor& out,
+                             const Pace& pace) {
+    const std::chrono::duration<double, std::nano> takes(pace.latency_ns + pace.transfer_ns);
+    if (takes <= guard.deadline()) return;
+    std::ostringstream text;
+    text << CallPart{kind, Reduce::sum, in, out}.text() << " takes "
+         << std::chrono::duration<double>(takes).count()
+         << " s at the pace of its links, more than the run's deadline of " << guard.deadline().count()
+         << " s";
+    throw std::runtime_error(text.str());
+  }
+
   static void run(const RunGuard& guard, CallKind kind, const Tensor& in, const Tensor& out, const Pace& pace,
                   int size, int index) {
     const auto start = std::chrono::steady_clock::now();
-    std::vector<std::byte> link =
-        kind == CallKind::receive ? small_numbers(out.type) : std::vector<std::byte>(kPiece);
+    std::vector<std::byte> link(std::min(pace.bytes, kPiece));
     // Where a piece of the whole lies in the input, and where in the output; a member has one share of it.
     const int64_t share = pace.bytes / size;
     const std::byte* from = in ? data<std::byte>(in) : nullptr;
@@ -115,7 +141,7 @@ class PacedCommunicator : public Communicator {
           std::copy(from + begin, from + end, link.begin());
           break;
         case CallKind::receive:
-          std::copy_n(link.begin(), end - begin, to + begin);
+          std::copy_n(small_numbers(out.type).begin(), end - begin, to + begin);
           break;
       }
       wait_until(guard, start, pace.due_ns(0, i));
@@ -130,14 +156,19 @@ class PacedCommunicator : public Communicator {
     std::copy_n(other.begin(), other.size(), link.begin());
   }
 
+  // Asleep but for the end, since a thread wakes up too late.
   static void wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point start, double due_ns) {
     constexpr std::chrono::milliseconds kLook{20};
-    const auto due = start + std::chrono::nanoseconds(std::llround(due_ns));
+    constexpr std::chrono::microseconds kAwake{200};
+    const auto due = start + std::chrono::nanoseconds(std::llround(std::ceil(due_ns)));
     for (;;) {
       guard.check();
       const auto now = std::chrono::steady_clock::now();
       if (now >= due) return;
-      std::this_thread::sleep_until(std::min(due, now + kLook));
+      if (due - now > kAwake)
+        std::this_thread::sleep_until(std::min(due - kAwake, now + kLook));
+      else
+        std::this_thread::yield();
     }
   }
 
