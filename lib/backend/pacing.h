@@ -50,15 +50,19 @@ struct Pace {
   int ctas = 0;
   double latency_ns = 0, transfer_ns = 0;
 
-  STP_HOST_DEVICE int64_t begin(int cta) const { return least(bytes, cta * span); }
-  STP_HOST_DEVICE int64_t end(int cta) const { return least(bytes, (cta + 1) * span); }
-  STP_HOST_DEVICE int64_t pieces(int cta) const { return (end(cta) - begin(cta) + piece - 1) / piece; }
-  STP_HOST_DEVICE int64_t piece_begin(int cta, int64_t index) const { return begin(cta) + index * piece; }
-  STP_HOST_DEVICE int64_t piece_end(int cta, int64_t index) const {
+  [[nodiscard]] STP_HOST_DEVICE int64_t begin(int cta) const { return least(bytes, cta * span); }
+  [[nodiscard]] STP_HOST_DEVICE int64_t end(int cta) const { return least(bytes, (cta + 1) * span); }
+  [[nodiscard]] STP_HOST_DEVICE int64_t pieces(int cta) const {
+    return (end(cta) - begin(cta) + piece - 1) / piece;
+  }
+  [[nodiscard]] STP_HOST_DEVICE int64_t piece_begin(int cta, int64_t index) const {
+    return begin(cta) + index * piece;
+  }
+  [[nodiscard]] STP_HOST_DEVICE int64_t piece_end(int cta, int64_t index) const {
     return least(end(cta), begin(cta) + (index + 1) * piece);
   }
   /// Nanoseconds after the CTA began, before which it may not be done with that piece.
-  STP_HOST_DEVICE double due_ns(int cta, int64_t index) const {
+  [[nodiscard]] STP_HOST_DEVICE double due_ns(int cta, int64_t index) const {
     const double share =
         static_cast<double>(piece_end(cta, index) - begin(cta)) / static_cast<double>(end(cta) - begin(cta));
     return latency_ns + transfer_ns * share;
