@@ -263,7 +263,9 @@ TEST(OrderOfADevice, WhatTheDeviceDoesNotFinishIsNamedAtTheDeadline) {
   FakeDevice device;
   device.words = "rank 3, compute, F0.1";
   IssueOrder order(run, 1, &device);
-  EXPECT_THROW(order.wait(0, "for compute", [] { return true; }, [] { return false; }), Stopped);
+  EXPECT_THROW(order.wait(
+                   0, "for compute", [] { return true; }, [] { return false; }),
+               Stopped);
   EXPECT_THAT(run.guard.failure(), HasSubstr("rank 3, compute, F0.1 is not done; rank 0, host waits for "
                                              "compute: nothing moved"));
 }
