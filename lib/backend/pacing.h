@@ -32,7 +32,7 @@ using CallTimes = std::function<CallTime(CallKind kind, double bytes, const std:
 struct Replay {
   int rank = 0;
   CallTimes times;
-  /// Multiprocessors that a collective takes, and a transfer, as NCCL's do (CUDA alone).
+  /// Blocks of threads that a collective takes on the device, and a transfer, as NCCL's do (CUDA alone).
   int collective_ctas = 16, transfer_ctas = 2;
 };
 
@@ -67,10 +67,19 @@ struct Pace {
         static_cast<double>(piece_end(cta, index) - begin(cta)) / static_cast<double>(end(cta) - begin(cta));
     return latency_ns + transfer_ns * share;
   }
+  /// The whole call's.
+  [[nodiscard]] STP_HOST_DEVICE double total_ns() const { return latency_ns + transfer_ns; }
 
  private:
   STP_HOST_DEVICE static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
+
+/// The `index`-th of the numbers that are received: like activations, so that what follows computes with
+/// ordinary numbers.
+STP_HOST_DEVICE inline float received_number(int64_t index) {
+  constexpr int kPeriod = 251, kStep = 89;
+  return (static_cast<float>(index * kStep % kPeriod) / kPeriod - 0.5F) / 64;
+}
 
 /// `bytes` over at most `ctas`, none without work but where there are no bytes at all: then one CTA of no
 /// piece. Spans and pieces are multiples of 16 bytes. Throws std::logic_error for what cannot be: negative
