@@ -20,19 +20,14 @@ double element(const void* matrix, int64_t i, DType type) {
 
 class HostLaunchedKernels : public LaunchedKernels {
  public:
-  explicit HostLaunchedKernels(Attention attention) : attention_(attention) {}
+  explicit HostLaunchedKernels(Attention attention)
+      : LaunchedKernels({take, give_back}), attention_(attention) {}
 
  protected:
   void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
     cpu_stream(stream).enqueue([work = std::move(work)] { work(nullptr); });
   }
   void* address(const Tensor& tensor) override { return untyped_data(tensor); }
-  void* take_scratch(cudaStream_t, size_t bytes) override {
-    void* const scratch = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-    std::memset(scratch, 0xff, bytes);  // NaN
-    return scratch;
-  }
-  void give_back_scratch(cudaStream_t, void* scratch) override { std::free(scratch); }
   void copy_bytes(cudaStream_t, const void* from, void* to, size_t bytes) override {
     std::memcpy(to, from, bytes);
   }
@@ -74,6 +69,13 @@ class HostLaunchedKernels : public LaunchedKernels {
   }
 
  private:
+  static void* take(cudaStream_t, size_t bytes) {
+    void* const scratch = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    std::memset(scratch, 0xff, bytes);  // NaN
+    return scratch;
+  }
+  static void give_back(cudaStream_t, void* scratch, size_t) { std::free(scratch); }
+
   const Attention attention_;
 };
 

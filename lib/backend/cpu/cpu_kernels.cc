@@ -142,7 +142,7 @@ class CpuKernels : public Kernels {
     enqueue(stream, x, [=](auto zero) {
       using T = decltype(zero);
       stp::rms_norm_backward<T>(x.rows, x.columns, In<T>(dy), In<T>(x), In<T>(gain), data<T>(rstd),
-                                residual_factor, In<T>(residual), Out<T>(dx), data<T>(gain_gradient));
+                                residual_factor, InIfAny<T>(residual), Out<T>(dx), data<T>(gain_gradient));
     });
   }
 

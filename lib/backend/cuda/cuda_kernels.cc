@@ -5,9 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "stp/backend/kernel_checks.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
 #include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/cudnn_attention.h"
+#include "stp/cuda/launch.h"
 #include "stp/cuda/launched_kernels.h"
 
 namespace stp {
@@ -47,8 +50,41 @@ class HostFlags {
 
 class CudaKernels : public LaunchedKernels {
  public:
-  CudaKernels(CudaRun& run, const CudaKernelOptions& options)
-      : options_(options), current_(run), gemm_(options.gemm, options.pool) {}
+  CudaKernels(CudaRun& run, const ScratchMemory& scratch, const CudaKernelOptions& options)
+      : LaunchedKernels(scratch), options_(options), current_(run), gemm_(options.gemm, scratch) {
+    if (options.attention == CudaAttention::cudnn) cudnn_ = make_cudnn_attention();
+  }
+
+  void attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                         const Tensor& log_sum_exp) override {
+    check::attention_forward(shape, qkv, out, log_sum_exp);
+    if (!by_cudnn(stream, shape, qkv.type))
+      return LaunchedKernels::attention_forward(stream, shape, qkv, out, log_sum_exp);
+    enqueue(stream, [=, this](cudaStream_t s) {
+      with_statistics_by_head(s, log_sum_exp, cudnn_->forward_workspace(shape),
+                              [&](float* by_head, void* workspace) {
+                                cudnn_->forward(s, shape, at<bf16>(qkv), at<bf16>(out), by_head, workspace);
+                                launch::statistics_by_token(s, shape, by_head, at<float>(log_sum_exp));
+                              });
+    });
+  }
+
+  void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                          const Tensor& log_sum_exp, const Tensor& out_gradient,
+                          const Tensor& qkv_gradient) override {
+    check::attention_backward(shape, qkv, out, log_sum_exp, out_gradient, qkv_gradient);
+    if (!by_cudnn(stream, shape, qkv.type))
+      return LaunchedKernels::attention_backward(stream, shape, qkv, out, log_sum_exp, out_gradient,
+                                                 qkv_gradient);
+    enqueue(stream, [=, this](cudaStream_t s) {
+      with_statistics_by_head(s, log_sum_exp, cudnn_->backward_workspace(shape),
+                              [&](float* by_head, void* workspace) {
+                                launch::statistics_by_head(s, shape, at<float>(log_sum_exp), by_head);
+                                cudnn_->backward(s, shape, at<bf16>(qkv), at<bf16>(out), by_head,
+                                                 at<bf16>(out_gradient), at<bf16>(qkv_gradient), workspace);
+                              });
+    });
+  }
 
  protected:
   void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
@@ -56,17 +92,6 @@ class CudaKernels : public LaunchedKernels {
   }
 
   void* address(const Tensor& tensor) override { return data<std::byte>(tensor); }
-
-  void* take_scratch(cudaStream_t stream, size_t bytes) override {
-    void* scratch = nullptr;
-    if (options_.pool != nullptr) {
-      STP_CUDA(cudaMallocFromPoolAsync(&scratch, bytes, options_.pool, stream));
-    } else {
-      STP_CUDA(cudaMallocAsync(&scratch, bytes, stream));
-    }
-    return scratch;
-  }
-  void give_back_scratch(cudaStream_t stream, void* scratch) override { cudaFreeAsync(scratch, stream); }
 
   void copy_bytes(cudaStream_t stream, const void* from, void* to, size_t bytes) override {
     STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
@@ -100,6 +125,23 @@ class CudaKernels : public LaunchedKernels {
   }
 
  private:
+  using bf16 = launch::bf16;
+
+  bool by_cudnn(Stream& stream, const AttentionShape& shape, DType type) {
+    if (!cudnn_ || type != DType::bf16) return false;
+    cuda_stream(stream).run().make_current();  // a host thread's first work may be this
+    return cudnn_->supports(shape);
+  }
+
+  // cuDNN keeps the statistics of a head together; `work` is given memory for those, and its workspace.
+  void with_statistics_by_head(cudaStream_t stream, const Tensor& log_sum_exp, size_t workspace_bytes,
+                               const std::function<void(float*, void*)>& work) {
+    scratch_.with(stream, log_sum_exp.bytes(), [&](void* by_head) {
+      scratch_.with(stream, workspace_bytes,
+                    [&](void* workspace) { work(static_cast<float*>(by_head), workspace); });
+    });
+  }
+
   struct MakeCurrent {
     explicit MakeCurrent(CudaRun& run) { run.make_current(); }
   };
@@ -108,12 +150,14 @@ class CudaKernels : public LaunchedKernels {
   const MakeCurrent current_;  // before what is made for the current device
   HostFlags flags_;
   Gemm gemm_;
+  std::unique_ptr<CudnnAttention> cudnn_;  // null: not built, or not wanted
 };
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_cuda_kernels(CudaRun& run, const CudaKernelOptions& options) {
-  return std::make_unique<CudaKernels>(run, options);
+std::unique_ptr<Kernels> make_cuda_kernels(CudaRun& run, const ScratchMemory& scratch,
+                                           const CudaKernelOptions& options) {
+  return std::make_unique<CudaKernels>(run, scratch, options);
 }
 
 }  // namespace stp

@@ -2,13 +2,12 @@
 // attention by cuDNN where it was built (cudnn_attention.h).
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <memory>
 
 #include "stp/backend/kernels.h"
 #include "stp/cuda/cuda_run.h"
 #include "stp/cuda/gemm.h"
+#include "stp/cuda/scratch_memory.h"
 
 namespace stp {
 
@@ -17,14 +16,13 @@ namespace stp {
 enum class CudaAttention { cudnn, tensor_cores, plain };
 
 struct CudaKernelOptions {
-  /// Where scratch memory and workspaces come from; null: the GPU's own pool.
-  cudaMemPool_t pool = nullptr;
   CudaAttention attention = CudaAttention::cudnn;
   GemmOptions gemm;
 };
 
 /// For streams of `run`, which outlives them. They outlive the streams that they were called with. Throws
 /// CudaError.
-std::unique_ptr<Kernels> make_cuda_kernels(CudaRun& run, const CudaKernelOptions& options = {});
+std::unique_ptr<Kernels> make_cuda_kernels(CudaRun& run, const ScratchMemory& scratch,
+                                           const CudaKernelOptions& options = {});
 
 }  // namespace stp

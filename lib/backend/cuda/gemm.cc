@@ -92,8 +92,7 @@ struct Gemm::Plan {
   Descriptor descriptor;
   Layout left, right, result;
   size_t result_bytes;
-  std::vector<cublasLtMatmulAlgo_t>
-      algorithms;  // the heuristic's, best first; the one that is used is the first
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // best first: the first is used
 };
 
 struct Gemm::Call {
@@ -103,15 +102,12 @@ struct Gemm::Call {
   void* result;
 };
 
-Gemm::Gemm(const GemmOptions& options, cudaMemPool_t pool)
-    : options_(options), pool_(pool), workspace_bytes_(recommended_workspace()) {
+Gemm::Gemm(const GemmOptions& options, const ScratchMemory& scratch)
+    : options_(options), scratch_(scratch), most_workspace_(recommended_workspace()) {
   STP_CUBLAS(cublasLtCreate(&handle_));
 }
 
-Gemm::~Gemm() {
-  for (const auto& [stream, workspace] : workspaces_) cudaFree(workspace);
-  cublasLtDestroy(handle_);
-}
+Gemm::~Gemm() { cublasLtDestroy(handle_); }
 
 void Gemm::multiply(cudaStream_t stream, const GemmShape& shape, double alpha, const void* a, const void* b,
                     double beta, void* c) {
@@ -130,14 +126,14 @@ const Gemm::Plan& Gemm::plan(const GemmShape& shape, const Call& call) {
                                           make_layout(shape.c_type, layout.result),
                                           static_cast<size_t>(shape.m * shape.n) * bytes_of(shape.c_type),
                                           {}});
-  const Preference preference = make_preference(workspace_bytes_);
+  const Preference preference = make_preference(most_workspace_);
   std::vector<cublasLtMatmulHeuristicResult_t> found(options_.time_candidates ? 16 : 1);
   int count = 0;
   STP_CUBLAS(cublasLtMatmulAlgoGetHeuristic(
       handle_, made->descriptor.get(), made->left.get(), made->right.get(), made->result.get(),
       made->result.get(), preference.get(), static_cast<int>(found.size()), found.data(), &count));
   for (int i = 0; i < count; ++i)
-    if (found[i].state == CUBLAS_STATUS_SUCCESS) made->algorithms.push_back(found[i].algo);
+    if (found[i].state == CUBLAS_STATUS_SUCCESS) made->algorithms.push_back(found[i]);
   if (made->algorithms.empty())
     throw std::runtime_error("cuBLASLt has no algorithm for the product " + words(shape));
   if (made->algorithms.size() > 1) take_fastest(*made, call);
@@ -149,50 +145,35 @@ const Gemm::Plan& Gemm::plan(const GemmShape& shape, const Call& call) {
 void Gemm::take_fastest(Plan& plan, const Call& call) {
   constexpr int kRuns = 3;
   const EventHandle begin = make_event(), end = make_event();
-  Call trial = call;
-  trial.result = allocate(call.stream, plan.result_bytes);
-  trial.beta = 0;
+  size_t best = 0;
   float fastest = std::numeric_limits<float>::infinity();
-  cublasLtMatmulAlgo_t best = plan.algorithms.front();
-  for (const cublasLtMatmulAlgo_t& algorithm : plan.algorithms) {
-    run(plan, algorithm, trial);  // its code is loaded
-    STP_CUDA(cudaEventRecord(begin.get(), call.stream));
-    for (int i = 0; i < kRuns; ++i) run(plan, algorithm, trial);
-    STP_CUDA(cudaEventRecord(end.get(), call.stream));
-    STP_CUDA(cudaEventSynchronize(end.get()));
-    float milliseconds = 0;
-    STP_CUDA(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
-    if (milliseconds < fastest) {
+  scratch_.with(call.stream, plan.result_bytes, [&](void* result) {
+    Call trial = call;
+    trial.result = result;
+    trial.beta = 0;
+    for (size_t i = 0; i < plan.algorithms.size(); ++i) {
+      run(plan, plan.algorithms[i], trial);  // its code is loaded
+      STP_CUDA(cudaEventRecord(begin.get(), call.stream));
+      for (int repeat = 0; repeat < kRuns; ++repeat) run(plan, plan.algorithms[i], trial);
+      STP_CUDA(cudaEventRecord(end.get(), call.stream));
+      STP_CUDA(cudaEventSynchronize(end.get()));
+      float milliseconds = 0;
+      STP_CUDA(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+      if (milliseconds >= fastest) continue;
       fastest = milliseconds;
-      best = algorithm;
+      best = i;
     }
-  }
-  plan.algorithms = {best};
-  STP_CUDA(cudaFreeAsync(trial.result, call.stream));
+  });
+  plan.algorithms = {plan.algorithms[best]};
 }
 
-void Gemm::run(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Call& call) {
-  STP_CUBLAS(cublasLtMatmul(handle_, plan.descriptor.get(), &call.alpha, call.left, plan.left.get(),
-                            call.right, plan.right.get(), &call.beta, call.result, plan.result.get(),
-                            call.result, plan.result.get(), &algorithm, workspace(call.stream),
-                            workspace_bytes_, call.stream));
-}
-
-void* Gemm::allocate(cudaStream_t stream, size_t bytes) {
-  void* memory = nullptr;
-  if (pool_ != nullptr) {
-    STP_CUDA(cudaMallocFromPoolAsync(&memory, bytes, pool_, stream));
-  } else {
-    STP_CUDA(cudaMallocAsync(&memory, bytes, stream));
-  }
-  return memory;
-}
-
-// One to each stream: products on several streams run at once.
-void* Gemm::workspace(cudaStream_t stream) {
-  void*& memory = workspaces_[stream];
-  if (memory == nullptr) memory = allocate(stream, workspace_bytes_);
-  return memory;
+void Gemm::run(const Plan& plan, const cublasLtMatmulHeuristicResult_t& algorithm, const Call& call) {
+  scratch_.with(call.stream, algorithm.workspaceSize, [&](void* workspace) {
+    STP_CUBLAS(cublasLtMatmul(handle_, plan.descriptor.get(), &call.alpha, call.left, plan.left.get(),
+                              call.right, plan.right.get(), &call.beta, call.result, plan.result.get(),
+                              call.result, plan.result.get(), &algorithm.algo, workspace,
+                              algorithm.workspaceSize, call.stream));
+  });
 }
 
 }  // namespace stp

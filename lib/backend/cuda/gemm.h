@@ -4,12 +4,13 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <tuple>
 
 #include "stp/backend/tensor.h"
+#include "stp/cuda/scratch_memory.h"
 
 namespace stp {
 
@@ -30,14 +31,19 @@ struct GemmShape {
   int64_t m, n, k;
   DType type, c_type;
 
-  auto operator<=>(const GemmShape&) const = default;
+  bool operator<(const GemmShape& other) const { return key() < other.key(); }
+
+ private:
+  [[nodiscard]] std::tuple<bool, bool, int64_t, int64_t, int64_t, DType, DType> key() const {
+    return {transpose_a, transpose_b, m, n, k, type, c_type};
+  }
 };
 
 /// Not for several threads at once. Its streams are done before it ends.
 class Gemm {
  public:
-  /// For the current device; workspaces come from `pool` (null: the device's own). Throws CudaError.
-  Gemm(const GemmOptions& options, cudaMemPool_t pool);
+  /// For the current device. Throws CudaError.
+  Gemm(const GemmOptions& options, const ScratchMemory& scratch);
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
   ~Gemm();
@@ -53,15 +59,12 @@ class Gemm {
 
   const Plan& plan(const GemmShape& shape, const Call& call);
   void take_fastest(Plan& plan, const Call& call);
-  void run(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Call& call);
-  void* allocate(cudaStream_t stream, size_t bytes);
-  void* workspace(cudaStream_t stream);
+  void run(const Plan& plan, const cublasLtMatmulHeuristicResult_t& algorithm, const Call& call);
 
   const GemmOptions options_;
-  const cudaMemPool_t pool_;
+  const ScratchMemory scratch_;
   cublasLtHandle_t handle_ = nullptr;
-  size_t workspace_bytes_ = 0;
-  std::map<cudaStream_t, void*> workspaces_;
+  size_t most_workspace_ = 0;  // bytes
   std::map<GemmShape, std::unique_ptr<Plan>> plans_;
 };
 

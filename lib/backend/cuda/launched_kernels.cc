@@ -43,19 +43,6 @@ void LaunchedKernels::enqueue_typed(const char* kernel, Stream& stream, DType ty
   }
 }
 
-void LaunchedKernels::with_scratch(cudaStream_t stream, size_t bytes,
-                                   const std::function<void(void*)>& work) {
-  if (bytes == 0) return work(nullptr);
-  struct Scratch {
-    LaunchedKernels& kernels;
-    cudaStream_t stream;
-    void* at;
-    ~Scratch() { kernels.give_back_scratch(stream, at); }
-  };
-  const Scratch scratch{*this, stream, take_scratch(stream, bytes)};
-  work(scratch.at);
-}
-
 bool LaunchedKernels::on_tensor_cores(const AttentionShape& shape, DType type) const {
   return type == DType::bf16 && launch::attention_mma_supports(shape);
 }
@@ -133,7 +120,7 @@ void LaunchedKernels::rms_norm_backward(Stream& stream, const Tensor& dy, const 
   expect_columns("rms_norm_backward", x.columns);
   enqueue_typed("rms_norm_backward", stream, x.type, [=, this](cudaStream_t s, auto zero) {
     using T = decltype(zero);
-    with_scratch(s, launch::rms_norm_backward_scratch(x.rows, x.columns), [&](void* scratch) {
+    scratch_.with(s, launch::rms_norm_backward_scratch(x.rows, x.columns), [&](void* scratch) {
       launch::rms_norm_backward<T>(s, x.rows, x.columns, at<T>(dy), at<T>(x), at<T>(gain), at<float>(rstd),
                                    residual_factor, at<T>(residual), at<T>(dx), at<float>(gain_gradient),
                                    scratch);
@@ -168,7 +155,7 @@ void LaunchedKernels::add_column_sums(Stream& stream, const Tensor& gradient, co
   expect_columns("add_column_sums", gradient.columns);
   enqueue_typed("add_column_sums", stream, gradient.type, [=, this](cudaStream_t s, auto zero) {
     using T = decltype(zero);
-    with_scratch(s, launch::add_column_sums_scratch(gradient.rows, gradient.columns), [&](void* scratch) {
+    scratch_.with(s, launch::add_column_sums_scratch(gradient.rows, gradient.columns), [&](void* scratch) {
       launch::add_column_sums<T>(s, gradient.rows, gradient.columns, at<T>(gradient),
                                  at<float>(bias_gradient), scratch);
     });
@@ -198,7 +185,7 @@ void LaunchedKernels::attention_backward(Stream& stream, const AttentionShape& s
   if (!mma) expect_head_dim("attention_backward", shape);
   enqueue_typed("attention_backward", stream, qkv.type, [=, this](cudaStream_t s, auto zero) {
     using T = decltype(zero);
-    with_scratch(s, log_sum_exp.bytes(), [&](void* scratch) {
+    scratch_.with(s, log_sum_exp.bytes(), [&](void* scratch) {
       auto* const delta = static_cast<float*>(scratch);
       launch::attention_delta<T>(s, shape, at<T>(out), at<T>(out_gradient), delta);
       if (mma) {
@@ -291,7 +278,7 @@ void LaunchedKernels::add_sum_of_squares(Stream& stream, double factor, const Te
   check::add_sum_of_squares(x, total);
   enqueue_typed("add_sum_of_squares", stream, x.type, [=, this](cudaStream_t s, auto zero) {
     using T = decltype(zero);
-    with_scratch(s, launch::kSumOfSquaresScratch, [&](void* scratch) {
+    scratch_.with(s, launch::kSumOfSquaresScratch, [&](void* scratch) {
       launch::add_sum_of_squares<T>(s, x.elements(), factor, at<T>(x), at<double>(total), scratch);
     });
   });

@@ -8,14 +8,18 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "stp/backend/kernels.h"
+#include "stp/cuda/scratch_memory.h"
 
 namespace stp {
 
 /// Types: X is f32 or bf16. f64 is refused (std::logic_error) but by fill, copy and check_finite.
 class LaunchedKernels : public Kernels {
  public:
+  explicit LaunchedKernels(ScratchMemory scratch) : scratch_(std::move(scratch)) {}
+
   void fill(Stream& stream, const Tensor& tensor, double value) override;
   void copy(Stream& stream, const Tensor& from, const Tensor& to) override;
   void scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) override;
@@ -69,9 +73,6 @@ class LaunchedKernels : public Kernels {
   virtual void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) = 0;
   /// Where the elements of a tensor that is not empty are; only within work.
   virtual void* address(const Tensor& tensor) = 0;
-  /// Memory for work that is being issued, given back in the stream's order.
-  virtual void* take_scratch(cudaStream_t stream, size_t bytes) = 0;
-  virtual void give_back_scratch(cudaStream_t stream, void* scratch) = 0;
   virtual void copy_bytes(cudaStream_t stream, const void* from, void* to, size_t bytes) = 0;
   virtual void multiply(cudaStream_t stream, const Product& product) = 0;
   /// Enqueues `launch` with the address of a flag that is 0, and fails the run, naming `what`, if it is not 0
@@ -88,8 +89,7 @@ class LaunchedKernels : public Kernels {
   T* at(const Tensor& tensor) {
     return tensor && tensor.elements() > 0 ? static_cast<T*>(address(tensor)) : nullptr;
   }
-  /// Calls work(scratch) and gives the scratch back.
-  void with_scratch(cudaStream_t stream, size_t bytes, const std::function<void(void*)>& work);
+  const ScratchMemory scratch_;
 
  private:
   template <typename TypedWork>
