@@ -7,8 +7,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "stp/backend/communicator.h"
@@ -85,6 +87,25 @@ class GroupCalls {
   const std::vector<int> members_;
   std::mutex mutex_;
   std::map<std::tuple<int, int, int64_t>, std::shared_ptr<Call>> calls_;
+};
+
+/// All groups of a backend, by name and members. Threads may call it at once.
+template <typename Call>
+class Groups {
+ public:
+  /// Throws std::logic_error if it has no member of that index.
+  std::shared_ptr<GroupCalls<Call>> of(const std::string& name, const std::vector<int>& members, int index) {
+    if (index < 0 || index >= static_cast<int>(members.size()))
+      throw std::logic_error("group " + name + " has no member " + std::to_string(index));
+    const std::lock_guard lock(mutex_);
+    auto& group = groups_[{name, members}];
+    if (!group) group = std::make_shared<GroupCalls<Call>>(name, members);
+    return group;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<GroupCalls<Call>>> groups_;
 };
 
 }  // namespace stp

@@ -87,7 +87,10 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
     : run_(run), rank_(rank), poison_(options.poison), ledger_(options.memory_limit) {
   run_.make_current();
   pool_ = std::make_unique<Pool>(run_.gpu());
-  kernels_ = make_cuda_kernels(*this);
+  kernels_ = make_cuda_kernels(
+      run_,
+      {.take = [this](cudaStream_t stream, size_t bytes) { return take(stream, bytes); },
+       .give_back = [this](cudaStream_t stream, void* at, size_t bytes) { give_back(stream, at, bytes); }});
 }
 
 CudaDevice::~CudaDevice() {
