@@ -18,7 +18,7 @@ foreach(room IN LISTS rooms)
   # Where the libraries are shared ones, they find each other, and the program finds them, wherever the tree is put.
   set_target_properties(stp_${room} PROPERTIES INSTALL_RPATH "$ORIGIN")
   list(APPEND libraries stp_${room})
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_SOURCE_DIR}/${folder}/*.h)
+  stp_room_headers(${room} headers)
   foreach(header IN LISTS headers)
     get_filename_component(below ${header} DIRECTORY)
     install(FILES ${PROJECT_SOURCE_DIR}/${folder}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stp/${room}/${below})

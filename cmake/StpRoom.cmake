@@ -36,15 +36,19 @@ function(stp_discover_tests target)
   endif()
 endfunction()
 
-# stp_room(NAME FOLDER f [USES room…] [SOURCES more…]): the library stp::NAME of the folder's sources, and the test
-# NAME_test of its *_test.cc files.
+# stp_room(NAME FOLDER f [USES room…] [SOURCES more…] [WITHOUT prefix…]): the library stp::NAME of the folder's sources,
+# and the test NAME_test of its *_test.cc files; without the files that begin with one of the prefixes.
 function(stp_room name)
-  cmake_parse_arguments(ARG "" "FOLDER" "USES;SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER" "USES;SOURCES;WITHOUT" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cc ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cu)
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*_test.cc)
   if(tests)
     list(REMOVE_ITEM sources ${tests})
   endif()
+  foreach(prefix IN LISTS ARG_WITHOUT)
+    list(FILTER sources EXCLUDE REGEX "/${prefix}[^/]*$")
+    list(FILTER tests EXCLUDE REGEX "/${prefix}[^/]*$")
+  endforeach()
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${ARG_FOLDER} ${STP_INCLUDE_ROOT}/stp/${name} SYMBOLIC)
 
   add_library(stp_${name} ${sources} ${ARG_SOURCES})
@@ -55,6 +59,7 @@ function(stp_room name)
                                     PRIVATE $<BUILD_INTERFACE:stp_warnings>)
   set_property(GLOBAL APPEND PROPERTY STP_ROOMS ${name})
   set_property(GLOBAL PROPERTY STP_FOLDER_${name} ${ARG_FOLDER})
+  set_property(GLOBAL PROPERTY STP_WITHOUT_${name} ${ARG_WITHOUT})
 
   if(STP_BUILD_TESTS AND tests)
     add_executable(${name}_test ${tests})
@@ -63,6 +68,20 @@ function(stp_room name)
     target_compile_definitions(${name}_test PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     stp_discover_tests(${name}_test)
   endif()
+endfunction()
+
+# The room's headers, as paths below its folder. Each folder below lib/backend is a room of its own, built or not.
+function(stp_room_headers name result)
+  get_property(folder GLOBAL PROPERTY STP_FOLDER_${name})
+  get_property(without GLOBAL PROPERTY STP_WITHOUT_${name})
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_SOURCE_DIR}/${folder}/*.h)
+  if(folder STREQUAL "lib/backend")
+    list(FILTER headers EXCLUDE REGEX "/")
+  endif()
+  foreach(prefix IN LISTS without)
+    list(FILTER headers EXCLUDE REGEX "^${prefix}")
+  endforeach()
+  set(${result} ${headers} PARENT_SCOPE)
 endfunction()
 
 # Writes the list of all schedule generators from a template: every lib/schedule/stp*.cc and baselines/*.cc defines

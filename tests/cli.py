@@ -59,8 +59,8 @@ class CommandLine(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         self.folder = Path(holder.name)
 
-    def run_stp(self, *arguments, data=None):
-        environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"}
+    def run_stp(self, *arguments, data=None, variables=None):
+        environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"} | (variables or {})
         if data:
             environment["STP_DATA_DIR"] = str(data)
         command = [STP, *map(str, arguments)]
@@ -535,11 +535,102 @@ class Run(CommandLine):
             self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)
             (self.folder / "spoilt.json").unlink()
 
+    def test_cuda_says_what_it_lacks(self):
+        """A build without it, or a machine whose GPUs, if there are any, are hidden."""
+        run = ["run", self.write(RUN), "--backend", "cuda"]
+        backends = re.search(r"^backends: (.*)$", self.run_stp("--version").stdout, re.MULTILINE)[1].split(", ")
+        if "cuda" not in backends:
+            self.refused(run, "--backend: this build has no CUDA backend; build where nvcc is found, or use cpu")
+            return
+        done = self.run_stp(*run, variables={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"^stp: no CUDA device: .+; run with --backend cpu\n$")
+
     def test_what_a_schedule_refuses_can_be_left_out(self):
         done = self.run_cpu(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("1 combinations are beyond their schedule's range", done.stdout)
         self.assertIn("parity: 1 of 1", done.stdout)
+
+
+REPLAY = changed(RUN, run={**RUN["run"], "parity": False})
+
+
+class Replay(CommandLine):
+    """`stp run --replay-rank`: one rank, alone among paced peers."""
+
+    def replay(self, rank, *arguments, scenario=REPLAY, cluster="a800"):
+        return self.run_stp("run", self.write(scenario), "--backend", "cpu", "--replay-rank", rank, "--replay-cluster", cluster, *arguments)
+
+    def test_a_record_says_what_ran_and_no_more(self):
+        whole = self.run_stp("run", self.write(REPLAY), "--backend", "cpu", "--json", "-")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        measured = json.loads(whole.stdout)
+        self.assertEqual({row["replayed"] for row in measured["results"]}, {None})
+        for rank in range(4):  # tp counts first
+            done = self.replay(rank, "--json", f"{rank}.json", "--trace", f"{rank}-trace.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"replayed on cpu; rank {rank} alone, among peers of ", done.stdout)
+            record = json.loads((self.folder / f"{rank}.json").read_text(encoding="utf-8"))
+            self.assertEqual(record["evidence"], "replayed")
+            for row, full in zip(record["results"], measured["results"]):
+                self.assertEqual((row["replayed"]["rank"], row["losses"], row["parity"], row["predicted"]), (rank, [], None, None))
+                self.assertIsNone(row["throughput_samples_per_s"])
+                self.assertEqual((row["schedule"], len(row["step_time_repeats_s"])), (full["schedule"], 2))
+                (only,) = row["ranks"]
+                self.assertEqual(only["memory_bytes"], full["ranks"][rank // 2]["memory_bytes"])
+                self.assertAlmostEqual(only["compute_s"] + only["pp_bubble_s"] + only["tp_bubble_s"], row["step_time_repeats_s"][-1])
+            trace = json.loads((self.folder / f"{rank}-trace.json").read_text(encoding="utf-8"))["traceEvents"]
+            kinds = {(event["pid"], event["cat"]) for event in trace if event["ph"] == "X"}
+            own, peer = rank // 2, 1 - rank // 2
+            self.assertEqual(kinds, {(own, "compute"), (own, "block"), (own, "tp"), (own, "p2p"), (peer, "p2p")})
+
+    def cluster(self, **values):
+        """A profile of the suite's with other values."""
+        profile = json.loads((ROOT / "lib" / "cluster" / "profiles" / "a800.json").read_text(encoding="utf-8"))
+        for key, value in values.items():
+            self.assertIn(key, profile)
+            profile[key] = {"value": value, "source": "a test"}
+        return self.write(profile, "cluster.json")
+
+    def test_calls_take_the_times_of_the_links(self):
+        """Exactly: as calls that would take longer than the deadline are told."""
+        tiny = json.loads((ROOT / "lib" / "model" / "configs" / "tiny.json").read_text(encoding="utf-8"))
+        tensor = 4 * 64 * tiny["hidden_size"]
+        narrow = changed(REPLAY, seq=64, schedules=["1f1b"], run={"type": "float32"})
+        slow = {"p2p_within_node_latency_us": 1e6, "p2p_within_node_gb_per_s": tensor / 500e9,
+                "p2p_between_nodes_latency_us": 5e5, "p2p_between_nodes_gb_per_s": tensor / 2000e9}
+        for rank, grid, values, call, seconds in (
+            (2, {"pp": 2, "tp": 2}, {**slow, "gpus_per_node": 4}, "receive", 501),
+            (2, {"pp": 2, "tp": 2}, {**slow, "gpus_per_node": 2}, "receive", 2000.5),
+            (0, {"pp": 2, "tp": 2}, {**slow, "gpus_per_node": 2}, "(?:send|receive)", 2000.5),
+            (0, {"pp": 2, "tp": 1}, {**slow, "gpus_per_node": 2}, "(?:send|receive)", 501),
+            # Rings: of all ranks of a node by its bus bandwidth; over several nodes 2 (n − 1) steps, 2 (n − 1) / n of the bytes.
+            (0, {"pp": 1, "tp": 2}, {"all_reduce_latency_us": 1e6, "all_reduce_hop_latency_us": 0, "all_reduce_bus_gb_per_s": tensor / 3000e9,
+                                     "gpus_per_node": 2}, "all-reduce", 3001),
+            (0, {"pp": 1, "tp": 2}, {**slow, "gpus_per_node": 1}, "all-reduce", 2001),
+            (0, {"pp": 1, "tp": 4}, {**slow, "gpus_per_node": 2}, "all-reduce", 3003),
+        ):
+            scenario = changed(narrow, parallel=grid)
+            if grid["pp"] == 1:
+                scenario["layers_per_chunk"] = [tiny["num_hidden_layers"]]
+            done = self.replay(rank, "--deadline", 50, scenario=scenario, cluster=self.cluster(**values))
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            found = re.search(rf"rank {rank}, .*{call}.* takes ([0-9.e+]+) s at the pace of its links, more than the run's deadline of 50 s", done.stderr)
+            self.assertIsNotNone(found, done.stderr)
+            self.assertAlmostEqual(float(found[1]) / seconds, 1, places=4)
+
+    def test_refusals(self):
+        path = self.write(REPLAY)
+        run = ["run", path, "--backend", "cpu"]
+        self.refused([*run, "--replay-rank", 4, "--replay-cluster", "a800"], "parallel", "4 ranks, and no rank 4", "--replay-rank 0 to 3")
+        self.refused([*run, "--replay-rank", -1, "--replay-cluster", "a800"], "--replay-rank")
+        self.refused([*run, "--replay-rank", 0], "--replay-cluster")
+        self.refused([*run, "--replay-cluster", "a800"], "--replay-rank")
+        self.refused([*run, "--replay-rank", 0, "--replay-cluster", "a900"], "--replay-cluster", "a900")
+        self.refused([*run, "--replay-rank", 0, "--replay-cluster", "a800", "--predict", "a800"], "--predict")
+        self.refused(["run", self.write(RUN), "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "run.parity", "without --replay-rank")
+        self.refused(["run", "timelines", "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "run: is missing")
 
 
 def iteration(name, real_time, unit="ms", **fields):
@@ -951,7 +1042,9 @@ class Schemas(CommandLine):
 
     def test_records_of_run(self):
         single = changed(RUN, run={**RUN["run"], "type": "float32"})
-        for scenario, *extra in ((RUN,), (single, "--predict", "a800")):
+        replayed = changed(RUN, run={**RUN["run"], "parity": False})
+        for scenario, *extra in ((RUN,), (single, "--predict", "a800"), (replayed, "--replay-rank", 1, "--replay-cluster", "a800"),
+                                 (changed(replayed, layers_per_chunk=[14, 0], schedules=["1f1b"]), "--replay-rank", 2, "--replay-cluster", "a800")):
             done = self.run_stp("run", self.write(scenario), "--backend", "cpu", "--json", "-", *extra)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.check(self.validator("record"), json.loads(done.stdout), "run")

@@ -1,6 +1,7 @@
 #include "stp/backend/pacing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace stp {
@@ -28,7 +29,8 @@ double link_share(CallKind kind, int ranks) {
 }
 
 Pace make_pace(int64_t bytes, const CallTime& time, int ctas, int64_t piece) {
-  if (bytes < 0 || !(time.latency_s >= 0) || !(time.transfer_s >= 0) || ctas < 1 || piece < 1)
+  const auto possible = [](double seconds) { return seconds >= 0 && std::isfinite(seconds); };
+  if (bytes < 0 || !possible(time.latency_s) || !possible(time.transfer_s) || ctas < 1 || piece < 1)
     throw std::logic_error("a pace that nothing can keep");
   constexpr double kNanoseconds = 1e9;
   Pace pace;

@@ -32,7 +32,7 @@ using CallTimes = std::function<CallTime(CallKind kind, double bytes, const std:
 struct Replay {
   int rank = 0;
   CallTimes times;
-  /// Multiprocessors that a collective takes, and a transfer, as NCCL's do (CUDA alone).
+  /// Blocks of threads that a collective takes on the device, and a transfer, as NCCL's do (CUDA alone).
   int collective_ctas = 16, transfer_ctas = 2;
 };
 
@@ -50,27 +50,40 @@ struct Pace {
   int ctas = 0;
   double latency_ns = 0, transfer_ns = 0;
 
-  STP_HOST_DEVICE int64_t begin(int cta) const { return least(bytes, cta * span); }
-  STP_HOST_DEVICE int64_t end(int cta) const { return least(bytes, (cta + 1) * span); }
-  STP_HOST_DEVICE int64_t pieces(int cta) const { return (end(cta) - begin(cta) + piece - 1) / piece; }
-  STP_HOST_DEVICE int64_t piece_begin(int cta, int64_t index) const { return begin(cta) + index * piece; }
-  STP_HOST_DEVICE int64_t piece_end(int cta, int64_t index) const {
+  [[nodiscard]] STP_HOST_DEVICE int64_t begin(int cta) const { return least(bytes, cta * span); }
+  [[nodiscard]] STP_HOST_DEVICE int64_t end(int cta) const { return least(bytes, (cta + 1) * span); }
+  [[nodiscard]] STP_HOST_DEVICE int64_t pieces(int cta) const {
+    return (end(cta) - begin(cta) + piece - 1) / piece;
+  }
+  [[nodiscard]] STP_HOST_DEVICE int64_t piece_begin(int cta, int64_t index) const {
+    return begin(cta) + index * piece;
+  }
+  [[nodiscard]] STP_HOST_DEVICE int64_t piece_end(int cta, int64_t index) const {
     return least(end(cta), begin(cta) + (index + 1) * piece);
   }
   /// Nanoseconds after the CTA began, before which it may not be done with that piece.
-  STP_HOST_DEVICE double due_ns(int cta, int64_t index) const {
+  [[nodiscard]] STP_HOST_DEVICE double due_ns(int cta, int64_t index) const {
     const double share =
         static_cast<double>(piece_end(cta, index) - begin(cta)) / static_cast<double>(end(cta) - begin(cta));
     return latency_ns + transfer_ns * share;
   }
+  /// The whole call's.
+  [[nodiscard]] STP_HOST_DEVICE double total_ns() const { return latency_ns + transfer_ns; }
 
  private:
   STP_HOST_DEVICE static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
+/// The `index`-th of the numbers that are received: like activations, so that what follows computes with
+/// ordinary numbers.
+STP_HOST_DEVICE inline float received_number(int64_t index) {
+  constexpr int kPeriod = 251, kStep = 89;
+  return (static_cast<float>(index * kStep % kPeriod) / kPeriod - 0.5F) / 64;
+}
+
 /// `bytes` over at most `ctas`, none without work but where there are no bytes at all: then one CTA of no
 /// piece. Spans and pieces are multiples of 16 bytes. Throws std::logic_error for what cannot be: negative
-/// bytes or times, no CTA, no piece.
+/// bytes, times that are negative or endless, no CTA, no piece.
 Pace make_pace(int64_t bytes, const CallTime& time, int ctas, int64_t piece);
 
 }  // namespace stp

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <stdexcept>
 
 namespace stp {
@@ -63,6 +64,8 @@ TEST(Pace, RefusesWhatCannotBe) {
   EXPECT_THROW(make_pace(-1, {}, 1, 1), std::logic_error);
   EXPECT_THROW(make_pace(1, {-1, 0}, 1, 1), std::logic_error);
   EXPECT_THROW(make_pace(1, {0, -1}, 1, 1), std::logic_error);
+  EXPECT_THROW(make_pace(1, {INFINITY, 0}, 1, 1), std::logic_error);
+  EXPECT_THROW(make_pace(1, {0, NAN}, 1, 1), std::logic_error);
   EXPECT_THROW(make_pace(1, {}, 0, 1), std::logic_error);
   EXPECT_THROW(make_pace(1, {}, 1, 0), std::logic_error);
 }

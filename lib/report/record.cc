@@ -189,13 +189,15 @@ json to_json(const Result& result) {
     json replayed = nullptr;
     if (measured.replayed)
       replayed = {{"rank", measured.replayed->rank}, {"cluster", measured.replayed->cluster}};
+    json blas = nullptr;
+    if (measured.blas) blas = {{"share", measured.blas->share}, {"gflop_per_s", measured.blas->gflop_per_s}};
     row.update({{"backend", measured.backend},
                 {"type", measured.type},
                 {"losses", measured.losses},
                 {"parity", parity},
                 {"predicted", predicted},
                 {"replayed", replayed},
-                {"blas", {{"share", measured.blas_share}, {"gflop_per_s", measured.blas_gflop_per_s}}}});
+                {"blas", blas}});
   }
   return row;
 }
@@ -207,7 +209,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.4.0"},
+  record.update({{"schema_version", "1.5.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

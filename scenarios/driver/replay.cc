@@ -20,7 +20,7 @@ CallTimes call_times(const HardwareProfile& profile) {
     if (one_node) {
       const auto seconds = kind == CallKind::all_reduce ? all_reduce_seconds : half_all_reduce_seconds;
       const double latency = seconds(profile, 0, ranks);
-      return {latency, seconds(profile, bytes, ranks) - latency};
+      return {latency, std::max(0.0, seconds(profile, bytes, ranks) - latency)};
     }
     const int steps = (kind == CallKind::all_reduce ? 2 : 1) * (ranks - 1);
     return {steps * link.latency_s, bytes * link_share(kind, ranks) / link.bytes_per_s};

@@ -8,19 +8,19 @@
 #include <cmath>
 #include <tuple>
 
+#include "stp/backend/bfloat16.h"
 #include "stp/cpu/cpu_backend.h"
 
 namespace stp {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 class PacedCpu : public testing::Test {
  protected:
-  explicit PacedCpu(CallTime time = {})
-      : backend(
-            make_cpu_replay_backend({.world_size = 6, .deadline_s = 0.1}, {.rank = 4, .times = times(time)})),
+  explicit PacedCpu(CallTime time = {}, double deadline_s = 20)
+      : backend(make_cpu_replay_backend({.world_size = 6, .deadline_s = deadline_s},
+                                        {.rank = 4, .times = times(time)})),
         stream(backend->device(4).make_stream("tp", StreamPriority::communication)),
         group(backend->communicator("tp", {2, 4, 5}, 1)) {}
 
@@ -91,16 +91,34 @@ TEST_F(PacedCpu, CollectivesMoveTheRanksOwnNumbers) {
   EXPECT_EQ(asked[2], std::tuple(CallKind::reduce_scatter, 72.0, std::vector<int>{2, 4, 5}));
 }
 
-TEST_F(PacedCpu, WhatIsReceivedIsSmallAndFinite) {
-  const Tensor out = tensor(std::vector<double>(200'000, NAN), 2);
-  group->receive(*stream, out, 0);
-  double largest = 0;
-  for (const double value : values(out)) {
-    ASSERT_TRUE(std::isfinite(value));
-    largest = std::max(largest, std::abs(value));
+template <typename T>
+class ReceivedOf : public PacedCpu {};
+using Received = testing::Types<float, double, Bfloat16>;
+TYPED_TEST_SUITE(ReceivedOf, Received);
+
+TYPED_TEST(ReceivedOf, NumbersIsSmallAndFinite) {
+  constexpr DType kType = sizeof(TypeParam) == 8   ? DType::f64
+                          : sizeof(TypeParam) == 4 ? DType::f32
+                                                   : DType::bf16;
+  Device& device = this->backend->device(4);
+  const Tensor out = device.allocate(*this->stream, MemoryKind::working, kType, 3, 200'000);
+  std::vector<TypeParam> read(out.elements(), static_cast<TypeParam>(NAN));
+  device.upload(*this->stream, out, std::as_bytes(std::span(read)));
+  this->group->receive(*this->stream, out, 0);
+  device.download(*this->stream, out, std::as_writable_bytes(std::span(read)));
+  double largest = 0, squares = 0;
+  for (const TypeParam value : read) {
+    const auto wide = static_cast<double>(value);
+    ASSERT_TRUE(std::isfinite(wide));
+    largest = std::max(largest, std::abs(wide));
+    squares += wide * wide;
   }
-  EXPECT_GT(largest, 0);
   EXPECT_LT(largest, 0.01);
+  EXPECT_GT(std::sqrt(squares / static_cast<double>(read.size())), 0.003);
+  EXPECT_EQ(this->group->traffic().sent_bytes, 0);
+}
+
+TEST_F(PacedCpu, ASendLeavesItsTensor) {
   const Tensor sent = tensor(ramp(7), 1);
   group->send(*stream, sent, 2);
   EXPECT_EQ(values(sent), ramp(7));
@@ -114,7 +132,7 @@ TEST_F(PacedCpu, AGroupOfOneReducesNothing) {
   EXPECT_EQ(alone->traffic().calls, 0);
 }
 
-// Twice as long as the deadline, which does not run out meanwhile. Only too short would be wrong.
+// Only too short would be wrong.
 TEST_F(SlowPacedCpu, NoCallTakesLessThanItsTime) {
   const auto seconds = [&](auto call) {
     const EventRef before = stream->record();
@@ -130,16 +148,30 @@ TEST_F(SlowPacedCpu, NoCallTakesLessThanItsTime) {
   EXPECT_GE(seconds([&] { group->send(*stream, large, 0); }), 0.22);
 }
 
-TEST_F(SlowPacedCpu, AFailureEndsAPacedCall) {
-  const auto endless = make_paced_cpu_communicator({.rank = 4,
-                                                    .times =
-                                                        [](CallKind, double, const std::vector<int>&) {
-                                                          return CallTime{1e6, 0};
-                                                        }},
-                                                   {3, 4}, 1);
-  endless->send(*stream, tensor(ramp(3), 1), 0);
+class EndlessPacedCpu : public PacedCpu {
+ protected:
+  EndlessPacedCpu() : PacedCpu({1e6, 0}, 1e7) {}
+};
+
+TEST_F(EndlessPacedCpu, AFailureEndsAPacedCall) {
+  group->send(*stream, tensor(ramp(3), 1), 0);
   backend->guard().fail("enough");
   EXPECT_THROW(backend->device(4).synchronize(), Stopped);
+}
+
+class LatePacedCpu : public PacedCpu {
+ protected:
+  LatePacedCpu() : PacedCpu({2, 3}, 4.5) {}
+};
+
+TEST_F(LatePacedCpu, ACallBeyondTheDeadlineFailsAtOnceAndIsNamed) {
+  backend->describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
+  stream->begin(7);
+  group->all_reduce(*stream, Reduce::sum, tensor(ramp(6), 2));
+  EXPECT_THROW(backend->device(4).synchronize(), Stopped);
+  EXPECT_EQ(backend->guard().failure(),
+            "rank 4, tp, F0.7: all-reduce (sum) of 2 x 3 f64 takes 5 s at the pace of its links, more than "
+            "the run's deadline of 4.5 s");
 }
 
 TEST_F(PacedCpu, WhatDoesNotFitIsRefused) {

@@ -87,8 +87,8 @@ ncclDataType_t nccl_type(DType type) {
 ncclRedOp_t nccl_reduce(Reduce reduce) { return reduce == Reduce::sum ? ncclSum : ncclMax; }
 
 std::string NcclSession::Call::text() const {
-  return where + ": " + name + " of " + what + " (" + file_name(at.file_name()) + ":" +
-         std::to_string(at.line()) + ")";
+  return where + ": " + name + " of " + what + " (" + file_name(at.file) + ":" + std::to_string(at.line) +
+         ")";
 }
 
 NcclSession::NcclSession(NcclApi api, NcclDevice device, Rendezvous& rendezvous, RunGuard& guard,
@@ -98,8 +98,7 @@ NcclSession::NcclSession(NcclApi api, NcclDevice device, Rendezvous& rendezvous,
       rendezvous_(rendezvous),
       guard_(guard),
       options_(std::move(options)) {
-  check(api_.get_version(&version_), nullptr,
-        {"ncclGetVersion", "", "set-up", std::source_location::current()});
+  check(api_.get_version(&version_), nullptr, {"ncclGetVersion", "", "set-up", Place::here()});
   check_tuning("", options_.standard, version_);
   for (const auto& [group, tuning] : options_.groups) check_tuning(group, tuning, version_);
   watchdog_ = std::thread([this] { watch(); });
@@ -134,7 +133,7 @@ void NcclSession::check(ncclResult_t result, const NcclComm* comm, const Call& c
   const char* last = api_.get_last_error(comm == nullptr ? nullptr : comm->handle_);
   if (last != nullptr && *last != '\0') words += ": " + std::string(last);
   if (!call.what.empty()) words += ", of " + call.what;
-  throw CudaError(call.name, words, call.at.file_name(), static_cast<int>(call.at.line()));
+  throw CudaError(call.name, words, call.at.file, call.at.line);
 }
 
 void NcclSession::settle(Lock& lock, NcclComm& comm, const Call& call, ncclResult_t result) {
@@ -175,7 +174,7 @@ std::shared_ptr<NcclComm> NcclSession::found(const std::string& name, const std:
   const NcclTuning& tuning = options_.of(name);
   Invitation group{name, members, "NCCL " + version_text(version_) + ", " + tuning.text(), ""};
   const std::string where = "rank " + std::to_string(rendezvous_.place().rank) + ", host";
-  const auto call = [&](const char* function, std::source_location at = std::source_location::current()) {
+  const auto call = [&](const char* function, Place at = Place::here()) {
     return Call{function, group.group(), where, at};
   };
   ncclUniqueId id{};
@@ -202,13 +201,36 @@ std::shared_ptr<NcclComm> NcclSession::found(const std::string& name, const std:
   return comm;
 }
 
+void NcclSession::connect(NcclComm& comm) {
+  if (comm.size() != 2) throw std::logic_error(comm.group_.group() + " is no link: it has not two members");
+  const std::string where = "rank " + std::to_string(rendezvous_.place().rank) + ", host";
+  constexpr size_t kBytes = 16;
+  void* buffer = nullptr;
+  {
+    const Lock lock(mutex_);
+    check(
+        api_.mem_alloc(&buffer, kBytes), &comm,
+        {"ncclMemAlloc", std::to_string(kBytes) + " bytes for " + comm.group_.group(), where, Place::here()});
+  }
+  if (comm.index() == 0)
+    comm.send(where, DType::i32, buffer, 1, 1, nullptr);
+  else
+    comm.receive(where, DType::i32, buffer, 1, 0, nullptr);
+  Lock lock(mutex_);
+  guard_.wait(
+      lock, changed_, RunGuard::WaitFor::peer, [&] { return comm.pending_.empty(); },
+      [&] { return where + " waits for the first transfer in " + comm.group_.group(); }, kSettle);
+  guard_.check();  // after a failure the buffer is left as it is: who frees it may wait for the device
+  check(api_.mem_free(buffer), &comm, {"ncclMemFree", "", where, Place::here()});
+}
+
 void NcclSession::make_window(Lock& lock, NcclComm& comm, const NcclTuning& tuning) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
   const std::string what = std::to_string(tuning.window_bytes) + " bytes for " + comm.group_.group();
   const std::string where = "rank " + std::to_string(rendezvous_.place().rank) + ", host";
   check(api_.mem_alloc(&comm.window_, tuning.window_bytes), &comm,
-        {"ncclMemAlloc", what, where, std::source_location::current()});
-  const Call call{"ncclCommWindowRegister", what, where, std::source_location::current()};
+        {"ncclMemAlloc", what, where, Place::here()});
+  const Call call{"ncclCommWindowRegister", what, where, Place::here()};
   settle(lock, comm, call,
          api_.comm_window_register(comm.handle_, comm.window_, tuning.window_bytes, &comm.window_handle_,
                                    NCCL_WIN_COLL_SYMMETRIC));
@@ -292,8 +314,7 @@ void NcclSession::abort_all(Lock& lock) {
 // process waits in one for another that waits in the next.
 void NcclSession::finish(Lock& lock) {
   guard_.check();
-  const auto call = [&](const NcclComm& comm, const char* function,
-                        std::source_location at = std::source_location::current()) {
+  const auto call = [&](const NcclComm& comm, const char* function, Place at = Place::here()) {
     return Call{function, comm.group_.group(), "rank " + std::to_string(rendezvous_.place().rank) + ", host",
                 at};
   };
@@ -324,30 +345,28 @@ void NcclComm::all_reduce(const std::string& where, Reduce reduce, DType type, v
     throw std::logic_error(group_.group() + " has one window, and is used on two streams");
   windowed_ = windowed_ || at != buffer;
   if (at != buffer) session_.device_.copy(at, buffer, bytes, stream);
-  session_.issue(*this,
-                 {"ncclAllReduce", elements(type, count) + " in " + group_.group(), where,
-                  std::source_location::current()},
-                 stream, [&] {
-                   return session_.api_.all_reduce(at, at, count, nccl_type(type), nccl_reduce(reduce),
-                                                   handle_, stream);
-                 });
+  session_.issue(
+      *this,
+      {"ncclAllReduce", elements(type, count) + " in " + group_.group(), where, NcclSession::Place::here()},
+      stream, [&] {
+        return session_.api_.all_reduce(at, at, count, nccl_type(type), nccl_reduce(reduce), handle_, stream);
+      });
   if (at != buffer) session_.device_.copy(buffer, at, bytes, stream);
 }
 
 void NcclComm::all_gather(const std::string& where, DType type, const void* in, void* out, size_t count,
                           cudaStream_t stream) {
-  session_.issue(*this,
-                 {"ncclAllGather", elements(type, count) + " in " + group_.group(), where,
-                  std::source_location::current()},
-                 stream,
-                 [&] { return session_.api_.all_gather(in, out, count, nccl_type(type), handle_, stream); });
+  session_.issue(
+      *this,
+      {"ncclAllGather", elements(type, count) + " in " + group_.group(), where, NcclSession::Place::here()},
+      stream, [&] { return session_.api_.all_gather(in, out, count, nccl_type(type), handle_, stream); });
 }
 
 void NcclComm::reduce_scatter(const std::string& where, DType type, const void* in, void* out, size_t count,
                               cudaStream_t stream) {
   session_.issue(*this,
                  {"ncclReduceScatter", elements(type, count) + " in " + group_.group(), where,
-                  std::source_location::current()},
+                  NcclSession::Place::here()},
                  stream, [&] {
                    return session_.api_.reduce_scatter(in, out, count, nccl_type(type), ncclSum, handle_,
                                                        stream);
@@ -360,7 +379,7 @@ void NcclComm::send(const std::string& where, DType type, const void* buffer, si
       *this,
       {"ncclSend",
        elements(type, count) + " to rank " + std::to_string(group_.members.at(to)) + " in " + group_.group(),
-       where, std::source_location::current()},
+       where, NcclSession::Place::here()},
       stream, [&] { return session_.api_.send(buffer, count, nccl_type(type), to, handle_, stream); });
 }
 
@@ -370,7 +389,7 @@ void NcclComm::receive(const std::string& where, DType type, void* buffer, size_
                  {"ncclRecv",
                   elements(type, count) + " from rank " + std::to_string(group_.members.at(from)) + " in " +
                       group_.group(),
-                  where, std::source_location::current()},
+                  where, NcclSession::Place::here()},
                  stream,
                  [&] { return session_.api_.recv(buffer, count, nccl_type(type), from, handle_, stream); });
 }

@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <source_location>
 #include <string>
 #include <thread>
 #include <vector>
@@ -103,15 +102,33 @@ class NcclSession {
   /// members, or because NCCL does.
   std::shared_ptr<NcclComm> found(const std::string& name, const std::vector<int>& members, int index);
 
+  /// Of a group of two, which both call: has NCCL make its connection from the first to the second, and waits
+  /// for it. NCCL would make it at the first transfer, where each host waits for the other's: hosts that come
+  /// to their first transfers in different orders would wait for each other for ever. On the default stream.
+  void connect(NcclComm& comm);
+
+  /// On the device, in the stream's order.
+  void copy(void* to, const void* from, size_t bytes, cudaStream_t stream) const {
+    device_.copy(to, from, bytes, stream);
+  }
+
  private:
   friend class NcclComm;
   using Lock = std::unique_lock<std::mutex>;
+  // Where in the source a call is made. (std::source_location is more than Clang 14 knows.)
+  struct Place {
+    const char* file;
+    int line;
+    static Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+      return {file, line};
+    }
+  };
   // One call of the NCCL function `name`.
   struct Call {
     const char* name;
     std::string what;  // "4096 bf16 in group tp of ranks 0, 1"
     std::string where;
-    std::source_location at;
+    Place at;
     [[nodiscard]] std::string text() const;
   };
 

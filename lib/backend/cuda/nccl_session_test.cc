@@ -6,11 +6,10 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <thread>
 
 #include "stp/base/error.h"
-#include "support/fake_nccl.h"
+#include "support/nccl_world.h"
 #include "support/refusal.h"
 
 namespace stp {
@@ -23,57 +22,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing_support::FakeNccl;
-
-cudaStream_t stream(int number) { return reinterpret_cast<cudaStream_t>(static_cast<intptr_t>(number)); }
-std::string place(int rank) { return "rank " + std::to_string(rank) + ", tp, F0.1"; }
-
-struct World {
-  FakeNccl nccl;
-  NcclOptions options;
-  std::function<void(int rank, NcclOptions&)> retune = [](int, NcclOptions&) {};
-  double deadline_s = 20;
-};
-
-using Program = std::function<void(int rank, NcclSession&, RunGuard&)>;
-
-// How each rank ended: "" or its failure. `program` may throw what a stream's closure would.
-std::vector<std::string> outcomes(World& world, int ranks, const Program& program) {
-  Listener listener("127.0.0.1", 0);
-  const uint16_t port = listener.port();
-  std::vector<std::string> texts(ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      RunGuard guard{std::chrono::duration<double>(world.deadline_s)};
-      std::optional<Listener> own;
-      if (rank == 0) own = std::move(listener);
-      Rendezvous rendezvous({.rank = rank, .world_size = ranks, .port = port}, guard, {}, std::move(own));
-      {
-        NcclOptions options = world.options;
-        world.retune(rank, options);
-        NcclSession session(world.nccl.api(rank), world.nccl.device(rank), rendezvous, guard, options);
-        try {
-          program(rank, session, guard);
-        } catch (const Stopped&) {
-        } catch (const std::exception& error) {
-          guard.fail(place(rank) + ": " + error.what());
-        }
-      }
-      try {
-        rendezvous.end();
-      } catch (const Stopped&) {
-      }
-      texts[rank] = guard.failure();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return texts;
-}
-
-// What a rank does that notices nothing by itself.
-void wait_for_failure(RunGuard& guard) {
-  while (!guard.failed()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-}
+using testing_support::outcomes;
+using testing_support::place;
+using testing_support::stream;
+using testing_support::wait_for_failure;
+using World = testing_support::NcclWorld;
 
 // Two tensor-parallel pairs, and links both ways between them.
 void run_grid(int rank, NcclSession& session, int calls) {
@@ -98,7 +51,7 @@ void run_grid(int rank, NcclSession& session, int calls) {
 TEST(NcclSession, FoundsGroupsCallsAndEndsThem) {
   World world;
   const auto found =
-      outcomes(world, 4, [](int rank, NcclSession& session, RunGuard&) { run_grid(rank, session, 3); });
+      outcomes(world, 4, [](int rank, NcclSession& session, RunContext&) { run_grid(rank, session, 3); });
   EXPECT_THAT(found, Each(""));
   EXPECT_THAT(world.nccl.problems(), IsEmpty());
   EXPECT_EQ(world.nccl.count("ncclGetUniqueId"), 6);
@@ -127,7 +80,7 @@ TEST(NcclSession, TellsNcclHowToUseTheDevice) {
   world.options.groups["p2p"] = {
       .min_ctas = 1, .max_ctas = 2, .cga_cluster_size = 4, .policy = CtaPolicy::efficiency};
   EXPECT_THAT(
-      outcomes(world, 4, [](int rank, NcclSession& session, RunGuard&) { run_grid(rank, session, 1); }),
+      outcomes(world, 4, [](int rank, NcclSession& session, RunContext&) { run_grid(rank, session, 1); }),
       Each(""));
   const auto configs = world.nccl.configs(3);
   ASSERT_THAT(configs, SizeIs(3));
@@ -148,9 +101,51 @@ TEST(NcclSession, WaitsUntilNcclIsDoneWithACall) {
   };
   world.nccl.init_trouble = [](int rank) { return FakeNccl::Trouble{.in_progress = 50 * rank}; };
   EXPECT_THAT(
-      outcomes(world, 4, [](int rank, NcclSession& session, RunGuard&) { run_grid(rank, session, 3); }),
+      outcomes(world, 4, [](int rank, NcclSession& session, RunContext&) { run_grid(rank, session, 3); }),
       Each(""));
   EXPECT_THAT(world.nccl.problems(), IsEmpty());
+}
+
+// Links both ways among three ranks: whatever the order of the first transfers, none of them waits.
+TEST(NcclSession, ConnectsLinksFromTheFirstToTheSecond) {
+  World world;
+  const auto found = outcomes(world, 3, [](int rank, NcclSession& session, RunContext&) {
+    for (const std::vector<int>& members : std::vector<std::vector<int>>{{0, 1}, {1, 0}, {1, 2}, {2, 0}})
+      for (int index = 0; index < 2; ++index)
+        if (members[index] == rank) session.connect(*session.found("p2p", members, index));
+  });
+  EXPECT_THAT(found, Each(""));
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  EXPECT_EQ(world.nccl.count("ncclSend"), 4);
+  EXPECT_EQ(world.nccl.count("ncclRecv"), 4);
+  for (const auto& call : world.nccl.calls(1))
+    if (call.peer >= 0) {
+      EXPECT_EQ(call.peer, call.name == "ncclSend" ? 1 : 0);
+    }
+}
+
+TEST(NcclSession, ALinkThatIsNeverConnectedIsNamedByTheDeadline) {
+  World world;
+  world.deadline_s = 0.4;
+  world.nccl.trouble = [](const FakeNccl::Call& call) {
+    return FakeNccl::Trouble{.never_ends = call.rank == 1};
+  };
+  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunContext& run) {
+    session.connect(*session.found("p2p", {0, 1}, rank));
+    wait_for_failure(run.guard);
+  });
+  EXPECT_THAT(found, Each(AllOf(HasSubstr("rank 1, host"), HasSubstr("in group p2p of ranks 0, 1"),
+                                HasSubstr("nothing moved for 0.4 s"))));
+}
+
+TEST(NcclSession, OnlyTwoCanBeConnected) {
+  World world;
+  EXPECT_THAT(outcomes(world, 3,
+                       [](int rank, NcclSession& session, RunContext&) {
+                         const auto three = session.found("tp", {0, 1, 2}, rank);
+                         EXPECT_THROW(session.connect(*three), std::logic_error);
+                       }),
+              Each(""));
 }
 
 // Every communicator of every rank is aborted, once, and nothing is asked of it afterwards.
@@ -167,9 +162,9 @@ TEST(NcclSession, AnErrorOfOneCallEndsAllRanksAndNamesCallRankOpAndPlace) {
       return FakeNccl::Trouble{.result = ncclInternalError};
     return FakeNccl::Trouble{};
   };
-  const auto found = outcomes(world, 4, [](int rank, NcclSession& session, RunGuard& guard) {
+  const auto found = outcomes(world, 4, [](int rank, NcclSession& session, RunContext& run) {
     run_grid(rank, session, 2);
-    wait_for_failure(guard);
+    wait_for_failure(run.guard);
   });
   EXPECT_THAT(found,
               Each(AllOf(HasSubstr("rank 3, tp, F0.1: ncclAllReduce: internal error: the last words"),
@@ -183,9 +178,9 @@ TEST(NcclSession, AnErrorThatNcclFindsLaterEndsAllRanks) {
     if (call.rank == 1 && call.name == "ncclSend") return FakeNccl::Trouble{.async = ncclInternalError};
     return FakeNccl::Trouble{};
   };
-  const auto found = outcomes(world, 4, [](int rank, NcclSession& session, RunGuard& guard) {
+  const auto found = outcomes(world, 4, [](int rank, NcclSession& session, RunContext& run) {
     run_grid(rank, session, 1);
-    wait_for_failure(guard);
+    wait_for_failure(run.guard);
   });
   EXPECT_THAT(
       found, Each(AllOf(HasSubstr("rank 1, tp, F0.1: ncclSend of 8 bf16 to rank 3 in group p2p of ranks 1, 3 "
@@ -200,9 +195,9 @@ TEST(NcclSession, ACallThatTheDeviceNeverEndsIsNamedByTheDeadline) {
   world.nccl.trouble = [](const FakeNccl::Call& call) {
     return FakeNccl::Trouble{.never_ends = call.rank == 2 && call.name == "ncclAllGather"};
   };
-  const auto found = outcomes(world, 4, [](int rank, NcclSession& session, RunGuard& guard) {
+  const auto found = outcomes(world, 4, [](int rank, NcclSession& session, RunContext& run) {
     run_grid(rank, session, 1);
-    wait_for_failure(guard);
+    wait_for_failure(run.guard);
   });
   EXPECT_THAT(found,
               Each(AllOf(HasSubstr("rank 2, tp, F0.1: ncclAllGather of 8 f64 in group tp of ranks 2, 3"),
@@ -216,9 +211,9 @@ TEST(NcclSession, ACallThatNcclNeverStartsIsNamedByTheDeadline) {
   world.nccl.trouble = [](const FakeNccl::Call& call) {
     return FakeNccl::Trouble{.in_progress = call.rank == 0 && call.name == "ncclSend" ? -1 : 0};
   };
-  const auto found = outcomes(world, 4, [](int rank, NcclSession& session, RunGuard& guard) {
+  const auto found = outcomes(world, 4, [](int rank, NcclSession& session, RunContext& run) {
     run_grid(rank, session, 1);
-    wait_for_failure(guard);
+    wait_for_failure(run.guard);
   });
   EXPECT_THAT(found, Each(AllOf(HasSubstr("rank 0, tp, F0.1: ncclSend of 8 bf16 to rank 2 in group p2p"),
                                 HasSubstr("does not get under way: nothing moved for 0.4 s"))));
@@ -233,9 +228,9 @@ TEST(NcclSession, AnInitialisationThatFailsOrNeverEndsEndsAllRanks) {
       if (rank != 1) return FakeNccl::Trouble{};
       return fails ? FakeNccl::Trouble{.result = ncclSystemError} : FakeNccl::Trouble{.in_progress = -1};
     };
-    const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunGuard& guard) {
+    const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunContext& run) {
       session.found("tp", {0, 1}, rank);
-      wait_for_failure(guard);
+      wait_for_failure(run.guard);
     });
     EXPECT_THAT(found, Each(AllOf(HasSubstr("rank 1, "), HasSubstr("ncclCommInitRankConfig"),
                                   HasSubstr("group tp of ranks 0, 1"), HasSubstr("nccl_session.cc:"))));
@@ -250,14 +245,14 @@ TEST(NcclSession, TheCauseComesBeforeItsConsequence) {
     if (call.name == "ncclAllReduce" && call.rank == 0) return FakeNccl::Trouble{.async = ncclRemoteError};
     return FakeNccl::Trouble{};
   };
-  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunGuard& guard) {
+  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunContext& run) {
     const auto tp = session.found("tp", {0, 1}, rank);
     tp->all_reduce(place(rank), Reduce::sum, DType::f32, nullptr, 4, stream(1));
     if (rank == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      guard.fail("rank 1, compute, F0.1: out of memory");
+      run.guard.fail("rank 1, compute, F0.1: out of memory");
     }
-    wait_for_failure(guard);
+    wait_for_failure(run.guard);
   });
   EXPECT_THAT(found, Each("rank 1, compute, F0.1: out of memory"));
   expect_all_aborted(world);
@@ -268,17 +263,17 @@ TEST(NcclSession, ARemoteErrorWithoutACauseIsTold) {
   world.nccl.trouble = [](const FakeNccl::Call& call) {
     return FakeNccl::Trouble{.async = call.rank == 0 ? ncclRemoteError : ncclSuccess};
   };
-  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunGuard& guard) {
+  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunContext& run) {
     session.found("tp", {0, 1}, rank)
         ->all_reduce(place(rank), Reduce::sum, DType::f32, nullptr, 4, stream(1));
-    wait_for_failure(guard);
+    wait_for_failure(run.guard);
   });
   EXPECT_THAT(found, Each(AllOf(HasSubstr("rank 0, tp, F0.1: ncclAllReduce"), HasSubstr("remote error"))));
 }
 
 TEST(NcclSession, GroupsInDifferentOrdersAreAnErrorAtOnce) {
   World world;
-  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunGuard&) {
+  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunContext&) {
     session.found(rank == 0 ? "tp" : "dp", {0, 1}, rank);
     session.found(rank == 0 ? "dp" : "tp", {0, 1}, rank);
   });
@@ -289,7 +284,7 @@ TEST(NcclSession, GroupsInDifferentOrdersAreAnErrorAtOnce) {
 TEST(NcclSession, MembersThatTuneDifferentlyAreRefused) {
   World world;
   world.retune = [](int rank, NcclOptions& options) { options.groups["tp"].max_ctas = 8 + 8 * rank; };
-  const auto found = outcomes(world, 2, [&](int rank, NcclSession& session, RunGuard&) {
+  const auto found = outcomes(world, 2, [&](int rank, NcclSession& session, RunContext&) {
     session.found("dp", {0, 1}, rank);
     session.found("tp", {0, 1}, rank);
   });
@@ -302,7 +297,7 @@ TEST(NcclSession, AllReducesThatFitGoThroughTheWindow) {
   World world;
   world.options.groups["tp"].window_bytes = 64;
   std::array<float, 32> small{}, large{};
-  const auto found = outcomes(world, 2, [&](int rank, NcclSession& session, RunGuard&) {
+  const auto found = outcomes(world, 2, [&](int rank, NcclSession& session, RunContext&) {
     const auto tp = session.found("tp", {0, 1}, rank);
     tp->all_reduce(place(rank), Reduce::sum, DType::f32, small.data(), 16, stream(1));
     tp->all_reduce(place(rank), Reduce::sum, DType::f32, large.data(), 17, stream(1));
@@ -359,11 +354,11 @@ TEST(NcclSession, RefusesWhatThisNcclHasNot) {
 TEST(NcclSession, AbortsOneByOneWhereNcclKnowsNoGroupsOfThem) {
   World world;
   world.nccl.version = 22100;
-  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunGuard& guard) {
+  const auto found = outcomes(world, 2, [](int rank, NcclSession& session, RunContext& run) {
     session.found("tp", {0, 1}, rank);
     session.found("dp", {0, 1}, rank);
-    if (rank == 0) guard.fail("enough");
-    wait_for_failure(guard);
+    if (rank == 0) run.guard.fail("enough");
+    wait_for_failure(run.guard);
   });
   EXPECT_THAT(found, Each("enough"));
   expect_all_aborted(world);
@@ -376,9 +371,9 @@ TEST(NcclSessionDeathTest, AnAbortThatHangsEndsTheProcess) {
         World world;
         world.deadline_s = 0.3;
         world.nccl.abort_hangs = true;
-        outcomes(world, 1, [](int, NcclSession& session, RunGuard& guard) {
+        outcomes(world, 1, [](int, NcclSession& session, RunContext& run) {
           session.found("tp", {0}, 0);
-          guard.fail("enough");
+          run.guard.fail("enough");
         });
       },
       testing::ExitedWithCode(1), "NCCL does not return.*enough");

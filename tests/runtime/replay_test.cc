@@ -1,0 +1,218 @@
+// Replays: one rank of a world alone does all that it does among the others, at the pace of its links.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "stp/base/error.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+using testing::HasSubstr;
+
+struct Asked {
+  std::mutex mutex;
+  std::map<CallKind, int> calls;
+};
+
+CallTimes at_once(Asked& asked) {
+  return [&asked](CallKind kind, double, const std::vector<int>&) {
+    const std::lock_guard lock(asked.mutex);
+    ++asked.calls[kind];
+    return CallTime{};
+  };
+}
+
+std::unique_ptr<Backend> alone(const RankGrid& grid, int rank, CallTimes times, double deadline_s = 20) {
+  return make_cpu_replay_backend({.world_size = grid.size(), .deadline_s = deadline_s},
+                                 {.rank = rank, .times = std::move(times)});
+}
+
+// Operations in BLAS since the backend was made.
+double flops(Backend& backend, int rank) { return blas_use(backend, rank).flops; }
+
+// Every rank of the world, alone, against itself among the others.
+void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int dp, DType type,
+                                    Release release = Release::chain, std::vector<int> layers = {}) {
+  const int m = 2 * pp;
+  std::optional<Schedule> schedule;
+  try {
+    schedule = make_schedule(find_generator(name), {pp, m});
+  } catch (const InputError&) {
+    return;
+  }
+  if (layers.empty()) layers.assign(schedule->placement.stages(), 1);
+  int sum = 0;
+  for (const int each : layers) sum += each;
+  const Training training = small_training(sum, type, {.tp = tp, .cp = 1, .dp = dp, .pp = pp});
+  const auto program = [&] {
+    return execution_program(*schedule, layers, dp, BackwardOrder::suite, release);
+  };
+  const auto samples = random_samples(m * training.microbatch_size * dp, training.seq, training.model.vocab);
+
+  const auto whole = make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20});
+  Trainer together(*whole, program(), training);
+  together.step(samples);
+  const std::vector<RankUse> expected = together.use();
+  for (int rank = 0; rank < training.grid.size(); ++rank) {
+    SCOPED_TRACE(name + " tp " + std::to_string(tp) + " dp " + std::to_string(dp) + " pp " +
+                 std::to_string(pp) + ", world rank " + std::to_string(rank));
+    Asked asked;
+    const auto backend = alone(training.grid, rank, at_once(asked));
+    Trainer trainer(*backend, program(), training);
+    const StepResult step = trainer.step(samples);
+
+    // Its own ops and what came to it have times, and nothing else has.
+    const Program& ops = trainer.program();
+    const int pp_rank = training.grid.place(rank).pp;
+    int receives = 0, sends = 0;
+    for (OpId op = 0; op < ops.ops.size(); ++op) {
+      const auto& stream = ops.stream_of(op);
+      const bool transfer = ops.ops[op].kind == OpKind::transfer;
+      const bool own = op >= ops.rank_begin[pp_rank] && op < ops.rank_begin[pp_rank + 1];
+      const bool comes = transfer && stream.peer == pp_rank;
+      ASSERT_EQ(step.known[op], own || comes) << describe(ops, op);
+      if (transfer && own) sends += ops.ops[op].tensors;
+      if (comes) receives += ops.ops[op].tensors;
+    }
+    EXPECT_EQ(asked.calls[CallKind::send], sends);
+    EXPECT_EQ(asked.calls[CallKind::receive], receives);
+    EXPECT_EQ(flops(*backend, rank), flops(*whole, rank));
+    EXPECT_GT(flops(*backend, rank), 0);
+
+    ASSERT_EQ(trainer.use().size(), 1U);
+    const RankUse use = trainer.use()[0];
+    EXPECT_EQ(use.world_rank, rank);
+    for (const char* kind : {"weights", "gradients", "optimizer", "saved", "data"})
+      EXPECT_EQ(use.peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
+    EXPECT_EQ(use.all_reduce_bytes, expected[rank].all_reduce_bytes);
+    EXPECT_EQ(use.sent_bytes, expected[rank].sent_bytes);
+    MemoryLedger& memory = backend->device(rank).memory();
+    for (const MemoryKind kind :
+         {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
+      EXPECT_EQ(memory.held(kind), 0U) << to_string(kind) << " left after the step";
+    EXPECT_NO_THROW(trainer.step(samples));  // its weights are finite still
+  }
+}
+
+TEST(Replay, EachRankOfEveryScheduleDoesTheSameAlone) {
+  for (const Generator* generator : generators())
+    for (const int pp : {1, 2, 4})
+      for (const int tp : {1, 2})
+        expect_each_rank_does_the_same(generator->name, pp, tp, 1, tp == 1 ? DType::f32 : DType::f64);
+}
+
+TEST(Replay, SoDoesEachRankOfOtherGridsTypesAndOrders) {
+  expect_each_rank_does_the_same("stp", 2, 2, 2, DType::bf16);
+  expect_each_rank_does_the_same("zb-v", 2, 1, 3, DType::f32);
+  expect_each_rank_does_the_same("stp", 2, 4, 1, DType::f32, Release::released);
+  expect_each_rank_does_the_same("1f1b-i", 2, 2, 1, DType::f32, Release::block, {0, 2, 1, 1});
+  expect_each_rank_does_the_same("1f1b", 2, 1, 1, DType::f32, Release::chain, {2, 0});
+}
+
+constexpr double kTransfer = 2e-3, kAllReduce = 1e-3;
+
+// Nothing that comes is there sooner than its link allows, whatever waits for it.
+TEST(Replay, NoTransferOrCollectiveTakesLessThanItsPace) {
+  const CallTimes times = [](CallKind kind, double, const std::vector<int>&) {
+    return kind == CallKind::all_reduce ? CallTime{kAllReduce, 0} : CallTime{kTransfer / 2, kTransfer / 2};
+  };
+  for (const char* name : {"stp", "1f1b", "zb-v"}) {
+    const Schedule schedule = make_schedule(find_generator(name), {2, 4});
+    const std::vector<int> layers(schedule.placement.stages(), 1);
+    const Training training =
+        small_training(static_cast<int>(layers.size()), DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+    for (const int rank : {0, 3}) {
+      const auto backend = alone(training.grid, rank, times);
+      Trainer trainer(*backend, execution_program(schedule, layers, 1), training);
+      const StepResult step =
+          trainer.step(random_samples(4 * training.microbatch_size, training.seq, training.model.vocab));
+      const Program& ops = trainer.program();
+      std::map<uint32_t, double> link_free;  // by stream: when its last transfer ended
+      int transfers = 0, reduces = 0;
+      for (OpId op = 0; op < ops.ops.size(); ++op) {
+        if (!step.known[op]) continue;
+        SCOPED_TRACE(std::string(name) + ", rank " + std::to_string(rank) + ": " + describe(ops, op));
+        const OpTime time = step.times[op];
+        if (ops.stream_of(op).rank == training.grid.place(rank).pp) {  // not what peers would have done
+          for (const OpId needed : ops.dependencies(op)) {
+            ASSERT_TRUE(step.known[needed]);
+            EXPECT_GE(time.start, step.times[needed].end);
+          }
+        }
+        if (ops.ops[op].kind == OpKind::transfer) {
+          double& free = link_free[ops.ops[op].stream];
+          EXPECT_GE(time.start, free);
+          free = time.end;
+          if (time.start == 0) continue;  // began before the first op, from which times count
+          EXPECT_GE(time.end - time.start, kTransfer * ops.ops[op].tensors);
+          ++transfers;
+        } else if (ops.ops[op].kind == OpKind::all_reduce) {
+          EXPECT_GE(time.end - time.start, kAllReduce);
+          ++reduces;
+        }
+      }
+      EXPECT_GE(transfers, 4);
+      EXPECT_GE(reduces, 16);
+      EXPECT_GE(step.step_s, 4 * kTransfer);  // of a link's transfers one after the other
+    }
+  }
+}
+
+std::string failure_alone(const Training& training, const BackendOptions& options, int rank,
+                          const CallTimes& times) {
+  try {
+    const auto backend = make_cpu_replay_backend(options, {.rank = rank, .times = times});
+    Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 4}), {1, 1}, 1),
+                    training);
+    trainer.step(random_samples(4 * training.microbatch_size, training.seq, training.model.vocab));
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// What would keep a rank for ever ends it at once, with a failure that says where.
+TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
+  const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const BackendOptions options{.world_size = 4, .deadline_s = 5};
+  const auto never = [](CallKind which) {
+    return [which](CallKind kind, double, const std::vector<int>& members) {
+      // Of two: a link or a tensor-parallel group; the group of the whole model has four.
+      return CallTime{kind == which && members.size() == 2 ? 1e9 : 0, 0};
+    };
+  };
+  const std::string receive = failure_alone(training, options, 2, never(CallKind::receive));
+  EXPECT_THAT(receive, HasSubstr("rank 2, receive from rank 0, "));
+  EXPECT_THAT(receive, HasSubstr("transfer to rank 1 of F0.0: receive of 12 x 16 f32 takes 1e+09 s at the "
+                                 "pace of its links, more than "
+                                 "the run's deadline of 5 s"));
+  EXPECT_THAT(failure_alone(training, options, 0, never(CallKind::send)),
+              HasSubstr("rank 0, send to rank 1, "));
+  EXPECT_THAT(failure_alone(training, options, 3, never(CallKind::all_reduce)), HasSubstr("all-reduce"));
+}
+
+TEST(Replay, AFailureOfItsOwnWorkEndsWhatItWaitsFor) {
+  const Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  const CallTimes slow = [](CallKind, double, const std::vector<int>&) { return CallTime{3e4, 0}; };
+  // Enough to set up, not to run: while the first receive is awaited for hours.
+  size_t limit = 0;
+  {
+    Asked asked;
+    const auto backend = alone(training.grid, 0, at_once(asked));
+    Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 4}), {1, 1}, 1),
+                    training);
+    const RankUse use = trainer.use()[0];
+    limit = use.peak_total + 1000;
+  }
+  EXPECT_THAT(failure_alone(training, {.world_size = 2, .deadline_s = 1e5, .memory_limit = limit}, 0, slow),
+              HasSubstr("out of memory"));
+}
+
+}  // namespace
+}  // namespace stp
