@@ -100,19 +100,6 @@ std::vector<std::string> pair_line(const std::string& name, const json& alone, c
           milliseconds(figures, "saved_s")};
 }
 
-// What two times alone and one together say by themselves: the longer one is taken to end last, of the
-// shorter nothing is known.
-json figures_of_published(const json& published) {
-  const double gemm = published.at("gemm_s"), all_reduce = published.at("all_reduce_s"),
-               together = published.at("together_s");
-  json figures = {{"together_s", together},
-                  {"exposed_s", together - gemm},
-                  {"saved_s", published.at("serial_s").get<double>() - together}};
-  if (gemm >= all_reduce) figures["compute_slowdown"] = together / gemm - 1;
-  if (gemm <= all_reduce) figures["communication_slowdown"] = together / all_reduce - 1;
-  return figures;
-}
-
 std::string shapes(const json& row) {
   const json &gemm = row.at("gemm"), &all_reduce = row.at("all_reduce");
   const auto whole = [&](const char* key) { return fixed(number(gemm, key), 0); };
@@ -131,7 +118,7 @@ std::string pairs_table(const json& rows, const json& line) {
     table.heading(text(row.at("name")));
     if (const json& published = row.at("published"); !published.is_null()) {
       const json& of_times = row.at("from_published_times");
-      table.add(pair_line("  published", published, figures_of_published(published), {}));
+      table.add(pair_line("  published", published, published, {}));
       table.add(pair_line("  together from the published", published, of_times,
                           number(of_times, "together_error")));
     }
