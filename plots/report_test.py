@@ -191,7 +191,7 @@ class ReportTest(FolderTest):
         _, source = self.report(**{name: self.pairs_record(*told) for name, told in odd.items()})
         self.assertNotIn("<script", source)
         self.assertIn("7 pairs", source)
-        self.assertEqual(len(self.plots()), 3)  # of those that have a time to draw
+        self.assertEqual(len(self.plots()), 4)  # of those that have a time to draw
 
     def test_odd_rows(self):
         odd = {

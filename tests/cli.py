@@ -317,6 +317,18 @@ class Pairs(CommandLine):
         ring = (profile["all_reduce_latency_us"] + 6 * profile["all_reduce_hop_latency_us"]) * 1e-6
         self.assertAlmostEqual(row["all_reduce_s"], ring + 1.5 * 2**26 / (profile["all_reduce_bus_gb_per_s"] * 1e9), 12)
 
+    def test_table_11_s_shapes_are_among_those_that_come_near(self):
+        command = [sys.executable, str(ROOT / "scripts/infer_shapes"), "--stp", STP, "--within", "0.03"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lists = [part.splitlines() for part in done.stdout.strip().split("\n\n| shape ")][1:]
+        own = [[line for line in lines if line.startswith("| **")] for lines in lists]
+        self.assertEqual([len(lines) for lines in own], [1] * 4, done.stdout)
+        for (line,), linear in zip(own, ("llm-26.3b gate and up, 4096 tokens (Table 6), TP1, forward", "llm-12.1b hidden states, 32768 tokens",
+                                         "llm-12.1b projection, 6144 tokens (Table 6), TP4, weight gradient", "llm-12.1b hidden states, 16384 tokens")):
+            self.assertIn(linear, line)
+            self.assertLessEqual(abs(float(line.split("|")[-2].strip(" %"))), 3)
+
     def test_a_record_says_what_was_run(self):
         record = json.loads(self.run_stp("simulate", "table11", "--json", "-").stdout)
         self.assertEqual(self.simulated(self.write(record["scenario"])), record["pairs"])
