@@ -14,20 +14,43 @@ target_include_directories(stp_options INTERFACE $<BUILD_INTERFACE:${STP_INCLUDE
                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
 add_library(stp_warnings INTERFACE)
-target_compile_options(stp_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-                                              -Wno-missing-field-initializers
-                       $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 warns of string concatenation, wrongly (GCC 105651)
+set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 warns of string concatenation, wrongly (GCC 105651)
+# Of CUDA sources the host's compiler sees what nvcc makes of them, which is not pedantic.
+set(cuda_warnings -Xcompiler=-Wall,-Wextra,-Wshadow)
 if(STP_WERROR)
-  target_compile_options(stp_warnings INTERFACE -Werror)
+  list(APPEND warnings -Werror)
+  list(APPEND cuda_warnings -Werror=all-warnings)
 endif()
+target_compile_options(stp_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>"
+                                              "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings}>")
 
 set_property(GLOBAL PROPERTY STP_ROOMS "")
 
-# stp_room(NAME FOLDER f [USES room…] [SOURCES more…]): the library stp::NAME of the folder's sources, and the test
-# NAME_test of its *_test.cc files.
+# What tests of code with threads run: all that the thread sanitizer is to see, under the label `threads`.
+add_custom_target(stp_threads_tests)
+
+# stp_discover_tests(PROGRAM [label]): gives CTest the tests of a GoogleTest program. Suites named Gpu… need a GPU, skip
+# themselves where there is none, and carry the label `gpu`; one runs at a time.
+function(stp_discover_tests target)
+  set(label "")
+  if(ARGN)
+    set(label PROPERTIES LABELS ${ARGN})
+  endif()
+  gtest_discover_tests(${target} TEST_FILTER -Gpu* DISCOVERY_TIMEOUT 60 ${label})
+  if(STP_HAVE_CUDA)
+    gtest_discover_tests(${target} TEST_FILTER Gpu* DISCOVERY_TIMEOUT 60 PROPERTIES LABELS gpu RESOURCE_LOCK gpu)
+  endif()
+  if(threads IN_LIST ARGN)
+    add_dependencies(stp_threads_tests ${target})
+  endif()
+endfunction()
+
+# stp_room(NAME FOLDER f [USES room…] [SOURCES more…] [LABEL label]): the library stp::NAME of the folder's sources, and
+# the test NAME_test of its *_test.cc files, with that label.
 function(stp_room name)
-  cmake_parse_arguments(ARG "" "FOLDER" "USES;SOURCES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cc)
+  cmake_parse_arguments(ARG "" "FOLDER;LABEL" "USES;SOURCES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cc ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cu)
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*_test.cc)
   if(tests)
     list(REMOVE_ITEM sources ${tests})
@@ -48,7 +71,7 @@ function(stp_room name)
     target_link_libraries(${name}_test PRIVATE stp_${name} stp_warnings GTest::gmock GTest::gtest_main)
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # for "support/…"
     target_compile_definitions(${name}_test PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60)
+    stp_discover_tests(${name}_test ${ARG_LABEL})
   endif()
 endfunction()
 
