@@ -27,19 +27,30 @@ target_compile_options(stp_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warni
 
 set_property(GLOBAL PROPERTY STP_ROOMS "")
 
-# Gives CTest the tests of a GoogleTest program. Suites named Gpu… need a GPU, skip themselves where there is none, and
-# carry the label `gpu`; one runs at a time.
+# What tests of code with threads run: all that the thread sanitizer is to see, under the label `threads`.
+add_custom_target(stp_threads_tests)
+
+# stp_discover_tests(PROGRAM [label]): gives CTest the tests of a GoogleTest program. Suites named Gpu… need a GPU, skip
+# themselves where there is none, and carry the label `gpu`; one runs at a time.
 function(stp_discover_tests target)
-  gtest_discover_tests(${target} TEST_FILTER -Gpu* DISCOVERY_TIMEOUT 60)
+  set(label "")
+  if(ARGN)
+    set(label PROPERTIES LABELS ${ARGN})
+  endif()
+  gtest_discover_tests(${target} TEST_FILTER -Gpu* DISCOVERY_TIMEOUT 60 ${label})
   if(STP_HAVE_CUDA)
     gtest_discover_tests(${target} TEST_FILTER Gpu* DISCOVERY_TIMEOUT 60 PROPERTIES LABELS gpu RESOURCE_LOCK gpu)
   endif()
+  if(threads IN_LIST ARGN)
+    add_dependencies(stp_threads_tests ${target})
+  endif()
 endfunction()
 
-# stp_room(NAME FOLDER f [USES room…] [SOURCES more…] [WITHOUT prefix…]): the library stp::NAME of the folder's sources,
-# and the test NAME_test of its *_test.cc files; without the files that begin with one of the prefixes.
+# stp_room(NAME FOLDER f [USES room…] [SOURCES more…] [WITHOUT prefix…] [LABEL label]): the library stp::NAME of the
+# folder's sources, and the test NAME_test of its *_test.cc files, with that label; without the files that begin with one
+# of the prefixes.
 function(stp_room name)
-  cmake_parse_arguments(ARG "" "FOLDER" "USES;SOURCES;WITHOUT" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER;LABEL" "USES;SOURCES;WITHOUT" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cc ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.cu)
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*_test.cc)
   if(tests)
@@ -66,7 +77,7 @@ function(stp_room name)
     target_link_libraries(${name}_test PRIVATE stp_${name} stp_warnings GTest::gmock GTest::gtest_main)
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # for "support/…"
     target_compile_definitions(${name}_test PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-    stp_discover_tests(${name}_test)
+    stp_discover_tests(${name}_test ${ARG_LABEL})
   endif()
 endfunction()
 

@@ -8,13 +8,12 @@ namespace stp::microbench {
 
 void add_attention(Suite& suite) {
   const Options& options = suite.options();
-  const double slow = options.slow.contains("attention") ? options.slow.at("attention") : 1;
   std::vector<int> lengths{options.tokens / 2, options.tokens};
   if (!options.quick) lengths.push_back(2 * options.tokens);
   for (const ModelConfig& model : options.models)
-    for (const int tp : options.tp)
+    for (const int tp : options.tp) {
+      if (skip_unless_sharded(suite, "attention", model, tp)) continue;
       for (const int seq : lengths) {
-        if (linears(model, seq, tp).empty() || seq < 1) continue;
         const AttentionShape shape{1, seq, model.q_heads / tp, model.kv_heads / tp, model.head_dim};
         const auto of = [&](UnitPass pass) {
           const Work declared = work(model, {seq, 1, tp}, Implementation::suite, Unit::attn, pass);
@@ -27,8 +26,9 @@ void add_attention(Suite& suite) {
           };
           suite.add({.name = "attention/" + model.name + (pass == UnitPass::F ? "/forward" : "/backward") +
                              "/seq:" + std::to_string(seq) + "/tp:" + std::to_string(tp),
-                     .bytes = 4.0 * static_cast<double>(shape.tokens() * (4 * shape.qkv_columns())),
-                     .prepare = [shape, pass, counters, slow](Machine& machine) {
+                     .bytes = static_cast<double>(bytes_of(options.machine.type)) * 4 *
+                              static_cast<double>(shape.tokens() * shape.qkv_columns()),
+                     .prepare = [shape, pass, counters](Machine& machine) {
                        const Tensor qkv = machine.make(0, shape.tokens(), shape.qkv_columns());
                        const Tensor out = machine.make(0, shape.tokens(), shape.q_columns());
                        const Tensor log_sum_exp = machine.make(0, DType::f32, shape.tokens(), shape.q_heads);
@@ -46,10 +46,11 @@ void add_attention(Suite& suite) {
                            kernels.attention_backward(stream, shape, qkv, out, log_sum_exp, out, gradient);
                          };
                        }
-                       return std::make_unique<ComputeWork>(machine, std::move(work), counters, slow);
+                       return std::make_unique<ComputeWork>(machine, std::move(work), counters);
                      }});
         }
       }
+    }
 }
 
 }  // namespace stp::microbench

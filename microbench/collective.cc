@@ -1,6 +1,7 @@
 // collective: all-reduce, all-gather, reduce-scatter and send/receive among ranks, uploads and downloads.
 // Counters are nccl-tests' columns: size in bytes, count of elements, algbw = size / time and busbw = algbw ·
-// factor in decimal GB/s; the factor is 2(n−1)/n of an all-reduce, (n−1)/n of the other two, 1 of a transfer.
+// factor in decimal GB/s, type and redop the row's label; the factor is 2(n−1)/n of an all-reduce, (n−1)/n of
+// the other two, 1 of a transfer.
 #include "suite.h"
 
 namespace stp::microbench {
@@ -21,6 +22,8 @@ const char* name_of(Call call) {
   }
   return "";
 }
+
+bool reduces(Call call) { return call == Call::all_reduce || call == Call::reduce_scatter; }
 
 double bus_factor(Call call, int n) {
   switch (call) {
@@ -135,9 +138,11 @@ void add_collective(Suite& suite) {
                            "/size:" + std::to_string(static_cast<int64_t>(bytes)),
                    .ranks = ranks,
                    .bytes = 2 * ranks * bytes,
-                   .prepare = [call, bytes](Machine& machine) {
-                     return std::make_unique<CollectiveWork>(machine, call, bytes);
-                   }});
+                   .prepare =
+                       [call, bytes](Machine& machine) {
+                         return std::make_unique<CollectiveWork>(machine, call, bytes);
+                       },
+                   .label = reduces(call) ? "float sum" : "float none"});
     }
   for (const bool up : {true, false})
     for (const size_t bytes : {size_t{1} << 16, size_t{1} << 24})

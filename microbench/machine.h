@@ -28,6 +28,8 @@ class Machine {
   Machine(MachineKind kind, int ranks);
   ~Machine();
 
+  /// Of matrices.
+  [[nodiscard]] DType type() const { return kind_.type; }
   [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }
   Device& device(int rank) { return backend_->device(rank); }
   Kernels& kernels(int rank) { return device(rank).kernels(); }

@@ -3,7 +3,11 @@
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "stp/base/data.h"
@@ -31,24 +35,17 @@ void add_context(const Options& options) {
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : value.dump());
 }
 
-int run(int argc, char** argv) {
-  // Repetitions of one benchmark are spread over the whole run, unless the caller says otherwise: taken one
-  // after the other they would share what the machine was up to at that moment, and look steadier than they
-  // are.
-  std::vector<char*> arguments(argv, argv + argc);
-  std::string interleaved = "--benchmark_enable_random_interleaving=true";
-  arguments.insert(arguments.begin() + 1, interleaved.data());
-  argc = static_cast<int>(arguments.size());
-  arguments.push_back(nullptr);
-  argv = arguments.data();
-  benchmark::Initialize(&argc, argv);  // takes its own flags away
+// The suite's own flags; Google Benchmark's, which it leaves, go to `others`.
+Options parse(int argc, char** argv, std::vector<std::string>& others) {
   CLI::App app{
-      "Microbenchmarks of products, attention, memory, collectives, their overlap and the executor. Flags of "
-      "Google "
-      "Benchmark are taken too."};
+      "Microbenchmarks of products, attention, memory, collectives, their overlap and the executor. Google "
+      "Benchmark's flags are taken too: --benchmark_filter=^gemm/ runs one family, "
+      "--benchmark_out=FILE.json writes a new file, --benchmark_list_tests shows what there is."};
   Options options;
   std::string backend = "cpu";
+  int repetitions = 20;
   std::vector<std::string> models{"hidden-512"}, slow;
+  app.allow_extras();
   app.add_option("--backend", backend, "The devices: cpu (ranks are threads)")->capture_default_str();
   app.add_option("--models", models, "Whose shapes: files, or names in lib/model/configs")
       ->capture_default_str();
@@ -61,7 +58,7 @@ int run(int argc, char** argv) {
   app.add_option("--ranks", options.ranks, "Sizes of the groups that communicate")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
-  app.add_option("--repetitions", options.repetitions, "Samples of every benchmark")
+  app.add_option("--repetitions", repetitions, "Samples of every benchmark")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_flag("--quick", options.quick, "Ten samples, and fewer sizes");
@@ -70,14 +67,14 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    std::exit(app.exit(error) == 0 ? 0 : 2);
   }
-  if (options.quick) options.repetitions = std::min(options.repetitions, 10);
+  if (options.quick) repetitions = std::min(repetitions, 10);
   for (const std::string& word : slow) {
     const size_t equals = word.find('=');
     char* end = nullptr;
     const double factor = equals == std::string::npos ? 0 : std::strtod(word.c_str() + equals + 1, &end);
-    if (factor < 1 || factor > 100 || *end != 0)
+    if (!(factor >= 1 && factor <= 100) || *end != 0)
       throw stp::InputError("", "--slow", "\"" + word + "\" is no family and factor", "write gemm=1.1, say");
     options.slow[word.substr(0, equals)] = factor;
   }
@@ -85,6 +82,42 @@ int run(int argc, char** argv) {
   for (const std::string& model : models)
     options.models.push_back(
         stp::read_model(stp::find_data_file(model, "lib/model/configs", "", "--models")));
+
+  // Repetitions of one benchmark are spread over the whole run, unless the caller says otherwise: taken one
+  // after the other they would share what the machine was up to at that moment, and look steadier than they
+  // are.
+  others = {argv[0], "--benchmark_enable_random_interleaving=true",
+            "--benchmark_repetitions=" + std::to_string(repetitions)};
+  for (const std::string& word : app.remaining()) {
+    if (!word.starts_with("--benchmark_") && !word.starts_with("--v="))
+      throw stp::InputError("", word, "is no flag", "see --help");
+    others.push_back(word);
+  }
+  return options;
+}
+
+// The file that Google Benchmark is to write; "": none. It would overwrite without a word.
+std::string new_file(const std::vector<std::string>& flags) {
+  const std::string flag = "--benchmark_out=";
+  std::string file;
+  for (const std::string& word : flags)
+    if (word.starts_with(flag)) file = word.substr(flag.size());
+  if (!file.empty() && std::filesystem::exists(file))
+    throw stp::InputError(file, "--benchmark_out", "exists, and results are never overwritten",
+                          "name a new file");
+  return file;
+}
+
+int run(int argc, char** argv) {
+  std::vector<std::string> flags;
+  const Options options = parse(argc, argv, flags);
+  const std::string file = new_file(flags);
+  std::vector<char*> words;
+  for (std::string& word : flags) words.push_back(word.data());
+  int count = static_cast<int>(words.size());
+  words.push_back(nullptr);
+  benchmark::Initialize(&count, words.data());
+  if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 2;
   add_context(options);
 
   Suite suite(options);
@@ -94,9 +127,13 @@ int run(int argc, char** argv) {
   add_collective(suite);
   add_overlap(suite);
   add_executor(suite);
-  benchmark::RunSpecifiedBenchmarks();
+  suite.check_slow();
+  const size_t ran = benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
-  return 0;
+  if (ran > 0) return 0;
+  if (!file.empty()) std::filesystem::remove(file);
+  throw stp::InputError("", "--benchmark_filter", "matches no benchmark",
+                        "--benchmark_list_tests shows those that there are");
 }
 
 }  // namespace

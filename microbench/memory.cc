@@ -1,99 +1,151 @@
 // memory: what moves data more than it computes. `copy` is the device's own copy, 2 bytes moved per byte
-// copied; `elementwise` all of a unit pass but its products and attention, over the traffic that lib/model
-// declares for it, which is what a profile's memory rate stands for.
+// copied; `kernel` one elementwise kernel over the bytes of its operands, each read or written once;
+// `elementwise` all those of a unit pass together, over the traffic that lib/model declares for it, which is
+// what a profile's memory rate stands for.
 #include "suite.h"
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+#include <map>
 
 #include "linears.h"
 
 namespace stp::microbench {
 namespace {
 
-// The elementwise kernels of one unit pass of the suite's own implementation, on rank 0.
-Machine::Work elementwise(Machine& machine, const ModelConfig& model, int tokens, int tp, Unit unit,
+// One kernel of a unit pass, on rank 0.
+struct Piece {
+  std::string name;
+  double bytes;  // of its operands; of those that it changes in place twice
+  std::function<void()> issue;
+};
+
+double traffic(std::initializer_list<Tensor> read, std::initializer_list<Tensor> written) {
+  double bytes = 0;
+  for (const auto& tensors : {read, written})
+    for (const Tensor& tensor : tensors) bytes += static_cast<double>(tensor.bytes());
+  return bytes;
+}
+
+// The elementwise kernels of the suite's own implementation, in the order of their calls.
+std::vector<Piece> pieces(Machine& machine, const ModelConfig& model, int tokens, int tp, Unit unit,
                           UnitPass pass) {
   Stream& stream = machine.compute(0);
   Kernels& kernels = machine.kernels(0);
   const AttentionShape shape{1, tokens, model.q_heads / tp, model.kv_heads / tp, model.head_dim};
+  const DType statistics = statistics_type(machine.type());
   const Tensor x = machine.make(0, tokens, model.hidden), y = machine.make(0, tokens, model.hidden);
-  const Tensor gain = machine.make(0, 1, model.hidden), rstd = machine.make(0, DType::f32, tokens, 1);
-  const Tensor gain_gradient = machine.make(0, DType::f32, 1, model.hidden);
+  const Tensor gain = machine.make(0, 1, model.hidden), rstd = machine.make(0, statistics, tokens, 1);
+  const Tensor gain_gradient = machine.make(0, statistics, 1, model.hidden);
   const bool forward = pass == UnitPass::F;
-  const auto norm = [=, &kernels, &stream] {
+
+  std::vector<Piece> all;
+  if (forward) {
+    all.push_back({"rms_norm_forward", traffic({x, gain}, {y, rstd}),
+                   [=, &kernels, &stream] { kernels.rms_norm_forward(stream, x, gain, 1e-6, y, rstd); }});
+  } else {
+    all.push_back({"rms_norm_backward", traffic({y, x, gain, rstd, x, gain_gradient}, {y, gain_gradient}),
+                   [=, &kernels, &stream] {
+                     kernels.rms_norm_backward(stream, y, x, gain, rstd, 1, x, y, gain_gradient);
+                   }});
+  }
+  const Piece scale{"scale", traffic({x}, {y}), [=, &kernels, &stream] { kernels.scale(stream, 0.5, x, y); }};
+  if (unit == Unit::attn) {
+    const Tensor qkv = machine.make(0, tokens, shape.qkv_columns());
+    const Tensor bias = machine.make(0, 1, shape.qkv_columns());
     if (forward) {
-      kernels.rms_norm_forward(stream, x, gain, 1e-6, y, rstd);
+      all.push_back({"bias_rope_forward", traffic({qkv, bias}, {qkv}),
+                     [=, &kernels, &stream] { kernels.bias_rope_forward(stream, shape, 1e4, bias, qkv); }});
+      all.push_back(scale);
+    } else {  // it leaves the values alone
+      const auto rotated = static_cast<double>(shape.q_columns() + shape.kv_columns()) /
+                           static_cast<double>(shape.qkv_columns());
+      all.push_back({"rope_backward", rotated * traffic({qkv}, {qkv}),
+                     [=, &kernels, &stream] { kernels.rope_backward(stream, shape, 1e4, qkv); }});
+    }
+  } else if (unit == Unit::mlp) {
+    const int64_t ffn = model.ffn / tp;
+    const Tensor gate_up = machine.make(0, tokens, 2 * ffn), act = machine.make(0, tokens, ffn),
+                 gradient = machine.make(0, tokens, 2 * ffn);
+    if (forward) {
+      all.push_back({"swiglu_forward", traffic({gate_up}, {act}),
+                     [=, &kernels, &stream] { kernels.swiglu_forward(stream, gate_up, act); }});
+      all.push_back(scale);
     } else {
-      kernels.rms_norm_backward(stream, y, x, gain, rstd, 1, x, y, gain_gradient);
+      all.push_back({"swiglu_backward", traffic({gate_up, act}, {gradient}),
+                     [=, &kernels, &stream] { kernels.swiglu_backward(stream, gate_up, act, gradient); }});
     }
+  } else if (forward) {  // the head's loss, which leaves its gradient in the logits' place
+    const Tensor logits = machine.make(0, tokens, model.vocab / tp);
+    const Tensor maximum = machine.make(0, statistics, tokens, 1),
+                 sums = machine.make(0, statistics, tokens, 2);
+    const Tensor loss = machine.make(0, statistics, 1, 1), targets = machine.make(0, DType::i32, tokens, 1);
+    const std::vector<int32_t> zeros(tokens, 0);
+    machine.device(0).upload(stream, targets, std::as_bytes(std::span(zeros)));
+    all.push_back({"row_maximum", traffic({logits}, {maximum}),
+                   [=, &kernels, &stream] { kernels.row_maximum(stream, logits, maximum); }});
+    all.push_back({"exponential_sums", traffic({logits, maximum, targets}, {sums}), [=, &kernels, &stream] {
+                     kernels.exponential_sums(stream, logits, maximum, targets, 0, sums);
+                   }});
+    all.push_back(
+        {"cross_entropy", traffic({logits, maximum, sums, targets}, {logits}), [=, &kernels, &stream] {
+           kernels.cross_entropy(stream, maximum, sums, targets, 0, 1e-3, logits, loss);
+         }});
+  }
+  return all;
+}
+
+ComputeWork::Counters memory_counters(double bytes, int tp) {
+  return [=](double seconds) -> std::map<std::string, double> {
+    return {{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}, {"tp", tp}};
   };
-  switch (unit) {
-    case Unit::attn: {
-      const Tensor qkv = machine.make(0, tokens, shape.qkv_columns());
-      const Tensor bias = machine.make(0, 1, shape.qkv_columns());
-      return [=, &kernels, &stream](int) {
-        norm();
-        if (forward) {
-          kernels.bias_rope_forward(stream, shape, 1e4, bias, qkv);
-          kernels.scale(stream, 0.5, x, y);
-        } else {
-          kernels.rope_backward(stream, shape, 1e4, qkv);
-        }
-      };
-    }
-    case Unit::mlp: {
-      const int64_t ffn = model.ffn / tp;
-      const Tensor gate_up = machine.make(0, tokens, 2 * ffn), act = machine.make(0, tokens, ffn),
-                   gradient = machine.make(0, tokens, 2 * ffn);
-      return [=, &kernels, &stream](int) {
-        norm();
-        if (forward) {
-          kernels.swiglu_forward(stream, gate_up, act);
-          kernels.scale(stream, 0.5, x, y);
-        } else {
-          kernels.swiglu_backward(stream, gate_up, act, gradient);
-        }
-      };
-    }
-    default: {  // the head: its norm and the loss
-      const Tensor logits = machine.make(0, tokens, model.vocab / tp);
-      const Tensor maximum = machine.make(0, DType::f32, tokens, 1),
-                   sums = machine.make(0, DType::f32, tokens, 2);
-      const Tensor loss = machine.make(0, DType::f32, 1, 1), targets = machine.make(0, DType::i32, tokens, 1);
-      const std::vector<int32_t> zeros(tokens, 0);
-      machine.device(0).upload(stream, targets, std::as_bytes(std::span(zeros)));
-      return [=, &kernels, &stream](int) {
-        norm();
-        if (!forward) return;  // the suite's loss leaves the gradient in the logits' place
-        kernels.row_maximum(stream, logits, maximum);
-        kernels.exponential_sums(stream, logits, maximum, targets, 0, sums);
-        kernels.cross_entropy(stream, maximum, sums, targets, 0, 1e-3, logits, loss);
-      };
-    }
+}
+
+// Which kernels a unit pass has, where the pass before has not had them.
+const std::map<std::pair<Unit, UnitPass>, std::vector<std::string>> kKernels{
+    {{Unit::attn, UnitPass::F}, {"rms_norm_forward", "bias_rope_forward", "scale"}},
+    {{Unit::attn, UnitPass::I}, {"rms_norm_backward", "rope_backward"}},
+    {{Unit::mlp, UnitPass::F}, {"swiglu_forward"}},
+    {{Unit::mlp, UnitPass::I}, {"swiglu_backward"}},
+    {{Unit::head, UnitPass::F}, {"row_maximum", "exponential_sums", "cross_entropy"}},
+    {{Unit::head, UnitPass::I}, {}},
+};
+
+void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
+  const Options& options = suite.options();
+  const int tokens = options.tokens;
+  for (const auto& [of, kernels] : kKernels) {
+    const auto [unit, pass] = of;
+    Shape shape{tokens, 1, tp};
+    shape.element_bytes = static_cast<int>(bytes_of(options.machine.type));
+    const Work declared = work(model, shape, Implementation::suite, unit, pass);
+    const double bytes = declared.replicated_bytes + declared.sharded_bytes;
+    suite.add({.name = "memory/elementwise/" + model.name + "/" + to_string(unit, pass) +
+                       "/tp:" + std::to_string(tp),
+               .bytes = 4 * bytes,
+               .prepare = [=, unit = unit, pass = pass](Machine& machine) {
+                 return std::make_unique<ComputeWork>(
+                     machine,
+                     [all = pieces(machine, model, tokens, tp, unit, pass)](int) {
+                       for (const Piece& piece : all) piece.issue();
+                     },
+                     memory_counters(bytes, tp));
+               }});
+    for (const std::string& name : kernels)
+      suite.add({.name = "memory/kernel/" + model.name + "/" + name + "/tp:" + std::to_string(tp),
+                 .bytes = 4 * bytes,
+                 .prepare = [=, unit = unit, pass = pass](Machine& machine) {
+                   const auto all = pieces(machine, model, tokens, tp, unit, pass);
+                   const auto named = [&](const Piece& piece) { return piece.name == name; };
+                   const Piece& piece = *std::find_if(all.begin(), all.end(), named);
+                   return std::make_unique<ComputeWork>(
+                       machine, [issue = piece.issue](int) { issue(); }, memory_counters(piece.bytes, tp));
+                 }});
   }
 }
 
-void add_elementwise(Suite& suite, const ModelConfig& model, int tp, double slow) {
-  const Options& options = suite.options();
-  for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
-      Shape shape{options.tokens, 1, tp};
-      shape.element_bytes = static_cast<int>(bytes_of(options.machine.type));
-      const Work declared = work(model, shape, Implementation::suite, unit, pass);
-      const double bytes = declared.replicated_bytes + declared.sharded_bytes;
-      const auto counters = [bytes, tp](double seconds) -> std::map<std::string, double> {
-        return {{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}, {"tp", tp}};
-      };
-      suite.add({.name = "memory/elementwise/" + model.name + "/" + to_string(unit, pass) +
-                         "/tp:" + std::to_string(tp),
-                 .bytes = 4 * bytes,
-                 .prepare = [=, &suite](Machine& machine) {
-                   return std::make_unique<ComputeWork>(
-                       machine, elementwise(machine, model, suite.options().tokens, tp, unit, pass), counters,
-                       slow);
-                 }});
-    }
-}
-
-void add_optimizer(Suite& suite, const ModelConfig& model, double slow) {
+void add_optimizer(Suite& suite, const ModelConfig& model) {
   const int64_t rows = model.ffn, columns = model.hidden;
   const double bytes = static_cast<double>(rows * columns) * optimizer_bytes(Implementation::suite);
   const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
@@ -110,11 +162,11 @@ void add_optimizer(Suite& suite, const ModelConfig& model, double slow) {
                      machine.kernels(0).adamw(machine.compute(0), AdamW{}, 1, total, gradient, first, second,
                                               weight, weight);
                    },
-                   counters, slow);
+                   counters);
              }});
 }
 
-void add_copy(Suite& suite, double bytes, double slow, bool cold) {
+void add_copy(Suite& suite, double bytes, bool cold) {
   const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
     return {{"bytes", 2 * bytes}, {"gb_per_s", 2 * bytes / seconds / 1e9}};
   };
@@ -127,7 +179,7 @@ void add_copy(Suite& suite, double bytes, double slow, bool cold) {
                             to = machine.make(0, DType::f32, 1, columns);
                return std::make_unique<ComputeWork>(
                    machine, [=, &machine](int) { machine.kernels(0).copy(machine.compute(0), from, to); },
-                   counters, slow, cold);
+                   counters, cold);
              }});
 }
 
@@ -135,13 +187,12 @@ void add_copy(Suite& suite, double bytes, double slow, bool cold) {
 
 void add_memory(Suite& suite) {
   const Options& options = suite.options();
-  const double slow = options.slow.contains("memory") ? options.slow.at("memory") : 1;
   for (const double mebi : {0.25, 4.0, 64.0})
-    for (const bool cold : {false, true}) add_copy(suite, mebi * (1 << 20), slow, cold);
+    for (const bool cold : {false, true}) add_copy(suite, mebi * (1 << 20), cold);
   for (const ModelConfig& model : options.models) {
     for (const int tp : options.tp)
-      if (!linears(model, options.tokens, tp).empty()) add_elementwise(suite, model, tp, slow);
-    add_optimizer(suite, model, slow);
+      if (!skip_unless_sharded(suite, "memory/elementwise", model, tp)) add_elementwise(suite, model, tp);
+    add_optimizer(suite, model);
   }
 }
 

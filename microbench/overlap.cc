@@ -71,7 +71,8 @@ class OverlapWork : public Prepared {
 void add_overlap(Suite& suite) {
   const Options& options = suite.options();
   for (const int ranks : options.ranks)
-    for (const ModelConfig& model : options.models)
+    for (const ModelConfig& model : options.models) {
+      if (skip_unless_sharded(suite, "overlap", model, ranks)) continue;
       for (const Linear& linear : linears(model, options.tokens, ranks)) {
         if (linear.name != "projection" && linear.name != "gate_up") continue;
         // A unit's own all-reduce, and a quarter and four times of it.
@@ -81,12 +82,13 @@ void add_overlap(Suite& suite) {
           suite.add({.name = "overlap/" + model.name + "/" + linear.name + "/ranks:" + std::to_string(ranks) +
                              "/size:" + std::to_string(static_cast<int64_t>(bytes)),
                      .ranks = ranks,
-                     .bytes = gemm_bytes(linear.forward, ranks) + ranks * bytes,
+                     .bytes = gemm_bytes(linear.forward, ranks, options.machine.type) + ranks * bytes,
                      .prepare = [linear, bytes](Machine& machine) {
                        return std::make_unique<OverlapWork>(machine, linear.forward, bytes);
                      }});
         }
       }
+    }
   // What a GPU could turn: CTAs of the communication, SMs left to the product, priorities.
   if (options.machine.backend == "cpu")
     suite.add({.name = "overlap/communication_ctas",

@@ -4,11 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "stp/base/error.h"
 #include "stp/report/statistics.h"
 
 namespace stp::microbench {
 namespace {
+
+std::string family_of(const Benchmark& benchmark) {
+  return benchmark.name.substr(0, benchmark.name.find('/'));
+}
 
 // Of all repetitions of a benchmark, as aggregates.
 // Too few for an interval of 95 %: all that was seen; such rows are noisy.
@@ -43,12 +49,10 @@ double ComputeWork::sample(int calls) {
     }
     return seconds / calls;
   }
-  // Slowed on purpose: of ten calls an eleventh.
-  const auto extra = static_cast<int>(std::lround((slow_ - 1) * calls));
   return machine_
              .time(
                  [&](int rank) {
-                   for (int call = 0; call < calls + extra; ++call) work_(rank);
+                   for (int call = 0; call < calls; ++call) work_(rank);
                  },
                  {})
              .compute /
@@ -72,6 +76,7 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
                                 " MB of " + std::to_string(std::lround(options_.machine.memory_bytes / 1e6)))
                                    .c_str());
   Place& on = place(benchmark.ranks);
+  const auto slow = options_.slow.find(family_of(benchmark));
   if (!current_ || current_->name != benchmark.name) {
     if (current_) {
       Machine& before = *place(current_->ranks).machine;
@@ -84,23 +89,25 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
     int& calls = calls_[benchmark.name];
     if (calls == 0) {
       calls = calls_per_sample(std::min(first, current_->prepared->sample(1)));
-      // To be slowed by a tenth, work must be done ten times.
-      if (options_.slow.contains(benchmark.name.substr(0, benchmark.name.find('/'))))
-        calls = std::max(calls, 20);
+      if (slow != options_.slow.end())
+        calls = std::max(calls, 20);  // a tenth more of them must be a whole one
     }
   }
   Prepared& prepared = *current_->prepared;
   const int calls = calls_.at(benchmark.name);
+  const int done = slow == options_.slow.end() ? calls : static_cast<int>(std::lround(slow->second * calls));
   SteadySampler::Taken taken{};
   for ([[maybe_unused]] const auto _ : state) {
-    taken = on.sampler->take([&] { return prepared.sample(calls); });
+    taken = on.sampler->take([&] { return prepared.sample(done) * done / calls; });
     state.SetIterationTime(taken.seconds);
   }
+  if (!benchmark.label.empty()) state.SetLabel(benchmark.label);
   for (const auto& [name, value] : prepared.counters(taken.seconds)) state.counters[name] = value;
   state.counters["ranks"] = benchmark.ranks;
   state.counters["calls"] = calls;
   state.counters["tries"] = taken.tries;
   state.counters["probe_slowdown"] = taken.slowdown;
+  if (done != calls) state.counters["slowed_on_purpose"] = 1.0 * done / calls;
   // No counter is 0 throughout: Google Benchmark would print its coefficient of variation as NaN.
   const int processors = options_.machine.processors;
   if (processors > 0 && benchmark.ranks > processors) state.counters["oversubscribed"] = 1;
@@ -113,18 +120,29 @@ void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchm
 void Suite::add(Benchmark benchmark) {
   benchmarks_.push_back(std::move(benchmark));
   const Benchmark* added = &benchmarks_.back();
-  const bool skipped = !added->skip.empty();
-  ::benchmark::RegisterBenchmark(added->name.c_str(), run_registered, this, added)
-      ->UseManualTime()
-      ->Iterations(1)
-      ->Repetitions(skipped ? 1 : options_.repetitions)
-      ->DisplayAggregatesOnly(true)
-      ->Unit(::benchmark::kMicrosecond)
-      ->ComputeStatistics("low95", lower_end)
-      ->ComputeStatistics("high95", upper_end)
-      ->ComputeStatistics("p5", [](const std::vector<double>& times) { return percentile(times, 0.05); })
-      ->ComputeStatistics("p95", [](const std::vector<double>& times) { return percentile(times, 0.95); })
-      ->ComputeStatistics("noisy", noisy, ::benchmark::kPercentage);
+  // Repetitions are the flags' matter: so names do not say how many there were.
+  auto* registered =
+      ::benchmark::RegisterBenchmark(added->name.c_str(), run_registered, this, added)
+          ->UseManualTime()
+          ->Iterations(1)
+          ->DisplayAggregatesOnly(true)
+          ->Unit(::benchmark::kMicrosecond)
+          ->ComputeStatistics("low95", lower_end)
+          ->ComputeStatistics("high95", upper_end)
+          ->ComputeStatistics("p5", [](const std::vector<double>& times) { return percentile(times, 0.05); })
+          ->ComputeStatistics("p95", [](const std::vector<double>& times) { return percentile(times, 0.95); })
+          ->ComputeStatistics("noisy", noisy, ::benchmark::kPercentage);
+  if (!added->skip.empty()) registered->Repetitions(1);
+}
+
+void Suite::check_slow() const {
+  std::set<std::string> families;
+  for (const Benchmark& benchmark : benchmarks_) families.insert(family_of(benchmark));
+  std::string names;
+  for (const std::string& family : families) names += (names.empty() ? "" : ", ") + family;
+  for (const auto& [family, factor] : options_.slow)
+    if (!families.contains(family))
+      throw InputError("", "--slow", "there is no family \"" + family + "\"", "use one of " + names);
 }
 
 }  // namespace stp::microbench

@@ -25,10 +25,8 @@ struct Options {
   int tokens = 512;  // of one microbatch, and the sequence's length
   std::vector<int> tp = {1, 2, 4};
   std::vector<int> ranks = {2, 4};  // of groups
-  int repetitions = 20;
   bool quick = false;
-  std::map<std::string, double>
-      slow;  // by family: for tests of comparisons, work done so many times as often
+  std::map<std::string, double> slow;  // by family: for tests of comparisons, so many times as many calls
 };
 
 /// One benchmark, prepared: tensors made.
@@ -46,7 +44,8 @@ struct Benchmark {
   int ranks = 1;
   double bytes = 0;  // about what all its tensors take
   std::function<std::unique_ptr<Prepared>(Machine& machine)> prepare;
-  std::string skip;  // why it cannot run here; "": it can
+  std::string skip;   // why it cannot run here; "": it can
+  std::string label;  // the row's, beside its counters
 };
 
 /// Registers benchmarks with Google Benchmark: manual time, every repetition a sample of its own and a row of
@@ -56,6 +55,8 @@ class Suite {
  public:
   explicit Suite(Options options) : options_(std::move(options)) {}
   void add(Benchmark benchmark);
+  /// InputError unless all families that are to be slow are there.
+  void check_slow() const;
   [[nodiscard]] const Options& options() const { return options_; }
 
  private:
@@ -80,8 +81,8 @@ class Suite {
 class ComputeWork : public Prepared {
  public:
   using Counters = std::function<std::map<std::string, double>(double seconds)>;
-  ComputeWork(Machine& machine, Machine::Work work, Counters counters, double slow = 1, bool cold = false)
-      : machine_(machine), work_(std::move(work)), counters_(std::move(counters)), slow_(slow), cold_(cold) {}
+  ComputeWork(Machine& machine, Machine::Work work, Counters counters, bool cold = false)
+      : machine_(machine), work_(std::move(work)), counters_(std::move(counters)), cold_(cold) {}
   double sample(int calls) override;
   [[nodiscard]] std::map<std::string, double> counters(double seconds) const override {
     return counters_(seconds);
@@ -91,7 +92,6 @@ class ComputeWork : public Prepared {
   Machine& machine_;
   Machine::Work work_;
   Counters counters_;
-  double slow_;
   bool cold_;
 };
 

@@ -77,7 +77,10 @@ def draw_collectives(axes, entries):
 
 def draw_overlap(axes, entries):
     """Alone one after the other, and together: what is saved, and what of the all-reduce stays exposed."""
-    some = family(entries, "overlap")
+    def order(entry):  # rows stand in the file as they were drawn by lot
+        return entry["parts"][1:3], entry["counters"]["ranks"], entry["counters"]["size"]
+
+    some = sorted(family(entries, "overlap"), key=order)
     for place, entry in enumerate(some):
         counters = entry["counters"]
         compute, communication = counters["compute_alone_us"] / 1e3, counters["communication_alone_us"] / 1e3

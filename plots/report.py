@@ -41,8 +41,10 @@ class Progress:
 
 def makers(scenario):
     """The plots that fit the scenario, in the order of the page."""
-    from stp_plots import ablation, bars, breakdown, closed_forms, contention, fidelity, sensitivity
+    from stp_plots import ablation, bars, breakdown, closed_forms, contention, fidelity, pairs, sensitivity
 
+    if scenario.pairs:
+        return [pairs.plot]
     if ablation.cells(scenario):
         return [ablation.plot, breakdown.breakdown]
     if contention.groups(scenario) and not scenario.unit_costs:
@@ -93,7 +95,7 @@ def draw(scenarios):
 
     style.set_up()
     colours = style.schedule_colours(list(dict.fromkeys(name for s in scenarios for name in s.schedules)))
-    work = [(scenario, maker, colours) for scenario in scenarios if scenario.rows for maker in makers(scenario)]
+    work = [(scenario, maker, colours) for scenario in scenarios if scenario.size() for maker in makers(scenario)]
     drawn = {scenario.id: [] for scenario in scenarios}
     progress = Progress(len(work))
     workers = min(os.cpu_count() or 1, len(work) // 3, 8)

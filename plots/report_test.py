@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report
 from stp_plots import (
-    ablation, bars, breakdown, claims, contention, fidelity, page, records, sensitivity, style, timelines, words,
+    ablation, bars, breakdown, claims, contention, fidelity, page, pairs, records, sensitivity, style, timelines, words,
 )  # fmt: skip
 from closed_forms_test import ClosedFormsTest  # noqa: F401
-from synthetic import SVG, FolderTest, line, record, row, unit_row
+from synthetic import SVG, FolderTest, line, pair, record, row, unit_row
 
 
 class ReportTest(FolderTest):
@@ -148,6 +148,51 @@ class ReportTest(FolderTest):
         scenario = records.Scenario(line("a"), record(rows[:3], scenario=asked), "a.json")
         self.assertEqual(ablation.cells(scenario), [])
 
+    def pairs_record(self, *told, **scenario):
+        content = record([], scenario={"title": "X", "cluster": "a800", **scenario}, pairs=list(told))
+        del content["rows"]
+        return content
+
+    def test_pairs(self):
+        page, source = self.report(a=(self.pairs_record(pair(), pair("two")), {"verdict": "reproduced"}))
+        self.assertEqual(self.plots(), ["plot-a-overlap.png"])
+        self.assertEqual(sum(count for kind, count in page.row_tables if kind == "cross"), 2 * 3 + 1)
+        text = " ".join(re.sub("<[^>]*>", " ", source).split())
+        for words_of in (
+            "2 pairs of a matrix product and an all-reduce, simulated, on a800",
+            "64 × 32 × 16, 0.5 MiB among 4",
+            "one published 2.500 1.000 3.500 2.750 – +10.0 % – – – 0.250 0.750",
+            "one together from the published times alone 2.500 1.000 3.500 2.640 −4.00 +10.0 % +11.0 % 0.83 0.90 0.200 0.800",
+            "2.000 1.000 3.000 2.200 −20.00 +10.0 % +11.0 % 0.83 0.90 0.200 0.800",
+            "one: together −4.0 % from the published times alone, −20.0 % from the shapes",
+        ):
+            self.assertIn(words_of, text)
+        self.assertNotIn("alibrated:", text)
+        self.assertNotIn("unit of the cost table", text)
+
+    def test_pairs_that_the_profile_comes_from_are_hatched(self):
+        fitted = self.pairs_record(pair(), calibrated="all rates")
+        _, source = self.report(a=fitted)
+        self.assertIn("Calibrated: all rates; their agreement is no evidence.", source)
+        style.set_up()
+        scenario = records.Scenario(line("a"), fitted, "a.json")
+        self.assertEqual([bar.calibrated for _, drawn in pairs.groups(scenario, scenario.pairs[0]) for bar in drawn], [False] * 3 + [True, False])
+
+    def test_odd_pairs(self):
+        bare = {key: pair()[key] for key in ("name", "gemm", "all_reduce", "gemm_s", "all_reduce_s", "serial_s", "figures")}
+        odd = {
+            "unpublished": [bare],
+            "nulls": [dict.fromkeys(pair())],
+            "empty": [{}],
+            "types": [{key: 3 for key in pair()}, pair(name=["x"], published="no", figures=[1])],
+            "many": [pair(str(i)) for i in range(7)],
+            "text": [pair("<script>$x^$" + "x" * 200)],
+        }
+        _, source = self.report(**{name: self.pairs_record(*told) for name, told in odd.items()})
+        self.assertNotIn("<script", source)
+        self.assertIn("7 pairs", source)
+        self.assertEqual(len(self.plots()), 4)  # of those that have a time to draw
+
     def test_odd_rows(self):
         odd = {
             "single": [row()],
@@ -250,6 +295,8 @@ class ReportTest(FolderTest):
             "no experiments": {"summary.json": "{}"},
             "no record": {"summary.json": json.dumps({"experiments": [line("a")]})},
             "no rows": {"summary.json": json.dumps({"experiments": [line("a")]}), "a.json": "{}"},
+            "bad pairs": {"summary.json": json.dumps({"experiments": [line("a")]}), "a.json": '{"pairs": [1]}'},
+            "pairs of none": {"summary.json": json.dumps({"experiments": [line("a")]}), "a.json": '{"pairs": []}'},
             "bad rows": {"summary.json": json.dumps({"experiments": [line("a")]}), "a.json": '{"rows": [1]}'},
         }
         for name, files in cases.items():
@@ -296,6 +343,15 @@ class PlotTest(unittest.TestCase):
                 ends = [end for bar in axes.patches for end in (bar.get_y(), bar.get_y() + bar.get_height())]
                 ends += [y for line in axes.lines if line.get_marker() == "D" for y in line.get_ydata()]
                 self.assertTrue(all(low <= end <= high for end in ends), maker.__name__)
+
+    def test_pairs_start_at_zero_and_lie_within_their_axes(self):
+        both = records.Scenario(line("a"), {"pairs": [pair(), pair("two", gemm_s=9.0)]}, "a.json")
+        for axes in pairs.plot(both, {}).figure.axes:
+            low, high = axes.get_ylim()
+            self.assertEqual(low, 0)
+            self.assertTrue(axes.patches)
+            self.assertTrue(all(bar.get_y() == 0 and bar.get_height() <= high for bar in axes.patches))
+        self.assertTrue(axes.figure.axes[0].get_ylabel())
 
     def test_every_axis_is_labelled(self):
         for maker in (bars.throughput, bars.step_time, bars.gain, bars.memory, breakdown.breakdown, fidelity.scatter):

@@ -24,11 +24,11 @@ class Claims(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         self.folder = pathlib.Path(holder.name)
 
-    def changed_run(self, scenario, change):
+    def changed_run(self, scenario, change, rows="rows"):
         folder = self.folder / "run"
         shutil.copytree(KEPT, folder)
         record = json.loads((folder / f"{scenario}.json").read_text(encoding="utf-8"))
-        for row in record["rows"]:
+        for row in record[rows]:
             change(row)
         (folder / f"{scenario}.json").write_text(json.dumps(record), encoding="utf-8")
         return folder
@@ -70,6 +70,17 @@ class Claims(unittest.TestCase):
         self.assertIn("27.5 %, +0.0 % | mean 10 % | reproduced", self.line(page, "TP communication in one"))
         kept = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
         self.assertIn("**deviates**", self.line(kept, "TP communication in one"))
+
+    def test_a_time_together_that_is_off_moves_its_verdict(self):
+        def late(pair):
+            pair["from_published_times"].update(together_s=0.01, together_error=0.051)
+
+        done = claims(self.changed_run("table11", late, "pairs"), "--out", self.folder / "claims.md")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("does not say why", done.stderr)
+        kept = self.line((ROOT / "docs/claims.md").read_text(encoding="utf-8"), "Overlap: a GEMM")
+        self.assertIn("| 9.251 and 1.685 ms | 9.240 and 1.683 ms; at worst -0.1 %", kept)
+        self.assertIn("| each 5 % | reproduced | simulated, in part fitted to |", kept)
 
     def test_every_scenario_that_is_judged_has_a_claim(self):
         told = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}

@@ -86,8 +86,17 @@ class Measured(unittest.TestCase):
             self.assertAlmostEqual(row["gflop_per_s"] * 1e9 * self.seconds(row) / (2 * row["m"] * row["n"] * row["k"]), 1, 6)
 
     def test_collectives_have_nccl_tests_columns(self):
-        for call, factor in (("all_reduce", 1), ("all_gather", 0.5), ("reduce_scatter", 0.5), ("send_receive", 1)):
-            for row in self.of("collective", call):  # of two ranks
+        three = run(MICROBENCH, "--quick", "--repetitions", 1, "--ranks", 3, "--benchmark_filter=^collective/.*ranks:3/size:16384/",
+                    "--benchmark_format=json")
+        self.assertEqual(three.returncode, 0, three.stderr)
+        rows = [(row, 3) for row in json.loads(three.stdout)["benchmarks"]]
+        self.assertEqual(len(rows), 3)  # a transfer has two ranks
+        rows += [(row, 2) for row in self.of("collective") if row["run_name"].split("/")[1] not in ("upload", "download")]
+        for row, ranks in rows:
+            call = row["run_name"].split("/")[1]
+            factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send_receive": 1}.get(call, (ranks - 1) / ranks)
+            with self.subTest(row["name"]):
+                self.assertEqual(row["label"], "float sum" if "reduce" in call else "float none")
                 self.assertEqual(row["count"] * 4, row["size"])
                 self.assertAlmostEqual(row["algbw"] * 1e9 * self.seconds(row) / row["size"], 1, 6)
                 self.assertAlmostEqual(row["busbw"] / row["algbw"], factor, 6)
@@ -112,6 +121,37 @@ class Measured(unittest.TestCase):
         self.assertTrue(rows)
         for row in rows:
             self.assertRegex(row["error_message"], "^skipped: needs [0-9]+ MB of [0-9]+")
+
+    def test_a_size_that_does_not_divide_the_model_says_so(self):
+        done = run(MICROBENCH, "--tp", 3, "--benchmark_filter=^(gemm|attention|memory/elementwise)/", "--benchmark_format=json",
+                   "--quick", "--repetitions", 1)
+        rows = json.loads(done.stdout)["benchmarks"]
+        self.assertEqual([row["name"].split("/")[-1] if "tp:3" in row["name"] else "" for row in rows].count(""), 0)
+        self.assertEqual(len(rows), 3)
+        for row in rows:
+            self.assertRegex(row["error_message"], "^skipped: .*3 does not divide")
+
+    def test_names_do_not_depend_on_how_often_it_was_measured(self):
+        for row in self.samples:
+            if not row.get("error_occurred"):
+                self.assertNotIn("repeats:", row["run_name"])
+
+    def test_single_kernels_move_the_bytes_of_their_operands(self):
+        tokens, hidden, ffn, vocabulary, qkv = 32, 512, 1408, 2048, 1024
+        moved = {"rms_norm_forward": 4 * (2 * tokens * hidden + hidden + tokens), "scale": 8 * tokens * hidden,
+                 "swiglu_forward": 4 * tokens * 3 * ffn, "swiglu_backward": 4 * tokens * 5 * ffn,
+                 "bias_rope_forward": 4 * (2 * tokens * qkv + qkv), "rope_backward": 8 * tokens * 768,
+                 "row_maximum": 4 * tokens * (vocabulary + 1)}
+        for name, bytes_moved in moved.items():
+            row = next(row for row in self.of("memory", "kernel", "hidden-512", name) if row["tp"] == 1)
+            self.assertEqual(row["bytes"], bytes_moved, name)
+
+    def test_work_slowed_on_purpose_says_so(self):
+        done = run(MICROBENCH, "--quick", "--repetitions", 1, "--benchmark_filter=^(executor/launch|collective/upload/size:65536)/",
+                   "--slow", "executor=1.5", "--benchmark_format=json")
+        rows = {row["name"].split("/")[0]: row for row in json.loads(done.stdout)["benchmarks"]}
+        self.assertAlmostEqual(rows["executor"]["slowed_on_purpose"], 1.5, delta=0.05)
+        self.assertNotIn("slowed_on_purpose", rows["collective"])
 
     def test_a_profile_of_it_is_read_and_foretells_a_run(self):
         profile = pathlib.Path(self.folder.name) / "here.json"
@@ -149,7 +189,19 @@ class Refused(unittest.TestCase):
         self.check("--slow", "--slow", "gemm")
         self.check("--slow", "--slow", "gemm=0.5")
         self.check("--ranks", "--ranks", "1")
+        self.check("gemm, gemm_cold", "--slow", "gem=2", "--benchmark_list_tests")
         self.check("quik", "--quik")
+        self.check("benchmark_quik", "--benchmark_quik")
+        self.check("--benchmark_filter", "--benchmark_filter=^nothing/")
+
+    def test_a_file_is_never_overwritten_nor_left_empty(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "m.json"
+            self.check("--benchmark_filter", "--benchmark_filter=^nothing/", f"--benchmark_out={path}")
+            self.assertFalse(path.exists())
+            path.write_text("mine", encoding="utf-8")
+            self.check(str(path), "--benchmark_filter=^executor/launch", f"--benchmark_out={path}")
+            self.assertEqual(path.read_text(encoding="utf-8"), "mine")
 
     def test_measurements_that_are_none(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -14,19 +14,29 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results/reference/simulated"
+# Of rows; of pairs it is every number.
 FIGURES = ("step_time_s", "throughput_samples_per_s", "mfu", "mfu_paper", "peak_memory_gb", "idle_s", "peak_activation_chunks")
 TOLERANCE = 1e-9  # relative: another compiler may round otherwise
 SHOWN = 10
 
 
+def numbers(value, path=""):
+    """Every number in an entry, by where it stands."""
+    if isinstance(value, dict):
+        return {name: number for key, part in value.items() for name, number in numbers(part, f"{path} {key}".strip()).items()}
+    return {path: value} if isinstance(value, (int, float)) else {}
+
+
 def rows_of(folder):
-    """Every row of every record, by experiment and place."""
+    """The figures of every row of every record, by experiment and place."""
     rows = {}
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         for place, row in enumerate(record.get("rows", [])):
             words = [path.stem, str(place), row["schedule"], f"pp {row['pp']}", f"m {row['microbatches']}"]
-            rows[", ".join(words)] = row
+            rows[", ".join(words)] = {figure: row[figure] for figure in FIGURES}
+        for pair in record.get("pairs", []):
+            rows[f"{path.stem}, {pair['name']}"] = numbers(pair)
     return rows
 
 
@@ -46,9 +56,10 @@ def main():
         kept, fresh = rows_of(KEPT), rows_of(out)
     moved = [f"{name}: {'gone' if name in kept else 'new'}" for name in sorted(kept.keys() ^ fresh.keys())]
     for name in sorted(kept.keys() & fresh.keys()):
-        for figure in FIGURES:
-            if not same(kept[name][figure], fresh[name][figure]):
-                moved.append(f"{name}: {figure} was {kept[name][figure]}, is {fresh[name][figure]}")
+        for figure in kept[name] | fresh[name]:
+            was, now = kept[name].get(figure), fresh[name].get(figure)
+            if not same(was, now):
+                moved.append(f"{name}: {figure} was {was}, is {now}")
     for line in moved[:SHOWN]:
         print(line)
     if moved:

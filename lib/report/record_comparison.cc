@@ -256,7 +256,8 @@ json prediction_errors(const std::vector<RecordFile>& files, size_t file, const 
 
 bool is_record(const json& content) {
   return content.is_object() && content.contains("evidence") &&
-         (content.contains("results") || content.contains("rows")) && content.contains("scenario");
+         (content.contains("results") || content.contains("rows") || content.contains("pairs")) &&
+         content.contains("scenario");
 }
 
 RecordFile read_record(const json& content, const std::string& path) {
@@ -266,6 +267,9 @@ RecordFile read_record(const json& content, const std::string& path) {
     *value = content.value(key, json::object());
     if (!value->is_object()) throw input.error(key, "must be an object", "use the record as it was written");
   }
+  if (input.has("pairs"))
+    throw input.error("pairs", "are products and all-reduces, without schedules to compare",
+                      "name records of scenarios with schedules");
   const std::string rows_key = input.has("results") ? "results" : "rows";
   const json& rows = input.array(rows_key);
   for (size_t i = 0; i < rows.size(); ++i)

@@ -217,8 +217,25 @@ def check_gain_less(run, name, check):
     return *told, "each less", all(here[key][0] < there[key][0] for key in both), fitted
 
 
+def check_overlap(run, name, check):
+    """Of pairs, the time together that the published times alone and the profile's contention give."""
+    del check
+    pairs = [pair for pair in run.record(name)["pairs"] if pair["from_published_times"]]
+    if not pairs:
+        raise Fault(f"{name}: no times are published")
+    mark, = run.lines[name]["marks"]
+    tolerance = mark["tolerance"]
+    theirs, ours = (" and ".join(f"{1e3 * pair[key]['together_s']:.3f}" for pair in pairs) + " ms"
+                    for key in ("published", "from_published_times"))
+    errors = {pair["name"]: pair["from_published_times"]["together_error"] for pair in pairs}
+    worst = max(errors, key=lambda pair: abs(errors[pair]))
+    told = f"{ours}; at worst {100 * errors[worst]:+.1f} % ({worst})"
+    fitted = bool(run.record(name)["scenario"].get("calibrated"))
+    return theirs, told, f"each {100 * tolerance:g} %", abs(errors[worst]) <= tolerance, fitted
+
+
 CHECKS = {"errors": check_errors, "gain": check_gain, "gains": check_gains, "fastest": check_fastest,
-          "pairs": check_pairs, "gain_grows": check_gain_grows, "gain_less": check_gain_less}
+          "pairs": check_pairs, "gain_grows": check_gain_grows, "gain_less": check_gain_less, "overlap": check_overlap}
 CLAIMS = pathlib.Path(__file__).resolve().parents[2] / "results/claims.json"
 
 

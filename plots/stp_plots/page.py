@@ -4,7 +4,7 @@ import base64
 import struct
 from string import Template
 
-from . import ablation, claims, contention, style, summary, tables, timelines, words
+from . import ablation, claims, contention, pairs, style, summary, tables, timelines, words
 from .records import FIGURES
 from .tables import h
 from .values import dictionary, items, text
@@ -84,7 +84,7 @@ def _sub(scenarios):
     if not scenarios:
         return "No experiment was run."
     origin = dictionary(scenarios[0].record.get("provenance"))
-    parts = [words.count(len(scenarios), "experiment"), words.count(sum(len(s.rows) for s in scenarios), "row")]
+    parts = [words.count(len(scenarios), "experiment"), words.count(sum(s.size() for s in scenarios), "row")]
     if origin.get("version") is not None:
         parts.append(f"STP suite {text(origin['version'])}")
     if origin.get("time") is not None:
@@ -183,7 +183,7 @@ def _scenario(index, scenario, plots):
             f'<h3>{h(plot.title)}</h3>\n<figure><img width="{width}" height="{height}" alt="{h(plot.alt)}" '
             f'src="data:image/png;base64,{data}"><figcaption>{h(plot.caption)}</figcaption></figure>'
         )
-    parts += [ablation.split(scenario), contention.side_by_side(scenario)]
+    parts += [ablation.split(scenario), contention.side_by_side(scenario), pairs.all_pairs(scenario)]
     parts += _timelines(index, scenario)
     figures = () if ablation.cells(scenario) or contention.groups(scenario) else FIGURES
     crosses = [cross for cross in (tables.cross(scenario, name) for name in figures) if cross]
@@ -195,6 +195,8 @@ def _scenario(index, scenario, plots):
 
 
 def _description(scenario):
+    if scenario.pairs:
+        return pairs.description(scenario)
     told = f"{words.count(len(scenario.rows), 'row')}, {scenario.evidence}. "
     told += (
         f"{words.count(len(scenario.schedules), 'schedule')}: {', '.join(scenario.schedules)}."

@@ -104,6 +104,24 @@ class Row:
         return f"{self.schedule}, {self.configuration.label}, m {text(self.microbatches)}"
 
 
+class Pair:
+    """One entry of a record's `pairs`."""
+
+    def __init__(self, data):
+        self.data = data
+        self.name = text(data.get("name"))
+        self.published = dictionary(data.get("published"))
+        self.figures = dictionary(data.get("figures"))
+        self.of_times = dictionary(data.get("from_published_times"))
+        self.difference = dictionary(data.get("difference"))
+
+    def shape(self):
+        gemm, message = dictionary(self.data.get("gemm")), dictionary(self.data.get("all_reduce"))
+        size = number(message.get("bytes"))
+        told = " × ".join(text(gemm.get(key)) for key in "mnk")
+        return f"{told}, {'–' if size is None else f'{size / 2**20:g}'} MiB among {text(message.get('ranks'))}"
+
+
 class Configuration:
     """Rows that differ in schedule and microbatches only."""
 
@@ -137,13 +155,18 @@ class Configuration:
 class Scenario:
     def __init__(self, line, record, place):
         rows = record.get("rows", record.get("results"))
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ReportError(f"{place}: has no list of rows")
+        pairs = record.get("pairs", [])  # a scenario has rows of schedules, or these
+        if rows is None and pairs:
+            rows = []
+        for told in (rows, pairs):
+            if not isinstance(told, list) or not all(isinstance(row, dict) for row in told):
+                raise ReportError(f"{place}: has no list of rows")
         self.line, self.record = line, record
         self.id = str(line.get("id", ""))
         self.title = str(dictionary(record.get("scenario")).get("title") or line.get("title") or self.id)
         self.evidence = str(record.get("evidence") or line.get("evidence") or "unknown")
         self.rows = [Row(row) for row in rows]
+        self.pairs = [Pair(pair) for pair in pairs]
         self.schedules = list(dict.fromkeys(row.schedule for row in self.rows))
         self.unit_costs = all(row.data.get("model") is None for row in self.rows)
         self.sensitivity = None  # a Sensitivity of these very rows, where there is one
@@ -195,6 +218,9 @@ class Scenario:
             f"no. {copy}" if copy > 1 else "",
         ]
         return [line for line in lines if line]
+
+    def size(self):
+        return len(self.rows) + len(self.pairs)
 
     def has_published(self, name):
         return any(row.published(name) is not None for row in self.rows)

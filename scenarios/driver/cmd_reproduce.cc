@@ -4,11 +4,13 @@
 #include <ctime>
 #include <filesystem>
 #include <set>
+#include <variant>
 
 #include "commands.h"
 #include "comparison_table.h"
 #include "interrupt.h"
 #include "output_folder.h"
+#include "overlap_pairs.h"
 #include "plots.h"
 #include "run_simulated.h"
 #include "stp/base/data.h"
@@ -43,10 +45,26 @@ fs::path new_run_folder() {
   return folder;
 }
 
-// Simulates all of a scenario, writes its record and timelines, prints its table; returns its line of the
-// summary.
+using AnyScenario = std::variant<Scenario, PairsScenario>;
+
+AnyScenario read_any_scenario(const std::string& word) {
+  if (is_pairs_scenario(word)) return read_pairs_scenario(word);
+  return read_scenario(word);
+}
+
+// Each simulates all of a scenario, writes its record and timelines, prints its table, and returns its line
+// of the summary.
+json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, const Invocation& invocation) {
+  const json record =
+      make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "pairs", simulate_pairs(scenario));
+  write_new_file(folder / (scenario.name + ".json"), record_text(record));
+  json line = summarise_pairs(scenario, record);
+  std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(),
+              pairs_table(record.at("pairs"), line).c_str());
+  return line;
+}
+
 json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Invocation& invocation) {
-  const auto begin = std::chrono::steady_clock::now();
   json rows = json::array();
   {
     Progress progress("simulating " + scenario.name, scenario.experiments.size());
@@ -69,7 +87,13 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
 
   std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(),
               comparison_table(rows).c_str());
-  json line = summarise(scenario.name, record, scenario.comparison);
+  return summarise(scenario.name, record, scenario.comparison);
+}
+
+json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const Invocation& invocation) {
+  const auto begin = std::chrono::steady_clock::now();
+  json line =
+      std::visit([&](const auto& any) { return reproduce_scenario(any, folder, invocation); }, scenario);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   line["wall_s"] = std::round(wall.count() * 1000) / 1000;
   return line;
@@ -78,22 +102,22 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
 void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
   OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out));
   // All are read before the first is run: a slip in the last is told at once.
-  std::vector<Scenario> scenarios;
+  std::vector<AnyScenario> scenarios;
   std::set<std::string> names;
   for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios) {
-    scenarios.push_back(read_scenario(word));
-    if (scenarios.back().name == "summary")
-      throw InputError(scenarios.back().file, "name", "is that of the summary", "name it otherwise");
-    if (!names.insert(scenarios.back().name).second)
-      throw InputError(scenarios.back().file, "name",
-                       "\"" + scenarios.back().name + "\" is the name of two scenarios",
+    scenarios.push_back(read_any_scenario(word));
+    const auto& [file, name] =
+        std::visit([](const auto& any) { return std::pair(any.file, any.name); }, scenarios.back());
+    if (name == "summary") throw InputError(file, "name", "is that of the summary", "name it otherwise");
+    if (!names.insert(name).second)
+      throw InputError(file, "name", "\"" + name + "\" is the name of two scenarios",
                        "name them apart: results are called after them");
   }
   json experiments = json::array();
-  for (const Scenario& scenario : scenarios)
-    experiments.push_back(reproduce_scenario(scenario, folder.path(), invocation));
+  for (const AnyScenario& scenario : scenarios)
+    experiments.push_back(reproduce_timed(scenario, folder.path(), invocation));
   write_new_file(folder.path() / "summary.json",
-                 record_text({{"schema_version", "1.1.0"}, {"experiments", experiments}}));
+                 record_text({{"schema_version", "1.2.0"}, {"experiments", experiments}}));
   check_interrupted();
   if (!options.no_plots) run_plots("report.py", {folder.path().string()}, "pass --no-plots");
   check_interrupted();

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "commands.h"
+#include "comparison_table.h"
 #include "output_folder.h"
 #include "overlap_pairs.h"
 #include "run_simulated.h"
@@ -26,61 +26,18 @@ bool write_record(const std::string& to, const nlohmann::json& record) {
   return true;
 }
 
-void simulate_pairs(const SimulateOptions& options, const Invocation& invocation) {
+void simulate_pairs_command(const SimulateOptions& options, const Invocation& invocation) {
   const PairsScenario scenario = read_pairs_scenario(options.scenario);
   refuse_existing(options.json, "--json");
-  nlohmann::json rows = nlohmann::json::array();
-  Table table({"pair", "m x n x k", "MiB", "ranks", "product, ms", "all-reduce", "serial", "together",
-               "exposed", "saved", "published", "error", "of its times", "error"});
-  const auto ms = [](double seconds) { return fixed(1e3 * seconds, 3); };
-  double worst = 0;
-  bool judged = false;
-  for (const OverlapPair& pair : scenario.pairs) {
-    const OverlapPrediction p = predict_overlap(pair, scenario.profile);
-    const nlohmann::json row = to_json(pair, p);
-    const auto whole = [](double value) { return std::to_string(static_cast<int64_t>(value)); };
-    std::vector<std::string> cells{
-        pair.name,
-        whole(pair.gemm.m) + " x " + whole(pair.gemm.n) + " x " + whole(pair.gemm.k),
-        whole(pair.bytes / (1 << 20)),
-        std::to_string(pair.ranks),
-        ms(p.gemm_s),
-        ms(p.all_reduce_s),
-        ms(p.gemm_s + p.all_reduce_s),
-        ms(p.figures.together_s),
-        ms(p.figures.exposed_s),
-        ms(p.figures.saved_s)};
-    if (pair.published) {
-      const double of_shapes = row.at("together_error"),
-                   of_times = row.at("from_published_times").at("together_error");
-      worst = std::max(worst, std::abs(of_times));
-      judged = true;
-      cells.insert(cells.end(), {ms(pair.published->together_s), fixed(100 * of_shapes, 1) + " %",
-                                 ms(p.from_published->together_s), fixed(100 * of_times, 2) + " %"});
-    } else {
-      cells.insert(cells.end(), {"–", "–", "–", "–"});
-    }
-    table.add(cells);
-    rows.push_back(row);
-  }
-  const nlohmann::json as_run = {{"name", scenario.name},
-                                 {"title", scenario.title},
-                                 {"pairs", scenario.as_read.at("pairs")},
-                                 {"clusters", {{scenario.profile.name, scenario.profile_json}}}};
-  if (!write_record(options.json,
-                    make_record(as_run, Evidence::simulated, invocation.argv, "pairs", std::move(rows))))
-    return;
-  std::printf("%s (simulated)\n%s", scenario.title.c_str(), table.text().c_str());
-  if (judged)
-    std::printf(
-        "of its times: from the published times alone, by the contention of %s; at worst %.2f %% off: %s (%g "
-        "%%)\n",
-        scenario.profile.name.c_str(), 100 * worst, worst <= kOverlapTolerance ? "reproduced" : "deviates",
-        100 * kOverlapTolerance);
+  const nlohmann::json record =
+      make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "pairs", simulate_pairs(scenario));
+  if (!write_record(options.json, record)) return;
+  std::printf("%s (simulated)\n%s", scenario.title.c_str(),
+              pairs_table(record.at("pairs"), summarise_pairs(scenario, record)).c_str());
 }
 
 void simulate_command(const SimulateOptions& options, const Invocation& invocation) {
-  if (is_pairs_scenario(options.scenario)) return simulate_pairs(options, invocation);
+  if (is_pairs_scenario(options.scenario)) return simulate_pairs_command(options, invocation);
   const Scenario scenario = read_scenario(options.scenario);
   refuse_existing(options.json, "--json");
   std::vector<Result> results;

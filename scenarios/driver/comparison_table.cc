@@ -1,7 +1,9 @@
 #include "comparison_table.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
+#include <vector>
 
 #include "table.h"
 
@@ -78,7 +80,58 @@ Table share_table(const json& rows, size_t count) {
   return table;
 }
 
+std::string milliseconds(const json& holder, const char* key) {
+  const auto seconds = number(holder, key);
+  return fixed(seconds ? std::optional(1e3 * *seconds) : std::nullopt, 3);
+}
+
+// One line of a pair: times alone and together, how far the latter is off, and what follows from them.
+std::vector<std::string> pair_line(const std::string& name, const json& alone, const json& figures,
+                                   std::optional<double> error) {
+  return {name,
+          milliseconds(alone, "gemm_s"),
+          milliseconds(alone, "all_reduce_s"),
+          milliseconds(alone, "serial_s"),
+          milliseconds(figures, "together_s"),
+          percent(error, 2),
+          percent(number(figures, "compute_slowdown")),
+          percent(number(figures, "communication_slowdown")),
+          milliseconds(figures, "exposed_s"),
+          milliseconds(figures, "saved_s")};
+}
+
+std::string shapes(const json& row) {
+  const json &gemm = row.at("gemm"), &all_reduce = row.at("all_reduce");
+  const auto whole = [&](const char* key) { return fixed(number(gemm, key), 0); };
+  char mib[32];
+  std::snprintf(mib, sizeof mib, "%g", all_reduce.at("bytes").get<double>() / (1 << 20));
+  return whole("m") + " x " + whole("n") + " x " + whole("k") + ", " + mib + " MiB among " +
+         text(all_reduce.at("ranks"));
+}
+
 }  // namespace
+
+std::string pairs_table(const json& rows, const json& line) {
+  Table table({"times", "product, ms", "all-reduce", "serial", "together", "error", "product slower",
+               "all-reduce slower", "exposed", "saved"});
+  for (const json& row : rows) {
+    table.heading(text(row.at("name")));
+    if (const json& published = row.at("published"); !published.is_null()) {
+      const json& of_times = row.at("from_published_times");
+      table.add(pair_line("  published", published, published, {}));
+      table.add(pair_line("  together from the published", published, of_times,
+                          number(of_times, "together_error")));
+    }
+    table.add(
+        pair_line("  of " + shapes(row), row, row.at("figures"), number(row.at("difference"), "together_s")));
+  }
+  std::string lines = table.text();
+  if (!line.contains("marks")) return lines;
+  const json& mark = line.at("marks").at(0);
+  return lines + "together from the published: at worst " + share(number(mark, "value"), 2) +
+         " % off: " + text(line.at("verdict")) + " (tolerance " + share(number(mark, "tolerance"), 0) +
+         " %); " + text(line.at("reason")) + "\n";
+}
 
 std::string comparison_table(const json& rows, size_t most) {
   bool models = false, shares = false;

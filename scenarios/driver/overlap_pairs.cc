@@ -1,9 +1,13 @@
 #include "overlap_pairs.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "scenario.h"
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
 #include "stp/cost/gemm.h"
+#include "stp/report/compare.h"
 #include "stp/simulate/simulate.h"
 
 namespace stp {
@@ -61,6 +65,55 @@ json figures_json(const OverlapFigures& figures) {
           {"saved_s", figures.saved_s}};
 }
 
+// Predicted over published, less one.
+json difference(double predicted, double published) { return predicted / published - 1; }
+
+// With what follows from two times alone and one together: the longer one is taken to end last; how much the
+// shorter slowed down is not known.
+json published_json(const OverlapPair::Published& published) {
+  const double gemm_s = published.gemm_s, all_reduce_s = published.all_reduce_s,
+               together_s = published.together_s;
+  json value = {{"gemm_s", gemm_s},
+                {"all_reduce_s", all_reduce_s},
+                {"serial_s", published.serial_s},
+                {"together_s", together_s},
+                {"compute_slowdown", nullptr},
+                {"communication_slowdown", nullptr},
+                {"exposed_s", together_s - gemm_s},
+                {"saved_s", published.serial_s - together_s}};
+  if (gemm_s >= all_reduce_s) value["compute_slowdown"] = difference(together_s, gemm_s);
+  if (gemm_s <= all_reduce_s) value["communication_slowdown"] = difference(together_s, all_reduce_s);
+  return value;
+}
+
+json row_of(const OverlapPair& pair, const HardwareProfile& profile) {
+  const double gemm_s = gemm_seconds(profile, pair.gemm);
+  const double all_reduce_s = all_reduce_seconds(profile, pair.bytes, pair.ranks);
+  const OverlapFigures of_shapes = together(gemm_s, all_reduce_s, profile);
+  json row = {{"name", pair.name},
+              {"gemm", {{"m", pair.gemm.m}, {"n", pair.gemm.n}, {"k", pair.gemm.k}}},
+              {"all_reduce", {{"bytes", pair.bytes}, {"ranks", pair.ranks}}},
+              {"gemm_s", gemm_s},
+              {"all_reduce_s", all_reduce_s},
+              {"serial_s", gemm_s + all_reduce_s},
+              {"figures", figures_json(of_shapes)},
+              {"published", nullptr},
+              {"difference", nullptr},
+              {"from_published_times", nullptr}};
+  if (!pair.published) return row;
+  const auto& published = *pair.published;
+  row["published"] = published_json(published);
+  row["difference"] = {{"gemm_s", difference(gemm_s, published.gemm_s)},
+                       {"all_reduce_s", difference(all_reduce_s, published.all_reduce_s)},
+                       {"serial_s", difference(gemm_s + all_reduce_s, published.serial_s)},
+                       {"together_s", difference(of_shapes.together_s, published.together_s)}};
+  const OverlapFigures of_times = together(published.gemm_s, published.all_reduce_s, profile);
+  json figures = figures_json(of_times);
+  figures["together_error"] = difference(of_times.together_s, published.together_s);
+  row["from_published_times"] = figures;
+  return row;
+}
+
 }  // namespace
 
 bool is_pairs_scenario(const std::string& word) {
@@ -69,63 +122,83 @@ bool is_pairs_scenario(const std::string& word) {
 
 PairsScenario read_pairs_scenario(const std::string& word) {
   const std::string path = scenario_path(word);
-  PairsScenario scenario{.file = path,
-                         .name = {},
-                         .title = {},
-                         .profile = {},
-                         .pairs = {},
-                         .as_read = read_json_file(path),
-                         .profile_json = {}};
-  JsonInput input(scenario.as_read, path);
+  const json content = read_json_file(path);
+  JsonInput input(content, path);
+  PairsScenario scenario;
+  scenario.file = path;
   scenario.name = read_scenario_name(input);
   scenario.title = input.string_or("title", scenario.name);
+  scenario.calibrated = input.string_or("calibrated", "");
   input.ignore("comment");
-  const std::string cluster = input.string("cluster");
-  const std::string profile_file = find_data_file(cluster, "lib/cluster/profiles", path, "cluster");
+  input.ignore("order");
+  input.ignore("clusters");  // of a record's scenario
+  scenario.cluster = input.string("cluster");
+  const std::string profile_file = find_data_file(scenario.cluster, "lib/cluster/profiles", path, "cluster");
   scenario.profile = read_profile(profile_file);
   scenario.profile_json = read_json_file(profile_file);
-  const json& pairs = input.array("pairs");
-  if (pairs.empty()) throw input.error("pairs", "is empty", "write at least one pair");
-  for (size_t i = 0; i < pairs.size(); ++i)
-    scenario.pairs.push_back(
-        read_pair(JsonInput(pairs[i], path, "pairs[" + std::to_string(i) + "]"), scenario.profile));
+  scenario.pairs_json = input.array("pairs");
+  if (scenario.pairs_json.empty()) throw input.error("pairs", "is empty", "write at least one pair");
+  for (size_t i = 0; i < scenario.pairs_json.size(); ++i) {
+    JsonInput pair(scenario.pairs_json[i], path, "pairs[" + std::to_string(i) + "]");
+    scenario.pairs.push_back(read_pair(pair, scenario.profile));
+    for (size_t j = 0; j < i; ++j)
+      if (scenario.pairs[j].name == scenario.pairs[i].name)
+        throw pair.error("name", "\"" + scenario.pairs[i].name + "\" is given twice", "name pairs apart");
+  }
   input.done();
   return scenario;
 }
 
-OverlapPrediction predict_overlap(const OverlapPair& pair, const HardwareProfile& profile) {
-  OverlapPrediction prediction{.gemm_s = gemm_seconds(profile, pair.gemm),
-                               .all_reduce_s = all_reduce_seconds(profile, pair.bytes, pair.ranks),
-                               .figures = {},
-                               .from_published = {}};
-  prediction.figures = together(prediction.gemm_s, prediction.all_reduce_s, profile);
-  if (pair.published)
-    prediction.from_published = together(pair.published->gemm_s, pair.published->all_reduce_s, profile);
-  return prediction;
+json PairsScenario::as_run() const {
+  json scenario = {{"name", name},
+                   {"title", title},
+                   {"cluster", cluster},
+                   {"pairs", pairs_json},
+                   {"clusters", {{cluster, profile_json}}}};
+  if (!calibrated.empty()) scenario["calibrated"] = calibrated;
+  return scenario;
 }
 
-json to_json(const OverlapPair& pair, const OverlapPrediction& prediction) {
-  json row = {{"name", pair.name},
-              {"gemm", {{"m", pair.gemm.m}, {"n", pair.gemm.n}, {"k", pair.gemm.k}}},
-              {"all_reduce", {{"bytes", pair.bytes}, {"ranks", pair.ranks}}},
-              {"gemm_s", prediction.gemm_s},
-              {"all_reduce_s", prediction.all_reduce_s},
-              {"serial_s", prediction.gemm_s + prediction.all_reduce_s},
-              {"figures", figures_json(prediction.figures)},
-              {"published", nullptr},
-              {"from_published_times", nullptr}};
-  if (pair.published) {
-    const auto& published = *pair.published;
-    row["published"] = {{"gemm_s", published.gemm_s},
-                        {"all_reduce_s", published.all_reduce_s},
-                        {"serial_s", published.serial_s},
-                        {"together_s", published.together_s}};
-    json figures = figures_json(*prediction.from_published);
-    figures["together_error"] = prediction.from_published->together_s / published.together_s - 1;
-    row["from_published_times"] = figures;
-    row["together_error"] = prediction.figures.together_s / published.together_s - 1;
+json simulate_pairs(const PairsScenario& scenario) {
+  json rows = json::array();
+  for (const OverlapPair& pair : scenario.pairs) rows.push_back(row_of(pair, scenario.profile));
+  return rows;
+}
+
+json summarise_pairs(const PairsScenario& scenario, const json& record) {
+  double sum = 0, worst = 0;
+  int judged = 0;
+  std::string worst_pair;
+  for (const json& row : record.at("pairs")) {
+    if (row.at("from_published_times").is_null()) continue;
+    const double error = std::abs(row.at("from_published_times").at("together_error").get<double>());
+    sum += error;
+    ++judged;
+    if (error >= worst) {
+      worst = error;
+      worst_pair = row.at("name");
+    }
   }
-  return row;
+  // A line on which nothing is compared; then what pairs have to say.
+  json line = summarise(
+      scenario.name,
+      {{"rows", json::array()}, {"scenario", record.at("scenario")}, {"evidence", record.at("evidence")}},
+      std::nullopt);
+  const bool fitted = !scenario.calibrated.empty();
+  line["rows"] = scenario.pairs.size();
+  line["calibration_rows"] = fitted ? judged : 0;
+  json& errors = fitted ? line["calibrated"] : line;
+  line["overlap_error_mean"] = line["overlap_error_worst"] = nullptr;
+  if (judged == 0) return line;
+  errors["overlap_error_mean"] = sum / judged;
+  errors["overlap_error_worst"] = {{"error", worst}, {"row", worst_pair}};
+  const bool met = worst <= kOverlapTolerance;
+  line["marks"] = json::array(
+      {{{"mark", "overlap_error_worst"}, {"value", worst}, {"tolerance", kOverlapTolerance}, {"met", met}}});
+  line["verdict"] = met ? "reproduced" : "deviates";
+  line["reason"] = std::string(met ? "every mark is met" : "a mark is missed; see marks") +
+                   (fitted ? "; calibrated: " + scenario.calibrated : "");
+  return line;
 }
 
 }  // namespace stp

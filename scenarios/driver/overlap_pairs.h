@@ -25,9 +25,14 @@ struct OverlapPair {
 
 struct PairsScenario {
   std::string file, name, title;
+  std::string cluster;
   HardwareProfile profile;
   std::vector<OverlapPair> pairs;
-  nlohmann::json as_read, profile_json;
+  std::string calibrated;                   // what of the profile comes from these very pairs; "": nothing
+  nlohmann::json pairs_json, profile_json;  // as read
+
+  /// The scenario as run, for the result record.
+  [[nodiscard]] nlohmann::json as_run() const;
 };
 
 /// Whether the scenario that `word` (a path, or a name of the suite's) stands for is one of pairs.
@@ -35,19 +40,15 @@ bool is_pairs_scenario(const std::string& word);
 /// InputError that names file, field and remedy for anything wrong.
 PairsScenario read_pairs_scenario(const std::string& word);
 
-struct OverlapPrediction {
-  double gemm_s, all_reduce_s;  // alone, of the shapes
-  OverlapFigures figures;       // together
-  /// From the published times alone: the contention's own test, whatever the shapes.
-  std::optional<OverlapFigures> from_published;
-};
-/// By the engine, on a Program of the two ops.
-OverlapPrediction predict_overlap(const OverlapPair& pair, const HardwareProfile& profile);
+/// Simulates every pair: the rows of the record. Two predictions each, kept apart: of the shapes, all from
+/// the profile, and, where times are published, of the published times alone and the profile's contention.
+nlohmann::json simulate_pairs(const PairsScenario& scenario);
 
-/// One row of the record.
-nlohmann::json to_json(const OverlapPair& pair, const OverlapPrediction& prediction);
-
-/// How far the predicted time together may be from the published one.
+/// How far the time together, predicted from the published times alone, may be from the published one.
 inline constexpr double kOverlapTolerance = 0.05;
+
+/// The scenario's line of summary.json. What the profile was made from counts as calibrated, but is judged:
+/// by the worst pair.
+nlohmann::json summarise_pairs(const PairsScenario& scenario, const nlohmann::json& record);
 
 }  // namespace stp

@@ -325,6 +325,9 @@ Scenario read_scenario(const std::string& word) {
   const std::string path = scenario_path(word);
   const json content = read_json_file(path);
   JsonInput input(content, path);
+  if (input.has("pairs"))
+    throw input.error("pairs", "makes this a scenario of products and all-reduces, without schedules",
+                      "use stp simulate or stp reproduce, or remove it");
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
   scenario.title = input.string_or("title", scenario.name);
@@ -358,7 +361,7 @@ std::vector<std::string> suite_scenarios() {
   for (const auto& entry : std::filesystem::directory_iterator(data_path("scenarios"))) {
     if (entry.path().extension() != ".json") continue;
     const json content = read_json_file(entry.path());
-    if (content.contains("run") || content.contains("pairs")) continue;  // for `stp run`, `stp simulate`
+    if (content.contains("run")) continue;  // for `stp run`
     found.emplace_back(JsonInput(content, entry.path()).integer_or("order", 100, 0), entry.path().stem());
   }
   std::sort(found.begin(), found.end());

@@ -132,8 +132,13 @@ void LocalCall::reduce_range(size_t begin, size_t end) const {
       continue;
     }
     const size_t share = elements_ / parties_.size();
-    for (size_t i = 0; i < count; ++i)
-      reinterpret_cast<T*>(parties_[(at + i) / share].out)[(at + i) % share] = T(total[i]);
+    for (size_t i = 0; i < count;) {  // what goes to one party at a time
+      const size_t party = (at + i) / share, within = (at + i) % share,
+                   run = std::min(count - i, share - within);
+      std::transform(total.begin() + i, total.begin() + i + run,
+                     reinterpret_cast<T*>(parties_[party].out) + within, [](Sum sum) { return T(sum); });
+      i += run;
+    }
   }
 }
 
