@@ -59,8 +59,8 @@ class CommandLine(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         self.folder = Path(holder.name)
 
-    def run_stp(self, *arguments, data=None):
-        environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"}
+    def run_stp(self, *arguments, data=None, variables=None):
+        environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"} | (variables or {})
         if data:
             environment["STP_DATA_DIR"] = str(data)
         command = [STP, *map(str, arguments)]
@@ -534,6 +534,17 @@ class Run(CommandLine):
         ):
             self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)
             (self.folder / "spoilt.json").unlink()
+
+    def test_cuda_says_what_it_lacks(self):
+        """A build without it, or a machine whose GPUs, if there are any, are hidden."""
+        run = ["run", self.write(RUN), "--backend", "cuda"]
+        backends = re.search(r"^backends: (.*)$", self.run_stp("--version").stdout, re.MULTILINE)[1].split(", ")
+        if "cuda" not in backends:
+            self.refused(run, "--backend: this build has no CUDA backend; build where nvcc is found, or use cpu")
+            return
+        done = self.run_stp(*run, variables={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"^stp: no CUDA device: .+; run with --backend cpu\n$")
 
     def test_what_a_schedule_refuses_can_be_left_out(self):
         done = self.run_cpu(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}})

@@ -21,6 +21,7 @@ MAY_INCLUDE = {
     "backend": {"base"},
     "cpu": {"base", "backend"},
     "cuda": {"base", "backend"},
+    "backends": {"base", "backend", "cpu", "cuda"},
     "runtime": {"base", "model", "cluster", "schedule", "program", "backend"},
     "reference": {"base", "model"},
     "baselines": {"base", "model", "schedule", "program"},

@@ -189,13 +189,15 @@ json to_json(const Result& result) {
     json replayed = nullptr;
     if (measured.replayed)
       replayed = {{"rank", measured.replayed->rank}, {"cluster", measured.replayed->cluster}};
+    json blas = nullptr;
+    if (measured.blas) blas = {{"share", measured.blas->share}, {"gflop_per_s", measured.blas->gflop_per_s}};
     row.update({{"backend", measured.backend},
                 {"type", measured.type},
                 {"losses", measured.losses},
                 {"parity", parity},
                 {"predicted", predicted},
                 {"replayed", replayed},
-                {"blas", {{"share", measured.blas_share}, {"gflop_per_s", measured.blas_gflop_per_s}}}});
+                {"blas", blas}});
   }
   return row;
 }

@@ -61,15 +61,19 @@ struct Replayed {
   std::string cluster;
 };
 
+/// Of the timed steps' compute time, mean over ranks, what BLAS took, and its rate there.
+struct BlasShare {
+  double share = 0, gflop_per_s = 0;
+};
+
 /// What a run on devices knows besides; absent where nothing ran.
 struct Measured {
-  std::string backend, type;   // "cpu"; of activations and weights
+  std::string backend, type;   // "cpu" or "cuda"; of activations and weights
   std::vector<double> losses;  // by step, warm-up included; none of a replay
   std::optional<Parity> parity;
   std::optional<Prediction> predicted;
   std::optional<Replayed> replayed;
-  double blas_share = 0,
-         blas_gflop_per_s = 0;  // of the timed steps' compute time, mean over ranks; their rate
+  std::optional<BlasShare> blas;  // where the backend counts it
 };
 
 /// One schedule in one configuration.

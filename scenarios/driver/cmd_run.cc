@@ -12,6 +12,7 @@
 #include "parity.h"
 #include "run_measured.h"
 #include "run_simulated.h"
+#include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
 #include "stp/report/chrome_trace.h"
@@ -61,8 +62,7 @@ class PredictionErrors {
 };
 
 void run_command(RunOptions options, const Invocation& invocation) {
-  if (options.devices.backend != "cpu")
-    throw InputError("", "--backend", "\"" + options.devices.backend + "\" is not built in", "use cpu");
+  check_backend(options.devices.backend);
   options.devices.memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20));
   const Scenario scenario = read_scenario(options.scenario);
   refuse_existing(options.json, "--json");
@@ -77,11 +77,17 @@ void run_command(RunOptions options, const Invocation& invocation) {
         read_profile(find_data_file(options.replay_cluster, "lib/cluster/profiles", "", "--replay-cluster"))};
   }
   const Evidence evidence = options.devices.replay ? Evidence::replayed : Evidence::measured;
+  const std::vector<DType> types = backend_types(options.devices.backend);
   size_t steps = 0;
   for (const Experiment& experiment : scenario.experiments) {
     if (!experiment.run)
       throw InputError(scenario.file, "run", "is missing: this is a scenario to be simulated",
                        "use stp simulate, or say how it is trained (docs/scenarios.md)");
+    if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
+      throw InputError(scenario.file, "run.type",
+                       "is " + to_string(experiment.run->type) + ", which " + options.devices.backend +
+                           " does not compute in",
+                       "use another, or --backend cpu");
     steps += experiment.schedules.size() * (experiment.run->warmup + experiment.run->steps);
   }
 
@@ -146,8 +152,8 @@ void run_command(RunOptions options, const Invocation& invocation) {
                                        fixed(100 * busiest->pp_bubble_s / step, 1) + " %",
                                        fixed(100 * busiest->tp_bubble_s / step, 1) + " %",
                                        fixed(1000 * *result.peak_memory_gb(), 2),
-                                       fixed(100 * known.blas_share, 0) + " %",
-                                       fixed(known.blas_gflop_per_s, 1),
+                                       known.blas ? fixed(100 * known.blas->share, 0) + " %" : "–",
+                                       known.blas ? fixed(known.blas->gflop_per_s, 1) : "–",
                                        known.losses.empty() ? "–" : fixed(known.losses.back(), 4),
                                        known.parity ? scientific(known.parity->loss) : "–",
                                        known.parity ? scientific(known.parity->gradient) : "–"};
@@ -211,7 +217,9 @@ void add_run(CLI::App& app, const Invocation& invocation) {
       ->add_option("SCENARIO", options->scenario,
                    "A scenario file with a `run`, or the name of one of the suite's")
       ->required();
-  command->add_option("--backend", options->devices.backend, "The devices: cpu (ranks are threads)")
+  command
+      ->add_option("--backend", options->devices.backend,
+                   "The devices: cpu (ranks are threads) or cuda (ranks share a GPU)")
       ->required();
   command->add_option(
       "--predict", options->predict,

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "commands.h"
+#include "stp/backends/backends.h"
 #include "stp/base/allocator.h"
 #include "stp/base/json_input.h"
 #include "stp/version.h"
@@ -11,8 +12,11 @@ int main(int argc, char** argv) {
   stp::keep_freed_memory();
   const stp::Invocation invocation{{argv, argv + argc}};
   CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
+  std::string backends;
+  for (const std::string& name : stp::backend_names()) backends += (backends.empty() ? "" : ", ") + name;
   app.set_version_flag("--version", "stp " STP_VERSION " (" STP_GIT_REVISION
-                                    ")\nevidence: simulated, measured\nbackends: cpu");
+                                    ")\nevidence: simulated, measured\nbackends: " +
+                                        backends);
   app.require_subcommand(1);
   stp::add_reproduce(app, invocation);
   stp::add_simulate(app, invocation);

@@ -10,6 +10,7 @@
 #include "parity.h"
 #include "run_simulated.h"
 #include "speed_probe.h"
+#include "stp/backends/backends.h"
 #include "stp/cpu/cpu_backend.h"
 #include "stp/runtime/trainer.h"
 #include "stp/schedule/validate.h"
@@ -99,12 +100,25 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   return ranks;
 }
 
+// All ranks' together; none where the backend does not count it.
+BlasUse blas_use_of_all(Backend& backend) {
+  BlasUse sum;
+  if (!counts_blas(backend)) return sum;
+  for (const int rank : backend.ranks()) {
+    const BlasUse use = blas_use(backend, rank);
+    sum.seconds += use.seconds;
+    sum.flops += use.flops;
+  }
+  return sum;
+}
+
 // Where a prediction is to be held against steps, one counts only if the machine was itself before and after;
 // else it is taken again, as long as there is patience.
 class SteadySteps {
  public:
-  SteadySteps(const HardwareProfile* profile, int ranks) {
-    if (profile == nullptr || profile->shared.count() == 0) return;
+  /// Of ranks on the CPU; others' steps count as they are.
+  SteadySteps(const Backend& backend, const HardwareProfile* profile, int ranks) {
+    if (profile == nullptr || profile->shared.count() == 0 || backend.name() != "cpu") return;
     const int busy = std::min(ranks, profile->shared.count());
     probe_.emplace(make_cpu_backend({.world_size = busy}), profile->shared.rates[busy - 1]);
   }
@@ -152,10 +166,11 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   const BackendOptions devices{.world_size = training.grid.size(),
                                .deadline_s = options.deadline_s,
                                .memory_limit = options.memory_limit};
-  const auto backend = options.replay
-                           ? make_cpu_replay_backend(devices, {.rank = options.replay->rank,
-                                                               .times = call_times(options.replay->profile)})
-                           : make_cpu_backend(devices);
+  const auto backend =
+      options.replay
+          ? make_replay_backend(options.backend, devices,
+                                {.rank = options.replay->rank, .times = call_times(options.replay->profile)})
+          : make_backend(options.backend, devices);
   Trainer trainer(*backend, std::move(program), training);
   Data data(run, file);
 
@@ -165,19 +180,10 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   known.backend = backend->name();
   known.type = to_string(run.type);
   if (options.replay) known.replayed = {options.replay->rank, options.replay->profile.name};
-  const auto blas = [&] {
-    BlasUse sum;
-    for (const int rank : backend->ranks()) {
-      const BlasUse use = blas_use(*backend, rank);
-      sum.seconds += use.seconds;
-      sum.flops += use.flops;
-    }
-    return sum;
-  };
   BlasUse before;
   StepResult step;
   const int samples = experiment.microbatches * experiment.microbatch_size * experiment.dp;
-  SteadySteps steady(profile, training.grid.size());
+  SteadySteps steady(*backend, profile, training.grid.size());
   double timed_s = 0;  // of all steps since the warm-up, those taken again too
   const auto train = [&](const std::vector<TokenSample>& batch) {
     StepResult taken = trainer.step(batch);
@@ -186,7 +192,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   };
   for (int i = 0; i < run.warmup + run.steps; ++i) {
     if (i == run.warmup) {
-      before = blas();
+      before = blas_use_of_all(*backend);
       timed_s = 0;
     }
     const std::vector<TokenSample> batch = data.next(samples);
@@ -198,10 +204,13 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   }
   if (predicted) predicted->disturbed_steps = steady.disturbed();
   known.predicted = predicted;
-  const BlasUse after = blas();
-  known.blas_share =
-      (after.seconds - before.seconds) / (timed_s * static_cast<double>(backend->ranks().size()));
-  known.blas_gflop_per_s = (after.flops - before.flops) / (after.seconds - before.seconds) / 1e9;
+  if (counts_blas(*backend)) {
+    const BlasUse after = blas_use_of_all(*backend);
+    const double seconds = after.seconds - before.seconds;
+    BlasShare& blas = known.blas.emplace();
+    blas.share = seconds / (timed_s * static_cast<double>(backend->ranks().size()));
+    blas.gflop_per_s = (after.flops - before.flops) / seconds / 1e9;
+  }
 
   Timeline& timeline = measured.timeline;
   for (const OpTime& time : step.times) {

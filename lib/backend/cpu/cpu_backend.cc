@@ -1,7 +1,6 @@
 #include "stp/cpu/cpu_backend.h"
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -37,12 +36,8 @@ class CpuBackend : public Backend {
 
   std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
                                              int index) override {
-    if (index < 0 || index >= static_cast<int>(members.size()))
-      throw std::logic_error("group " + name + " has no member " + std::to_string(index));
+    const auto group = groups_.of(name, members, index);
     if (replay_) return make_paced_cpu_communicator(*replay_, members, index);
-    const std::lock_guard lock(mutex_);
-    auto& group = groups_[{name, members}];
-    if (!group) group = std::make_shared<LocalGroup>(name, members);
     return std::make_unique<LocalCommunicator>(group, index);
   }
 
@@ -54,8 +49,7 @@ class CpuBackend : public Backend {
   const int world_size_;
   const std::optional<Replay> replay_;
   std::map<int, std::unique_ptr<CpuDevice>> devices_;  // by rank
-  std::mutex mutex_;
-  std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<LocalGroup>> groups_;
+  Groups<LocalCall> groups_;
 };
 
 }  // namespace
@@ -67,6 +61,8 @@ std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options) {
 std::unique_ptr<Backend> make_cpu_replay_backend(const BackendOptions& options, const Replay& replay) {
   return std::make_unique<CpuBackend>(options, replay);
 }
+
+bool counts_blas(const Backend& backend) { return dynamic_cast<const CpuBackend*>(&backend) != nullptr; }
 
 BlasUse blas_use(Backend& backend, int rank) {
   const BlasCounter& counter = dynamic_cast<CpuBackend&>(backend).device(rank).blas();

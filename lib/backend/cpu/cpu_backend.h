@@ -15,10 +15,12 @@ std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);
 /// One rank of a world of options.world_size, alone; all its communicators are paced.
 std::unique_ptr<Backend> make_cpu_replay_backend(const BackendOptions& options, const Replay& replay);
 
-/// Seconds and floating-point operations that a device's streams spent in BLAS so far.
+/// Seconds and floating-point operations that a device's streams spent in BLAS so far. No other backend
+/// counts them: std::bad_cast.
 struct BlasUse {
   double seconds = 0, flops = 0;
 };
+bool counts_blas(const Backend& backend);
 BlasUse blas_use(Backend& backend, int rank);
 
 }  // namespace stp

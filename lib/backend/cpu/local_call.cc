@@ -13,31 +13,10 @@ namespace {
 /// Elements, or bytes of a copy, that a party works off at a time.
 constexpr size_t kPiece = size_t{1} << 14;
 
-std::string size_text(const Tensor& tensor) {
-  return std::to_string(tensor.rows) + " x " + std::to_string(tensor.columns) + " " + to_string(tensor.type);
-}
-
 }  // namespace
 
-std::string CallPart::text() const {
-  const char* how = reduce == Reduce::sum ? " (sum) of " : " (maximum) of ";
-  switch (kind) {
-    case CallKind::all_reduce:
-      return "all-reduce" + (how + size_text(in));
-    case CallKind::all_gather:
-      return "all-gather of " + size_text(in) + " to " + size_text(out);
-    case CallKind::reduce_scatter:
-      return "reduce-scatter of " + size_text(in) + " to " + size_text(out);
-    case CallKind::send:
-      return "send of " + size_text(in);
-    case CallKind::receive:
-      return "receive of " + size_text(out);
-  }
-  return "";
-}
-
 LocalCall::LocalCall(std::string name, const std::vector<int>& ranks) : name_(std::move(name)) {
-  for (const int rank : ranks) parties_.push_back({rank, {}, false, {}, {}, nullptr, nullptr});
+  for (const int rank : ranks) parties_.emplace_back().rank = rank;
 }
 
 bool LocalCall::enter(size_t party, CallPart part, const CpuStream& stream) {
@@ -53,42 +32,10 @@ bool LocalCall::enter(size_t party, CallPart part, const CpuStream& stream) {
   return ++come_ == parties_.size();
 }
 
-void LocalCall::check(const CpuRun& run) const {
-  const auto where = [&](const Party& party) {
-    return run.where(party.rank, party.stream, party.op) + ": " + party.part.text();
-  };
-  const auto differ = [&](const Party& a, const Party& b) {
-    throw std::runtime_error(name_ + ": the calls do not fit together: " + where(a) + "; " + where(b));
-  };
-  const Party& first = parties_[0];
-  const CallKind kind = first.part.kind;
-  if (kind == CallKind::send || kind == CallKind::receive) {
-    const Party& other = parties_[1];
-    const Tensor &sent = first.part.in, &received = other.part.out;
-    if (kind != CallKind::send || other.part.kind != CallKind::receive || sent.rows != received.rows ||
-        sent.columns != received.columns || sent.type != received.type)
-      differ(first, other);
-    return;
-  }
-  for (const Party& party : parties_) {
-    const auto same = [](const Tensor& a, const Tensor& b) {
-      return a.rows == b.rows && a.columns == b.columns && a.type == b.type;
-    };
-    if (party.part.kind != kind || party.part.reduce != first.part.reduce ||
-        !same(party.part.in, first.part.in) || !same(party.part.out, first.part.out))
-      differ(first, party);
-  }
-  const auto members = static_cast<int64_t>(parties_.size());
-  const Tensor &in = first.part.in, &out = first.part.out;
-  const bool fits =
-      kind == CallKind::all_reduce ||
-      (in.columns == out.columns && in.type == out.type &&
-       (kind == CallKind::all_gather ? out.rows == members * in.rows : in.rows == members * out.rows));
-  if (!fits) throw std::runtime_error(name_ + ": input and output do not fit: " + where(first));
-}
-
 void LocalCall::open(const CpuRun& run) {
-  check(run);
+  std::vector<const CallParty*> parties;
+  for (const Party& party : parties_) parties.push_back(&party);
+  check_parts_fit(name_, run, parties);
   const CallPart& part = parties_[0].part;
   switch (part.kind) {
     case CallKind::all_reduce:

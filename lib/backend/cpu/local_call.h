@@ -5,24 +5,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "stp/backend/communicator.h"
+#include "stp/backend/group_call.h"
 #include "stp/cpu/cpu_stream.h"
 
 namespace stp {
-
-/// What one party brings to a call.
-struct CallPart {
-  CallKind kind = CallKind::all_reduce;
-  Reduce reduce = Reduce::sum;
-  Tensor in, out;  // the same for an all-reduce; a sender has no `out`, a receiver no `in`
-
-  /// "all-reduce (sum) of 4 x 8 f32"
-  [[nodiscard]] std::string text() const;
-};
 
 /// The parties come in any order, each on its own thread. When all are there, the elements are worked off in
 /// pieces by whoever is awake, so that nobody waits for a thread that the system has not woken yet; an
@@ -41,16 +30,11 @@ class LocalCall {
   void finish(const CpuStream& stream);
 
  private:
-  struct Party {
-    int rank;
-    CallPart part;
+  struct Party : CallParty {
     bool there = false;
-    std::string stream = {};  // with `op`: where it called
-    std::optional<uint32_t> op = {};
     std::byte *in = nullptr, *out = nullptr;
   };
 
-  void check(const CpuRun& run) const;
   void help();
   void do_range(size_t begin, size_t end) const;
   template <typename T>

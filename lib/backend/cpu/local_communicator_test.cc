@@ -1,147 +1,20 @@
-// Collectives and transfers among threads, against plain sums of numbers that add up exactly.
-#include <gtest/gtest.h>
+#include "stp/cpu/local_communicator.h"
 
-#include <memory>
-#include <vector>
-
-#include "stp/backend/bfloat16.h"
 #include "stp/cpu/cpu_backend.h"
+#include "support/local_groups.h"
 
-namespace stp {
+namespace stp::testing_support {
 namespace {
 
-// Ranks of a group, each with a stream and its end of the group.
-class Group {
- public:
-  explicit Group(int size) : backend_(make_cpu_backend({.world_size = size, .deadline_s = 10})) {
-    std::vector<int> members;
-    for (int rank = 0; rank < size; ++rank) members.push_back(rank);
-    for (int rank = 0; rank < size; ++rank) {
-      streams_.push_back(device(rank).make_stream("tp", StreamPriority::communication));
-      ends_.push_back(backend_->communicator("tp", members, rank));
-    }
-  }
-  [[nodiscard]] int size() const { return static_cast<int>(ends_.size()); }
-  Device& device(int rank) { return backend_->device(rank); }
-  Stream& stream(int rank) { return *streams_[rank]; }
-  Communicator& end(int rank) { return *ends_[rank]; }
+INSTANTIATE_TEST_SUITE_P(Cpu, LocalGroups, testing::Values(GroupBackend{make_cpu_backend}));
 
-  Tensor tensor(int rank, const std::vector<double>& values, int64_t rows) {
-    Tensor made = device(rank).allocate(stream(rank), MemoryKind::working, DType::f64, rows,
-                                        static_cast<int64_t>(values.size()) / rows);
-    device(rank).upload(stream(rank), made, std::as_bytes(std::span(values)));
-    return made;
-  }
-  std::vector<double> values(int rank, const Tensor& tensor) {
-    std::vector<double> read(tensor.elements());
-    device(rank).download(stream(rank), tensor, std::as_writable_bytes(std::span(read)));
-    return read;
-  }
-
- private:
-  std::unique_ptr<Backend> backend_;
-  std::vector<std::unique_ptr<Stream>> streams_;
-  std::vector<std::unique_ptr<Communicator>> ends_;
-};
-
-// Whole numbers: sums are exact in any order.
-std::vector<double> numbers(int rank, int64_t count) {
-  std::vector<double> values(count);
-  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<double>((rank + 1) * 1000003 % 977 + i % 331);
-  return values;
-}
-
-// Odd lengths, one of more than one piece.
-constexpr int64_t kLengths[] = {1, 7, 40001};
-
-TEST(LocalCommunicator, AllReducesSumsAndMaxima) {
-  for (const int size : {1, 2, 3, 4})
-    for (const int64_t length : kLengths)
-      for (const Reduce reduce : {Reduce::sum, Reduce::maximum}) {
-        Group group(size);
-        std::vector<Tensor> tensors;
-        for (int rank = 0; rank < size; ++rank) {
-          tensors.push_back(group.tensor(rank, numbers(rank, length), 1));
-          group.end(rank).all_reduce(group.stream(rank), reduce, tensors.back());
-        }
-        std::vector<double> expected = numbers(0, length);
-        for (int rank = 1; rank < size; ++rank)
-          for (int64_t i = 0; i < length; ++i) {
-            const double other = numbers(rank, length)[i];
-            expected[i] = reduce == Reduce::sum ? expected[i] + other : std::max(expected[i], other);
-            if (length > 100) i += 97;  // some will do
-          }
-        for (int rank = 0; rank < size; ++rank) {
-          const auto found = group.values(rank, tensors[rank]);
-          for (int64_t i = 0; i<length; i += length> 100 ? 98 : 1)
-            ASSERT_EQ(found[i], expected[i]) << size << " " << length << " " << i;
-        }
-        if (size > 1) {
-          EXPECT_EQ(group.end(0).traffic().all_reduce_bytes, length * 8);
-        }
-      }
-}
-
-// In bf16 itself, 256 + 1 is 256 again.
-TEST(LocalCommunicator, SumsOfBf16AreRoundedOnce) {
-  Group group(3);
-  std::vector<Tensor> sums, pieces;
-  for (int rank = 0; rank < 3; ++rank) {
-    const std::vector<Bfloat16> values(3, Bfloat16(rank == 0 ? 256.0F : 1.0F));
-    for (int i = 0; i < 2; ++i) {
-      sums.push_back(group.device(rank).allocate(group.stream(rank), MemoryKind::working, DType::bf16, 3, 1));
-      group.device(rank).upload(group.stream(rank), sums.back(), std::as_bytes(std::span(values)));
-    }
-    pieces.push_back(group.device(rank).allocate(group.stream(rank), MemoryKind::working, DType::bf16, 1, 1));
-    group.end(rank).all_reduce(group.stream(rank), Reduce::sum, sums[2 * rank]);
-    group.end(rank).reduce_scatter(group.stream(rank), sums[2 * rank + 1], pieces.back());
-  }
-  for (int rank = 0; rank < 3; ++rank)
-    for (const Tensor& tensor : {sums[2 * rank], pieces[rank]}) {
-      std::vector<Bfloat16> found(tensor.elements());
-      group.device(rank).download(group.stream(rank), tensor, std::as_writable_bytes(std::span(found)));
-      for (const Bfloat16 value : found) EXPECT_EQ(value, 258);
-    }
-  EXPECT_EQ(group.end(0).traffic().all_reduce_bytes, 6);
-}
-
-TEST(LocalCommunicator, GathersAndScatters) {
-  for (const int size : {1, 2, 3}) {
-    Group group(size);
-    std::vector<Tensor> gathered, scattered;
-    for (int rank = 0; rank < size; ++rank) {
-      const Tensor in = group.tensor(rank, numbers(rank, 10), 2);
-      gathered.push_back(group.tensor(rank, std::vector<double>(10 * size, -1), 2 * size));
-      group.end(rank).all_gather(group.stream(rank), in, gathered.back());
-      const Tensor sum = group.tensor(rank, numbers(rank, 6 * size), size);
-      scattered.push_back(group.tensor(rank, std::vector<double>(6, -1), 1));
-      group.end(rank).reduce_scatter(group.stream(rank), sum, scattered.back());
-    }
-    for (int rank = 0; rank < size; ++rank) {
-      const auto all = group.values(rank, gathered[rank]), piece = group.values(rank, scattered[rank]);
-      for (int from = 0; from < size; ++from)
-        for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(all[from * 10 + i], numbers(from, 10)[i]);
-      for (int64_t i = 0; i < 6; ++i) {
-        double sum = 0;
-        for (int from = 0; from < size; ++from) sum += numbers(from, 6 * size)[rank * 6 + i];
-        EXPECT_EQ(piece[i], sum);
-      }
-    }
-  }
-}
-
-TEST(LocalCommunicator, TheNthSendMeetsTheNthReceive) {
-  Group group(2);
-  std::vector<Tensor> received;
-  for (int i = 0; i < 20; ++i) {
-    group.end(0).send(group.stream(0), group.tensor(0, numbers(i, 5), 1), 1);
-    received.push_back(group.tensor(1, std::vector<double>(5, -1), 1));
-    group.end(1).receive(group.stream(1), received.back(), 0);
-  }
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(group.values(1, received[i]), numbers(i, 5));
-  group.device(0).synchronize();
-  EXPECT_EQ(group.end(0).traffic().sent_bytes, 20 * 5 * 8);
+TEST(LocalCommunicator, APeerThatThrowsEndsItsPartnersWait) {
+  Pair pair({make_cpu_backend}, kNever);
+  pair.ends[0]->all_reduce(*pair.streams[0], Reduce::sum, pair.tensor(0, 2, 3));
+  cpu_stream(*pair.streams[1]).enqueue([] { throw std::runtime_error("no luck"); });
+  pair.ends[1]->all_reduce(*pair.streams[1], Reduce::sum, pair.tensor(1, 2, 3));
+  EXPECT_EQ(pair.failure(), "rank 1, tp: no luck");
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::testing_support

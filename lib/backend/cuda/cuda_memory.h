@@ -14,6 +14,7 @@ namespace stp {
 /// between the two may look at it, and hosts that synchronised.
 struct CudaMemory : Memory {
   void* at = nullptr;
+  bool counted = false;  // the rank's host's: by its ledger
 };
 
 // In a namespace of its own: the CPU backend has functions of the same names, and one program may hold both.

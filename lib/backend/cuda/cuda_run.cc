@@ -1,5 +1,8 @@
 #include "stp/cuda/cuda_run.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/cuda/op_ranges.h"
@@ -22,6 +25,14 @@ void CudaRun::make_current() const {
   if (current == gpu_) return;
   STP_CUDA(cudaSetDevice(gpu_));
   current = gpu_;
+}
+
+std::vector<CudaStream*> CudaRun::streams_of(int rank) {
+  const std::lock_guard lock(streams_mutex_);
+  std::vector<CudaStream*> own;
+  std::copy_if(streams_.begin(), streams_.end(), std::back_inserter(own),
+               [&](const CudaStream* stream) { return stream->rank() == rank; });
+  return own;
 }
 
 void CudaRun::begin(int rank, std::optional<uint32_t> op) {

@@ -26,6 +26,8 @@ class CudaRun : public RunContext, private IssueDevice {
   void make_current() const;
   [[nodiscard]] int gpu() const { return gpu_; }
   [[nodiscard]] const std::shared_ptr<CudaEvents>& events() const { return events_; }
+  /// Those that are alive; for the host of `rank`, which alone makes and ends them.
+  [[nodiscard]] std::vector<CudaStream*> streams_of(int rank);
 
  private:
   friend class CudaStream;

@@ -1,0 +1,70 @@
+#include "stp/backends/backends.h"
+
+#include "stp/base/error.h"
+#include "stp/cpu/cpu_backend.h"
+#ifdef STP_HAVE_CUDA
+#include "stp/cuda/cuda_backend.h"
+#endif
+
+namespace stp {
+namespace {
+
+struct Entry {
+  std::string name;
+  std::vector<DType> types;
+  void (*check)();  // for a device
+  std::unique_ptr<Backend> (*make)(const BackendOptions& options);
+  std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);  // may be null
+};
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all{
+      {"cpu", {DType::f32, DType::f64, DType::bf16}, [] {}, make_cpu_backend, make_cpu_replay_backend},
+#ifdef STP_HAVE_CUDA
+      {"cuda",
+       {DType::f32, DType::bf16},
+       [] { check_gpu(); },
+       [](const BackendOptions& options) { return make_cuda_backend(options); },
+       nullptr},
+#endif
+  };
+  return all;
+}
+
+const Entry& find(const std::string& name) {
+  std::string all;
+  for (const Entry& entry : entries()) {
+    if (entry.name == name) return entry;
+    all += (all.empty() ? "" : " or ") + entry.name;
+  }
+  if (name == "cuda")
+    throw InputError("", "--backend", "this build has no CUDA backend",
+                     "build where nvcc is found, or use " + all);
+  throw InputError("", "--backend", "\"" + name + "\" is not built in", "use " + all);
+}
+
+}  // namespace
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries()) names.push_back(entry.name);
+  return names;
+}
+
+void check_backend(const std::string& name) { find(name).check(); }
+
+std::vector<DType> backend_types(const std::string& name) { return find(name).types; }
+
+std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {
+  return find(name).make(options);
+}
+
+std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,
+                                             const Replay& replay) {
+  const Entry& entry = find(name);
+  if (entry.replay == nullptr)
+    throw InputError("", "--replay-rank", "there are no replays on " + name, "use --backend cpu");
+  return entry.replay(options, replay);
+}
+
+}  // namespace stp

@@ -1,0 +1,27 @@
+// All backends, by name: the one place that knows them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stp/backend/backend.h"
+#include "stp/backend/pacing.h"
+
+namespace stp {
+
+/// Those that are built in.
+std::vector<std::string> backend_names();
+
+/// Throws InputError if no backend of that name is built in, or there is no device for it here.
+void check_backend(const std::string& name);
+/// Of X of lib/backend/kernels.h: what its kernels take. InputError likewise, here and below.
+std::vector<DType> backend_types(const std::string& name);
+std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
+
+/// One rank of a world of options.world_size, alone; all its communicators are paced. InputError also where
+/// the backend has no replays.
+std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,
+                                             const Replay& replay);
+
+}  // namespace stp

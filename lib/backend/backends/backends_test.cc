@@ -1,0 +1,59 @@
+#include "stp/backends/backends.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/refusal.h"
+
+namespace stp {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+bool built_in(const std::string& name) {
+  const auto names = backend_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+TEST(Backends, AreMadeByName) {
+  EXPECT_EQ(backend_names().front(), "cpu");
+  const auto backend = make_backend("cpu", {.world_size = 3});
+  EXPECT_EQ(backend->name(), "cpu");
+  EXPECT_EQ(backend->world_size(), 3);
+}
+
+TEST(Backends, OfOtherNamesAreRefusedWithThoseThatAre) {
+  EXPECT_THAT(refusal([] { make_backend("tpu", {}); }),
+              AllOf(HasSubstr("--backend"), HasSubstr("\"tpu\" is not built in"), HasSubstr("use cpu")));
+  EXPECT_THAT(refusal([] { make_replay_backend("tpu", {}, {}); }), HasSubstr("\"tpu\" is not built in"));
+}
+
+// Whichever build and machine this is: cuda is made, or its lack is told with what to do.
+TEST(Backends, CudaIsThereOrSaysWhyNot) {
+  std::unique_ptr<Backend> backend;
+  const std::string lack = refusal([&] { backend = make_backend("cuda", {.world_size = 2}); });
+  if (backend) {
+    EXPECT_EQ(backend->name(), "cuda");
+    EXPECT_EQ(backend->world_size(), 2);
+  } else if (built_in("cuda")) {
+    EXPECT_THAT(lack, AllOf(HasSubstr("no CUDA device: "), HasSubstr("; run with --backend cpu")));
+  } else {
+    EXPECT_THAT(lack, AllOf(HasSubstr("this build has no CUDA backend"), HasSubstr("nvcc")));
+  }
+}
+
+TEST(Backends, ReplayWhereTheyCan) {
+  const Replay replay{.rank = 1, .times = {}};
+  const auto backend = make_replay_backend("cpu", {.world_size = 4}, replay);
+  EXPECT_EQ(backend->ranks(), std::vector<int>{1});
+  if (built_in("cuda")) {
+    EXPECT_THAT(refusal([&] { make_replay_backend("cuda", {.world_size = 4}, replay); }),
+                AllOf(HasSubstr("--replay-rank"), HasSubstr("use --backend cpu")));
+  }
+}
+
+}  // namespace
+}  // namespace stp

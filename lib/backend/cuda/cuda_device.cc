@@ -1,0 +1,217 @@
+#include "stp/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_kernels.h"
+#include "stp/cuda/cuda_memory.h"
+#include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/staging_ring.h"
+
+namespace stp {
+namespace {
+
+constexpr int kPoison = 0xFF;  // a quiet NaN in every floating-point type
+
+/// Pinned memory of a rank, and what goes through it at a time: several pieces are under way at once.
+constexpr size_t kStagingBytes = size_t{16} << 20;
+constexpr size_t kPieceBytes = size_t{4} << 20;
+
+void check_fits(const Tensor& tensor, size_t bytes) {
+  if (bytes > cuda_memory(tensor).bytes)
+    throw std::logic_error(std::to_string(bytes) + " bytes are more than the tensor's " +
+                           std::to_string(tensor.memory->bytes));
+}
+
+/// Calls work(offset, bytes) for each piece of `total` bytes.
+template <typename Work>
+void for_each_piece(size_t total, Work work) {
+  for (size_t at = 0; at < total; at += kPieceBytes) work(at, std::min(kPieceBytes, total - at));
+}
+
+}  // namespace
+
+/// What the rank has of the GPU's memory. It keeps what is given back: a call for fresh memory waits for the
+/// whole GPU. And it does not have streams wait for each other, as the driver would to use memory again
+/// sooner: what overlaps is for the program to say.
+class CudaDevice::Pool {
+ public:
+  explicit Pool(int gpu) {
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = gpu;
+    STP_CUDA(cudaMemPoolCreate(&handle_, &properties));
+    uint64_t all = UINT64_MAX;
+    int no = 0;
+    STP_CUDA(cudaMemPoolSetAttribute(handle_, cudaMemPoolAttrReleaseThreshold, &all));
+    STP_CUDA(cudaMemPoolSetAttribute(handle_, cudaMemPoolReuseAllowInternalDependencies, &no));
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool() { cudaMemPoolDestroy(handle_); }
+
+  [[nodiscard]] void* take(cudaStream_t stream, size_t bytes) const {
+    void* at = nullptr;
+    const cudaError_t state = cudaMallocFromPoolAsync(&at, std::max<size_t>(bytes, 1), handle_, stream);
+    if (state == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw std::runtime_error("out of memory: the GPU has no " + std::to_string(bytes) + " bytes more");
+    }
+    check_call(state, cuda_error_text, "cudaMallocFromPoolAsync", __FILE__, __LINE__);
+    return at;
+  }
+
+ private:
+  cudaMemPool_t handle_ = nullptr;
+};
+
+struct CudaDevice::Staging {
+  Staging() : ring(kStagingBytes) {
+    void* block = nullptr;
+    STP_CUDA(cudaHostAlloc(&block, kStagingBytes, cudaHostAllocDefault));
+    host = static_cast<std::byte*>(block);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging() { cudaFreeHost(host); }
+
+  StagingRing ring;
+  std::byte* host = nullptr;
+};
+
+CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
+    : run_(run), rank_(rank), poison_(options.poison), ledger_(options.memory_limit) {
+  run_.make_current();
+  pool_ = std::make_unique<Pool>(run_.gpu());
+  kernels_ = make_cuda_kernels(run_, scratch());
+}
+
+CudaDevice::~CudaDevice() {
+  try {
+    run_.make_current();  // for what ends here
+  } catch (const std::exception&) {
+    // The run has failed; whoever ends it knows.
+  }
+}
+
+std::unique_ptr<Stream> CudaDevice::make_stream(const std::string& name, StreamPriority priority) {
+  return std::make_unique<CudaStream>(run_, rank_, name, priority);
+}
+
+void* CudaDevice::take(cudaStream_t stream, size_t bytes) {
+  void* at = pool_->take(stream, bytes);
+  if (poison_) STP_CUDA(cudaMemsetAsync(at, kPoison, bytes, stream));
+  return at;
+}
+
+void CudaDevice::give_back(cudaStream_t stream, void* at, size_t bytes) {
+  if (poison_) STP_CUDA(cudaMemsetAsync(at, kPoison, bytes, stream));
+  STP_CUDA(cudaFreeAsync(at, stream));
+}
+
+Tensor CudaDevice::allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) {
+  if (rows < 0 || columns < 0) throw std::logic_error("a tensor of negative size");
+  CudaStream& worker = cuda_stream(stream);
+  const auto memory = std::make_shared<CudaMemory>();
+  Tensor tensor{memory, rows, columns, type};
+  memory->bytes = tensor.bytes();
+  memory->kind = kind;
+  try {
+    ledger_.allocate(kind, memory->bytes);
+  } catch (const std::runtime_error& error) {
+    run_.guard.fail(run_.where(rank_, worker.name(), worker.op()) + ": " + error.what());
+    return tensor;
+  }
+  memory->counted = true;
+  worker.enqueue([this, memory](cudaStream_t at) { memory->at = take(at, memory->bytes); });
+  return tensor;
+}
+
+void CudaDevice::retag(Stream& stream, const Tensor& tensor, MemoryKind kind) {
+  cuda_stream(stream);
+  CudaMemory& memory = cuda_memory(tensor);
+  if (run_.guard.failed()) return;
+  if (!memory.counted) throw std::logic_error("change of kind of memory that is already released");
+  ledger_.retag(memory.kind, kind, memory.bytes);
+  memory.kind = kind;
+}
+
+void CudaDevice::release(Stream& stream, Tensor& tensor) {
+  CudaStream& worker = cuda_stream(stream);
+  CudaMemory& memory = cuda_memory(tensor);
+  const Tensor released = std::exchange(tensor, {});
+  if (run_.guard.failed()) return;
+  if (!memory.counted) throw std::logic_error("release of memory that is already released");
+  ledger_.release(memory.kind, memory.bytes);
+  memory.counted = false;
+  worker.enqueue([this, released](cudaStream_t at) {
+    CudaMemory& gone = cuda_memory(released);
+    give_back(at, data<std::byte>(released), gone.bytes);
+    gone.at = nullptr;
+  });
+}
+
+CudaDevice::Staging& CudaDevice::staging() {
+  if (!staging_) {
+    run_.make_current();
+    staging_ = std::make_shared<Staging>();
+  }
+  return *staging_;
+}
+
+// Where there is no room, it comes when the rank's streams have passed what was given them.
+ScratchMemory CudaDevice::scratch() {
+  return {[this](cudaStream_t stream, size_t bytes) { return take(stream, bytes); },
+          [this](cudaStream_t stream, void* at, size_t bytes) { give_back(stream, at, bytes); }};
+}
+
+size_t CudaDevice::take_staging(size_t bytes) {
+  StagingRing& ring = staging().ring;
+  if (const auto at = ring.take(bytes)) return *at;
+  for (CudaStream* stream : run_.streams_of(rank_)) {
+    stream->synchronize();
+    if (const auto at = ring.take(bytes)) return *at;
+  }
+  throw std::logic_error("pinned memory was not given back");
+}
+
+void CudaDevice::upload(Stream& stream, const Tensor& tensor, std::span<const std::byte> bytes) {
+  check_fits(tensor, bytes.size());
+  CudaStream& worker = cuda_stream(stream);
+  for_each_piece(bytes.size(), [&](size_t offset, size_t size) {
+    const size_t place = take_staging(size);
+    std::memcpy(staging_->host + place, bytes.data() + offset, size);
+    worker.enqueue([&worker, tensor, offset, size, place, staging = staging_](cudaStream_t at) {
+      STP_CUDA(cudaMemcpyAsync(data<std::byte>(tensor) + offset, staging->host + place, size,
+                               cudaMemcpyHostToDevice, at));
+      worker.when_passed([staging, place] { staging->ring.give_back(place); });
+    });
+  });
+}
+
+void CudaDevice::download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) {
+  check_fits(tensor, bytes.size());
+  CudaStream& worker = cuda_stream(stream);
+  if (bytes.empty()) return worker.synchronize();
+  for_each_piece(bytes.size(), [&](size_t offset, size_t size) {
+    const size_t place = take_staging(size);
+    worker.enqueue([tensor, offset, size, place, staging = staging_](cudaStream_t at) {
+      STP_CUDA(cudaMemcpyAsync(staging->host + place, data<std::byte>(tensor) + offset, size,
+                               cudaMemcpyDeviceToHost, at));
+    });
+    worker.synchronize();
+    std::memcpy(bytes.data() + offset, staging_->host + place, size);
+    staging_->ring.give_back(place);
+  });
+}
+
+void CudaDevice::synchronize() {
+  for (CudaStream* stream : run_.streams_of(rank_)) stream->synchronize();
+  run_.guard.check();
+}
+
+}  // namespace stp
