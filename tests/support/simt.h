@@ -1,7 +1,9 @@
-// The kernels of lib/backend/cuda on the host: what cuda_target.cuh gives them on a device. Each thread of a block is a
-// fiber of its own; fibers change at barriers alone, in an order that a test can turn round or shuffle. So a kernel is
-// run as it is written, and a result that changes with the order shows a missing barrier. Stricter than a device:
-//   - what a block does not see yet is NaN: shared memory at first, and the target of an asynchronous copy until its
+// The kernels of lib/backend/cuda on the host: what cuda_target.cuh gives them on a device. Each thread of a
+// block is a fiber of its own; fibers change at barriers alone, in an order that a test can turn round or
+// shuffle. So a kernel is run as it is written, and a result that changes with the order shows a missing
+// barrier. Stricter than a device:
+//   - what a block does not see yet is NaN: shared memory at first, and the target of an asynchronous copy
+//   until its
 //     thread waits for it;
 //   - a barrier that not all threads of the block (or warp) reach is an error;
 //   - accesses of 16 bytes must be aligned.
@@ -10,6 +12,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -47,6 +50,55 @@ constexpr int kWarp = 32;
 constexpr size_t kStack = size_t{128} * 1024;
 constexpr size_t kExchange = 32;  // bytes that a lane can show its warp
 
+/// A function with a stack of its own, which runs until it pauses.
+class Context {
+ public:
+  void prepare() { stack_.resize(kStack); }
+
+  // setcontext() asks the system to change the signal mask: it only starts a context. What it starts once is
+  // changed to by longjmp(). Sanitizers follow the former alone.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  void resume(void (*function)()) {
+    if (!started_) start(function);
+    swapcontext(&outside_, &inside_);
+  }
+  void pause() { swapcontext(&inside_, &outside_); }
+#else
+  void resume(void (*function)()) {
+    if (_setjmp(outside_) != 0) return;
+    if (started_) _longjmp(inside_, 1);
+    start(function);
+    setcontext(&first_);
+  }
+  void pause() {
+    if (_setjmp(inside_) == 0) _longjmp(outside_, 1);
+  }
+#endif
+
+ private:
+  void start(void (*function)()) {
+    started_ = true;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    ucontext_t& context = inside_;
+#else
+    ucontext_t& context = first_;
+#endif
+    getcontext(&context);
+    context.uc_stack = {stack_.data(), 0, stack_.size()};
+    context.uc_link = nullptr;  // the function does not end
+    makecontext(&context, function, 0);
+  }
+
+  std::vector<char> stack_;
+  bool started_ = false;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  ucontext_t inside_, outside_;
+#else
+  ucontext_t first_;
+  jmp_buf inside_, outside_;
+#endif
+};
+
 class Block {
  public:
   /// Runs `kernel` in all threads of the current block.
@@ -68,11 +120,7 @@ class Block {
       fiber.exchanges = 0;
       fiber.open.clear();
       fiber.groups.clear();
-      fiber.stack.resize(kStack);
-      getcontext(&fiber.context);
-      fiber.context.uc_stack = {fiber.stack.data(), 0, fiber.stack.size()};
-      fiber.context.uc_link = &main_;
-      makecontext(&fiber.context, &Block::enter, 0);
+      fiber.thread.prepare();
     }
     std::vector<size_t> turn(count);
     std::iota(turn.begin(), turn.end(), size_t{0});
@@ -97,8 +145,8 @@ class Block {
   int any_vote() const { return any_vote_; }
   void warp_barrier() { pause(State::at_warp_barrier); }
 
-  /// Shows `bytes` of each lane to all lanes of its warp. Two places in turn: a lane that is one exchange ahead does
-  /// not write over what others still read.
+  /// Shows `bytes` of each lane to all lanes of its warp. Two places in turn: a lane that is one exchange
+  /// ahead does not write over what others still read.
   const unsigned char* exchange(const void* mine, size_t bytes) {
     if (bytes > kExchange) fail("an exchange of too many bytes");
     auto& place = warps_[current_->warp].shown[current_->exchanges++ % 2];
@@ -152,8 +200,7 @@ class Block {
     const void* from;
   };
   struct Fiber {
-    ucontext_t context;
-    std::vector<char> stack;
+    Context thread;
     uint3 index;
     int lane, vote;
     size_t warp;
@@ -167,23 +214,24 @@ class Block {
   };
   static constexpr size_t kGuard = 256;
 
-  static void enter() {
-    Block& block = get();
-    (*block.kernel_)();
-    block.current_->state = State::done;
-  }
-
   void resume(Fiber& fiber) {
     if (fiber.state != State::ready) return;
     current_ = &fiber;
     threadIdx = fiber.index;
-    swapcontext(&main_, &fiber.context);
+    fiber.thread.resume(&Block::enter);
   }
 
   void pause(State state) {
-    Fiber& fiber = *current_;
-    fiber.state = state;
-    swapcontext(&fiber.context, &main_);
+    current_->state = state;
+    current_->thread.pause();
+  }
+
+  // What all fibers do, block after block.
+  static void enter() {
+    for (;;) {
+      (*get().kernel_)();
+      get().pause(State::done);
+    }
   }
 
   // Lets those go on whose barrier all have reached.
@@ -215,14 +263,13 @@ class Block {
     if (!released) fail("a barrier that not all threads reach");
   }
 
-  ucontext_t main_;
   const std::function<void()>* kernel_ = nullptr;
-  std::vector<Fiber> fibers_;
+  std::deque<Fiber> fibers_;  // which stay where they are
   std::vector<Warp> warps_;
   std::vector<unsigned char> shared_;  // from malloc: aligned to 16 bytes
   Fiber* current_ = nullptr;
   int any_vote_ = 0;
-  std::mt19937 engine_{1};
+  std::minstd_rand engine_{1};
 };
 
 }  // namespace stp::simt

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "stp/backend/kernel_checks.h"
 #include "stp/cpu/attention.h"
 #include "stp/cpu/blas.h"
 #include "stp/cpu/cpu_stream.h"
@@ -15,41 +16,14 @@
 namespace stp {
 namespace {
 
-std::string shape_text(const Tensor& tensor) {
-  return std::to_string(tensor.rows) + " x " + std::to_string(tensor.columns) + " " + to_string(tensor.type);
-}
-
-// Refuses a tensor that is not `rows` × `columns` of `type`.
-void expect(const char* kernel, const char* name, const Tensor& tensor, int64_t rows, int64_t columns,
-            DType type) {
-  if (tensor && tensor.rows == rows && tensor.columns == columns && tensor.type == type) return;
-  throw std::logic_error(std::string(kernel) + ": " + name + " is " +
-                         (tensor ? shape_text(tensor) : "empty") + ", not " +
-                         shape_text({nullptr, rows, columns, type}));
-}
-
-// What a shape must be by itself: query heads share key heads evenly, and halves of a head are rotated.
-void expect_heads(const char* kernel, const AttentionShape& shape, bool rotated) {
-  if (shape.batch >= 0 && shape.seq >= 0 && shape.q_heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 &&
-      shape.q_heads % shape.kv_heads == 0 && (!rotated || shape.head_dim % 2 == 0))
-    return;
-  throw std::logic_error(std::string(kernel) + ": no attention of " + std::to_string(shape.batch) + " x " +
-                         std::to_string(shape.seq) + " tokens with " + std::to_string(shape.q_heads) +
-                         " query heads and " + std::to_string(shape.kv_heads) + " key heads of " +
-                         std::to_string(shape.head_dim) + (rotated ? ", rotated" : ""));
-}
-
-// Calls work(T{}) as a task of `stream`, T being the type that the kernel computes in: that of `x`, the
-// tensor that its others were held against, and float where `x` is bf16.
+// Calls work(T{}) as a task of `stream`, T being the type that kernels of x's type compute in: float where
+// `x` is bf16.
 template <typename TypedWork>
-void enqueue(const char* kernel, Stream& stream, const Tensor& x, TypedWork work) {
-  if (!x) throw std::logic_error(std::string(kernel) + ": a tensor is empty");
-  if (x.type == DType::f32 || x.type == DType::bf16) {
-    cpu_stream(stream).enqueue([work = std::move(work)] { work(float{}); });
-  } else if (x.type == DType::f64) {
+void enqueue(Stream& stream, const Tensor& x, TypedWork work) {
+  if (x.type == DType::f64) {
     cpu_stream(stream).enqueue([work = std::move(work)] { work(double{}); });
   } else {
-    throw std::logic_error(std::string(kernel) + ": no kernel for " + to_string(x.type));
+    cpu_stream(stream).enqueue([work = std::move(work)] { work(float{}); });
   }
 }
 
@@ -100,7 +74,8 @@ class CpuKernels : public Kernels {
   explicit CpuKernels(BlasCounter& counter) : counter_(counter) {}
 
   void fill(Stream& stream, const Tensor& tensor, double value) override {
-    enqueue("fill", stream, tensor, [=](auto zero) {
+    check::floating("fill", tensor);
+    enqueue(stream, tensor, [=](auto zero) {
       using T = decltype(zero);
       const Out<T> elements(tensor);
       std::fill_n(static_cast<T*>(elements), tensor.elements(), static_cast<T>(value));
@@ -108,8 +83,8 @@ class CpuKernels : public Kernels {
   }
 
   void copy(Stream& stream, const Tensor& from, const Tensor& to) override {
-    expect("copy", "the target", to, from.rows, from.columns, from.type);
-    enqueue("copy", stream, from, [=](auto zero) {
+    check::copy(from, to);
+    enqueue(stream, from, [=](auto zero) {
       using T = decltype(zero);
       const In<T> source(from);
       const Out<T> target(to);
@@ -118,15 +93,16 @@ class CpuKernels : public Kernels {
   }
 
   void scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) override {
-    expect("scale", "out", out, in.rows, in.columns, in.type);
-    enqueue("scale", stream, in, [=](auto zero) {
+    check::scale(in, out);
+    enqueue(stream, in, [=](auto zero) {
       using T = decltype(zero);
       stp::scale<T>(in.elements(), factor, In<T>(in), Out<T>(out));
     });
   }
 
   void check_finite(Stream& stream, const Tensor& tensor, const std::string& what) override {
-    enqueue("check_finite", stream, tensor, [=](auto zero) {
+    check::floating("check_finite", tensor);
+    enqueue(stream, tensor, [=](auto zero) {
       using T = decltype(zero);
       const In<T> values(tensor);
       for (int64_t i = 0; i < tensor.elements(); ++i)
@@ -136,14 +112,11 @@ class CpuKernels : public Kernels {
 
   void gemm(Stream& stream, bool transpose_a, bool transpose_b, double alpha, const Tensor& a,
             const Tensor& b, double beta, const Tensor& c) override {
-    const int64_t m = transpose_a ? a.columns : a.rows, k = transpose_a ? a.rows : a.columns;
-    const int64_t n = transpose_b ? b.rows : b.columns;
-    expect("gemm", "b", b, transpose_b ? n : k, transpose_b ? k : n, a.type);
-    expect("gemm", "c", c, m, n, c.type == a.type ? a.type : statistics_type(a.type));
-    enqueue("gemm", stream, a, [=, this](auto zero) {
+    const check::GemmSize size = check::gemm(transpose_a, transpose_b, a, b, c);
+    enqueue(stream, a, [=, this](auto zero) {
       using T = decltype(zero);
       const auto multiply = [&](T* to) {
-        blas_gemm<T>(counter_, transpose_a, transpose_b, m, n, k, alpha, {In<T>(a), a.columns},
+        blas_gemm<T>(counter_, transpose_a, transpose_b, size.m, size.n, size.k, alpha, {In<T>(a), a.columns},
                      {In<T>(b), b.columns}, beta, {to, c.columns});
       };
       if (beta == 0)
@@ -155,10 +128,8 @@ class CpuKernels : public Kernels {
 
   void rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, double epsilon, const Tensor& y,
                         const Tensor& rstd) override {
-    expect("rms_norm_forward", "gain", gain, 1, x.columns, x.type);
-    expect("rms_norm_forward", "y", y, x.rows, x.columns, x.type);
-    expect("rms_norm_forward", "rstd", rstd, x.rows, 1, statistics_type(x.type));
-    enqueue("rms_norm_forward", stream, x, [=](auto zero) {
+    check::rms_norm_forward(x, gain, y, rstd);
+    enqueue(stream, x, [=](auto zero) {
       using T = decltype(zero);
       stp::rms_norm_forward<T>(x.rows, x.columns, In<T>(x), In<T>(gain), epsilon, Out<T>(y), data<T>(rstd));
     });
@@ -167,25 +138,18 @@ class CpuKernels : public Kernels {
   void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
                          const Tensor& rstd, double residual_factor, const Tensor& residual, const Tensor& dx,
                          const Tensor& gain_gradient) override {
-    expect("rms_norm_backward", "dy", dy, x.rows, x.columns, x.type);
-    expect("rms_norm_backward", "gain", gain, 1, x.columns, x.type);
-    expect("rms_norm_backward", "rstd", rstd, x.rows, 1, statistics_type(x.type));
-    expect("rms_norm_backward", "dx", dx, x.rows, x.columns, x.type);
-    expect("rms_norm_backward", "the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type));
-    if (residual) expect("rms_norm_backward", "residual", residual, x.rows, x.columns, x.type);
-    enqueue("rms_norm_backward", stream, x, [=](auto zero) {
+    check::rms_norm_backward(dy, x, gain, rstd, residual, dx, gain_gradient);
+    enqueue(stream, x, [=](auto zero) {
       using T = decltype(zero);
       stp::rms_norm_backward<T>(x.rows, x.columns, In<T>(dy), In<T>(x), In<T>(gain), data<T>(rstd),
-                                residual_factor, In<T>(residual), Out<T>(dx), data<T>(gain_gradient));
+                                residual_factor, InIfAny<T>(residual), Out<T>(dx), data<T>(gain_gradient));
     });
   }
 
   void bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
                          const Tensor& qkv) override {
-    expect_heads("bias_rope_forward", shape, true);
-    expect("bias_rope_forward", "bias", bias, 1, shape.qkv_columns(), qkv.type);
-    expect("bias_rope_forward", "qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type);
-    enqueue("bias_rope_forward", stream, qkv, [=](auto zero) {
+    check::bias_rope_forward(shape, bias, qkv);
+    enqueue(stream, qkv, [=](auto zero) {
       using T = decltype(zero);
       rotate_all<T>(shape, theta, InOut<T>(qkv), In<T>(bias), 1);
     });
@@ -193,18 +157,16 @@ class CpuKernels : public Kernels {
 
   void rope_backward(Stream& stream, const AttentionShape& shape, double theta,
                      const Tensor& qkv_gradient) override {
-    expect_heads("rope_backward", shape, true);
-    expect("rope_backward", "the gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(),
-           qkv_gradient.type);
-    enqueue("rope_backward", stream, qkv_gradient, [=](auto zero) {
+    check::rope_backward(shape, qkv_gradient);
+    enqueue(stream, qkv_gradient, [=](auto zero) {
       using T = decltype(zero);
       rotate_all<T>(shape, theta, InOut<T>(qkv_gradient), nullptr, -1);
     });
   }
 
   void add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) override {
-    expect("add_column_sums", "the sums", bias_gradient, 1, gradient.columns, statistics_type(gradient.type));
-    enqueue("add_column_sums", stream, gradient, [=](auto zero) {
+    check::add_column_sums(gradient, bias_gradient);
+    enqueue(stream, gradient, [=](auto zero) {
       using T = decltype(zero);
       stp::add_column_sums<T>(gradient.rows, gradient.columns, In<T>(gradient), data<T>(bias_gradient));
     });
@@ -212,12 +174,8 @@ class CpuKernels : public Kernels {
 
   void attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& log_sum_exp) override {
-    expect_heads("attention_forward", shape, false);
-    expect("attention_forward", "qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type);
-    expect("attention_forward", "out", out, shape.tokens(), shape.q_columns(), qkv.type);
-    expect("attention_forward", "the log-sum-exp", log_sum_exp, shape.tokens(), shape.q_heads,
-           statistics_type(qkv.type));
-    enqueue("attention_forward", stream, qkv, [=, this](auto zero) {
+    check::attention_forward(shape, qkv, out, log_sum_exp);
+    enqueue(stream, qkv, [=, this](auto zero) {
       using T = decltype(zero);
       stp::attention_forward<T>(counter_, shape, In<T>(qkv), Out<T>(out), data<T>(log_sum_exp));
     });
@@ -226,15 +184,8 @@ class CpuKernels : public Kernels {
   void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& log_sum_exp, const Tensor& out_gradient,
                           const Tensor& qkv_gradient) override {
-    expect_heads("attention_backward", shape, false);
-    expect("attention_backward", "qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type);
-    expect("attention_backward", "out", out, shape.tokens(), shape.q_columns(), qkv.type);
-    expect("attention_backward", "the log-sum-exp", log_sum_exp, shape.tokens(), shape.q_heads,
-           statistics_type(qkv.type));
-    expect("attention_backward", "out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type);
-    expect("attention_backward", "qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(),
-           qkv.type);
-    enqueue("attention_backward", stream, qkv, [=, this](auto zero) {
+    check::attention_backward(shape, qkv, out, log_sum_exp, out_gradient, qkv_gradient);
+    enqueue(stream, qkv, [=, this](auto zero) {
       using T = decltype(zero);
       stp::attention_backward<T>(counter_, shape, In<T>(qkv), In<T>(out), data<T>(log_sum_exp),
                                  In<T>(out_gradient), Out<T>(qkv_gradient));
@@ -242,8 +193,8 @@ class CpuKernels : public Kernels {
   }
 
   void swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) override {
-    expect("swiglu_forward", "gate and up", gate_up, out.rows, 2 * out.columns, out.type);
-    enqueue("swiglu_forward", stream, out, [=](auto zero) {
+    check::swiglu_forward(gate_up, out);
+    enqueue(stream, out, [=](auto zero) {
       using T = decltype(zero);
       stp::swiglu_forward<T>(out.rows, out.columns, In<T>(gate_up), Out<T>(out));
     });
@@ -251,10 +202,8 @@ class CpuKernels : public Kernels {
 
   void swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
                        const Tensor& gate_up_gradient) override {
-    const Tensor& g = out_gradient;
-    expect("swiglu_backward", "gate and up", gate_up, g.rows, 2 * g.columns, g.type);
-    expect("swiglu_backward", "their gradient", gate_up_gradient, g.rows, 2 * g.columns, g.type);
-    enqueue("swiglu_backward", stream, g, [=](auto zero) {
+    check::swiglu_backward(gate_up, out_gradient, gate_up_gradient);
+    enqueue(stream, out_gradient, [=](auto zero) {
       using T = decltype(zero);
       stp::swiglu_backward<T>(out_gradient.rows, out_gradient.columns, In<T>(gate_up), In<T>(out_gradient),
                               Out<T>(gate_up_gradient));
@@ -263,9 +212,8 @@ class CpuKernels : public Kernels {
 
   void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, int64_t first,
                          const Tensor& out) override {
-    expect("embedding_forward", "tokens", tokens, out.rows, 1, DType::i32);
-    expect("embedding_forward", "out", out, out.rows, table.columns, table.type);
-    enqueue("embedding_forward", stream, table, [=](auto zero) {
+    check::embedding_forward(tokens, table, out);
+    enqueue(stream, table, [=](auto zero) {
       using T = decltype(zero);
       stp::embedding_forward<T>(out.rows, out.columns, data<int32_t>(tokens), In<T>(table), first, table.rows,
                                 Out<T>(out));
@@ -274,10 +222,8 @@ class CpuKernels : public Kernels {
 
   void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& out_gradient, int64_t first,
                           const Tensor& table_gradient) override {
-    expect("embedding_backward", "tokens", tokens, out_gradient.rows, 1, DType::i32);
-    expect("embedding_backward", "the table's gradient", table_gradient, table_gradient.rows,
-           out_gradient.columns, statistics_type(out_gradient.type));
-    enqueue("embedding_backward", stream, out_gradient, [=](auto zero) {
+    check::embedding_backward(tokens, out_gradient, table_gradient);
+    enqueue(stream, out_gradient, [=](auto zero) {
       using T = decltype(zero);
       stp::embedding_backward<T>(out_gradient.rows, out_gradient.columns, data<int32_t>(tokens),
                                  In<T>(out_gradient), first, table_gradient.rows, data<T>(table_gradient));
@@ -285,9 +231,8 @@ class CpuKernels : public Kernels {
   }
 
   void row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) override {
-    if (logits.columns < 1) throw std::logic_error("row_maximum: logits are " + shape_text(logits));
-    expect("row_maximum", "maximum", maximum, logits.rows, 1, statistics_type(logits.type));
-    enqueue("row_maximum", stream, logits, [=](auto zero) {
+    check::row_maximum(logits, maximum);
+    enqueue(stream, logits, [=](auto zero) {
       using T = decltype(zero);
       stp::row_maximum<T>(logits.rows, logits.columns, In<T>(logits), data<T>(maximum));
     });
@@ -295,10 +240,8 @@ class CpuKernels : public Kernels {
 
   void exponential_sums(Stream& stream, const Tensor& logits, const Tensor& maximum, const Tensor& targets,
                         int64_t first, const Tensor& sums) override {
-    expect("exponential_sums", "maximum", maximum, logits.rows, 1, statistics_type(logits.type));
-    expect("exponential_sums", "targets", targets, logits.rows, 1, DType::i32);
-    expect("exponential_sums", "sums", sums, logits.rows, 2, statistics_type(logits.type));
-    enqueue("exponential_sums", stream, logits, [=](auto zero) {
+    check::exponential_sums(logits, maximum, targets, sums);
+    enqueue(stream, logits, [=](auto zero) {
       using T = decltype(zero);
       stp::exponential_sums<T>(logits.rows, logits.columns, In<T>(logits), data<T>(maximum),
                                data<int32_t>(targets), first, data<T>(sums));
@@ -307,11 +250,8 @@ class CpuKernels : public Kernels {
 
   void cross_entropy(Stream& stream, const Tensor& maximum, const Tensor& sums, const Tensor& targets,
                      int64_t first, double factor, const Tensor& logits, const Tensor& loss) override {
-    expect("cross_entropy", "maximum", maximum, logits.rows, 1, statistics_type(logits.type));
-    expect("cross_entropy", "sums", sums, logits.rows, 2, statistics_type(logits.type));
-    expect("cross_entropy", "targets", targets, logits.rows, 1, DType::i32);
-    expect("cross_entropy", "loss", loss, 1, 1, statistics_type(logits.type));
-    enqueue("cross_entropy", stream, logits, [=](auto zero) {
+    check::cross_entropy(maximum, sums, targets, logits, loss);
+    enqueue(stream, logits, [=](auto zero) {
       using T = decltype(zero);
       stp::cross_entropy<T>(logits.rows, logits.columns, data<T>(maximum), data<T>(sums),
                             data<int32_t>(targets), first, factor, InOut<T>(logits), data<T>(loss));
@@ -319,8 +259,8 @@ class CpuKernels : public Kernels {
   }
 
   void add_sum_of_squares(Stream& stream, double factor, const Tensor& x, const Tensor& total) override {
-    expect("add_sum_of_squares", "total", total, 1, 1, DType::f64);
-    enqueue("add_sum_of_squares", stream, x, [=](auto zero) {
+    check::add_sum_of_squares(x, total);
+    enqueue(stream, x, [=](auto zero) {
       using T = decltype(zero);
       *data<double>(total) += factor * stp::sum_of_squares<T>(x.elements(), In<T>(x));
     });
@@ -329,16 +269,8 @@ class CpuKernels : public Kernels {
   void adamw(Stream& stream, const AdamW& options, double max_norm, const Tensor& total,
              const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
              const Tensor& master, const Tensor& weight) override {
-    const Tensor& g = gradient;
-    expect("adamw", "the first moment", first_moment, g.rows, g.columns, g.type);
-    expect("adamw", "the second moment", second_moment, g.rows, g.columns, g.type);
-    expect("adamw", "master", master, g.rows, g.columns, g.type);
-    if (total) expect("adamw", "total", total, 1, 1, DType::f64);
-    const bool rounded = weight.memory != master.memory;
-    const DType type = rounded ? DType::bf16 : g.type;
-    expect("adamw", rounded ? "the weight beside its master" : "the weight", weight, g.rows, g.columns, type);
-    expect("adamw", "the gradient", g, g.rows, g.columns, statistics_type(type));
-    enqueue("adamw", stream, g, [=](auto zero) {
+    const bool rounded = check::adamw(total, gradient, first_moment, second_moment, master, weight);
+    enqueue(stream, gradient, [=](auto zero) {
       using T = decltype(zero);
       double scale = 1;
       if (total)

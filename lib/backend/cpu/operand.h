@@ -11,15 +11,17 @@
 
 namespace stp {
 
-enum class Access { in, out, in_out };
+enum class Access { in, in_if_any, out, in_out };
 
-/// The elements of a tensor of type T, or of bf16; null if the tensor is empty. It converts to
-/// their address, and lives as long as the kernel's call.
+/// The elements of a tensor of type T, or of bf16; null if it is empty and may be. It converts to their
+/// address, and lives as long as the kernel's call.
 template <typename T, Access access>
 class Operand {
+  static constexpr bool kConst = access == Access::in || access == Access::in_if_any;
+
  public:
   explicit Operand(const Tensor& tensor) : tensor_(tensor) {
-    if (!tensor) return;
+    if (access == Access::in_if_any && !tensor) return;
     if (tensor.type != DType::bf16) {
       elements_ = data<T>(tensor);
       return;
@@ -34,11 +36,11 @@ class Operand {
   Operand(const Operand&) = delete;
   Operand& operator=(const Operand&) = delete;
   ~Operand() {
-    if (access == Access::in || wide_.empty()) return;
+    if (kConst || wide_.empty()) return;
     round(tensor_.elements(), wide_.data(), data<Bfloat16>(tensor_));
   }
 
-  using Pointer = std::conditional_t<access == Access::in, const T*, T*>;
+  using Pointer = std::conditional_t<kConst, const T*, T*>;
   operator Pointer() const { return elements_; }
 
  private:
@@ -49,6 +51,8 @@ class Operand {
 
 template <typename T>
 using In = Operand<T, Access::in>;
+template <typename T>
+using InIfAny = Operand<T, Access::in_if_any>;
 template <typename T>
 using Out = Operand<T, Access::out>;
 template <typename T>

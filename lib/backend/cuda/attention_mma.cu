@@ -1,10 +1,11 @@
-// Causal grouped-query attention on the tensor cores, after FlashAttention-2 (Dao, 2023): bf16 in and out, float32 sums.
+// Causal grouped-query attention on the tensor cores, after FlashAttention-2 (Dao, 2023): bf16 in and out,
+// float32 sums.
 //
-// A block has four warps and owns kTile rows (queries, or in the gradients of keys and values, keys) of one head, 16 to
-// a warp; tiles of the other side pass through shared memory. Scores stay in registers: the fragment in which the
-// tensor cores leave a product is the one in which they take it up again as a left factor. The backward makes dQ by
-// blocks of queries and dK, dV by blocks of keys, which makes the scores twice, but has no sum across blocks: results
-// are the same bits in every run.
+// A block has four warps and owns kTile rows (queries, or in the gradients of keys and values, keys) of one
+// head, 16 to a warp; tiles of the other side pass through shared memory. Scores stay in registers: the
+// fragment in which the tensor cores leave a product is the one in which they take it up again as a left
+// factor. The backward makes dQ by blocks of queries and dK, dV by blocks of keys, which makes the scores
+// twice, but has no sum across blocks: results are the same bits in every run.
 //
 // Heads shorter than D, the next size there is a kernel for, are filled up with zeros in shared memory.
 #include <cmath>
@@ -48,8 +49,8 @@ Layout layout_of(const AttentionShape& shape) {
           static_cast<float>(scale * std::numbers::log2e)};
 }
 
-// kTile rows in shared memory. A row is an odd number of 16-byte pieces long, so that the eight rows of a matrix that
-// load_matrices() fetches lie in different banks.
+// kTile rows in shared memory. A row is an odd number of 16-byte pieces long, so that the eight rows of a
+// matrix that load_matrices() fetches lie in different banks.
 template <int D>
 struct Tile {
   static constexpr int kStride = D + 8;
@@ -63,7 +64,8 @@ struct Lane {
   int g = lane / 4, t = lane % 4;
 };
 
-// Starts to copy rows [first, first + kTile) of one head to `tile`; rows past `seq` and columns past the head: zeros.
+// Starts to copy rows [first, first + kTile) of one head to `tile`; rows past `seq` and columns past the
+// head: zeros.
 template <int D>
 __device__ void copy_rows(const Layout& layout, const bf16* head, int64_t stride, int first, Tile<D>& tile) {
   constexpr int kPieces = D / 8;  // of 16 bytes, per row
@@ -81,7 +83,8 @@ template <int D>
 __device__ void load_left(uint32_t (&a)[4], const Lane& me, const Tile<D>& tile, int row, int column) {
   load_matrices(a, &tile.row[row + me.lane % 16][column + me.lane / 16 * 8]);
 }
-// Two right factors (16 columns × 8) of the transposed tile: those of the rows row + [0, 8) and row + [8, 16).
+// Two right factors (16 columns × 8) of the transposed tile: those of the rows row + [0, 8) and row + [8,
+// 16).
 template <int D>
 __device__ void load_right_transposed(uint32_t (&b)[4], const Lane& me, const Tile<D>& tile, int row,
                                       int column) {
@@ -115,7 +118,8 @@ __device__ void multiply_transposed(Product<kColumns>& product, const Lane& me, 
   }
 }
 
-// sums += weights · right: weights are 16 × kColumns, rounded to bf16, times kColumns rows of `right` from `row` on.
+// sums += weights · right: weights are 16 × kColumns, rounded to bf16, times kColumns rows of `right` from
+// `row` on.
 template <int D, int kColumns>
 __device__ void multiply(Product<D>& sums, const Product<kColumns>& weights, const Lane& me,
                          const Tile<D>& right, int row) {
@@ -135,8 +139,9 @@ __device__ void multiply(Product<D>& sums, const Product<kColumns>& weights, con
   }
 }
 
-// Writes the warp's rows, times `factor` of the upper and lower half of the fragment, through its own rows of `tile`,
-// from which no other warp may read any more. `head`: the head's first element in row 0 of the sample.
+// Writes the warp's rows, times `factor` of the upper and lower half of the fragment, through its own rows of
+// `tile`, from which no other warp may read any more. `head`: the head's first element in row 0 of the
+// sample.
 template <int D>
 __device__ void store_rows(const Layout& layout, const Lane& me, const Product<D>& sums,
                            const float (&factor)[2], Tile<D>& tile, bf16* head, int64_t stride, int first) {
@@ -144,9 +149,9 @@ __device__ void store_rows(const Layout& layout, const Lane& me, const Product<D
   for (int n = 0; n < D / 8; ++n)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t two =
-          pack_two(sums[n][2 * half] * factor[half], sums[n][2 * half + 1] * factor[half]);
-      memcpy(&tile.row[me.first_row + me.g + 8 * half][n * 8 + 2 * me.t], &two, sizeof two);
+      const uint32_t two = pack_two(sums[n][2 * half] * factor[half], sums[n][2 * half + 1] * factor[half]);
+      memcpy(static_cast<void*>(&tile.row[me.first_row + me.g + 8 * half][n * 8 + 2 * me.t]), &two,
+             sizeof two);
     }
   __syncwarp();
   constexpr int kPieces = D / 8;
@@ -182,7 +187,8 @@ __global__ void __launch_bounds__(kThreads)
   commit_copies();
 
   Product<D> sums = {};
-  float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {};  // of rows g and g + 8; totals of this lane's columns
+  float maximum[2] = {-INFINITY, -INFINITY},
+        total[2] = {};  // of rows g and g + 8; totals of this lane's columns
   // The keys of the tile after next are on their way while this one's scores, or its values, are worked on.
   for (int key = 0; key <= first; key += kTile) {
     wait_copies<1>();  // the keys; the values may still be on their way
@@ -263,8 +269,8 @@ __global__ void __launch_bounds__(kThreads)
   const bf16* const k = rows + layout.k_column + head / layout.group * layout.head_dim;
   const bf16* const v = k + (layout.v_column - layout.k_column);
   copy_rows(layout, rows + head * layout.head_dim, layout.stride, first, tiles.q);
-  copy_rows(layout, out_gradient + sample * layout.out_stride + head * layout.head_dim, layout.out_stride, first,
-            tiles.g);
+  copy_rows(layout, out_gradient + sample * layout.out_stride + head * layout.head_dim, layout.out_stride,
+            first, tiles.g);
 
   float shift[2], mean[2];  // rows past the end have neither scores nor gradients, and are not stored
 #pragma unroll
@@ -309,7 +315,8 @@ struct KeyTiles {
   float shift[kTile], mean[kTile];  // of the queries
 };
 
-// A block owns keys, and sums over the queries of all heads of the group. Scores are made transposed: keys are rows.
+// A block owns keys, and sums over the queries of all heads of the group. Scores are made transposed: keys
+// are rows.
 template <int D>
 __global__ void __launch_bounds__(kThreads)
     key_value_gradient_kernel(Layout layout, const bf16* qkv, const float* log_sum_exp,
@@ -335,7 +342,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = static_cast<int>(threadIdx.x); i < kTile; i += kThreads) {
         const bool valid = query + i < layout.seq;
         const int64_t at = (sample + query + i) * layout.q_heads + head;
-        tiles.shift[i] = valid ? log_sum_exp[at] * kLog2E : INFINITY;  // weights of queries past the end are 0
+        tiles.shift[i] =
+            valid ? log_sum_exp[at] * kLog2E : INFINITY;  // weights of queries past the end are 0
         tiles.mean[i] = valid ? delta[at] : 0.0F;
       }
       wait_copies<0>();
@@ -397,7 +405,7 @@ void attention_mma_forward(cudaStream_t stream, const AttentionShape& shape, con
   if (shape.tokens() == 0) return;
   by_head_dim(shape.head_dim, [&](auto width) {
     start(forward_kernel<width>, block_shape(shape, shape.q_heads, sizeof(ForwardTiles<width>)), stream,
-           layout_of(shape), qkv, out, log_sum_exp);
+          layout_of(shape), qkv, out, log_sum_exp);
   });
 }
 
@@ -407,9 +415,9 @@ void attention_mma_backward(cudaStream_t stream, const AttentionShape& shape, co
   if (shape.tokens() == 0) return;
   by_head_dim(shape.head_dim, [&](auto width) {
     start(query_gradient_kernel<width>, block_shape(shape, shape.q_heads, sizeof(QueryTiles<width>)), stream,
-           layout_of(shape), qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
+          layout_of(shape), qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
     start(key_value_gradient_kernel<width>, block_shape(shape, shape.kv_heads, sizeof(KeyTiles<width>)),
-           stream, layout_of(shape), qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
+          stream, layout_of(shape), qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
   });
 }
 

@@ -1,7 +1,7 @@
-// Causal grouped-query attention in float32 on the CUDA cores: for parity in float32, and for heads that the tensor
-// cores' kernels do not take. A block has kTile queries (or keys) of one head, and goes through the keys (or queries)
-// in tiles of a warp's width: a lane is one of them while scores are made, and one of the head's columns while rows
-// are summed. No sum crosses blocks, so that its order is fixed.
+// Causal grouped-query attention in float32 on the CUDA cores: for parity in float32, and for heads that the
+// tensor cores' kernels do not take. A block has kTile queries (or keys) of one head, and goes through the
+// keys (or queries) in tiles of a warp's width: a lane is one of them while scores are made, and one of the
+// head's columns while rows are summed. No sum crosses blocks, so that its order is fixed.
 #include <cmath>
 
 #include "stp/cuda/device.cuh"
@@ -14,16 +14,16 @@ using namespace gpu;
 
 constexpr int kWarps = 4;
 constexpr int kRowsPerWarp = 4;
-constexpr int kTile = kWarps * kRowsPerWarp;     // rows that a block owns
-constexpr int kStrips = kMaxHeadDim / kWarp;     // columns of a head per lane
+constexpr int kTile = kWarps * kRowsPerWarp;  // rows that a block owns
+constexpr int kStrips = kMaxHeadDim / kWarp;  // columns of a head per lane
 constexpr int kThreads = kWarps * kWarp;
 
 // Where the heads lie in rows of qkv, and of out.
 struct Layout {
-  int seq, head_dim, group;        // query heads per key head
-  int64_t stride, out_stride;      // elements from row to row
+  int seq, head_dim, group;         // query heads per key head
+  int64_t stride, out_stride;       // elements from row to row
   int q_heads, k_column, v_column;  // of the first key head
-  float scale;                     // 1 / √head_dim
+  float scale;                      // 1 / √head_dim
 };
 
 Layout layout_of(const AttentionShape& shape) {
@@ -38,8 +38,8 @@ Layout layout_of(const AttentionShape& shape) {
           static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)))};
 }
 
-// A tile of rows of one head in shared memory, as float32. Rows are an odd number of words apart: lanes that read one
-// column of neighbouring rows meet in no bank.
+// A tile of rows of one head in shared memory, as float32. Rows are an odd number of words apart: lanes that
+// read one column of neighbouring rows meet in no bank.
 struct Rows {
   float* at;
   int stride;
@@ -50,7 +50,8 @@ size_t rows_bytes(int rows, int head_dim) {
   return static_cast<size_t>(rows) * static_cast<size_t>(odd(head_dim)) * sizeof(float);
 }
 
-// Rows [first, first + rows) of a matrix whose first row and column of the head `from` points to; zeros past `seq`.
+// Rows [first, first + rows) of a matrix whose first row and column of the head `from` points to; zeros past
+// `seq`.
 template <typename T>
 __device__ void load_rows(const Layout& layout, const T* from, int64_t stride, int first, int rows, Rows to) {
   for (int i = static_cast<int>(threadIdx.x); i < rows * layout.head_dim; i += kThreads) {
@@ -263,7 +264,7 @@ void transpose(cudaStream_t stream, int64_t batch, int64_t rows, int64_t columns
   const int64_t count = batch * rows * columns;
   if (count == 0) return;
   start(transpose_kernel, flat_shape(transpose_kernel, count), stream, count, static_cast<int>(rows),
-         static_cast<int>(columns), from, to);
+        static_cast<int>(columns), from, to);
 }
 
 // Blocks of kTile rows × heads × samples; the tiles that a block holds take `tile_rows` rows in all.
@@ -279,7 +280,7 @@ void attention_forward(cudaStream_t stream, const AttentionShape& shape, const T
                        float* log_sum_exp) {
   if (shape.tokens() == 0) return;
   start(attention_forward_kernel<T>, attention_shape(shape, shape.q_heads, kTile + 2 * kWarp), stream,
-         layout_of(shape), qkv, out, log_sum_exp);
+        layout_of(shape), qkv, out, log_sum_exp);
 }
 
 template <typename T>
@@ -290,7 +291,7 @@ void attention_delta(cudaStream_t stream, const AttentionShape& shape, const T* 
   const auto kernel = attention_delta_kernel<T>;
   const int64_t wanted = divide_up<int64_t>(pairs, kWarps);
   start(kernel, LaunchShape{narrow(std::min<int64_t>(wanted, resident_blocks(kernel, kThreads))), kThreads},
-         stream, pairs, shape.head_dim, out, out_gradient, delta);
+        stream, pairs, shape.head_dim, out, out_gradient, delta);
 }
 
 template <typename T>
@@ -299,10 +300,10 @@ void attention_backward(cudaStream_t stream, const AttentionShape& shape, const 
                         T* qkv_gradient) {
   if (shape.tokens() == 0) return;
   constexpr int kRows = 2 * (kTile + kWarp);
-  start(query_gradient_kernel<T>, attention_shape(shape, shape.q_heads, kRows), stream, layout_of(shape),
-         qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
-  start(key_value_gradient_kernel<T>, attention_shape(shape, shape.kv_heads, kRows), stream,
-         layout_of(shape), qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
+  start(query_gradient_kernel<T>, attention_shape(shape, shape.q_heads, kRows), stream, layout_of(shape), qkv,
+        log_sum_exp, out_gradient, delta, qkv_gradient);
+  start(key_value_gradient_kernel<T>, attention_shape(shape, shape.kv_heads, kRows), stream, layout_of(shape),
+        qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
 }
 
 void statistics_by_head(cudaStream_t stream, const AttentionShape& shape, const float* by_token,
@@ -315,10 +316,10 @@ void statistics_by_token(cudaStream_t stream, const AttentionShape& shape, const
   transpose(stream, shape.batch, shape.q_heads, shape.seq, by_head, by_token);
 }
 
-#define STP_INSTANTIATE(T)                                                                                  \
-  template void attention_delta(cudaStream_t, const AttentionShape&, const T*, const T*, float*);           \
-  template void attention_forward(cudaStream_t, const AttentionShape&, const T*, T*, float*);               \
-  template void attention_backward(cudaStream_t, const AttentionShape&, const T*, const float*, const T*,   \
+#define STP_INSTANTIATE(T)                                                                                \
+  template void attention_delta(cudaStream_t, const AttentionShape&, const T*, const T*, float*);         \
+  template void attention_forward(cudaStream_t, const AttentionShape&, const T*, T*, float*);             \
+  template void attention_backward(cudaStream_t, const AttentionShape&, const T*, const float*, const T*, \
                                    const float*, T*)
 STP_INSTANTIATE(float);
 STP_INSTANTIATE(bf16);

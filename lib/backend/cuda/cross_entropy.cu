@@ -1,5 +1,5 @@
-// The vocabulary-parallel cross-entropy: a block to each row of logits. Between the steps are all-reduces, so each of
-// them reads the logits once.
+// The vocabulary-parallel cross-entropy: a block to each row of logits. Between the steps are all-reduces, so
+// each of them reads the logits once.
 #include <cmath>
 
 #include "stp/cuda/device.cuh"
@@ -90,8 +90,8 @@ void row_maximum(cudaStream_t stream, int64_t rows, int64_t columns, const T* lo
   if (rows == 0) return;
   by_width<T>(columns, [&](auto width) {
     const auto kernel = row_maximum_kernel<T, width>;
-    start(kernel, row_shape(kernel, rows, columns / width, kThreads), stream, rows,
-           static_cast<int>(columns), logits, maximum);
+    start(kernel, row_shape(kernel, rows, columns / width, kThreads), stream, rows, static_cast<int>(columns),
+          logits, maximum);
   });
 }
 
@@ -101,8 +101,8 @@ void exponential_sums(cudaStream_t stream, int64_t rows, int64_t columns, const 
   if (rows == 0) return;
   by_width<T>(columns, [&](auto width) {
     const auto kernel = exponential_sums_kernel<T, width>;
-    start(kernel, row_shape(kernel, rows, columns / width, kThreads), stream, rows,
-           static_cast<int>(columns), logits, maximum, targets, first, sums);
+    start(kernel, row_shape(kernel, rows, columns / width, kThreads), stream, rows, static_cast<int>(columns),
+          logits, maximum, targets, first, sums);
   });
 }
 
@@ -114,8 +114,8 @@ void cross_entropy(cudaStream_t stream, int64_t rows, int64_t columns, const flo
   start(add_loss_kernel, LaunchShape{1, kThreads}, stream, rows, maximum, sums, factor, loss);
   by_width<T>(columns, [&](auto width) {
     const auto kernel = logits_gradient_kernel<T, width>;
-    start(kernel, row_shape(kernel, rows, columns / width, kThreads), stream, rows,
-           static_cast<int>(columns), maximum, sums, targets, first, static_cast<float>(factor), logits);
+    start(kernel, row_shape(kernel, rows, columns / width, kThreads), stream, rows, static_cast<int>(columns),
+          maximum, sums, targets, first, static_cast<float>(factor), logits);
   });
 }
 

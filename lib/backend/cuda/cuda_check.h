@@ -29,6 +29,6 @@ std::string cuda_error_text(cudaError_t error);
 }  // namespace stp
 
 #define STP_CUDA(call) ::stp::check_call((call), ::stp::cuda_error_text, #call, __FILE__, __LINE__)
-#define STP_CUBLAS(call) ::stp::check_call((call), ::cublasGetStatusName, #call, __FILE__, __LINE__)
+#define STP_CUBLAS(call) ::stp::check_call((call), ::cublasLtGetStatusName, #call, __FILE__, __LINE__)
 #define STP_CUDNN(call) ::stp::check_call((call), ::cudnnGetErrorString, #call, __FILE__, __LINE__)
 #define STP_NCCL(call) ::stp::check_call((call), ::ncclGetErrorString, #call, __FILE__, __LINE__)

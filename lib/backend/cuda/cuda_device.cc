@@ -87,7 +87,7 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
     : run_(run), rank_(rank), poison_(options.poison), ledger_(options.memory_limit) {
   run_.make_current();
   pool_ = std::make_unique<Pool>(run_.gpu());
-  kernels_ = make_cuda_kernels(*this);
+  kernels_ = make_cuda_kernels(run_, scratch());
 }
 
 CudaDevice::~CudaDevice() {
@@ -164,6 +164,11 @@ CudaDevice::Staging& CudaDevice::staging() {
 }
 
 // Where there is no room, it comes when the rank's streams have passed what was given them.
+ScratchMemory CudaDevice::scratch() {
+  return {[this](cudaStream_t stream, size_t bytes) { return take(stream, bytes); },
+          [this](cudaStream_t stream, void* at, size_t bytes) { give_back(stream, at, bytes); }};
+}
+
 size_t CudaDevice::take_staging(size_t bytes) {
   StagingRing& ring = staging().ring;
   if (const auto at = ring.take(bytes)) return *at;

@@ -1,11 +1,163 @@
 #include "stp/cuda/cuda_kernels.h"
 
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stp/backend/kernel_checks.h"
+#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_memory.h"
+#include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/cudnn_attention.h"
+#include "stp/cuda/launch.h"
+#include "stp/cuda/launched_kernels.h"
 
 namespace stp {
+namespace {
 
-std::unique_ptr<Kernels> make_cuda_kernels(CudaDevice&) {
-  throw std::logic_error("the CUDA backend has no kernels");
+// Integers that kernels write and the host reads. Used under the mutex of the order of issue alone.
+class HostFlags {
+ public:
+  HostFlags() { grow(); }
+  HostFlags(const HostFlags&) = delete;
+  HostFlags& operator=(const HostFlags&) = delete;
+  ~HostFlags() {
+    for (int32_t* block : blocks_) cudaFreeHost(block);
+  }
+
+  /// A flag that is 0.
+  int32_t* take() {
+    if (free_.empty()) grow();
+    int32_t* const flag = free_.back();
+    free_.pop_back();
+    *flag = 0;
+    return flag;
+  }
+  void give_back(int32_t* flag) { free_.push_back(flag); }
+
+ private:
+  void grow() {
+    constexpr int kFlags = 1024;
+    void* block = nullptr;
+    STP_CUDA(cudaHostAlloc(&block, kFlags * sizeof(int32_t), cudaHostAllocMapped | cudaHostAllocPortable));
+    blocks_.push_back(static_cast<int32_t*>(block));
+    for (int i = 0; i < kFlags; ++i) free_.push_back(blocks_.back() + i);
+  }
+
+  std::vector<int32_t*> blocks_, free_;
+};
+
+class CudaKernels : public LaunchedKernels {
+ public:
+  CudaKernels(CudaRun& run, const ScratchMemory& scratch, const CudaKernelOptions& options)
+      : LaunchedKernels(scratch), options_(options), current_(run), gemm_(options.gemm, scratch) {
+    if (options.attention == CudaAttention::cudnn) cudnn_ = make_cudnn_attention();
+  }
+
+  void attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                         const Tensor& log_sum_exp) override {
+    check::attention_forward(shape, qkv, out, log_sum_exp);
+    if (!by_cudnn(stream, shape, qkv.type))
+      return LaunchedKernels::attention_forward(stream, shape, qkv, out, log_sum_exp);
+    enqueue(stream, [=, this](cudaStream_t s) {
+      with_statistics_by_head(s, log_sum_exp, cudnn_->forward_workspace(shape),
+                              [&](float* by_head, void* workspace) {
+                                cudnn_->forward(s, shape, at<bf16>(qkv), at<bf16>(out), by_head, workspace);
+                                launch::statistics_by_token(s, shape, by_head, at<float>(log_sum_exp));
+                              });
+    });
+  }
+
+  void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                          const Tensor& log_sum_exp, const Tensor& out_gradient,
+                          const Tensor& qkv_gradient) override {
+    check::attention_backward(shape, qkv, out, log_sum_exp, out_gradient, qkv_gradient);
+    if (!by_cudnn(stream, shape, qkv.type))
+      return LaunchedKernels::attention_backward(stream, shape, qkv, out, log_sum_exp, out_gradient,
+                                                 qkv_gradient);
+    enqueue(stream, [=, this](cudaStream_t s) {
+      with_statistics_by_head(s, log_sum_exp, cudnn_->backward_workspace(shape),
+                              [&](float* by_head, void* workspace) {
+                                launch::statistics_by_head(s, shape, at<float>(log_sum_exp), by_head);
+                                cudnn_->backward(s, shape, at<bf16>(qkv), at<bf16>(out), by_head,
+                                                 at<bf16>(out_gradient), at<bf16>(qkv_gradient), workspace);
+                              });
+    });
+  }
+
+ protected:
+  void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
+    cuda_stream(stream).enqueue(std::move(work));
+  }
+
+  void* address(const Tensor& tensor) override { return data<std::byte>(tensor); }
+
+  void copy_bytes(cudaStream_t stream, const void* from, void* to, size_t bytes) override {
+    STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+  }
+
+  void multiply(cudaStream_t stream, const Product& product) override {
+    gemm_.multiply(stream,
+                   {product.transpose_a, product.transpose_b, product.m, product.n, product.k, product.type,
+                    product.c_type},
+                   product.alpha, product.a, product.b, product.beta, product.c);
+  }
+
+  void enqueue_check(Stream& stream, const std::string& what,
+                     std::function<void(cudaStream_t, int32_t*)> launch) override {
+    CudaStream& ours = cuda_stream(stream);
+    ours.enqueue([this, &ours, what, launch = std::move(launch)](cudaStream_t s) {
+      int32_t* const flag = flags_.take();
+      void* mapped = nullptr;
+      STP_CUDA(cudaHostGetDevicePointer(&mapped, flag, 0));
+      launch(s, static_cast<int32_t*>(mapped));
+      ours.when_passed([this, flag, what] {
+        const bool finite = *static_cast<const volatile int32_t*>(flag) == 0;
+        flags_.give_back(flag);
+        if (!finite) throw std::runtime_error(what + " is not finite");
+      });
+    });
+  }
+
+  [[nodiscard]] bool on_tensor_cores(const AttentionShape& shape, DType type) const override {
+    return options_.attention != CudaAttention::plain && LaunchedKernels::on_tensor_cores(shape, type);
+  }
+
+ private:
+  using bf16 = launch::bf16;
+
+  bool by_cudnn(Stream& stream, const AttentionShape& shape, DType type) {
+    if (!cudnn_ || type != DType::bf16) return false;
+    cuda_stream(stream).run().make_current();  // a host thread's first work may be this
+    return cudnn_->supports(shape);
+  }
+
+  // cuDNN keeps the statistics of a head together; `work` is given memory for those, and its workspace.
+  void with_statistics_by_head(cudaStream_t stream, const Tensor& log_sum_exp, size_t workspace_bytes,
+                               const std::function<void(float*, void*)>& work) {
+    scratch_.with(stream, log_sum_exp.bytes(), [&](void* by_head) {
+      scratch_.with(stream, workspace_bytes,
+                    [&](void* workspace) { work(static_cast<float*>(by_head), workspace); });
+    });
+  }
+
+  struct MakeCurrent {
+    explicit MakeCurrent(CudaRun& run) { run.make_current(); }
+  };
+
+  const CudaKernelOptions options_;
+  const MakeCurrent current_;  // before what is made for the current device
+  HostFlags flags_;
+  Gemm gemm_;
+  std::unique_ptr<CudnnAttention> cudnn_;  // null: not built, or not wanted
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_cuda_kernels(CudaRun& run, const ScratchMemory& scratch,
+                                           const CudaKernelOptions& options) {
+  return std::make_unique<CudaKernels>(run, scratch, options);
 }
 
 }  // namespace stp

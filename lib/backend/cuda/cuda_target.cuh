@@ -1,5 +1,6 @@
-// What the kernels ask of the machine that they run on, beyond C++: how they are launched, shared memory of a size
-// known at launch, asynchronous copies, and the tensor cores. tests/support/simt.h has the same for the host.
+// What the kernels ask of the machine that they run on, beyond C++: how they are launched, shared memory of a
+// size known at launch, asynchronous copies, and the tensor cores. tests/support/simt.h has the same for the
+// host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,13 +24,13 @@ inline constexpr size_t kDefaultShared = 48 * 1024;
 template <typename... Parameters>
 void allow_shared(void (*kernel)(Parameters...), size_t bytes) {
   if (bytes > kDefaultShared)
-    STP_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)));
+    STP_CUDA(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
 }
 
 template <typename... Parameters, typename... Arguments>
 void start(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
-            Arguments... arguments) {
+           Arguments... arguments) {
   allow_shared(kernel, shape.shared);
   cudaLaunchConfig_t config{};
   config.gridDim = shape.blocks;
@@ -74,8 +75,8 @@ __device__ inline void* dynamic_shared() {
 __device__ inline uint4 load_16(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ inline void store_16(void* to, uint4 words) { *static_cast<uint4*>(to) = words; }
 
-// Asynchronous copies (PTX cp.async): a thread's copies up to commit_copies() are one group; wait_copies<n>() waits for
-// all but the n youngest groups of the calling thread. Other threads see the data after a barrier.
+// Asynchronous copies (PTX cp.async): a thread's copies up to commit_copies() are one group; wait_copies<n>()
+// waits for all but the n youngest groups of the calling thread. Other threads see the data after a barrier.
 
 __device__ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -94,14 +95,14 @@ __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups) : "memory");
 }
 
-// Fragments of the tensor cores (PTX ISA, "Matrix fragments for mma.m16n8k16"): with g = lane / 4 and t = lane % 4, the
-// words of a lane hold two neighbours each,
+// Fragments of the tensor cores (PTX ISA, "Matrix fragments for mma.m16n8k16"): with g = lane / 4 and t =
+// lane % 4, the words of a lane hold two neighbours each,
 //   a[0], a[1]: rows g and g + 8 of A, columns 2t, 2t + 1; a[2], a[3]: the same rows, columns 2t + 8, 2t + 9
 //   b[0], b[1]: column g of B, rows 2t, 2t + 1, and 2t + 8, 2t + 9
 //   c[0], c[1]: row g of C, columns 2t, 2t + 1; c[2], c[3]: row g + 8
 
-/// Four 8 × 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8, and gets in words[i]
-/// the elements 2t, 2t + 1 of row g of matrix i.
+/// Four 8 × 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8, and gets in
+/// words[i] the elements 2t, 2t + 1 of row g of matrix i.
 __device__ inline void load_matrices(uint32_t (&words)[4], const void* shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])

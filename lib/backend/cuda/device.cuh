@@ -67,7 +67,8 @@ struct Width {
   __host__ __device__ constexpr operator int() const { return N; }  // NOLINT(google-explicit-constructor)
 };
 
-/// Elements of T in 16 bytes: the width of kernels on data whose rows are divisible by it; others have width 1.
+/// Elements of T in 16 bytes: the width of kernels on data whose rows are divisible by it; others have
+/// width 1.
 template <typename T>
 inline constexpr int kPack = 16 / sizeof(T);
 
@@ -150,8 +151,8 @@ __device__ V reduce_lanes(V value, Op op) {
   return value;
 }
 
-/// Over a one-dimensional block of whole warps; all threads get the result, and all must call. Barriers before and
-/// after the shared memory is written: calls may follow each other.
+/// Over a one-dimensional block of whole warps; all threads get the result, and all must call. Barriers
+/// before and after the shared memory is written: calls may follow each other.
 template <typename V, typename Op>
 __device__ V reduce_block(V value, Op op, V neutral) {
   __shared__ V of_warp[kWarp];
@@ -186,7 +187,8 @@ LaunchShape flat_shape(void (*kernel)(Parameters...), int64_t packs) {
   return {narrow(std::min<int64_t>(wanted, resident_blocks(kernel, kThreads))), kThreads};
 }
 
-/// One block to a row at a time, and one wave of blocks at most. A row's `packs` go evenly to at most `most` threads.
+/// One block to a row at a time, and one wave of blocks at most. A row's `packs` go evenly to at most `most`
+/// threads.
 inline int threads_for_row(int64_t packs, int most) {
   const int64_t turns = divide_up<int64_t>(packs, most);
   return static_cast<int>(divide_up<int64_t>(divide_up(packs, turns), kWarp) * kWarp);

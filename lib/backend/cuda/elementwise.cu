@@ -90,21 +90,21 @@ void fill(cudaStream_t stream, void* to, size_t bytes, const void* element, size
   const auto packs = static_cast<int64_t>(bytes / 16);
   // One block at least: it writes the bytes after the last pack.
   start(fill_kernel, flat_shape(fill_kernel, std::max<int64_t>(packs, 1)), stream, packs,
-         static_cast<int64_t>(bytes), pattern, to);
+        static_cast<int64_t>(bytes), pattern, to);
 }
 
 template <typename T>
 void scale(cudaStream_t stream, int64_t count, double factor, const T* in, T* out) {
   if (count == 0) return;
   start(scale_kernel<T>, flat_shape(scale_kernel<T>, divide_up<int64_t>(count, kPack<T>)), stream, count,
-         static_cast<float>(factor), in, out);
+        static_cast<float>(factor), in, out);
 }
 
 template <typename T>
 void check_finite(cudaStream_t stream, int64_t count, const T* values, int32_t mark, int32_t* flag) {
   if (count == 0) return;
   start(check_finite_kernel<T>, flat_shape(check_finite_kernel<T>, divide_up<int64_t>(count, kPack<T>)),
-         stream, count, values, mark, flag);
+        stream, count, values, mark, flag);
 }
 
 template <typename T>
@@ -112,8 +112,8 @@ void swiglu_forward(cudaStream_t stream, int64_t rows, int64_t columns, const T*
   if (rows * columns == 0) return;
   by_width<T>(columns, [&](auto width) {
     const auto kernel = swiglu_forward_kernel<T, width>;
-    start(kernel, tile_shape(kernel, rows, columns / width), stream, rows, static_cast<int>(columns),
-           gate_up, out);
+    start(kernel, tile_shape(kernel, rows, columns / width), stream, rows, static_cast<int>(columns), gate_up,
+          out);
   });
 }
 
@@ -123,15 +123,15 @@ void swiglu_backward(cudaStream_t stream, int64_t rows, int64_t columns, const T
   if (rows * columns == 0) return;
   by_width<T>(columns, [&](auto width) {
     const auto kernel = swiglu_backward_kernel<T, width>;
-    start(kernel, tile_shape(kernel, rows, columns / width), stream, rows, static_cast<int>(columns),
-           gate_up, gradient, gate_up_gradient);
+    start(kernel, tile_shape(kernel, rows, columns / width), stream, rows, static_cast<int>(columns), gate_up,
+          gradient, gate_up_gradient);
   });
 }
 
-#define STP_INSTANTIATE(T)                                                            \
-  template void scale(cudaStream_t, int64_t, double, const T*, T*);                   \
-  template void check_finite(cudaStream_t, int64_t, const T*, int32_t, int32_t*);     \
-  template void swiglu_forward(cudaStream_t, int64_t, int64_t, const T*, T*);         \
+#define STP_INSTANTIATE(T)                                                        \
+  template void scale(cudaStream_t, int64_t, double, const T*, T*);               \
+  template void check_finite(cudaStream_t, int64_t, const T*, int32_t, int32_t*); \
+  template void swiglu_forward(cudaStream_t, int64_t, int64_t, const T*, T*);     \
   template void swiglu_backward(cudaStream_t, int64_t, int64_t, const T*, const T*, T*)
 STP_INSTANTIATE(float);
 STP_INSTANTIATE(bf16);

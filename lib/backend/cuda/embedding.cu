@@ -21,14 +21,14 @@ __global__ void embedding_forward_kernel(int64_t rows, int columns, const int32_
   }
 }
 
-// The sum for an entry is made by one block (per kThreads · N columns), in the order of the tokens: that of the first
-// token which names the entry. The others find that they are not first, and have nothing to do. Looking through the
-// tokens costs rows² comparisons at most, but neither a sort nor memory.
+// The sum for an entry is made by one block (per kThreads · N columns), in the order of the tokens: that of
+// the first token which names the entry. The others find that they are not first, and have nothing to do.
+// Looking through the tokens costs rows² comparisons at most, but neither a sort nor memory.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     embedding_backward_kernel(int rows, int columns, const int32_t* tokens, const T* gradient, int64_t first,
                               int64_t entries, float* table_gradient) {
-  __shared__ int found[kThreads];          // tokens of one turn that name the entry, in order
+  __shared__ int found[kThreads];            // tokens of one turn that name the entry, in order
   __shared__ int of_warp[kThreads / kWarp];  // how many of them each warp has
   const int me = static_cast<int>(threadIdx.x), lane = me % kWarp, warp = me / kWarp;
   const int column = (static_cast<int>(blockIdx.x) * kThreads + me) * N;
@@ -80,7 +80,7 @@ void embedding_forward(cudaStream_t stream, int64_t rows, int64_t columns, const
   by_width<T>(columns, [&](auto width) {
     const auto kernel = embedding_forward_kernel<T, width>;
     start(kernel, tile_shape(kernel, rows, columns / width), stream, rows, static_cast<int>(columns), tokens,
-           table, first, entries, out);
+          table, first, entries, out);
   });
 }
 
@@ -91,18 +91,18 @@ void embedding_backward(cudaStream_t stream, int64_t rows, int64_t columns, cons
   by_width<T>(columns, [&](auto width) {
     const auto kernel = embedding_backward_kernel<T, width>;
     // A block to each token, as far as the grid goes: most of them end at once.
-    const LaunchShape shape{dim3(narrow(divide_up<int64_t>(columns, kThreads * width)),
-                                 narrow(std::min<int64_t>(rows, 65535))),
-                            kThreads};
+    const LaunchShape shape{
+        dim3(narrow(divide_up<int64_t>(columns, kThreads * width)), narrow(std::min<int64_t>(rows, 65535))),
+        kThreads};
     start(kernel, shape, stream, static_cast<int>(rows), static_cast<int>(columns), tokens, gradient, first,
-           entries, table_gradient);
+          entries, table_gradient);
   });
 }
 
-#define STP_INSTANTIATE(T)                                                                                  \
-  template void embedding_forward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, int64_t, int64_t, \
-                                  T*);                                                                      \
-  template void embedding_backward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, int64_t,       \
+#define STP_INSTANTIATE(T)                                                                            \
+  template void embedding_forward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, int64_t,  \
+                                  int64_t, T*);                                                       \
+  template void embedding_backward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, int64_t, \
                                    int64_t, float*)
 STP_INSTANTIATE(float);
 STP_INSTANTIATE(bf16);

@@ -1,7 +1,8 @@
-// The kernels as plain functions: pointers into device memory, sizes, and the stream that they are launched on. They
-// check nothing but the launch itself (CudaError); shapes are checked where tensors are known (launched_kernels.h).
-// T is float or __nv_bfloat16; all arithmetic is in float32. Matrices are row-major and dense, their first element
-// aligned to 16 bytes. Results are the same bits in every run on the same kind of device: no sum is made by atomics.
+// The kernels as plain functions: pointers into device memory, sizes, and the stream that they are launched
+// on. They check nothing but the launch itself (CudaError); shapes are checked where tensors are known
+// (launched_kernels.h). T is float or __nv_bfloat16; all arithmetic is in float32. Matrices are row-major and
+// dense, their first element aligned to 16 bytes. Results are the same bits in every run on the same kind of
+// device: no sum is made by atomics.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,12 +17,14 @@ namespace stp::launch {
 
 using bf16 = __nv_bfloat16;
 
-/// Repeats the `size` bytes (a power of two, at most 16) at `element`, which lies on the host, over `bytes` bytes.
+/// Repeats the `size` bytes (a power of two, at most 16) at `element`, which lies on the host, over `bytes`
+/// bytes.
 void fill(cudaStream_t stream, void* to, size_t bytes, const void* element, size_t size);
 /// out = factor · in; the two may be one.
 template <typename T>
 void scale(cudaStream_t stream, int64_t count, double factor, const T* in, T* out);
-/// Writes `mark` to *flag, which may be mapped memory of the host, if an element is not finite. T may be double.
+/// Writes `mark` to *flag, which may be mapped memory of the host, if an element is not finite. T may be
+/// double.
 template <typename T>
 void check_finite(cudaStream_t stream, int64_t count, const T* values, int32_t mark, int32_t* flag);
 

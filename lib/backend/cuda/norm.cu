@@ -1,5 +1,5 @@
-// RMSNorm, and sums over columns, which its backward and biases need: a first kernel sums shares of the rows, a second
-// one adds the shares up in order.
+// RMSNorm, and sums over columns, which its backward and biases need: a first kernel sums shares of the rows,
+// a second one adds the shares up in order.
 #include "stp/cuda/device.cuh"
 #include "stp/cuda/launch.h"
 
@@ -41,8 +41,9 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// Each block takes every gridDim-th row, and sums its share of the gain's gradient: in shared memory, or where a row is
-// too long for that, where the share goes. A thread has the same columns of all rows and sees no others' sums.
+// Each block takes every gridDim-th row, and sums its share of the gain's gradient: in shared memory, or
+// where a row is too long for that, where the share goes. A thread has the same columns of all rows and sees
+// no others' sums.
 template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
     rms_norm_backward_kernel(int64_t rows, int columns, const T* dy, const T* x, const T* gain,
@@ -85,7 +86,8 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int i = first; i < columns; i += step) store(share + i, load<N>(sums + i));
 }
 
-// shares[y, column] = the sum over the y-th share of the rows. A line of threads takes every kLines-th row of it.
+// shares[y, column] = the sum over the y-th share of the rows. A line of threads takes every kLines-th row of
+// it.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarp* kLines)
     column_shares_kernel(int64_t rows, int columns, const T* in, float* shares) {
@@ -146,7 +148,7 @@ void rms_norm_forward(cudaStream_t stream, int64_t rows, int64_t columns, const 
   by_width<T>(columns, [&](auto width) {
     const auto kernel = rms_norm_forward_kernel<T, width>;
     start(kernel, row_shape(kernel, rows, columns / width, kRowThreads), stream, rows,
-           static_cast<int>(columns), x, gain, static_cast<float>(epsilon), y, rstd);
+          static_cast<int>(columns), x, gain, static_cast<float>(epsilon), y, rstd);
   });
 }
 
@@ -169,7 +171,7 @@ void rms_norm_backward(cudaStream_t stream, int64_t rows, int64_t columns, const
     shape.blocks.x = std::min(shape.blocks.x, narrow(kMostShares));
     count = shape.blocks.x;
     start(kernel, shape, stream, rows, static_cast<int>(columns), dy, x, gain, rstd,
-           static_cast<float>(residual_factor), residual, dx, shares, in_shared);
+          static_cast<float>(residual_factor), residual, dx, shares, in_shared);
   });
   add_shares(stream, count, columns, shares, gain_gradient);
 }
@@ -192,10 +194,10 @@ void add_column_sums(cudaStream_t stream, int64_t rows, int64_t columns, const T
   add_shares(stream, count, columns, shares, sums);
 }
 
-#define STP_INSTANTIATE(T)                                                                                   \
-  template void rms_norm_forward(cudaStream_t, int64_t, int64_t, const T*, const T*, double, T*, float*);    \
-  template void rms_norm_backward(cudaStream_t, int64_t, int64_t, const T*, const T*, const T*, const float*, \
-                                  double, const T*, T*, float*, void*);                                      \
+#define STP_INSTANTIATE(T)                                                                                \
+  template void rms_norm_forward(cudaStream_t, int64_t, int64_t, const T*, const T*, double, T*, float*); \
+  template void rms_norm_backward(cudaStream_t, int64_t, int64_t, const T*, const T*, const T*,           \
+                                  const float*, double, const T*, T*, float*, void*);                     \
   template void add_column_sums(cudaStream_t, int64_t, int64_t, const T*, float*, void*)
 STP_INSTANTIATE(float);
 STP_INSTANTIATE(bf16);

@@ -12,8 +12,7 @@ using namespace gpu;
 constexpr int kThreads = 256;
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    square_sums_kernel(int64_t count, const T* x, double* of_block) {
+__global__ void __launch_bounds__(kThreads) square_sums_kernel(int64_t count, const T* x, double* of_block) {
   double sum = 0;
   for_each_pack<kPack<T>>(count, [&](auto width, int64_t i) {
     const Values<width> v = load<width>(x + i);
@@ -77,7 +76,7 @@ void add_sum_of_squares(cudaStream_t stream, int64_t count, double factor, const
   shape.blocks.x = std::min<unsigned>(shape.blocks.x, kMaxPartialSums);
   start(square_sums_kernel<T>, shape, stream, count, x, of_block);
   start(add_square_sums_kernel, LaunchShape{1, kThreads}, stream, static_cast<int>(shape.blocks.x), of_block,
-         factor, total);
+        factor, total);
 }
 
 template <typename T>
@@ -95,12 +94,12 @@ void adamw(cudaStream_t stream, int64_t count, const AdamW& options, double max_
                   f(options.epsilon),
                   f(1 - options.learning_rate * options.weight_decay)};
   start(adamw_kernel<T>, flat_shape(adamw_kernel<T>, divide_up<int64_t>(count, kPack<T>)), stream, count,
-         step, max_norm, total, gradient, first_moment, second_moment, master, weight);
+        step, max_norm, total, gradient, first_moment, second_moment, master, weight);
 }
 
-#define STP_INSTANTIATE(T)                                                                                 \
-  template void add_sum_of_squares(cudaStream_t, int64_t, double, const T*, double*, void*);               \
-  template void adamw(cudaStream_t, int64_t, const AdamW&, double, const double*, const float*, float*,    \
+#define STP_INSTANTIATE(T)                                                                              \
+  template void add_sum_of_squares(cudaStream_t, int64_t, double, const T*, double*, void*);            \
+  template void adamw(cudaStream_t, int64_t, const AdamW&, double, const double*, const float*, float*, \
                       float*, float*, T*)
 STP_INSTANTIATE(float);
 STP_INSTANTIATE(bf16);

@@ -17,8 +17,8 @@ struct TurnsPerPosition {
   double of[kMaxHeadDim / 2];
 };
 
-// The block first computes the sines of its row's position, which all heads share. The angle is reduced to one turn in
-// float64, so that late positions are as exact as early ones.
+// The block first computes the sines of its row's position, which all heads share. The angle is reduced to
+// one turn in float64, so that late positions are as exact as early ones.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     rotate_kernel(int64_t rows, int seq, int rotated_heads, int heads, int half,
@@ -85,8 +85,8 @@ void rotate(cudaStream_t stream, const AttentionShape& shape, double theta, int 
   by_width<T>(half, [&](auto width) {
     const auto kernel = rotate_kernel<T, width>;
     start(kernel, row_shape(kernel, shape.tokens(), int64_t{rotated} * (half / width), kThreads, shared),
-           stream, shape.tokens(), shape.seq, rotated, rotated + shape.kv_heads, half, turns,
-           static_cast<float>(direction), bias, qkv);
+          stream, shape.tokens(), shape.seq, rotated, rotated + shape.kv_heads, half, turns,
+          static_cast<float>(direction), bias, qkv);
   });
 }
 

@@ -1,0 +1,96 @@
+// Rotary embedding and attention.
+#include "kernels/kernel_cases.h"
+
+namespace stp::kernel_cases {
+namespace {
+
+KERNEL_CASE(BiasAndRope) {
+  std::vector<AttentionShape> shapes{
+      {.batch = 1, .seq = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 2},
+      {.batch = 2, .seq = 9, .q_heads = 4, .kv_heads = 2, .head_dim = 6},
+      {.batch = 1, .seq = 3000, .q_heads = 1, .kv_heads = 1, .head_dim = 2},  // late positions
+      {.batch = 2, .seq = 5, .q_heads = 6, .kv_heads = 2, .head_dim = 64},
+      {.batch = 1, .seq = 7, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
+      {.batch = 1, .seq = 8, .q_heads = 14, .kv_heads = 2, .head_dim = 128},
+      {.batch = 1, .seq = 3, .q_heads = 2, .kv_heads = 2, .head_dim = 256},
+      {.batch = 0, .seq = 3, .q_heads = 2, .kv_heads = 2, .head_dim = 4}};
+  if (machine_->large())
+    shapes.push_back({.batch = 2, .seq = 4096, .q_heads = 4, .kv_heads = 1, .head_dim = 128});
+  for (const AttentionShape& shape : shapes)
+    for (const double theta : {1e4, 1e6}) {
+      expect_exact(
+          {in(1, shape.qkv_columns()), in_out(shape.tokens(), shape.qkv_columns())},
+          [&](const On& on) { on.kernels.bias_rope_forward(on.stream, shape, theta, on.t[0], on.t[1]); });
+      expect_exact({in_out(shape.tokens(), shape.qkv_columns())},
+                   [&](const On& on) { on.kernels.rope_backward(on.stream, shape, theta, on.t[0]); });
+    }
+}
+
+std::string words(const AttentionShape& shape) {
+  return std::to_string(shape.batch) + " x " + std::to_string(shape.seq) + " tokens, " +
+         std::to_string(shape.q_heads) + " / " + std::to_string(shape.kv_heads) + " heads of " +
+         std::to_string(shape.head_dim);
+}
+
+// One token; tiles that end early, and several of them; heads that share keys; every size that kernels are
+// made for, and sizes between.
+std::vector<AttentionShape> shapes_of_whole_pieces(bool large) {
+  std::vector<AttentionShape> shapes{{.batch = 1, .seq = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
+                                     {.batch = 2, .seq = 65, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
+                                     {.batch = 1, .seq = 130, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
+                                     {.batch = 1, .seq = 70, .q_heads = 2, .kv_heads = 2, .head_dim = 128},
+                                     {.batch = 1, .seq = 33, .q_heads = 3, .kv_heads = 1, .head_dim = 96},
+                                     {.batch = 1, .seq = 64, .q_heads = 1, .kv_heads = 1, .head_dim = 40},
+                                     {.batch = 2, .seq = 0, .q_heads = 2, .kv_heads = 1, .head_dim = 64}};
+  if (large) {
+    shapes.push_back({.batch = 2, .seq = 1024, .q_heads = 8, .kv_heads = 2, .head_dim = 128});
+    shapes.push_back({.batch = 1, .seq = 777, .q_heads = 6, .kv_heads = 3, .head_dim = 64});
+  }
+  return shapes;
+}
+
+KERNEL_CASE(AttentionOnTensorCores) {
+  if (GetParam() != DType::bf16) GTEST_SKIP() << "they take bf16 alone";
+  expect_attention(shapes_of_whole_pieces(machine_->large()), Attention::tensor_cores);
+}
+
+KERNEL_CASE(AttentionByPlainKernels) {
+  expect_attention(shapes_of_whole_pieces(machine_->large()), Attention::plain);
+}
+
+// As the backend chooses: what the tensor cores' kernels do not take goes to the plain ones.
+KERNEL_CASE(AttentionOfAnyHead) {
+  expect_attention({{.batch = 1, .seq = 20, .q_heads = 2, .kv_heads = 1, .head_dim = 12},
+                    {.batch = 2, .seq = 5, .q_heads = 2, .kv_heads = 1, .head_dim = 1},
+                    {.batch = 1, .seq = 17, .q_heads = 2, .kv_heads = 1, .head_dim = 200},
+                    {.batch = 1, .seq = 9, .q_heads = 2, .kv_heads = 2, .head_dim = 256},
+                    {.batch = 1, .seq = 34, .q_heads = 2, .kv_heads = 1, .head_dim = 64}},
+                   Attention::best);
+}
+
+}  // namespace
+
+void KernelCases::expect_attention(const std::vector<AttentionShape>& shapes, Attention attention) {
+  for (const AttentionShape& shape : shapes) {
+    SCOPED_TRACE(words(shape));
+    const Operand qkv = in(shape.tokens(), shape.qkv_columns());
+    const auto forward = expect_exact(
+        {qkv, out(shape.tokens(), shape.q_columns()), out(shape.tokens(), shape.q_heads, Kind::statistics)},
+        [&](const On& on) { on.kernels.attention_forward(on.stream, shape, on.t[0], on.t[1], on.t[2]); },
+        kAttention, attention);
+    Operand result{shape.tokens(), shape.q_columns(), Kind::x, Role::in, forward[1]};
+    Operand log_sum_exp{shape.tokens(), shape.q_heads, Kind::statistics, Role::in, forward[2]};
+    for (Operand* operand : {&result, &log_sum_exp})
+      for (double& value : operand->values) value = rounded(value, operand->kind);
+    expect_exact(
+        {qkv, result, log_sum_exp, in(shape.tokens(), shape.q_columns()),
+         out(shape.tokens(), shape.qkv_columns())},
+        [&](const On& on) {
+          on.kernels.attention_backward(on.stream, shape, on.t[0], on.t[1], on.t[2], on.t[3], on.t[4]);
+        },
+        kAttention, attention);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace stp::kernel_cases

@@ -1,0 +1,112 @@
+// Cases of kernels, run on a machine and held against the CPU backend in float64. The files *_cases.cc are
+// compiled into two programs: one runs the kernels on the host (host_machine.cc), the other on a GPU
+// (gpu_machine.cc).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "stp/backend/backend.h"
+#include "stp/backend/kernels.h"
+
+namespace stp::kernel_cases {
+
+using Values = std::vector<double>;
+
+enum class Attention { best, tensor_cores, plain };
+
+/// Where the kernels under test run. Made anew for each test.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  virtual Device& device() = 0;
+  virtual Kernels& kernels(Attention attention) = 0;
+  virtual RunGuard& guard() = 0;
+  /// In how many orders of threads it can run, and the choice of one.
+  [[nodiscard]] virtual int orders() const = 0;
+  virtual void choose_order(int order) = 0;
+  /// Whether it can afford sizes that fill a GPU.
+  [[nodiscard]] virtual bool large() const = 0;
+};
+/// Null where there is none; `reason` says why.
+std::unique_ptr<Machine> make_machine(std::string& reason);
+
+/// Which type of kernels.h a tensor has.
+enum class Kind { x, statistics, total, index };
+enum class Role { in, out, in_out };
+
+struct Operand {
+  int64_t rows, columns;
+  Kind kind = Kind::x;
+  Role role = Role::in;
+  Values values = {};  // of `in` and `in_out`; a single one is repeated
+};
+
+using Tensors = std::vector<Tensor>;
+/// Calls kernels on tensors that are in the order of the operands. `exact` where these are the reference's.
+struct On {
+  Kernels& kernels;
+  Stream& stream;
+  const Tensors& t;
+  bool exact;
+};
+using Call = std::function<void(const On&)>;
+
+/// How far results may be away: |result − exact| / |exact| over the whole tensor, and for each element
+/// |result − exact| / (|exact| + root of the mean square).
+struct Tolerance {
+  double whole, element;
+};
+inline constexpr Tolerance kFloat{1e-5, 1e-4}, kRounded{3e-3, 6e-3};
+/// Of attention in bf16, which may round its probabilities and their gradients.
+inline constexpr Tolerance kAttention{1e-2, 5e-2};
+
+/// The parameter is X, f32 or bf16.
+class KernelCases : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override;
+
+  [[nodiscard]] DType type_of(Kind kind) const;
+  /// What a tensor of the kind keeps of a value.
+  [[nodiscard]] double rounded(double value, Kind kind = Kind::x) const;
+  /// Normally distributed, times `scale`, as a tensor of the kind can hold them.
+  Values random(int64_t count, Kind kind = Kind::x, double scale = 1);
+
+  Operand in(int64_t rows, int64_t columns, Kind kind = Kind::x) {
+    return {rows, columns, kind, Role::in, random(rows * columns, kind)};
+  }
+  Operand in_out(int64_t rows, int64_t columns, Kind kind = Kind::x) {
+    return {rows, columns, kind, Role::in_out, random(rows * columns, kind)};
+  }
+  static Operand out(int64_t rows, int64_t columns, Kind kind = Kind::x) {
+    return {rows, columns, kind, Role::out};
+  }
+
+  /// The results of `call` by the kernels under test, in every order of threads, are those of the CPU backend
+  /// in float64; what is only read stays as it was. Fresh memory is NaN. Returns the exact values of all
+  /// operands.
+  std::vector<Values> expect_exact(const std::vector<Operand>& operands, const Call& call,
+                                   Tolerance bf16 = kRounded, Attention attention = Attention::best);
+
+  /// The same of both directions of attention (attention_cases.cc).
+  void expect_attention(const std::vector<AttentionShape>& shapes, Attention attention);
+
+  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<Backend> reference_;
+
+ private:
+  std::mt19937 engine_{1};
+};
+
+// The suite bears the name of the program's machine.
+class STP_KERNEL_SUITE : public KernelCases {};
+#define STP_KERNEL_CASE_OF(suite, name) TEST_P(suite, name)
+#define KERNEL_CASE(name) STP_KERNEL_CASE_OF(STP_KERNEL_SUITE, name)
+
+}  // namespace stp::kernel_cases

@@ -1,0 +1,127 @@
+// Norm, bias sums, SwiGLU, embedding, cross-entropy: kernels on rows.
+#include "kernels/kernel_cases.h"
+
+namespace stp::kernel_cases {
+namespace {
+
+struct Size {
+  int64_t rows, columns;
+};
+
+// One element, odd columns, whole packs, more rows than blocks or shares, rows of several turns of a block.
+std::vector<Size> sizes(bool large) {
+  std::vector<Size> all{{1, 1}, {1, 8}, {3, 7}, {5, 64}, {19, 33}, {70, 16}, {2, 4099}, {2, 8200}, {0, 8}};
+  if (large) all.insert(all.end(), {{9001, 64}, {2048, 2048}, {3000, 1111}});
+  return all;
+}
+
+KERNEL_CASE(RmsNormForward) {
+  for (const auto& [rows, columns] : sizes(machine_->large()))
+    for (const double epsilon : {1e-6, 0.5})
+      expect_exact({in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
+                   [&](const On& on) {
+                     on.kernels.rms_norm_forward(on.stream, on.t[0], on.t[1], epsilon, on.t[2], on.t[3]);
+                   });
+}
+
+KERNEL_CASE(RmsNormBackward) {
+  std::vector<Size> all = sizes(machine_->large());
+  all.insert(all.end(), {{7, 58120}, {2, 58121}});  // rows that shared memory does not hold
+  for (const auto& [rows, columns] : all) {
+    Operand rstd = in(rows, 1, Kind::statistics);
+    for (double& value : rstd.values) value = std::abs(value);
+    for (const bool residual : {false, true})
+      expect_exact({in(rows, columns), in(rows, columns), in(1, columns), rstd, in(rows, columns),
+                    out(rows, columns), in_out(1, columns, Kind::statistics)},
+                   [&](const On& on) {
+                     on.kernels.rms_norm_backward(on.stream, on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
+                                                  residual ? on.t[4] : Tensor{}, on.t[5], on.t[6]);
+                   });
+    if (columns > 5000) continue;
+    expect_exact({in_out(rows, columns), in(rows, columns), in(1, columns), rstd,
+                  in_out(1, columns, Kind::statistics)},
+                 [&](const On& on) {  // in place
+                   on.kernels.rms_norm_backward(on.stream, on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0],
+                                                on.t[4]);
+                 });
+  }
+}
+
+KERNEL_CASE(AddColumnSums) {
+  std::vector<Size> all = sizes(machine_->large());
+  all.push_back({33000, 9});  // more rows than all shares have, were they of the least size
+  for (const auto& [rows, columns] : all)
+    expect_exact({in(rows, columns), in_out(1, columns, Kind::statistics)},
+                 [&](const On& on) { on.kernels.add_column_sums(on.stream, on.t[0], on.t[1]); });
+}
+
+KERNEL_CASE(SwiGlu) {
+  for (const auto& [rows, columns] : sizes(machine_->large())) {
+    Operand gate_up = in(rows, 2 * columns);
+    if (rows > 1) {  // far out, where exp itself overflows
+      gate_up.values[0] = 120;
+      gate_up.values[2 * columns] = -120;
+    }
+    expect_exact({gate_up, out(rows, columns)},
+                 [&](const On& on) { on.kernels.swiglu_forward(on.stream, on.t[0], on.t[1]); });
+    expect_exact({gate_up, in(rows, columns), out(rows, 2 * columns)},
+                 [&](const On& on) { on.kernels.swiglu_backward(on.stream, on.t[0], on.t[1], on.t[2]); });
+  }
+}
+
+// Entries [first, first + entries) of a vocabulary of 40, of which some tokens are often, some never, and
+// some of other ranks.
+KERNEL_CASE(Embedding) {
+  std::vector<Size> all{{1, 1}, {7, 5}, {700, 8}, {300, 33}, {9, 2056}, {0, 8}};
+  if (machine_->large()) all.insert(all.end(), {{4096, 1024}, {70000, 8}});
+  for (const auto& [rows, columns] : all)
+    for (const auto& [first, entries] : {std::pair<int64_t, int64_t>{0, 40}, {10, 10}, {39, 1}}) {
+      Operand tokens{rows, 1, Kind::index, Role::in, Values(rows)};
+      for (int64_t i = 0; i < rows; ++i) tokens.values[i] = static_cast<double>(i * i % 37 + i % 3);
+      const auto start = first;
+      expect_exact({tokens, in(entries, columns), out(rows, columns)}, [&](const On& on) {
+        on.kernels.embedding_forward(on.stream, on.t[0], on.t[1], start, on.t[2]);
+      });
+      expect_exact(
+          {tokens, in(rows, columns), in_out(entries, columns, Kind::statistics)},
+          [&](const On& on) { on.kernels.embedding_backward(on.stream, on.t[0], on.t[1], start, on.t[2]); });
+    }
+}
+
+// Logits of one of several ranks: targets lie before, among and behind its entries.
+KERNEL_CASE(CrossEntropy) {
+  std::vector<Size> all{{1, 1}, {3, 7}, {5, 64}, {19, 33}, {40, 1084}, {2, 8200}, {0, 8}};
+  if (machine_->large()) all.insert(all.end(), {{9001, 64}, {64, 152064}});
+  for (const auto& [rows, columns] : all) {
+    const int64_t first = 100, width = columns;
+    Operand logits{rows, columns, Kind::x, Role::in, random(rows * columns, Kind::x, 4)};
+    if (rows > 2)  // one row far from the others, and all of it negative
+      for (int64_t i = 0; i < columns; ++i) logits.values[i] = rounded(logits.values[i] - 300);
+    Operand targets{rows, 1, Kind::index, Role::in, Values(rows)};
+    for (int64_t i = 0; i < rows; ++i)
+      targets.values[i] = static_cast<double>(i % 5 == 0   ? first + width - 1
+                                              : i % 5 == 1 ? first
+                                              : i % 5 == 2 ? first - 1
+                                              : i % 5 == 3 ? first + width
+                                                           : first + i % width);
+    const auto maximum = expect_exact({logits, out(rows, 1, Kind::statistics)}, [&](const On& on) {
+      on.kernels.row_maximum(on.stream, on.t[0], on.t[1]);
+    });
+    // The largest is of another rank in some rows.
+    Operand shift{rows, 1, Kind::statistics, Role::in, maximum[1]};
+    for (int64_t i = 0; i < rows; i += 3) shift.values[i] = rounded(shift.values[i] + 2, Kind::statistics);
+    const auto sums =
+        expect_exact({logits, shift, targets, out(rows, 2, Kind::statistics)}, [&](const On& on) {
+          on.kernels.exponential_sums(on.stream, on.t[0], on.t[1], on.t[2], first, on.t[3]);
+        });
+    Operand all_sums{rows, 2, Kind::statistics, Role::in, sums[3]}, in_place = logits;
+    for (double& sum : all_sums.values) sum = rounded(sum + 1, Kind::statistics);
+    in_place.role = Role::in_out;
+    expect_exact({shift, all_sums, targets, in_place, in_out(1, 1, Kind::statistics)}, [&](const On& on) {
+      on.kernels.cross_entropy(on.stream, on.t[0], on.t[1], on.t[2], first, 0.25, on.t[3], on.t[4]);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace stp::kernel_cases

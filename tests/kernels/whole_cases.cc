@@ -1,0 +1,109 @@
+// Kernels on whole tensors, products, and the optimizer.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <span>
+
+#include "kernels/kernel_cases.h"
+
+namespace stp::kernel_cases {
+namespace {
+
+std::vector<int64_t> counts(bool large) {
+  std::vector<int64_t> all{0, 1, 7, 8, 101, 4096, 70001};
+  if (large) all.push_back(3'000'003);
+  return all;
+}
+
+KERNEL_CASE(WholeTensors) {
+  for (const int64_t count : counts(machine_->large())) {
+    expect_exact({out(count, 1), out(1, count, Kind::statistics), out(1, 1, Kind::total)}, [&](const On& on) {
+      on.kernels.fill(on.stream, on.t[0], -0.375);
+      on.kernels.fill(on.stream, on.t[1], 1.5);
+      on.kernels.fill(on.stream, on.t[2], 1.0 / 3);
+    });
+    expect_exact({in(count, 1), out(count, 1), out(count, 1), in_out(count, 1)}, [&](const On& on) {
+      on.kernels.copy(on.stream, on.t[0], on.t[1]);
+      on.kernels.scale(on.stream, -0.3, on.t[0], on.t[2]);
+      on.kernels.scale(on.stream, 0.7, on.t[3], on.t[3]);
+    });
+  }
+}
+
+KERNEL_CASE(WhatIsFiniteGoesOn) {
+  const auto check = [](const On& on) {
+    for (const Tensor& tensor : on.t) on.kernels.check_finite(on.stream, tensor, "it");
+  };
+  for (const int64_t count : counts(machine_->large()))
+    expect_exact({in(count, 1), in(1, 1, Kind::total)}, check);
+  Operand huge = in(3, 5);
+  huge.values[7] = rounded(std::ldexp(1.0, 127));
+  expect_exact({huge}, check);
+}
+
+KERNEL_CASE(WhatIsNotFiniteFailsTheRun) {
+  for (const double value : {NAN, INFINITY, -INFINITY})
+    for (const int64_t at : {int64_t{0}, int64_t{64}, int64_t{1000}}) {
+      std::string reason;
+      machine_ = make_machine(reason);
+      Device& device = machine_->device();
+      const auto stream = device.make_stream("compute", StreamPriority::compute);
+      const Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, 7, 143);
+      std::vector<float> values(7 * 143);
+      values[static_cast<size_t>(at)] = static_cast<float>(value);
+      device.upload(*stream, tensor, std::as_bytes(std::span(values)));
+      machine_->kernels(Attention::best).check_finite(*stream, tensor, "the gradient");
+      EXPECT_THROW(device.synchronize(), Stopped);
+      EXPECT_THAT(machine_->guard().failure(), testing::HasSubstr("the gradient is not finite"));
+    }
+}
+
+KERNEL_CASE(Gemm) {
+  std::vector<std::array<int64_t, 3>> all{{7, 5, 3},    {1, 1, 1}, {33, 130, 65}, {64, 1, 129},
+                                          {16, 32, 24}, {3, 4, 0}, {0, 4, 3}};
+  if (machine_->large()) all.insert(all.end(), {{1024, 1536, 512}, {513, 1025, 771}});
+  for (const auto& [m, n, k] : all)
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const double beta : {0.0, 1.0, -0.5})
+          for (const Kind result : {Kind::x, Kind::statistics}) {
+            Operand c = in_out(m, n, result);
+            if (beta == 0) c.role = Role::out;
+            expect_exact({ta ? in(k, m) : in(m, k), tb ? in(n, k) : in(k, n), c}, [&](const On& on) {
+              on.kernels.gemm(on.stream, ta, tb, 0.75, on.t[0], on.t[1], beta, on.t[2]);
+            });
+          }
+}
+
+KERNEL_CASE(SumsOfSquaresAreAdded) {
+  for (const int64_t count : counts(machine_->large()))
+    expect_exact({in(count, 1), in_out(1, 1, Kind::total)},
+                 [&](const On& on) { on.kernels.add_sum_of_squares(on.stream, 0.25, on.t[0], on.t[1]); });
+}
+
+KERNEL_CASE(AdamW) {
+  for (const int64_t count : counts(machine_->large()))
+    for (const double max_norm : {0.0, 0.5, 1e9})  // no total; clipped; too small to be
+      for (const int step : {1, 3}) {
+        const stp::AdamW options{.learning_rate = 0.01,
+                                 .beta1 = 0.8,
+                                 .beta2 = 0.9,
+                                 .epsilon = 1e-6,
+                                 .weight_decay = 0.1,
+                                 .step = step};
+        Operand second = in_out(count, 1, Kind::statistics);
+        for (double& value : second.values) value = std::abs(value);
+        const Operand total{1, 1, Kind::total, Role::in, {16}};
+        expect_exact({total, in(count, 1, Kind::statistics), in_out(count, 1, Kind::statistics), second,
+                      in_out(count, 1, Kind::statistics), out(count, 1)},
+                     [&](const On& on) {
+                       const bool one = on.t[4].type == on.t[5].type;  // the weight is its master
+                       on.kernels.adamw(on.stream, options, max_norm, max_norm > 0 ? on.t[0] : Tensor{},
+                                        on.t[1], on.t[2], on.t[3], on.t[4], one ? on.t[4] : on.t[5]);
+                       if (one) on.kernels.copy(on.stream, on.t[4], on.t[5]);
+                     });
+      }
+}
+
+}  // namespace
+}  // namespace stp::kernel_cases
