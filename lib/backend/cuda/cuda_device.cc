@@ -163,12 +163,12 @@ CudaDevice::Staging& CudaDevice::staging() {
   return *staging_;
 }
 
-// Where there is no room, it comes when the rank's streams have passed what was given them.
 ScratchMemory CudaDevice::scratch() {
   return {[this](cudaStream_t stream, size_t bytes) { return take(stream, bytes); },
           [this](cudaStream_t stream, void* at, size_t bytes) { give_back(stream, at, bytes); }};
 }
 
+// Where there is no room, it comes when the rank's streams have passed what was given them.
 size_t CudaDevice::take_staging(size_t bytes) {
   StagingRing& ring = staging().ring;
   if (const auto at = ring.take(bytes)) return *at;
