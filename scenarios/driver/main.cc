@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   std::string backends;
   for (const std::string& name : stp::backend_names()) backends += (backends.empty() ? "" : ", ") + name;
   app.set_version_flag("--version", "stp " STP_VERSION " (" STP_GIT_REVISION
-                                    ")\nevidence: simulated, measured\nbackends: " +
+                                    ")\nevidence: simulated, measured, replayed\nbackends: " +
                                         backends);
   app.require_subcommand(1);
   stp::add_reproduce(app, invocation);

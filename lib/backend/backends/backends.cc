@@ -4,6 +4,7 @@
 #include "stp/cpu/cpu_backend.h"
 #ifdef STP_HAVE_CUDA
 #include "stp/cuda/cuda_backend.h"
+#include "stp/cuda/cuda_replay.h"
 #endif
 
 namespace stp {
@@ -14,7 +15,7 @@ struct Entry {
   std::vector<DType> types;
   void (*check)();  // for a device
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
-  std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);  // may be null
+  std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
 };
 
 const std::vector<Entry>& entries() {
@@ -25,7 +26,9 @@ const std::vector<Entry>& entries() {
        {DType::f32, DType::bf16},
        [] { check_gpu(); },
        [](const BackendOptions& options) { return make_cuda_backend(options); },
-       nullptr},
+       [](const BackendOptions& options, const Replay& replay) {
+         return make_cuda_replay_backend(options, replay);
+       }},
 #endif
   };
   return all;
@@ -61,10 +64,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
 
 std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,
                                              const Replay& replay) {
-  const Entry& entry = find(name);
-  if (entry.replay == nullptr)
-    throw InputError("", "--replay-rank", "there are no replays on " + name, "use --backend cpu");
-  return entry.replay(options, replay);
+  return find(name).replay(options, replay);
 }
 
 }  // namespace stp

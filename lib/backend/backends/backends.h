@@ -19,8 +19,7 @@ void check_backend(const std::string& name);
 std::vector<DType> backend_types(const std::string& name);
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
 
-/// One rank of a world of options.world_size, alone; all its communicators are paced. InputError also where
-/// the backend has no replays.
+/// One rank of a world of options.world_size, alone; all its communicators are paced.
 std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,
                                              const Replay& replay);
 

@@ -45,13 +45,19 @@ TEST(Backends, CudaIsThereOrSaysWhyNot) {
   }
 }
 
-TEST(Backends, ReplayWhereTheyCan) {
+TEST(Backends, OfReplaysAreOneRank) {
   const Replay replay{.rank = 1, .times = {}};
-  const auto backend = make_replay_backend("cpu", {.world_size = 4}, replay);
-  EXPECT_EQ(backend->ranks(), std::vector<int>{1});
-  if (built_in("cuda")) {
-    EXPECT_THAT(refusal([&] { make_replay_backend("cuda", {.world_size = 4}, replay); }),
-                AllOf(HasSubstr("--replay-rank"), HasSubstr("use --backend cpu")));
+  for (const std::string& name : backend_names()) {
+    std::unique_ptr<Backend> backend;
+    const std::string lack = refusal([&] { backend = make_replay_backend(name, {.world_size = 4}, replay); });
+    if (backend) {
+      EXPECT_EQ(backend->name(), name);
+      EXPECT_EQ(backend->world_size(), 4);
+      EXPECT_EQ(backend->ranks(), std::vector<int>{1});
+    } else {
+      EXPECT_EQ(name, "cuda");
+      EXPECT_THAT(lack, HasSubstr("no CUDA device: "));
+    }
   }
 }
 

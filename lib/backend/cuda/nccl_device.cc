@@ -1,4 +1,5 @@
 #include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_run.h"
 #include "stp/cuda/nccl_session.h"
 
 namespace stp {
@@ -33,14 +34,23 @@ class Mark {
 
 }  // namespace
 
-NcclDevice cuda_runtime_for_nccl() {
-  return {
-      .record = [](cudaStream_t stream) -> std::shared_ptr<void> { return std::make_shared<Mark>(stream); },
-      .passed = [](void* mark) { return static_cast<const Mark*>(mark)->passed(); },
-      .copy =
-          [](void* to, const void* from, size_t bytes, cudaStream_t stream) {
-            STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
-          }};
+// Threads of NCCL's session come here too, whose current device may be another: a call of CUDA would set up
+// that one.
+NcclDevice cuda_runtime_for_nccl(const CudaRun& run) {
+  NcclDevice device;
+  device.record = [&run](cudaStream_t stream) -> std::shared_ptr<void> {
+    run.make_current();
+    return std::make_shared<Mark>(stream);
+  };
+  device.passed = [&run](void* mark) {
+    run.make_current();
+    return static_cast<const Mark*>(mark)->passed();
+  };
+  device.copy = [&run](void* to, const void* from, size_t bytes, cudaStream_t stream) {
+    run.make_current();
+    STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+  };
+  return device;
 }
 
 }  // namespace stp

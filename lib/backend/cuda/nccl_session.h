@@ -28,8 +28,9 @@ struct NcclDevice {
   std::function<bool(void*)> passed;
   std::function<void(void* to, const void* from, size_t bytes, cudaStream_t)> copy;
 };
-/// The CUDA runtime's.
-NcclDevice cuda_runtime_for_nccl();
+class CudaRun;
+/// The CUDA runtime's, on the GPU of `run`, which outlives it.
+NcclDevice cuda_runtime_for_nccl(const CudaRun& run);
 
 ncclDataType_t nccl_type(DType type);
 ncclRedOp_t nccl_reduce(Reduce reduce);

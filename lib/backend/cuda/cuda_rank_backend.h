@@ -1,0 +1,34 @@
+// What backends have in common whose process drives one rank alone, on a GPU of its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stp/backend/backend.h"
+#include "stp/cuda/cuda_device.h"
+#include "stp/cuda/cuda_run.h"
+
+namespace stp {
+
+class CudaRankBackend : public Backend {
+ public:
+  /// Throws InputError as check_gpu does, and std::logic_error for a rank that the world does not have.
+  CudaRankBackend(const BackendOptions& options, int rank, int gpu);
+
+  [[nodiscard]] std::string name() const override { return "cuda"; }
+  [[nodiscard]] int world_size() const override { return world_size_; }
+  [[nodiscard]] std::vector<int> ranks() const override { return {device_.rank()}; }
+  CudaDevice& device(int rank) override;
+  RunGuard& guard() override { return run_.guard; }
+  void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
+
+ protected:
+  [[nodiscard]] const CudaRun& run() const { return run_; }
+
+ private:
+  const int world_size_;
+  CudaRun run_;
+  CudaDevice device_;
+};
+
+}  // namespace stp

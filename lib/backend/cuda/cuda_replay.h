@@ -1,0 +1,22 @@
+// One rank of a world alone on a GPU: its own kernels, and in place of communication with others a kernel
+// that takes its time and moves its bytes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "stp/backend/backend.h"
+#include "stp/backend/pacing.h"
+#include "stp/cuda/cuda_device.h"
+
+namespace stp {
+
+/// See lib/backend/paced_communicator.h. `device` outlives it.
+std::unique_ptr<Communicator> make_paced_cuda_communicator(CudaDevice& device, const Replay& replay,
+                                                           const std::vector<int>& members, int index);
+
+/// Types as make_cuda_backend's. Throws InputError as check_gpu does.
+std::unique_ptr<Backend> make_cuda_replay_backend(const BackendOptions& options, const Replay& replay,
+                                                  int gpu = 0);
+
+}  // namespace stp
