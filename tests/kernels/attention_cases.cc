@@ -55,7 +55,14 @@ KERNEL_CASE(AttentionOnTensorCores) {
 }
 
 KERNEL_CASE(AttentionByPlainKernels) {
-  expect_attention(shapes_of_whole_pieces(machine_->large()), Attention::plain);
+  std::vector<AttentionShape> shapes{{.batch = 1, .seq = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
+                                     {.batch = 2, .seq = 35, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
+                                     {.batch = 1, .seq = 66, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
+                                     {.batch = 1, .seq = 18, .q_heads = 2, .kv_heads = 2, .head_dim = 128},
+                                     {.batch = 1, .seq = 32, .q_heads = 3, .kv_heads = 1, .head_dim = 33}};
+  if (machine_->large())
+    for (const AttentionShape& shape : shapes_of_whole_pieces(true)) shapes.push_back(shape);
+  expect_attention(shapes, Attention::plain);
 }
 
 // As the backend chooses: what the tensor cores' kernels do not take goes to the plain ones.
