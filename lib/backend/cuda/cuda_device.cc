@@ -87,10 +87,7 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
     : run_(run), rank_(rank), poison_(options.poison), ledger_(options.memory_limit) {
   run_.make_current();
   pool_ = std::make_unique<Pool>(run_.gpu());
-  kernels_ = make_cuda_kernels(
-      run_,
-      {.take = [this](cudaStream_t stream, size_t bytes) { return take(stream, bytes); },
-       .give_back = [this](cudaStream_t stream, void* at, size_t bytes) { give_back(stream, at, bytes); }});
+  kernels_ = make_cuda_kernels(run_, scratch());
 }
 
 CudaDevice::~CudaDevice() {
@@ -164,6 +161,11 @@ CudaDevice::Staging& CudaDevice::staging() {
     staging_ = std::make_shared<Staging>();
   }
   return *staging_;
+}
+
+ScratchMemory CudaDevice::scratch() {
+  return {[this](cudaStream_t stream, size_t bytes) { return take(stream, bytes); },
+          [this](cudaStream_t stream, void* at, size_t bytes) { give_back(stream, at, bytes); }};
 }
 
 // Where there is no room, it comes when the rank's streams have passed what was given them.

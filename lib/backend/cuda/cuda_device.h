@@ -13,6 +13,7 @@
 #include "stp/backend/device.h"
 #include "stp/backend/kernels.h"
 #include "stp/cuda/cuda_run.h"
+#include "stp/cuda/scratch_memory.h"
 
 namespace stp {
 
@@ -41,6 +42,8 @@ class CudaDevice : public Device {
   // For work that is being issued: memory that is used in the order of `stream` alone, and counted nowhere.
   void* take(cudaStream_t stream, size_t bytes);
   void give_back(cudaStream_t stream, void* at, size_t bytes);
+  /// The two for kernels, which the device outlives.
+  [[nodiscard]] ScratchMemory scratch();
 
   [[nodiscard]] CudaRun& run() const { return run_; }
   [[nodiscard]] int rank() const { return rank_; }

@@ -121,9 +121,10 @@ void CudaStream::synchronize(const EventRef& event) {
   run_.make_current();
   run_.order.wait_for(rank_, "for " + name_, *awaited, [&] {
     run_.sweep_now_and_then();
-    const bool passed = awaited->passed();
+    sweep();  // names the place where the GPU has failed
+    if (run_.guard.failed() || !awaited->passed()) return false;
     sweep();
-    return passed;
+    return true;
   });
 }
 

@@ -1,0 +1,257 @@
+// What only a device that is told what to do can show of the CUDA backend: that it holds nothing too long,
+// gives the GPU no more than it takes, names what does not move, and is right in whatever order streams go
+// on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "stp/cuda/cuda_backend.h"
+#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_memory.h"
+#include "stp/cuda/cuda_stream.h"
+#include "support/effort.h"
+#include "support/fake_cuda.h"
+
+namespace stp {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr double kNever = 3600, kSoon = 0.1;
+
+class CudaOnHost : public testing::Test {
+ protected:
+  CudaOnHost() { fake_cuda::reset(1); }
+  ~CudaOnHost() override { fake_cuda::reset(1); }
+  void start(const BackendOptions& options) {
+    backend_ = make_cuda_backend(options);
+    stream_ = device().make_stream("compute", StreamPriority::compute);
+  }
+  Device& device() { return backend_->device(0); }
+  CudaStream& stream() { return cuda_stream(*stream_); }
+  Tensor bytes(int64_t count) {
+    return device().allocate(*stream_, MemoryKind::working, DType::bf16, 1, count / 2);
+  }
+  void set(const Tensor& tensor, int value) {
+    stream().enqueue([tensor, value](cudaStream_t at) {
+      STP_CUDA(cudaMemsetAsync(data<std::byte>(tensor), value, tensor.bytes(), at));
+    });
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Stream> stream_;
+};
+
+TEST_F(CudaOnHost, ReleasedMemoryIsGivenBackToTheDevice) {
+  const size_t before = fake_cuda::allocated_bytes();
+  start({.deadline_s = kNever, .poison = true});
+  Tensor a = bytes(1000), b = bytes(24);
+  device().synchronize();
+  EXPECT_EQ(fake_cuda::allocated_bytes() - before, 1024U);
+  device().release(stream(), a);
+  device().release(stream(), b);
+  EXPECT_EQ(fake_cuda::allocated_bytes() - before, 1024U) << "not before the stream comes to it";
+  device().synchronize();
+  EXPECT_EQ(fake_cuda::allocated_bytes(), before);
+}
+
+TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {
+  start({.deadline_s = kNever});
+  fake_cuda::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+  stream().begin(7);
+  bytes(1000);
+  EXPECT_THROW(device().synchronize(), Stopped);
+  EXPECT_EQ(backend_->guard().failure(),
+            "rank 0, compute, op 7: out of memory: the GPU has no 1000 bytes more");
+}
+
+// The fake device aborts where a real one would have the host wait in a call.
+TEST_F(CudaOnHost, GivesTheGpuNoMoreThanItTakes) {
+  start({.deadline_s = kNever, .poison = true});
+  Tensor tensor = bytes(2);
+  fake_cuda::hold(true);
+  for (int i = 0; i <= 4000; ++i) set(tensor, i % 251);
+  for (int i = 0; i < 20; ++i) {  // and what takes several calls each
+    Tensor other = bytes(2);
+    device().release(stream(), other);
+  }
+  fake_cuda::hold(false);
+  std::vector<std::byte> found(2);
+  device().download(stream(), tensor, found);
+  EXPECT_THAT(found, Each(static_cast<std::byte>(4000 % 251)));
+}
+
+TEST_F(CudaOnHost, WhatTheGpuDoesNotFinishIsNamedAtTheDeadline) {
+  start({.deadline_s = kSoon});
+  backend_->describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
+  Tensor tensor = bytes(2);
+  device().synchronize();
+  fake_cuda::hold(true);
+  stream().begin(5);
+  set(tensor, 1);
+  stream().record();
+  stream().begin(6);
+  set(tensor, 2);
+  EXPECT_THROW(device().synchronize(), Stopped);
+  EXPECT_THAT(backend_->guard().failure(),
+              AllOf(HasSubstr("rank 0, compute, F0.5 is not done"),
+                    HasSubstr("rank 0, host waits for compute"), HasSubstr("nothing moved")));
+}
+
+TEST_F(CudaOnHost, AGpuThatFailsIsNamed) {
+  start({.deadline_s = kNever});
+  Tensor tensor = bytes(2);
+  device().synchronize();
+  fake_cuda::hold(true);
+  stream().begin(5);
+  set(tensor, 1);
+  const EventRef event = stream().record();
+  fake_cuda::fail_next("cudaEventQuery", cudaErrorIllegalAddress);
+  EXPECT_THROW(stream().synchronize(event), Stopped);
+  EXPECT_THAT(backend_->guard().failure(),
+              AllOf(HasSubstr("rank 0, compute, op 5"), HasSubstr("cudaEventQuery: cudaErrorFake")));
+}
+
+TEST_F(CudaOnHost, EventsAreUsedAgain) {
+  start({.deadline_s = kNever});
+  for (int i = 0; i < 1000; ++i) {
+    stream().record();
+    if (i % 100 == 99) device().synchronize();
+  }
+  EXPECT_LE(fake_cuda::calls("cudaEventCreateWithFlags"), 300U);
+}
+
+// A training step's shape, without its kernels: four ranks, tp 2 x pp 2, each driven by a thread. On every
+// rank work on the compute stream, all-reduces on another, transfers down and up the pipeline on two more,
+// receives posted early, memory taken on one stream and given back on another. Whatever the order in which
+// the device's streams go on, what comes out is what plain sums say.
+class Pipeline {
+ public:
+  Pipeline(Backend& backend, int rank) : device_(backend.device(rank)), tp_(rank % 2), pp_(rank / 2) {
+    const auto stream = [&](const char* name, StreamPriority priority) {
+      return device_.make_stream(name, priority);
+    };
+    compute_ = stream("compute", StreamPriority::compute);
+    reduce_ = stream("tp", StreamPriority::communication);
+    down_ = stream("down", StreamPriority::communication);
+    up_ = stream("up", StreamPriority::communication);
+    group_ = backend.communicator("tp" + std::to_string(pp_), {2 * pp_, 2 * pp_ + 1}, tp_);
+    const std::string column = std::to_string(tp_);
+    to_next_ = backend.communicator("down" + column, {tp_, 2 + tp_}, pp_);
+    to_previous_ = backend.communicator("up" + column, {tp_, 2 + tp_}, pp_);
+  }
+
+  // Of each microbatch m: the first stage makes tp + 10·m + 1, all-reduces it over tp and sends it down; the
+  // second adds 1 by another all-reduce with ones, and sends it back up.
+  void run(int microbatches) {
+    std::vector<Tensor> arrived(microbatches);
+    std::vector<EventRef> when(microbatches);
+    Communicator& incoming = pp_ == 0 ? *to_previous_ : *to_next_;
+    Communicator& outgoing = pp_ == 0 ? *to_next_ : *to_previous_;
+    Stream& in = pp_ == 0 ? *up_ : *down_;
+    Stream& out = pp_ == 0 ? *down_ : *up_;
+    const auto receive = [&](int m) {
+      if (m >= microbatches) return;
+      arrived[m] = device_.allocate(in, MemoryKind::communication, DType::f32, 1, kLength);
+      incoming.receive(in, arrived[m], 1 - pp_);
+      when[m] = in.record();
+    };
+    const auto send = [&](Tensor& tensor) {
+      out.wait(reduce_->record());
+      outgoing.send(out, tensor, 1 - pp_);
+      device_.release(out, tensor);
+    };
+    const auto check = [&](int m) {
+      compute_->wait(when[m]);
+      std::vector<float> found(kLength);
+      device_.download(*compute_, arrived[m], std::as_writable_bytes(std::span(found)));
+      wrong_ += std::count_if(found.begin(), found.end(), [&](float value) { return value != result(m); });
+      device_.release(*compute_, arrived[m]);
+    };
+    receive(0);
+    receive(1);
+    if (pp_ == 0) {
+      for (int m = 0; m < microbatches; ++m) {
+        Tensor made = value(static_cast<float>(tp_ + 10 * m + 1));
+        all_reduce(made);
+        send(made);
+        if (m >= 2) check(m - 2);
+        if (m >= 1) receive(m + 1);
+      }
+      for (int m = std::max(0, microbatches - 2); m < microbatches; ++m) check(m);
+      device_.synchronize();
+      return;
+    }
+    for (int m = 0; m < microbatches; ++m) {
+      Tensor sum = value(0.5F);
+      compute_->wait(when[m]);
+      cuda_stream(*compute_).enqueue([from = arrived[m], sum](cudaStream_t at) {
+        // Each of two ranks adds a half of what came and a half of one.
+        fake_cuda::launch(at, [from = data<float>(from), to = data<float>(sum)] {
+          for (int64_t i = 0; i < kLength; ++i) to[i] += from[i] / 2;
+        });
+      });
+      device_.release(*compute_, arrived[m]);
+      all_reduce(sum);
+      send(sum);
+      receive(m + 2);
+    }
+    device_.synchronize();
+  }
+  [[nodiscard]] int64_t wrong() const { return wrong_; }
+  static float result(int m) { return static_cast<float>(1 + 2 + 20 * m + 1); }
+
+ private:
+  static constexpr int64_t kLength = 37;
+
+  Tensor value(float value) {
+    Tensor made = device_.allocate(*compute_, MemoryKind::working, DType::f32, 1, kLength);
+    const std::vector<float> all(kLength, value);
+    device_.upload(*compute_, made, std::as_bytes(std::span(all)));
+    return made;
+  }
+  void all_reduce(const Tensor& tensor) {
+    reduce_->wait(compute_->record());
+    group_->all_reduce(*reduce_, Reduce::sum, tensor);
+  }
+
+  Device& device_;
+  const int tp_, pp_;
+  std::unique_ptr<Stream> compute_, reduce_, down_, up_;
+  std::unique_ptr<Communicator> group_, to_next_, to_previous_;
+  int64_t wrong_ = 0;
+};
+
+TEST_F(CudaOnHost, AnyOrderOfStreamsGivesTheSame) {
+  for (uint32_t seed = 1; seed <= 40; seed += kStride) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    fake_cuda::reset(seed);
+    const size_t before = fake_cuda::allocated_bytes();
+    const auto backend = make_cuda_backend({.world_size = 4, .deadline_s = kNever, .poison = true});
+    std::vector<std::thread> hosts;
+    std::vector<int64_t> wrong(4, -1);
+    for (int rank = 0; rank < 4; ++rank)
+      hosts.emplace_back([&, rank] {
+        try {
+          Pipeline pipeline(*backend, rank);
+          pipeline.run(8);
+          wrong[rank] = pipeline.wrong();
+        } catch (const std::exception& error) {
+          backend->guard().fail(error.what());
+        }
+      });
+    for (std::thread& host : hosts) host.join();
+    ASSERT_EQ(backend->guard().failure(), "");
+    EXPECT_THAT(wrong, Each(0));
+    EXPECT_EQ(fake_cuda::allocated_bytes(), before);
+    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(backend->device(rank).memory().held(), 0U);
+  }
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,147 @@
+// Training on the CUDA backend, by ranks that share a GPU: in bf16 as exact as one rank of the CPU, in
+// float32 as the reference, to the byte what the CPU backend holds. On a GPU; and on the fake runtime
+// (cuda_on_host), with the same kernels run by the host, whose streams go on in a random order.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stp/cuda/cuda_backend.h"
+#include "support/bf16.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+
+class GpuTraining : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string lack = lack_of_gpu(); !lack.empty()) GTEST_SKIP() << lack;
+  }
+};
+
+struct Trained {
+  double loss;
+  std::map<std::string, std::vector<double>> gradients, masters;
+  std::vector<RankUse> use;
+};
+
+Trained train(Backend& backend, const std::string& schedule, const Training& training, int m,
+              const std::vector<TokenSample>& samples, int steps = 1) {
+  Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, m});
+  const int stages = made.placement.stages();
+  std::vector<int> layers(stages, training.model.layers / stages);
+  layers[0] += training.model.layers % stages;
+  Trainer trainer(backend, execution_program(std::move(made), layers, training.grid.dp), training);
+  double loss = 0;
+  for (int step = 0; step < steps; ++step) loss = trainer.step(samples).loss;
+  return {loss, trainer.gradients(), trainer.masters(), trainer.use()};
+}
+
+constexpr int kMicrobatches = 6;
+
+struct Case {
+  std::string schedule;
+  RankGrid grid;
+};
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
+                                     {"zb-v", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
+                                     {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
+                                     {"1f1b", {.tp = 2, .cp = 1, .dp = 1, .pp = 1}}};
+  return all;
+}
+
+std::unique_ptr<Backend> cuda_backend(const Training& training) {
+  return make_cuda_backend({.world_size = training.grid.size(), .deadline_s = 60, .poison = true});
+}
+
+TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
+  for (const Case& each : cases()) {
+    SCOPED_TRACE(each.schedule);
+    const Training training = small_training(4, DType::bf16, each.grid);
+    const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
+                                        training.model.vocab);
+    const auto exact = exact_gradients(training, samples);
+    const double one_rank_error =
+        gradient_error(gradients_without_pipeline(training, 1, samples), exact.gradients);
+    const auto backend = cuda_backend(training);
+    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples);
+    EXPECT_NEAR(found.loss, exact.loss, 0x1p-8 * exact.loss);
+    const double error = gradient_error(found.gradients, exact.gradients);
+    EXPECT_TRUE(bf16_parity(error, one_rank_error)) << error << ", " << one_rank_error;
+    EXPECT_LE(share_in_bf16(found.gradients), 0.02);  // sums; but a token that comes once has but one term
+  }
+}
+
+TEST_F(GpuTraining, InFloat32EqualsTheReference) {
+  for (const Case& each : cases()) {
+    SCOPED_TRACE(each.schedule);
+    const Training training = small_training(4, DType::f32, each.grid);
+    const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
+                                        training.model.vocab);
+    const auto exact = exact_gradients(training, samples);
+    const auto backend = cuda_backend(training);
+    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples);
+    EXPECT_NEAR(found.loss, exact.loss, 1e-5 * exact.loss);
+    EXPECT_LE(gradient_error(found.gradients, exact.gradients), 1e-5);
+  }
+}
+
+// Steps that build on each other: weights, moments and masters too.
+TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
+  Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  training.optimizer.epsilon = 0.1;  // else the first steps divide small gradients by their own size
+  const auto samples =
+      random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const auto backend = cuda_backend(training), again = cuda_backend(training);
+  const auto cpu = make_cpu_backend({.world_size = training.grid.size()});
+  const Trained found = train(*backend, "stp", training, kMicrobatches, samples, 2);
+  EXPECT_LE(gradient_error(found.masters, train(*cpu, "stp", training, kMicrobatches, samples, 2).masters),
+            1e-5);
+  EXPECT_EQ(found.masters, train(*again, "stp", training, kMicrobatches, samples, 2).masters);
+}
+
+TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoes) {
+  for (const Case& each : cases()) {
+    SCOPED_TRACE(each.schedule);
+    const Training training = small_training(4, DType::bf16, each.grid);
+    const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
+                                        training.model.vocab);
+    const auto backend = cuda_backend(training);
+    const auto cpu = make_cpu_backend({.world_size = training.grid.size()});
+    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples),
+                  expected = train(*cpu, each.schedule, training, kMicrobatches, samples);
+    for (size_t rank = 0; rank < found.use.size(); ++rank) {
+      const RankUse &ours = found.use[rank], &theirs = expected.use[rank];
+      for (const char* kind : {"weights", "gradients", "optimizer", "saved"})
+        EXPECT_EQ(ours.peak_bytes.at(kind), theirs.peak_bytes.at(kind)) << kind;
+      EXPECT_EQ(ours.all_reduce_bytes, theirs.all_reduce_bytes);
+      EXPECT_EQ(ours.sent_bytes, theirs.sent_bytes);
+    }
+    for (const int rank : backend->ranks())
+      for (const MemoryKind kind :
+           {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
+        EXPECT_EQ(backend->device(rank).memory().held(kind), 0U) << to_string(kind) << " left after the step";
+  }
+}
+
+TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {
+  const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const auto samples =
+      random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const auto backend = cuda_backend(training);
+  Trainer trainer(
+      *backend, execution_program(make_schedule(find_generator("stp"), {2, kMicrobatches}), {1, 1, 1, 1}, 1),
+      training);
+  const StepResult step = trainer.step(samples);
+  const Program& program = trainer.program();
+  ASSERT_EQ(step.times.size(), program.ops.size());
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    EXPECT_GE(step.times[op].start, 0);
+    EXPECT_LE(step.times[op].start, step.times[op].end);
+    EXPECT_LE(step.times[op].end, step.step_s);
+  }
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,290 @@
+#include "support/fake_cuda.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <vector>
+
+namespace {
+
+constexpr int kRubbish = 0xA5;
+constexpr float kStepMilliseconds = 0.01F;
+constexpr size_t kMostSteps = 1024;
+/// Steps that all streams together take each time the host asks.
+constexpr int kStepsPerQuery = 3;
+
+/// One recording of an event: later ones change nothing for who waits already.
+struct FakeRecord {
+  bool passed = false;
+  uint64_t time = 0;  // in steps
+};
+struct FakeEvent {
+  std::shared_ptr<FakeRecord> latest;  // null before the first
+
+  [[nodiscard]] bool passed() const { return latest == nullptr || latest->passed; }
+};
+struct FakeStep {
+  std::function<void()> work;                  // may be empty
+  std::shared_ptr<FakeRecord> waits_for = {};  // may be null
+};
+struct FakeStream {
+  std::deque<FakeStep> steps;
+  bool gone = false;  // but for what it was given
+};
+struct FakePool {};
+
+// One device, and all that was made on it.
+struct FakeDevice {
+  std::mutex mutex;
+  std::mt19937 random{1};
+  bool held = false;
+  uint64_t steps = 0;
+  std::vector<std::unique_ptr<FakeStream>> streams;
+  std::vector<std::unique_ptr<FakeEvent>> events;
+  std::map<void*, size_t> memory;  // all that the driver holds, by address
+  size_t allocated = 0;            // as the streams have come
+  std::map<std::string, cudaError_t> failing;
+  std::map<std::string, size_t> calls;
+
+  std::optional<cudaError_t> called(const std::string& name) {
+    ++calls[name];
+    const auto found = failing.find(name);
+    if (found == failing.end()) return {};
+    const cudaError_t error = found->second;
+    failing.erase(found);
+    return error;
+  }
+
+  // True if any did.
+  bool run_some(int count) {
+    const uint64_t before = steps;
+    std::erase_if(streams, [](const auto& stream) { return stream->gone && stream->steps.empty(); });
+    while (count-- > 0 && !held) {
+      std::vector<FakeStream*> ready;
+      for (const auto& stream : streams)
+        if (!stream->steps.empty() && may_run(stream->steps.front())) ready.push_back(stream.get());
+      if (ready.empty()) break;
+      FakeStream& stream = *ready[random() % ready.size()];
+      const FakeStep step = std::move(stream.steps.front());
+      stream.steps.pop_front();
+      ++steps;
+      if (step.work) step.work();
+    }
+    return steps != before;
+  }
+  static bool may_run(const FakeStep& step) { return step.waits_for == nullptr || step.waits_for->passed; }
+};
+
+FakeDevice& device() {
+  static FakeDevice* one = new FakeDevice;  // never destroyed: others' statics may outlive it
+  return *one;
+}
+
+FakeStream& stream_of(cudaStream_t stream) { return *reinterpret_cast<FakeStream*>(stream); }
+FakeEvent& event_of(cudaEvent_t event) { return *reinterpret_cast<FakeEvent*>(event); }
+
+// A real one would have the host wait, beyond any deadline of ours.
+void check_room(const FakeStream& stream) {
+  if (stream.steps.size() < kMostSteps) return;
+  std::fputs("fake_cuda: a stream is given more than a GPU takes\n", stderr);
+  std::abort();
+}
+
+void push(cudaStream_t stream, std::function<void()> work) {
+  check_room(stream_of(stream));
+  stream_of(stream).steps.push_back({std::move(work)});
+}
+
+}  // namespace
+
+namespace stp::fake_cuda {
+
+void launch(cudaStream_t stream, std::function<void()> kernel) {
+  const std::lock_guard lock(device().mutex);
+  push(stream, std::move(kernel));
+}
+void reset(uint32_t seed) {
+  const std::lock_guard lock(device().mutex);
+  device().random.seed(seed);
+  device().held = false;
+  device().failing.clear();
+  device().calls.clear();
+}
+void hold(bool held) {
+  const std::lock_guard lock(device().mutex);
+  device().held = held;
+}
+void fail_next(const std::string& call, cudaError_t error) {
+  const std::lock_guard lock(device().mutex);
+  device().failing[call] = error;
+}
+size_t allocated_bytes() {
+  const std::lock_guard lock(device().mutex);
+  return device().allocated;
+}
+size_t calls(const std::string& name) {
+  const std::lock_guard lock(device().mutex);
+  return device().calls[name];
+}
+
+}  // namespace stp::fake_cuda
+
+// The runtime's own names. Each takes the device's mutex, notes the call, and fails where a test says so.
+#define FAKE_CALL()                           \
+  const std::lock_guard lock(device().mutex); \
+  if (const auto failure = device().called(__func__)) return *failure
+
+extern "C" {
+
+cudaError_t cudaSetDevice(int gpu) { return gpu == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaGetDevice(int* gpu) {
+  *gpu = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  FAKE_CALL();
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  FAKE_CALL();
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  FAKE_CALL();
+  *value = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorFake";
+}
+const char* cudaGetErrorString(cudaError_t) { return "as the test says"; }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  FAKE_CALL();
+  device().streams.push_back(std::make_unique<FakeStream>());
+  *stream = reinterpret_cast<cudaStream_t>(device().streams.back().get());
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+// What was given to the stream is still done.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  FAKE_CALL();
+  stream_of(stream).gone = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  FAKE_CALL();
+  stream_of(stream).steps.push_back({{}, event_of(event).latest});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  FAKE_CALL();
+  device().events.push_back(std::make_unique<FakeEvent>());
+  *event = reinterpret_cast<cudaEvent_t>(device().events.back().get());
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  FAKE_CALL();
+  std::erase_if(device().events, [&](const auto& each) { return each.get() == &event_of(event); });
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  FAKE_CALL();
+  const auto record = event_of(event).latest = std::make_shared<FakeRecord>();
+  push(stream, [record] { *record = {true, device().steps}; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  FAKE_CALL();
+  device().run_some(kStepsPerQuery);
+  return event_of(event).passed() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  FAKE_CALL();
+  while (!event_of(event).passed()) device().run_some(1);
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  FAKE_CALL();
+  for (const cudaEvent_t event : {from, to})
+    if (!event_of(event).passed()) return cudaErrorNotReady;
+  *milliseconds =
+      kStepMilliseconds * static_cast<float>(event_of(to).latest->time - event_of(from).latest->time);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
+  FAKE_CALL();
+  *pool = reinterpret_cast<cudaMemPool_t>(new FakePool);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  delete reinterpret_cast<FakePool*>(pool);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t, cudaStream_t stream) {
+  FAKE_CALL();
+  if (bytes == 0) return cudaErrorInvalidValue;
+  *at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  device().memory[*at] = bytes;
+  push(stream, [at = *at, bytes] {
+    std::memset(at, kRubbish, bytes);
+    device().allocated += bytes;
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {
+  FAKE_CALL();
+  if (device().memory.count(at) == 0) return cudaErrorInvalidValue;
+  push(stream, [at] {
+    // The block itself is never given back: what still reads it finds rubbish, and no other's data.
+    const size_t bytes = device().memory.at(at);
+    std::memset(at, kRubbish, bytes);
+    device().allocated -= bytes;
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stream) {
+  FAKE_CALL();
+  push(stream, [=] { std::memset(at, value, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  FAKE_CALL();
+  push(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** at, size_t bytes, unsigned) {
+  FAKE_CALL();
+  *at = std::malloc(bytes);
+  return cudaSuccess;
+}
+// Waits for the device, as CUDA does: nothing that can go on will use it.
+cudaError_t cudaFreeHost(void* at) {
+  FAKE_CALL();
+  while (device().run_some(1)) {
+  }
+  std::free(at);
+  return cudaSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,31 @@
+// A CUDA runtime without a device, for programs that are linked with fake_cuda.cc in place of it. It keeps to
+// what CUDA promises and to no more, so that what holds here by luck alone is rare:
+//   - streams go on when the host asks for an event, by turns drawn at random among those whose next step may
+//   run;
+//   - waiting for an event that is not recorded yet is no wait;
+//   - memory holds rubbish until the stream comes to its allocation, and again from its release on.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace stp::fake_cuda {
+
+/// What a kernel's launch would do, once `stream` comes to it.
+void launch(cudaStream_t stream, std::function<void()> kernel);
+
+/// Starts anew: the seed of the turns; nothing held, nothing failing. Streams, events and memory stay.
+void reset(uint32_t seed);
+/// While held, no stream goes on.
+void hold(bool held);
+/// The next call of that name fails.
+void fail_next(const std::string& call, cudaError_t error);
+/// Device memory that is allocated and not released, in the order of the streams as far as they have come.
+size_t allocated_bytes();
+/// Of the host's calls, how often the name was called.
+size_t calls(const std::string& name);
+
+}  // namespace stp::fake_cuda
