@@ -25,7 +25,7 @@ void PacedCall::refuse_endless(const RunGuard& guard) const {
 
 PacedCommunicator::PacedCommunicator(Replay replay, std::vector<int> members, int index, int64_t piece)
     : replay_(std::move(replay)), members_(std::move(members)), index_(index), piece_(piece) {
-  check(index >= 0 && index < size());
+  check(index >= 0 && index < static_cast<int>(members_.size()));
 }
 
 void PacedCommunicator::all_reduce(Stream& stream, Reduce reduce, const Tensor& tensor) {

@@ -1,0 +1,130 @@
+// Replays on the CUDA backend: one rank alone does all that it does among the others, and its communication
+// takes its time. On a GPU; and on the fake runtime (cuda_on_host), where the clock that kernels read moves
+// when it is read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stp/cuda/cuda_backend.h"
+#include "stp/cuda/cuda_replay.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+using testing::HasSubstr;
+
+class GpuReplay : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string lack = lack_of_gpu(); !lack.empty()) GTEST_SKIP() << lack;
+  }
+};
+
+CallTimes all_take(CallTime time) {
+  return [time](CallKind, double, const std::vector<int>&) { return time; };
+}
+
+TEST_F(GpuReplay, ARankDoesTheSameAlone) {
+  struct Case {
+    std::string schedule;
+    RankGrid grid;
+    DType type;
+  };
+  for (const Case& each : {Case{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16},
+                           Case{"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32},
+                           Case{"1f1b", {.tp = 3, .cp = 1, .dp = 2, .pp = 1}, DType::bf16}}) {
+    constexpr int kMicrobatches = 3;
+    Training training = small_training(4, each.type, each.grid);
+    if (each.grid.tp == 3)
+      training.model.q_heads = 12, training.model.kv_heads = 3, training.model.vocab = 21;
+    const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
+                                        training.model.vocab);
+    const auto program = [&] {
+      Schedule schedule = make_schedule(find_generator(each.schedule), {each.grid.pp, kMicrobatches});
+      const int stages = schedule.placement.stages();
+      return execution_program(std::move(schedule), std::vector<int>(stages, 4 / stages), each.grid.dp);
+    };
+    const auto cpu = make_cpu_backend({.world_size = each.grid.size()});
+    Trainer whole(*cpu, program(), training);
+    whole.step(samples);
+    const std::vector<RankUse> expected = whole.use();
+    for (const int rank : {0, each.grid.size() - 1}) {
+      SCOPED_TRACE(each.schedule + ", rank " + std::to_string(rank));
+      const auto backend =
+          make_cuda_replay_backend({.world_size = each.grid.size(), .deadline_s = 60, .poison = true},
+                                   {.rank = rank, .times = all_take({1e-6, 2e-6}), .collective_ctas = 4});
+      Trainer trainer(*backend, program(), training);
+      for (int i = 0; i < 2; ++i) trainer.step(samples);  // the second with weights that the first made
+      const RankUse use = trainer.use().at(0);
+      EXPECT_EQ(use.world_rank, rank);
+      for (const char* kind : {"weights", "gradients", "optimizer", "saved"})
+        EXPECT_EQ(use.peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
+      EXPECT_EQ(use.all_reduce_bytes, 2 * expected[rank].all_reduce_bytes);
+      EXPECT_EQ(use.sent_bytes, 2 * expected[rank].sent_bytes);
+      for (const MemoryKind kind :
+           {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
+        EXPECT_EQ(backend->device(rank).memory().held(kind), 0U) << to_string(kind) << " left after the step";
+    }
+  }
+}
+
+// What the calls leave behind, through the stream of a device.
+TEST_F(GpuReplay, CallsMoveTheRanksOwnNumbers) {
+  const auto backend = make_cuda_replay_backend({.world_size = 3, .deadline_s = 60, .poison = true},
+                                                {.rank = 1, .times = all_take({1e-6, 4e-6})});
+  Device& device = backend->device(1);
+  const auto stream = device.make_stream("tp", StreamPriority::communication);
+  const auto group = backend->communicator("tp", {0, 1, 2}, 1);
+  const int64_t rows = 6, columns = 50'001;
+  std::vector<float> numbers(rows * columns);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 9973) - 0.25F;
+  const auto make = [&](int64_t count) {
+    return device.allocate(*stream, MemoryKind::working, DType::f32, count, columns);
+  };
+  const auto read = [&](const Tensor& tensor) {
+    std::vector<float> values(tensor.elements());
+    device.download(*stream, tensor, std::as_writable_bytes(std::span(values)));
+    return values;
+  };
+  Tensor whole = make(rows), share = make(rows / 3), all = make(3 * rows), got = make(rows);
+  device.upload(*stream, whole, std::as_bytes(std::span(numbers)));
+  group->all_reduce(*stream, Reduce::sum, whole);
+  EXPECT_EQ(read(whole), numbers);
+  group->reduce_scatter(*stream, whole, share);
+  const auto first = numbers.begin() + rows / 3 * columns;
+  EXPECT_EQ(read(share), std::vector<float>(first, first + rows / 3 * columns));
+  group->all_gather(*stream, whole, all);
+  std::vector<float> thrice;
+  for (int i = 0; i < 3; ++i) thrice.insert(thrice.end(), numbers.begin(), numbers.end());
+  EXPECT_EQ(read(all), thrice);
+  group->send(*stream, whole, 2);
+  group->receive(*stream, got, 0);
+  for (const float value : read(got)) ASSERT_LE(std::abs(value), 0.008F);
+  EXPECT_EQ(read(whole), numbers);
+  EXPECT_EQ(group->traffic().all_reduce_bytes, 4 * rows * columns);
+  EXPECT_EQ(group->traffic().reduce_scatter_bytes, 4 * rows * columns);
+  EXPECT_EQ(group->traffic().all_gather_bytes, 4 * rows * columns);
+  EXPECT_EQ(group->traffic().sent_bytes, 4 * rows * columns);
+  EXPECT_EQ(group->traffic().calls, 5);
+  for (Tensor* tensor : {&whole, &share, &all, &got}) device.release(*stream, *tensor);
+  device.synchronize();
+}
+
+TEST_F(GpuReplay, ACallBeyondTheDeadlineFailsAtOnceAndIsNamed) {
+  const auto backend = make_cuda_replay_backend({.world_size = 2, .deadline_s = 5},
+                                                {.rank = 0, .times = all_take({1000, 2000})});
+  Device& device = backend->device(0);
+  const auto stream = device.make_stream("send to rank 1", StreamPriority::communication);
+  const auto group = backend->communicator("p2p", {0, 1}, 0);
+  Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::bf16, 2, 8);
+  stream->begin(7);
+  group->send(*stream, tensor, 1);
+  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THAT(
+      backend->guard().failure(),
+      HasSubstr("rank 0, send to rank 1, op 7: send of 2 x 8 bf16 takes 3000 s at the pace of its links"));
+}
+
+}  // namespace
+}  // namespace stp
