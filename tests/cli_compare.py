@@ -1,0 +1,310 @@
+"""`stp compare` as its users run it.
+
+    cli_compare.py STP_BINARY [unittest arguments]
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from command_line import benchmarks, changed, CommandLine, HARDWARE, iteration, main, ROOT, RUN, UNIT
+
+
+class Compare(CommandLine):
+    """`stp compare` of result records and of files of Google Benchmark."""
+
+    def compared(self, *files, arguments=()):
+        done = self.run_stp("compare", *files, *arguments, "--json", "-")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads(done.stdout)
+
+    def simulated(self, name, **fields):
+        done = self.run_stp("simulate", self.write(changed(HARDWARE, **fields), f"scenario-{name}"), "--json", name)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.folder / name
+
+    def test_two_machines(self):
+        schedules = ["1f1b-i", "stp"]
+        first = self.simulated("a.json", schedules=schedules)
+        second = self.simulated("b.json", schedules=["stp", "1f1b-i", "zb-v"], cluster="h20")
+        told = self.compared(first, second)
+        rows = {path: {row["schedule"]: row for row in json.loads(path.read_text(encoding="utf-8"))["results"]} for path in (first, second)}
+        self.assertEqual([cell and cell["schedule"] for row in told["rows"] for cell in row["cells"]],
+                         ["1f1b-i", "1f1b-i", "stp", "stp", None, "zb-v"])
+        for row, schedule in zip(told["rows"], schedules):
+            one, other = rows[first][schedule], rows[second][schedule]
+            against = row["cells"][1]["against_first"]
+            self.assertAlmostEqual(against["throughput"], other["throughput_samples_per_s"] / one["throughput_samples_per_s"] - 1, places=12)
+            self.assertAlmostEqual(against["step_time"], other["step_time_s"] / one["step_time_s"] - 1, places=12)
+            busiest = max(one["ranks"], key=lambda rank: rank["compute_s"])
+            self.assertAlmostEqual(row["cells"][0]["tp_bubble_share"], busiest["tp_bubble_s"] / one["step_time_s"], places=12)
+        screen = self.run_stp("compare", first, second).stdout
+        for words in ("cluster: a800 | h20", "A simulated", "B simulated", "only in B: llm-12.1b, s 3072 × 1, TP4 PP4, m 8: zb-v"):
+            self.assertIn(words, screen)
+
+    def test_simulated_against_measured_is_a_prediction(self):
+        run = self.write(changed(RUN, schedules=["stp"], run={"steps": 6}), "run-scenario.json")
+        self.assertEqual(self.run_stp("run", run, "--backend", "cpu", "--json", "measured.json").returncode, 0)
+        unit = changed(UNIT, schedules=["stp"], parallel={"pp": 2, "tp": 2}, layers_per_chunk=[1, 1, 1, 1])
+        self.assertEqual(self.run_stp("simulate", self.write(unit), "--json", "simulated.json").returncode, 0)
+        told = self.compared("simulated.json", "measured.json")
+        (row,) = told["rows"]
+        self.assertIsNone(row["cells"][1]["against_first"])
+        prediction = row["cells"][1]["prediction"]
+        self.assertEqual(prediction["predicted_step_s"], row["cells"][0]["step_time_s"])
+        self.assertEqual(prediction["actual_step_s"], row["cells"][1]["step_time_s"])
+        self.assertIs(prediction["within_interval"], False)
+        self.assertEqual(told["predictions"][0]["predicted_evidence"], "simulated")
+        screen = self.run_stp("compare", "measured.json", "simulated.json").stdout
+        self.assertIn("Prediction errors: B (simulated) of what A has (measured)", screen)
+
+    def test_runs_of_one_machine_are_the_same_and_a_slowed_kernel_is_found(self):
+        files = [self.write(benchmarks(seed, slower), f"{name}.json")
+                 for name, seed, slower in (("a", 1, ()), ("b", 2, ()), ("c", 3, (5,)))]
+        told = self.compared(*files)
+        verdicts = [[row["cells"][file]["against_first"]["verdict"] for row in told["rows"]] for file in (1, 2)]
+        self.assertEqual(verdicts, [["same"] * 8, ["same"] * 5 + ["slower"] + ["same"] * 2])
+        self.assertEqual(told["rule"]["comparisons"], 16)
+        self.assertEqual({file["evidence"] for file in told["files"]}, {"measured"})
+        screen = self.run_stp("compare", *files).stdout
+        self.assertIn("16 comparisons: 15 same, 1 slower; 0 noisy", screen)
+        self.assertIn("15 same", self.run_stp("compare", *files, "--least-difference", 5).stdout)
+        self.assertIn("16 same", self.run_stp("compare", *files, "--least-difference", 20).stdout)
+
+    def test_what_google_benchmark_writes(self):
+        program = Path(self.stp).parent / "microbench_schedule"
+        if not program.exists():
+            self.skipTest("built without Google Benchmark")
+        for name in ("a.json", "b.json"):
+            command = [program, "--benchmark_filter=^linear/stp/generate/p:8/m:(64|256)$", "--benchmark_repetitions=4",
+                       "--benchmark_min_time=0.001", f"--benchmark_out={name}", "--benchmark_out_format=json"]
+            subprocess.run(command, cwd=self.folder, capture_output=True, check=True, timeout=100)
+        told = self.compared("a.json", "b.json")
+        self.assertEqual([row["name"] for row in told["rows"]], ["linear/stp/generate/p:8/m:64", "linear/stp/generate/p:8/m:256"])
+        for row in told["rows"]:
+            self.assertEqual([cell["repetitions"] for cell in row["cells"]], [4, 4])
+            self.assertGreater(row["cells"][0]["median_s"], 0)
+            self.assertGreater(row["cells"][0]["counters"]["program_ops"], 0)
+        # Of four repetitions p is 2 of 70 at the least, which two comparisons double.
+        self.assertEqual(told["rule"]["repetitions_needed"], 5)
+
+    def test_numbers_that_are_none_and_failures(self):
+        content = benchmarks(1)
+        content["benchmarks"].append(iteration("failed", 0, error_occurred=True, error_message="no GPU"))
+        text = json.dumps(content).replace('"bus_gb_per_s": ', '"cv": NaN, "bus_gb_per_s": ', 1)
+        told = self.compared(self.write(text, "a.json"), self.write(benchmarks(2), "b.json"))
+        self.assertEqual(told["rows"][-1]["cells"], [{"skipped": "no GPU"}, None])
+        screen = self.run_stp("compare", "a.json", "b.json").stdout
+        self.assertIn("failed: A skipped it: no GPU", screen)
+        self.assertIn("failed: B has none", screen)
+
+    def test_refusals(self):
+        record = self.simulated("record.json")
+        other = self.simulated("other.json", microbatches=16)
+        bench, scenario = self.write(benchmarks(1), "bench.json"), self.write(UNIT, "unit.json")
+        profile = shutil.copy(ROOT / "lib/cluster/profiles/a800.json", self.folder / "profile.json")
+        self.refused(["compare"], "FILE", "nothing to compare", "--profiles")
+        self.refused(["compare", record], "FILE", "name two or more")
+        self.refused(["compare", *[record] * 27], "too many", "at most 26")
+        self.refused(["compare", record, "nowhere.json"], "nowhere.json: cannot be read")
+        self.refused(["compare", record, self.folder], "cannot be read")
+        self.refused(["compare", record, bench], f"{bench}: ", "is a file of Google Benchmark, but", "compare files of one kind")
+        self.refused(["compare", bench, record], f"{record}: ", "is a result record", "compare files of one kind")
+        self.refused(["compare", record, scenario], f"{scenario}: ", "is a scenario", "stp simulate")
+        self.refused(["compare", record, profile], "is a hardware profile", "--profiles")
+        self.refused(["compare", record, other], f"{other}: ", "no configuration in common", "; ")
+        self.refused(["compare", record, record, "--json", bench], "bench.json", "--json", "exists")
+        self.refused(["compare", record, record, "--plot", "plot.pdf"], "plot.pdf: --plot: ends neither in .png nor in .svg")
+        self.refused(["compare", record, record, "--plot", profile], "profile.json: --plot: exists")
+        self.refused(["compare", record, record, "--least-difference", "-1"], "--least-difference")
+        self.refused(["compare", record, record, "--schedules", "stp"], "--profiles")
+        for content, words in (
+            ("{", ["is not valid JSON"]),
+            ("[1]", ["is neither", "--benchmark_format=json"]),
+            ('{"evidence": NaN}', ["is not valid JSON", "finite"]),
+            (changed(json.loads(record.read_text(encoding="utf-8")), evidence="felt"), ["evidence: \"felt\" is none", "simulated"]),
+            (changed(json.loads(record.read_text(encoding="utf-8")), results=[]), ["results: is empty"]),
+            (changed(json.loads(record.read_text(encoding="utf-8")), results=[{"schedule": 1}]), ["results[0].schedule: must be a string"]),
+        ):
+            spoilt = self.write(content, "spoilt.json")
+            self.refused(["compare", record, spoilt], str(spoilt), "; ", *words)
+            spoilt.unlink()
+        for row, words in (
+            (iteration("k", 1, run_type="aggregate"), ["benchmarks: holds aggregates alone", "--benchmark_report_aggregates_only"]),
+            (iteration("k", 1, "weeks"), ["benchmarks[0].time_unit", "ns, us, ms or s"]),
+            (iteration("k", -1), ["benchmarks[0].real_time", "out of range"]),
+            (iteration("stranger", 1), ["no benchmark in common", "same filter"]),
+        ):
+            spoilt = self.write({"context": {}, "benchmarks": [row]}, "spoilt.json")
+            self.refused(["compare", bench, spoilt], str(spoilt), "; ", *words)
+            spoilt.unlink()
+
+    def test_plots_are_written_whole_and_new(self):
+        if not os.environ.get("STP_PYTHON"):
+            self.skipTest("no Python with matplotlib")
+        files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
+        done = self.run_stp("compare", *files, "--plot", "plot.png", "--json", "told.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.folder / "plot.png").read_bytes().startswith(b"\x89PNG"))
+        self.assertEqual(json.loads((self.folder / "told.json").read_text(encoding="utf-8"))["kind"], "benchmarks")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["1.json", "2.json", "plot.png", "told.json"])
+
+
+class CompareProfiles(CommandLine):
+    """`stp compare --profiles`: machines side by side."""
+
+    @classmethod
+    def setUpClass(cls):
+        done = subprocess.run([cls.stp, "compare", "--profiles", "a800", "h20", "--json", "-"], capture_output=True, text=True,
+                              timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+        cls.told = json.loads(done.stdout)
+
+    def quantity(self, one, of, schedule=None):
+        (found,) = [each for each in one["quantities"] if (each["of"], each["schedule"]) == (of, schedule)]
+        return found
+
+    def test_throughputs_are_those_of_the_reference_records(self):
+        kept = {}
+        for machine, name in enumerate(("llm-a800", "llm-h20")):
+            record = json.loads((ROOT / f"results/reference/simulated/{name}.json").read_text(encoding="utf-8"))
+            for row in record["rows"]:
+                key = tuple(row[field] for field in ("model", "seq", "microbatch_size", "tp", "pp", "microbatches"))
+                kept[machine, key, row["schedule"]] = row
+        checked = 0
+        for line in self.told["throughput"]:
+            key = tuple(line["configuration"][field] for field in ("model", "seq", "microbatch_size", "tp", "pp", "microbatches"))
+            for schedule in line["schedules"]:
+                for machine, cell in enumerate(schedule["cells"]):
+                    row = kept.get((machine, key, schedule["schedule"]))
+                    if row is None:
+                        continue
+                    checked += 1
+                    self.assertAlmostEqual(cell["throughput_samples_per_s"] / row["throughput_samples_per_s"], 1, places=9)
+                    self.assertAlmostEqual(cell["activation_memory_gb"], row["peak_memory_gb"], places=9)
+                    if row["published"]:
+                        self.assertEqual(cell["published_samples_per_s"], row["published"].get("throughput_samples_per_s"))
+        self.assertEqual(checked, 24 + 22)  # A800 at the largest m, all of H20
+        self.assertEqual(self.told["evidence"], "simulated")
+
+    def test_h20_gains_less_for_its_slower_products_before_its_faster_all_reduces(self):
+        """The claim of the paper's appendix D, taken apart."""
+        self.assertEqual(len(self.told["attribution"]), 2)
+        for one in self.told["attribution"]:
+            gain = self.quantity(one, "gain_over_baseline")
+            self.assertLess(gain["to"], gain["from"])
+            shares = {name: part["shapley"] for name, part in gain["parts"].items()}
+            self.assertEqual(min(shares, key=shares.get), "compute")
+            self.assertLess(shares["all_reduce"], 0)
+            self.assertGreater(shares["memory"], 0)
+            self.assertEqual(sorted(one["alike"]), ["contention", "launches"])
+            self.assertRegex(one["words"], r"^stp gains [\d.]+ % over 1f1b-i on h20 for [\d.]+ % on a800, -[\d.]+ points\. "
+                                           r"Most of it is GEMM and attention rate \(-.*there is less to hide\.$")
+            self.assertGreater(one["published_gain_from"], one["published_gain_to"])
+
+    def test_parts_add_up_to_the_whole_and_its_ends_are_the_machines(self):
+        lines = {json.dumps(line["configuration"]): line for line in self.told["throughput"]}
+        for one in self.told["attribution"]:
+            line = lines[json.dumps(one["configuration"])]
+            self.assertTrue(line["shared"])
+            for quantity in one["quantities"]:
+                parts = quantity["parts"].values()
+                self.assertAlmostEqual(sum(part["shapley"] for part in parts), quantity["to"] - quantity["from"], places=12)
+            for schedule in line["schedules"]:
+                quantity = self.quantity(one, "throughput", schedule["schedule"])
+                self.assertEqual([quantity["from"], quantity["to"]], [cell["throughput_samples_per_s"] for cell in schedule["cells"]])
+            gain = self.quantity(one, "gain_over_baseline")
+            self.assertEqual([gain["from"], gain["to"]], [each["over_baseline"] for each in line["gains"]])
+
+    def test_a_part_alone_is_a_profile_with_that_part_of_the_other(self):
+        profiles = {name: json.loads((ROOT / f"lib/cluster/profiles/{name}.json").read_text(encoding="utf-8")) for name in ("a800", "h20")}
+        parts = {
+            "compute": ["peak_tflops", "sms", "gemm_efficiency", "gemm_overhead_k", "attention_forward_efficiency", "attention_backward_efficiency"],
+            "memory": ["memory_gb_per_s", "elementwise_factor"],
+            "all_reduce": ["all_reduce_latency_us", "all_reduce_hop_latency_us", "all_reduce_bus_gb_per_s"],
+            "p2p": ["p2p_within_node_gb_per_s", "p2p_between_nodes_gb_per_s", "p2p_within_node_latency_us", "p2p_between_nodes_latency_us"],
+        }
+        one = self.told["attribution"][0]
+        configuration = one["configuration"]
+        for part, keys in parts.items():
+            self.write({**profiles["a800"], **{key: profiles["h20"][key] for key in keys}}, "mixed.json")
+            scenario = changed(HARDWARE, cluster="mixed.json", schedules=["1f1b-i", "zb-v", "stp"], backward="megatron", release="released",
+                               **{key: configuration[key] for key in ("model", "seq", "microbatch_size", "microbatches")},
+                               parallel={"tp": configuration["tp"], "pp": configuration["pp"]})
+            done = self.run_stp("simulate", self.write(scenario), "--json", "-")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for row in json.loads(done.stdout)["results"]:
+                quantity = self.quantity(one, "throughput", row["schedule"])
+                self.assertAlmostEqual(quantity["from"] + quantity["parts"][part]["alone"], row["throughput_samples_per_s"], places=9)
+
+    def test_memory_that_does_not_hold_a_configuration_is_said(self):
+        fits = {cell["fits"] for line in self.told["throughput"] for schedule in line["schedules"] for cell in schedule["cells"]}
+        self.assertEqual(fits, {"all", "activations", "nothing"})
+        for line in self.told["throughput"]:
+            for schedule in line["schedules"]:
+                for machine, cell in zip(self.told["machines"], schedule["cells"]):
+                    self.assertIsNotNone(cell["throughput_samples_per_s"])
+                    self.assertGreater(cell["needed_memory_gb"], cell["activation_memory_gb"])
+                    expected = ("all" if cell["needed_memory_gb"] <= machine["memory_gb"] else
+                                "activations" if cell["activation_memory_gb"] <= machine["memory_gb"] else "nothing")
+                    self.assertEqual(cell["fits"], expected)
+
+    def test_profiles_of_ones_own_other_scenarios_and_schedules(self):
+        profile = json.loads((ROOT / "lib/cluster/profiles/h100.json").read_text(encoding="utf-8"))
+        profile.update(name="mine", gpus_per_node={"value": 4, "source": "here"})
+        profile["contention_compute"]["value"] = 0.95
+        profile["all_reduce_measured"] = []
+        self.write(profile, "mine.json")
+        scenario = changed(HARDWARE, microbatches=None, configurations=[
+            {"microbatches": [8, 16]}, {"microbatches": 8, "parallel": {"tp": 8, "pp": 2}}])
+        done = self.run_stp("compare", "--profiles", "h100", "mine.json", "--scenarios", self.write(scenario), "--schedules", "1f1b-i", "stp",
+                            "1f1b-i-braided", "--attribute-all", "--json", "-")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        told = json.loads(done.stdout)
+        first, second = told["throughput"]
+        self.assertEqual((first["configuration"]["microbatches"], first["configuration"]["tp"]), (16, 4))  # the largest m
+        self.assertEqual([schedule["schedule"] for schedule in first["schedules"]], ["1f1b-i", "stp", "1f1b-i-braided"])
+        best = max(("1f1b-i", "1f1b-i-braided"), key=lambda name: next(
+            schedule["cells"][0]["throughput_samples_per_s"] for schedule in first["schedules"] if schedule["schedule"] == name))
+        self.assertEqual(first["gains"][0]["best"], best)
+        for schedule in second["schedules"]:
+            self.assertIn("TP8 is more than the 4 GPUs of a node", schedule["cells"][1]["refused"])
+        (one,) = told["attribution"]  # a machine that cannot run it has no part in it
+        gain = self.quantity(one, "gain_over_baseline")
+        self.assertGreater(gain["parts"]["contention"]["shapley"], 0)  # less contention, more gain
+        self.assertEqual(sorted(one["alike"]), ["compute", "launches", "memory"])
+        screen = self.run_stp("compare", "--profiles", "h100", "mine.json", "--scenarios", "s.json").stdout
+        self.assertIn("TP8 is more than the 4 GPUs of a node", screen)
+        self.assertNotIn("Contention is the same in every profile", screen)
+
+    def test_refusals(self):
+        profile = json.loads((ROOT / "lib/cluster/profiles/h100.json").read_text(encoding="utf-8"))
+        same, scenario = self.write(profile, "same.json"), self.write(UNIT)
+        self.refused(["compare", "--profiles", "a800"], "--profiles", "name two or more")
+        self.refused(["compare", "--profiles", "a800", "h30"], "--profiles", "did you mean h20?")
+        self.refused(["compare", "--profiles", "h100", same], str(same), "name of two profiles")
+        self.refused(["compare", "--profiles", "a800", scenario], str(scenario), "; ")
+        self.refused(["compare", "--profiles", "a800", "h20", "--scenarios", scenario], str(scenario), "model", "llm-a800")
+        self.refused(["compare", "--profiles", "a800", "h20", "--schedules", "1f1b_i"], "--schedules", "did you mean 1f1b-i?")
+        self.refused(["compare", same, "--profiles", "a800", "h20"], str(same), "without files")
+
+    def test_the_page_shows_what_comes_out(self):
+        page = (ROOT / "docs/compare.md").read_text(encoding="utf-8")
+        shown = 0
+        for block in re.findall(r"^```\n\$ stp (compare .*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+            command = [str(ROOT / word) if word.startswith("results/") else word for word in block[0].split()]
+            done = self.run_stp(*command)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            lines = done.stdout.splitlines()
+            for line in block[1].splitlines():
+                if line and line != "…":
+                    self.assertIn(line, lines)
+                    shown += 1
+        self.assertGreater(shown, 15)
+
+
+if __name__ == "__main__":
+    main(__doc__)

@@ -1,0 +1,198 @@
+"""`stp run` as its users run it: ranks are threads.
+
+    cli_run.py STP_BINARY [unittest arguments]
+"""
+
+import json
+import re
+
+from command_line import changed, CommandLine, main, ROOT, RUN, snapshot
+
+
+class Run(CommandLine):
+    """`stp run`: on the CPU, ranks are threads."""
+
+    def run_cpu(self, scenario, *arguments):
+        return self.run_stp("run", self.write(scenario), "--backend", "cpu", *arguments)
+
+    def test_it_trains_equal_to_one_rank_and_says_what_it_measured(self):
+        done = self.run_cpu(RUN, "--json", "new.json", "--trace", "trace.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
+        record = json.loads((self.folder / "new.json").read_text(encoding="utf-8"))
+        self.assertEqual(record["evidence"], "measured")
+        for row in record["results"]:
+            self.assertLessEqual(row["parity"]["gradient"], 1e-10)
+            self.assertLessEqual(row["parity"]["loss"], 1e-10)
+            self.assertEqual((len(row["losses"]), len(row["step_time_repeats_s"]), row["backend"]), (3, 2, "cpu"))
+            for rank in row["ranks"]:
+                self.assertGreater(rank["memory_bytes"]["activations"], 0)
+        # Both schedules saw the same data and weights.
+        first, second = (row["losses"] for row in record["results"])
+        for one, other in zip(first, second):
+            self.assertAlmostEqual(one, other, places=9)
+        self.assertIn("traceEvents", json.loads((self.folder / "trace.json").read_text(encoding="utf-8")))
+
+    def test_bf16_is_judged_by_one_rank(self):
+        done = self.run_cpu(RUN | {"run": RUN["run"] | {"type": "bfloat16"}}, "--json", "new.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
+        wide = self.run_cpu(RUN, "--json", "wide.json")
+        self.assertEqual(wide.returncode, 0, wide.stderr)
+        narrow_rows, wide_rows = (json.loads((self.folder / name).read_text(encoding="utf-8"))["results"] for name in ("new.json", "wide.json"))
+        for row, other in zip(narrow_rows, wide_rows):
+            self.assertEqual(row["type"], "bf16")
+            self.assertGreater(row["parity"]["gradient"], 1e-4)  # it is bf16
+            self.assertLessEqual(row["parity"]["gradient"], 2 * row["parity"]["one_rank_gradient"])
+            self.assertIsNone(other["parity"]["one_rank_gradient"])
+            for loss, exact in zip(row["losses"], other["losses"]):
+                self.assertAlmostEqual(loss / exact, 1, delta=2**-8)
+            for rank, full in zip(row["ranks"], other["ranks"]):
+                memory, all_8 = rank["memory_bytes"], full["memory_bytes"]
+                self.assertEqual([8 * memory["weights"], 8 * memory["gradients"], 8 * memory["optimizer"]],
+                                 [2 * all_8["weights"], 4 * all_8["gradients"], 6 * all_8["optimizer"]])
+
+    def test_a_file_is_a_schedule_too(self):
+        made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
+        self.write(made.stdout, "order.json")
+        done = self.run_cpu(RUN | {"schedules": [{"file": "order.json"}]})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 1 of 1", done.stdout)
+
+    def test_a_text_is_data(self):
+        text = self.write("all work and no play makes jack a dull boy. " * 20, "text.txt")
+        done = self.run_cpu(RUN | {"model": "bytes", "layers_per_chunk": [2, 2, 1, 1], "parallel": {"pp": 2},
+                                   "run": {"steps": 1, "text": str(text)}})
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_too_little_memory_ends_with_one_and_names_rank_op_and_microbatch(self):
+        before = snapshot(self.folder)
+        path = self.write(RUN)
+        done = self.run_stp("run", path, "--backend", "cpu", "--memory-limit", "0.3", "--json", "new.json")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"rank \d.*out of memory: \d+ bytes")
+        path.unlink()
+        self.assertEqual(snapshot(self.folder), before)
+
+    def test_refusals(self):
+        path = self.write(RUN)
+        self.refused(["run", path, "--backend", "tpu"], "--backend", "tpu", "use cpu")
+        self.refused(["run", path], "--backend")
+        self.refused(["run", "timelines", "--backend", "cpu"], "run: is missing", "stp simulate")
+        self.refused(["simulate", path], "run", "use stp run")
+        self.refused(["run", path, "--backend", "cpu", "--json", path], "exists")
+        self.refused(["run", path, "--backend", "cpu", "--deadline", "0"], "--deadline")
+        for change, words in (
+            ({"run": {"type": "float16"}}, ["run.type", "float32, float64, bfloat16"]),
+            ({"run": {"steps": 0}}, ["run.steps"]),
+            ({"run": {"stepz": 1}}, ["run.stepz", 'did you mean "steps"?']),
+            ({"run": {"text": "nowhere"}}, ["run.text", "tiny", "256"]),
+            ({"run": {"text": "nowhere"}, "model": "bytes", "layers_per_chunk": [2, 2, 1, 1]}, ["run.text", "nowhere cannot be read"]),
+            ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
+            ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
+            ({"cluster": "a800"}, ["cluster", "is not a known field"]),
+            ({"microbatches": 3}, ["microbatches", "1f1b-i", "use 4"]),
+        ):
+            self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)
+            (self.folder / "spoilt.json").unlink()
+
+    def test_cuda_says_what_it_lacks(self):
+        """A build without it, or a machine whose GPUs, if there are any, are hidden."""
+        run = ["run", self.write(RUN), "--backend", "cuda"]
+        backends = re.search(r"^backends: (.*)$", self.run_stp("--version").stdout, re.MULTILINE)[1].split(", ")
+        if "cuda" not in backends:
+            self.refused(run, "--backend: this build has no CUDA backend; build where nvcc is found, or use cpu")
+            return
+        done = self.run_stp(*run, variables={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"^stp: no CUDA device: .+; run with --backend cpu\n$")
+
+    def test_what_a_schedule_refuses_can_be_left_out(self):
+        done = self.run_cpu(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1 combinations are beyond their schedule's range", done.stdout)
+        self.assertIn("parity: 1 of 1", done.stdout)
+
+
+REPLAY = changed(RUN, run={**RUN["run"], "parity": False})
+
+
+class Replay(CommandLine):
+    """`stp run --replay-rank`: one rank, alone among paced peers."""
+
+    def replay(self, rank, *arguments, scenario=REPLAY, cluster="a800"):
+        return self.run_stp("run", self.write(scenario), "--backend", "cpu", "--replay-rank", rank, "--replay-cluster", cluster, *arguments)
+
+    def test_a_record_says_what_ran_and_no_more(self):
+        whole = self.run_stp("run", self.write(REPLAY), "--backend", "cpu", "--json", "-")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        measured = json.loads(whole.stdout)
+        self.assertEqual({row["replayed"] for row in measured["results"]}, {None})
+        for rank in range(4):  # tp counts first
+            done = self.replay(rank, "--json", f"{rank}.json", "--trace", f"{rank}-trace.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"replayed on cpu; rank {rank} alone, among peers of ", done.stdout)
+            record = json.loads((self.folder / f"{rank}.json").read_text(encoding="utf-8"))
+            self.assertEqual(record["evidence"], "replayed")
+            for row, full in zip(record["results"], measured["results"]):
+                self.assertEqual((row["replayed"]["rank"], row["losses"], row["parity"], row["predicted"]), (rank, [], None, None))
+                self.assertIsNone(row["throughput_samples_per_s"])
+                self.assertEqual((row["schedule"], len(row["step_time_repeats_s"])), (full["schedule"], 2))
+                (only,) = row["ranks"]
+                self.assertEqual(only["memory_bytes"], full["ranks"][rank // 2]["memory_bytes"])
+                self.assertAlmostEqual(only["compute_s"] + only["pp_bubble_s"] + only["tp_bubble_s"], row["step_time_repeats_s"][-1])
+            trace = json.loads((self.folder / f"{rank}-trace.json").read_text(encoding="utf-8"))["traceEvents"]
+            kinds = {(event["pid"], event["cat"]) for event in trace if event["ph"] == "X"}
+            own, peer = rank // 2, 1 - rank // 2
+            self.assertEqual(kinds, {(own, "compute"), (own, "block"), (own, "tp"), (own, "p2p"), (peer, "p2p")})
+
+    def cluster(self, **values):
+        """A profile of the suite's with other values."""
+        profile = json.loads((ROOT / "lib" / "cluster" / "profiles" / "a800.json").read_text(encoding="utf-8"))
+        for key, value in values.items():
+            self.assertIn(key, profile)
+            profile[key] = {"value": value, "source": "a test"}
+        return self.write(profile, "cluster.json")
+
+    def test_calls_take_the_times_of_the_links(self):
+        """Exactly: as calls that would take longer than the deadline are told."""
+        tiny = json.loads((ROOT / "lib" / "model" / "configs" / "tiny.json").read_text(encoding="utf-8"))
+        tensor = 4 * 64 * tiny["hidden_size"]
+        narrow = changed(REPLAY, seq=64, schedules=["1f1b"], run={"type": "float32"})
+        slow = {"p2p_within_node_latency_us": 1e6, "p2p_within_node_gb_per_s": tensor / 500e9,
+                "p2p_between_nodes_latency_us": 5e5, "p2p_between_nodes_gb_per_s": tensor / 2000e9}
+        for rank, grid, values, call, seconds in (
+            (2, {"pp": 2, "tp": 2}, {**slow, "gpus_per_node": 4}, "receive", 501),
+            (2, {"pp": 2, "tp": 2}, {**slow, "gpus_per_node": 2}, "receive", 2000.5),
+            (0, {"pp": 2, "tp": 2}, {**slow, "gpus_per_node": 2}, "(?:send|receive)", 2000.5),
+            (0, {"pp": 2, "tp": 1}, {**slow, "gpus_per_node": 2}, "(?:send|receive)", 501),
+            # Rings: of all ranks of a node by its bus bandwidth; over several nodes 2 (n − 1) steps, 2 (n − 1) / n of the bytes.
+            (0, {"pp": 1, "tp": 2}, {"all_reduce_latency_us": 1e6, "all_reduce_hop_latency_us": 0, "all_reduce_bus_gb_per_s": tensor / 3000e9,
+                                     "gpus_per_node": 2}, "all-reduce", 3001),
+            (0, {"pp": 1, "tp": 2}, {**slow, "gpus_per_node": 1}, "all-reduce", 2001),
+            (0, {"pp": 1, "tp": 4}, {**slow, "gpus_per_node": 2}, "all-reduce", 3003),
+        ):
+            scenario = changed(narrow, parallel=grid)
+            if grid["pp"] == 1:
+                scenario["layers_per_chunk"] = [tiny["num_hidden_layers"]]
+            done = self.replay(rank, "--deadline", 50, scenario=scenario, cluster=self.cluster(**values))
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            found = re.search(rf"rank {rank}, .*{call}.* takes ([0-9.e+]+) s at the pace of its links, more than the run's deadline of 50 s", done.stderr)
+            self.assertIsNotNone(found, done.stderr)
+            self.assertAlmostEqual(float(found[1]) / seconds, 1, places=4)
+
+    def test_refusals(self):
+        path = self.write(REPLAY)
+        run = ["run", path, "--backend", "cpu"]
+        self.refused([*run, "--replay-rank", 4, "--replay-cluster", "a800"], "parallel", "4 ranks, and no rank 4", "--replay-rank 0 to 3")
+        self.refused([*run, "--replay-rank", -1, "--replay-cluster", "a800"], "--replay-rank")
+        self.refused([*run, "--replay-rank", 0], "--replay-cluster")
+        self.refused([*run, "--replay-cluster", "a800"], "--replay-rank")
+        self.refused([*run, "--replay-rank", 0, "--replay-cluster", "a900"], "--replay-cluster", "a900")
+        self.refused([*run, "--replay-rank", 0, "--replay-cluster", "a800", "--predict", "a800"], "--predict")
+        self.refused(["run", self.write(RUN), "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "run.parity", "without --replay-rank")
+        self.refused(["run", "timelines", "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "run: is missing")
+
+
+if __name__ == "__main__":
+    main(__doc__)

@@ -1,0 +1,122 @@
+"""What tests of the program as its users run it share."""
+
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+UNIT = {
+    "name": "unit",
+    "schedules": ["1f1b"],
+    "parallel": {"pp": 2},
+    "microbatches": 4,
+    "layers_per_chunk": [1, 1],
+    "costs": {"unit": {"attn.F": 1, "attn.I": 1, "attn.W": 1}},
+}
+HARDWARE = {
+    "name": "hardware",
+    "schedules": ["1f1b-i"],
+    "model": "llm-12.1b",
+    "cluster": "a800",
+    "seq": 3072,
+    "parallel": {"tp": 4, "pp": 4},
+    "microbatches": 8,
+}
+
+
+RUN = {
+    "name": "mine",
+    "schedules": ["stp", "1f1b-i"],
+    "model": "tiny",
+    "seq": 4,
+    "parallel": {"pp": 2, "tp": 2},
+    "microbatches": 4,
+    "run": {"type": "float64", "steps": 2, "warmup": 1, "parity": True, "weight_deviation": 0.2},
+}
+
+
+def changed(base, **fields):
+    result = copy.deepcopy(base)
+    for key, value in fields.items():
+        if value is None:
+            del result[key]
+        else:
+            result[key] = value
+    return result
+
+
+def snapshot(folder):
+    """Every path below `folder`, hidden ones included, with the content of files."""
+    return {path.relative_to(folder): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def iteration(name, real_time, unit="ms", **fields):
+    """A repetition, as Google Benchmark 1.7 writes it."""
+    return {"name": name, "family_index": 0, "per_family_instance_index": 0, "run_name": name, "run_type": "iteration",
+            "repetitions": 12, "repetition_index": 0, "threads": 1, "iterations": 100, "real_time": real_time,
+            "cpu_time": real_time, "time_unit": unit, **fields}
+
+
+def benchmarks(seed, slower=(), kernels=8, repetitions=12):
+    """A file of kernels with 2 % of noise; those named take a tenth longer."""
+    draw = random.Random(seed)
+    rows = []
+    for kernel in range(kernels):
+        for _ in range(repetitions):
+            time = 10 * (1 + kernel) * draw.lognormvariate(0, 0.02) * (1.1 if kernel in slower else 1)
+            rows.append(iteration(f"kernel/{kernel}", time, bus_gb_per_s=100 / time))
+        rows.append(iteration(f"kernel/{kernel}_mean", 1, run_type="aggregate", aggregate_name="mean"))
+    return {"context": {"date": f"2026-01-0{seed % 9 + 1}", "host_name": "here", "num_cpus": 2}, "benchmarks": rows}
+
+
+class CommandLine(unittest.TestCase):
+    stp = ""  # the program
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="stp-cli-")
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name)
+
+    def run_stp(self, *arguments, data=None, variables=None):
+        environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"} | (variables or {})
+        if data:
+            environment["STP_DATA_DIR"] = str(data)
+        command = [self.stp, *map(str, arguments)]
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    def write(self, content, name="s.json"):
+        path = self.folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), encoding="utf-8")
+        return path
+
+    def refused(self, arguments, *words, silent=True):
+        """The program ends with 2, says all of `words`, prints nothing else and changes nothing."""
+        before = snapshot(self.folder)
+        done = self.run_stp(*arguments)
+        self.assertEqual(done.returncode, 2, f"{arguments}\n{done.stdout}{done.stderr}")
+        if silent:
+            self.assertEqual(done.stdout, "")
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertEqual(snapshot(self.folder), before)
+
+    def scenario_refused(self, content, field, *words):
+        """The same of a scenario, by each command that reads one; the message is `file: field: problem; remedy`."""
+        path = self.write(content)
+        for arguments in (["simulate", path, "--json", "new.json"], ["reproduce", path, "--out", "new", "--no-plots"]):
+            self.refused(arguments, "stp: ", str(path), f": {field}: " if field else ": ", "; ", *words)
+
+
+def main(usage):
+    """Runs the tests of the script that was started: SCRIPT STP_BINARY [unittest arguments]."""
+    if len(sys.argv) < 2:
+        sys.exit(usage)
+    CommandLine.stp = str(Path(sys.argv.pop(1)).resolve())
+    unittest.main()
