@@ -25,6 +25,11 @@ const char* name_of(Call call) {
 
 bool reduces(Call call) { return call == Call::all_reduce || call == Call::reduce_scatter; }
 
+// As nccl-tests calls them.
+std::string type_name(DType type) {
+  return type == DType::bf16 ? "bfloat16" : type == DType::f64 ? "double" : "float";
+}
+
 double bus_factor(Call call, int n) {
   switch (call) {
     case Call::all_reduce:
@@ -42,11 +47,11 @@ double bus_factor(Call call, int n) {
 class CollectiveWork : public Prepared {
  public:
   CollectiveWork(Machine& machine, Call call, double bytes) : machine_(machine), call_(call), bytes_(bytes) {
-    const int n = machine.ranks();
-    const auto rows = static_cast<int64_t>(bytes) / 4 / (call == Call::send_receive ? 1 : n);
-    for (int rank = 0; rank < n; ++rank) {
-      whole_.push_back(machine.make(rank, DType::f32, call == Call::send_receive ? rows : n * rows, 1));
-      piece_.push_back(machine.make(rank, DType::f32, rows, 1));
+    const int n = machine.world();
+    const auto rows = static_cast<int64_t>(bytes) / element_bytes() / (call == Call::send_receive ? 1 : n);
+    for (int rank = 0; rank < machine.ranks(); ++rank) {
+      whole_.push_back(machine.make(rank, call == Call::send_receive ? rows : n * rows, 1));
+      piece_.push_back(machine.make(rank, rows, 1));
     }
   }
   double sample(int calls) override {
@@ -61,13 +66,14 @@ class CollectiveWork : public Prepared {
   [[nodiscard]] std::map<std::string, double> counters(double seconds) const override {
     const double algbw = bytes_ / seconds / 1e9;
     return {{"size", bytes_},
-            {"count", bytes_ / 4},
+            {"count", bytes_ / static_cast<double>(element_bytes())},
             {"time_us", 1e6 * seconds},
             {"algbw", algbw},
-            {"busbw", algbw * bus_factor(call_, machine_.ranks())}};
+            {"busbw", algbw * bus_factor(call_, machine_.world())}};
   }
 
  private:
+  [[nodiscard]] int64_t element_bytes() const { return static_cast<int64_t>(bytes_of(machine_.type())); }
   void issue(int rank) {
     Communicator& group = machine_.group(rank);
     Stream& stream = machine_.communication(rank);
@@ -136,13 +142,13 @@ void add_collective(Suite& suite) {
       for (const double bytes : sizes)
         suite.add({.name = std::string("collective/") + name_of(call) + "/ranks:" + std::to_string(ranks) +
                            "/size:" + std::to_string(static_cast<int64_t>(bytes)),
-                   .ranks = ranks,
+                   .on = {.ranks = ranks},
                    .bytes = 2 * ranks * bytes,
                    .prepare =
                        [call, bytes](Machine& machine) {
                          return std::make_unique<CollectiveWork>(machine, call, bytes);
                        },
-                   .label = reduces(call) ? "float sum" : "float none"});
+                   .label = type_name(options.machine.type) + (reduces(call) ? " sum" : " none")});
     }
   for (const bool up : {true, false})
     for (const size_t bytes : {size_t{1} << 16, size_t{1} << 24})

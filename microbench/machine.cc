@@ -1,42 +1,60 @@
 #include "machine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <numeric>
 #include <thread>
 #include <utility>
 
-#include "stp/base/error.h"
-#include "stp/cpu/cpu_backend.h"
+#include "stp/backends/backends.h"
+#include "stp/runtime/call_times.h"
 
 namespace stp::microbench {
 namespace {
 
 constexpr int64_t kFlushBytes = int64_t{128} << 20;  // more than the caches hold
-constexpr int64_t kProbe = 256;  // 33 million operations: a fraction of a millisecond on one core
+// Inner size of the probe's product. On a core 33 million operations, a fraction of a millisecond; a device
+// needs more to be busy at all.
+constexpr int64_t kProbeOfCore = 256, kProbeOfDevice = 4096;
+
+std::unique_ptr<Backend> make_ranks(const MachineKind& kind, const Arrangement& arrangement) {
+  BackendOptions options;
+  options.world_size = arrangement.ranks;
+  options.time_products = true;
+  options.product_multiprocessors = arrangement.product_multiprocessors;
+  if (!kind.peers || arrangement.ranks == 1) return make_backend(kind.backend, options);
+  Replay replay{.rank = 0, .times = call_times(*kind.peers)};
+  if (arrangement.communication_ctas > 0) replay.collective_ctas = arrangement.communication_ctas;
+  return make_replay_backend(kind.backend, options, replay);
+}
 
 }  // namespace
 
 MachineKind find_machine(const std::string& backend) {
-  if (backend != "cpu") throw InputError("", "--backend", "\"" + backend + "\" is not built in", "use cpu");
-  const auto pages = static_cast<double>(sysconf(_SC_PHYS_PAGES));
+  check_backend(backend);
+  const bool shared = backend_ranks(backend) == 0;
   return {.backend = backend,
-          .processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-          .memory_bytes = pages * static_cast<double>(sysconf(_SC_PAGE_SIZE))};
+          .processors = shared ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : 0,
+          .memory_bytes = backend_memory(backend),
+          .type = backend_types(backend).front()};
 }
 
-Machine::Machine(MachineKind kind, int ranks)
-    : kind_(std::move(kind)), backend_(make_cpu_backend({.world_size = ranks})), ranks_(ranks) {
-  std::vector<int> members(ranks);
+Machine::Machine(MachineKind kind, const Arrangement& arrangement)
+    : kind_(std::move(kind)),
+      world_(arrangement.ranks),
+      backend_(make_ranks(kind_, arrangement)),
+      ranks_(backend_->ranks().size()) {
+  std::vector<int> members(world_);
   std::iota(members.begin(), members.end(), 0);
-  for (int rank = 0; rank < ranks; ++rank) {
+  const int64_t probe = kind_.processors > 0 ? kProbeOfCore : kProbeOfDevice;
+  for (int rank = 0; rank < ranks(); ++rank) {
     Rank& here = ranks_[rank];
     here.compute = device(rank).make_stream("compute", StreamPriority::compute);
-    here.communication = device(rank).make_stream("communication", StreamPriority::communication);
+    here.communication = device(rank).make_stream("communication", arrangement.communication_priority
+                                                                       ? StreamPriority::communication
+                                                                       : StreamPriority::compute);
     here.group = backend_->communicator("all", members, rank);
-    here.flag = make(rank, 1, 1);
-    for (Tensor* tensor : {&here.a, &here.b, &here.c}) *tensor = make(rank, kProbe, kProbe);
+    here.flag = make(rank, DType::f32, 1, 1);
+    for (Tensor* tensor : {&here.a, &here.b, &here.c}) *tensor = make(rank, probe, probe);
   }
   made_.clear();  // these stay
   synchronize();
@@ -67,6 +85,7 @@ Machine::Times Machine::time(const Work& compute, const Work& communicate) {
     EventRef start, compute, communication;
   };
   std::vector<Events> events(ranks_.size());
+  hold_back();
   // No rank starts before all are awake.
   for (int rank = 0; rank < ranks(); ++rank) {
     Rank& here = ranks_[rank];
@@ -92,13 +111,23 @@ Machine::Times Machine::time(const Work& compute, const Work& communicate) {
   return {end.compute - start, end.communication - start};
 }
 
+// A device is given work faster than it does it, once it has some: so that what is timed does not wait for
+// the host between two kernels, the host gets a start of some tenths of a millisecond.
+void Machine::hold_back() {
+  if (kind_.processors > 0) return;
+  for (int rank = 0; rank < ranks(); ++rank)
+    for (int round = 0; round < 8; ++round) kernels(rank).fill(compute(rank), other_data(rank), 1);
+}
+
+Tensor& Machine::other_data(int rank) {
+  Tensor& other = ranks_[rank].other_data;
+  if (!other)
+    other = device(rank).allocate(compute(rank), MemoryKind::working, DType::f32, 1, kFlushBytes / 4);
+  return other;
+}
+
 void Machine::flush_caches() {
-  for (int rank = 0; rank < ranks(); ++rank) {
-    Tensor& other = ranks_[rank].other_data;
-    if (!other)
-      other = device(rank).allocate(compute(rank), MemoryKind::working, DType::f32, 1, kFlushBytes / 4);
-    kernels(rank).fill(compute(rank), other, 1);
-  }
+  for (int rank = 0; rank < ranks(); ++rank) kernels(rank).fill(compute(rank), other_data(rank), 1);
   synchronize();
 }
 

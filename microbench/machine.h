@@ -2,35 +2,51 @@
 // that they do together.
 #pragma once
 
+#include <compare>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "stp/backend/backend.h"
 #include "stp/backend/communicator.h"
 #include "stp/backend/kernels.h"
+#include "stp/cluster/profile.h"
 
 namespace stp::microbench {
 
-/// What a benchmark runs on, by name: the one place that makes backends here.
+/// What benchmarks run on.
 struct MachineKind {
   std::string backend = "cpu";
   int processors = 1;       // that ranks share; 0: every rank has a device of its own
-  double memory_bytes = 0;  // of the whole machine
+  double memory_bytes = 0;  // of the whole machine, or of a device
   DType type = DType::f32;  // of matrices
+  /// Where given, rank 0 is alone, and what ranks exchange takes the time of this machine's links.
+  std::optional<HardwareProfile> peers = std::nullopt;
 };
 /// InputError if that backend is not built in, or has no device here.
 MachineKind find_machine(const std::string& backend);
 
+/// How many ranks, and what of a device is set for them; 0: as it is by itself.
+struct Arrangement {
+  int ranks = 1;
+  int communication_ctas = 0;          // blocks of threads of a collective that is paced
+  int product_multiprocessors = 0;     // that products' kernels are chosen for
+  bool communication_priority = true;  // over computation
+  auto operator<=>(const Arrangement&) const = default;
+};
+
 class Machine {
  public:
-  Machine(MachineKind kind, int ranks);
+  Machine(MachineKind kind, const Arrangement& arrangement);
   ~Machine();
 
   /// Of matrices.
   [[nodiscard]] DType type() const { return kind_.type; }
+  /// Those that work here, and those that there are with peers.
   [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] int world() const { return world_; }
   Device& device(int rank) { return backend_->device(rank); }
   Kernels& kernels(int rank) { return device(rank).kernels(); }
   Stream& compute(int rank) { return *ranks_[rank].compute; }
@@ -64,10 +80,14 @@ class Machine {
     std::unique_ptr<Communicator> group;
     Tensor flag;        // for the barrier before each timing
     Tensor a, b, c;     // of the probe
-    Tensor other_data;  // made when the caches are first flushed
+    Tensor other_data;  // once it is needed
   };
 
+  void hold_back();
+  Tensor& other_data(int rank);
+
   MachineKind kind_;
+  int world_;
   std::unique_ptr<Backend> backend_;
   std::vector<Rank> ranks_;
   std::vector<std::pair<int, Tensor>> made_;  // with the rank

@@ -24,7 +24,9 @@ using namespace stp::microbench;
 void add_context(const Options& options) {
   benchmark::AddCustomContext("stp_version", STP_VERSION);
   benchmark::AddCustomContext("stp_git_revision", STP_GIT_REVISION);
-  benchmark::AddCustomContext("evidence", "measured");
+  // With peers that are only paced, kernels alone are measured.
+  benchmark::AddCustomContext("evidence", options.machine.peers ? "replayed" : "measured");
+  if (options.machine.peers) benchmark::AddCustomContext("peers", options.machine.peers->name);
   benchmark::AddCustomContext("backend", options.machine.backend);
   benchmark::AddCustomContext("type", to_string(options.machine.type));
   benchmark::AddCustomContext("shared_processors", std::to_string(options.machine.processors));
@@ -42,11 +44,15 @@ Options parse(int argc, char** argv, std::vector<std::string>& others) {
       "Benchmark's flags are taken too: --benchmark_filter=^gemm/ runs one family, "
       "--benchmark_out=FILE.json writes a new file, --benchmark_list_tests shows what there is."};
   Options options;
-  std::string backend = "cpu";
+  std::string backend = "cpu", peers;
   int repetitions = 20;
   std::vector<std::string> models{"hidden-512"}, slow;
   app.allow_extras();
-  app.add_option("--backend", backend, "The devices: cpu (ranks are threads)")->capture_default_str();
+  app.add_option("--backend", backend, "The devices: cpu (ranks are threads) or cuda")->capture_default_str();
+  app.add_option(
+      "--peers", peers,
+      "A hardware profile (a file, or the name of one of the suite's): one rank works, and what it would "
+      "exchange with others takes the time of that machine's links");
   app.add_option("--models", models, "Whose shapes: files, or names in lib/model/configs")
       ->capture_default_str();
   app.add_option("--tokens", options.tokens, "Tokens of a microbatch")
@@ -79,6 +85,9 @@ Options parse(int argc, char** argv, std::vector<std::string>& others) {
     options.slow[word.substr(0, equals)] = factor;
   }
   options.machine = find_machine(backend);
+  if (!peers.empty())
+    options.machine.peers =
+        stp::read_profile(stp::find_data_file(peers, "lib/cluster/profiles", "", "--peers"));
   for (const std::string& model : models)
     options.models.push_back(
         stp::read_model(stp::find_data_file(model, "lib/model/configs", "", "--models")));

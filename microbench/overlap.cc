@@ -15,7 +15,8 @@ class OverlapWork : public Prepared {
   OverlapWork(Machine& machine, const Gemm& gemm, double bytes)
       : machine_(machine), gemm_(gemm), bytes_(bytes), product_(gemm_work(machine, gemm)) {
     for (int rank = 0; rank < machine.ranks(); ++rank)
-      messages_.push_back(machine.make(rank, DType::f32, static_cast<int64_t>(bytes) / 4, 1));
+      messages_.push_back(machine.make(
+          rank, static_cast<int64_t>(bytes) / static_cast<int64_t>(bytes_of(machine.type())), 1));
   }
   double sample(int calls) override {
     const Machine::Work products = [&](int rank) {
@@ -70,30 +71,40 @@ class OverlapWork : public Prepared {
 
 void add_overlap(Suite& suite) {
   const Options& options = suite.options();
+  const bool device = options.machine.processors == 0;
+  const auto add = [&](const ModelConfig& model, const Linear& linear, double bytes, const Arrangement& on,
+                       const std::string& setting) {
+    suite.add({.name = "overlap/" + model.name + "/" + linear.name + "/ranks:" + std::to_string(on.ranks) +
+                       "/size:" + std::to_string(static_cast<int64_t>(bytes)) + setting,
+               .on = on,
+               .bytes = gemm_bytes(linear.forward, on.ranks, options.machine.type) + on.ranks * bytes,
+               .prepare = [linear, bytes](Machine& machine) {
+                 return std::make_unique<OverlapWork>(machine, linear.forward, bytes);
+               }});
+  };
   for (const int ranks : options.ranks)
     for (const ModelConfig& model : options.models) {
       if (skip_unless_sharded(suite, "overlap", model, ranks)) continue;
       for (const Linear& linear : linears(model, options.tokens, ranks)) {
         if (linear.name != "projection" && linear.name != "gate_up") continue;
         // A unit's own all-reduce, and a quarter and four times of it.
-        const double message = 4.0 * options.tokens * model.hidden;
-        for (const double share : {0.25, 1.0, 4.0}) {
-          const double bytes = message * share;
-          suite.add({.name = "overlap/" + model.name + "/" + linear.name + "/ranks:" + std::to_string(ranks) +
-                             "/size:" + std::to_string(static_cast<int64_t>(bytes)),
-                     .ranks = ranks,
-                     .bytes = gemm_bytes(linear.forward, ranks, options.machine.type) + ranks * bytes,
-                     .prepare = [linear, bytes](Machine& machine) {
-                       return std::make_unique<OverlapWork>(machine, linear.forward, bytes);
-                     }});
-        }
+        const double message =
+            static_cast<double>(bytes_of(options.machine.type)) * options.tokens * model.hidden;
+        for (const double share : {0.25, 1.0, 4.0}) add(model, linear, message * share, {.ranks = ranks}, "");
+        if (!device) continue;
+        for (const int ctas : {2, 4, 8, 32})
+          add(model, linear, message, {.ranks = ranks, .communication_ctas = ctas},
+              "/ctas:" + std::to_string(ctas));
+        for (const int multiprocessors : {96, 112, 120})
+          add(model, linear, message, {.ranks = ranks, .product_multiprocessors = multiprocessors},
+              "/multiprocessors:" + std::to_string(multiprocessors));
+        add(model, linear, message, {.ranks = ranks, .communication_priority = false}, "/priority:same");
       }
     }
-  // What a GPU could turn: CTAs of the communication, SMs left to the product, priorities.
-  if (options.machine.backend == "cpu")
+  if (!device)
     suite.add({.name = "overlap/communication_ctas",
                .prepare = {},
-               .skip = "a CPU has no CTAs, SM targets or stream priorities to set"});
+               .skip = "processors have no CTAs, multiprocessors to leave free or stream priorities to set"});
 }
 
 }  // namespace stp::microbench

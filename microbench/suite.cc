@@ -36,7 +36,7 @@ double percentile(std::vector<double> times, double share) {
 
 struct Suite::Current {
   std::string name;
-  int ranks;
+  Arrangement on;
   std::unique_ptr<Prepared> prepared;
 };
 
@@ -59,10 +59,10 @@ double ComputeWork::sample(int calls) {
          calls;
 }
 
-Suite::Place& Suite::place(int ranks) {
-  Place& place = places_[ranks];
+Suite::Place& Suite::place(const Arrangement& on) {
+  Place& place = places_[on];
   if (!place.machine) {
-    place.machine = std::make_unique<Machine>(options_.machine, ranks);
+    place.machine = std::make_unique<Machine>(options_.machine, on);
     place.sampler =
         std::make_unique<SteadySampler>([machine = place.machine.get()] { return machine->probe(); });
   }
@@ -75,16 +75,16 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
     return state.SkipWithError(("skipped: needs " + std::to_string(std::lround(benchmark.bytes / 1e6)) +
                                 " MB of " + std::to_string(std::lround(options_.machine.memory_bytes / 1e6)))
                                    .c_str());
-  Place& on = place(benchmark.ranks);
+  Place& on = place(benchmark.on);
   const auto slow = options_.slow.find(family_of(benchmark));
   if (!current_ || current_->name != benchmark.name) {
     if (current_) {
-      Machine& before = *place(current_->ranks).machine;
+      Machine& before = *place(current_->on).machine;
       current_.reset();
       before.clear();
     }
     current_ =
-        std::make_shared<Current>(Current{benchmark.name, benchmark.ranks, benchmark.prepare(*on.machine)});
+        std::make_shared<Current>(Current{benchmark.name, benchmark.on, benchmark.prepare(*on.machine)});
     const double first = current_->prepared->sample(1);  // pages, tables, plans
     int& calls = calls_[benchmark.name];
     if (calls == 0) {
@@ -103,14 +103,14 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
   }
   if (!benchmark.label.empty()) state.SetLabel(benchmark.label);
   for (const auto& [name, value] : prepared.counters(taken.seconds)) state.counters[name] = value;
-  state.counters["ranks"] = benchmark.ranks;
+  state.counters["ranks"] = benchmark.on.ranks;
   state.counters["calls"] = calls;
   state.counters["tries"] = taken.tries;
   state.counters["probe_slowdown"] = taken.slowdown;
   if (done != calls) state.counters["slowed_on_purpose"] = 1.0 * done / calls;
   // No counter is 0 throughout: Google Benchmark would print its coefficient of variation as NaN.
   const int processors = options_.machine.processors;
-  if (processors > 0 && benchmark.ranks > processors) state.counters["oversubscribed"] = 1;
+  if (processors > 0 && on.machine->ranks() > processors) state.counters["oversubscribed"] = 1;
 }
 
 void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark) {
@@ -118,6 +118,11 @@ void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchm
 }
 
 void Suite::add(Benchmark benchmark) {
+  const MachineKind& machine = options_.machine;
+  if (benchmark.skip.empty() && benchmark.on.ranks > 1 && machine.processors == 0 && !machine.peers)
+    benchmark.skip =
+        "ranks that exchange data need a device each, and here is one; --peers PROFILE has the exchange "
+        "take the time of that machine's links";
   benchmarks_.push_back(std::move(benchmark));
   const Benchmark* added = &benchmarks_.back();
   // Repetitions are the flags' matter: so names do not say how many there were.

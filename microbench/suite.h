@@ -41,7 +41,7 @@ class Prepared {
 
 struct Benchmark {
   std::string name;  // family first: "gemm/…"
-  int ranks = 1;
+  Arrangement on;
   double bytes = 0;  // about what all its tensors take
   std::function<std::unique_ptr<Prepared>(Machine& machine)> prepare;
   std::string skip;   // why it cannot run here; "": it can
@@ -68,11 +68,11 @@ class Suite {
     std::unique_ptr<Machine> machine;
     std::unique_ptr<SteadySampler> sampler;
   };
-  Place& place(int ranks);
+  Place& place(const Arrangement& on);
 
   Options options_;
   std::deque<Benchmark> benchmarks_;  // which stay where they are
-  std::map<int, Place> places_;       // by number of ranks
+  std::map<Arrangement, Place> places_;
   std::map<std::string, int> calls_;  // by benchmark: of one sample
   std::shared_ptr<Current> current_;  // the one prepared
 };

@@ -196,7 +196,7 @@ stage_replay() {
 }
 
 stage_microbench() {
-  "$programs/bin/microbench" --backend cuda --quick --models llm-12.1b --tokens 6144 --tp 1 4 8 \
+  "$programs/bin/microbench" --backend cuda --peers a800 --quick --models llm-12.1b --tokens 6144 --tp 1 4 8 --ranks 4 8 \
     --benchmark_out="$out/microbench.json" --benchmark_out_format=json
 }
 

@@ -22,6 +22,8 @@ class Rows:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
         self.context = content.get("context", {})
+        if self.context.get("evidence") == "replayed":
+            raise Unfit(f"its collectives were paced, at the links of {self.context.get('peers')}; measure without --peers")
         below = float(self.context.get("steady_below", "inf"))
         samples = {}
         for row in content.get("benchmarks", []):

@@ -6,6 +6,7 @@ Usage: microbench.py MICROBENCH_BINARY STP_BINARY
 
 import json
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -24,7 +25,8 @@ CONTEXT_FIELDS = {"date", "host_name", "executable", "num_cpus", "mhz_per_cpu", 
 
 
 def run(*command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=240)
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=240,
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
 class Measured(unittest.TestCase):
@@ -185,6 +187,7 @@ class Refused(unittest.TestCase):
 
     def test_bad_flags(self):
         self.check("--backend", "--backend", "tpu")
+        self.check("--backend", "--backend", "cuda")  # not built in, or no GPU that this process may use
         self.check("--models", "--models", "llm-13")
         self.check("--slow", "--slow", "gemm")
         self.check("--slow", "--slow", "gemm=0.5")
@@ -202,6 +205,26 @@ class Refused(unittest.TestCase):
             path.write_text("mine", encoding="utf-8")
             self.check(str(path), "--benchmark_filter=^executor/launch", f"--benchmark_out={path}")
             self.assertEqual(path.read_text(encoding="utf-8"), "mine")
+
+    def test_paced_peers(self):
+        self.check("--peers", "--peers", "a900")
+        with tempfile.TemporaryDirectory() as folder:
+            path, profile = pathlib.Path(folder) / "m.json", pathlib.Path(folder) / "p.json"
+            done = run(MICROBENCH, "--quick", "--repetitions", 2, "--peers", "a800", "--ranks", 8, f"--benchmark_out={path}",
+                       "--benchmark_out_format=json", "--benchmark_filter=^collective/(all_reduce/|send)")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            content = json.loads(path.read_text(encoding="utf-8"))
+            self.assertEqual((content["context"]["evidence"], content["context"]["peers"]), ("replayed", "a800"))
+            a800 = json.loads((ROOT / "lib/cluster/profiles/a800.json").read_text(encoding="utf-8"))
+            rows = [row for row in content["benchmarks"] if row["run_type"] == "iteration"]
+            self.assertEqual({row["ranks"] for row in rows}, {8})  # links of two ranks were not asked for
+            for row in rows:
+                self.assertNotIn("oversubscribed", row)  # one rank works
+                self.assertLessEqual(row["busbw"], a800["all_reduce_bus_gb_per_s"]["value"])
+            done = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", path, "--profile", profile)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("measure without --peers", done.stderr)
+            self.assertFalse(profile.exists())
 
     def test_measurements_that_are_none(self):
         with tempfile.TemporaryDirectory() as folder:

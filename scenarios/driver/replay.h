@@ -2,7 +2,6 @@
 #pragma once
 
 #include "scenario.h"
-#include "stp/backend/pacing.h"
 #include "stp/cluster/profile.h"
 
 namespace stp {
@@ -12,10 +11,6 @@ struct ReplayChoice {
   int rank;
   HardwareProfile profile;
 };
-
-/// Times of calls as the simulator has them (lib/cluster): world ranks fill one node after the other.
-/// Collectives over several nodes, which a profile does not describe, are rings over the links between nodes.
-CallTimes call_times(const HardwareProfile& profile);
 
 /// Throws InputError if some experiment of the scenario does not have the rank, or asks for what one rank
 /// alone cannot show.

@@ -1,5 +1,7 @@
 #include "stp/backends/backends.h"
 
+#include <unistd.h>
+
 #include "stp/base/error.h"
 #include "stp/cpu/cpu_backend.h"
 #ifdef STP_HAVE_CUDA
@@ -10,20 +12,34 @@
 namespace stp {
 namespace {
 
+double memory_of_machine() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+}
+
 struct Entry {
   std::string name;
   std::vector<DType> types;
-  void (*check)();  // for a device
+  int ranks;           // that exchange data; 0: any number
+  double (*memory)();  // bytes
+  void (*check)();     // for a device
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
 };
 
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all{
-      {"cpu", {DType::f32, DType::f64, DType::bf16}, [] {}, make_cpu_backend, make_cpu_replay_backend},
+      {"cpu",
+       {DType::f32, DType::f64, DType::bf16},
+       0,
+       memory_of_machine,
+       [] {},
+       make_cpu_backend,
+       make_cpu_replay_backend},
 #ifdef STP_HAVE_CUDA
       {"cuda",
-       {DType::f32, DType::bf16},
+       {DType::bf16, DType::f32},
+       1,
+       [] { return gpu_memory(); },
        [] { check_gpu(); },
        [](const BackendOptions& options) { return make_cuda_backend(options); },
        [](const BackendOptions& options, const Replay& replay) {
@@ -55,6 +71,13 @@ std::vector<std::string> backend_names() {
 }
 
 void check_backend(const std::string& name) { find(name).check(); }
+
+int backend_ranks(const std::string& name) { return find(name).ranks; }
+
+double backend_memory(const std::string& name) {
+  check_backend(name);
+  return find(name).memory();
+}
 
 std::vector<DType> backend_types(const std::string& name) { return find(name).types; }
 

@@ -67,6 +67,13 @@ void check_gpu(int gpu) {
     throw InputError("", "", "no CUDA device: " + lack, "run with --backend cpu");
 }
 
+double gpu_memory(int gpu) {
+  size_t free = 0, total = 0;
+  STP_CUDA(cudaSetDevice(gpu));
+  STP_CUDA(cudaMemGetInfo(&free, &total));
+  return static_cast<double>(total);
+}
+
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options, int gpu) {
   if (options.world_size < 1) throw std::logic_error("a world of no rank");
   check_gpu(gpu);

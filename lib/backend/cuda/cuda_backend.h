@@ -18,5 +18,7 @@ std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options, int gp
 std::string lack_of_gpu(int gpu = 0);
 /// Throws InputError, which says what is lacking.
 void check_gpu(int gpu = 0);
+/// Bytes of its memory, used and free. Throws CudaError.
+double gpu_memory(int gpu = 0);
 
 }  // namespace stp

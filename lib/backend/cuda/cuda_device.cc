@@ -87,7 +87,9 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
     : run_(run), rank_(rank), poison_(options.poison), ledger_(options.memory_limit) {
   run_.make_current();
   pool_ = std::make_unique<Pool>(run_.gpu());
-  kernels_ = make_cuda_kernels(run_, scratch());
+  kernels_ = make_cuda_kernels(run_, scratch(),
+                               {.gemm = {.time_candidates = options.time_products,
+                                         .multiprocessors = options.product_multiprocessors}});
 }
 
 CudaDevice::~CudaDevice() {
