@@ -1,5 +1,5 @@
-// Collectives of ranks that share a GPU: every buffer is in reach, so each element is read once from each party and
-// written once to each.
+// Collectives of ranks that share a GPU: every buffer is in reach, so each element is read once from each
+// party and written once to each.
 #include "stp/cuda/local_reduce.h"
 
 #include "stp/cuda/device.cuh"
@@ -26,8 +26,8 @@ struct Larger {
   }
 };
 
-// Elements in the type that they are summed in. Packs are of 16 bytes; double, which is there for exactness alone, goes
-// one by one.
+// Elements in the type that they are summed in. Packs are of 16 bytes; double, which is there for exactness
+// alone, goes one by one.
 template <int N>
 struct Doubles {
   double at[N];
@@ -141,7 +141,7 @@ void all_gather(cudaStream_t stream, const PartyBuffers& buffers, size_t bytes) 
   }
 }
 
-#define STP_INSTANTIATE(T)                                                     \
+#define STP_INSTANTIATE(T)                                                         \
   template void all_reduce<T>(cudaStream_t, Reduce, const PartyBuffers&, int64_t); \
   template void reduce_scatter<T>(cudaStream_t, Reduce, const PartyBuffers&, int64_t)
 STP_INSTANTIATE(float);
