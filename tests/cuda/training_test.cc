@@ -6,6 +6,7 @@
 
 #include "stp/cuda/cuda_backend.h"
 #include "support/bf16.h"
+#include "support/effort.h"
 
 namespace stp {
 namespace {
@@ -43,11 +44,13 @@ struct Case {
   std::string schedule;
   RankGrid grid;
 };
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all{{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
-                                     {"zb-v", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
-                                     {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
-                                     {"1f1b", {.tp = 2, .cp = 1, .dp = 1, .pp = 1}}};
+// Under sanitizers, where kernels on the host take their time, the first alone.
+std::vector<Case> cases() {
+  std::vector<Case> all{{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
+                        {"zb-v", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
+                        {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
+                        {"1f1b", {.tp = 2, .cp = 1, .dp = 1, .pp = 1}}};
+  if (kStride > 1) all.resize(1);
   return all;
 }
 
@@ -93,12 +96,14 @@ TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
   training.optimizer.epsilon = 0.1;  // else the first steps divide small gradients by their own size
   const auto samples =
       random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const int steps = kStride > 1 ? 1 : 2;
   const auto backend = cuda_backend(training), again = cuda_backend(training);
   const auto cpu = make_cpu_backend({.world_size = training.grid.size()});
-  const Trained found = train(*backend, "stp", training, kMicrobatches, samples, 2);
-  EXPECT_LE(gradient_error(found.masters, train(*cpu, "stp", training, kMicrobatches, samples, 2).masters),
-            1e-5);
-  EXPECT_EQ(found.masters, train(*again, "stp", training, kMicrobatches, samples, 2).masters);
+  const Trained found = train(*backend, "stp", training, kMicrobatches, samples, steps);
+  EXPECT_LE(
+      gradient_error(found.masters, train(*cpu, "stp", training, kMicrobatches, samples, steps).masters),
+      1e-5);
+  EXPECT_EQ(found.masters, train(*again, "stp", training, kMicrobatches, samples, steps).masters);
 }
 
 TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoes) {
