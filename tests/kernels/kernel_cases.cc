@@ -134,7 +134,7 @@ Values KernelCases::random(int64_t count, Kind kind, double scale) {
 std::vector<Values> KernelCases::expect_exact(const std::vector<Operand>& operands, const Call& call,
                                               const Rounded& bf16, Attention attention) {
   const auto exact_type = [](Kind kind) { return kind == Kind::index ? DType::i32 : DType::f64; };
-  const std::vector<Values> exact =
+  std::vector<Values> exact =
       results(reference_->device(0), reference_->device(0).kernels(), true, operands, exact_type, call);
   for (int order = 0; order < machine_->orders(); ++order) {
     machine_->choose_order(order);
