@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "stp/backends/backends.h"
 #include "stp/baselines/registry/registry.h"
-#include "stp/cpu/cpu_backend.h"
 #include "stp/program/lower.h"
 #include "stp/reference/gradient_error.h"
 
@@ -12,11 +12,12 @@ namespace {
 
 // The gradients of a step of one rank, without schedule and collectives to speak of.
 std::map<std::string, std::vector<double>> gradients_of_one_rank(Training training,
-                                                                 const std::vector<TokenSample>& samples) {
+                                                                 const std::vector<TokenSample>& samples,
+                                                                 const std::string& backend_name) {
   training.grid = {.tp = 1, .cp = 1, .dp = 1, .pp = 1};
   training.record_times = false;
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
-  const auto backend = make_cpu_backend({.world_size = 1});
+  const auto backend = make_backend(backend_name, {.world_size = 1});
   Trainer trainer(*backend,
                   lower(make_schedule(find_generator("1f1b"), {1, microbatches}), {training.model.layers},
                         {.optimizer = true}),
@@ -28,7 +29,7 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
 }  // namespace
 
 Parity measure_parity(Trainer& trainer, const Training& training, const std::vector<TokenSample>& samples,
-                      double loss) {
+                      double loss, const std::string& backend) {
   std::vector<reference::Sample> plain;
   for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
   const auto exact = reference::loss_and_gradients(
@@ -37,7 +38,7 @@ Parity measure_parity(Trainer& trainer, const Training& training, const std::vec
       std::abs(loss / exact.loss - 1), reference::gradient_error(trainer.gradients(), exact.gradients), {}};
   if (training.type == DType::bf16)
     parity.one_rank_gradient =
-        reference::gradient_error(gradients_of_one_rank(training, samples), exact.gradients);
+        reference::gradient_error(gradients_of_one_rank(training, samples, backend), exact.gradients);
   return parity;
 }
 

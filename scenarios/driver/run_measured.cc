@@ -198,7 +198,8 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
     const std::vector<TokenSample> batch = data.next(samples);
     step = i < run.warmup ? train(batch) : steady.take([&] { return train(batch); });
     if (!options.replay) known.losses.push_back(step.loss);  // a replay's numbers mean nothing
-    if (i == 0 && run.parity) known.parity = measure_parity(trainer, training, batch, step.loss);
+    if (i == 0 && run.parity)
+      known.parity = measure_parity(trainer, training, batch, step.loss, options.backend);
     if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
     stepped();
   }

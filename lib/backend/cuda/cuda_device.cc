@@ -108,7 +108,7 @@ void* CudaDevice::take(cudaStream_t stream, size_t bytes) {
   return at;
 }
 
-void CudaDevice::give_back(cudaStream_t stream, void* at, size_t bytes) {
+void CudaDevice::give_back(cudaStream_t stream, void* at, size_t bytes) const {
   if (poison_) STP_CUDA(cudaMemsetAsync(at, kPoison, bytes, stream));
   STP_CUDA(cudaFreeAsync(at, stream));
 }

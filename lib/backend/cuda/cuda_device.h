@@ -41,7 +41,7 @@ class CudaDevice : public Device {
 
   // For work that is being issued: memory that is used in the order of `stream` alone, and counted nowhere.
   void* take(cudaStream_t stream, size_t bytes);
-  void give_back(cudaStream_t stream, void* at, size_t bytes);
+  void give_back(cudaStream_t stream, void* at, size_t bytes) const;
   /// The two for kernels, which the device outlives.
   [[nodiscard]] ScratchMemory scratch();
 
