@@ -55,17 +55,27 @@ KERNEL_CASE(AttentionOnTensorCores) {
 }
 
 KERNEL_CASE(AttentionByPlainKernels) {
-  expect_attention(shapes_of_whole_pieces(machine_->large()), Attention::plain);
+  std::vector<AttentionShape> shapes{{.batch = 1, .seq = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
+                                     {.batch = 2, .seq = 35, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
+                                     {.batch = 1, .seq = 66, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
+                                     {.batch = 1, .seq = 18, .q_heads = 2, .kv_heads = 2, .head_dim = 128},
+                                     {.batch = 1, .seq = 32, .q_heads = 3, .kv_heads = 1, .head_dim = 33}};
+  if (machine_->large())
+    for (const AttentionShape& shape : shapes_of_whole_pieces(true)) shapes.push_back(shape);
+  expect_attention(shapes, Attention::plain);
 }
 
-// As the backend chooses: what the tensor cores' kernels do not take goes to the plain ones.
+// As the backend chooses: cuDNN where it was built; what the tensor cores' kernels do not take goes to the
+// plain ones.
 KERNEL_CASE(AttentionOfAnyHead) {
-  expect_attention({{.batch = 1, .seq = 20, .q_heads = 2, .kv_heads = 1, .head_dim = 12},
-                    {.batch = 2, .seq = 5, .q_heads = 2, .kv_heads = 1, .head_dim = 1},
-                    {.batch = 1, .seq = 17, .q_heads = 2, .kv_heads = 1, .head_dim = 200},
-                    {.batch = 1, .seq = 9, .q_heads = 2, .kv_heads = 2, .head_dim = 256},
-                    {.batch = 1, .seq = 34, .q_heads = 2, .kv_heads = 1, .head_dim = 64}},
-                   Attention::best);
+  std::vector<AttentionShape> shapes{{.batch = 1, .seq = 20, .q_heads = 2, .kv_heads = 1, .head_dim = 12},
+                                     {.batch = 2, .seq = 5, .q_heads = 2, .kv_heads = 1, .head_dim = 1},
+                                     {.batch = 1, .seq = 17, .q_heads = 2, .kv_heads = 1, .head_dim = 200},
+                                     {.batch = 1, .seq = 9, .q_heads = 2, .kv_heads = 2, .head_dim = 256},
+                                     {.batch = 1, .seq = 34, .q_heads = 2, .kv_heads = 1, .head_dim = 64}};
+  if (machine_->large())
+    for (const AttentionShape& shape : shapes_of_whole_pieces(true)) shapes.push_back(shape);
+  expect_attention(shapes, Attention::best);
 }
 
 }  // namespace

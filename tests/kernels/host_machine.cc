@@ -1,5 +1,7 @@
 // The machine of kernels_on_host_test: launched kernels on the CPU backend's memory and streams, run by
 // tests/support/simt.h. What cuBLASLt would do is done by plain loops over the same layout.
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
@@ -69,12 +71,20 @@ class HostLaunchedKernels : public LaunchedKernels {
   }
 
  private:
+  static constexpr size_t kGuard = 64;
+
   static void* take(cudaStream_t, size_t bytes) {
-    void* const scratch = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-    std::memset(scratch, 0xff, bytes);  // NaN
+    void* const scratch = std::aligned_alloc(64, (bytes + kGuard + 63) / 64 * 64);
+    std::memset(scratch, 0xff, bytes + kGuard);  // NaN
     return scratch;
   }
-  static void give_back(cudaStream_t, void* scratch, size_t) { std::free(scratch); }
+  static void give_back(cudaStream_t, void* scratch, size_t bytes) {
+    const auto* const guard = static_cast<const unsigned char*>(scratch) + bytes;
+    const bool untouched =
+        std::all_of(guard, guard + kGuard, [](unsigned char byte) { return byte == 0xff; });
+    std::free(scratch);
+    if (!untouched) throw std::logic_error("a write past the end of scratch memory");
+  }
 
   const Attention attention_;
 };

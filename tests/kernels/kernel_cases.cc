@@ -132,9 +132,9 @@ Values KernelCases::random(int64_t count, Kind kind, double scale) {
 }
 
 std::vector<Values> KernelCases::expect_exact(const std::vector<Operand>& operands, const Call& call,
-                                              Tolerance bf16, Attention attention) {
+                                              const Rounded& bf16, Attention attention) {
   const auto exact_type = [](Kind kind) { return kind == Kind::index ? DType::i32 : DType::f64; };
-  const std::vector<Values> exact =
+  std::vector<Values> exact =
       results(reference_->device(0), reference_->device(0).kernels(), true, operands, exact_type, call);
   for (int order = 0; order < machine_->orders(); ++order) {
     machine_->choose_order(order);
@@ -148,7 +148,8 @@ std::vector<Values> KernelCases::expect_exact(const std::vector<Operand>& operan
       if (operand.role == Role::in) {
         EXPECT_EQ(found[i], exact[i]);
       } else {
-        expect_near(found[i], exact[i], type_of(operand.kind) == DType::bf16 ? bf16 : kFloat);
+        const bool sums = type_of(operand.kind) != DType::bf16;
+        expect_near(found[i], exact[i], GetParam() != DType::bf16 ? kFloat : sums ? bf16.sums : bf16.results);
       }
     }
     if (testing::Test::HasFailure()) break;

@@ -63,9 +63,15 @@ using Call = std::function<void(const On&)>;
 struct Tolerance {
   double whole, element;
 };
-inline constexpr Tolerance kFloat{1e-5, 1e-4}, kRounded{3e-3, 6e-3};
-/// Of attention in bf16, which may round its probabilities and their gradients.
-inline constexpr Tolerance kAttention{1e-2, 5e-2};
+inline constexpr Tolerance kFloat{1e-5, 1e-4};
+/// Of results in bf16, and of statistics and sums of what is bf16. Those that are not bf16 are held to
+/// kFloat.
+struct Rounded {
+  Tolerance results{3e-3, 6e-3}, sums = kFloat;
+};
+/// Of attention in bf16, which may round its probabilities and their gradients, and take its exponentials as
+/// powers of two.
+inline constexpr Rounded kAttention{.results = {1e-2, 5e-2}, .sums = {1e-4, 1e-3}};
 
 /// The parameter is X, f32 or bf16.
 class KernelCases : public testing::TestWithParam<DType> {
@@ -92,7 +98,7 @@ class KernelCases : public testing::TestWithParam<DType> {
   /// in float64; what is only read stays as it was. Fresh memory is NaN. Returns the exact values of all
   /// operands.
   std::vector<Values> expect_exact(const std::vector<Operand>& operands, const Call& call,
-                                   Tolerance bf16 = kRounded, Attention attention = Attention::best);
+                                   const Rounded& bf16 = {}, Attention attention = Attention::best);
 
   /// The same of both directions of attention (attention_cases.cc).
   void expect_attention(const std::vector<AttentionShape>& shapes, Attention attention);

@@ -1,10 +1,10 @@
 // The kernels of lib/backend/cuda on the host: what cuda_target.cuh gives them on a device. Each thread of a
-// block is a fiber of its own; fibers change at barriers alone, in an order that a test can turn round or
-// shuffle. So a kernel is run as it is written, and a result that changes with the order shows a missing
-// barrier. Stricter than a device:
-//   - what a block does not see yet is NaN: shared memory at first, and the target of an asynchronous copy
-//   until its
-//     thread waits for it;
+// block is a fiber of its own; fibers change at barriers alone. A warp runs ahead of the others as far as the
+// block's barriers let it, the first one first or the last one, or all of them to some point by chance. So a
+// kernel is run as it is written, and a result that changes with the order shows a missing barrier. Stricter
+// than a device:
+//   - what a block does not see yet is NaN: dynamic shared memory at first, and the target of an asynchronous
+//     copy until its thread waits for it;
 //   - a barrier that not all threads of the block (or warp) reach is an error;
 //   - accesses of 16 bytes must be aligned.
 // One block runs after the other, on the calling thread.
@@ -16,6 +16,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -39,7 +40,7 @@ inline dim3 blockDim, gridDim;
 
 namespace stp::simt {
 
-/// In which order the threads of a block run between two barriers.
+/// In which order the warps of a block run, and the lanes of a warp between two barriers.
 enum class Order { forward, backward, shuffled };
 inline Order order = Order::forward;
 /// Blocks that a "device" holds at once: few, so that kernels must go over their data in strides.
@@ -122,17 +123,13 @@ class Block {
       fiber.groups.clear();
       fiber.thread.prepare();
     }
-    std::vector<size_t> turn(count);
+    std::vector<size_t> turn(count / kWarp);
     std::iota(turn.begin(), turn.end(), size_t{0});
     if (order == Order::backward) std::reverse(turn.begin(), turn.end());
-    for (;;) {
+    do {
       if (order == Order::shuffled) std::shuffle(turn.begin(), turn.end(), engine_);
-      for (const size_t i : turn) resume(fibers_[i]);
-      if (std::all_of(fibers_.begin(), fibers_.begin() + static_cast<ptrdiff_t>(count),
-                      [](const Fiber& fiber) { return fiber.state == State::done; }))
-        break;
-      release(count);
-    }
+      for (const size_t warp : turn) run_warp(warp);
+    } while (go_on(count));
     for (size_t i = shared; i < shared_.size(); ++i)
       if (shared_[i] != 0xff) fail("a write past the end of shared memory");
   }
@@ -234,33 +231,45 @@ class Block {
     }
   }
 
-  // Lets those go on whose barrier all have reached.
-  void release(size_t count) {
-    bool released = false, all = true;
+  // Runs a warp as far as it comes without others; or, shuffled, to one of the barriers of its own before.
+  void run_warp(size_t warp) {
+    std::array<size_t, kWarp> lanes;
+    std::iota(lanes.begin(), lanes.end(), warp * kWarp);
+    if (order == Order::backward) std::reverse(lanes.begin(), lanes.end());
+    do {
+      if (order == Order::shuffled) std::shuffle(lanes.begin(), lanes.end(), engine_);
+      for (const size_t i : lanes) resume(fibers_[i]);
+    } while (release_warp(warp) && (order != Order::shuffled || engine_() % 4 != 0));
+  }
+
+  // Lets the lanes go on if they are at a barrier of the warp.
+  bool release_warp(size_t warp) {
+    int waiting = 0;
+    for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i)
+      waiting += fibers_[i].state == State::at_warp_barrier ? 1 : 0;
+    if (waiting == 0) return false;
+    if (waiting != kWarp) fail("a warp whose lanes are not at one barrier");
+    for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i) fibers_[i].state = State::ready;
+    return true;
+  }
+
+  // Whether there is more to run. Lets all go on once they are at the block's barrier.
+  bool go_on(size_t count) {
+    bool done = true;
     int any = 0;
-    for (size_t warp = 0; warp < count / kWarp; ++warp) {
-      bool together = true, none = true;
-      for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i) {
-        const State state = fibers_[i].state;
-        together = together && state == State::at_warp_barrier;
-        none = none && state != State::at_warp_barrier;
-        all = all && (state == State::at_block_barrier || state == State::done);
-        if (state == State::at_block_barrier) any |= fibers_[i].vote;
-      }
-      if (together) {
-        for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i) fibers_[i].state = State::ready;
-        released = true;
-      } else if (!none) {
-        fail("a warp whose lanes are not at one barrier");
-      }
+    for (size_t i = 0; i < count; ++i) {
+      const Fiber& fiber = fibers_[i];
+      if (fiber.state == State::ready) return true;
+      done = done && fiber.state == State::done;
+      if (fiber.state == State::at_block_barrier) any |= fiber.vote;
     }
-    if (all) {
-      any_vote_ = any;
-      for (size_t i = 0; i < count; ++i)
-        if (fibers_[i].state == State::at_block_barrier) fibers_[i].state = State::ready;
-      released = true;
+    if (done) return false;
+    any_vote_ = any;
+    for (size_t i = 0; i < count; ++i) {
+      if (fibers_[i].state == State::done) fail("a barrier that not all threads reach");
+      fibers_[i].state = State::ready;
     }
-    if (!released) fail("a barrier that not all threads reach");
+    return true;
   }
 
   const std::function<void()>* kernel_ = nullptr;

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "stp/cuda/cuda_check.h"
@@ -102,8 +103,8 @@ struct Gemm::Call {
   void* result;
 };
 
-Gemm::Gemm(const GemmOptions& options, const ScratchMemory& scratch)
-    : options_(options), scratch_(scratch), most_workspace_(recommended_workspace()) {
+Gemm::Gemm(const GemmOptions& options, ScratchMemory scratch)
+    : options_(options), scratch_(std::move(scratch)), most_workspace_(recommended_workspace()) {
   STP_CUBLAS(cublasLtCreate(&handle_));
 }
 

@@ -43,7 +43,7 @@ struct GemmShape {
 class Gemm {
  public:
   /// For the current device. Throws CudaError.
-  Gemm(const GemmOptions& options, const ScratchMemory& scratch);
+  Gemm(const GemmOptions& options, ScratchMemory scratch);
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
   ~Gemm();
