@@ -135,21 +135,25 @@ Trained train(
         const auto backend = make_nccl_backend(
             {.world_size = ranks, .deadline_s = deadline_s, .poison = true},
             {.rank = rank, .world_size = ranks, .port = port}, {}, {}, world.nccl.api(rank), std::move(own));
-        Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, microbatches});
-        const int stages = made.placement.stages();
-        Trainer trainer(
-            *backend,
-            execution_program(std::move(made), std::vector<int>(stages, training.model.layers / stages),
-                              training.grid.dp),
-            training);
-        const double loss = trainer.step(samples).loss;
-        const auto gradients = trainer.gradients();
-        between(rank);
-        trainer.step(samples);
-        const std::lock_guard lock(mutex);
-        result.loss += loss;
-        add_parts(result.gradients, gradients);
-        result.use[rank] = trainer.use().at(0);
+        try {
+          Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, microbatches});
+          const int stages = made.placement.stages();
+          Trainer trainer(
+              *backend,
+              execution_program(std::move(made), std::vector<int>(stages, training.model.layers / stages),
+                                training.grid.dp),
+              training);
+          const double loss = trainer.step(samples).loss;
+          const auto gradients = trainer.gradients();
+          between(rank);
+          trainer.step(samples);
+          const std::lock_guard lock(mutex);
+          result.loss += loss;
+          add_parts(result.gradients, gradients);
+          result.use[rank] = trainer.use().at(0);
+        } catch (const Stopped&) {  // between the steps
+          result.failures[rank] = backend->guard().failure();
+        }
       } catch (const std::exception& error) {
         result.failures[rank] = error.what();
       }
