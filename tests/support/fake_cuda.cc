@@ -33,6 +33,7 @@ struct FakeEvent {
 struct FakeStep {
   std::function<void()> work;                  // may be empty
   std::shared_ptr<FakeRecord> waits_for = {};  // may be null
+  std::function<bool()> ready = {};            // may be empty
 };
 struct FakeStream {
   std::deque<FakeStep> steps;
@@ -79,7 +80,9 @@ struct FakeDevice {
     }
     return steps != before;
   }
-  static bool may_run(const FakeStep& step) { return step.waits_for == nullptr || step.waits_for->passed; }
+  static bool may_run(const FakeStep& step) {
+    return (step.waits_for == nullptr || step.waits_for->passed) && (!step.ready || step.ready());
+  }
 };
 
 FakeDevice& device() {
@@ -109,6 +112,11 @@ namespace stp::fake_cuda {
 void launch(cudaStream_t stream, std::function<void()> kernel) {
   const std::lock_guard lock(device().mutex);
   push(stream, std::move(kernel));
+}
+void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel) {
+  const std::lock_guard lock(device().mutex);
+  check_room(stream_of(stream));
+  stream_of(stream).steps.push_back({std::move(kernel), {}, std::move(ready)});
 }
 void reset(uint32_t seed) {
   const std::lock_guard lock(device().mutex);

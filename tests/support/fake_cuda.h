@@ -16,6 +16,8 @@ namespace stp::fake_cuda {
 
 /// What a kernel's launch would do, once `stream` comes to it.
 void launch(cudaStream_t stream, std::function<void()> kernel);
+/// Likewise; the stream stays where it is until `ready()`, which only work of other streams brings about.
+void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel);
 
 /// Starts anew: the seed of the turns; nothing held, nothing failing. Streams, events and memory stay.
 void reset(uint32_t seed);

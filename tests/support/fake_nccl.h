@@ -44,6 +44,8 @@ class FakeNccl {
   int version = NCCL_VERSION_CODE;
   std::function<Trouble(const Call&)> trouble;  // of collectives, sends and receives
   std::function<Trouble(int rank)> init_trouble;
+  /// Does what a call that goes well asks for: of the member `index` of `size`. Without it, nobody does.
+  std::function<void(const Call&, int size, int index)> carry_out;
   std::atomic<bool> abort_hangs{false};
 
   /// The functions as `rank` of the world sees them.
@@ -136,6 +138,7 @@ class FakeNccl {
       const std::lock_guard lock(mutex_);
       note({rank, "copy", -1, bytes, -1, -1, -1, from, to, stream});
     };
+    d.stream = [] { return cudaStream_t{}; };
     return d;
   }
 
@@ -267,6 +270,7 @@ class FakeNccl {
     comm.async = what.async;
     comm.in_progress = what.in_progress;
     if (what.result != ncclSuccess) return what.result;
+    if (carry_out) carry_out(made, comm.size, comm.index);
     return what.in_progress != 0 ? ncclInProgress : ncclSuccess;
   }
 

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <optional>
+#include <utility>
 
 #include "stp/base/error.h"
 #include "stp/cuda/cuda_rank_backend.h"
@@ -13,11 +14,11 @@ namespace {
 class NcclBackend : public CudaRankBackend {
  public:
   NcclBackend(const BackendOptions& options, const ProcessPlace& place, const NcclOptions& tuning,
-              const RendezvousOptions& rendezvous)
+              const RendezvousOptions& rendezvous, const NcclApi& api, std::optional<Listener> listener)
       : CudaRankBackend(options, place.rank, place.local_rank) {
     RunGuard& guard = CudaRankBackend::guard();
-    rendezvous_.emplace(place, guard, rendezvous);
-    session_.emplace(linked_nccl(), cuda_runtime_for_nccl(run()), *rendezvous_, guard, tuning);
+    rendezvous_.emplace(place, guard, rendezvous, std::move(listener));
+    session_.emplace(api, cuda_runtime_for_nccl(run()), *rendezvous_, guard, tuning);
   }
   NcclBackend(const NcclBackend&) = delete;
   NcclBackend& operator=(const NcclBackend&) = delete;
@@ -44,13 +45,14 @@ class NcclBackend : public CudaRankBackend {
 }  // namespace
 
 std::unique_ptr<Backend> make_nccl_backend(const BackendOptions& options, const ProcessPlace& place,
-                                           const NcclOptions& tuning, const RendezvousOptions& rendezvous) {
+                                           const NcclOptions& tuning, const RendezvousOptions& rendezvous,
+                                           const NcclApi& api, std::optional<Listener> listener) {
   if (options.world_size != place.world_size)
     throw InputError("", "parallel",
                      std::to_string(options.world_size) + " ranks, but the launcher started " +
                          std::to_string(place.world_size) + " processes",
                      "start one for each rank");
-  return std::make_unique<NcclBackend>(options, place, tuning, rendezvous);
+  return std::make_unique<NcclBackend>(options, place, tuning, rendezvous, api, std::move(listener));
 }
 
 }  // namespace stp

@@ -32,6 +32,24 @@ class Mark {
   cudaEvent_t event_ = nullptr;
 };
 
+// Made when it is needed.
+class OwnStream {
+ public:
+  OwnStream() = default;
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  ~OwnStream() {
+    if (handle_ != nullptr) cudaStreamDestroy(handle_);  // does not wait
+  }
+  cudaStream_t get() {
+    if (handle_ == nullptr) STP_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
+    return handle_;
+  }
+
+ private:
+  cudaStream_t handle_ = nullptr;
+};
+
 }  // namespace
 
 // Threads of NCCL's session come here too, whose current device may be another: a call of CUDA would set up
@@ -49,6 +67,10 @@ NcclDevice cuda_runtime_for_nccl(const CudaRun& run) {
   device.copy = [&run](void* to, const void* from, size_t bytes, cudaStream_t stream) {
     run.make_current();
     STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+  };
+  device.stream = [&run, own = std::make_shared<OwnStream>()] {
+    run.make_current();
+    return own->get();
   };
   return device;
 }

@@ -212,10 +212,11 @@ void NcclSession::connect(NcclComm& comm) {
         api_.mem_alloc(&buffer, kBytes), &comm,
         {"ncclMemAlloc", std::to_string(kBytes) + " bytes for " + comm.group_.group(), where, Place::here()});
   }
+  const cudaStream_t stream = device_.stream();
   if (comm.index() == 0)
-    comm.send(where, DType::i32, buffer, 1, 1, nullptr);
+    comm.send(where, DType::i32, buffer, 1, 1, stream);
   else
-    comm.receive(where, DType::i32, buffer, 1, 0, nullptr);
+    comm.receive(where, DType::i32, buffer, 1, 0, stream);
   Lock lock(mutex_);
   guard_.wait(
       lock, changed_, RunGuard::WaitFor::peer, [&] { return comm.pending_.empty(); },

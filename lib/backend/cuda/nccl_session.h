@@ -27,6 +27,8 @@ struct NcclDevice {
   std::function<std::shared_ptr<void>(cudaStream_t)> record;
   std::function<bool(void*)> passed;
   std::function<void(void* to, const void* from, size_t bytes, cudaStream_t)> copy;
+  /// A stream of the session's own.
+  std::function<cudaStream_t()> stream;
 };
 class CudaRun;
 /// The CUDA runtime's, on the GPU of `run`, which outlives it.
@@ -105,7 +107,7 @@ class NcclSession {
 
   /// Of a group of two, which both call: has NCCL make its connection from the first to the second, and waits
   /// for it. NCCL would make it at the first transfer, where each host waits for the other's: hosts that come
-  /// to their first transfers in different orders would wait for each other for ever. On the default stream.
+  /// to their first transfers in different orders would wait for each other for ever.
   void connect(NcclComm& comm);
 
   /// On the device, in the stream's order.

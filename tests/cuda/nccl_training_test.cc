@@ -1,0 +1,229 @@
+// Training by one process per GPU over NCCL, without either: processes are threads, each with its own
+// backend, order of issue, rendezvous and session; NCCL's calls meet in the fake runtime's memory, whose
+// streams go on in a random order and stand still until all members of a call have come to it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "stp/backend/bfloat16.h"
+#include "stp/cuda/nccl_backend.h"
+#include "support/fake_cuda.h"
+#include "support/fake_nccl.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// What calls do, once the streams of all their members are there.
+class Exchange {
+ public:
+  void carry_out(const FakeNccl::Call& call, int size, int index) {
+    std::shared_ptr<Meeting> meeting;
+    {
+      // Of transfers each pair and direction counts its own; of collectives all are of one sequence.
+      const bool transfer = call.peer >= 0;
+      const int from = !transfer ? -1 : call.name == "ncclSend" ? index : call.peer;
+      const int to = !transfer ? -1 : call.name == "ncclSend" ? call.peer : index;
+      const std::lock_guard lock(mutex_);
+      const int number = next_[{call.group, from, to, index}]++;
+      auto& found = meetings_[{call.group, from, to, number}];
+      if (!found) found = std::make_shared<Meeting>(transfer ? 2 : size);
+      meeting = found;
+    }
+    const size_t party = call.peer < 0 ? static_cast<size_t>(index) : call.name == "ncclSend" ? 0 : 1;
+    fake_cuda::launch(call.stream, [meeting, party, call] {
+      meeting->calls[party] = call;
+      if (++meeting->come == meeting->calls.size()) {
+        meet(meeting->calls);
+        meeting->done = true;
+      }
+    });
+    fake_cuda::launch_when(
+        call.stream, [meeting] { return meeting->done; }, [] {});
+  }
+
+ private:
+  struct Meeting {  // used by streams alone, one at a time
+    explicit Meeting(size_t parties) : calls(parties) {}
+    std::vector<FakeNccl::Call> calls;
+    size_t come = 0;
+    bool done = false;
+  };
+
+  static size_t size_of(int type) { return type == ncclFloat64 ? 8 : type == ncclBfloat16 ? 2 : 4; }
+
+  static void meet(const std::vector<FakeNccl::Call>& calls) {
+    const FakeNccl::Call& first = calls[0];
+    if (first.name == "ncclSend") {
+      std::memcpy(const_cast<void*>(calls[1].out), first.in, first.count * size_of(first.type));
+    } else if (first.name == "ncclAllReduce") {
+      if (first.type == ncclFloat32) reduce<float>(calls);
+      if (first.type == ncclFloat64) reduce<double>(calls);
+      if (first.type == ncclBfloat16) reduce<Bfloat16>(calls);
+    } else {
+      ADD_FAILURE() << first.name << " in training";
+    }
+  }
+  template <typename T>
+  static void reduce(const std::vector<FakeNccl::Call>& calls) {
+    for (size_t i = 0; i < calls[0].count; ++i) {
+      auto total = static_cast<Wide<T>>(static_cast<const T*>(calls[0].in)[i]);
+      for (size_t party = 1; party < calls.size(); ++party) {
+        const auto value = static_cast<Wide<T>>(static_cast<const T*>(calls[party].in)[i]);
+        total = calls[0].op == ncclSum ? total + value : std::max(total, value);
+      }
+      for (const auto& call : calls) static_cast<T*>(const_cast<void*>(call.out))[i] = T(total);
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<std::tuple<int, int, int, int>, int> next_;
+  std::map<std::tuple<int, int, int, int>, std::shared_ptr<Meeting>> meetings_;
+};
+
+struct World {
+  World() {
+    nccl.carry_out = [this](const FakeNccl::Call& call, int size, int index) {
+      if (call.name.find("Window") == std::string::npos) exchange.carry_out(call, size, index);
+    };
+  }
+  FakeNccl nccl;
+  Exchange exchange;
+};
+
+struct Trained {
+  double loss = 0;
+  std::map<std::string, std::vector<double>> gradients;
+  std::vector<RankUse> use;           // by rank
+  std::vector<std::string> failures;  // likewise; "" if none
+};
+
+// Each process has its own part of every tensor, and zeros elsewhere.
+void add_parts(std::map<std::string, std::vector<double>>& whole,
+               const std::map<std::string, std::vector<double>>& parts) {
+  for (const auto& [name, values] : parts) {
+    auto& all = whole[name];
+    all.resize(std::max(all.size(), values.size()));
+    for (size_t i = 0; i < values.size(); ++i)
+      if (all[i] == 0) all[i] = values[i];
+  }
+}
+
+Trained train(
+    World& world, const std::string& schedule, const Training& training, int microbatches,
+    const std::vector<TokenSample>& samples, double deadline_s = 60,
+    const std::function<void(int rank)>& between = [](int) {}) {
+  const int ranks = training.grid.size();
+  Listener listener("127.0.0.1", 0);
+  const uint16_t port = listener.port();
+  Trained result;
+  result.use.resize(ranks);
+  result.failures.resize(ranks);
+  std::mutex mutex;
+  std::vector<std::thread> processes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    processes.emplace_back([&, rank] {
+      std::optional<Listener> own;
+      if (rank == 0) own = std::move(listener);
+      try {
+        const auto backend = make_nccl_backend(
+            {.world_size = ranks, .deadline_s = deadline_s, .poison = true},
+            {.rank = rank, .world_size = ranks, .port = port}, {}, {}, world.nccl.api(rank), std::move(own));
+        try {
+          Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, microbatches});
+          const int stages = made.placement.stages();
+          Trainer trainer(
+              *backend,
+              execution_program(std::move(made), std::vector<int>(stages, training.model.layers / stages),
+                                training.grid.dp),
+              training);
+          const double loss = trainer.step(samples).loss;
+          const auto gradients = trainer.gradients();
+          between(rank);
+          trainer.step(samples);
+          const std::lock_guard lock(mutex);
+          result.loss += loss;
+          add_parts(result.gradients, gradients);
+          result.use[rank] = trainer.use().at(0);
+        } catch (const Stopped&) {  // between the steps
+          result.failures[rank] = backend->guard().failure();
+        }
+      } catch (const std::exception& error) {
+        result.failures[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  return result;
+}
+
+constexpr int kMicrobatches = 4;
+
+std::vector<TokenSample> samples_for(const Training& training) {
+  return random_samples(kMicrobatches * training.microbatch_size * training.grid.dp, training.seq,
+                        training.model.vocab);
+}
+
+TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
+  struct Case {
+    std::string schedule;
+    RankGrid grid;
+  };
+  uint32_t seed = 1;
+  for (const Case& each :
+       {Case{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}}, Case{"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}},
+        Case{"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
+        Case{"1f1b", {.tp = 1, .cp = 1, .dp = 1, .pp = 4}}}) {
+    SCOPED_TRACE(each.schedule);
+    fake_cuda::reset(seed++);
+    World world;
+    const Training training = small_training(4, DType::f32, each.grid);
+    const auto samples = samples_for(training);
+    const auto exact = exact_gradients(training, samples);
+    const Trained found = train(world, each.schedule, training, kMicrobatches, samples);
+    EXPECT_THAT(found.failures, Each(""));
+    EXPECT_NEAR(found.loss, exact.loss, 1e-5 * exact.loss);
+    EXPECT_LE(gradient_error(found.gradients, exact.gradients), 1e-5);
+    EXPECT_THAT(world.nccl.problems(), IsEmpty());
+    EXPECT_EQ(world.nccl.count("ncclCommAbort"), 0);
+
+    // The same ranks as threads on CPUs held and sent the same.
+    const auto cpu = make_cpu_backend({.world_size = each.grid.size()});
+    Schedule made = make_schedule(find_generator(each.schedule), {each.grid.pp, kMicrobatches});
+    const int stages = made.placement.stages();
+    Trainer whole(*cpu,
+                  execution_program(std::move(made), std::vector<int>(stages, 4 / stages), each.grid.dp),
+                  training);
+    for (int i = 0; i < 2; ++i) whole.step(samples);
+    const auto expected = whole.use();
+    for (size_t rank = 0; rank < expected.size(); ++rank) {
+      EXPECT_EQ(found.use[rank].world_rank, static_cast<int>(rank));
+      for (const char* kind : {"weights", "gradients", "optimizer", "saved"})
+        EXPECT_EQ(found.use[rank].peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
+      EXPECT_EQ(found.use[rank].all_reduce_bytes, expected[rank].all_reduce_bytes);
+      EXPECT_EQ(found.use[rank].sent_bytes, expected[rank].sent_bytes);
+    }
+  }
+}
+
+// One of four dies between two steps, the others wait for it in the midst of theirs.
+TEST(NcclTraining, AProcessThatDiesEndsTheOthersWithItsName) {
+  fake_cuda::reset(7);
+  World world;
+  const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const Trained found = train(world, "stp", training, kMicrobatches, samples_for(training), 60, [](int rank) {
+    if (rank == 2) throw std::runtime_error("the disk is full");
+  });
+  EXPECT_EQ(found.failures[2], "the disk is full");
+  for (const int rank : {0, 1, 3}) EXPECT_THAT(found.failures[rank], HasSubstr("rank 2 ended early"));
+  EXPECT_EQ(world.nccl.count("ncclCommAbort"), world.nccl.count("ncclCommInitRankConfig"));
+}
+
+}  // namespace
+}  // namespace stp
