@@ -2,11 +2,26 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "stp/backend/bfloat16.h"
 
 namespace stp {
 namespace {
+
+// Calls work(begin, end) for shares of `rows`, at once where there are many elements: a shard of a real model
+// has hundreds of millions.
+template <typename Work>
+void on_all_processors(int64_t rows, int64_t elements, Work work) {
+  constexpr int64_t kWorthAThread = 1 << 20;
+  const int64_t most = std::min<int64_t>(rows, std::thread::hardware_concurrency());
+  const int64_t threads = std::clamp<int64_t>(elements / kWorthAThread, 1, std::max<int64_t>(most, 1));
+  std::vector<std::jthread> others;
+  for (int64_t i = 1; i < threads; ++i)
+    others.emplace_back(work, rows * i / threads, rows * (i + 1) / threads);
+  work(0, rows / threads);
+}
 
 ParameterState make_parameter(Device& device, Stream& stream, const Training& training,
                               const Parameter& parameter, int layer, int tp_index) {
@@ -31,8 +46,12 @@ ParameterState make_parameter(Device& device, Stream& stream, const Training& tr
   for_each_block(parameter, tp, tp_index,
                  [&](const ParameterPart& part, int64_t first_row, int64_t block_rows, int64_t first_column,
                      int64_t block_columns, int64_t offset) {
-                   initial_values(training.initialisation, parameter_name(part, layer), first_row, block_rows,
-                                  first_column, block_columns, values.data() + offset);
+                   const std::string name = parameter_name(part, layer);
+                   on_all_processors(block_rows, block_rows * block_columns, [&](int64_t begin, int64_t end) {
+                     initial_values(training.initialisation, name, first_row + begin, end - begin,
+                                    first_column, block_columns,
+                                    values.data() + offset + begin * block_columns);
+                   });
                  });
   upload_doubles(device, stream, state.weight, values);
   state.master = state.weight;

@@ -129,6 +129,18 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
 }
 
 // Several steps with clipping and decay: weights stay those of the plain trainer.
+// Large shards are filled by several threads.
+TEST(Training, LargeShardsBeginAsTheReferenceDoes) {
+  Training training = small_training(2, DType::f64, {.tp = 2, .cp = 1, .dp = 1, .pp = 1});
+  training.model.hidden = 1024;
+  training.model.vocab = 4100;  // 2.1 million elements, rows that threads do not divide evenly
+  const auto backend = make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20});
+  Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {1, 1}), {2}, 1),
+                  training);
+  const auto exact = reference::initial_parameters(training.model, training.initialisation);
+  EXPECT_EQ(trainer.weights().at("embedding.weight"), exact.at("embedding.weight"));
+}
+
 TEST(Training, WeightsFollowTheReference) {
   Training training = small_training(4, DType::f64, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
   training.optimizer = {
