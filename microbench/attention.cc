@@ -21,8 +21,14 @@ void add_attention(Suite& suite) {
         };
         for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
           const double flops = of(pass);
-          const auto counters = [flops, tp, seq](double seconds) -> std::map<std::string, double> {
-            return {{"flops", flops}, {"gflop_per_s", flops / seconds / 1e9}, {"tp", tp}, {"seq", seq}};
+          const auto counters = [flops, tp, shape](double seconds) -> std::map<std::string, double> {
+            return {{"flops", flops},
+                    {"gflop_per_s", flops / seconds / 1e9},
+                    {"tp", tp},
+                    {"seq", shape.seq},
+                    {"q_heads", shape.q_heads},
+                    {"kv_heads", shape.kv_heads},
+                    {"head_dim", shape.head_dim}};
           };
           suite.add({.name = "attention/" + model.name + (pass == UnitPass::F ? "/forward" : "/backward") +
                              "/seq:" + std::to_string(seq) + "/tp:" + std::to_string(tp),

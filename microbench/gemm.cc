@@ -1,5 +1,6 @@
 // gemm: the products of the models' linear layers, by tensor-parallel size: forward, input and weight
-// gradient; with one rank busy and, where ranks share processors, with all.
+// gradient; with one rank busy and, where ranks share processors, with all. On devices `gemm_fastest` is the
+// same with the fastest of all candidates that the library offers for a shape.
 #include <array>
 
 #include "linears.h"
@@ -74,17 +75,22 @@ void add_gemm(Suite& suite) {
                  }});
           for (const Gemm& gemm :
                {linear.forward, input_gradient(linear.forward), weight_gradient(linear.forward)}) {
-            const auto counters = [gemm, tp, ranks](double seconds) -> std::map<std::string, double> {
-              return {{"m", gemm.m}, {"n", gemm.n},   {"k", gemm.k},
-                      {"tp", tp},    {"busy", ranks}, {"gflop_per_s", gemm.flops() / seconds / 1e9}};
+            const auto add = [&](const std::string& family, bool fastest) {
+              const auto counters = [gemm, tp, ranks](double seconds) -> std::map<std::string, double> {
+                return {{"m", gemm.m}, {"n", gemm.n},   {"k", gemm.k},
+                        {"tp", tp},    {"busy", ranks}, {"gflop_per_s", gemm.flops() / seconds / 1e9}};
+              };
+              suite.add({.name = family + "/" + model.name + "/" + linear.name + "/" +
+                                 to_string(gemm.product) + "/tp:" + std::to_string(tp) +
+                                 "/busy:" + std::to_string(ranks),
+                         .on = {.ranks = ranks, .fastest_products = fastest},
+                         .bytes = gemm_bytes(gemm, ranks, options.machine.type),
+                         .prepare = [gemm, counters](Machine& machine) {
+                           return std::make_unique<ComputeWork>(machine, gemm_work(machine, gemm), counters);
+                         }});
             };
-            suite.add({.name = "gemm/" + model.name + "/" + linear.name + "/" + to_string(gemm.product) +
-                               "/tp:" + std::to_string(tp) + "/busy:" + std::to_string(ranks),
-                       .on = {.ranks = ranks},
-                       .bytes = gemm_bytes(gemm, ranks, options.machine.type),
-                       .prepare = [gemm, counters](Machine& machine) {
-                         return std::make_unique<ComputeWork>(machine, gemm_work(machine, gemm), counters);
-                       }});
+            add("gemm", false);
+            if (options.machine.processors == 0) add("gemm_fastest", true);
           }
         }
     }

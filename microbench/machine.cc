@@ -19,7 +19,7 @@ constexpr int64_t kProbeOfCore = 256, kProbeOfDevice = 4096;
 std::unique_ptr<Backend> make_ranks(const MachineKind& kind, const Arrangement& arrangement) {
   BackendOptions options;
   options.world_size = arrangement.ranks;
-  options.time_products = true;
+  options.time_products = arrangement.fastest_products;
   options.product_multiprocessors = arrangement.product_multiprocessors;
   if (!kind.peers || arrangement.ranks == 1) return make_backend(kind.backend, options);
   Replay replay{.rank = 0, .times = call_times(*kind.peers)};

@@ -33,6 +33,7 @@ struct Arrangement {
   int ranks = 1;
   int communication_ctas = 0;          // blocks of threads of a collective that is paced
   int product_multiprocessors = 0;     // that products' kernels are chosen for
+  bool fastest_products = false;       // of all candidates that a library has, each timed at first
   bool communication_priority = true;  // over computation
   auto operator<=>(const Arrangement&) const = default;
 };

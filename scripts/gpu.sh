@@ -7,13 +7,13 @@
 #                                machine, with the libraries that it may lack, as build/gpu/bundle.tar.xz
 #
 # Stages, in their order: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise), tests,
-# sanitizer, parity, replay, microbench, torch. Each gets what is left of the limit (540 s) at the most; a stage that fails
+# sanitizer, parity, replay, microbench, speed (marks that our kernels are to meet), torch. Each gets what is left of the limit (540 s) at the most; a stage that fails
 # does not keep the others from running. Exits with 1 if one failed, 2 for a flag that is none, 77 where there is no GPU.
 # shellcheck disable=SC2317  # the stages are called by name
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-all=(machine programs tests sanitizer parity replay microbench torch)
+all=(machine programs tests sanitizer parity replay microbench speed torch)
 needs_programs=(tests sanitizer parity replay microbench torch)
 bundle=$STP_ROOT/build/gpu/bundle.tar.xz
 programs=$STP_ROOT/build/gpu/programs
@@ -198,6 +198,14 @@ stage_replay() {
 stage_microbench() {
   "$programs/bin/microbench" --backend cuda --peers a800 --quick --models llm-12.1b --tokens 6144 --tp 1 4 8 --ranks 4 8 \
     --benchmark_out="$out/microbench.json" --benchmark_out_format=json
+}
+
+stage_speed() {
+  if [[ ! -e $out/microbench.json ]]; then
+    echo "skipped: there is no microbench.json; see the stage microbench"
+    return 77
+  fi
+  scripts/gpu_speed "$out/microbench.json" --json "$out/speed.json"
 }
 
 stage_torch() { scripts/load_in_torch --stp "$stp" --json "$out/torch.json"; }

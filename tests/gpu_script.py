@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""scripts/gpu.sh where there is no GPU: with an nvidia-smi and programs that are stand-ins, what the script itself does.
+"""scripts/gpu.sh and scripts/gpu_speed where there is no GPU: with an nvidia-smi, programs and measurements that are stand-ins,
+what the scripts themselves do.
 
 Usage: gpu_script.py
 """
 
+import json
 import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import unittest
@@ -52,6 +55,7 @@ class Script(unittest.TestCase):
         (self.root / "scripts").mkdir(parents=True)
         for name in ("gpu.sh", "common.sh"):
             shutil.copy(ROOT / "scripts" / name, self.root / "scripts" / name)
+        self.write(self.root / "scripts/gpu_speed", "#!/bin/sh\n")
         self.write(self.root / "scripts/load_in_torch", "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n")
         self.path = self.root / "path"
         self.write(self.path / "nvidia-smi", SMI)
@@ -87,7 +91,8 @@ class Script(unittest.TestCase):
         done = self.run_it("--out", str(out), "--skip", "sanitizer")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         table = self.table(done)
-        self.assertEqual(list(table), ["machine", "programs", "tests", "sanitizer", "parity", "replay", "microbench", "torch"])
+        self.assertEqual(list(table), ["machine", "programs", "tests", "sanitizer", "parity", "replay", "microbench", "speed",
+                                       "torch"])
         self.assertEqual(table.pop("sanitizer"), "skipped: by --skip")
         self.assertEqual(table.pop("torch"), "skipped: there is no torch")
         self.assertEqual(set(table.values()), {"passed"})
@@ -136,6 +141,48 @@ class Script(unittest.TestCase):
             done = self.run_it(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(arguments[-1], done.stderr)
+
+
+def repetition(name, seconds, **counters):
+    return {"run_name": f"{name}/iterations:1/manual_time", "run_type": "iteration", "real_time": 1e6 * seconds, "time_unit": "us",
+            **counters}
+
+
+class Speed(unittest.TestCase):
+    """scripts/gpu_speed, on measurements that are made up."""
+
+    def run_it(self, rows, *arguments, backend="cuda"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "m.json"
+            path.write_text(json.dumps({"context": {"backend": backend}, "benchmarks": rows}), encoding="utf-8")
+            return subprocess.run([sys.executable, ROOT / "scripts/gpu_speed", path, "--without-torch", *arguments],
+                                  capture_output=True, text=True, check=False, timeout=60)
+
+    def test_ratios_are_of_medians(self):
+        shape = {"m": 8, "n": 8, "k": 8}
+        rows = [repetition("gemm/a/qkv/forward/tp:1/busy:1", seconds, **shape) for seconds in (2e-3, 1e-3, 9e-3)]
+        rows += [repetition("gemm_fastest/a/qkv/forward/tp:1/busy:1", 1.92e-3, **shape),
+                 repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/copy/bytes:4000", 2e-3, bytes=8000),
+                 repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=3240)]
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "speed.json"
+            done = self.run_it(rows, "--json", out)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            ratios = {entry["name"]: entry["ratio"] for entry in json.loads(out.read_text(encoding="utf-8"))["ratios"]}
+            self.assertEqual(self.run_it(rows, "--json", out).returncode, 2)
+        self.assertAlmostEqual(ratios["gemm/a/qkv/forward/tp:1/busy:1"], 0.96)
+        self.assertAlmostEqual(ratios["memory/kernel/a/scale/tp:1"], 0.81)
+        rows.append(repetition("memory/kernel/a/slow/tp:1", 1e-3, bytes=3100))
+        missed = self.run_it(rows)
+        self.assertEqual(missed.returncode, 1)
+        self.assertRegex(missed.stdout, "slow.* 0.775 of the device's copy, below 0.8")
+
+    def test_what_is_no_measurement_of_a_gpu(self):
+        rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000)]
+        for done, word in ((self.run_it(rows, backend="cpu"), "was not measured on a GPU"), (self.run_it([]), "no repetition"),
+                           (self.run_it(rows), "nothing that can be compared")):
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(word, done.stderr)
 
 
 if __name__ == "__main__":

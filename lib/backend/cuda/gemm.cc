@@ -13,6 +13,8 @@
 namespace stp {
 namespace {
 
+constexpr int kCandidates = 64;  // that are timed, at the most
+
 template <auto destroy>
 struct Destroy {
   template <typename T>
@@ -128,7 +130,7 @@ const Gemm::Plan& Gemm::plan(const GemmShape& shape, const Call& call) {
                                           static_cast<size_t>(shape.m * shape.n) * bytes_of(shape.c_type),
                                           {}});
   const Preference preference = make_preference(most_workspace_);
-  std::vector<cublasLtMatmulHeuristicResult_t> found(options_.time_candidates ? 16 : 1);
+  std::vector<cublasLtMatmulHeuristicResult_t> found(options_.time_candidates ? kCandidates : 1);
   int count = 0;
   STP_CUBLAS(cublasLtMatmulAlgoGetHeuristic(
       handle_, made->descriptor.get(), made->left.get(), made->right.get(), made->result.get(),
