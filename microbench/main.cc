@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
 #include "stp/report/record.h"
@@ -32,7 +33,9 @@ void add_context(const Options& options) {
   benchmark::AddCustomContext("shared_processors", std::to_string(options.machine.processors));
   benchmark::AddCustomContext("steady_below", std::to_string(SteadySampler::kThrottled));
   benchmark::AddCustomContext("tokens", std::to_string(options.tokens));
-  const nlohmann::json system = stp::system_description();
+  nlohmann::json system = stp::system_description();
+  if (const nlohmann::json device = stp::backend_facts(options.machine.backend); device.is_object())
+    system.update(device);
   for (const auto& [key, value] : system.items())
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : value.dump());
 }

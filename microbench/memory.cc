@@ -8,6 +8,7 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <stdexcept>
 
 #include "linears.h"
 
@@ -138,7 +139,9 @@ void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
                  .prepare = [=, unit = unit, pass = pass](Machine& machine) {
                    const auto all = pieces(machine, model, tokens, tp, unit, pass);
                    const auto named = [&](const Piece& piece) { return piece.name == name; };
-                   const Piece& piece = *std::find_if(all.begin(), all.end(), named);
+                   const auto found = std::find_if(all.begin(), all.end(), named);
+                   if (found == all.end()) throw std::logic_error("no kernel " + name);
+                   const Piece& piece = *found;
                    return std::make_unique<ComputeWork>(
                        machine, [issue = piece.issue](int) { issue(); }, memory_counters(piece.bytes, tp));
                  }});

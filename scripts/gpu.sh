@@ -127,7 +127,11 @@ paths = [*site.getsitepackages(), site.getusersitepackages()]
 print(":".join(sorted(folder for path in paths for folder in glob.glob(path + "/nvidia/*/lib"))))
 PYTHON
 }
-LD_LIBRARY_PATH=$programs/lib:${LD_LIBRARY_PATH-}:$(python_libraries)
+libraries=$programs/lib
+for folder in "${LD_LIBRARY_PATH-}" "$(python_libraries)"; do
+  libraries+=${folder:+:$folder}
+done
+LD_LIBRARY_PATH=$libraries
 export LD_LIBRARY_PATH STP_DATA_DIR=$STP_ROOT
 stp=$programs/bin/stp
 
@@ -196,7 +200,7 @@ stage_replay() {
 }
 
 stage_microbench() {
-  "$programs/bin/microbench" --backend cuda --peers a800 --quick --models llm-12.1b --tokens 6144 --tp 1 4 8 --ranks 4 8 \
+  "$programs/bin/microbench" --backend cuda --peers a800 --quick --models llm-12.1b --tokens 6144 --tp 1 4 8 --ranks 2 4 8 \
     --benchmark_out="$out/microbench.json" --benchmark_out_format=json
 }
 

@@ -78,8 +78,13 @@ void run_command(RunOptions options, const Invocation& invocation) {
   }
   const Evidence evidence = options.devices.replay ? Evidence::replayed : Evidence::measured;
   const std::vector<DType> types = backend_types(options.devices.backend);
+  const int most_ranks = backend_ranks(options.devices.backend);
   size_t steps = 0;
   for (const Experiment& experiment : scenario.experiments) {
+    if (profile && most_ranks > 0 && experiment.tp * experiment.pp * experiment.dp > most_ranks)
+      throw InputError("", "--predict",
+                       "cannot be held against ranks that share one device of " + options.devices.backend,
+                       "use scenarios of one rank, --replay-rank, or leave it out");
     if (!experiment.run)
       throw InputError(scenario.file, "run", "is missing: this is a scenario to be simulated",
                        "use stp simulate, or say how it is trained (docs/scenarios.md)");
@@ -182,8 +187,9 @@ void run_command(RunOptions options, const Invocation& invocation) {
     }
   }
   if (!options.trace.empty()) write_new_file(options.trace, trace);
-  const std::string record =
-      record_text(make_record(scenario.as_run(), evidence, invocation.argv, "results", std::move(rows)));
+  nlohmann::json made = make_record(scenario.as_run(), evidence, invocation.argv, "results", std::move(rows));
+  made["system"]["accelerator"] = backend_facts(options.devices.backend);
+  const std::string record = record_text(made);
   if (options.json == "-") {
     std::fputs(record.c_str(), stdout);
   } else {
@@ -194,6 +200,10 @@ void run_command(RunOptions options, const Invocation& invocation) {
                                                      : "bubbles of the busiest rank";
     std::printf("%s (%s on %s; %s in the last step)\n%s", scenario.title.c_str(), to_string(evidence).c_str(),
                 options.devices.backend.c_str(), whose.c_str(), table.text().c_str());
+    if (most_ranks > 0 && !options.devices.replay)
+      std::puts(
+          "All ranks took turns on one device: times are of that, and say nothing of ranks with a device "
+          "each");
     if (refused > 0)
       std::printf("%zu combinations are beyond their schedule's range (stp schedule --help)\n", refused);
     if (profile) std::fputs(errors.text(profile->name).c_str(), stdout);

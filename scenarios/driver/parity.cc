@@ -13,11 +13,13 @@ namespace {
 // The gradients of a step of one rank, without schedule and collectives to speak of.
 std::map<std::string, std::vector<double>> gradients_of_one_rank(Training training,
                                                                  const std::vector<TokenSample>& samples,
-                                                                 const std::string& backend_name) {
+                                                                 const std::string& backend_name,
+                                                                 BackendOptions options) {
   training.grid = {.tp = 1, .cp = 1, .dp = 1, .pp = 1};
   training.record_times = false;
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
-  const auto backend = make_backend(backend_name, {.world_size = 1});
+  options.world_size = 1;
+  const auto backend = make_backend(backend_name, options);
   Trainer trainer(*backend,
                   lower(make_schedule(find_generator("1f1b"), {1, microbatches}), {training.model.layers},
                         {.optimizer = true}),
@@ -29,7 +31,7 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
 }  // namespace
 
 Parity measure_parity(Trainer& trainer, const Training& training, const std::vector<TokenSample>& samples,
-                      double loss, const std::string& backend) {
+                      double loss, const std::string& backend, const BackendOptions& options) {
   std::vector<reference::Sample> plain;
   for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
   const auto exact = reference::loss_and_gradients(
@@ -37,8 +39,8 @@ Parity measure_parity(Trainer& trainer, const Training& training, const std::vec
   Parity parity{
       std::abs(loss / exact.loss - 1), reference::gradient_error(trainer.gradients(), exact.gradients), {}};
   if (training.type == DType::bf16)
-    parity.one_rank_gradient =
-        reference::gradient_error(gradients_of_one_rank(training, samples, backend), exact.gradients);
+    parity.one_rank_gradient = reference::gradient_error(
+        gradients_of_one_rank(training, samples, backend, options), exact.gradients);
   return parity;
 }
 

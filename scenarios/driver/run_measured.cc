@@ -200,7 +200,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
     step = i < run.warmup ? train(batch) : steady.take([&] { return train(batch); });
     if (!options.replay) known.losses.push_back(step.loss);  // a replay's numbers mean nothing
     if (i == 0 && run.parity)
-      known.parity = measure_parity(trainer, training, batch, step.loss, options.backend);
+      known.parity = measure_parity(trainer, training, batch, step.loss, options.backend, devices);
     if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
     stepped();
   }

@@ -7,6 +7,7 @@
 #ifdef STP_HAVE_CUDA
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_replay.h"
+#include "stp/cuda/gpu_facts.h"
 #endif
 
 namespace stp {
@@ -21,7 +22,8 @@ struct Entry {
   std::vector<DType> types;
   int ranks;           // that exchange data; 0: any number
   double (*memory)();  // bytes
-  void (*check)();     // for a device
+  nlohmann::json (*facts)();
+  void (*check)();  // for a device
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
 };
@@ -32,6 +34,7 @@ const std::vector<Entry>& entries() {
        {DType::f32, DType::f64, DType::bf16},
        0,
        memory_of_machine,
+       [] { return nlohmann::json(); },
        [] {},
        make_cpu_backend,
        make_cpu_replay_backend},
@@ -40,6 +43,7 @@ const std::vector<Entry>& entries() {
        {DType::bf16, DType::f32},
        1,
        [] { return gpu_memory(); },
+       [] { return gpu_facts(); },
        [] { check_gpu(); },
        [](const BackendOptions& options) { return make_cuda_backend(options); },
        [](const BackendOptions& options, const Replay& replay) {
@@ -77,6 +81,11 @@ int backend_ranks(const std::string& name) { return find(name).ranks; }
 double backend_memory(const std::string& name) {
   check_backend(name);
   return find(name).memory();
+}
+
+nlohmann::json backend_facts(const std::string& name) {
+  check_backend(name);
+  return find(name).facts();
 }
 
 std::vector<DType> backend_types(const std::string& name) { return find(name).types; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ void check_backend(const std::string& name);
 int backend_ranks(const std::string& name);
 /// Bytes of memory: of the machine, or of one device.
 double backend_memory(const std::string& name);
+/// What its device is, for records; null for the processors of the machine.
+nlohmann::json backend_facts(const std::string& name);
 /// Of X of lib/backend/kernels.h: what its kernels take, the usual one first. InputError likewise, here and
 /// below.
 std::vector<DType> backend_types(const std::string& name);
