@@ -9,6 +9,7 @@
 #include "stp/base/error.h"
 #include "stp/cuda/cublas_lt_api.h"
 #include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cudnn_attention.h"
 
 namespace stp {
 namespace {
@@ -20,7 +21,7 @@ using testing::ThrowsMessage;
 
 TEST(SharedLibrary, ItsFunctionsCanBeCalled) {
   const SharedLibrary math("libm.so.6");
-  EXPECT_EQ(math.function<double(double)>("cbrt")(27), 3);
+  EXPECT_EQ(math.function<double(double)>("floor")(2.5), 2);
 }
 
 TEST(SharedLibrary, OneThatIsNotThereIsNamedWithTheRemedy) {
@@ -62,6 +63,17 @@ TEST(CublasLtApi, ErrorsNameTheCall) {
       [] { STP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(nullptr, {}, nullptr, 0)); },
       ThrowsMessage<CudaError>(AllOf(StartsWith("cublasLtMatmulPreferenceSetAttribute: CUBLAS_STATUS_"),
                                      HasSubstr(" at shared_library_test.cc:"))));
+}
+
+// A handle needs a GPU: without one, the loaded library says so in its own words.
+TEST(CudnnLibrary, AnswersOrIsNamed) {
+  try {
+    make_cudnn_attention();
+  } catch (const CudaError& error) {
+    EXPECT_THAT(error.what(), StartsWith("cudnnCreate: CUDNN_STATUS_"));
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(".so."), HasSubstr("cannot be loaded")));
+  }
 }
 
 }  // namespace
