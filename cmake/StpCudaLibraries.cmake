@@ -1,25 +1,12 @@
-# What the CUDA backend links: the toolkit's own libraries as CUDA::…, and stp::cudnn and stp::nccl where they are found.
-# STP_CUDA_LACKS says what is missing, "" if nothing is. Installed with the package, whose users need the same.
+# What the CUDA backend links: the toolkit's static runtime. What else it calls is loaded when it is needed
+# (lib/backend/cuda/shared_library.h). STP_CUDA_LACKS says what is missing, "" if nothing is. Installed with the package,
+# whose users need the same.
 set(STP_CUDA_LACKS "")
 find_package(CUDAToolkit QUIET)
 if(NOT CUDAToolkit_FOUND)
   set(STP_CUDA_LACKS "there is no nvcc")
 elseif(CUDAToolkit_VERSION VERSION_LESS 12.0)
   set(STP_CUDA_LACKS "CUDA ${CUDAToolkit_VERSION} has no C++20; 12.0 is the oldest that has")
-elseif(NOT TARGET CUDA::cublasLt OR NOT TARGET CUDA::cudart_static)
-  set(STP_CUDA_LACKS "the CUDA toolkit at ${CUDAToolkit_LIBRARY_DIR} has no cuBLAS or no static runtime to link")
-else()
-  foreach(library IN ITEMS cudnn nccl)
-    if(TARGET stp::${library})
-      continue()
-    endif()
-    find_path(STP_${library}_INCLUDE_DIR ${library}.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-    find_library(STP_${library}_LIBRARY ${library} HINTS ${CUDAToolkit_LIBRARY_DIR})
-    mark_as_advanced(STP_${library}_INCLUDE_DIR STP_${library}_LIBRARY)
-    if(STP_${library}_INCLUDE_DIR AND STP_${library}_LIBRARY)
-      add_library(stp::${library} UNKNOWN IMPORTED)
-      set_target_properties(stp::${library} PROPERTIES IMPORTED_LOCATION ${STP_${library}_LIBRARY}
-                                                       INTERFACE_INCLUDE_DIRECTORIES ${STP_${library}_INCLUDE_DIR})
-    endif()
-  endforeach()
+elseif(NOT TARGET CUDA::cudart_static)
+  set(STP_CUDA_LACKS "the CUDA toolkit at ${CUDAToolkit_LIBRARY_DIR} has no static runtime to link")
 endif()

@@ -1,5 +1,5 @@
 // What becomes of CUDA's error codes: exceptions that name call, reason and place. The macros take a call of
-// the CUDA runtime, cuBLAS, cuDNN or NCCL, whose header the user includes.
+// the CUDA runtime or cuDNN, whose header the user includes; cuBLASLt's is in cublas_lt_api.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,6 +29,4 @@ std::string cuda_error_text(cudaError_t error);
 }  // namespace stp
 
 #define STP_CUDA(call) ::stp::check_call((call), ::stp::cuda_error_text, #call, __FILE__, __LINE__)
-#define STP_CUBLAS(call) ::stp::check_call((call), ::cublasLtGetStatusName, #call, __FILE__, __LINE__)
 #define STP_CUDNN(call) ::stp::check_call((call), ::cudnnGetErrorString, #call, __FILE__, __LINE__)
-#define STP_NCCL(call) ::stp::check_call((call), ::ncclGetErrorString, #call, __FILE__, __LINE__)

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cudnn_library.h"
 
 namespace stp {
 namespace {
@@ -129,7 +130,10 @@ void* bind(const __nv_bfloat16* pointer, int64_t offset = 0) {
 
 class FrontendAttention : public CudnnAttention {
  public:
-  FrontendAttention() { STP_CUDNN(cudnnCreate(&handle_)); }
+  FrontendAttention() {
+    load_cudnn();
+    STP_CUDNN(cudnnCreate(&handle_));
+  }
   FrontendAttention(const FrontendAttention&) = delete;
   FrontendAttention& operator=(const FrontendAttention&) = delete;
   ~FrontendAttention() override { cudnnDestroy(handle_); }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "stp/cuda/cublas_lt_api.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/gemm_layout.h"
 
@@ -15,19 +16,22 @@ namespace {
 
 constexpr int kCandidates = 64;  // that are timed, at the most
 
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
 template <auto destroy>
 struct Destroy {
   template <typename T>
   void operator()(T* handle) const {
-    destroy(handle);
+    (cublas_lt().*destroy)(handle);
   }
 };
 template <typename Handle, auto destroy>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<destroy>>;
-using Descriptor = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-using EventHandle = Owned<cudaEvent_t, cudaEventDestroy>;
+using Descriptor = Owned<cublasLtMatmulDesc_t, &CublasLtApi::cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, &CublasLtApi::cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, &CublasLtApi::cublasLtMatmulPreferenceDestroy>;
+using EventHandle = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
 cudaDataType_t type_of(DType type) { return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
@@ -110,7 +114,7 @@ Gemm::Gemm(const GemmOptions& options, ScratchMemory scratch)
   STP_CUBLAS(cublasLtCreate(&handle_));
 }
 
-Gemm::~Gemm() { cublasLtDestroy(handle_); }
+Gemm::~Gemm() { cublas_lt().cublasLtDestroy(handle_); }
 
 void Gemm::multiply(cudaStream_t stream, const GemmShape& shape, double alpha, const void* a, const void* b,
                     double beta, void* c) {

@@ -42,7 +42,7 @@ struct GemmShape {
 /// Not for several threads at once. Its streams are done before it ends.
 class Gemm {
  public:
-  /// For the current device. Throws CudaError.
+  /// For the current device. Throws CudaError, and InputError as cublas_lt() does.
   Gemm(const GemmOptions& options, ScratchMemory scratch);
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;

@@ -1,4 +1,5 @@
-// The functions of NCCL that this backend calls: from the linked library, or a test's stand-in.
+// The functions of NCCL that this backend calls: from the library, loaded when they are first
+// asked for, or a test's stand-in.
 #pragma once
 
 #include <nccl.h>
@@ -37,7 +38,7 @@ struct NcclApi {
 #endif
 };
 
-/// The linked library.
-NcclApi linked_nccl();
+/// The library's. Throws InputError where it or one of the functions is not there.
+NcclApi loaded_nccl();
 
 }  // namespace stp
