@@ -37,6 +37,7 @@ void load_cudnn() {
   static const auto loaded = ::stp::library().function<decltype(::name)>(#name); \
   return loaded(__VA_ARGS__)
 
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the names are ours
 extern "C" {
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
@@ -107,5 +108,6 @@ nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, size_t* size) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
 #endif
