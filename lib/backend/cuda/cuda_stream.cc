@@ -114,7 +114,8 @@ bool CudaStream::has_room() {
   return steps_ - passed_steps_ < kAhead;
 }
 
-void CudaStream::synchronize() { synchronize(record()); }
+// The destructor calls it, when no other class's record() is there any more.
+void CudaStream::synchronize() { synchronize(CudaStream::record()); }
 
 void CudaStream::synchronize(const EventRef& event) {
   const auto awaited = std::dynamic_pointer_cast<CudaEvent>(event);
