@@ -26,7 +26,8 @@ KERNEL_CASE(RmsNormForward) {
 
 KERNEL_CASE(RmsNormBackward) {
   std::vector<Size> all = sizes(machine_->large());
-  // Rows of all that shared memory has unasked, beside what the kernel declares; of all without that; of more.
+  // Rows of all that shared memory has unasked, beside what the kernel declares; of all without that; of
+  // more.
   all.insert(all.end(), {{2, 12256}, {2, 12288}, {2, 12320}});
   // The same of all that it has when asked for: the last two do not fit.
   all.insert(all.end(), {{2, 58080}, {2, 58112}, {7, 58120}, {2, 58121}});

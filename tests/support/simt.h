@@ -7,7 +7,8 @@
 //     copy until its thread waits for it;
 //   - a barrier that not all threads of the block (or warp) reach is an error;
 //   - accesses of 16 bytes must be aligned;
-//   - a launch is refused whose shared memory is more than a device gives: what a kernel declares is not known
+//   - a launch is refused whose shared memory is more than a device gives: what a kernel declares is not
+//   known
 //     here, so every kernel is taken to declare what reduce_block() of a float does.
 // One block runs after the other, on the calling thread.
 #pragma once
@@ -349,6 +350,11 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
     lanes |= unsigned{shown[size_t(lane) * stp::simt::kExchange]} << lane;
   return lanes;
 }
+inline unsigned long long atomicMax(unsigned long long* at, unsigned long long value) {
+  const unsigned long long before = *at;
+  *at = std::max(before, value);
+  return before;
+}
 inline int __popc(unsigned word) { return __builtin_popcount(word); }
 inline void sincospif(float x, float* sine, float* cosine) {
   const double angle = static_cast<double>(x) * std::numbers::pi;
@@ -387,8 +393,7 @@ void start(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t
   const auto* const function = reinterpret_cast<const void*>(kernel);
   shared_memory().allow(function, shape.shared);
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
-      threads.x * threads.y * threads.z > 1024 ||
-      !simt::DynamicShared::fits(function, shape.shared))
+      threads.x * threads.y * threads.z > 1024 || !simt::DynamicShared::fits(function, shape.shared))
     throw std::logic_error("a launch that a device refuses");
   gridDim = blocks;
   const std::function<void()> body = [&] { kernel(static_cast<Parameters>(arguments)...); };

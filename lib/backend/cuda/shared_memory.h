@@ -1,5 +1,5 @@
-// How much shared memory of a size known at launch a block may have. What the kernel declares itself comes out
-// of the same bytes.
+// How much shared memory of a size known at launch a block may have. What the kernel declares itself comes
+// out of the same bytes.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace stp::gpu {
 
-/// What a block may have without being asked for more, in bytes: what its kernel declares, and what its launch
-/// adds.
+/// What a block may have without being asked for more, in bytes: what its kernel declares, and what its
+/// launch adds.
 inline constexpr size_t kDefaultShared = size_t{48} * 1024;
 
 /// Kernels of all devices of `Target`, which has four functions:
