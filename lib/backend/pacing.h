@@ -40,6 +40,13 @@ struct Replay {
 /// its input and leaves in its output.
 double link_share(CallKind kind, int ranks);
 
+/// Of `bytes` that an all-reduce takes through the link buffers: how many go through them once more. A ring's
+/// link_share is 2 (n − 1) / n: all of the bytes once, and the shares of n − 2 of n members again. 2 ranks or
+/// more.
+STP_HOST_DEVICE constexpr int64_t link_bytes_again(int64_t bytes, int ranks) {
+  return bytes * (ranks - 2) / ranks;
+}
+
 /// A call's bytes over CTAs, and when each may have moved what. Every CTA moves one span of bytes, in pieces,
 /// at one even rate: it is done with its last piece, and so is the call, latency + transfer after it began,
 /// and never sooner.

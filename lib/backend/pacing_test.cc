@@ -73,6 +73,10 @@ TEST(Pace, RefusesWhatCannotBe) {
 TEST(Pace, LinksCarryARingsShare) {
   EXPECT_DOUBLE_EQ(link_share(CallKind::all_reduce, 2), 1);
   EXPECT_DOUBLE_EQ(link_share(CallKind::all_reduce, 8), 1.75);
+  for (const int ranks : {2, 3, 8})
+    EXPECT_EQ(static_cast<double>(link_bytes_again(24'000, ranks)),
+              std::round((link_share(CallKind::all_reduce, ranks) - 1) * 24'000));
+  EXPECT_EQ(link_bytes_again(7, 4), 3);
   EXPECT_DOUBLE_EQ(link_share(CallKind::all_gather, 4), 0.75);
   EXPECT_DOUBLE_EQ(link_share(CallKind::reduce_scatter, 4), 0.75);
   EXPECT_DOUBLE_EQ(link_share(CallKind::send, 2), 1);

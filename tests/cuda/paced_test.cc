@@ -214,6 +214,36 @@ TEST_F(Paced, NoPieceIsBegunBeforeTheOneBeforeItWasDueAndNoBlockEndsEarly) {
   }
 }
 
+TEST_F(Paced, TheLatestBlockSaysHowLateItWas) {
+  const Pace pace = make_pace(6 * kPacedPiece, {2e-6, 9e-6}, 3, kPacedPiece);
+  Bytes in(pace.bytes);
+  unsigned long long late = 0;
+  const PacedMove move{.pace = pace, .kind = CallKind::send, .size = 2, .in = in.data(), .late_ns = &late};
+  run(move);
+  EXPECT_EQ(late, 0U);
+  // Copies that take longer than they should, in all blocks and in the second one the most; where only the
+  // first piece does, the rest makes up for it.
+  int readings = 0;
+  const auto delay = [&](int reading, uint64_t of_second, uint64_t of_others) {
+    late = readings = 0;
+    simt::clock_read = [&, reading, of_second, of_others, block = -1](uint64_t) mutable {
+      if (static_cast<int>(blockIdx.x) != block) readings = 0;
+      block = static_cast<int>(blockIdx.x);
+      if (readings++ == reading) simt::clock_ns += block == 1 ? of_second : of_others;
+    };
+    run(move);
+  };
+  delay(1, 20'000, 15'000);
+  EXPECT_GE(late, 9'000U);
+  EXPECT_LE(late, 9'000U + 3 * simt::clock_step_ns);
+  delay(1, 10'000, 0);
+  EXPECT_EQ(late, 0U);
+  late = 5;
+  simt::clock_read = {};
+  run(move);
+  EXPECT_EQ(late, 5U);
+}
+
 TEST_F(Paced, ACallWithoutBytesTakesItsLatency) {
   uint64_t first = 0, last = 0;
   simt::clock_read = [&](uint64_t now) { first == 0 ? first = last = now : last = now; };

@@ -6,7 +6,10 @@
 //   - what a block does not see yet is NaN: dynamic shared memory at first, and the target of an asynchronous
 //     copy until its thread waits for it;
 //   - a barrier that not all threads of the block (or warp) reach is an error;
-//   - accesses of 16 bytes must be aligned.
+//   - accesses of 16 bytes must be aligned;
+//   - a launch is refused whose shared memory is more than a device gives: what a kernel declares is not
+//   known
+//     here, so every kernel is taken to declare what reduce_block() of a float does.
 // One block runs after the other, on the calling thread.
 #pragma once
 
@@ -22,11 +25,15 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <numbers>
 #include <numeric>
 #include <random>
 #include <stdexcept>
 #include <vector>
+
+#include "stp/cuda/shared_memory.h"
 
 #undef __shared__
 #define __shared__ static  // one block at a time
@@ -48,6 +55,39 @@ inline int blocks_at_once = 6;
 inline size_t most_shared = size_t{227} * 1024;
 
 constexpr int kWarp = 32;
+constexpr size_t kDeclaredShared = kWarp * sizeof(float);
+
+/// Launches that a device would refuse for their shared memory, unless it was raised before: see
+/// gpu::SharedMemory.
+class DynamicShared {
+ public:
+  static int device() { return 0; }
+  static size_t most_shared() { return simt::most_shared; }
+  static size_t declared_shared(const void*) { return kDeclaredShared; }
+  static void raise_shared(const void* kernel, size_t bytes) {
+    if (bytes + kDeclaredShared > simt::most_shared)
+      throw std::logic_error("more shared memory than a device has");
+    const std::lock_guard lock(mutex());
+    raised()[kernel] = bytes;
+  }
+  static bool fits(const void* kernel, size_t bytes) {
+    if (bytes + kDeclaredShared <= gpu::kDefaultShared) return true;
+    const std::lock_guard lock(mutex());
+    const auto known = raised().find(kernel);
+    return known != raised().end() && bytes <= known->second;
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static std::map<const void*, size_t>& raised() {
+    static std::map<const void*, size_t> raised;
+    return raised;
+  }
+};
+
 constexpr size_t kStack = size_t{128} * 1024;
 constexpr size_t kExchange = 32;  // bytes that a lane can show its warp
 
@@ -310,6 +350,11 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
     lanes |= unsigned{shown[size_t(lane) * stp::simt::kExchange]} << lane;
   return lanes;
 }
+inline unsigned long long atomicMax(unsigned long long* at, unsigned long long value) {
+  const unsigned long long before = *at;
+  *at = std::max(before, value);
+  return before;
+}
 inline int __popc(unsigned word) { return __builtin_popcount(word); }
 inline void sincospif(float x, float* sine, float* cosine) {
   const double angle = static_cast<double>(x) * std::numbers::pi;
@@ -327,7 +372,15 @@ struct LaunchShape {
   size_t shared = 0;
 };
 
-inline size_t shared_limit() { return simt::most_shared; }
+inline SharedMemory<simt::DynamicShared>& shared_memory() {
+  static SharedMemory<simt::DynamicShared> memory;
+  return memory;
+}
+
+template <typename... Parameters>
+size_t shared_limit(void (*kernel)(Parameters...)) {
+  return shared_memory().limit(reinterpret_cast<const void*>(kernel));
+}
 
 template <typename... Parameters>
 int resident_blocks(void (*)(Parameters...), int, size_t = 0) {
@@ -337,8 +390,10 @@ int resident_blocks(void (*)(Parameters...), int, size_t = 0) {
 template <typename... Parameters, typename... Arguments>
 void start(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t, Arguments... arguments) {
   const dim3 blocks = shape.blocks, threads = shape.threads;
+  const auto* const function = reinterpret_cast<const void*>(kernel);
+  shared_memory().allow(function, shape.shared);
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
-      threads.x * threads.y * threads.z > 1024 || shape.shared > simt::most_shared)
+      threads.x * threads.y * threads.z > 1024 || !simt::DynamicShared::fits(function, shape.shared))
     throw std::logic_error("a launch that a device refuses");
   gridDim = blocks;
   const std::function<void()> body = [&] { kernel(static_cast<Parameters>(arguments)...); };

@@ -59,8 +59,8 @@ void wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point sta
 }
 
 // What more than one round of a ring takes through the link buffers.
-void pass_on(std::vector<std::byte>& link, double share, int64_t bytes) {
-  std::vector<std::byte> other(static_cast<size_t>(share * static_cast<double>(bytes)));
+void pass_on(std::vector<std::byte>& link, int64_t bytes) {
+  std::vector<std::byte> other(static_cast<size_t>(bytes));
   std::copy_n(link.begin(), other.size(), other.begin());
   std::copy_n(other.begin(), other.size(), link.begin());
 }
@@ -79,7 +79,7 @@ void carry_out(const RunGuard& guard, const PacedCall& call) {
     switch (kind) {
       case CallKind::all_reduce:
         std::copy(from + begin, from + end, link.begin());
-        pass_on(link, link_share(kind, call.size) - 1, end - begin);
+        pass_on(link, link_bytes_again(end - begin, call.size));
         std::copy_n(link.begin(), end - begin, to + begin);
         break;
       case CallKind::all_gather:

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "stp/cuda/cuda_check.h"
+#include "stp/cuda/shared_memory.h"
 
 namespace stp::gpu {
 
@@ -18,14 +19,43 @@ struct LaunchShape {
   size_t shared = 0;  // bytes of dynamic_shared()
 };
 
-/// What a block may have without being asked for more.
-inline constexpr size_t kDefaultShared = 48 * 1024;
+/// See SharedMemory.
+struct CudaSharedMemory {
+  static int device() {
+    int device = 0;
+    STP_CUDA(cudaGetDevice(&device));
+    return device;
+  }
+  static size_t most_shared() {
+    int bytes = 0;
+    STP_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device()));
+    return static_cast<size_t>(bytes);
+  }
+  static size_t declared_shared(const void* kernel) {
+    cudaFuncAttributes attributes{};
+    STP_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+    return attributes.sharedSizeBytes;
+  }
+  static void raise_shared(const void* kernel, size_t bytes) {
+    STP_CUDA(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  }
+};
+
+inline SharedMemory<CudaSharedMemory>& shared_memory() {
+  static SharedMemory<CudaSharedMemory> memory;
+  return memory;
+}
 
 template <typename... Parameters>
 void allow_shared(void (*kernel)(Parameters...), size_t bytes) {
-  if (bytes > kDefaultShared)
-    STP_CUDA(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  shared_memory().allow(reinterpret_cast<const void*>(kernel), bytes);
+}
+
+/// The most dynamic shared memory that a block of the kernel can ask for.
+template <typename... Parameters>
+size_t shared_limit(void (*kernel)(Parameters...)) {
+  return shared_memory().limit(reinterpret_cast<const void*>(kernel));
 }
 
 template <typename... Parameters, typename... Arguments>
@@ -57,14 +87,6 @@ int resident_blocks(void (*kernel)(Parameters...), int threads, size_t shared = 
     blocks = multiprocessors * (each > 0 ? each : 1);
   }
   return blocks;
-}
-
-/// The most dynamic shared memory that a block can ask for.
-inline size_t shared_limit() {
-  int device = 0, bytes = 0;
-  STP_CUDA(cudaGetDevice(&device));
-  STP_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return static_cast<size_t>(bytes);
 }
 
 __device__ inline void* dynamic_shared() {

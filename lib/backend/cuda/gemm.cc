@@ -136,9 +136,14 @@ const Gemm::Plan& Gemm::plan(const GemmShape& shape, const Call& call) {
   const Preference preference = make_preference(most_workspace_);
   std::vector<cublasLtMatmulHeuristicResult_t> found(options_.time_candidates ? kCandidates : 1);
   int count = 0;
-  STP_CUBLAS(cublasLtMatmulAlgoGetHeuristic(
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, made->descriptor.get(), made->left.get(), made->right.get(), made->result.get(),
-      made->result.get(), preference.get(), static_cast<int>(found.size()), found.data(), &count));
+      made->result.get(), preference.get(), static_cast<int>(found.size()), found.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    count = 0;  // its way to say that there is none
+  } else {
+    STP_CUBLAS(status);
+  }
   for (int i = 0; i < count; ++i)
     if (found[i].state == CUBLAS_STATUS_SUCCESS) made->algorithms.push_back(found[i]);
   if (made->algorithms.empty())

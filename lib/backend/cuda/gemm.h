@@ -48,8 +48,8 @@ class Gemm {
   Gemm& operator=(const Gemm&) = delete;
   ~Gemm();
 
-  /// Throws CudaError, and std::runtime_error where cuBLASLt has no algorithm. The first call on a stream
-  /// allocates its workspace, and so cannot be captured into a graph.
+  /// Throws CudaError, and std::runtime_error where cuBLASLt has no algorithm. Every call takes its workspace
+  /// from the scratch memory and gives it back, in the order of the stream.
   void multiply(cudaStream_t stream, const GemmShape& shape, double alpha, const void* a, const void* b,
                 double beta, void* c);
 

@@ -163,10 +163,10 @@ void rms_norm_backward(cudaStream_t stream, int64_t rows, int64_t columns, const
   if (rows * columns == 0) return;
   auto* const shares = static_cast<float*>(scratch);
   const size_t row_bytes = static_cast<size_t>(columns) * sizeof(float);
-  const bool in_shared = row_bytes <= shared_limit();
   int64_t count = 0;
   by_width<T>(columns, [&](auto width) {
     const auto kernel = rms_norm_backward_kernel<T, width>;
+    const bool in_shared = row_bytes <= shared_limit(kernel);
     LaunchShape shape = row_shape(kernel, rows, columns / width, kRowThreads, in_shared ? row_bytes : 0);
     shape.blocks.x = std::min(shape.blocks.x, narrow(kMostShares));
     count = shape.blocks.x;

@@ -12,12 +12,23 @@ using namespace gpu;
 
 constexpr int kThreads = 512;
 
-/// By all threads of the block. Whole words where both ends are aligned to them.
-__device__ void copy(unsigned char* to, const unsigned char* from, int64_t bytes) {
+/// By all threads of the block; the two do not overlap. Whole words where both ends are aligned to them, and
+/// of these several under way at once: with one, a block is slower than a link.
+__device__ void copy(unsigned char* __restrict__ to, const unsigned char* __restrict__ from, int64_t bytes) {
+  constexpr int kAtOnce = 8;
   int64_t words = 0;
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 == 0) {
     words = bytes / 16;
-    for (int64_t i = threadIdx.x; i < words; i += blockDim.x) store_16(to + i * 16, load_16(from + i * 16));
+    const int64_t all = blockDim.x;
+    int64_t i = threadIdx.x;
+    for (; i + (kAtOnce - 1) * all < words; i += kAtOnce * all) {
+      uint4 loaded[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) loaded[k] = load_16(from + (i + k * all) * 16);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) store_16(to + (i + k * all) * 16, loaded[k]);
+    }
+    for (; i < words; i += all) store_16(to + i * 16, load_16(from + i * 16));
   }
   for (int64_t i = words * 16 + threadIdx.x; i < bytes; i += blockDim.x) to[i] = from[i];
 }
@@ -43,15 +54,19 @@ __device__ void fill_received(DType type, void* to, int64_t bytes) {
   for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) static_cast<unsigned char*>(to)[i] = 0;
 }
 
-/// The block goes on when all its threads are here and the time has come.
-__device__ void wait_until(uint64_t start, double due_ns) {
+/// The block goes on when all its threads are here and the time has come. Returns to its first thread by how
+/// many nanoseconds they came after that.
+__device__ uint64_t wait_until(uint64_t start, double due_ns) {
+  uint64_t late = 0;
   __syncthreads();
   if (threadIdx.x == 0) {
     const auto due = start + static_cast<uint64_t>(ceil(due_ns));
-    while (nanoseconds() < due) {
-    }
+    uint64_t now = nanoseconds();
+    if (now > due) late = now - due;
+    while (now < due) now = nanoseconds();
   }
   __syncthreads();
+  return late;
 }
 
 /// The bytes [begin, end) of the whole, by way of the link buffer.
@@ -63,8 +78,7 @@ __device__ void move_piece(const PacedMove& move, unsigned char* link, int64_t b
     case CallKind::all_reduce: {
       copy(link, in + begin, end - begin);
       __syncthreads();
-      // A ring's 2 (n − 1) / n of the bytes: all of them once, and of n − 2 in n members' shares once more.
-      const int64_t again = (end - begin) * (move.size - 2) / move.size / 16 * 16;
+      const int64_t again = link_bytes_again(end - begin, move.size) / 16 * 16;  // whole words
       unsigned char* const other = link + kPacedPiece;
       copy(other, link, again);
       __syncthreads();
@@ -107,11 +121,13 @@ __global__ void __launch_bounds__(kThreads) paced_kernel(const __grid_constant__
   auto* const link = static_cast<unsigned char*>(move.link) + cta * 2 * kPacedPiece;
   if (move.kind == CallKind::receive) fill_received(move.type, link, min(kPacedPiece, pace.span));
   __syncthreads();
-  for (int64_t i = 0; i < pace.pieces(cta); ++i) {
+  const int64_t pieces = pace.pieces(cta);
+  for (int64_t i = 0; i < pieces; ++i) {
     move_piece(move, link, pace.piece_begin(cta, i), pace.piece_end(cta, i));
-    wait_until(start, pace.due_ns(cta, i));
+    if (i + 1 < pieces) wait_until(start, pace.due_ns(cta, i));
   }
-  wait_until(start, pace.total_ns());
+  const uint64_t late = wait_until(start, pace.total_ns());
+  if (late > 0 && move.late_ns != nullptr) atomicMax(move.late_ns, late);
 }
 
 }  // namespace

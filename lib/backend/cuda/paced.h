@@ -23,6 +23,9 @@ struct PacedMove {
   const void* in = nullptr;  // aligned to 16 bytes, as are the others; null for a receive
   void* out = nullptr;       // `in` of an all-reduce; null for a send
   void* link = nullptr;      // paced_link_bytes(pace)
+  /// Where the kernel leaves by how many nanoseconds a block had moved its bytes too late, at the most: what
+  /// is there, if that is more. On time: nothing is written. May be null.
+  unsigned long long* late_ns = nullptr;
 };
 
 size_t paced_link_bytes(const Pace& pace);
