@@ -136,13 +136,14 @@ const Gemm::Plan& Gemm::plan(const GemmShape& shape, const Call& call) {
   const Preference preference = make_preference(most_workspace_);
   std::vector<cublasLtMatmulHeuristicResult_t> found(options_.time_candidates ? kCandidates : 1);
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+  const CublasLtApi& library = cublas_lt();
+  const cublasStatus_t status = library.cublasLtMatmulAlgoGetHeuristic(
       handle_, made->descriptor.get(), made->left.get(), made->right.get(), made->result.get(),
       made->result.get(), preference.get(), static_cast<int>(found.size()), found.data(), &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
     count = 0;  // its way to say that there is none
   } else {
-    STP_CUBLAS(status);
+    check_call(status, library.cublasLtGetStatusName, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
   }
   for (int i = 0; i < count; ++i)
     if (found[i].state == CUBLAS_STATUS_SUCCESS) made->algorithms.push_back(found[i]);
