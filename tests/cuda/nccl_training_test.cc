@@ -8,6 +8,7 @@
 
 #include "stp/backend/bfloat16.h"
 #include "stp/cuda/nccl_backend.h"
+#include "support/effort.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 #include "support/training.h"
@@ -163,7 +164,8 @@ Trained train(
   return result;
 }
 
-constexpr int kMicrobatches = 4;
+// Under sanitizers kernels on the host take their time.
+constexpr int kMicrobatches = kStride > 1 ? 2 : 4;
 
 std::vector<TokenSample> samples_for(const Training& training) {
   return random_samples(kMicrobatches * training.microbatch_size * training.grid.dp, training.seq,
@@ -176,10 +178,12 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
     RankGrid grid;
   };
   uint32_t seed = 1;
-  for (const Case& each :
-       {Case{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}}, Case{"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}},
-        Case{"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
-        Case{"1f1b", {.tp = 1, .cp = 1, .dp = 1, .pp = 4}}}) {
+  std::vector<Case> cases{{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
+                          {"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}},
+                          {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
+                          {"1f1b", {.tp = 1, .cp = 1, .dp = 1, .pp = 4}}};
+  if (kStride > 1) cases.resize(1);
+  for (const Case& each : cases) {
     SCOPED_TRACE(each.schedule);
     fake_cuda::reset(seed++);
     World world;
