@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "stp/backend/communicator.h"
@@ -42,6 +43,9 @@ class PacedCommunicator : public Communicator {
   void send(Stream& stream, const Tensor& tensor, int to) override;
   void receive(Stream& stream, const Tensor& tensor, int from) override;
   [[nodiscard]] Traffic traffic() const override { return counter_->traffic(); }
+  /// By how many seconds the latest of the calls that are done had moved its bytes after its time, which is
+  /// then longer than `replay.times` by as much; 0 where all kept the pace. None where it is not known.
+  [[nodiscard]] virtual std::optional<double> late_s() const { return std::nullopt; }
 
  protected:
   /// Has `call` carried out where the stream comes to it, and counted.

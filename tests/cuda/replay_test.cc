@@ -114,6 +114,25 @@ TEST_F(GpuReplay, CallsMoveTheRanksOwnNumbers) {
   device.synchronize();
 }
 
+// No time at all is less than any copy takes.
+TEST_F(GpuReplay, ACommunicatorSaysThatItCouldNotKeepThePace) {
+  const auto backend =
+      make_cuda_replay_backend({.world_size = 2, .deadline_s = 60}, {.rank = 0, .times = all_take({0, 0})});
+  Device& device = backend->device(0);
+  const auto stream = device.make_stream("tp", StreamPriority::communication);
+  const auto group = backend->communicator("tp", {0, 1}, 0);
+  const auto& paced = dynamic_cast<const PacedCommunicator&>(*group);
+  EXPECT_EQ(paced.late_s(), 0);
+  Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, 1024, 4096);
+  group->send(*stream, tensor, 1);
+  device.synchronize();
+  ASSERT_TRUE(paced.late_s().has_value());
+  EXPECT_GT(*paced.late_s(), 0);
+  EXPECT_LT(*paced.late_s(), 60);
+  device.release(*stream, tensor);
+  device.synchronize();
+}
+
 TEST_F(GpuReplay, ACallBeyondTheDeadlineFailsAtOnceAndIsNamed) {
   const auto backend = make_cuda_replay_backend({.world_size = 2, .deadline_s = 5},
                                                 {.rank = 0, .times = all_take({1000, 2000})});

@@ -1,8 +1,9 @@
 #include "stp/cuda/cuda_replay.h"
 
+#include <optional>
 #include <utility>
 
-#include "stp/backend/paced_communicator.h"
+#include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
 #include "stp/cuda/cuda_rank_backend.h"
 #include "stp/cuda/cuda_stream.h"
@@ -11,21 +12,49 @@
 namespace stp {
 namespace {
 
+// What the kernels of a communicator count, in memory of the host that they write to.
+class LateCounter {
+ public:
+  LateCounter() {
+    void* block = nullptr;
+    STP_CUDA(cudaHostAlloc(&block, sizeof *ns_, cudaHostAllocMapped | cudaHostAllocPortable));
+    ns_ = static_cast<unsigned long long*>(block);
+    *ns_ = 0;
+  }
+  LateCounter(const LateCounter&) = delete;
+  LateCounter& operator=(const LateCounter&) = delete;
+  ~LateCounter() { cudaFreeHost(ns_); }
+
+  [[nodiscard]] unsigned long long* ns() const { return ns_; }
+  [[nodiscard]] double seconds() const {
+    return 1e-9 * static_cast<double>(*static_cast<const volatile unsigned long long*>(ns_));
+  }
+
+ private:
+  unsigned long long* ns_ = nullptr;
+};
+
 class PacedCudaCommunicator : public PacedCommunicator {
  public:
   PacedCudaCommunicator(CudaDevice& device, const Replay& replay, const std::vector<int>& members, int index)
-      : PacedCommunicator(replay, members, index, launch::kPacedPiece), device_(device) {}
+      : PacedCommunicator(replay, members, index, launch::kPacedPiece), device_(device) {
+    device.run().make_current();
+    late_ = std::make_shared<LateCounter>();
+  }
+
+  [[nodiscard]] std::optional<double> late_s() const override { return late_->seconds(); }
 
  private:
   void enter(Stream& stream, PacedCall call) override {
     cuda_stream(stream).enqueue(
-        [&device = device_, counter = counter(), call = std::move(call)](cudaStream_t on) {
+        [&device = device_, counter = counter(), late = late_, call = std::move(call)](cudaStream_t on) {
           call.refuse_endless(device.run().guard);
           const auto& [kind, reduce, in, out] = call.part;
           launch::PacedMove move{.pace = call.pace, .kind = kind, .size = call.size, .index = call.index};
           if (in) move.in = data<std::byte>(in);
           if (out) move.out = data<std::byte>(out);
           move.type = out ? out.type : in.type;
+          move.late_ns = late->ns();
           const size_t bytes = launch::paced_link_bytes(call.pace);
           move.link = device.take(on, bytes);
           launch::paced(on, move);
@@ -35,6 +64,7 @@ class PacedCudaCommunicator : public PacedCommunicator {
   }
 
   CudaDevice& device_;
+  std::shared_ptr<LateCounter> late_;
 };
 
 class CudaReplayBackend : public CudaRankBackend {
@@ -53,8 +83,8 @@ class CudaReplayBackend : public CudaRankBackend {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_paced_cuda_communicator(CudaDevice& device, const Replay& replay,
-                                                           const std::vector<int>& members, int index) {
+std::unique_ptr<PacedCommunicator> make_paced_cuda_communicator(CudaDevice& device, const Replay& replay,
+                                                                const std::vector<int>& members, int index) {
   return std::make_unique<PacedCudaCommunicator>(device, replay, members, index);
 }
 

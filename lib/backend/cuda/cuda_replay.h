@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "stp/backend/backend.h"
+#include "stp/backend/paced_communicator.h"
 #include "stp/backend/pacing.h"
 #include "stp/cuda/cuda_device.h"
 
 namespace stp {
 
-/// See lib/backend/paced_communicator.h. `device` outlives it.
-std::unique_ptr<Communicator> make_paced_cuda_communicator(CudaDevice& device, const Replay& replay,
-                                                           const std::vector<int>& members, int index);
+/// See lib/backend/paced_communicator.h: it knows late_s(). `device` outlives it. Throws CudaError.
+std::unique_ptr<PacedCommunicator> make_paced_cuda_communicator(CudaDevice& device, const Replay& replay,
+                                                                const std::vector<int>& members, int index);
 
 /// Types as make_cuda_backend's. Throws InputError as check_gpu does.
 std::unique_ptr<Backend> make_cuda_replay_backend(const BackendOptions& options, const Replay& replay,

@@ -14,7 +14,7 @@ constexpr int kThreads = 512;
 
 /// By all threads of the block; the two do not overlap. Whole words where both ends are aligned to them, and
 /// of these several under way at once: with one, a block is slower than a link.
-__device__ void copy(unsigned char* __restrict__ to, const unsigned char* __restrict__ from, int64_t bytes) {
+__device__ void copy(unsigned char* to, const unsigned char* from, int64_t bytes) {
   constexpr int kAtOnce = 8;
   int64_t words = 0;
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 == 0) {
