@@ -14,18 +14,19 @@ constexpr std::chrono::milliseconds kSweep{10};
 
 }  // namespace
 
+void set_current_gpu(int gpu) {
+  thread_local int current = -1;
+  if (current == gpu) return;
+  STP_CUDA(cudaSetDevice(gpu));
+  current = gpu;
+}
+
 CudaRun::CudaRun(double deadline_s, int ranks, int gpu)
     : RunContext(deadline_s), gpu_(gpu), order(*this, ranks, this) {
-  STP_CUDA(cudaSetDevice(gpu));
+  make_current();
   events_ = std::make_shared<CudaEvents>();
 }
 
-void CudaRun::make_current() const {
-  thread_local int current = -1;
-  if (current == gpu_) return;
-  STP_CUDA(cudaSetDevice(gpu_));
-  current = gpu_;
-}
 
 std::vector<CudaStream*> CudaRun::streams_of(int rank) {
   const std::lock_guard lock(streams_mutex_);
