@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -58,6 +59,58 @@ TEST_F(CudaOnHost, ReleasedMemoryIsGivenBackToTheDevice) {
   EXPECT_EQ(fake_cuda::allocated_bytes() - before, 1024U) << "not before the stream comes to it";
   device().synchronize();
   EXPECT_EQ(fake_cuda::allocated_bytes(), before);
+}
+
+// As weights are: nobody releases them.
+TEST_F(CudaOnHost, WhatIsNeverReleasedEndsWithItsBackend) {
+  const size_t before = fake_cuda::allocated_bytes(), kept = fake_cuda::pools_kept();
+  for (int i = 0; i < 2; ++i) {
+    start({.deadline_s = kNever});
+    Tensor weights = bytes(1000), released = bytes(24);
+    device().release(stream(), released);
+    device().synchronize();
+    EXPECT_EQ(fake_cuda::allocated_bytes() - before, 1000U);
+    stream_.reset();
+    backend_.reset();
+    EXPECT_EQ(fake_cuda::allocated_bytes(), before);
+    EXPECT_EQ(fake_cuda::pools_kept(), kept);
+  }
+}
+
+TEST_F(CudaOnHost, AFailedRunGivesBackWhatTheGpuHasDoneWith) {
+  for (const bool at_work : {true, false}) {
+    const size_t before = fake_cuda::allocated_bytes(), kept = fake_cuda::pools_kept();
+    start({.deadline_s = kNever});
+    Tensor weights = bytes(1000);
+    device().synchronize();
+    fake_cuda::hold(at_work);
+    if (at_work) set(weights, 1);
+    backend_->guard().fail("something");
+    stream_.reset();
+    backend_.reset();
+    EXPECT_EQ(fake_cuda::allocated_bytes() - before, at_work ? 1000U : 0U);
+    EXPECT_EQ(fake_cuda::pools_kept() - kept, at_work ? 1U : 0U);
+    fake_cuda::hold(false);
+  }
+}
+
+TEST_F(CudaOnHost, WorkIsIssuedOnItsOwnGpuWhateverElseIsAsked) {
+  start({.deadline_s = kNever});
+  device().synchronize();
+  EXPECT_GT(gpu_memory(1), 0);
+  int gpu = -1;
+  stream().enqueue([&](cudaStream_t) { STP_CUDA(cudaGetDevice(&gpu)); });
+  EXPECT_EQ(gpu, 0);
+}
+
+TEST_F(CudaOnHost, KernelsAreLoadedBeforeTheirFirstLaunchUnlessTheUserSaysElse) {
+  unsetenv("CUDA_MODULE_LOADING");
+  EXPECT_EQ(lack_of_gpu(), "");
+  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "EAGER");
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+  EXPECT_EQ(lack_of_gpu(), "");
+  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "LAZY");
+  unsetenv("CUDA_MODULE_LOADING");
 }
 
 TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {

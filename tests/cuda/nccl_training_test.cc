@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "stp/backend/bfloat16.h"
+#include "stp/cuda/cuda_run.h"
 #include "stp/cuda/nccl_backend.h"
+#include "stp/cuda/nccl_session.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
@@ -227,6 +229,18 @@ TEST(NcclTraining, AProcessThatDiesEndsTheOthersWithItsName) {
   EXPECT_EQ(found.failures[2], "the disk is full");
   for (const int rank : {0, 1, 3}) EXPECT_THAT(found.failures[rank], HasSubstr("rank 2 ended early"));
   EXPECT_EQ(world.nccl.count("ncclCommAbort"), world.nccl.count("ncclCommInitRankConfig"));
+}
+
+TEST(NcclOnHost, AMarkThatIsNotPassedLeavesNoError) {
+  fake_cuda::reset(7);
+  CudaRun run(3600, 1, 0);
+  const NcclDevice device = cuda_runtime_for_nccl(run);
+  fake_cuda::hold(true);
+  const auto mark = device.record(device.stream());
+  EXPECT_FALSE(device.passed(mark.get()));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  fake_cuda::hold(false);
+  EXPECT_TRUE(device.passed(mark.get()));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -39,7 +40,13 @@ struct FakeStream {
   std::deque<FakeStep> steps;
   bool gone = false;  // but for what it was given
 };
-struct FakePool {};
+struct FakePool {
+  size_t taken = 0;  // and not freed, by the host's calls
+};
+struct FakeBlock {
+  size_t bytes;
+  FakePool* pool;  // null once it is freed
+};
 
 // One device, and all that was made on it.
 struct FakeDevice {
@@ -49,8 +56,9 @@ struct FakeDevice {
   uint64_t steps = 0;
   std::vector<std::unique_ptr<FakeStream>> streams;
   std::vector<std::unique_ptr<FakeEvent>> events;
-  std::map<void*, size_t> memory;  // all that the driver holds, by address
-  size_t allocated = 0;            // as the streams have come
+  std::map<void*, FakeBlock> memory;  // all that was ever taken, by address
+  size_t allocated = 0;               // as the streams have come
+  size_t pools_kept = 0;
   std::map<std::string, cudaError_t> failing;
   std::map<std::string, size_t> calls;
 
@@ -88,6 +96,25 @@ struct FakeDevice {
 FakeDevice& device() {
   static FakeDevice* one = new FakeDevice;  // never destroyed: others' statics may outlive it
   return *one;
+}
+
+thread_local int current_gpu = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+// False if it is not to be freed.
+bool leave_pool(void* at) {
+  const auto found = device().memory.find(at);
+  if (found == device().memory.end() || found->second.pool == nullptr) return false;
+  --found->second.pool->taken;
+  found->second.pool = nullptr;
+  return true;
+}
+
+// The block itself is never given back: what still reads it finds rubbish, and no other's data.
+void spoil(void* at) {
+  const size_t bytes = device().memory.at(at).bytes;
+  std::memset(at, kRubbish, bytes);
+  device().allocated -= bytes;
 }
 
 FakeStream& stream_of(cudaStream_t stream) { return *reinterpret_cast<FakeStream*>(stream); }
@@ -137,6 +164,10 @@ size_t allocated_bytes() {
   const std::lock_guard lock(device().mutex);
   return device().allocated;
 }
+size_t pools_kept() {
+  const std::lock_guard lock(device().mutex);
+  return device().pools_kept;
+}
 size_t calls(const std::string& name) {
   const std::lock_guard lock(device().mutex);
   return device().calls[name];
@@ -151,9 +182,14 @@ size_t calls(const std::string& name) {
 
 extern "C" {
 
-cudaError_t cudaSetDevice(int gpu) { return gpu == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+// Takes a second one, that nothing else knows of.
+cudaError_t cudaSetDevice(int gpu) {
+  if (gpu < 0 || gpu > 1) return cudaErrorInvalidDevice;
+  current_gpu = gpu;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDevice(int* gpu) {
-  *gpu = 0;
+  *gpu = current_gpu;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -176,7 +212,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
   *highest = -5;
   return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 const char* cudaGetErrorName(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorFake";
 }
@@ -196,6 +232,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   FAKE_CALL();
   stream_of(stream).gone = true;
   return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  FAKE_CALL();
+  if (stream_of(stream).steps.empty()) return cudaSuccess;
+  return last_error = cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   FAKE_CALL();
@@ -223,7 +264,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   FAKE_CALL();
   device().run_some(kStepsPerQuery);
-  return event_of(event).passed() ? cudaSuccess : cudaErrorNotReady;
+  if (event_of(event).passed()) return cudaSuccess;
+  return last_error = cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   FAKE_CALL();
@@ -233,7 +275,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   FAKE_CALL();
   for (const cudaEvent_t event : {from, to})
-    if (!event_of(event).passed()) return cudaErrorNotReady;
+    if (!event_of(event).passed()) return last_error = cudaErrorNotReady;
   *milliseconds =
       kStepMilliseconds * static_cast<float>(event_of(to).latest->time - event_of(from).latest->time);
   return cudaSuccess;
@@ -245,15 +287,22 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
-  delete reinterpret_cast<FakePool*>(pool);
+  FAKE_CALL();
+  auto* const gone = reinterpret_cast<FakePool*>(pool);
+  if (gone->taken == 0)
+    delete gone;
+  else
+    ++device().pools_kept;
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
-cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t, cudaStream_t stream) {
+cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
   FAKE_CALL();
   if (bytes == 0) return cudaErrorInvalidValue;
   *at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  device().memory[*at] = bytes;
+  auto* const from = reinterpret_cast<FakePool*>(pool);
+  ++from->taken;
+  device().memory[*at] = {bytes, from};
   push(stream, [at = *at, bytes] {
     std::memset(at, kRubbish, bytes);
     device().allocated += bytes;
@@ -262,13 +311,15 @@ cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t, cuda
 }
 cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {
   FAKE_CALL();
-  if (device().memory.count(at) == 0) return cudaErrorInvalidValue;
-  push(stream, [at] {
-    // The block itself is never given back: what still reads it finds rubbish, and no other's data.
-    const size_t bytes = device().memory.at(at);
-    std::memset(at, kRubbish, bytes);
-    device().allocated -= bytes;
-  });
+  if (!leave_pool(at)) return cudaErrorInvalidValue;
+  push(stream, [at] { spoil(at); });
+  return cudaSuccess;
+}
+// Of memory of a pool: no stream is asked.
+cudaError_t cudaFree(void* at) {
+  FAKE_CALL();
+  if (!leave_pool(at)) return cudaErrorInvalidValue;
+  spoil(at);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stream) {

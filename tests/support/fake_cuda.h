@@ -3,7 +3,8 @@
 //   - streams go on when the host asks for an event, by turns drawn at random among those whose next step may
 //   run;
 //   - waiting for an event that is not recorded yet is no wait;
-//   - memory holds rubbish until the stream comes to its allocation, and again from its release on.
+//   - memory holds rubbish until the stream comes to its allocation, and again from its release on;
+//   - an error stays the thread's last one until it is asked for.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,6 +28,8 @@ void hold(bool held);
 void fail_next(const std::string& call, cudaError_t error);
 /// Device memory that is allocated and not released, in the order of the streams as far as they have come.
 size_t allocated_bytes();
+/// Pools that were destroyed while something taken from them was not freed: their memory stays taken.
+size_t pools_kept();
 /// Of the host's calls, how often the name was called.
 size_t calls(const std::string& name);
 

@@ -43,14 +43,19 @@ class CudaBackend : public Backend {
   Groups<CudaLocalCall> groups_;
 };
 
-// Streams share the hardware's queues, by default eight, and hold each other up in them. The driver looks at
-// this once, when it is first called.
-void ask_for_hardware_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0); }
+// What the driver looks at once, when it is first called; what the user has set stays. Streams share the
+// hardware's queues, by default eight, and hold each other up in them. And a kernel that is loaded at its
+// first launch, as by default, may have the host wait for the GPU, which may be waiting for a peer's call
+// that this host's next ones would bring about.
+void set_up_driver() {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+}
 
 }  // namespace
 
 std::string lack_of_gpu(int gpu) {
-  ask_for_hardware_queues();
+  set_up_driver();
   int driver = 0, count = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) return "no NVIDIA driver is installed";
   const cudaError_t state = cudaGetDeviceCount(&count);
@@ -69,7 +74,7 @@ void check_gpu(int gpu) {
 
 double gpu_memory(int gpu) {
   size_t free = 0, total = 0;
-  STP_CUDA(cudaSetDevice(gpu));
+  set_current_gpu(gpu);
   STP_CUDA(cudaMemGetInfo(&free, &total));
   return static_cast<double>(total);
 }

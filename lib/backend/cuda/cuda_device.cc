@@ -92,12 +92,18 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
                                          .multiprocessors = options.product_multiprocessors}});
 }
 
+// A pool that is destroyed lives on until all that was taken from it is freed. Where streams ended at work,
+// as those of a failed run may, nobody can say when the GPU has done with the memory: it goes with the
+// process.
 CudaDevice::~CudaDevice() {
   try {
     run_.make_current();  // for what ends here
   } catch (const std::exception&) {
     // The run has failed; whoever ends it knows.
   }
+  kernels_.reset();
+  if (run_.left_at_work()) return;
+  for (void* at : live_) cudaFree(at);  // of a pool: does not wait
 }
 
 std::unique_ptr<Stream> CudaDevice::make_stream(const std::string& name, StreamPriority priority) {
@@ -106,13 +112,15 @@ std::unique_ptr<Stream> CudaDevice::make_stream(const std::string& name, StreamP
 
 void* CudaDevice::take(cudaStream_t stream, size_t bytes) {
   void* at = pool_->take(stream, bytes);
+  live_.insert(at);
   if (poison_) STP_CUDA(cudaMemsetAsync(at, kPoison, bytes, stream));
   return at;
 }
 
-void CudaDevice::give_back(cudaStream_t stream, void* at, size_t bytes) const {
+void CudaDevice::give_back(cudaStream_t stream, void* at, size_t bytes) {
   if (poison_) STP_CUDA(cudaMemsetAsync(at, kPoison, bytes, stream));
   STP_CUDA(cudaFreeAsync(at, stream));
+  live_.erase(at);
 }
 
 Tensor CudaDevice::allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 
 #include "stp/backend/backend.h"
 #include "stp/backend/device.h"
@@ -19,7 +20,8 @@ namespace stp {
 
 /// Memory comes from a pool of the rank's own and is taken and given back in the order of the streams; it is
 /// counted, and held against the limit, in the order of the host's calls, which is that of the program. Data
-/// of hosts goes through pinned memory, a piece at a time.
+/// of hosts goes through pinned memory, a piece at a time. What is never released ends with the device, save
+/// where the run has failed and the GPU is still at work.
 class CudaDevice : public Device {
  public:
   /// `run` outlives the device, the device its streams. Throws CudaError.
@@ -41,7 +43,7 @@ class CudaDevice : public Device {
 
   // For work that is being issued: memory that is used in the order of `stream` alone, and counted nowhere.
   void* take(cudaStream_t stream, size_t bytes);
-  void give_back(cudaStream_t stream, void* at, size_t bytes) const;
+  void give_back(cudaStream_t stream, void* at, size_t bytes);
   /// The two for kernels, which the device outlives.
   [[nodiscard]] ScratchMemory scratch();
 
@@ -60,6 +62,7 @@ class CudaDevice : public Device {
   const bool poison_;
   MemoryLedger ledger_;
   std::unique_ptr<Pool> pool_;
+  std::unordered_set<void*> live_;    // taken and not given back; guarded by the order's mutex
   std::shared_ptr<Staging> staging_;  // once it is needed
   std::unique_ptr<Kernels> kernels_;  // last: they may use all others
 };

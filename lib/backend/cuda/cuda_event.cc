@@ -10,16 +10,6 @@ namespace {
 /// Between epochs: float milliseconds are exact to 0.5 µs up to twice this.
 constexpr std::chrono::seconds kEpoch{4};
 
-bool has_passed(cudaEvent_t event) {
-  const cudaError_t state = cudaEventQuery(event);
-  if (state == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // no error, but kept as one
-    return false;
-  }
-  check_call(state, cuda_error_text, "cudaEventQuery", __FILE__, __LINE__);
-  return true;
-}
-
 double seconds_between(cudaEvent_t from, cudaEvent_t to) {
   float milliseconds = 0;
   const cudaError_t state = cudaEventElapsedTime(&milliseconds, from, to);
@@ -32,6 +22,16 @@ double seconds_between(cudaEvent_t from, cudaEvent_t to) {
 }
 
 }  // namespace
+
+bool has_passed(cudaEvent_t event) {
+  const cudaError_t state = cudaEventQuery(event);
+  if (state == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // no error, but kept as one
+    return false;
+  }
+  check_call(state, cuda_error_text, "cudaEventQuery", __FILE__, __LINE__);
+  return true;
+}
 
 CudaEvents::CudaEvents() {
   STP_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

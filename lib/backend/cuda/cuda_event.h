@@ -40,6 +40,9 @@ class CudaEvents {
   std::chrono::steady_clock::time_point next_tick_;
 };
 
+/// Whether the GPU has passed `event`. The runtime keeps no error where it has not. Throws CudaError.
+bool has_passed(cudaEvent_t event);
+
 class CudaStream;
 
 class CudaEvent : public Event, public IssuePoint {

@@ -14,17 +14,17 @@ constexpr std::chrono::milliseconds kSweep{10};
 
 }  // namespace
 
-CudaRun::CudaRun(double deadline_s, int ranks, int gpu)
-    : RunContext(deadline_s), gpu_(gpu), order(*this, ranks, this) {
+void set_current_gpu(int gpu) {
+  thread_local int current = -1;
+  if (current == gpu) return;
   STP_CUDA(cudaSetDevice(gpu));
-  events_ = std::make_shared<CudaEvents>();
+  current = gpu;
 }
 
-void CudaRun::make_current() const {
-  thread_local int current = -1;
-  if (current == gpu_) return;
-  STP_CUDA(cudaSetDevice(gpu_));
-  current = gpu_;
+CudaRun::CudaRun(double deadline_s, int ranks, int gpu)
+    : RunContext(deadline_s), gpu_(gpu), order(*this, ranks, this) {
+  make_current();
+  events_ = std::make_shared<CudaEvents>();
 }
 
 std::vector<CudaStream*> CudaRun::streams_of(int rank) {

@@ -2,6 +2,7 @@
 // process.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -17,17 +18,23 @@ namespace stp {
 
 class CudaStream;
 
+/// Makes the GPU of that number the calling thread's current device. Nobody else calls cudaSetDevice: the
+/// thread remembers what it set. Throws CudaError.
+void set_current_gpu(int gpu);
+
 class CudaRun : public RunContext, private IssueDevice {
  public:
   /// `ranks`: how many this process drives; `gpu`: their device's number. Throws CudaError.
   CudaRun(double deadline_s, int ranks, int gpu);
 
   /// Makes the GPU the calling thread's current device.
-  void make_current() const;
+  void make_current() const { set_current_gpu(gpu_); }
   [[nodiscard]] int gpu() const { return gpu_; }
   [[nodiscard]] const std::shared_ptr<CudaEvents>& events() const { return events_; }
   /// Those that are alive; for the host of `rank`, which alone makes and ends them.
   [[nodiscard]] std::vector<CudaStream*> streams_of(int rank);
+  /// Whether a stream ended before the GPU had done its work, or when the GPU had failed.
+  [[nodiscard]] bool left_at_work() const { return left_at_work_; }
 
  private:
   friend class CudaStream;
@@ -39,6 +46,7 @@ class CudaRun : public RunContext, private IssueDevice {
 
   const int gpu_;
   std::shared_ptr<CudaEvents> events_;
+  std::atomic<bool> left_at_work_ = false;
   std::mutex streams_mutex_;
   std::vector<CudaStream*> streams_;
   // Guarded by the order's mutex.

@@ -39,6 +39,10 @@ CudaStream::~CudaStream() {
     std::erase(run_.streams_, this);
   }
   queue_.reset();
+  if (cudaStreamQuery(handle_) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // the run has failed: that is known
+    run_.left_at_work_ = true;
+  }
   cudaStreamDestroy(handle_);  // does not wait
 }
 

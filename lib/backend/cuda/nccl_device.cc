@@ -1,4 +1,5 @@
 #include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_event.h"
 #include "stp/cuda/cuda_run.h"
 #include "stp/cuda/nccl_session.h"
 
@@ -21,12 +22,7 @@ class Mark {
   Mark& operator=(const Mark&) = delete;
   ~Mark() { cudaEventDestroy(event_); }
 
-  [[nodiscard]] bool passed() const {
-    const cudaError_t state = cudaEventQuery(event_);
-    if (state == cudaErrorNotReady) return false;
-    check_call(state, cuda_error_text, "cudaEventQuery", __FILE__, __LINE__);
-    return true;
-  }
+  [[nodiscard]] bool passed() const { return has_passed(event_); }
 
  private:
   cudaEvent_t event_ = nullptr;

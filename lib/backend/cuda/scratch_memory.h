@@ -19,7 +19,7 @@ struct ScratchMemory {
   void with(cudaStream_t stream, size_t bytes, Work work) const {
     if (bytes == 0) return work(static_cast<void*>(nullptr));
     void* const at = take(stream, bytes);
-    work(at);  // if it throws, the run has failed, and the memory goes with its owner
+    work(at);  // if it throws, the run has failed, and its owner frees the memory in the end
     give_back(stream, at, bytes);
   }
 };
