@@ -42,17 +42,26 @@ stage_ci() { configure ci && build ci && ctest --preset ci; }
 
 stage_tidy() {
   configure ci
-  # What is not built here, as the CUDA backend without a toolkit, lacks its headers.
-  sed -n "s|^ *\"file\": \"$STP_ROOT/\(.*\.cc\)\".*|\1|p" build/ci/compile_commands.json |
+  # What is not built here, as the CUDA backend without a toolkit, lacks its headers; what is compiled more than once, as
+  # that backend for tests on the host, is looked at as it is compiled first.
+  python3 - build/ci/compile_commands.json "$temporary/compile_commands.json" <<'PYTHON'
+import json, sys
+with open(sys.argv[1], encoding="utf-8") as file:
+    commands = {entry["file"]: entry for entry in reversed(json.load(file))}
+with open(sys.argv[2], "w", encoding="utf-8") as file:
+    json.dump(list(commands.values()), file, indent=1)
+PYTHON
+  sed -n "s|^ *\"file\": \"$STP_ROOT/\(.*\.cc\)\".*|\1|p" "$temporary/compile_commands.json" |
     grep -E '^(lib|baselines|scenarios|microbench)/' | grep -v '_test\.cc$' | sort --unique |
-    xargs --delimiter='\n' --max-args=1 --max-procs="$(nproc)" clang-tidy -p build/ci --quiet \
+    xargs --delimiter='\n' --max-args=1 --max-procs="$(nproc)" clang-tidy -p "$temporary" --quiet \
       --extra-arg=-Wno-unknown-warning-option 2>&1 |
     { grep -v ' warnings\? generated\.$' || true; }
   echo "tidy"
 }
 
-# Labels of tests that hold figures of many runs against each other, or install: once, in the ci stage, is enough.
-once='calibration|sensitivity|report|claims|reference|quality|oracle|package'
+# Labels of tests that hold figures of many runs against each other, install, or want a GPU: once, in the ci stage, is
+# enough.
+once='calibration|sensitivity|report|claims|reference|quality|oracle|package|gpu'
 
 # g++ 12 warns, wrongly, of standard headers under sanitizers; the ci stage has warnings as errors.
 stage_asan() {
