@@ -1,11 +1,11 @@
 #include "stp/runtime/chunk_state.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 #include <thread>
 
 #include "stp/backend/bfloat16.h"
+#include "stp/backend/element_type.h"
 
 namespace stp {
 namespace {
@@ -62,22 +62,6 @@ ParameterState make_parameter(Device& device, Stream& stream, const Training& tr
   return state;
 }
 
-// Calls work(T{}), T being the element type that `type` names.
-template <typename Work>
-auto with_element(DType type, Work work) {
-  switch (type) {
-    case DType::f32:
-      return work(float{});
-    case DType::f64:
-      return work(double{});
-    case DType::bf16:
-      return work(Bfloat16{});
-    case DType::i32:
-      break;
-  }
-  throw std::logic_error("a parameter of " + to_string(type));
-}
-
 }  // namespace
 
 std::vector<ParameterState*> ChunkState::all() {
@@ -114,7 +98,7 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
 }
 
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {
-  return with_element(tensor.type, [&](auto zero) {
+  return with_element<Bfloat16>(tensor.type, "a parameter", [&](auto zero) {
     std::vector<decltype(zero)> elements(static_cast<size_t>(tensor.elements()));
     device.download(stream, tensor, std::as_writable_bytes(std::span(elements)));
     return std::vector<double>(elements.begin(), elements.end());
@@ -122,7 +106,7 @@ std::vector<double> download_doubles(Device& device, Stream& stream, const Tenso
 }
 
 void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values) {
-  with_element(tensor.type, [&](auto zero) {
+  with_element<Bfloat16>(tensor.type, "a parameter", [&](auto zero) {
     using T = decltype(zero);
     std::vector<T> elements(values.size());
     std::transform(values.begin(), values.end(), elements.begin(), [](double value) {

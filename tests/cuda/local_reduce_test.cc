@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "support/guarded_buffer.h"
+
 namespace stp {
 namespace {
 
@@ -28,31 +30,8 @@ T element(double value) {
   }
 }
 
-// A buffer whose first element is where device memory could begin, with a margin that nobody may touch.
 template <typename T>
-class Buffer {
- public:
-  explicit Buffer(size_t elements)
-      : words_((elements + kMargin) * sizeof(T) / 16 + 1, Word{kEmpty, kEmpty}), size_(elements) {}
-  T* data() { return reinterpret_cast<T*>(words_.data()); }
-  const T* data() const { return reinterpret_cast<const T*>(words_.data()); }
-  [[nodiscard]] size_t size() const { return size_; }
-  [[nodiscard]] bool margin_is_untouched() const {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(words_.data());
-    for (size_t i = size_ * sizeof(T); i < words_.size() * sizeof(Word); ++i)
-      if (bytes[i] != 0xab) return false;
-    return true;
-  }
-
- private:
-  static constexpr size_t kMargin = 64;
-  static constexpr uint64_t kEmpty = 0xabababababababab;
-  struct alignas(16) Word {
-    uint64_t low, high;
-  };
-  std::vector<Word> words_;
-  size_t size_;
-};
+using Buffer = testing_support::GuardedBuffer<T>;
 
 template <typename T>
 std::vector<Buffer<T>> random_buffers(int parties, size_t elements, uint32_t seed) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "support/guarded_buffer.h"
 #include "support/simt_clock.h"
 
 namespace stp {
@@ -17,30 +18,14 @@ namespace {
 using launch::kPacedPiece;
 using launch::PacedMove;
 
-// Bytes that begin where device memory could, with a margin that nobody may touch.
-class Bytes {
+class Bytes : public testing_support::GuardedBuffer<unsigned char> {
  public:
-  explicit Bytes(int64_t size) : words_((size + kMargin) / 16 + 1, Word{kEmpty, kEmpty}), size_(size) {}
-  unsigned char* data() { return reinterpret_cast<unsigned char*>(words_.data()); }
-  [[nodiscard]] int64_t size() const { return size_; }
+  explicit Bytes(int64_t size) : GuardedBuffer(static_cast<size_t>(size)) {}
+  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(GuardedBuffer::size()); }
   unsigned char operator[](int64_t at) { return data()[at]; }
   void count_up() {
-    for (int64_t i = 0; i < size_; ++i) data()[i] = static_cast<unsigned char>((i * 7 + i / 251) % 253);
+    for (int64_t i = 0; i < size(); ++i) data()[i] = static_cast<unsigned char>((i * 7 + i / 251) % 253);
   }
-  [[nodiscard]] bool margin_is_untouched() {
-    for (int64_t i = size_; i < static_cast<int64_t>(words_.size() * sizeof(Word)); ++i)
-      if (data()[i] != 0xab) return false;
-    return true;
-  }
-
- private:
-  static constexpr int64_t kMargin = 64;
-  static constexpr uint64_t kEmpty = 0xabababababababab;
-  struct alignas(16) Word {
-    uint64_t low, high;
-  };
-  std::vector<Word> words_;
-  int64_t size_;
 };
 
 class Paced : public testing::Test {

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "stp/cuda/attention_layout.cuh"
 #include "stp/cuda/device.cuh"
 #include "stp/cuda/launch.h"
 
@@ -26,28 +27,7 @@ constexpr int kTile = kWarps * kRows;  // queries and keys of a tile
 // The backward takes its scores in two halves of a tile, so that they and the sums fit into registers.
 constexpr int kHalf = kTile / 2;
 
-struct Layout {
-  int seq, head_dim, group;         // query heads per key head
-  int64_t stride, out_stride;       // elements from row to row
-  int q_heads, k_column, v_column;  // of the first key head
-  float scale, scale_log2;          // 1 / √head_dim, and times log2 e: exponentials are powers of two
-};
-
 constexpr float kLog2E = std::numbers::log2e_v<float>;
-
-Layout layout_of(const AttentionShape& shape) {
-  const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-  return {shape.seq,
-          shape.head_dim,
-          shape.q_heads / shape.kv_heads,
-          shape.qkv_columns(),
-          shape.q_columns(),
-          shape.q_heads,
-          static_cast<int>(shape.q_columns()),
-          static_cast<int>(shape.q_columns() + shape.kv_columns()),
-          static_cast<float>(scale),
-          static_cast<float>(scale * std::numbers::log2e)};
-}
 
 // kTile rows in shared memory. A row is an odd number of 16-byte pieces long, so that the eight rows of a
 // matrix that load_matrices() fetches lie in different banks.
@@ -67,7 +47,8 @@ struct Lane {
 // Starts to copy rows [first, first + kTile) of one head to `tile`; rows past `seq` and columns past the
 // head: zeros.
 template <int D>
-__device__ void copy_rows(const Layout& layout, const bf16* head, int64_t stride, int first, Tile<D>& tile) {
+__device__ void copy_rows(const AttentionLayout& layout, const bf16* head, int64_t stride, int first,
+                          Tile<D>& tile) {
   constexpr int kPieces = D / 8;  // of 16 bytes, per row
 #pragma unroll
   for (int i = 0; i < kTile * kPieces / kThreads; ++i) {
@@ -143,7 +124,7 @@ __device__ void multiply(Product<D>& sums, const Product<kColumns>& weights, con
 // `tile`, from which no other warp may read any more. `head`: the head's first element in row 0 of the
 // sample.
 template <int D>
-__device__ void store_rows(const Layout& layout, const Lane& me, const Product<D>& sums,
+__device__ void store_rows(const AttentionLayout& layout, const Lane& me, const Product<D>& sums,
                            const float (&factor)[2], Tile<D>& tile, bf16* head, int64_t stride, int first) {
 #pragma unroll
   for (int n = 0; n < D / 8; ++n)
@@ -169,7 +150,7 @@ struct ForwardTiles {
 
 template <int D>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(Layout layout, const bf16* qkv, bf16* out, float* log_sum_exp) {
+    forward_kernel(AttentionLayout layout, const bf16* qkv, bf16* out, float* log_sum_exp) {
   auto& tiles = *static_cast<ForwardTiles<D>*>(dynamic_shared());
   const Lane me;
   // Blocks with the most keys first, since the last ones to run decide when the kernel ends.
@@ -259,8 +240,8 @@ struct QueryTiles {
 // A block owns queries, and sums over keys.
 template <int D>
 __global__ void __launch_bounds__(kThreads)
-    query_gradient_kernel(Layout layout, const bf16* qkv, const float* log_sum_exp, const bf16* out_gradient,
-                          const float* delta, bf16* qkv_gradient) {
+    query_gradient_kernel(AttentionLayout layout, const bf16* qkv, const float* log_sum_exp,
+                          const bf16* out_gradient, const float* delta, bf16* qkv_gradient) {
   auto& tiles = *static_cast<QueryTiles<D>*>(dynamic_shared());
   const Lane me;
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
@@ -319,7 +300,7 @@ struct KeyTiles {
 // are rows.
 template <int D>
 __global__ void __launch_bounds__(kThreads)
-    key_value_gradient_kernel(Layout layout, const bf16* qkv, const float* log_sum_exp,
+    key_value_gradient_kernel(AttentionLayout layout, const bf16* qkv, const float* log_sum_exp,
                               const bf16* out_gradient, const float* delta, bf16* qkv_gradient) {
   auto& tiles = *static_cast<KeyTiles<D>*>(dynamic_shared());
   const Lane me;

@@ -4,6 +4,7 @@
 // head's columns while rows are summed. No sum crosses blocks, so that its order is fixed.
 #include <cmath>
 
+#include "stp/cuda/attention_layout.cuh"
 #include "stp/cuda/device.cuh"
 #include "stp/cuda/launch.h"
 
@@ -17,26 +18,6 @@ constexpr int kRowsPerWarp = 4;
 constexpr int kTile = kWarps * kRowsPerWarp;  // rows that a block owns
 constexpr int kStrips = kMaxHeadDim / kWarp;  // columns of a head per lane
 constexpr int kThreads = kWarps * kWarp;
-
-// Where the heads lie in rows of qkv, and of out.
-struct Layout {
-  int seq, head_dim, group;         // query heads per key head
-  int64_t stride, out_stride;       // elements from row to row
-  int q_heads, k_column, v_column;  // of the first key head
-  float scale;                      // 1 / √head_dim
-};
-
-Layout layout_of(const AttentionShape& shape) {
-  return {shape.seq,
-          shape.head_dim,
-          shape.q_heads / shape.kv_heads,
-          shape.qkv_columns(),
-          shape.q_columns(),
-          shape.q_heads,
-          static_cast<int>(shape.q_columns()),
-          static_cast<int>(shape.q_columns() + shape.kv_columns()),
-          static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)))};
-}
 
 // A tile of rows of one head in shared memory, as float32. Rows are an odd number of words apart: lanes that
 // read one column of neighbouring rows meet in no bank.
@@ -53,7 +34,8 @@ size_t rows_bytes(int rows, int head_dim) {
 // Rows [first, first + rows) of a matrix whose first row and column of the head `from` points to; zeros past
 // `seq`.
 template <typename T>
-__device__ void load_rows(const Layout& layout, const T* from, int64_t stride, int first, int rows, Rows to) {
+__device__ void load_rows(const AttentionLayout& layout, const T* from, int64_t stride, int first, int rows,
+                          Rows to) {
   for (int i = static_cast<int>(threadIdx.x); i < rows * layout.head_dim; i += kThreads) {
     const int row = i / layout.head_dim, column = i % layout.head_dim;
     to.at[row * to.stride + column] =
@@ -92,7 +74,7 @@ __device__ void store_strip(const Strip& strip, float factor, T* to, int head_di
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    attention_forward_kernel(Layout layout, const T* qkv, T* out, float* log_sum_exp) {
+    attention_forward_kernel(AttentionLayout layout, const T* qkv, T* out, float* log_sum_exp) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;  // first row of this warp in the tile
   const int first = static_cast<int>(blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
@@ -142,8 +124,8 @@ __global__ void __launch_bounds__(kThreads)
 // A block owns queries, and sums over keys.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    query_gradient_kernel(Layout layout, const T* qkv, const float* log_sum_exp, const T* out_gradient,
-                          const float* delta, T* qkv_gradient) {
+    query_gradient_kernel(AttentionLayout layout, const T* qkv, const float* log_sum_exp,
+                          const T* out_gradient, const float* delta, T* qkv_gradient) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;
   const int first = static_cast<int>(blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
@@ -189,8 +171,8 @@ __global__ void __launch_bounds__(kThreads)
 // A block owns keys, and sums over the queries of all heads of the group.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    key_value_gradient_kernel(Layout layout, const T* qkv, const float* log_sum_exp, const T* out_gradient,
-                              const float* delta, T* qkv_gradient) {
+    key_value_gradient_kernel(AttentionLayout layout, const T* qkv, const float* log_sum_exp,
+                              const T* out_gradient, const float* delta, T* qkv_gradient) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;
   const int first = static_cast<int>(blockIdx.x) * kTile, key_head = static_cast<int>(blockIdx.y);

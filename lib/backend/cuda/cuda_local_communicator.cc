@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "stp/backend/element_type.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
 #include "stp/cuda/local_reduce.h"
@@ -21,22 +22,6 @@ void follow(CudaEvents& events, cudaStream_t from, cudaStream_t to) {
     throw;
   }
   events.give_back(event);  // a later record does not change what waits already
-}
-
-/// Calls work(T) with a value of the type's elements.
-template <typename Work>
-void by_type(DType type, Work work) {
-  switch (type) {
-    case DType::f32:
-      return work(float{});
-    case DType::f64:
-      return work(double{});
-    case DType::bf16:
-      return work(__nv_bfloat16{});
-    case DType::i32:
-      break;
-  }
-  throw std::logic_error("no reduction of " + to_string(type));
 }
 
 }  // namespace
@@ -92,7 +77,7 @@ void CudaLocalCall::exchange(cudaStream_t stream) const {
     buffers.out[buffers.parties++] = data<std::byte>(party.part.out);
   }
   if (part.kind == CallKind::all_gather) return launch::all_gather(stream, buffers, part.in.bytes());
-  by_type(part.in.type, [&](auto element) {
+  with_element<__nv_bfloat16>(part.in.type, "no reduction", [&](auto element) {
     using T = decltype(element);
     if (part.kind == CallKind::all_reduce)
       launch::all_reduce<T>(stream, part.reduce, buffers, part.in.elements());
