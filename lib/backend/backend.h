@@ -32,6 +32,7 @@ struct BackendOptions {
   double deadline_s = 10;   // without progress anywhere
   size_t memory_limit = 0;  // bytes a rank; 0: none
   bool poison = false;      // fill fresh and released memory with NaN, for tests
+  bool graphs = false;      // what comes again is captured, and replayed (CUDA)
   // Of matrix products, where a library chooses among kernels (CUDA):
   bool time_products = false;  // candidates are timed at a shape's first use, for benchmarks
   int product_multiprocessors =

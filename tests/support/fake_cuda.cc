@@ -36,9 +36,12 @@ struct FakeStep {
   std::shared_ptr<FakeRecord> waits_for = {};  // may be null
   std::function<bool()> ready = {};            // may be empty
 };
+using FakeGraph = std::vector<FakeStep>;
 struct FakeStream {
   std::deque<FakeStep> steps;
-  bool gone = false;  // but for what it was given
+  bool gone = false;                     // but for what it was given
+  std::unique_ptr<FakeGraph> capture{};  // what it is given goes there
+  bool spoilt = false;                   // the capture, by a call that cannot be captured
 };
 struct FakePool {
   size_t taken = 0;  // and not freed, by the host's calls
@@ -127,9 +130,17 @@ void check_room(const FakeStream& stream) {
   std::abort();
 }
 
-void push(cudaStream_t stream, std::function<void()> work) {
-  check_room(stream_of(stream));
-  stream_of(stream).steps.push_back({std::move(work)});
+void push(FakeStream& stream, FakeStep step) {
+  if (stream.capture) return stream.capture->push_back(std::move(step));
+  check_room(stream);
+  stream.steps.push_back(std::move(step));
+}
+void push(cudaStream_t stream, std::function<void()> work) { push(stream_of(stream), {std::move(work)}); }
+
+// Of calls that a real graph may hold, but none of ours should: then the capture is void.
+bool refused_in_capture(cudaStream_t stream) {
+  if (!stream_of(stream).capture) return false;
+  return stream_of(stream).spoilt = true;
 }
 
 }  // namespace
@@ -142,8 +153,7 @@ void launch(cudaStream_t stream, std::function<void()> kernel) {
 }
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel) {
   const std::lock_guard lock(device().mutex);
-  check_room(stream_of(stream));
-  stream_of(stream).steps.push_back({std::move(kernel), {}, std::move(ready)});
+  push(stream_of(stream), {std::move(kernel), {}, std::move(ready)});
 }
 void reset(uint32_t seed) {
   const std::lock_guard lock(device().mutex);
@@ -240,7 +250,48 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   FAKE_CALL();
+  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   stream_of(stream).steps.push_back({{}, event_of(event).latest});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  FAKE_CALL();
+  if (stream_of(stream).capture) return cudaErrorIllegalState;
+  stream_of(stream).capture = std::make_unique<FakeGraph>();
+  stream_of(stream).spoilt = false;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  const std::unique_ptr<FakeGraph> captured = [&] {
+    const std::lock_guard lock(device().mutex);
+    return std::move(stream_of(stream).capture);
+  }();
+  FAKE_CALL();  // it ends the capture even where it fails
+  if (captured == nullptr) return cudaErrorIllegalState;
+  if (stream_of(stream).spoilt) return last_error = cudaErrorStreamCaptureInvalidated;
+  *graph = reinterpret_cast<cudaGraph_t>(new FakeGraph(*captured));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  FAKE_CALL();
+  *made = reinterpret_cast<cudaGraphExec_t>(new FakeGraph(*reinterpret_cast<FakeGraph*>(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  FAKE_CALL();
+  delete reinterpret_cast<FakeGraph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  FAKE_CALL();
+  delete reinterpret_cast<FakeGraph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  FAKE_CALL();
+  for (const FakeStep& step : *reinterpret_cast<FakeGraph*>(graph)) push(stream_of(stream), step);
   return cudaSuccess;
 }
 
@@ -257,6 +308,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   FAKE_CALL();
+  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto record = event_of(event).latest = std::make_shared<FakeRecord>();
   push(stream, [record] { *record = {true, device().steps}; });
   return cudaSuccess;
@@ -298,6 +350,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
   FAKE_CALL();
+  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   if (bytes == 0) return cudaErrorInvalidValue;
   *at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   auto* const from = reinterpret_cast<FakePool*>(pool);
@@ -311,6 +364,7 @@ cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t pool,
 }
 cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {
   FAKE_CALL();
+  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   if (!leave_pool(at)) return cudaErrorInvalidValue;
   push(stream, [at] { spoil(at); });
   return cudaSuccess;

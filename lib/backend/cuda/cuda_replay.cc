@@ -55,10 +55,10 @@ class PacedCudaCommunicator : public PacedCommunicator {
           if (out) move.out = data<std::byte>(out);
           move.type = out ? out.type : in.type;
           move.late_ns = late->ns();
-          const size_t bytes = launch::paced_link_bytes(call.pace);
-          move.link = device.take(on, bytes);
-          launch::paced(on, move);
-          device.give_back(on, move.link, bytes);
+          device.scratch().memory().with(on, launch::paced_link_bytes(call.pace), [&](void* link) {
+            move.link = link;
+            launch::paced(on, move);
+          });
           counter->count(kind, call.part.sent_bytes());
         });
   }
