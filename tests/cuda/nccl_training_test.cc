@@ -107,17 +107,6 @@ struct Trained {
   std::vector<std::string> failures;  // likewise; "" if none
 };
 
-// Each process has its own part of every tensor, and zeros elsewhere.
-void add_parts(std::map<std::string, std::vector<double>>& whole,
-               const std::map<std::string, std::vector<double>>& parts) {
-  for (const auto& [name, values] : parts) {
-    auto& all = whole[name];
-    all.resize(std::max(all.size(), values.size()));
-    for (size_t i = 0; i < values.size(); ++i)
-      if (all[i] == 0) all[i] = values[i];
-  }
-}
-
 Trained train(
     World& world, const std::string& schedule, const Training& training, int microbatches,
     const std::vector<TokenSample>& samples, double deadline_s = 60,
@@ -135,10 +124,12 @@ Trained train(
       std::optional<Listener> own;
       if (rank == 0) own = std::move(listener);
       try {
-        const auto backend = make_nccl_backend(
-            {.world_size = ranks, .deadline_s = deadline_s, .poison = true},
-            {.rank = rank, .world_size = ranks, .port = port}, {}, {}, world.nccl.api(rank), std::move(own));
+        RunGuard guard{std::chrono::duration<double>(deadline_s)};
+        Rendezvous rendezvous({.rank = rank, .world_size = ranks, .port = port}, guard, {}, std::move(own));
+        const NcclApi api = world.nccl.api(rank);
         try {
+          const auto backend =
+              make_nccl_backend({.world_size = ranks, .poison = true}, rendezvous, {}, api);
           Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, microbatches});
           const int stages = made.placement.stages();
           Trainer trainer(
@@ -152,11 +143,15 @@ Trained train(
           trainer.step(samples);
           const std::lock_guard lock(mutex);
           result.loss += loss;
-          add_parts(result.gradients, gradients);
+          if (rank == 0)
+            result.gradients = gradients;
+          else
+            EXPECT_THAT(gradients, IsEmpty());
           result.use[rank] = trainer.use().at(0);
         } catch (const Stopped&) {  // between the steps
-          result.failures[rank] = backend->guard().failure();
+          result.failures[rank] = guard.failure();
         }
+        if (!guard.failed()) rendezvous.end();
       } catch (const std::exception& error) {
         result.failures[rank] = error.what();
       }
