@@ -7,14 +7,14 @@
 #                                machine, with the libraries that it may lack, as build/gpu/bundle.tar.xz
 #
 # Stages, in their order: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise), tests,
-# sanitizer, parity, replay, microbench, speed (marks that our kernels are to meet), torch. Each gets what is left of the limit (540 s) at the most; a stage that fails
+# sanitizer, parity, processes (one per GPU, where there are two), replay, microbench, speed (marks that our kernels are to meet), torch. Each gets what is left of the limit (540 s) at the most; a stage that fails
 # does not keep the others from running. Exits with 1 if one failed, 2 for a flag that is none, 77 where there is no GPU.
 # shellcheck disable=SC2317  # the stages are called by name
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-all=(machine programs tests sanitizer parity replay microbench speed torch)
-needs_programs=(tests sanitizer parity replay microbench torch)
+all=(machine programs tests sanitizer parity processes replay microbench speed torch)
+needs_programs=(tests sanitizer parity processes replay microbench torch)
 bundle=$STP_ROOT/build/gpu/bundle.tar.xz
 programs=$STP_ROOT/build/gpu/programs
 out=$STP_ROOT/results/runs/gpu-$(date -u +%Y%m%dT%H%M%SZ)
@@ -188,6 +188,31 @@ stage_sanitizer() {
 
 stage_parity() {
   "$stp" run parity-gpu --backend cuda --json "$out/parity.json"
+}
+
+# Runs a command on each of the first GPUs, as many as the first argument says, as a launcher starts the ranks of a run.
+launch() {
+  local ranks=$1 rank port pid failed=0 pids=()
+  shift
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])') || return 1
+  for ((rank = 0; rank < ranks; ++rank)); do
+    RANK=$rank WORLD_SIZE=$ranks LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 STP_MASTER_PORT=$port "$@" &
+    pids+=("$!")
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  return "$failed"
+}
+
+# Ranks that are processes with a GPU each, over NCCL.
+stage_processes() {
+  if (($(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l) < 2)); then
+    echo "skipped: one GPU"
+    return 77
+  fi
+  local failed=0
+  launch 2 "$stp" run parity-2-gpus --backend cuda --deadline 60 --json "$out/parity-2-gpus.json" || failed=1
+  launch 2 "$stp" run train-2-gpus --backend cuda --deadline 60 --json "$out/train-2-gpus.json" --trace "$out/train-2-gpus.trace.json" || failed=1
+  return "$failed"
 }
 
 # Rank 0 of real configurations at full shard size, its peers at the pace of the A800's links, and of this GPU's own.

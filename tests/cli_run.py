@@ -107,6 +107,26 @@ class Run(CommandLine):
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertRegex(done.stderr, r"^stp: no CUDA device: .+; run with --backend cpu\n$")
 
+    def test_a_launcher_of_other_than_the_ranks_is_refused_before_anything_starts(self):
+        """Of backends with a process per device; the CPU's ranks are threads, whatever launcher there is."""
+        path = self.write(RUN)
+        launched = {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        done = self.run_stp("run", path, "--backend", "cpu", variables=launched)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        version = self.run_stp("--version").stdout
+        if "cuda" not in re.search(r"^backends: (.*)$", version, re.MULTILINE)[1].split(", "):
+            return
+        self.assertRegex(version, r"(?m)^cuda: NCCL (not )?built in, cuDNN (not )?built in$")
+        done = self.run_stp("run", path, "--backend", "cuda", variables=launched)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, f"stp: {path}: parallel: has 4 ranks, but the launcher started 3 processes; start one for each rank\n")
+        done = self.run_stp("run", path, "--backend", "cuda", variables=launched | {"RANK": "3"})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("RANK", done.stderr)
+        done = self.run_stp("run", path, "--backend", "cuda", "--replay-rank", "0", "--replay-cluster", "a800", variables=launched)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--replay-rank: is one rank alone, but the launcher started 3 processes", done.stderr)
+
     def test_what_a_schedule_refuses_can_be_left_out(self):
         done = self.run_cpu(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}})
         self.assertEqual(done.returncode, 0, done.stderr)

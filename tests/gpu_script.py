@@ -21,21 +21,25 @@ SMI = """#!/bin/sh
 case "$*" in
   *query-gpu=compute_cap*) echo 9.0 ;;
   *query-gpu=name,*) echo "stand-in, 9.0" ;;
-  *query-gpu=name*) echo stand-in ;;
+  *query-gpu=name*) cat "$(dirname "$0")/gpus" ;;
 esac
 """
-# Does as it is told by files beside the bundle: `fail-parity`, `hang-replay`.
+# Does as it is told by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where a launcher
+# made it one of several.
 STP = """#!/bin/sh
 while [ $# -gt 0 ]; do
   case $1 in
     --version) echo "stp stand-in" ;;
+    *-2-gpus)
+      echo "$RANK of $WORLD_SIZE, GPU $LOCAL_RANK, $MASTER_ADDR $STP_MASTER_PORT" >> "$STP_DATA_DIR/$1"
+      if [ -e "$STP_DATA_DIR/fail-rank-$RANK" ]; then exit 1; fi ;;
     --json) out=$2 ;;
     parity-gpu) if [ -e "$STP_DATA_DIR/fail-parity" ]; then echo "gradient error 3"; exit 1; fi ;;
     replay-12.1b) if [ -e "$STP_DATA_DIR/hang-replay" ]; then sleep 100; fi ;;
   esac
   shift
 done
-if [ -n "$out" ]; then echo '{}' > "$out"; fi
+if [ -n "$out" ] && [ "${RANK:-0}" = 0 ]; then echo '{}' > "$out"; fi
 """
 PROGRAM = """#!/bin/sh
 for word in "$@"; do
@@ -59,6 +63,7 @@ class Script(unittest.TestCase):
         self.write(self.root / "scripts/load_in_torch", "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n")
         self.path = self.root / "path"
         self.write(self.path / "nvidia-smi", SMI)
+        self.write(self.path / "gpus", "stand-in\n")
 
     def write(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +96,9 @@ class Script(unittest.TestCase):
         done = self.run_it("--out", str(out), "--skip", "sanitizer")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         table = self.table(done)
-        self.assertEqual(list(table), ["machine", "programs", "tests", "sanitizer", "parity", "replay", "microbench", "speed",
-                                       "torch"])
+        self.assertEqual(list(table), ["machine", "programs", "tests", "sanitizer", "parity", "processes", "replay", "microbench",
+                                       "speed", "torch"])
+        self.assertEqual(table.pop("processes"), "skipped: one GPU")
         self.assertEqual(table.pop("sanitizer"), "skipped: by --skip")
         self.assertEqual(table.pop("torch"), "skipped: there is no torch")
         self.assertEqual(set(table.values()), {"passed"})
@@ -110,6 +116,26 @@ class Script(unittest.TestCase):
         done = self.run_it("programs", "parity", "microbench")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.table(done), {"programs": "passed", "parity": "FAILED", "microbench": "passed"})
+
+    def test_on_several_gpus_processes_are_launched(self):
+        self.bundle()
+        self.write(self.path / "gpus", "stand-in\n" * 4)
+        out = self.root / "results"
+        done = self.run_it("--out", str(out), "programs", "processes")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.table(done)["processes"], "passed")
+        for scenario in ("parity-2-gpus", "train-2-gpus"):
+            self.assertTrue((out / f"{scenario}.json").exists())
+            said = sorted((self.root / scenario).read_text(encoding="utf-8").splitlines())
+            ports = {line.split()[-1] for line in said}
+            self.assertEqual(len(ports), 1, said)
+            port = int(ports.pop())
+            self.assertGreater(port, 0)
+            self.assertEqual(said, [f"{rank} of 2, GPU {rank}, 127.0.0.1 {port}" for rank in range(2)])
+        # A failure of any rank is one of the stage.
+        (self.root / "fail-rank-1").touch()
+        done = self.run_it("processes")
+        self.assertEqual((done.returncode, self.table(done)["processes"]), (1, "FAILED"))
 
     def test_one_that_hangs_ends_with_the_limit_and_what_follows_says_so(self):
         self.bundle()

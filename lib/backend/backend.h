@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stp/backend/communicator.h"
@@ -24,6 +25,15 @@ class Backend {
   virtual std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
                                                      int index) = 0;
   virtual RunGuard& guard() = 0;
+  /// Which of the run's processes this one is, and how many there are. Process 0 speaks for all.
+  [[nodiscard]] virtual int process() const { return 0; }
+  [[nodiscard]] virtual int processes() const { return 1; }
+  /// What every process says at this point: at process 0 all their texts, in the processes' order; nothing at
+  /// the others, which do not wait. All come to their gathers in one order. Throws Stopped if the run fails.
+  virtual std::vector<std::string> gather(const std::string& name, std::string text) {
+    static_cast<void>(name);
+    return {std::move(text)};
+  }
   virtual void describe_with(DescribeOp describe) = 0;
 };
 

@@ -98,4 +98,12 @@ std::optional<ProcessPlace> place_from_environment(const Environment& environmen
   return std::nullopt;
 }
 
+void check_world(int ranks, const ProcessPlace& place, const std::string& file, const std::string& field) {
+  if (ranks != place.world_size)
+    throw InputError(file, field,
+                     "has " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+                         ", but the launcher started " + std::to_string(place.world_size) + " processes",
+                     "start one for each rank");
+}
+
 }  // namespace stp

@@ -30,4 +30,9 @@ Environment process_environment();
 /// no sense.
 std::optional<ProcessPlace> place_from_environment(const Environment& environment);
 
+/// InputError that names both if a launcher started more or fewer processes than there are ranks; `file` and
+/// `field`: what says how many.
+void check_world(int ranks, const ProcessPlace& place, const std::string& file = "",
+                 const std::string& field = "parallel");
+
 }  // namespace stp

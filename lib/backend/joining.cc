@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int64_t kProtocol = 1;
+constexpr int64_t kProtocol = 2;
 constexpr milliseconds kTick{50};
 constexpr milliseconds kConnect{1000};
 /// How long a connection may say nothing before it is dropped, and how many may stand there.

@@ -23,6 +23,7 @@ enum class Word : uint32_t {
   failure,  // text
   pulse,    // whether something moved
   goodbye,  // comes to no meeting any more, and ends well
+  give,     // name of a gather, whether more of its text comes, the next piece of that
 };
 inline Frame frame(Word word) { return Frame(static_cast<uint32_t>(word)); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -21,6 +22,8 @@ constexpr milliseconds kTick{20};
 constexpr milliseconds kPulse{200};
 /// How long a process that ends waits for its last words to be taken.
 constexpr milliseconds kFarewell{2000};
+/// Of a gathered text in one message.
+constexpr size_t kPiece = size_t{512} << 10;
 
 Frame invitation_frame(const Invitation& invitation) {
   Frame words = frame(Word::meet);
@@ -35,6 +38,11 @@ Invitation read_invitation(Frame& words) {
   return invitation;
 }
 
+// What a process gives to a gather.
+struct Gift {
+  std::string name, text;
+};
+
 }  // namespace
 
 /// The thread that listens and speaks. Rank 0 has all others for peers and keeps the meetings; the others
@@ -43,7 +51,13 @@ class Rendezvous::Line {
  public:
   Line(const ProcessPlace& place, RunGuard& guard, const RendezvousOptions& options,
        std::optional<Listener> listener)
-      : place_(place), guard_(guard), options_(options), meetings_(place.world_size) {
+      : place_(place),
+        guard_(guard),
+        options_(options),
+        meetings_(place.world_size),
+        pieces_(place.world_size),
+        given_(place.world_size),
+        departed_(place.world_size, false) {
     const std::chrono::duration<double> time(options.join_s);
     if (place.world_size == 1) return;
     if (place.rank == 0) {
@@ -69,6 +83,7 @@ class Rendezvous::Line {
   }
 
   [[nodiscard]] const ProcessPlace& place() const { return place_; }
+  [[nodiscard]] RunGuard& guard() const { return guard_; }
 
   std::vector<std::string> meet(const Invitation& invitation) {
     if (place_.world_size == 1) return {invitation.text};
@@ -86,6 +101,34 @@ class Rendezvous::Line {
     return std::move(*answer_);
   }
 
+  std::vector<std::string> gather(const std::string& name, std::string text) {
+    if (place_.world_size == 1) return {std::move(text)};
+    std::unique_lock lock(mutex_);
+    if (leaving_) throw std::logic_error("a process gives nothing after its end");
+    guard_.check();
+    if (place_.rank != 0) {
+      gifts_.push_back({name, std::move(text)});
+      waker_.wake();
+      return {};
+    }
+    guard_.wait(
+        lock, changed_, RunGuard::WaitFor::peer,
+        [this] { return without_gift(Left::no).empty() || !without_gift(Left::yes).empty(); },
+        [&] { return me() + ", host, waits for " + name + " of " + without_gift(Left::no); });
+    if (const std::string ranks = without_gift(Left::yes); !ranks.empty())
+      refuse_gather(ranks + " ended without " + name + ", which rank 0 waits for");
+    std::vector<std::string> texts{std::move(text)};
+    for (int rank = 1; rank < place_.world_size; ++rank) {
+      Gift& gift = given_[rank].front();
+      if (gift.name != name)
+        refuse_gather("rank " + std::to_string(rank) + " gave " + gift.name + " where rank 0 waits for " +
+                      name);
+      texts.push_back(std::move(gift.text));
+      given_[rank].pop_front();
+    }
+    return texts;
+  }
+
   void end() {
     if (!thread_.joinable()) return;
     std::unique_lock lock(mutex_);
@@ -98,6 +141,22 @@ class Rendezvous::Line {
   }
 
  private:
+  // The ranks that have given nothing to the gather that is next, of those that have left or of the others:
+  // "rank 1, rank 3". Under the mutex.
+  enum class Left { no, yes };
+  [[nodiscard]] std::string without_gift(Left left) const {
+    std::string text;
+    for (int rank = 1; rank < place_.world_size; ++rank)
+      if (given_[rank].empty() && departed_[rank] == (left == Left::yes))
+        text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    return text;
+  }
+
+  [[noreturn]] void refuse_gather(const std::string& why) {
+    guard_.fail(why);
+    throw Stopped();
+  }
+
   [[nodiscard]] std::string me() const { return "rank " + std::to_string(place_.rank); }
 
   void run() {
@@ -155,12 +214,15 @@ class Rendezvous::Line {
   // What the host thread wants.
   void take_orders() {
     std::optional<Invitation> asked;
+    std::deque<Gift> gifts;
     bool leaves = false;
     {
       const std::lock_guard lock(mutex_);
+      gifts.swap(gifts_);
       if (asked_ && !std::exchange(passed_on_, true)) asked = asked_;
       leaves = leaving_ && !std::exchange(left_, leaving_);
     }
+    for (const Gift& gift : gifts) give(gift);
     if (asked) {
       if (place_.rank == 0)
         come(0, std::move(*asked));
@@ -173,6 +235,32 @@ class Rendezvous::Line {
     else if (!guard_.failed())
       peers_[0].connection.push(frame(Word::goodbye));
     look_round();
+  }
+
+  // To rank 0, in pieces.
+  void give(const Gift& gift) {
+    size_t at = 0;
+    do {
+      const size_t size = std::min(kPiece, gift.text.size() - at);
+      const bool more = at + size < gift.text.size();
+      peers_[0].connection.push(
+          frame(Word::give).add(gift.name).add(more ? 1 : 0).add(gift.text.substr(at, size)));
+      at += size;
+    } while (at < gift.text.size());
+  }
+
+  void take(int rank, Frame& words) {
+    const std::string name = words.text();
+    const bool more = words.number() != 0;
+    pieces_[rank] += words.text();
+    words.end();
+    guard_.progress();
+    if (more) return;
+    {
+      const std::lock_guard lock(mutex_);
+      given_[rank].push_back({name, std::exchange(pieces_[rank], "")});
+    }
+    changed_.notify_all();
   }
 
   void hear(Peer& peer) {
@@ -226,8 +314,15 @@ class Rendezvous::Line {
         return words.end();
       case Word::goodbye:
         peer.left = true;
+        if (place_.rank == 0) {
+          const std::lock_guard lock(mutex_);
+          departed_[peer.rank] = true;
+        }
         if (place_.rank == 0) meetings_.leave(peer.rank);
         return look_round();
+      case Word::give:
+        if (place_.rank != 0) break;
+        return take(peer.rank, words);
       case Word::hello:
       case Word::welcome:
       case Word::refusal:
@@ -309,6 +404,7 @@ class Rendezvous::Line {
   std::unique_ptr<Door> door_;
   std::vector<Peer> peers_;  // in the order of their ranks
   Meetings meetings_;
+  std::vector<std::string> pieces_;  // by rank: of a gathered text of which more comes
   Clock::time_point pulsed_{};
   uint64_t own_ = 0, handed_on_ = 0;  // progress of this process; that of others, told to the guard
   bool others_moved_ = false, told_ = false;
@@ -317,6 +413,9 @@ class Rendezvous::Line {
   std::condition_variable changed_;
   std::optional<Invitation> asked_;
   std::optional<std::vector<std::string>> answer_;
+  std::deque<Gift> gifts_;                // of this process, to be sent
+  std::vector<std::deque<Gift>> given_;   // to rank 0, by rank
+  std::vector<bool> departed_;            // by rank, at rank 0: said goodbye
   bool passed_on_ = false;                // what was asked, to the meetings
   bool leaving_ = false, left_ = false;   // end() was called; the others were told
   bool alone_ = false, closing_ = false;  // all others have left; the destructor waits
@@ -331,8 +430,14 @@ Rendezvous::~Rendezvous() = default;
 
 std::vector<std::string> Rendezvous::meet(const Invitation& invitation) { return line_->meet(invitation); }
 
+std::vector<std::string> Rendezvous::gather(const std::string& name, std::string text) {
+  return line_->gather(name, std::move(text));
+}
+
 void Rendezvous::end() { line_->end(); }
 
 const ProcessPlace& Rendezvous::place() const { return line_->place(); }
+
+RunGuard& Rendezvous::guard() const { return line_->guard(); }
 
 }  // namespace stp

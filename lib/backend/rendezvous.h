@@ -40,10 +40,17 @@ class Rendezvous {
   /// fails.
   std::vector<std::string> meet(const Invitation& invitation);
 
+  /// What every process says at this point: at rank 0 all their texts, of any length, in the order of their
+  /// ranks; nothing at the others, which do not wait. All come to their gathers in one order; `name` says
+  /// which it is. Fails the run, with an error that names ranks, if they do not. Throws Stopped if the run
+  /// fails.
+  std::vector<std::string> gather(const std::string& name, std::string text);
+
   /// This process has done its part. Rank 0 waits until all others have; they do not wait.
   void end();
 
   [[nodiscard]] const ProcessPlace& place() const;
+  [[nodiscard]] RunGuard& guard() const;
 
  private:
   class Line;

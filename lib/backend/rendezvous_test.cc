@@ -183,6 +183,61 @@ TEST(Rendezvous, ProgressOfOnePutsOffTheDeadlinesOfAll) {
   EXPECT_THAT(outcomes(ranks), Each(""));
 }
 
+// Texts of any length and of any bytes; those who give do not wait for rank 0.
+TEST(Rendezvous, RankZeroGathersTheTextsOfAll) {
+  const auto text = [](int rank, int round) {
+    std::string made = std::string(1, '\0') + std::to_string(rank) + "/" + std::to_string(round);
+    if (round == 1) made.resize(size_t{3'000'000} * rank, static_cast<char>('a' + rank));
+    return round == 3 ? "" : made;
+  };
+  const auto found = outcomes(3, [&](Rendezvous& rendezvous, RunGuard&) {
+    const int rank = rendezvous.place().rank;
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (int round = 0; round < 5; ++round) {
+      const auto all = rendezvous.gather("times", text(rank, round));
+      if (rank > 0) {
+        EXPECT_TRUE(all.empty());
+      } else {
+        EXPECT_EQ(all, (std::vector<std::string>{text(0, round), text(1, round), text(2, round)})) << round;
+      }
+    }
+  });
+  EXPECT_THAT(found, Each(""));
+  RunGuard guard(std::chrono::duration<double>(1));
+  Rendezvous alone({.port = 1}, guard);
+  EXPECT_THAT(alone.gather("times", "mine"), ElementsAre("mine"));
+  alone.end();
+}
+
+TEST(Rendezvous, AGatherThatOneNeverComesToNamesIt) {
+  for (const bool ends : {true, false}) {
+    std::vector<Rank> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+      ranks.push_back({place(rank, 4, 0),
+                       [ends](Rendezvous& rendezvous, RunGuard& guard) {
+                         const int here = rendezvous.place().rank;
+                         if (here == 2 && ends) return;
+                         if (here != 2) rendezvous.gather("times", "x");
+                         if (here != 0) wait_for_failure(guard);
+                       },
+                       ends ? 60 : 0.3});
+    const auto found = outcomes(ranks);
+    for (const int rank : {0, 1, 3})
+      EXPECT_THAT(found[rank], ends ? testing::Matcher<std::string>(
+                                          HasSubstr("rank 2 ended without times, which rank 0 waits for"))
+                                    : AllOf(HasSubstr("rank 0, host, waits for times of rank 2"),
+                                            HasSubstr("nothing moved for 0.3 s")));
+  }
+}
+
+TEST(Rendezvous, GathersInDifferentOrdersAreAnErrorOfAll) {
+  const auto found = outcomes(3, [](Rendezvous& rendezvous, RunGuard& guard) {
+    rendezvous.gather(rendezvous.place().rank == 1 ? "losses" : "times", "x");
+    wait_for_failure(guard);
+  });
+  EXPECT_THAT(found, Each("rank 1 gave losses where rank 0 waits for times"));
+}
+
 TEST(Rendezvous, RefusesAnotherWorldSize) {
   const Program nothing = [](Rendezvous&, RunGuard& guard) { wait_for_failure(guard); };
   EXPECT_THAT(outcomes({{place(0, 3, 0), nothing}, {place(1, 3, 0), nothing}, {place(2, 8, 0), nothing}}, 3),
@@ -269,6 +324,7 @@ TEST(Rendezvous, TheDeathOfAProcessFailsAllOthersAndNamesIt) {
         Rendezvous rendezvous(place(rank, 3, port), guard, {.join_s = kJoin}, std::move(own));
         rendezvous.meet({"all", {0, 1, 2}, "", ""});
         if (rank == victim) kill(getpid(), SIGKILL);
+        rendezvous.gather("times", "x");
         wait_for_failure(guard);
       } catch (const Stopped&) {  // the guard knows why
       }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -17,9 +18,16 @@ using DescribeOp = std::function<std::string(int rank, uint32_t op)>;
 
 class RunContext {
  public:
-  explicit RunContext(double deadline_s) : guard(std::chrono::duration<double>(deadline_s)) {}
+  explicit RunContext(double deadline_s)
+      : own_(std::make_unique<RunGuard>(std::chrono::duration<double>(deadline_s))), guard(*own_) {}
+  /// Of a run that is more than this backend's; `of_run` outlives this.
+  explicit RunContext(RunGuard& of_run) : guard(of_run) {}
 
-  RunGuard guard;
+ private:
+  std::unique_ptr<RunGuard> own_;
+
+ public:
+  RunGuard& guard;
 
   void describe_with(DescribeOp describe);
   /// "F0.1", or "op 17" where nobody describes ops.

@@ -192,6 +192,7 @@ json to_json(const Result& result) {
     json blas = nullptr;
     if (measured.blas) blas = {{"share", measured.blas->share}, {"gflop_per_s", measured.blas->gflop_per_s}};
     row.update({{"backend", measured.backend},
+                {"processes", measured.processes},
                 {"type", measured.type},
                 {"losses", measured.losses},
                 {"parity", parity},
@@ -209,7 +210,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.5.0"},
+  record.update({{"schema_version", "1.6.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

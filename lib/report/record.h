@@ -74,6 +74,7 @@ struct Measured {
   std::optional<Prediction> predicted;
   std::optional<Replayed> replayed;
   std::optional<BlasShare> blas;  // where the backend counts it
+  int processes = 1;              // that the run was made of
 };
 
 /// One schedule in one configuration.

@@ -27,6 +27,7 @@ RankExecutor::RankExecutor(Backend& backend, const ExecutionPlan& plan, const Tr
       training_(training),
       device_(backend.device(world_rank)),
       world_rank_(world_rank),
+      several_processes_(backend.processes() > 1),
       place_(training.grid.place(world_rank)),
       begin_(plan.program.rank_begin[place_.pp]),
       end_(plan.program.rank_begin[place_.pp + 1]) {
@@ -151,8 +152,23 @@ void RankExecutor::begin_step(std::span<const TokenSample> samples) {
     loss_tensor_ = device_.allocate(*compute_, MemoryKind::data, statistics_type(training_.type), 1, 1);
     kernels.fill(*compute_, loss_tensor_, 0);
   }
+  if (several_processes_) meet_all_ranks();
   // The embedding's gradient is added to on the tp stream.
   tp_->wait(compute_->record());
+}
+
+// A sum is done nowhere before all members have come to it: first all ranks of a replica, then all replicas.
+void RankExecutor::meet_all_ranks() {
+  Tensor flag = device_.allocate(*compute_, MemoryKind::working, DType::f32, 1, 1);
+  device_.kernels().fill(*compute_, flag, 0);
+  model_group_->all_reduce(*compute_, Reduce::sum, flag);
+  if (training_.grid.dp > 1) {  // a group's calls are all on one stream
+    dp_->wait(compute_->record());
+    dp_group_->all_reduce(*dp_, Reduce::sum, flag);
+    compute_->wait(dp_->record());
+  }
+  common_start_ = compute_->record();
+  device_.release(*compute_, flag);
 }
 
 void RankExecutor::finish_step() {

@@ -40,6 +40,11 @@ class RankExecutor {
   [[nodiscard]] std::vector<OpTime> op_times() const;
   /// Likewise of the transfers to this rank, from when their receive could begin to when they were here.
   [[nodiscard]] std::map<OpId, OpTime> arrivals() const;
+  /// When all ranks of the world had come to the step, by this rank's clock: what is comparable between
+  /// processes. After finish_step(); none where one process drives all ranks.
+  [[nodiscard]] std::optional<double> common_start() const {
+    return common_start_ ? std::optional(common_start_->seconds()) : std::nullopt;
+  }
   [[nodiscard]] const RankGrid::Place& place() const { return place_; }
   [[nodiscard]] std::vector<ChunkState>& chunks() { return chunks_; }
   [[nodiscard]] Device& device() { return device_; }
@@ -71,6 +76,7 @@ class RankExecutor {
   void finish_empty_actions(int block);
   void post_receives(OpId transfer);
   void begin_step(std::span<const TokenSample> samples);
+  void meet_all_ranks();
 
   [[nodiscard]] Stream& stream_of(const Op& op);
   [[nodiscard]] const EventRef& done(OpId id) const { return done_[id - begin_]; }
@@ -99,6 +105,7 @@ class RankExecutor {
   const Training& training_;
   Device& device_;
   const int world_rank_;
+  const bool several_processes_;
   const RankGrid::Place place_;
   OpId begin_, end_;
 
@@ -114,6 +121,7 @@ class RankExecutor {
   Tensor loss_tensor_;
   double loss_ = 0;
   int step_ = 0;
+  EventRef common_start_;
   std::vector<EventRef> started_, done_;                       // by op
   std::map<ChainKey, Tensor> current_;                         // what a chain under way, or ended, holds
   std::map<ChainKey, Tensor> received_;                        // by the chain that made it, elsewhere

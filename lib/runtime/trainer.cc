@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "stp/base/error.h"
+#include "stp/runtime/matrix_shard.h"
 #include "stp/runtime/rank_executor.h"
 
 namespace stp {
@@ -36,8 +37,10 @@ struct Trainer::State {
     if (backend.guard().failed()) throw std::runtime_error(backend.guard().failure());
   }
 
-  std::map<std::string, std::vector<double>> gather(Tensor ParameterState::*which) {
+  std::map<std::string, std::vector<double>> gather(const std::string& name, Tensor ParameterState::*which) {
     std::map<std::string, std::vector<double>> whole;
+    std::string shards;
+    const bool several = backend.processes() > 1;
     for (const auto& rank : ranks) {
       if (rank->place().dp != 0) continue;
       for (ChunkState& chunk : rank->chunks()) {
@@ -46,15 +49,19 @@ struct Trainer::State {
           for_each_block(state->parameter, training.grid.tp, rank->place().tp,
                          [&](const ParameterPart& part, int64_t first_row, int64_t rows, int64_t first_column,
                              int64_t columns, int64_t offset) {
-                           auto& full = whole[parameter_name(part, state->layer)];
-                           full.resize(static_cast<size_t>(part.rows * part.columns));
-                           for (int64_t row = 0; row < rows; ++row)
-                             std::copy_n(values.begin() + offset + row * columns, columns,
-                                         full.begin() + (first_row + row) * part.columns + first_column);
+                           const MatrixShard shard{parameter_name(part, state->layer), part.rows,
+                                                   part.columns, first_row, rows, first_column, columns,
+                                                   std::span(values).subspan(offset, rows * columns)};
+                           if (several)
+                             append(shards, shard);
+                           else
+                             add(whole, shard);
                          });
         }
       }
     }
+    if (!several) return whole;
+    for (const std::string& of_process : backend.gather(name, std::move(shards))) add_all(whole, of_process);
     return whole;
   }
 };
@@ -113,6 +120,10 @@ StepResult Trainer::step(const std::vector<TokenSample>& samples) {
   std::map<int, const RankExecutor*> stands_for;  // by pipeline rank: the first rank of this process
   double first = 0, last = 0;
   bool any = false;
+  if (const auto common = state_->ranks[0]->common_start()) {
+    first = last = *common;
+    any = true;
+  }
   for (const auto& rank : state_->ranks) {
     const RankGrid::Place& place = rank->place();
     if (place.tp == 0) result.loss += rank->loss();  // each replica's factor is 1 / dp already
@@ -138,15 +149,15 @@ StepResult Trainer::step(const std::vector<TokenSample>& samples) {
 }
 
 std::map<std::string, std::vector<double>> Trainer::gradients() {
-  return state_->gather(&ParameterState::gradient);
+  return state_->gather("gradients", &ParameterState::gradient);
 }
 
 std::map<std::string, std::vector<double>> Trainer::weights() {
-  return state_->gather(&ParameterState::weight);
+  return state_->gather("weights", &ParameterState::weight);
 }
 
 std::map<std::string, std::vector<double>> Trainer::masters() {
-  return state_->gather(&ParameterState::master);
+  return state_->gather("masters", &ParameterState::master);
 }
 
 std::vector<RankUse> Trainer::use() {

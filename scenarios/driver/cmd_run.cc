@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -13,6 +14,7 @@
 #include "run_measured.h"
 #include "run_simulated.h"
 #include "stp/backends/backends.h"
+#include "stp/backend/bootstrap.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
 #include "stp/report/chrome_trace.h"
@@ -61,12 +63,44 @@ class PredictionErrors {
   int left_out_ = 0;
 };
 
+// Where a launcher started several processes for one backend; else none.
+std::optional<ProcessPlace> place_among_processes(const std::string& backend) {
+  if (!backend_has_processes(backend)) return std::nullopt;
+  auto place = place_from_environment(process_environment());
+  if (place && place->world_size == 1) place.reset();
+  return place;
+}
+
+void check_place(const RunOptions& options, const Scenario& scenario, const ProcessPlace& place) {
+  if (options.replay_rank >= 0)
+    throw InputError("", "--replay-rank",
+                     "is one rank alone, but the launcher started " + std::to_string(place.world_size) +
+                         " processes",
+                     "start it without the launcher");
+  for (const Experiment& experiment : scenario.experiments) {
+    check_world(experiment.tp * experiment.pp * experiment.dp, place, scenario.file,
+                experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
+    // What all processes would refuse is refused before they meet.
+    if (experiment.run && !experiment.run->skip_refused)
+      for (const ScheduleChoice& choice : experiment.schedules)
+        schedule_for(choice, experiment, scenario.file);
+  }
+}
+
 void run_command(RunOptions options, const Invocation& invocation) {
-  check_backend(options.devices.backend);
+  const std::optional<ProcessPlace> place = place_among_processes(options.devices.backend);
+  const bool speaks = !place || place->rank == 0;  // for all
+  if (!place) check_backend(options.devices.backend);
   options.devices.memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20));
   const Scenario scenario = read_scenario(options.scenario);
-  refuse_existing(options.json, "--json");
-  refuse_existing(options.trace, "--trace");
+  if (place) {
+    check_place(options, scenario, *place);
+    check_backend(options.devices.backend, place->local_rank);
+  }
+  if (speaks) {
+    refuse_existing(options.json, "--json");
+    refuse_existing(options.trace, "--trace");
+  }
   std::optional<HardwareProfile> profile;
   if (!options.predict.empty())
     profile = read_profile(find_data_file(options.predict, "lib/cluster/profiles", "", "--predict"));
@@ -78,7 +112,7 @@ void run_command(RunOptions options, const Invocation& invocation) {
   }
   const Evidence evidence = options.devices.replay ? Evidence::replayed : Evidence::measured;
   const std::vector<DType> types = backend_types(options.devices.backend);
-  const int most_ranks = backend_ranks(options.devices.backend);
+  const int most_ranks = place ? 0 : backend_ranks(options.devices.backend);
   size_t steps = 0;
   for (const Experiment& experiment : scenario.experiments) {
     if (profile && most_ranks > 0 && experiment.tp * experiment.pp * experiment.dp > most_ranks)
@@ -107,8 +141,15 @@ void run_command(RunOptions options, const Invocation& invocation) {
   size_t compared = 0, refused = 0;
   std::vector<std::string> broken;
   std::string trace;
-  {
-    Progress progress("running " + scenario.name, steps);
+  RunGuard guard(std::chrono::duration<double>(options.devices.deadline_s));
+  std::optional<Rendezvous> processes;
+  if (place) options.devices.processes = &processes.emplace(*place, guard);
+  try {
+    std::optional<Progress> shown;
+    if (speaks) shown.emplace("running " + scenario.name, steps);
+    const auto stepped = [&] {
+      if (shown) shown->step();
+    };
     for (const Experiment& experiment : scenario.experiments) {
       for (const ScheduleChoice& choice : experiment.schedules) {
         if (experiment.run->skip_refused) {
@@ -116,15 +157,17 @@ void run_command(RunOptions options, const Invocation& invocation) {
             schedule_for(choice, experiment, scenario.file);
           } catch (const InputError&) {
             ++refused;
-            for (int i = 0; i < experiment.run->warmup + experiment.run->steps; ++i) progress.step();
+            for (int i = 0; i < experiment.run->warmup + experiment.run->steps; ++i) stepped();
             continue;
           }
         }
-        const MeasuredRun run = run_measured(choice, experiment, scenario.file, options.devices,
-                                             profile ? &*profile : nullptr, [&] {
-                                               progress.step();
-                                               check_interrupted();
-                                             });
+        const auto measured = run_measured(choice, experiment, scenario.file, options.devices,
+                                           profile ? &*profile : nullptr, [&] {
+                                             stepped();
+                                             check_interrupted();
+                                           });
+        if (!measured) continue;  // another process has what this one measured
+        const MeasuredRun& run = *measured;
         const Result& result = run.result;
         const Measured& known = *result.measured;
         const Configuration& c = result.configuration;
@@ -185,7 +228,11 @@ void run_command(RunOptions options, const Invocation& invocation) {
         }
       }
     }
+    if (processes) processes->end();
+  } catch (const Stopped&) {
+    throw std::runtime_error(guard.failure());
   }
+  if (!speaks) return;
   if (!options.trace.empty()) write_new_file(options.trace, trace);
   nlohmann::json made = make_record(scenario.as_run(), evidence, invocation.argv, "results", std::move(rows));
   made["system"]["accelerator"] = backend_facts(options.devices.backend);
@@ -229,7 +276,8 @@ void add_run(CLI::App& app, const Invocation& invocation) {
       ->required();
   command
       ->add_option("--backend", options->devices.backend,
-                   "The devices: cpu (ranks are threads) or cuda (ranks share a GPU)")
+                   "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
+                   "launcher starts a process for each)")
       ->required();
   command->add_option(
       "--predict", options->predict,

@@ -12,11 +12,17 @@ int main(int argc, char** argv) {
   stp::keep_freed_memory();
   const stp::Invocation invocation{{argv, argv + argc}};
   CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
-  std::string backends;
-  for (const std::string& name : stp::backend_names()) backends += (backends.empty() ? "" : ", ") + name;
+  std::string backends, libraries;
+  for (const std::string& name : stp::backend_names()) {
+    backends += (backends.empty() ? "" : ", ") + name;
+    std::string of_this;
+    for (const auto& [library, built_in] : stp::backend_libraries(name))
+      of_this += (of_this.empty() ? "" : ", ") + library + (built_in ? " built in" : " not built in");
+    if (!of_this.empty()) libraries += "\n" + name + ": " + of_this;
+  }
   app.set_version_flag("--version", "stp " STP_VERSION " (" STP_GIT_REVISION
                                     ")\nevidence: simulated, measured, replayed\nbackends: " +
-                                        backends);
+                                        backends + libraries);
   app.require_subcommand(1);
   stp::add_reproduce(app, invocation);
   stp::add_simulate(app, invocation);

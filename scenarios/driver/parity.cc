@@ -30,14 +30,15 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
 
 }  // namespace
 
-Parity measure_parity(Trainer& trainer, const Training& training, const std::vector<TokenSample>& samples,
-                      double loss, const std::string& backend, const BackendOptions& options) {
+Parity measure_parity(double loss, const std::map<std::string, std::vector<double>>& gradients,
+                      const Training& training, const std::vector<TokenSample>& samples,
+                      const std::string& backend, const BackendOptions& options) {
   std::vector<reference::Sample> plain;
   for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
   const auto exact = reference::loss_and_gradients(
       training.model, reference::initial_parameters(training.model, training.initialisation), plain);
   Parity parity{
-      std::abs(loss / exact.loss - 1), reference::gradient_error(trainer.gradients(), exact.gradients), {}};
+      std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
   if (training.type == DType::bf16)
     parity.one_rank_gradient = reference::gradient_error(
         gradients_of_one_rank(training, samples, backend, options), exact.gradients);

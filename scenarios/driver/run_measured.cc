@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "parity.h"
+#include "process_share.h"
 #include "run_simulated.h"
 #include "speed_probe.h"
 #include "stp/backends/backends.h"
@@ -153,9 +154,10 @@ class SteadySteps {
 
 }  // namespace
 
-MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
-                         const DeviceOptions& options, const HardwareProfile* profile,
-                         const std::function<void()>& stepped) {
+std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment,
+                                        const std::string& file, const DeviceOptions& options,
+                                        const HardwareProfile* profile,
+                                        const std::function<void()>& stepped) {
   const Experiment::Run& run = *experiment.run;
   std::optional<Prediction> predicted;
   if (profile != nullptr) {
@@ -171,15 +173,18 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
       options.replay
           ? make_replay_backend(options.backend, devices,
                                 {.rank = options.replay->rank, .times = call_times(options.replay->profile)})
-          : make_backend(options.backend, devices);
+      : options.processes != nullptr ? make_backend(options.backend, devices, *options.processes)
+                                     : make_backend(options.backend, devices);
   Trainer trainer(*backend, std::move(program), training);
   Data data(run, file);
 
-  MeasuredRun measured{trainer.program(), {}, {}};
+  MeasuredRun measured{trainer.program(), {}, {}, {}};
+  ProcessShare share;
   Result& result = measured.result;
   Measured& known = result.measured.emplace();
   known.backend = backend->name();
   known.type = to_string(run.type);
+  known.processes = backend->processes();
   if (options.replay) known.replayed = {options.replay->rank, options.replay->profile.name};
   BlasUse before;
   StepResult step;
@@ -198,10 +203,15 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
     }
     const std::vector<TokenSample> batch = data.next(samples);
     step = i < run.warmup ? train(batch) : steady.take([&] { return train(batch); });
-    if (!options.replay) known.losses.push_back(step.loss);  // a replay's numbers mean nothing
-    if (i == 0 && run.parity)
-      known.parity = measure_parity(trainer, training, batch, step.loss, options.backend, devices);
-    if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
+    if (!options.replay) share.losses.push_back(step.loss);  // a replay's numbers mean nothing
+    if (i == 0 && run.parity) {
+      const double loss = sum_of_all(*backend, "the loss", step.loss);
+      const auto gradients = trainer.gradients();
+      const RunGuard::Work work(backend->guard());  // the other processes wait meanwhile
+      if (backend->process() == 0)
+        known.parity = measure_parity(loss, gradients, training, batch, options.backend, devices);
+    }
+    if (i >= run.warmup) share.step_times_s.push_back(step.step_s);
     stepped();
   }
   if (predicted) predicted->disturbed_steps = steady.disturbed();
@@ -215,20 +225,30 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
       blas.gflop_per_s = (after.flops - before.flops) / seconds / 1e9;  // else no layer, no product
   }
 
+  share.times = std::move(step.times);
+  share.known = std::move(step.known);
+  share.step_s = step.step_s;
+  share.uses = trainer.use();
+  share = share_of_all(*backend, measured.program, training.grid, std::move(share));
+  if (backend->process() != 0) return std::nullopt;
+  known.losses = std::move(share.losses);
+  result.step_times_s = std::move(share.step_times_s);
+  measured.uses = std::move(share.uses);
+
   Timeline& timeline = measured.timeline;
-  for (const OpTime& time : step.times) {
+  for (const OpTime& time : share.times) {
     timeline.start.push_back(time.start);
     timeline.end.push_back(time.end);
   }
-  timeline.known = step.known;
-  timeline.step_s = step.step_s;
+  timeline.known = std::move(share.known);
+  timeline.step_s = share.step_s;
   timeline.ranks = rank_times(measured.program, timeline);
 
   result.schedule = measured.program.schedule.name;
   result.configuration = configuration_of(experiment, measured.program);
   result.configuration.model = run.model.name;
   result.configuration.seq = run.seq;
-  result.ranks = rank_results(experiment, measured.program, timeline, trainer.use(), training.grid);
+  result.ranks = rank_results(experiment, measured.program, timeline, measured.uses, training.grid);
   return measured;
 }
 

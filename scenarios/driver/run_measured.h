@@ -9,8 +9,9 @@
 #include "replay.h"
 #include "scenario.h"
 #include "stp/backend/backend.h"
+#include "stp/backend/rendezvous.h"
 #include "stp/report/record.h"
-#include "stp/runtime/training.h"
+#include "stp/runtime/trainer.h"
 #include "stp/simulate/simulate.h"
 
 namespace stp {
@@ -20,6 +21,7 @@ struct DeviceOptions {
   double deadline_s = 10;
   size_t memory_limit = 0;  // bytes a rank; 0: none
   std::optional<ReplayChoice> replay;
+  Rendezvous* processes = nullptr;  // of the run, one for each rank; none: this one has all ranks
 };
 
 struct MeasuredRun {
@@ -28,12 +30,14 @@ struct MeasuredRun {
   // rank alone.
   Timeline timeline;
   Result result;
+  std::vector<RankUse> uses;  // by world rank that ran
 };
 
 /// Trains `experiment` (which has a `run`) with one of its schedules; `stepped` is called after every step.
 /// InputError for what the input is at fault for, std::runtime_error that names the rank if the run fails.
-/// With a profile, the result says what it foretells. With `options.replay` one rank runs, alone.
-MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+/// With a profile, the result says what it foretells. With `options.replay` one rank runs, alone. With
+/// `options.processes` all of them call this; process 0 gets what all have measured, the others nothing.
+std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
                          const DeviceOptions& options, const HardwareProfile* profile,
                          const std::function<void()>& stepped);
 

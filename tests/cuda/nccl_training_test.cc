@@ -6,13 +6,12 @@
 
 #include <thread>
 
-#include "stp/backend/bfloat16.h"
 #include "stp/cuda/cuda_run.h"
 #include "stp/cuda/nccl_backend.h"
 #include "stp/cuda/nccl_session.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
-#include "support/fake_nccl.h"
+#include "support/nccl_world.h"
 #include "support/training.h"
 
 namespace stp {
@@ -23,83 +22,6 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// What calls do, once the streams of all their members are there.
-class Exchange {
- public:
-  void carry_out(const FakeNccl::Call& call, int size, int index) {
-    std::shared_ptr<Meeting> meeting;
-    {
-      // Of transfers each pair and direction counts its own; of collectives all are of one sequence.
-      const bool transfer = call.peer >= 0;
-      const int from = !transfer ? -1 : call.name == "ncclSend" ? index : call.peer;
-      const int to = !transfer ? -1 : call.name == "ncclSend" ? call.peer : index;
-      const std::lock_guard lock(mutex_);
-      const int number = next_[{call.group, from, to, index}]++;
-      auto& found = meetings_[{call.group, from, to, number}];
-      if (!found) found = std::make_shared<Meeting>(transfer ? 2 : size);
-      meeting = found;
-    }
-    const size_t party = call.peer < 0 ? static_cast<size_t>(index) : call.name == "ncclSend" ? 0 : 1;
-    fake_cuda::launch(call.stream, [meeting, party, call] {
-      meeting->calls[party] = call;
-      if (++meeting->come == meeting->calls.size()) {
-        meet(meeting->calls);
-        meeting->done = true;
-      }
-    });
-    fake_cuda::launch_when(
-        call.stream, [meeting] { return meeting->done; }, [] {});
-  }
-
- private:
-  struct Meeting {  // used by streams alone, one at a time
-    explicit Meeting(size_t parties) : calls(parties) {}
-    std::vector<FakeNccl::Call> calls;
-    size_t come = 0;
-    bool done = false;
-  };
-
-  static size_t size_of(int type) { return type == ncclFloat64 ? 8 : type == ncclBfloat16 ? 2 : 4; }
-
-  static void meet(const std::vector<FakeNccl::Call>& calls) {
-    const FakeNccl::Call& first = calls[0];
-    if (first.name == "ncclSend") {
-      std::memcpy(const_cast<void*>(calls[1].out), first.in, first.count * size_of(first.type));
-    } else if (first.name == "ncclAllReduce") {
-      if (first.type == ncclFloat32) reduce<float>(calls);
-      if (first.type == ncclFloat64) reduce<double>(calls);
-      if (first.type == ncclBfloat16) reduce<Bfloat16>(calls);
-    } else {
-      ADD_FAILURE() << first.name << " in training";
-    }
-  }
-  template <typename T>
-  static void reduce(const std::vector<FakeNccl::Call>& calls) {
-    for (size_t i = 0; i < calls[0].count; ++i) {
-      auto total = static_cast<Wide<T>>(static_cast<const T*>(calls[0].in)[i]);
-      for (size_t party = 1; party < calls.size(); ++party) {
-        const auto value = static_cast<Wide<T>>(static_cast<const T*>(calls[party].in)[i]);
-        total = calls[0].op == ncclSum ? total + value : std::max(total, value);
-      }
-      for (const auto& call : calls) static_cast<T*>(const_cast<void*>(call.out))[i] = T(total);
-    }
-  }
-
-  std::mutex mutex_;
-  std::map<std::tuple<int, int, int, int>, int> next_;
-  std::map<std::tuple<int, int, int, int>, std::shared_ptr<Meeting>> meetings_;
-};
-
-struct World {
-  World() {
-    nccl.carry_out = [this](const FakeNccl::Call& call, int size, int index) {
-      if (call.name.find("Window") == std::string::npos) exchange.carry_out(call, size, index);
-    };
-  }
-  FakeNccl nccl;
-  Exchange exchange;
-};
-
 struct Trained {
   double loss = 0;
   std::map<std::string, std::vector<double>> gradients;
@@ -107,19 +29,8 @@ struct Trained {
   std::vector<std::string> failures;  // likewise; "" if none
 };
 
-// Each process has its own part of every tensor, and zeros elsewhere.
-void add_parts(std::map<std::string, std::vector<double>>& whole,
-               const std::map<std::string, std::vector<double>>& parts) {
-  for (const auto& [name, values] : parts) {
-    auto& all = whole[name];
-    all.resize(std::max(all.size(), values.size()));
-    for (size_t i = 0; i < values.size(); ++i)
-      if (all[i] == 0) all[i] = values[i];
-  }
-}
-
 Trained train(
-    World& world, const std::string& schedule, const Training& training, int microbatches,
+    NcclWorld& world, const std::string& schedule, const Training& training, int microbatches,
     const std::vector<TokenSample>& samples, double deadline_s = 60,
     const std::function<void(int rank)>& between = [](int) {}) {
   const int ranks = training.grid.size();
@@ -135,10 +46,12 @@ Trained train(
       std::optional<Listener> own;
       if (rank == 0) own = std::move(listener);
       try {
-        const auto backend = make_nccl_backend(
-            {.world_size = ranks, .deadline_s = deadline_s, .poison = true},
-            {.rank = rank, .world_size = ranks, .port = port}, {}, {}, world.nccl.api(rank), std::move(own));
+        RunGuard guard{std::chrono::duration<double>(deadline_s)};
+        Rendezvous rendezvous({.rank = rank, .world_size = ranks, .port = port}, guard, {}, std::move(own));
+        const NcclApi api = world.nccl.api(rank);
         try {
+          const auto backend =
+              make_nccl_backend({.world_size = ranks, .poison = true}, rendezvous, {}, api);
           Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, microbatches});
           const int stages = made.placement.stages();
           Trainer trainer(
@@ -152,11 +65,15 @@ Trained train(
           trainer.step(samples);
           const std::lock_guard lock(mutex);
           result.loss += loss;
-          add_parts(result.gradients, gradients);
+          if (rank == 0)
+            result.gradients = gradients;
+          else
+            EXPECT_THAT(gradients, IsEmpty());
           result.use[rank] = trainer.use().at(0);
         } catch (const Stopped&) {  // between the steps
-          result.failures[rank] = backend->guard().failure();
+          result.failures[rank] = guard.failure();
         }
+        if (!guard.failed()) rendezvous.end();
       } catch (const std::exception& error) {
         result.failures[rank] = error.what();
       }
@@ -188,7 +105,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
   for (const Case& each : cases) {
     SCOPED_TRACE(each.schedule);
     fake_cuda::reset(seed++);
-    World world;
+    NcclWorld world;
     const Training training = small_training(4, DType::f32, each.grid);
     const auto samples = samples_for(training);
     const auto exact = exact_gradients(training, samples);
@@ -221,7 +138,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
 // One of four dies between two steps, the others wait for it in the midst of theirs.
 TEST(NcclTraining, AProcessThatDiesEndsTheOthersWithItsName) {
   fake_cuda::reset(7);
-  World world;
+  NcclWorld world;
   const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
   const Trained found = train(world, "stp", training, kMicrobatches, samples_for(training), 60, [](int rank) {
     if (rank == 2) throw std::runtime_error("the disk is full");

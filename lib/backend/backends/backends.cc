@@ -2,12 +2,17 @@
 
 #include <unistd.h>
 
+#include <stdexcept>
+
 #include "stp/base/error.h"
 #include "stp/cpu/cpu_backend.h"
 #ifdef STP_HAVE_CUDA
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_replay.h"
 #include "stp/cuda/gpu_facts.h"
+#endif
+#ifdef STP_HAVE_NCCL
+#include "stp/cuda/nccl_backend.h"
 #endif
 
 namespace stp {
@@ -23,10 +28,33 @@ struct Entry {
   int ranks;           // that exchange data; 0: any number
   double (*memory)();  // bytes
   nlohmann::json (*facts)();
-  void (*check)();  // for a device
+  std::map<std::string, bool> libraries;
+  void (*check)(int device);
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
+  // Null where a run is always one process.
+  std::unique_ptr<Backend> (*one_of_several)(const BackendOptions& options, Rendezvous& rendezvous);
 };
+
+#ifdef STP_HAVE_CUDA
+#ifdef STP_HAVE_CUDNN_FRONTEND
+constexpr bool kCudnn = true;
+#else
+constexpr bool kCudnn = false;
+#endif
+#ifdef STP_HAVE_NCCL
+constexpr bool kNccl = true;
+std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Rendezvous& rendezvous) {
+  return make_nccl_backend(options, rendezvous);
+}
+#else
+constexpr bool kNccl = false;
+std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions&, Rendezvous&) {
+  throw InputError("", "--backend", "this build has no NCCL, by which processes exchange data",
+                   "build where nccl.h is found, or start one process");
+}
+#endif
+#endif
 
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all{
@@ -35,20 +63,24 @@ const std::vector<Entry>& entries() {
        0,
        memory_of_machine,
        [] { return nlohmann::json(); },
-       [] {},
+       {},
+       [](int) {},
        make_cpu_backend,
-       make_cpu_replay_backend},
+       make_cpu_replay_backend,
+       nullptr},
 #ifdef STP_HAVE_CUDA
       {"cuda",
        {DType::bf16, DType::f32},
        1,
        [] { return gpu_memory(); },
        [] { return gpu_facts(); },
-       [] { check_gpu(); },
+       {{"cuDNN", kCudnn}, {"NCCL", kNccl}},
+       [](int device) { check_gpu(device); },
        [](const BackendOptions& options) { return make_cuda_backend(options); },
        [](const BackendOptions& options, const Replay& replay) {
          return make_cuda_replay_backend(options, replay);
-       }},
+       },
+       one_gpu_of_several},
 #endif
   };
   return all;
@@ -74,7 +106,9 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
-void check_backend(const std::string& name) { find(name).check(); }
+std::map<std::string, bool> backend_libraries(const std::string& name) { return find(name).libraries; }
+
+void check_backend(const std::string& name, int device) { find(name).check(device); }
 
 int backend_ranks(const std::string& name) { return find(name).ranks; }
 
@@ -92,6 +126,15 @@ std::vector<DType> backend_types(const std::string& name) { return find(name).ty
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {
   return find(name).make(options);
+}
+
+bool backend_has_processes(const std::string& name) { return find(name).one_of_several != nullptr; }
+
+std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
+                                      Rendezvous& rendezvous) {
+  const Entry& entry = find(name);
+  if (entry.one_of_several == nullptr) throw std::logic_error(name + " runs in one process");
+  return entry.one_of_several(options, rendezvous);
 }
 
 std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,

@@ -23,6 +23,9 @@ CudaRankBackend::CudaRankBackend(const BackendOptions& options, int rank, int gp
       run_(options.deadline_s, 1, gpu),
       device_(run_, rank, options) {}
 
+CudaRankBackend::CudaRankBackend(const BackendOptions& options, RunGuard& of_run, int rank, int gpu)
+    : world_size_(checked_world(options, rank, gpu)), run_(of_run, 1, gpu), device_(run_, rank, options) {}
+
 CudaDevice& CudaRankBackend::device(int rank) {
   if (rank != device_.rank())
     throw std::logic_error("rank " + std::to_string(rank) + " is another process's");

@@ -14,6 +14,8 @@ class CudaRankBackend : public Backend {
  public:
   /// Throws InputError as check_gpu does, and std::logic_error for a rank that the world does not have.
   CudaRankBackend(const BackendOptions& options, int rank, int gpu);
+  /// Of a run of several processes; its deadline is that of `of_run`.
+  CudaRankBackend(const BackendOptions& options, RunGuard& of_run, int rank, int gpu);
 
   [[nodiscard]] std::string name() const override { return "cuda"; }
   [[nodiscard]] int world_size() const override { return world_size_; }

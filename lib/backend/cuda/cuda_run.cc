@@ -27,6 +27,12 @@ CudaRun::CudaRun(double deadline_s, int ranks, int gpu)
   events_ = std::make_shared<CudaEvents>();
 }
 
+CudaRun::CudaRun(RunGuard& of_run, int ranks, int gpu)
+    : RunContext(of_run), gpu_(gpu), order(*this, ranks, this) {
+  make_current();
+  events_ = std::make_shared<CudaEvents>();
+}
+
 std::vector<CudaStream*> CudaRun::streams_of(int rank) {
   const std::lock_guard lock(streams_mutex_);
   std::vector<CudaStream*> own;

@@ -28,6 +28,8 @@ class CudaRun : public RunContext, private IssueDevice {
  public:
   /// `ranks`: how many this process drives; `gpu`: their device's number. Throws CudaError.
   CudaRun(double deadline_s, int ranks, int gpu);
+  /// Of a run that is more than this process's ranks; `of_run` outlives this.
+  CudaRun(RunGuard& of_run, int ranks, int gpu);
 
   /// Makes the GPU the calling thread's current device.
   void make_current() const { set_current_gpu(gpu_); }

@@ -1,10 +1,7 @@
 #include "stp/cuda/nccl_backend.h"
 
-#include <exception>
-#include <optional>
 #include <utility>
 
-#include "stp/base/error.h"
 #include "stp/cuda/cuda_rank_backend.h"
 #include "stp/cuda/nccl_communicator.h"
 
@@ -13,46 +10,37 @@ namespace {
 
 class NcclBackend : public CudaRankBackend {
  public:
-  NcclBackend(const BackendOptions& options, const ProcessPlace& place, const NcclOptions& tuning,
-              const RendezvousOptions& rendezvous, const NcclApi& api, std::optional<Listener> listener)
-      : CudaRankBackend(options, place.rank, place.local_rank) {
-    RunGuard& guard = CudaRankBackend::guard();
-    rendezvous_.emplace(place, guard, rendezvous, std::move(listener));
-    session_.emplace(api, cuda_runtime_for_nccl(run()), *rendezvous_, guard, tuning);
-  }
-  NcclBackend(const NcclBackend&) = delete;
-  NcclBackend& operator=(const NcclBackend&) = delete;
-  ~NcclBackend() override {
-    session_.reset();  // with the other processes
-    try {
-      if (std::uncaught_exceptions() == 0) rendezvous_->end();
-    } catch (const std::exception&) {
-      // The run has failed; whoever ends it knows.
-    }
+  NcclBackend(const BackendOptions& options, Rendezvous& rendezvous, const NcclOptions& tuning,
+              const NcclApi& api)
+      : CudaRankBackend(options, rendezvous.guard(), rendezvous.place().rank, rendezvous.place().local_rank),
+        rendezvous_(rendezvous),
+        session_(api, cuda_runtime_for_nccl(run()), rendezvous, rendezvous.guard(), tuning) {}
+
+  [[nodiscard]] int process() const override { return rendezvous_.place().rank; }
+  [[nodiscard]] int processes() const override { return rendezvous_.place().world_size; }
+  std::vector<std::string> gather(const std::string& name, std::string text) override {
+    return rendezvous_.gather(name, std::move(text));
   }
 
   std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
                                              int index) override {
     run().make_current();  // NCCL founds groups on the calling thread's device
-    return make_nccl_communicator(*session_, name, members, index);
+    return make_nccl_communicator(session_, name, members, index);
   }
 
  private:
-  std::optional<Rendezvous> rendezvous_;
-  std::optional<NcclSession> session_;
+  Rendezvous& rendezvous_;
+  NcclSession session_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_nccl_backend(const BackendOptions& options, const ProcessPlace& place,
-                                           const NcclOptions& tuning, const RendezvousOptions& rendezvous,
-                                           const NcclApi& api, std::optional<Listener> listener) {
-  if (options.world_size != place.world_size)
-    throw InputError("", "parallel",
-                     std::to_string(options.world_size) + " ranks, but the launcher started " +
-                         std::to_string(place.world_size) + " processes",
-                     "start one for each rank");
-  return std::make_unique<NcclBackend>(options, place, tuning, rendezvous, api, std::move(listener));
+std::unique_ptr<Backend> make_nccl_backend(const BackendOptions& options, Rendezvous& rendezvous,
+                                           const NcclOptions& tuning, const NcclApi& api) {
+  check_world(options.world_size, rendezvous.place());
+  // A driver may take its time to set up a GPU, and the others wait.
+  const RunGuard::Work work(rendezvous.guard());
+  return std::make_unique<NcclBackend>(options, rendezvous, tuning, api);
 }
 
 }  // namespace stp
