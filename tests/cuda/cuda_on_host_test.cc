@@ -4,14 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
+#include "stp/cuda/cuda_run.h"
 #include "stp/cuda/cuda_stream.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
@@ -71,7 +75,9 @@ TEST_F(CudaOnHost, WhatIsNeverReleasedEndsWithItsBackend) {
     device().synchronize();
     EXPECT_EQ(fake_cuda::allocated_bytes() - before, 1000U);
     stream_.reset();
+    fake_cuda::reset(1);
     backend_.reset();
+    EXPECT_EQ(fake_cuda::calls("cudaFree"), 1U) << "what is released already is another's by now";
     EXPECT_EQ(fake_cuda::allocated_bytes(), before);
     EXPECT_EQ(fake_cuda::pools_kept(), kept);
   }
@@ -103,14 +109,64 @@ TEST_F(CudaOnHost, WorkIsIssuedOnItsOwnGpuWhateverElseIsAsked) {
   EXPECT_EQ(gpu, 0);
 }
 
-TEST_F(CudaOnHost, KernelsAreLoadedBeforeTheirFirstLaunchUnlessTheUserSaysElse) {
-  unsetenv("CUDA_MODULE_LOADING");
-  EXPECT_EQ(lack_of_gpu(), "");
-  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "EAGER");
-  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
-  EXPECT_EQ(lack_of_gpu(), "");
-  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "LAZY");
-  unsetenv("CUDA_MODULE_LOADING");
+// A thread begins with GPU 0, whatever others have set.
+TEST_F(CudaOnHost, EveryThreadIsGivenItsGpu) {
+  const auto set_and_ask = [](int gpu) {
+    set_current_gpu(gpu);
+    int current = -1;
+    STP_CUDA(cudaGetDevice(&current));
+    return current;
+  };
+  EXPECT_EQ(set_and_ask(1), 1);
+  int of_other = -1;
+  std::thread([&] { of_other = set_and_ask(1); }).join();
+  EXPECT_EQ(of_other, 1);
+  EXPECT_EQ(set_and_ask(0), 0);
+  EXPECT_EQ(set_and_ask(1), 1);
+  EXPECT_THROW(set_current_gpu(7), CudaError);
+  EXPECT_EQ(set_and_ask(1), 1);
+  EXPECT_EQ(set_and_ask(0), 0);
+}
+
+// An environment variable that is as it was when this is gone.
+class Restored {
+ public:
+  explicit Restored(const char* name) : name_(name) {
+    if (const char* value = getenv(name)) before_ = value;
+  }
+  Restored(const Restored&) = delete;
+  Restored& operator=(const Restored&) = delete;
+  ~Restored() {
+    if (before_) {
+      setenv(name_, before_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+
+ private:
+  const char* const name_;
+  std::optional<std::string> before_;
+};
+
+TEST_F(CudaOnHost, TheDriverIsSetUpBeforeItIsFirstAskedUnlessTheUserSaysElse) {
+  // Kernels are loaded before their first launch, and streams do not share a queue.
+  for (const auto& [name, ours, theirs] : {std::array{"CUDA_MODULE_LOADING", "EAGER", "LAZY"},
+                                           std::array{"CUDA_DEVICE_MAX_CONNECTIONS", "32", "8"}}) {
+    SCOPED_TRACE(name);
+    const Restored restored(name);
+    unsetenv(name);
+    std::string seen = "nothing";
+    fake_cuda::watch("cudaDriverGetVersion", [&, variable = name] {
+      const char* value = getenv(variable);
+      seen = value == nullptr ? "" : value;
+    });
+    EXPECT_EQ(lack_of_gpu(), "");
+    EXPECT_EQ(seen, ours);
+    setenv(name, theirs, 1);
+    EXPECT_EQ(lack_of_gpu(), "");
+    EXPECT_STREQ(getenv(name), theirs);
+  }
 }
 
 TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {
