@@ -187,12 +187,22 @@ json to_json(const Result& result) {
                    {"oversubscribed", measured.predicted->oversubscribed},
                    {"disturbed_steps", measured.predicted->disturbed_steps}};
     json replayed = nullptr;
-    if (measured.replayed)
-      replayed = {{"rank", measured.replayed->rank}, {"cluster", measured.replayed->cluster}};
+    if (measured.replayed) {
+      json groups = json::object();
+      for (const auto& [kind, group] : measured.replayed->groups)
+        groups[kind] = {{"calls", group.calls},
+                        {"late_s", group.late_s},
+                        {"latest_s", group.latest_s},
+                        {"link_bytes", group.link_bytes}};
+      replayed = {{"rank", measured.replayed->rank},
+                  {"cluster", measured.replayed->cluster},
+                  {"groups", std::move(groups)}};
+    }
     json blas = nullptr;
     if (measured.blas) blas = {{"share", measured.blas->share}, {"gflop_per_s", measured.blas->gflop_per_s}};
     row.update({{"backend", measured.backend},
                 {"type", measured.type},
+                {"ranks_per_device", or_null(measured.ranks_per_device)},
                 {"losses", measured.losses},
                 {"parity", parity},
                 {"predicted", predicted},
@@ -209,7 +219,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.5.0"},
+  record.update({{"schema_version", "1.6.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

@@ -180,7 +180,8 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   Measured& known = result.measured.emplace();
   known.backend = backend->name();
   known.type = to_string(run.type);
-  if (options.replay) known.replayed = {options.replay->rank, options.replay->profile.name};
+  known.ranks_per_device = backend->ranks_per_device();
+  if (options.replay) known.replayed = {options.replay->rank, options.replay->profile.name, {}};
   BlasUse before;
   StepResult step;
   const int samples = experiment.microbatches * experiment.microbatch_size * experiment.dp;
@@ -194,6 +195,7 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
   for (int i = 0; i < run.warmup + run.steps; ++i) {
     if (i == run.warmup) {
       before = blas_use_of_all(*backend);
+      trainer.take_paced_use();  // the warm-up's
       timed_s = 0;
     }
     const std::vector<TokenSample> batch = data.next(samples);
@@ -204,6 +206,10 @@ MeasuredRun run_measured(const ScheduleChoice& choice, const Experiment& experim
     if (i >= run.warmup) result.step_times_s.push_back(step.step_s);
     stepped();
   }
+  if (known.replayed)
+    for (const auto& [kind, use] : trainer.take_paced_use())
+      known.replayed->groups[kind] = {use.calls, use.late_s, use.latest_s,
+                                      static_cast<double>(use.link_bytes)};
   if (predicted) predicted->disturbed_steps = steady.disturbed();
   known.predicted = predicted;
   if (counts_blas(*backend)) {

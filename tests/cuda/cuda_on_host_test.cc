@@ -15,10 +15,13 @@
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
+#include "stp/cuda/cuda_replay.h"
 #include "stp/cuda/cuda_run.h"
 #include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/paced.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
+#include "support/simt_clock.h"
 
 namespace stp {
 namespace {
@@ -224,6 +227,51 @@ TEST_F(CudaOnHost, AGpuThatFailsIsNamed) {
   EXPECT_THROW(stream().synchronize(event), Stopped);
   EXPECT_THAT(backend_->guard().failure(),
               AllOf(HasSubstr("rank 0, compute, op 5"), HasSubstr("cudaEventQuery: cudaErrorFake")));
+}
+
+// An event that is asked for too early is no error of what comes after.
+TEST_F(CudaOnHost, WhatIsNotThereYetLeavesNoError) {
+  start({.deadline_s = kNever});
+  Tensor tensor = bytes(2);
+  device().synchronize();
+  fake_cuda::hold(true);
+  set(tensor, 1);
+  const EventRef event = stream().record();
+  EXPECT_THROW(static_cast<void>(event->seconds()), std::logic_error);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_FALSE(dynamic_cast<CudaEvent&>(*event).passed());
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  fake_cuda::hold(false);
+  device().synchronize();
+  EXPECT_GT(event->seconds(), 0);
+}
+
+// A clock that moves by a millisecond when it is read: a block of one piece reads it when it begins and when
+// it is done.
+TEST_F(CudaOnHost, APacedCallSaysInSecondsHowLateItWas) {
+  simt::clock_step_ns = 1'000'000;
+  const auto backend =
+      make_cuda_replay_backend({.world_size = 2, .deadline_s = kNever},
+                               {.rank = 0, .times = [](CallKind, double, const std::vector<int>&) {
+                                  return CallTime{0.0004, 0};
+                                }});
+  {
+    Device& own = backend->device(0);
+    const auto on = own.make_stream("send to rank 1", StreamPriority::communication);
+    const auto group = backend->communicator("pp", {0, 1}, 0);
+    auto& paced = dynamic_cast<PacedCommunicator&>(*group);
+    Tensor tensor = own.allocate(*on, MemoryKind::working, DType::f32, 1, 4);
+    for (int i = 0; i < 600; ++i) group->send(*on, tensor, 1);  // the numbers are used again
+    own.synchronize();
+    const PacedUse use = paced.take_paced_use();
+    EXPECT_EQ(use.calls, 600);
+    EXPECT_NEAR(use.late_s, 600 * 0.0006, 1e-9);
+    EXPECT_NEAR(use.latest_s, 0.0006, 1e-12);
+    EXPECT_EQ(use.link_bytes, static_cast<size_t>(2 * launch::kPacedPiece));  // of one block
+    own.release(*on, tensor);
+    own.synchronize();
+  }
+  simt::clock_step_ns = 100;
 }
 
 TEST_F(CudaOnHost, EventsAreUsedAgain) {
