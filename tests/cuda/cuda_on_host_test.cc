@@ -4,18 +4,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "stp/backend/kernels.h"
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
+#include "stp/cuda/cuda_replay.h"
+#include "stp/cuda/cuda_run.h"
 #include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/paced.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
+#include "support/simt_clock.h"
 
 namespace stp {
 namespace {
@@ -105,7 +112,9 @@ TEST_F(CudaOnHost, WhatIsNeverReleasedEndsWithItsBackend) {
     device().synchronize();
     EXPECT_EQ(fake_cuda::allocated_bytes() - before, 1536U);
     stream_.reset();
+    fake_cuda::reset(1);
     backend_.reset();
+    EXPECT_EQ(fake_cuda::calls("cudaFree"), 1U) << "what is released already is another's by now";
     EXPECT_EQ(fake_cuda::allocated_bytes(), before);
     EXPECT_EQ(fake_cuda::pools_kept(), kept);
   }
@@ -137,14 +146,64 @@ TEST_F(CudaOnHost, WorkIsIssuedOnItsOwnGpuWhateverElseIsAsked) {
   EXPECT_EQ(gpu, 0);
 }
 
-TEST_F(CudaOnHost, KernelsAreLoadedBeforeTheirFirstLaunchUnlessTheUserSaysElse) {
-  unsetenv("CUDA_MODULE_LOADING");
-  EXPECT_EQ(lack_of_gpu(), "");
-  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "EAGER");
-  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
-  EXPECT_EQ(lack_of_gpu(), "");
-  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "LAZY");
-  unsetenv("CUDA_MODULE_LOADING");
+// A thread begins with GPU 0, whatever others have set.
+TEST_F(CudaOnHost, EveryThreadIsGivenItsGpu) {
+  const auto set_and_ask = [](int gpu) {
+    set_current_gpu(gpu);
+    int current = -1;
+    STP_CUDA(cudaGetDevice(&current));
+    return current;
+  };
+  EXPECT_EQ(set_and_ask(1), 1);
+  int of_other = -1;
+  std::thread([&] { of_other = set_and_ask(1); }).join();
+  EXPECT_EQ(of_other, 1);
+  EXPECT_EQ(set_and_ask(0), 0);
+  EXPECT_EQ(set_and_ask(1), 1);
+  EXPECT_THROW(set_current_gpu(7), CudaError);
+  EXPECT_EQ(set_and_ask(1), 1);
+  EXPECT_EQ(set_and_ask(0), 0);
+}
+
+// An environment variable that is as it was when this is gone.
+class Restored {
+ public:
+  explicit Restored(const char* name) : name_(name) {
+    if (const char* value = getenv(name)) before_ = value;
+  }
+  Restored(const Restored&) = delete;
+  Restored& operator=(const Restored&) = delete;
+  ~Restored() {
+    if (before_) {
+      setenv(name_, before_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+
+ private:
+  const char* const name_;
+  std::optional<std::string> before_;
+};
+
+TEST_F(CudaOnHost, TheDriverIsSetUpBeforeItIsFirstAskedUnlessTheUserSaysElse) {
+  // Kernels are loaded before their first launch, and streams do not share a queue.
+  for (const auto& [name, ours, theirs] : {std::array{"CUDA_MODULE_LOADING", "EAGER", "LAZY"},
+                                           std::array{"CUDA_DEVICE_MAX_CONNECTIONS", "32", "8"}}) {
+    SCOPED_TRACE(name);
+    const Restored restored(name);
+    unsetenv(name);
+    std::string seen = "nothing";
+    fake_cuda::watch("cudaDriverGetVersion", [&, variable = name] {
+      const char* value = getenv(variable);
+      seen = value == nullptr ? "" : value;
+    });
+    EXPECT_EQ(lack_of_gpu(), "");
+    EXPECT_EQ(seen, ours);
+    setenv(name, theirs, 1);
+    EXPECT_EQ(lack_of_gpu(), "");
+    EXPECT_STREQ(getenv(name), theirs);
+  }
 }
 
 TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {
@@ -202,6 +261,51 @@ TEST_F(CudaOnHost, AGpuThatFailsIsNamed) {
   EXPECT_THROW(stream().synchronize(event), Stopped);
   EXPECT_THAT(backend_->guard().failure(),
               AllOf(HasSubstr("rank 0, compute, op 5"), HasSubstr("cudaEventQuery: cudaErrorFake")));
+}
+
+// An event that is asked for too early is no error of what comes after.
+TEST_F(CudaOnHost, WhatIsNotThereYetLeavesNoError) {
+  start({.deadline_s = kNever});
+  Tensor tensor = bytes(2);
+  device().synchronize();
+  fake_cuda::hold(true);
+  set(tensor, 1);
+  const EventRef event = stream().record();
+  EXPECT_THROW(static_cast<void>(event->seconds()), std::logic_error);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_FALSE(dynamic_cast<CudaEvent&>(*event).passed());
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  fake_cuda::hold(false);
+  device().synchronize();
+  EXPECT_GT(event->seconds(), 0);
+}
+
+// A clock that moves by a millisecond when it is read: a block of one piece reads it when it begins and when
+// it is done.
+TEST_F(CudaOnHost, APacedCallSaysInSecondsHowLateItWas) {
+  simt::clock_step_ns = 1'000'000;
+  const auto backend =
+      make_cuda_replay_backend({.world_size = 2, .deadline_s = kNever},
+                               {.rank = 0, .times = [](CallKind, double, const std::vector<int>&) {
+                                  return CallTime{0.0004, 0};
+                                }});
+  {
+    Device& own = backend->device(0);
+    const auto on = own.make_stream("send to rank 1", StreamPriority::communication);
+    const auto group = backend->communicator("pp", {0, 1}, 0);
+    auto& paced = dynamic_cast<PacedCommunicator&>(*group);
+    Tensor tensor = own.allocate(*on, MemoryKind::working, DType::f32, 1, 4);
+    for (int i = 0; i < 600; ++i) group->send(*on, tensor, 1);  // the numbers are used again
+    own.synchronize();
+    const PacedUse use = paced.take_paced_use();
+    EXPECT_EQ(use.calls, 600);
+    EXPECT_NEAR(use.late_s, 600 * 0.0006, 1e-9);
+    EXPECT_NEAR(use.latest_s, 0.0006, 1e-12);
+    EXPECT_EQ(use.link_bytes, static_cast<size_t>(2 * launch::kPacedPiece));  // of one block
+    own.release(*on, tensor);
+    own.synchronize();
+  }
+  simt::clock_step_ns = 100;
 }
 
 TEST_F(CudaOnHost, EventsAreUsedAgain) {

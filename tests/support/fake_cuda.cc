@@ -20,6 +20,7 @@ constexpr float kStepMilliseconds = 0.01F;
 constexpr size_t kMostSteps = 1024;
 /// Steps that all streams together take each time the host asks.
 constexpr int kStepsPerQuery = 3;
+constexpr size_t kDefaultShared = size_t{48} << 10, kMostShared = size_t{227} << 10;
 
 /// One recording of an event: later ones change nothing for who waits already.
 struct FakeRecord {
@@ -62,11 +63,15 @@ struct FakeDevice {
   std::map<void*, FakeBlock> memory;  // all that was ever taken, by address
   size_t allocated = 0;               // as the streams have come
   size_t pools_kept = 0;
+  std::map<const void*, size_t> declared;                    // shared memory by kernel
+  std::map<std::pair<int, const void*>, size_t> added_most;  // what launches may add, by device and kernel
   std::map<std::string, cudaError_t> failing;
   std::map<std::string, size_t> calls;
+  std::map<std::string, std::function<void()>> watched;
 
   std::optional<cudaError_t> called(const std::string& name) {
     ++calls[name];
+    if (const auto look = watched.find(name); look != watched.end()) look->second();
     const auto found = failing.find(name);
     if (found == failing.end()) return {};
     const cudaError_t error = found->second;
@@ -161,6 +166,7 @@ void reset(uint32_t seed) {
   device().held = false;
   device().failing.clear();
   device().calls.clear();
+  device().watched.clear();
 }
 void hold(bool held) {
   const std::lock_guard lock(device().mutex);
@@ -170,6 +176,10 @@ void fail_next(const std::string& call, cudaError_t error) {
   const std::lock_guard lock(device().mutex);
   device().failing[call] = error;
 }
+void watch(const std::string& call, std::function<void()> look) {
+  const std::lock_guard lock(device().mutex);
+  device().watched[call] = std::move(look);
+}
 size_t allocated_bytes() {
   const std::lock_guard lock(device().mutex);
   return device().allocated;
@@ -177,6 +187,10 @@ size_t allocated_bytes() {
 size_t pools_kept() {
   const std::lock_guard lock(device().mutex);
   return device().pools_kept;
+}
+void declare_shared(const void* kernel, size_t bytes) {
+  const std::lock_guard lock(device().mutex);
+  device().declared[kernel] = bytes;
 }
 size_t calls(const std::string& name) {
   const std::lock_guard lock(device().mutex);
@@ -212,9 +226,9 @@ cudaError_t cudaDriverGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   FAKE_CALL();
-  *value = 1;
+  *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? static_cast<int>(kMostShared) : 1;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
@@ -227,6 +241,35 @@ const char* cudaGetErrorName(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorFake";
 }
 const char* cudaGetErrorString(cudaError_t) { return "as the test says"; }
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  FAKE_CALL();
+  *attributes = {};
+  attributes->sharedSizeBytes = device().declared[kernel];
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  FAKE_CALL();
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+      static_cast<size_t>(value) + device().declared[kernel] > kMostShared)
+    return last_error = cudaErrorInvalidValue;
+  device().added_most[{current_gpu, kernel}] = static_cast<size_t>(value);
+  return cudaSuccess;
+}
+// What may be launched; nothing is done.
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
+  FAKE_CALL();
+  const auto raised = device().added_most.find({current_gpu, kernel});
+  const bool fits = config->dynamicSmemBytes + device().declared[kernel] <= kDefaultShared ||
+                    (raised != device().added_most.end() && config->dynamicSmemBytes <= raised->second);
+  return fits ? cudaSuccess : last_error = cudaErrorInvalidValue;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t,
+                                                                   unsigned) {
+  FAKE_CALL();
+  *blocks = 2;
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   FAKE_CALL();
@@ -301,6 +344,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = reinterpret_cast<cudaEvent_t>(device().events.back().get());
   return cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   FAKE_CALL();
   std::erase_if(device().events, [&](const auto& each) { return each.get() == &event_of(event); });
