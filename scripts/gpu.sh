@@ -195,7 +195,8 @@ stage_sanitizer() {
 }
 
 stage_parity() {
-  "$stp" run parity-gpu --backend cuda --json "$out/parity.json"
+  "$stp" run parity-gpu --backend cuda --json "$out/parity.json" &&
+    "$stp" run parity-gpu --backend cuda --graphs --json "$out/parity-graphs.json"
 }
 
 # Runs a command on each of the first GPUs, as many as the first argument says, as a launcher starts the ranks of a run.
@@ -230,6 +231,8 @@ stage_replay() {
     "$stp" run replay-12.1b --backend cuda --replay-rank 0 --replay-cluster "$cluster" --json "$out/replay-$cluster.json" \
       --trace "$out/replay-$cluster.trace.json" || return 1
   done
+  # What graphs change in the time of a step.
+  "$stp" run replay-12.1b --backend cuda --graphs --replay-rank 0 --replay-cluster a800 --json "$out/replay-a800-graphs.json"
 }
 
 stage_microbench() {

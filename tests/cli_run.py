@@ -82,6 +82,7 @@ class Run(CommandLine):
         self.refused(["simulate", path], "run", "use stp run")
         self.refused(["run", path, "--backend", "cpu", "--json", path], "exists")
         self.refused(["run", path, "--backend", "cpu", "--deadline", "0"], "--deadline")
+        self.refused(["run", path, "--backend", "cpu", "--graphs"], "--graphs", "cpu has none")
         for change, words in (
             ({"run": {"type": "float16"}}, ["run.type", "float32, float64, bfloat16"]),
             ({"run": {"steps": 0}}, ["run.steps"]),

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,6 +62,9 @@ class Device {
 
   virtual Kernels& kernels() = 0;
   virtual MemoryLedger& memory() = 0;
+  /// Of the kernels' calls so far, the share that reached the device as graphs (BackendOptions::graphs); none
+  /// where there are no graphs. After synchronize().
+  [[nodiscard]] virtual std::optional<double> share_in_graphs() { return std::nullopt; }
 };
 
 }  // namespace stp

@@ -5,16 +5,31 @@
 
 namespace stp {
 
+void MemoryLedger::check_limit(const std::string& what, size_t bytes) const {
+  if (limit_ == 0 || all_ + scratch_ + bytes <= limit_) return;
+  std::string text = "out of memory: " + std::to_string(bytes) + " bytes (" + what + ") asked for, limit " +
+                     std::to_string(limit_) + ", held";
+  for (int each = 0; each < kMemoryKinds; ++each)
+    text += (each == 0 ? " " : ", ") + to_string(static_cast<MemoryKind>(each)) + " " +
+            std::to_string(held_[each]);
+  if (scratch_ > 0) text += ", scratch " + std::to_string(scratch_);
+  throw std::runtime_error(text);
+}
+
+void MemoryLedger::add_scratch(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  check_limit("scratch", bytes);
+  scratch_ += bytes;
+}
+
+size_t MemoryLedger::scratch() const {
+  const std::lock_guard lock(mutex_);
+  return scratch_;
+}
+
 void MemoryLedger::allocate(MemoryKind kind, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (limit_ > 0 && all_ + bytes > limit_) {
-    std::string text = "out of memory: " + std::to_string(bytes) + " bytes (" + to_string(kind) +
-                       ") asked for, limit " + std::to_string(limit_) + ", held";
-    for (int each = 0; each < kMemoryKinds; ++each)
-      text += (each == 0 ? " " : ", ") + to_string(static_cast<MemoryKind>(each)) + " " +
-              std::to_string(held_[each]);
-    throw std::runtime_error(text);
-  }
+  check_limit(to_string(kind), bytes);
   const auto index = static_cast<size_t>(kind);
   held_[index] += bytes;
   all_ += bytes;

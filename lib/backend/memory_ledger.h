@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <mutex>
+#include <string>
 
 #include "stp/backend/tensor.h"
 
@@ -21,6 +22,11 @@ class MemoryLedger {
   void release(MemoryKind kind, size_t bytes);
   void retag(MemoryKind from, MemoryKind to, size_t bytes);
 
+  /// What kernels need while they run, beside all tensors: it counts for the limit, and for no kind nor sum
+  /// below. Throws likewise.
+  void add_scratch(size_t bytes);
+  [[nodiscard]] size_t scratch() const;
+
   [[nodiscard]] size_t held(MemoryKind kind) const;
   [[nodiscard]] size_t peak(MemoryKind kind) const;
   [[nodiscard]] size_t held() const;
@@ -32,7 +38,9 @@ class MemoryLedger {
   mutable std::mutex mutex_;
   const size_t limit_;
   std::array<size_t, kMemoryKinds> held_{}, peak_{};
-  size_t all_ = 0, all_peak_ = 0;
+  size_t all_ = 0, all_peak_ = 0, scratch_ = 0;
+
+  void check_limit(const std::string& what, size_t bytes) const;
 };
 
 }  // namespace stp

@@ -61,6 +61,23 @@ TEST(MemoryLedger, TheLimitIsForAllKindsTogetherAndMayBeReached) {
   EXPECT_NO_THROW(ledger.allocate(MemoryKind::working, 1));
 }
 
+TEST(MemoryLedger, ScratchCountsForTheLimitAlone) {
+  MemoryLedger ledger(100);
+  ledger.allocate(MemoryKind::weights, 60);
+  ledger.add_scratch(30);
+  EXPECT_EQ(ledger.scratch(), 30U);
+  EXPECT_EQ(ledger.held(), 60U);
+  EXPECT_EQ(ledger.peak(), 60U);
+  try {
+    ledger.allocate(MemoryKind::working, 11);
+    FAIL() << "a byte over the limit was given";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("scratch 30"));
+  }
+  EXPECT_THROW(ledger.add_scratch(11), std::runtime_error);
+  EXPECT_NO_THROW(ledger.add_scratch(10));
+}
+
 TEST(MemoryLedger, MoreThanIsHeldIsABug) {
   MemoryLedger ledger;
   ledger.allocate(MemoryKind::saved, 10);

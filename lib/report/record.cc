@@ -208,7 +208,9 @@ json to_json(const Result& result) {
                 {"parity", parity},
                 {"predicted", predicted},
                 {"replayed", replayed},
-                {"blas", blas}});
+                {"blas", blas},
+                {"scratch_bytes", measured.scratch_bytes},
+                {"share_in_graphs", or_null(measured.share_in_graphs)}});
   }
   return row;
 }

@@ -85,6 +85,10 @@ struct Measured {
   std::optional<Replayed> replayed;
   std::optional<BlasShare> blas;  // where the backend counts it
   int processes = 1;              // that the run was made of
+  // Of the rank that has most, respectively least: bytes that kernels needed beside all tensors, and the
+  // share of their calls that were replayed as graphs (none: there were no graphs).
+  double scratch_bytes = 0;
+  std::optional<double> share_in_graphs;
 };
 
 /// One schedule in one configuration.

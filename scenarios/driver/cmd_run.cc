@@ -13,8 +13,8 @@
 #include "parity.h"
 #include "run_measured.h"
 #include "run_simulated.h"
-#include "stp/backends/backends.h"
 #include "stp/backend/bootstrap.h"
+#include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
 #include "stp/report/chrome_trace.h"
@@ -86,10 +86,10 @@ std::optional<ProcessPlace> place_among_processes(const std::string& backend) {
 
 void check_place(const RunOptions& options, const Scenario& scenario, const ProcessPlace& place) {
   if (options.replay_rank >= 0)
-    throw InputError("", "--replay-rank",
-                     "is one rank alone, but the launcher started " + std::to_string(place.world_size) +
-                         " processes",
-                     "start it without the launcher");
+    throw InputError(
+        "", "--replay-rank",
+        "is one rank alone, but the launcher started " + std::to_string(place.world_size) + " processes",
+        "start it without the launcher");
   for (const Experiment& experiment : scenario.experiments) {
     check_world(experiment.tp * experiment.pp * experiment.dp, place, scenario.file,
                 experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
@@ -104,6 +104,8 @@ void run_command(RunOptions options, const Invocation& invocation) {
   const std::optional<ProcessPlace> place = place_among_processes(options.devices.backend);
   const bool speaks = !place || place->rank == 0;  // for all
   if (!place) check_backend(options.devices.backend);
+  if (options.devices.graphs && !backend_has_graphs(options.devices.backend))
+    throw InputError("", "--graphs", options.devices.backend + " has none", "leave it out");
   options.devices.memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20));
   const Scenario scenario = read_scenario(options.scenario);
   if (place) {
@@ -296,9 +298,10 @@ void add_run(CLI::App& app, const Invocation& invocation) {
                    "A scenario file with a `run`, or the name of one of the suite's")
       ->required();
   command
-      ->add_option("--backend", options->devices.backend,
-                   "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
-                   "launcher starts a process for each)")
+      ->add_option(
+          "--backend", options->devices.backend,
+          "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
+          "launcher starts a process for each)")
       ->required();
   command->add_option(
       "--predict", options->predict,
@@ -325,6 +328,8 @@ void add_run(CLI::App& app, const Invocation& invocation) {
                    "Seconds without progress anywhere after which a run is given up")
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
+  command->add_flag("--graphs", options->devices.graphs,
+                    "Replay the kernels of ops that come again as CUDA graphs (cuda alone)");
   command->add_option("--memory-limit", options->memory_limit_mib, "Most memory of a rank, MiB")
       ->check(CLI::Range(0.001, 1e9));
   command->callback([options, &invocation] { run_command(*options, invocation); });

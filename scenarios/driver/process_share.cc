@@ -25,9 +25,14 @@ json to_json(const ProcessShare& share) {
                     {"peak_bytes", use.peak_bytes},
                     {"peak_total", use.peak_total},
                     {"all_reduce_bytes", use.all_reduce_bytes},
-                    {"sent_bytes", use.sent_bytes}});
-  return {{"losses", share.losses}, {"step_times_s", share.step_times_s}, {"step_s", share.step_s},
-          {"times", times},         {"uses", uses}};
+                    {"sent_bytes", use.sent_bytes},
+                    {"scratch_bytes", use.scratch_bytes},
+                    {"share_in_graphs", use.share_in_graphs ? json(*use.share_in_graphs) : json()}});
+  return {{"losses", share.losses},
+          {"step_times_s", share.step_times_s},
+          {"step_s", share.step_s},
+          {"times", times},
+          {"uses", uses}};
 }
 
 // Into the run's, which holds the shares of the processes before.
@@ -42,10 +47,12 @@ void add(ProcessShare& all, const json& share, const Program& program, const Ran
   all.step_s = std::max(all.step_s, share.at("step_s").get<double>());
   std::vector<bool> its(grid.pp, false);  // by pipeline rank: whether it has a rank here
   for (const json& use : share.at("uses")) {
-    all.uses.push_back({use.at("rank").get<int>(),
-                        use.at("peak_bytes").get<std::map<std::string, size_t>>(),
+    all.uses.push_back({use.at("rank").get<int>(), use.at("peak_bytes").get<std::map<std::string, size_t>>(),
                         use.at("peak_total").get<size_t>(), use.at("all_reduce_bytes").get<int64_t>(),
-                        use.at("sent_bytes").get<int64_t>()});
+                        use.at("sent_bytes").get<int64_t>(), use.at("scratch_bytes").get<size_t>(),
+                        std::nullopt});
+    if (const json& graphs = use.at("share_in_graphs"); !graphs.is_null())
+      all.uses.back().share_in_graphs = graphs.get<double>();
     its[grid.place(all.uses.back().world_rank).pp] = true;
   }
   // Transfers are their senders', which all ran somewhere.

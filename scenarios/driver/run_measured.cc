@@ -168,7 +168,8 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
   const Training training = training_of(experiment);
   const BackendOptions devices{.world_size = training.grid.size(),
                                .deadline_s = options.deadline_s,
-                               .memory_limit = options.memory_limit};
+                               .memory_limit = options.memory_limit,
+                               .graphs = options.graphs};
   const auto backend =
       options.replay
           ? make_replay_backend(options.backend, devices,
@@ -240,6 +241,11 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
   known.losses = std::move(share.losses);
   result.step_times_s = std::move(share.step_times_s);
   measured.uses = std::move(share.uses);
+  for (const RankUse& use : measured.uses) {
+    known.scratch_bytes = std::max(known.scratch_bytes, static_cast<double>(use.scratch_bytes));
+    if (use.share_in_graphs)
+      known.share_in_graphs = std::min(known.share_in_graphs.value_or(1), *use.share_in_graphs);
+  }
 
   Timeline& timeline = measured.timeline;
   for (const OpTime& time : share.times) {

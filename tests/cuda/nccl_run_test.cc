@@ -179,7 +179,8 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
 TEST(NcclRun, InBf16IsHeldAgainstOneRank) {
   fake_cuda::reset(11);
   NcclWorld world;
-  const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16), 4, world);
+  const auto outcomes =
+      run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16), 4, world);
   ASSERT_THAT(failures(outcomes), Each(""));
   const Parity parity = outcomes[0].run->result.measured->parity.value();
   EXPECT_GT(parity.gradient, 1e-4);  // it is bf16
@@ -190,16 +191,16 @@ TEST(NcclRun, AProcessThatDiesInTheMiddleEndsAllAndIsNamed) {
   for (const int victim : {0, 3}) {
     fake_cuda::reset(13);
     NcclWorld world;
-    const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4, world,
-                                        [&](int rank, int step) {
+    const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4,
+                                        world, [&](int rank, int step) {
                                           if (rank == victim && step == 2)
                                             throw std::runtime_error("the disk is full");
                                         });
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_FALSE(outcomes[rank].run.has_value());
-      EXPECT_THAT(outcomes[rank].failure,
-                  HasSubstr(rank == victim ? "the disk is full"
-                                           : "rank " + std::to_string(victim) + " ended early"));
+      EXPECT_THAT(
+          outcomes[rank].failure,
+          HasSubstr(rank == victim ? "the disk is full" : "rank " + std::to_string(victim) + " ended early"));
     }
   }
 }
@@ -221,8 +222,7 @@ TEST(NcclRun, AWorldOfAnotherSizeIsRefusedByAll) {
   fake_cuda::reset(19);
   NcclWorld world;
   const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2, world);
-  EXPECT_THAT(failures(outcomes),
-              Each(HasSubstr("has 4 ranks, but the launcher started 2 processes")));
+  EXPECT_THAT(failures(outcomes), Each(HasSubstr("has 4 ranks, but the launcher started 2 processes")));
 }
 
 }  // namespace

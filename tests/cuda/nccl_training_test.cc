@@ -50,8 +50,7 @@ Trained train(
         Rendezvous rendezvous({.rank = rank, .world_size = ranks, .port = port}, guard, {}, std::move(own));
         const NcclApi api = world.nccl.api(rank);
         try {
-          const auto backend =
-              make_nccl_backend({.world_size = ranks, .poison = true}, rendezvous, {}, api);
+          const auto backend = make_nccl_backend({.world_size = ranks, .poison = true}, rendezvous, {}, api);
           Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, microbatches});
           const int stages = made.placement.stages();
           Trainer trainer(

@@ -29,6 +29,7 @@ struct Entry {
   double (*memory)();  // bytes
   nlohmann::json (*facts)();
   std::map<std::string, bool> libraries;
+  bool graphs;
   void (*check)(int device);
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
@@ -64,6 +65,7 @@ const std::vector<Entry>& entries() {
        memory_of_machine,
        [] { return nlohmann::json(); },
        {},
+       false,
        [](int) {},
        make_cpu_backend,
        make_cpu_replay_backend,
@@ -75,6 +77,7 @@ const std::vector<Entry>& entries() {
        [] { return gpu_memory(); },
        [] { return gpu_facts(); },
        {{"cuDNN", kCudnn}, {"NCCL", kNccl}},
+       true,
        [](int device) { check_gpu(device); },
        [](const BackendOptions& options) { return make_cuda_backend(options); },
        [](const BackendOptions& options, const Replay& replay) {
@@ -127,6 +130,8 @@ std::vector<DType> backend_types(const std::string& name) { return find(name).ty
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {
   return find(name).make(options);
 }
+
+bool backend_has_graphs(const std::string& name) { return find(name).graphs; }
 
 bool backend_has_processes(const std::string& name) { return find(name).one_of_several != nullptr; }
 

@@ -20,7 +20,8 @@ std::vector<std::string> backend_names();
 /// for them.
 std::map<std::string, bool> backend_libraries(const std::string& name);
 
-/// Throws InputError if no backend of that name is built in, or there is no device of that number for it here.
+/// Throws InputError if no backend of that name is built in, or there is no device of that number for it
+/// here.
 void check_backend(const std::string& name, int device = 0);
 /// How many ranks can exchange data there: 0 for any number, which share its processors.
 int backend_ranks(const std::string& name);
@@ -34,6 +35,8 @@ std::vector<DType> backend_types(const std::string& name);
 /// All ranks, driven by this process.
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
 
+/// Whether BackendOptions::graphs means anything there.
+bool backend_has_graphs(const std::string& name);
 /// Whether a run there can be of several processes, each of which drives one rank on a device of its own.
 bool backend_has_processes(const std::string& name);
 /// The rank of the rendezvous' place, on the device of its place on the node; one backend at a time.

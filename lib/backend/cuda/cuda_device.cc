@@ -32,8 +32,7 @@ void for_each_piece(size_t total, Work work) {
 
 }  // namespace
 
-/// What the rank has of the GPU's memory. It keeps what is given back: a call for fresh memory waits for the
-/// whole GPU.
+/// What the rank has of the GPU's memory; slots see to it that little of it is ever given back.
 class CudaDevice::Pool {
  public:
   explicit Pool(int gpu) {
@@ -42,8 +41,6 @@ class CudaDevice::Pool {
     properties.location.type = cudaMemLocationTypeDevice;
     properties.location.id = gpu;
     STP_CUDA(cudaMemPoolCreate(&handle_, &properties));
-    uint64_t all = UINT64_MAX;
-    STP_CUDA(cudaMemPoolSetAttribute(handle_, cudaMemPoolAttrReleaseThreshold, &all));
   }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -84,7 +81,12 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
       poison_(options.poison),
       graphs_(options.graphs),
       ledger_(options.memory_limit),
-      scratch_([this](cudaStream_t stream, size_t bytes) { return fresh(stream, bytes); }, poison_) {
+      scratch_(
+          [this](cudaStream_t stream, size_t bytes) {
+            ledger_.add_scratch(bytes);
+            return fresh(stream, bytes);
+          },
+          poison_) {
   run_.make_current();
   pool_ = std::make_unique<Pool>(run_.gpu());
   kernels_ = make_cuda_kernels(run_, scratch_.memory(),
@@ -216,6 +218,13 @@ void CudaDevice::download(Stream& stream, const Tensor& tensor, std::span<std::b
     std::memcpy(bytes.data() + offset, staging_->host + place, size);
     staging_->ring.give_back(place);
   });
+}
+
+std::optional<double> CudaDevice::share_in_graphs() {
+  if (!graphs_) return std::nullopt;
+  const GraphCounts counts = graphs();
+  const uint64_t all = counts.launched + counts.replayed;
+  return all == 0 ? 0 : static_cast<double>(counts.replayed) / static_cast<double>(all);
 }
 
 void CudaDevice::synchronize() {

@@ -43,6 +43,7 @@ class CudaDevice : public Device {
 
   Kernels& kernels() override { return *kernels_; }
   MemoryLedger& memory() override { return ledger_; }
+  std::optional<double> share_in_graphs() override;
 
   /// For work that is being issued; the device outlives it.
   [[nodiscard]] ScratchBlocks& scratch() { return scratch_; }

@@ -19,7 +19,6 @@ void* ScratchBlocks::take(cudaStream_t stream, size_t bytes) {
   if (best == nullptr) {
     const size_t size = std::bit_ceil(bytes);
     blocks.push_back({fresh_(stream, size), size, false});
-    bytes_ += size;
     best = &blocks.back();
   }
   best->used = true;

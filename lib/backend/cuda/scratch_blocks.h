@@ -4,7 +4,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -28,9 +27,6 @@ class ScratchBlocks {
   /// This for kernels, which it outlives.
   [[nodiscard]] ScratchMemory memory();
 
-  /// Of all blocks so far. Any thread may ask.
-  [[nodiscard]] size_t bytes() const { return bytes_; }
-
  private:
   struct Block {
     void* at;
@@ -41,7 +37,6 @@ class ScratchBlocks {
   const std::function<void*(cudaStream_t, size_t)> fresh_;
   const bool poison_;
   std::map<cudaStream_t, std::vector<Block>> blocks_;
-  std::atomic<size_t> bytes_ = 0;
 };
 
 }  // namespace stp
