@@ -4,23 +4,17 @@
 // what a profile's memory rate stands for.
 #include "suite.h"
 
-#include <algorithm>
-#include <functional>
 #include <initializer_list>
 #include <map>
-#include <stdexcept>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
 
 #include "linears.h"
 
 namespace stp::microbench {
 namespace {
-
-// One kernel of a unit pass, on rank 0.
-struct Piece {
-  std::string name;
-  double bytes;  // of its operands; of those that it changes in place twice
-  std::function<void()> issue;
-};
 
 double traffic(std::initializer_list<Tensor> read, std::initializer_list<Tensor> written) {
   double bytes = 0;
@@ -29,73 +23,128 @@ double traffic(std::initializer_list<Tensor> read, std::initializer_list<Tensor>
   return bytes;
 }
 
-// The elementwise kernels of the suite's own implementation, in the order of their calls.
-std::vector<Piece> pieces(Machine& machine, const ModelConfig& model, int tokens, int tp, Unit unit,
-                          UnitPass pass) {
-  Stream& stream = machine.compute(0);
-  Kernels& kernels = machine.kernels(0);
-  const AttentionShape shape{1, tokens, model.q_heads / tp, model.kv_heads / tp, model.head_dim};
-  const DType statistics = statistics_type(machine.type());
-  const Tensor x = machine.make(0, tokens, model.hidden), y = machine.make(0, tokens, model.hidden);
-  const Tensor gain = machine.make(0, 1, model.hidden), rstd = machine.make(0, statistics, tokens, 1);
-  const Tensor gain_gradient = machine.make(0, statistics, 1, model.hidden);
-  const bool forward = pass == UnitPass::F;
+// Tensors of a unit pass on rank 0; those that the unit has no use for are empty.
+struct Operands {
+  AttentionShape shape;
+  Tensor x, y, gain, rstd, gain_gradient;       // of the norm
+  Tensor qkv, bias;                             // of attention
+  Tensor gate_up, act, gate_up_gradient;        // of the MLP
+  Tensor logits, maximum, sums, loss, targets;  // of the head
+};
 
-  std::vector<Piece> all;
-  if (forward) {
-    all.push_back({"rms_norm_forward", traffic({x, gain}, {y, rstd}),
-                   [=, &kernels, &stream] { kernels.rms_norm_forward(stream, x, gain, 1e-6, y, rstd); }});
-  } else {
-    all.push_back({"rms_norm_backward", traffic({y, x, gain, rstd, x, gain_gradient}, {y, gain_gradient}),
-                   [=, &kernels, &stream] {
-                     kernels.rms_norm_backward(stream, y, x, gain, rstd, 1, x, y, gain_gradient);
-                   }});
-  }
-  const Piece scale{"scale", traffic({x}, {y}), [=, &kernels, &stream] { kernels.scale(stream, 0.5, x, y); }};
+Operands operands(Machine& machine, const ModelConfig& model, int tokens, int tp, Unit unit) {
+  const DType statistics = statistics_type(machine.type());
+  Operands of{{1, tokens, model.q_heads / tp, model.kv_heads / tp, model.head_dim}};
+  of.x = machine.make(0, tokens, model.hidden);
+  of.y = machine.make(0, tokens, model.hidden);
+  of.gain = machine.make(0, 1, model.hidden);
+  of.rstd = machine.make(0, statistics, tokens, 1);
+  of.gain_gradient = machine.make(0, statistics, 1, model.hidden);
   if (unit == Unit::attn) {
-    const Tensor qkv = machine.make(0, tokens, shape.qkv_columns());
-    const Tensor bias = machine.make(0, 1, shape.qkv_columns());
-    if (forward) {
-      all.push_back({"bias_rope_forward", traffic({qkv, bias}, {qkv}),
-                     [=, &kernels, &stream] { kernels.bias_rope_forward(stream, shape, 1e4, bias, qkv); }});
-      all.push_back(scale);
-    } else {  // it leaves the values alone
-      const auto rotated = static_cast<double>(shape.q_columns() + shape.kv_columns()) /
-                           static_cast<double>(shape.qkv_columns());
-      all.push_back({"rope_backward", rotated * traffic({qkv}, {qkv}),
-                     [=, &kernels, &stream] { kernels.rope_backward(stream, shape, 1e4, qkv); }});
-    }
+    of.qkv = machine.make(0, tokens, of.shape.qkv_columns());
+    of.bias = machine.make(0, 1, of.shape.qkv_columns());
   } else if (unit == Unit::mlp) {
     const int64_t ffn = model.ffn / tp;
-    const Tensor gate_up = machine.make(0, tokens, 2 * ffn), act = machine.make(0, tokens, ffn),
-                 gradient = machine.make(0, tokens, 2 * ffn);
-    if (forward) {
-      all.push_back({"swiglu_forward", traffic({gate_up}, {act}),
-                     [=, &kernels, &stream] { kernels.swiglu_forward(stream, gate_up, act); }});
-      all.push_back(scale);
-    } else {
-      all.push_back({"swiglu_backward", traffic({gate_up, act}, {gradient}),
-                     [=, &kernels, &stream] { kernels.swiglu_backward(stream, gate_up, act, gradient); }});
-    }
-  } else if (forward) {  // the head's loss, which leaves its gradient in the logits' place
-    const Tensor logits = machine.make(0, tokens, model.vocab / tp);
-    const Tensor maximum = machine.make(0, statistics, tokens, 1),
-                 sums = machine.make(0, statistics, tokens, 2);
-    const Tensor loss = machine.make(0, statistics, 1, 1), targets = machine.make(0, DType::i32, tokens, 1);
+    of.gate_up = machine.make(0, tokens, 2 * ffn);
+    of.act = machine.make(0, tokens, ffn);
+    of.gate_up_gradient = machine.make(0, tokens, 2 * ffn);
+  } else {
+    of.logits = machine.make(0, tokens, model.vocab / tp);
+    of.maximum = machine.make(0, statistics, tokens, 1);
+    of.sums = machine.make(0, statistics, tokens, 2);
+    of.loss = machine.make(0, statistics, 1, 1);
+    of.targets = machine.make(0, DType::i32, tokens, 1);
     const std::vector<int32_t> zeros(tokens, 0);
-    machine.device(0).upload(stream, targets, std::as_bytes(std::span(zeros)));
-    all.push_back({"row_maximum", traffic({logits}, {maximum}),
-                   [=, &kernels, &stream] { kernels.row_maximum(stream, logits, maximum); }});
-    all.push_back({"exponential_sums", traffic({logits, maximum, targets}, {sums}), [=, &kernels, &stream] {
-                     kernels.exponential_sums(stream, logits, maximum, targets, 0, sums);
-                   }});
-    all.push_back(
-        {"cross_entropy", traffic({logits, maximum, sums, targets}, {logits}), [=, &kernels, &stream] {
-           kernels.cross_entropy(stream, maximum, sums, targets, 0, 1e-3, logits, loss);
-         }});
+    machine.device(0).upload(machine.compute(0), of.targets, std::as_bytes(std::span(zeros)));
   }
-  return all;
+  return of;
 }
+
+// An elementwise kernel of the suite's own implementation.
+struct Kernel {
+  std::string name;
+  double (*bytes)(const Operands& of);  // each operand once; what it changes in place twice
+  void (*issue)(Kernels& kernels, Stream& stream, const Operands& of);
+};
+
+const Kernel kNormForward{"rms_norm_forward",
+                          [](const Operands& of) {
+                            return traffic({of.x, of.gain}, {of.y, of.rstd});
+                          },
+                          [](Kernels& kernels, Stream& stream, const Operands& of) {
+                            kernels.rms_norm_forward(stream, of.x, of.gain, 1e-6, of.y, of.rstd);
+                          }};
+const Kernel kNormBackward{
+    "rms_norm_backward",
+    [](const Operands& of) {
+      return traffic({of.y, of.x, of.gain, of.rstd, of.x, of.gain_gradient}, {of.y, of.gain_gradient});
+    },
+    [](Kernels& kernels, Stream& stream, const Operands& of) {
+      kernels.rms_norm_backward(stream, of.y, of.x, of.gain, of.rstd, 1, of.x, of.y, of.gain_gradient);
+    }};
+const Kernel kScale{
+    "scale", [](const Operands& of) { return traffic({of.x}, {of.y}); },
+    [](Kernels& kernels, Stream& stream, const Operands& of) { kernels.scale(stream, 0.5, of.x, of.y); }};
+const Kernel kBiasRopeForward{"bias_rope_forward",
+                              [](const Operands& of) {
+                                return traffic({of.qkv, of.bias}, {of.qkv});
+                              },
+                              [](Kernels& kernels, Stream& stream, const Operands& of) {
+                                kernels.bias_rope_forward(stream, of.shape, 1e4, of.bias, of.qkv);
+                              }};
+const Kernel kRopeBackward{"rope_backward",
+                           [](const Operands& of) {  // it leaves the values alone
+                             const auto rotated =
+                                 static_cast<double>(of.shape.q_columns() + of.shape.kv_columns()) /
+                                 static_cast<double>(of.shape.qkv_columns());
+                             return rotated * traffic({of.qkv}, {of.qkv});
+                           },
+                           [](Kernels& kernels, Stream& stream, const Operands& of) {
+                             kernels.rope_backward(stream, of.shape, 1e4, of.qkv);
+                           }};
+const Kernel kSwigluForward{"swiglu_forward",
+                            [](const Operands& of) { return traffic({of.gate_up}, {of.act}); },
+                            [](Kernels& kernels, Stream& stream, const Operands& of) {
+                              kernels.swiglu_forward(stream, of.gate_up, of.act);
+                            }};
+const Kernel kSwigluBackward{"swiglu_backward",
+                             [](const Operands& of) {
+                               return traffic({of.gate_up, of.act}, {of.gate_up_gradient});
+                             },
+                             [](Kernels& kernels, Stream& stream, const Operands& of) {
+                               kernels.swiglu_backward(stream, of.gate_up, of.act, of.gate_up_gradient);
+                             }};
+// The head's loss, which leaves its gradient in the logits' place.
+const Kernel kRowMaximum{"row_maximum", [](const Operands& of) { return traffic({of.logits}, {of.maximum}); },
+                         [](Kernels& kernels, Stream& stream, const Operands& of) {
+                           kernels.row_maximum(stream, of.logits, of.maximum);
+                         }};
+const Kernel kExponentialSums{"exponential_sums",
+                              [](const Operands& of) {
+                                return traffic({of.logits, of.maximum, of.targets}, {of.sums});
+                              },
+                              [](Kernels& kernels, Stream& stream, const Operands& of) {
+                                kernels.exponential_sums(stream, of.logits, of.maximum, of.targets, 0,
+                                                         of.sums);
+                              }};
+const Kernel kCrossEntropy{"cross_entropy",
+                           [](const Operands& of) {
+                             return traffic({of.logits, of.maximum, of.sums, of.targets}, {of.logits});
+                           },
+                           [](Kernels& kernels, Stream& stream, const Operands& of) {
+                             kernels.cross_entropy(stream, of.maximum, of.sums, of.targets, 0, 1e-3,
+                                                   of.logits, of.loss);
+                           }};
+
+// Those of a unit pass, in the order of their calls.
+const std::map<std::pair<Unit, UnitPass>, std::vector<Kernel>> kKernels{
+    {{Unit::attn, UnitPass::F}, {kNormForward, kBiasRopeForward, kScale}},
+    {{Unit::attn, UnitPass::I}, {kNormBackward, kRopeBackward}},
+    {{Unit::mlp, UnitPass::F}, {kNormForward, kSwigluForward, kScale}},
+    {{Unit::mlp, UnitPass::I}, {kNormBackward, kSwigluBackward}},
+    {{Unit::head, UnitPass::F}, {kNormForward, kRowMaximum, kExponentialSums, kCrossEntropy}},
+    {{Unit::head, UnitPass::I}, {kNormBackward}},
+};
 
 ComputeWork::Counters memory_counters(double bytes, int tp) {
   return [=](double seconds) -> std::map<std::string, double> {
@@ -103,19 +152,20 @@ ComputeWork::Counters memory_counters(double bytes, int tp) {
   };
 }
 
-// Which kernels a unit pass has, where the pass before has not had them.
-const std::map<std::pair<Unit, UnitPass>, std::vector<std::string>> kKernels{
-    {{Unit::attn, UnitPass::F}, {"rms_norm_forward", "bias_rope_forward", "scale"}},
-    {{Unit::attn, UnitPass::I}, {"rms_norm_backward", "rope_backward"}},
-    {{Unit::mlp, UnitPass::F}, {"swiglu_forward"}},
-    {{Unit::mlp, UnitPass::I}, {"swiglu_backward"}},
-    {{Unit::head, UnitPass::F}, {"row_maximum", "exponential_sums", "cross_entropy"}},
-    {{Unit::head, UnitPass::I}, {}},
-};
+std::unique_ptr<Prepared> issue_all(Machine& machine, const std::vector<Kernel>& kernels, const Operands& of,
+                                    double bytes, int tp) {
+  return std::make_unique<ComputeWork>(
+      machine,
+      [=, &machine](int) {
+        for (const Kernel& kernel : kernels) kernel.issue(machine.kernels(0), machine.compute(0), of);
+      },
+      memory_counters(bytes, tp));
+}
 
 void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
   const Options& options = suite.options();
   const int tokens = options.tokens;
+  std::set<std::string> added;  // each kernel in the first unit pass that has it
   for (const auto& [of, kernels] : kKernels) {
     const auto [unit, pass] = of;
     Shape shape{tokens, 1, tp};
@@ -125,26 +175,17 @@ void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
     suite.add({.name = "memory/elementwise/" + model.name + "/" + to_string(unit, pass) +
                        "/tp:" + std::to_string(tp),
                .bytes = 4 * bytes,
-               .prepare = [=, unit = unit, pass = pass](Machine& machine) {
-                 return std::make_unique<ComputeWork>(
-                     machine,
-                     [all = pieces(machine, model, tokens, tp, unit, pass)](int) {
-                       for (const Piece& piece : all) piece.issue();
-                     },
-                     memory_counters(bytes, tp));
+               .prepare = [=, unit = unit, &all = kernels](Machine& machine) {
+                 return issue_all(machine, all, operands(machine, model, tokens, tp, unit), bytes, tp);
                }});
-    for (const std::string& name : kernels)
-      suite.add({.name = "memory/kernel/" + model.name + "/" + name + "/tp:" + std::to_string(tp),
-                 .bytes = 4 * bytes,
-                 .prepare = [=, unit = unit, pass = pass](Machine& machine) {
-                   const auto all = pieces(machine, model, tokens, tp, unit, pass);
-                   const auto named = [&](const Piece& piece) { return piece.name == name; };
-                   const auto found = std::find_if(all.begin(), all.end(), named);
-                   if (found == all.end()) throw std::logic_error("no kernel " + name);
-                   const Piece& piece = *found;
-                   return std::make_unique<ComputeWork>(
-                       machine, [issue = piece.issue](int) { issue(); }, memory_counters(piece.bytes, tp));
-                 }});
+    for (const Kernel& kernel : kernels)
+      if (added.insert(kernel.name).second)
+        suite.add({.name = "memory/kernel/" + model.name + "/" + kernel.name + "/tp:" + std::to_string(tp),
+                   .bytes = 4 * bytes,
+                   .prepare = [=, unit = unit](Machine& machine) {
+                     const Operands its = operands(machine, model, tokens, tp, unit);
+                     return issue_all(machine, {kernel}, its, kernel.bytes(its), tp);
+                   }});
   }
 }
 

@@ -13,6 +13,19 @@ int calls_per_sample(double once, int most) {
   return std::clamp(static_cast<int>(std::ceil(kShortestSample / std::max(once, 1e-9))), 1, most);
 }
 
+Pace settle_pace(const std::function<double(int calls)>& sample, int most) {
+  constexpr int kSamples = 3;
+  constexpr double kLong = 10 * kShortestSample;
+  for (int calls = 1;;) {
+    double once = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kSamples; ++i) once = std::min(once, sample(calls));
+    if (once >= kLong) return {1, false};
+    const int enough = calls_per_sample(once, most);
+    if (enough <= calls + calls / 10) return {std::max(calls, enough), true};
+    calls = enough;
+  }
+}
+
 double half_width(const std::vector<double>& values) {
   const auto interval = median_interval(values);
   if (!interval) return std::numeric_limits<double>::infinity();

@@ -13,6 +13,18 @@ inline constexpr double kShortestSample = 200e-6;
 /// Calls to put into one sample where one takes `once` seconds; `most` of them.
 int calls_per_sample(double once, int most = 1000);
 
+/// How a piece of work is sampled: so many calls at a time, after one that is not timed and brings its data
+/// into the caches, unless the work is so long that this does not show.
+struct Pace {
+  int calls = 1;
+  bool warm_up = true;
+};
+/// Finds the pace of work of which `sample(calls)` gives the seconds of one call. The first calls of a sample
+/// are slower than the others, so two processes that took few and many of them would differ; and one
+/// interruption must not make the calls few. So their number is settled on samples as long as those to come,
+/// the shortest of several.
+Pace settle_pace(const std::function<double(int calls)>& sample, int most = 1000);
+
 /// Half the width of the 95 % interval of the median, as a share of it; infinite where there are too few
 /// values to tell.
 double half_width(const std::vector<double>& values);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace stp::microbench {
@@ -12,6 +13,39 @@ TEST(CallsPerSample, FillTheShortestSample) {
   EXPECT_EQ(calls_per_sample(kShortestSample), 1);
   EXPECT_EQ(calls_per_sample(kShortestSample / 7.5), 8);
   EXPECT_EQ(calls_per_sample(0, 50), 50);  // a clock too coarse to see it
+}
+
+// Work whose first call in a sample takes 8 µs more, as data comes into the caches, and of which some samples
+// are interrupted for a millisecond.
+struct ColdStart {
+  double once;
+  std::vector<int> interrupted;
+  int samples = 0;
+  double operator()(int calls) {
+    const bool now = std::count(interrupted.begin(), interrupted.end(), samples++) > 0;
+    return once + (8e-6 + (now ? 1e-3 : 0)) / calls;
+  }
+};
+
+TEST(SettlePace, FillsTheShortestSampleHoweverColdTheFirstCallsAre) {
+  for (const std::vector<int>& interrupted : {std::vector<int>{}, {0, 1}, {1, 2}, {0, 2, 4}, {4, 5}}) {
+    const Pace pace = settle_pace(ColdStart{2.2e-6, interrupted});
+    EXPECT_NEAR(pace.calls, kShortestSample / 2.2e-6, 0.11 * kShortestSample / 2.2e-6);
+    EXPECT_TRUE(pace.warm_up);
+  }
+}
+
+TEST(SettlePace, EndsWhereAClockSeesNothingOrTheWorkIsLong) {
+  EXPECT_EQ(settle_pace([](int) { return 0.0; }, 50).calls, 50);
+  EXPECT_EQ(settle_pace(ColdStart{1.1 * kShortestSample, {}}).calls, 1);
+  const Pace pace = settle_pace([](int) { return 1.0; });
+  EXPECT_EQ(pace.calls, 1);
+  EXPECT_FALSE(pace.warm_up);
+}
+
+TEST(SettlePace, EndsWhereTimesNeverSettle) {
+  int samples = 0;
+  EXPECT_EQ(settle_pace([&](int) { return 1e-4 / ++samples; }, 50).calls, 50);
 }
 
 TEST(HalfWidth, IsThatOfTheMediansInterval) {

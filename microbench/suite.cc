@@ -85,20 +85,25 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
     }
     current_ =
         std::make_shared<Current>(Current{benchmark.name, benchmark.on, benchmark.prepare(*on.machine)});
-    const double first = current_->prepared->sample(1);  // pages, tables, plans
-    int& calls = calls_[benchmark.name];
-    if (calls == 0) {
-      calls = calls_per_sample(std::min(first, current_->prepared->sample(1)));
+    Prepared& prepared = *current_->prepared;
+    if (const auto settled = paces_.find(benchmark.name); settled != paces_.end()) {
+      prepared.sample(1);  // pages, tables, plans
+    } else {
+      Pace pace = settle_pace([&](int calls) { return prepared.sample(calls); });
       if (slow != options_.slow.end())
-        calls = std::max(calls, 20);  // a tenth more of them must be a whole one
+        pace.calls = std::max(pace.calls, 20);  // a tenth more of them must be a whole one
+      paces_.emplace(benchmark.name, pace);
     }
   }
   Prepared& prepared = *current_->prepared;
-  const int calls = calls_.at(benchmark.name);
+  const auto [calls, warm_up] = paces_.at(benchmark.name);
   const int done = slow == options_.slow.end() ? calls : static_cast<int>(std::lround(slow->second * calls));
   SteadySampler::Taken taken{};
   for ([[maybe_unused]] const auto _ : state) {
-    taken = on.sampler->take([&] { return prepared.sample(done) * done / calls; });
+    taken = on.sampler->take([&, calls = calls, warm_up = warm_up] {
+      if (warm_up) prepared.sample(1);
+      return prepared.sample(done) * done / calls;
+    });
     state.SetIterationTime(taken.seconds);
   }
   if (!benchmark.label.empty()) state.SetLabel(benchmark.label);

@@ -73,8 +73,8 @@ class Suite {
   Options options_;
   std::deque<Benchmark> benchmarks_;  // which stay where they are
   std::map<Arrangement, Place> places_;
-  std::map<std::string, int> calls_;  // by benchmark: of one sample
-  std::shared_ptr<Current> current_;  // the one prepared
+  std::map<std::string, Pace> paces_;  // by benchmark
+  std::shared_ptr<Current> current_;   // the one prepared
 };
 
 /// Work of one kind on the compute streams of so many ranks. Cold: the caches are flushed before every call.
