@@ -18,8 +18,8 @@ void add(std::map<std::string, std::vector<double>>& whole, const MatrixShard& s
 void append(std::string& bytes, const MatrixShard& shard) {
   Frame fields;
   fields.add(shard.name);
-  for (const int64_t number : {shard.all_rows, shard.all_columns, shard.first_row, shard.rows,
-                               shard.first_column, shard.columns})
+  for (const int64_t number :
+       {shard.all_rows, shard.all_columns, shard.first_row, shard.rows, shard.first_column, shard.columns})
     fields.add(number);
   const auto values = std::as_bytes(shard.values);
   fields.add(std::string(reinterpret_cast<const char*>(values.data()), values.size()));

@@ -49,8 +49,13 @@ struct Trainer::State {
           for_each_block(state->parameter, training.grid.tp, rank->place().tp,
                          [&](const ParameterPart& part, int64_t first_row, int64_t rows, int64_t first_column,
                              int64_t columns, int64_t offset) {
-                           const MatrixShard shard{parameter_name(part, state->layer), part.rows,
-                                                   part.columns, first_row, rows, first_column, columns,
+                           const MatrixShard shard{parameter_name(part, state->layer),
+                                                   part.rows,
+                                                   part.columns,
+                                                   first_row,
+                                                   rows,
+                                                   first_column,
+                                                   columns,
                                                    std::span(values).subspan(offset, rows * columns)};
                            if (several)
                              append(shards, shard);

@@ -15,7 +15,7 @@ namespace stp {
 class RankExecutor;
 
 struct StepResult {
-  double loss = 0;    // mean over all tokens of the step: the share of this process's ranks
+  double loss = 0;  // mean over all tokens of the step: the share of this process's ranks
   /// From the step's start to the last op's end, over all ranks of this process. The start is that of the
   /// first op; in a run of several processes, whose clocks cannot be compared, the moment when all ranks of
   /// the world had come to the step, which is the same for all of them but for what a small all-reduce needs.
@@ -46,8 +46,8 @@ class Trainer {
   StepResult step(const std::vector<TokenSample>& samples);
 
   /// The whole matrices, by parameter_name(): gradients of the latest step (before clipping), weights as the
-  /// passes read them, or as the optimizer keeps them: the same but in bf16. In a run of several processes all
-  /// of them call this; process 0 gets the whole, the others nothing.
+  /// passes read them, or as the optimizer keeps them: the same but in bf16. In a run of several processes
+  /// all of them call this; process 0 gets the whole, the others nothing.
   [[nodiscard]] std::map<std::string, std::vector<double>> gradients();
   [[nodiscard]] std::map<std::string, std::vector<double>> weights();
   [[nodiscard]] std::map<std::string, std::vector<double>> masters();

@@ -13,8 +13,8 @@
 #include "parity.h"
 #include "run_measured.h"
 #include "run_simulated.h"
-#include "stp/backends/backends.h"
 #include "stp/backend/bootstrap.h"
+#include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
 #include "stp/report/chrome_trace.h"
@@ -73,10 +73,10 @@ std::optional<ProcessPlace> place_among_processes(const std::string& backend) {
 
 void check_place(const RunOptions& options, const Scenario& scenario, const ProcessPlace& place) {
   if (options.replay_rank >= 0)
-    throw InputError("", "--replay-rank",
-                     "is one rank alone, but the launcher started " + std::to_string(place.world_size) +
-                         " processes",
-                     "start it without the launcher");
+    throw InputError(
+        "", "--replay-rank",
+        "is one rank alone, but the launcher started " + std::to_string(place.world_size) + " processes",
+        "start it without the launcher");
   for (const Experiment& experiment : scenario.experiments) {
     check_world(experiment.tp * experiment.pp * experiment.dp, place, scenario.file,
                 experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
@@ -275,9 +275,10 @@ void add_run(CLI::App& app, const Invocation& invocation) {
                    "A scenario file with a `run`, or the name of one of the suite's")
       ->required();
   command
-      ->add_option("--backend", options->devices.backend,
-                   "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
-                   "launcher starts a process for each)")
+      ->add_option(
+          "--backend", options->devices.backend,
+          "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
+          "launcher starts a process for each)")
       ->required();
   command->add_option(
       "--predict", options->predict,

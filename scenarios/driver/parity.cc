@@ -37,8 +37,7 @@ Parity measure_parity(double loss, const std::map<std::string, std::vector<doubl
   for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
   const auto exact = reference::loss_and_gradients(
       training.model, reference::initial_parameters(training.model, training.initialisation), plain);
-  Parity parity{
-      std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
+  Parity parity{std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
   if (training.type == DType::bf16)
     parity.one_rank_gradient = reference::gradient_error(
         gradients_of_one_rank(training, samples, backend, options), exact.gradients);

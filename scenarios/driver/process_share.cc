@@ -26,8 +26,11 @@ json to_json(const ProcessShare& share) {
                     {"peak_total", use.peak_total},
                     {"all_reduce_bytes", use.all_reduce_bytes},
                     {"sent_bytes", use.sent_bytes}});
-  return {{"losses", share.losses}, {"step_times_s", share.step_times_s}, {"step_s", share.step_s},
-          {"times", times},         {"uses", uses}};
+  return {{"losses", share.losses},
+          {"step_times_s", share.step_times_s},
+          {"step_s", share.step_s},
+          {"times", times},
+          {"uses", uses}};
 }
 
 // Into the run's, which holds the shares of the processes before.
@@ -42,8 +45,7 @@ void add(ProcessShare& all, const json& share, const Program& program, const Ran
   all.step_s = std::max(all.step_s, share.at("step_s").get<double>());
   std::vector<bool> its(grid.pp, false);  // by pipeline rank: whether it has a rank here
   for (const json& use : share.at("uses")) {
-    all.uses.push_back({use.at("rank").get<int>(),
-                        use.at("peak_bytes").get<std::map<std::string, size_t>>(),
+    all.uses.push_back({use.at("rank").get<int>(), use.at("peak_bytes").get<std::map<std::string, size_t>>(),
                         use.at("peak_total").get<size_t>(), use.at("all_reduce_bytes").get<int64_t>(),
                         use.at("sent_bytes").get<int64_t>()});
     its[grid.place(all.uses.back().world_rank).pp] = true;

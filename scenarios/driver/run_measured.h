@@ -37,8 +37,8 @@ struct MeasuredRun {
 /// InputError for what the input is at fault for, std::runtime_error that names the rank if the run fails.
 /// With a profile, the result says what it foretells. With `options.replay` one rank runs, alone. With
 /// `options.processes` all of them call this; process 0 gets what all have measured, the others nothing.
-std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
-                         const DeviceOptions& options, const HardwareProfile* profile,
-                         const std::function<void()>& stepped);
+std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment,
+                                        const std::string& file, const DeviceOptions& options,
+                                        const HardwareProfile* profile, const std::function<void()>& stepped);
 
 }  // namespace stp

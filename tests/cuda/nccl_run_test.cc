@@ -11,7 +11,7 @@
 #include "stp/cuda/nccl_api.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
-#include "support/nccl_world.h"
+#include "support/nccl_exchange.h"
 
 namespace stp {
 namespace {
@@ -68,7 +68,7 @@ struct Outcome {
 
 // By process; `stepped` is called there after every step.
 std::vector<Outcome> run_processes(
-    const Experiment& experiment, int processes, NcclWorld& world,
+    const Experiment& experiment, int processes, NcclOnHost& world,
     const std::function<void(int rank, int step)>& stepped = [](int, int) {}) {
   Listener listener("127.0.0.1", 0);
   const uint16_t port = listener.port();
@@ -137,7 +137,7 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
   for (const RankGrid& grid : grids) {
     SCOPED_TRACE("dp " + std::to_string(grid.dp));
     fake_cuda::reset(seed++);
-    NcclWorld world;
+    NcclOnHost world;
     const Experiment one = experiment(grid, DType::f32);
     const std::vector<Outcome> outcomes = run_processes(one, grid.size(), world);
     ASSERT_THAT(failures(outcomes), Each(""));
@@ -178,8 +178,9 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
 // In bf16 process 0 trains one rank beside it, while the others wait.
 TEST(NcclRun, InBf16IsHeldAgainstOneRank) {
   fake_cuda::reset(11);
-  NcclWorld world;
-  const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16), 4, world);
+  NcclOnHost world;
+  const auto outcomes =
+      run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16), 4, world);
   ASSERT_THAT(failures(outcomes), Each(""));
   const Parity parity = outcomes[0].run->result.measured->parity.value();
   EXPECT_GT(parity.gradient, 1e-4);  // it is bf16
@@ -189,17 +190,17 @@ TEST(NcclRun, InBf16IsHeldAgainstOneRank) {
 TEST(NcclRun, AProcessThatDiesInTheMiddleEndsAllAndIsNamed) {
   for (const int victim : {0, 3}) {
     fake_cuda::reset(13);
-    NcclWorld world;
-    const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4, world,
-                                        [&](int rank, int step) {
+    NcclOnHost world;
+    const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4,
+                                        world, [&](int rank, int step) {
                                           if (rank == victim && step == 2)
                                             throw std::runtime_error("the disk is full");
                                         });
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_FALSE(outcomes[rank].run.has_value());
-      EXPECT_THAT(outcomes[rank].failure,
-                  HasSubstr(rank == victim ? "the disk is full"
-                                           : "rank " + std::to_string(victim) + " ended early"));
+      EXPECT_THAT(
+          outcomes[rank].failure,
+          HasSubstr(rank == victim ? "the disk is full" : "rank " + std::to_string(victim) + " ended early"));
     }
   }
 }
@@ -207,7 +208,7 @@ TEST(NcclRun, AProcessThatDiesInTheMiddleEndsAllAndIsNamed) {
 // After the last step: the others have given all they have, or wait for what is missing.
 TEST(NcclRun, AProcessThatDiesBeforeItsShareIsNamed) {
   fake_cuda::reset(17);
-  NcclWorld world;
+  NcclOnHost world;
   const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4, world,
                                       [&](int rank, int step) {
                                         if (rank == 2 && step == 3) throw std::runtime_error("no more power");
@@ -219,10 +220,9 @@ TEST(NcclRun, AProcessThatDiesBeforeItsShareIsNamed) {
 
 TEST(NcclRun, AWorldOfAnotherSizeIsRefusedByAll) {
   fake_cuda::reset(19);
-  NcclWorld world;
+  NcclOnHost world;
   const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2, world);
-  EXPECT_THAT(failures(outcomes),
-              Each(HasSubstr("has 4 ranks, but the launcher started 2 processes")));
+  EXPECT_THAT(failures(outcomes), Each(HasSubstr("has 4 ranks, but the launcher started 2 processes")));
 }
 
 }  // namespace

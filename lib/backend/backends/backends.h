@@ -20,7 +20,8 @@ std::vector<std::string> backend_names();
 /// for them.
 std::map<std::string, bool> backend_libraries(const std::string& name);
 
-/// Throws InputError if no backend of that name is built in, or there is no device of that number for it here.
+/// Throws InputError if no backend of that name is built in, or there is no device of that number for it
+/// here.
 void check_backend(const std::string& name, int device = 0);
 /// How many ranks can exchange data there: 0 for any number, which share its processors.
 int backend_ranks(const std::string& name);

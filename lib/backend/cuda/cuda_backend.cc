@@ -30,7 +30,7 @@ class CudaBackend : public Backend {
   Device& device(int rank) override { return *devices_.at(rank); }
 
   std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                             int index) override {
+                                             int index, GroupUse) override {
     return std::make_unique<CudaLocalCommunicator>(groups_.of(name, members, index), index);
   }
 
