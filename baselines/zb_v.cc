@@ -24,6 +24,7 @@ namespace stp {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kUnlimited = std::numeric_limits<double>::max();
 
 constexpr int kLegs = 4;
 
@@ -44,10 +45,16 @@ class Inputs {
   explicit Inputs(const Problem& problem)
       : p_(problem.p),
         m_(problem.m),
-        p2p_(problem.costs.p2p),
         times_(static_cast<size_t>(problem.p) * kLegs * problem.m),
         queues_(static_cast<size_t>(problem.p) * kLegs) {
-    queues_[kF0].sent = problem.m;
+    restart(problem.costs.p2p);
+  }
+
+  // Nothing is under way but rank 0's F0, whose inputs are there from time 0 on.
+  void restart(double p2p) {
+    p2p_ = p2p;
+    std::fill(queues_.begin(), queues_.end(), Queue{});
+    queues_[kF0].sent = m_;
   }
 
   [[nodiscard]] double next(int rank, Step leg) const {
@@ -80,8 +87,8 @@ class Inputs {
   }
 
   int p_, m_;
-  double p2p_;
-  std::vector<double> times_;  // by rank, leg and microbatch
+  double p2p_ = 0;
+  std::vector<double> times_;  // by rank, leg and microbatch; those of rank 0's F0 stay 0
   std::vector<Queue> queues_;  // by rank and leg
 };
 
@@ -230,92 +237,163 @@ struct Plan {
   Orders orders;
   double bubble = kNever;       // makespan without the work
   double near_bubble = kNever;  // the same where costs are a little different
-  Policy policy;
 };
 
-// The most activations that a rank with these F and I may hold.
-int room(const Problem& problem, const std::vector<Step>& legs) {
-  if (problem.spare >= problem.limit) return problem.limit;
-  int open = 0, most = 0;
-  for (const Step leg : legs) most = std::max(most, open += is_forward(leg) ? 1 : -1);
-  return std::min(problem.limit, most + problem.spare);
+// An order of F and I that W are to be placed in.
+struct Legs {
+  const Orders& orders;
+  std::vector<int> rooms;  // the most activations that each rank may hold
+  size_t rank_0_is_alone =
+      0;  // from this step on nobody waits for what rank 0 does, so that it does its W first
+
+  Legs(const Problem& problem, const Orders& of) : orders(of) {
+    for (const std::vector<Step>& legs : orders) rooms.push_back(room(problem, legs));
+    rank_0_is_alone = orders[0].rend() - std::find(orders[0].rbegin(), orders[0].rend(), kI1);
+  }
+
+ private:
+  static int room(const Problem& problem, const std::vector<Step>& legs) {
+    if (problem.spare >= problem.limit) return problem.limit;
+    int open = 0, most = 0;
+    for (const Step leg : legs) most = std::max(most, open += is_forward(leg) ? 1 : -1);
+    return std::min(problem.limit, most + problem.spare);
+  }
+};
+
+// Up to which idle time a rank may wait before a leg without filling the wait, by leg.
+using IdleLimits = std::array<double, kLegs>;
+
+IdleLimits idle_limits(const Policy& policy, const Problem& problem) {
+  IdleLimits limits;
+  for (const Step leg : {kF0, kF1, kI1, kI0})
+    limits[leg] =
+        policy.fills(leg) ? std::min(policy.idle_allowed + problem.epsilon(), kUnlimited) : kUnlimited;
+  return limits;
 }
 
-// 2. Plays `given`, an order of F and I, through and puts each W where it is: where memory is needed, where a
-// wait is long enough for it, where the policy says so, and the rest at the end. Without a policy `given` has
-// its W already. Given up, with a bubble of kNever, once a rank has idled longer than `most_idle`.
-Plan play(const Problem& problem, const Orders& given, const Policy* policy, double most_idle = kNever) {
+// Which limits lead to one and the same play: it has compared idle times with them, and all from the longest
+// that was allowed to the shortest that was not compare alike.
+struct SamePlay {
+  IdleLimits from{-kNever, -kNever, -kNever, -kNever}, below{kNever, kNever, kNever, kNever};
+
+  // Whether a wait that brings the rank's idle time to `idle` is to be filled.
+  bool fill(Step leg, double idle, const IdleLimits& limits) {
+    const bool filled = idle > limits[leg];
+    double& bound = filled ? below[leg] : from[leg];
+    bound = filled ? std::min(bound, idle) : std::max(bound, idle);
+    return filled;
+  }
+  [[nodiscard]] bool covers(const IdleLimits& limits) const {
+    for (int leg = 0; leg < kLegs; ++leg)
+      if (limits[leg] < from[leg] || limits[leg] >= below[leg]) return false;
+    return true;
+  }
+};
+
+// 2. Plays the pipeline through. What it needs for that is made once.
+class Player {
+ public:
+  explicit Player(const Problem& problem)
+      : inputs_(problem),
+        ranks_(problem.p),
+        placed_(problem.p, std::vector<Step>(size_t{kLegs + 2} * problem.m)),
+        p_(problem.p) {}
+
+  // Puts each W where it is: where memory is needed, where a wait is long enough for it, where the rank may
+  // not idle longer, and the rest at the end. Gives the bubble, and `placed()` the orders; given up, with
+  // kNever, once a rank has idled longer than `most_idle`. `same` learns for which other limits the play
+  // would have been the same.
+  double place(const Problem& problem, const Legs& legs, const IdleLimits& limits, double most_idle,
+               SamePlay& same) {
+    return play(problem, legs.orders, most_idle, [&](int r, Step leg, double input) {
+      Rank& rank = ranks_[r];
+      while (is_forward(leg) && rank.alive == legs.rooms[r]) weight_gradient(r, problem);
+      const bool alone = r == 0 && rank.next >= legs.rank_0_is_alone;
+      while (rank.pending > 0 && (alone || rank.time + problem.costs.W <= input + problem.epsilon()))
+        weight_gradient(r, problem);
+      const double wait = input - rank.time;
+      if (rank.pending > 0 && wait > problem.epsilon() && same.fill(leg, rank.idle + wait, limits))
+        weight_gradient(r, problem);
+    });
+  }
+  [[nodiscard]] const Orders& placed() const { return placed_; }
+
+  // The bubble of orders that have their W.
+  double replay(const Problem& problem, const Orders& orders) {
+    return play(problem, orders, kNever, [](int, Step, double) {});
+  }
+
+ private:
   struct Rank {
     double time = 0, idle = 0;
-    size_t next = 0;
-    int room = 0, alive = 0, pending = 0;
+    size_t next = 0, placed = 0;  // steps taken of the order given, and put into the one made
+    int alive = 0, pending = 0;
     Step waiting_for = kW;
   };
-  Plan plan{Orders(problem.p), 0, kNever, policy ? *policy : Policy{}};
-  Inputs inputs(problem);
-  std::vector<Rank> ranks(problem.p);
-  // From here on nobody waits for what rank 0 does, so that it does its W first.
-  const auto rank_0_is_alone = given[0].rend() - std::find(given[0].rbegin(), given[0].rend(), kI1);
-  std::vector<int> runnable;
-  for (int r = problem.p - 1; r >= 0; --r) {
-    runnable.push_back(r);
-    plan.orders[r].reserve(size_t{6} * problem.m);
-    if (policy) ranks[r].room = room(problem, given[r]);
+
+  void put(int r, Step step) { placed_[r][ranks_[r].placed++] = step; }
+  void weight_gradient(int r, const Problem& problem) {
+    Rank& rank = ranks_[r];
+    --rank.alive;
+    --rank.pending;
+    rank.time += problem.costs.W;
+    put(r, kW);
   }
 
-  while (!runnable.empty()) {
-    const int r = runnable.back();
-    runnable.pop_back();
-    Rank& rank = ranks[r];
-    const auto weight_gradient = [&] {
-      --rank.alive;
-      --rank.pending;
-      rank.time += problem.costs.W;
-      plan.orders[r].push_back(kW);
-    };
-    const auto fill_before = [&](Step leg, double input) {
-      while (is_forward(leg) && rank.alive == rank.room) weight_gradient();
-      const bool alone = r == 0 && static_cast<ptrdiff_t>(rank.next) >= rank_0_is_alone;
-      while (rank.pending > 0 && (alone || rank.time + problem.costs.W <= input + problem.epsilon()))
-        weight_gradient();
-      const double wait = input - rank.time;
-      if (rank.pending > 0 && wait > problem.epsilon() && policy->fills(leg) &&
-          rank.idle + wait > policy->idle_allowed + problem.epsilon())
-        weight_gradient();
-    };
-    for (; rank.next < given[r].size(); ++rank.next) {
-      const Step leg = given[r][rank.next];
-      if (leg == kW) {
-        weight_gradient();
-        continue;
-      }
-      const double input = inputs.next(r, leg);
-      if (input == kNever) {
-        rank.waiting_for = leg;
-        break;
-      }
-      inputs.take(r, leg);
-      if (policy) fill_before(leg, input);
+  // `fill_before(rank, leg, input)` may put W before a leg whose input is there at `input`.
+  template <typename FillBefore>
+  double play(const Problem& problem, const Orders& given, double most_idle, const FillBefore& fill_before) {
+    inputs_.restart(problem.costs.p2p);
+    std::fill(ranks_.begin(), ranks_.end(), Rank{});
+    runnable_.clear();
+    for (int r = p_ - 1; r >= 0; --r) runnable_.push_back(r);
 
-      rank.idle += std::max(input - rank.time, 0.0);
-      if (rank.idle > most_idle) return {};
-      rank.time = std::max(input, rank.time) + problem.cost(leg);
-      ++(is_forward(leg) ? rank.alive : rank.pending);
-      plan.orders[r].push_back(leg);
-      const int to = inputs.send(r, leg, rank.time);
-      if (ranks[to].waiting_for == leg && to != r) {
-        ranks[to].waiting_for = kW;
-        runnable.push_back(to);
+    double bubble = 0;
+    while (!runnable_.empty()) {
+      const int r = runnable_.back();
+      runnable_.pop_back();
+      Rank& rank = ranks_[r];
+      for (; rank.next < given[r].size(); ++rank.next) {
+        const Step leg = given[r][rank.next];
+        if (leg == kW) {
+          weight_gradient(r, problem);
+          continue;
+        }
+        const double input = inputs_.next(r, leg);
+        if (input == kNever) {
+          rank.waiting_for = leg;
+          break;
+        }
+        inputs_.take(r, leg);
+        fill_before(r, leg, input);
+
+        rank.idle += std::max(input - rank.time, 0.0);
+        if (rank.idle > most_idle) return kNever;
+        rank.time = std::max(input, rank.time) + problem.cost(leg);
+        ++(is_forward(leg) ? rank.alive : rank.pending);
+        put(r, leg);
+        const int to = inputs_.send(r, leg, rank.time);
+        if (ranks_[to].waiting_for == leg && to != r) {
+          ranks_[to].waiting_for = kW;
+          runnable_.push_back(to);
+        }
       }
+      if (rank.next < given[r].size()) continue;
+      while (rank.pending > 0) weight_gradient(r, problem);
+      bubble = std::max(bubble, rank.time - problem.work());
     }
-    if (rank.next < given[r].size()) continue;
-    while (rank.pending > 0) weight_gradient();
-    plan.bubble = std::max(plan.bubble, rank.time - problem.work());
+    for (int r = 0; r < p_; ++r)
+      if (ranks_[r].next < given[r].size())
+        throw std::logic_error("zb-v: its order of F and I has a deadlock");
+    return bubble;
   }
-  for (int r = 0; r < problem.p; ++r)
-    if (ranks[r].next < given[r].size()) throw std::logic_error("zb-v: its order of F and I has a deadlock");
-  return plan;
-}
+
+  Inputs inputs_;
+  std::vector<Rank> ranks_;
+  Orders placed_;
+  std::vector<int> runnable_;
+  int p_;
+};
 
 // 3. Searches the allowance of idle time that gives the smallest bubble: none is known in closed form, and it
 // is not monotone. First coarsely in all four variants, then finely around the best. Waits that come out
@@ -324,52 +402,58 @@ Plan play(const Problem& problem, const Orders& given, const Policy* policy, dou
 // the better one near them wins.
 class Search {
  public:
-  explicit Search(const Problem& problem) : problem_(problem), near_(problem) {
+  Search(const Problem& problem, Player& player) : problem_(problem), near_(problem), player_(player) {
     near_.costs.W *= 0.75;
     near_.costs.p2p += 0.005 * (problem.costs.F + problem.costs.I);
   }
 
-  void try_order(const Orders& legs) {
+  void try_order(const Orders& orders) {
+    const Legs legs(problem_, orders);
     for (const bool near : {false, true}) {
       const Problem& problem = near ? near_ : problem_;
       const double least = (problem.p - 1) * (problem.costs.F + problem.costs.p2p);  // the last rank's start
-      Plan best = play(problem, legs, &kNoHurry);
-      const double step = (best.bubble - least) / kCoarse;
-      offer(best, near);
+      std::vector<SamePlay> plays;
+      Policy best;
+      double best_bubble = kNever;
       const auto attempt = [&](const Policy& policy) {
-        if (best.bubble <= least + problem.epsilon()) return;  // there is nothing to gain
-        Plan plan = play(problem, legs, &policy, best.bubble);
-        if (plan.bubble >= best.bubble - problem.epsilon()) return;
-        best = std::move(plan);
-        offer(best, near);
+        if (best_bubble <= least + problem.epsilon()) return;  // there is nothing to gain
+        const IdleLimits limits = idle_limits(policy, problem);
+        // The same again would gain nothing.
+        for (const SamePlay& play : plays)
+          if (play.covers(limits)) return;
+        const double bubble = player_.place(problem, legs, limits, best_bubble, plays.emplace_back());
+        if (bubble >= best_bubble - problem.epsilon()) return;
+        best = policy;
+        best_bubble = bubble;
+        offer({player_.placed(), bubble}, near);
       };
+      attempt({});
+      const double step = (best_bubble - least) / kCoarse;
       for (int variant = 0; variant < 4; ++variant)
         for (int i = 0; i < kCoarse; ++i) attempt({least + i * step, (variant & 1) != 0, (variant & 2) != 0});
-      const Policy coarse = best.policy;
+      const Policy coarse = best;
       for (int i = 1 - kFine; i < kFine && coarse.idle_allowed < kNever; ++i)
         attempt({coarse.idle_allowed + i * step / kFine, coarse.before_F, coarse.before_I0});
     }
   }
 
-  [[nodiscard]] const Orders& best() const { return best_.orders; }
+  [[nodiscard]] const Plan& best() const { return best_; }
 
-  // Whether the step takes hardly longer than with what `other` has found.
-  [[nodiscard]] bool keeps_up_with(const Search& other) const {
-    const double bubble = other.best_.bubble, near_bubble = other.best_.near_bubble;
-    return best_.bubble <= bubble + 0.01 * (problem_.work() + bubble) &&
-           best_.near_bubble <= near_bubble + 0.02 * (near_.work() + near_bubble);
+  // Whether the step takes hardly longer than with `other`.
+  [[nodiscard]] bool keeps_up_with(const Plan& other) const {
+    return best_.bubble <= other.bubble + 0.01 * (problem_.work() + other.bubble) &&
+           best_.near_bubble <= other.near_bubble + 0.02 * (near_.work() + other.near_bubble);
   }
 
  private:
   static constexpr int kCoarse = 6, kFine = 8;
-  static constexpr Policy kNoHurry{};
 
   void offer(Plan plan, bool made_for_near) {
     if (made_for_near) {
       plan.near_bubble = plan.bubble;
-      plan.bubble = play(problem_, plan.orders, nullptr).bubble;
+      plan.bubble = player_.replay(problem_, plan.orders);
     } else if (plan.bubble <= best_.bubble + problem_.epsilon()) {
-      plan.near_bubble = play(near_, plan.orders, nullptr).bubble;
+      plan.near_bubble = player_.replay(near_, plan.orders);
     }
     const double gain = best_.bubble - plan.bubble;
     if (gain > problem_.epsilon() || (gain > -problem_.epsilon() && plan.near_bubble < best_.near_bubble))
@@ -377,6 +461,7 @@ class Search {
   }
 
   Problem problem_, near_;
+  Player& player_;
   Plan best_;
 };
 
@@ -412,22 +497,23 @@ Schedule make_zb_v(const GeneratorRequest& request) {
     orders.push_back(ListScheduler({p, m, limit, PassCosts{}}).run());
     orders.push_back(pattern(problem, limit));  // at times better, at a limit of 2 by far
   }
+  Player player(problem);
   const auto search = [&](int spare) {
-    Search found({p, m, limit, request.costs, spare});
+    Search found({p, m, limit, request.costs, spare}, player);
     for (const Orders& legs : orders) found.try_order(legs);
     return found;
   };
-  const Search fastest = search(limit);
+  const Plan fastest = search(limit).best();
 
   // 4. Few microbatches leave ranks room, which W put off would fill for little gain: as long as the step
   // takes hardly longer, half as many may be put off, though at least one of each chunk.
-  Search chosen = fastest;
+  Plan chosen = fastest;
   for (int spare = m < 2 * p ? (std::min(limit, 2 * m) - m - 1) / 2 : 0; spare >= 2; spare /= 2) {
-    Search tighter = search(spare);
+    const Search tighter = search(spare);
     if (!tighter.keeps_up_with(fastest)) break;
-    chosen = std::move(tighter);
+    chosen = tighter.best();
   }
-  return schedule_of("zb-v", chosen.best(), m);
+  return schedule_of("zb-v", chosen.orders, m);
 }
 
 }  // namespace

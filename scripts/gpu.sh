@@ -85,14 +85,15 @@ gather_programs() {
   while IFS= read -r program; do
     # Their lists of tests, not their code: what is named Gpu… needs a GPU.
     if "$program" --gtest_list_tests | grep -q '^\(.*/\)\?Gpu'; then cp "$program" "$programs/tests/"; fi
-  done < <(find build/gpu/build -name '*_test' -type f -perm -u+x)
+  done < <(find build/gpu/build -name '*_test' ! -name '*_on_host_test' -type f -perm -u+x)  # those have no GPU to fail on
   while IFS= read -r library; do
     cp --dereference "$library" "$programs/lib/"
   done < <(ldd "$programs"/bin/* "$programs"/tests/* | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' |
     grep -E '/lib(openblas|gfortran|quadmath|benchmark|gtest|gmock|fmt)' | sort -u)
   strip "$programs"/bin/* "$programs"/tests/*
   sed -n 's/^CMAKE_CUDA_ARCHITECTURES:[^=]*=//p' build/gpu/build/CMakeCache.txt >"$programs/architectures"
-  git rev-parse HEAD >"$programs/revision" 2>/dev/null || echo unknown >"$programs/revision"
+  # Of the programs themselves: the tree may have moved on since they were configured.
+  "$programs/bin/stp" --version | sed -n '1s/.*(\(.*\)).*/\1/p' >"$programs/revision"
 }
 
 if $make_bundle; then
@@ -159,11 +160,18 @@ stage_programs() {
   "$stp" --version
 }
 
+# A test skips itself where it finds no GPU: where there is one, a program all of whose tests do so has failed.
 stage_tests() {
-  local test failed=0
+  local test name failed=0
+  mkdir -p "$out/tests"
   for test in "$programs"/tests/*; do
-    echo "-- $(basename "$test")"
-    "$test" --gtest_filter='*Gpu*' --gtest_brief=1 --gtest_output="json:$out/tests/$(basename "$test").json" || failed=1
+    name=$(basename "$test")
+    echo "-- $name"
+    "$test" --gtest_filter='*Gpu*' --gtest_brief=1 --gtest_output="json:$out/tests/$name.json" 2>&1 | tee "$out/tests/$name.log" || failed=1
+    if grep -q '^\[  PASSED  \] 0 tests' "$out/tests/$name.log"; then
+      echo "none of its tests ran; tests/$name.json says why"
+      failed=1
+    fi
   done
   return "$failed"
 }

@@ -148,15 +148,25 @@ class Replay(CommandLine):
         self.assertEqual(whole.returncode, 0, whole.stderr)
         measured = json.loads(whole.stdout)
         self.assertEqual({row["replayed"] for row in measured["results"]}, {None})
+        self.assertEqual({row["ranks_per_device"] for row in measured["results"]}, {None})
         for rank in range(4):  # tp counts first
             done = self.replay(rank, "--json", f"{rank}.json", "--trace", f"{rank}-trace.json")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"replayed on cpu; rank {rank} alone, among peers of ", done.stdout)
+            self.assertIn("latest call, ms", done.stdout)
             record = json.loads((self.folder / f"{rank}.json").read_text(encoding="utf-8"))
             self.assertEqual(record["evidence"], "replayed")
             for row, full in zip(record["results"], measured["results"]):
                 self.assertEqual((row["replayed"]["rank"], row["losses"], row["parity"], row["predicted"]), (rank, [], None, None))
                 self.assertIsNone(row["throughput_samples_per_s"])
+                groups = row["replayed"]["groups"]
+                self.assertEqual(set(groups), {"tp", "pp", "model"})  # dp is 1
+                for kind, group in groups.items():
+                    self.assertGreater(group["calls"], 0, kind)
+                    self.assertEqual(group["calls"] % len(row["step_time_repeats_s"]), 0, "of the timed steps alone")
+                    self.assertGreaterEqual(group["late_s"], group["latest_s"])
+                    self.assertGreaterEqual(group["latest_s"], 0)
+                    self.assertGreater(group["link_bytes"], 0)
                 self.assertEqual((row["schedule"], len(row["step_time_repeats_s"])), (full["schedule"], 2))
                 (only,) = row["ranks"]
                 self.assertEqual(only["memory_bytes"], full["ranks"][rank // 2]["memory_bytes"])

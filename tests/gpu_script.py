@@ -42,6 +42,7 @@ done
 if [ -n "$out" ] && [ "${RANK:-0}" = 0 ]; then echo '{}' > "$out"; fi
 """
 PROGRAM = """#!/bin/sh
+if [ -e "$STP_DATA_DIR/skip-tests" ]; then echo "[  PASSED  ] 0 tests."; else echo "[  PASSED  ] 3 tests."; fi
 for word in "$@"; do
   case $word in
     --gtest_output=json:*) mkdir -p "$(dirname "${word#*:}")"; echo '{}' > "${word#*:}" ;;
@@ -136,6 +137,14 @@ class Script(unittest.TestCase):
         (self.root / "fail-rank-1").touch()
         done = self.run_it("processes")
         self.assertEqual((done.returncode, self.table(done)["processes"]), (1, "FAILED"))
+
+    def test_tests_that_all_skip_themselves_have_failed(self):
+        self.bundle()
+        (self.root / "skip-tests").touch()
+        done = self.run_it("programs", "tests")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.table(done)["tests"], "FAILED")
+        self.assertIn("none of its tests ran", done.stdout)
 
     def test_one_that_hangs_ends_with_the_limit_and_what_follows_says_so(self):
         self.bundle()

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@ class Backend {
   [[nodiscard]] virtual int world_size() const = 0;
   [[nodiscard]] virtual std::vector<int> ranks() const = 0;
   virtual Device& device(int rank) = 0;
+  /// How many ranks share one device; none where ranks are threads of the machine's processors.
+  [[nodiscard]] virtual std::optional<int> ranks_per_device() const { return std::nullopt; }
   /// The end of `members[index]` in the group `name` of world ranks. Every member asks for its end; names are
   /// unique to a set of members, and all members ask for their groups in the same order.
   virtual std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
@@ -42,6 +45,7 @@ struct BackendOptions {
   double deadline_s = 10;   // without progress anywhere
   size_t memory_limit = 0;  // bytes a rank; 0: none
   bool poison = false;      // fill fresh and released memory with NaN, for tests
+  bool graphs = false;      // what comes again is captured, and replayed (CUDA)
   // Of matrix products, where a library chooses among kernels (CUDA):
   bool time_products = false;  // candidates are timed at a shape's first use, for benchmarks
   int product_multiprocessors =

@@ -25,6 +25,7 @@ IssueQueue::~IssueQueue() {
   const std::lock_guard lock(order_.mutex_);
   std::erase(order_.queues_, this);
   std::erase(order_.no_room_, this);
+  std::erase(order_.turns_, this);
   if (steps_.empty()) return;
   const Step& head = steps_.front();
   if (head.needs) std::erase(head.needs->waiting_, this);
@@ -63,6 +64,7 @@ void IssueQueue::push_step(Step step) {
   }
   if (step.point) step.point->place_ = order_.place(*this, step);
   steps_.push_back(std::move(step));
+  if (order_.ranks_ == 1) order_.turns_.push_back(this);
   order_.pump(steps_.size() == 1 ? this : nullptr);
 }
 
@@ -85,6 +87,11 @@ void IssueOrder::wait_for(int rank, const std::string& who, const IssuePoint& po
                           const std::function<bool()>& passed) {
   wait(
       rank, who, [&] { return point.issued_; }, passed);
+}
+
+bool IssueOrder::is_issued(const IssuePoint& point) {
+  const std::lock_guard lock(mutex_);
+  return point.issued_;
 }
 
 void IssueOrder::wait(Lock& lock, int rank, const std::string& who, const std::function<bool()>& issued,
@@ -166,6 +173,7 @@ void IssueOrder::issue_from(IssueQueue& queue) {
 
 // Where it may not, what it waits for will have it asked again.
 bool IssueOrder::may_issue(IssueQueue& queue) {
+  if (ranks_ == 1 && turns_.front() != &queue) return false;
   const IssueQueue::Step& step = queue.steps_.front();
   if (step.needs && !step.needs->issued_) {
     auto& waiting = step.needs->waiting_;
@@ -200,6 +208,10 @@ void IssueOrder::issue(IssueQueue& queue) {
   }
   ++moves_;
   run_.guard.progress();
+  if (ranks_ == 1) {
+    turns_.pop_front();
+    if (!turns_.empty() && turns_.front() != &queue) ready_.push_back(turns_.front());
+  }
   if (step.joint) {
     for (IssueQueue* party : step.joint->there_) {
       party->steps_.pop_front();

@@ -3,8 +3,9 @@
 // To a GPU, waiting for an event that is not recorded yet is no wait at all, and streams that share one of
 // its hardware queues hold each other up in the order in which they were given work. So each stream is a
 // queue on the host, and nothing leaves it before what it waits for has: whatever the order in which the
-// hosts push, the device is given the work of all streams in a topological order of their dependencies.
-// Nothing here knows of CUDA.
+// hosts push, the device is given the work of all streams in a topological order of their dependencies. Where
+// one host pushes alone, that order is its own: processes that push their collectives in the same order have
+// them issued in the same order, however full their queues are. Nothing here knows of CUDA.
 #pragma once
 
 #include <chrono>
@@ -130,6 +131,8 @@ class IssueOrder {
   /// nothing moves for the deadline: naming the first of every queue's steps, and what it waits for.
   void wait(int rank, const std::string& who, const std::function<bool()>& issued,
             const std::function<bool()>& passed);
+  /// Any thread may ask.
+  bool is_issued(const IssuePoint& point);
   /// Until `point` is issued, and `passed()`.
   void wait_for(int rank, const std::string& who, const IssuePoint& point,
                 const std::function<bool()>& passed);
@@ -168,6 +171,7 @@ class IssueOrder {
   std::vector<IssueQueue*> queues_;
   std::vector<IssueQueue*> ready_;    // may have become issuable
   std::vector<IssueQueue*> no_room_;  // the device does not take their next step yet
+  std::deque<IssueQueue*> turns_;     // of one host: whose steps are to be issued, in the order of the pushes
   std::vector<Waiter*> waiters_;
   uint64_t moves_ = 0;  // steps issued so far
   // What device_->begin() was called with.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <thread>
@@ -244,8 +245,8 @@ class FakeDevice : public IssueDevice {
 TEST(OrderOfADevice, IsShownEachOpOnceWhileItIsIssued) {
   RunContext run(kNever);
   FakeDevice device;
-  IssueOrder order(run, 1, &device);
-  const auto compute = order.make_queue(0, "compute"), tp = order.make_queue(0, "tp");
+  IssueOrder order(run, 2, &device);
+  const auto compute = order.make_queue(0, "compute"), tp = order.make_queue(1, "tp");
   const auto hold = std::make_shared<IssuePoint>();
   const auto nothing = [] {};
   compute->wait(1, hold, nothing);
@@ -254,7 +255,7 @@ TEST(OrderOfADevice, IsShownEachOpOnceWhileItIsIssued) {
   EXPECT_TRUE(device.shown.empty());
   tp->record(3, hold, nothing);
   using Shown = std::pair<int, std::optional<uint32_t>>;
-  EXPECT_THAT(device.shown, ElementsAre(Shown{0, 3}, Shown{0, 1}, Shown{0, 2}));
+  EXPECT_THAT(device.shown, ElementsAre(Shown{1, 3}, Shown{0, 1}, Shown{0, 2}));
   EXPECT_FALSE(device.open());
 }
 
@@ -304,6 +305,28 @@ TEST(OrderOfADevice, GivesRoomWhileAllHostsWait) {
   full->record(kNoOp, end, [&] { EXPECT_EQ(issued, 5); });
   order.wait_for(0, "for full", *end, [] { return true; });
   EXPECT_EQ(issued, 5);
+}
+
+// Processes that push their collectives in one order must have them issued in one order.
+TEST(OrderOfADevice, OfOneHostIsThatOfThePushesHoweverFullQueuesAre) {
+  for (uint32_t seed = 1; seed <= 30; seed += kStride) {
+    std::mt19937 random(seed);
+    RunContext run(kNever);
+    IssueOrder order(run, 1);
+    std::vector<std::unique_ptr<IssueQueue>> queues;
+    for (int i = 0; i < 3; ++i)
+      queues.push_back(
+          order.make_queue(0, "queue " + std::to_string(i), [&random] { return random() % 4 == 0; }));
+    constexpr int kSteps = 200;
+    std::vector<int> issued, pushed(kSteps);
+    std::iota(pushed.begin(), pushed.end(), 0);
+    for (const int step : pushed)
+      queues[random() % 3]->push(kNoOp, [&issued, step] { issued.push_back(step); });
+    const auto end = std::make_shared<IssuePoint>();
+    queues[0]->record(kNoOp, end, [] {});
+    order.wait_for(0, "for the end", *end, [] { return true; });
+    EXPECT_EQ(issued, pushed);
+  }
 }
 
 TEST(OrderOfADevice, AJointStepWaitsForRoomOfAllItsParties) {

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "stp/backend/communicator.h"
 #include "stp/backend/group_call.h"
+#include "stp/backend/paced_use.h"
 #include "stp/backend/pacing.h"
 #include "stp/backend/run_guard.h"
 #include "stp/backend/traffic_counter.h"
@@ -43,15 +43,15 @@ class PacedCommunicator : public Communicator {
   void send(Stream& stream, const Tensor& tensor, int to) override;
   void receive(Stream& stream, const Tensor& tensor, int from) override;
   [[nodiscard]] Traffic traffic() const override { return counter_->traffic(); }
-  /// By how many seconds the latest of the calls that are done had moved its bytes after its time, which is
-  /// then longer than `replay.times` by as much; 0 where all kept the pace. None where it is not known.
-  [[nodiscard]] virtual std::optional<double> late_s() const { return std::nullopt; }
+  /// Of the calls since this was last asked. After the device was synchronised.
+  [[nodiscard]] PacedUse take_paced_use() { return paced_->take(); }
 
  protected:
   /// Has `call` carried out where the stream comes to it, and counted.
   virtual void enter(Stream& stream, PacedCall call) = 0;
   /// For who carries calls out, which may be after this end is gone.
   [[nodiscard]] const std::shared_ptr<TrafficCounter>& counter() const { return counter_; }
+  [[nodiscard]] const std::shared_ptr<PacedCounter>& paced() const { return paced_; }
 
  private:
   void give(Stream& stream, CallPart part);
@@ -61,6 +61,7 @@ class PacedCommunicator : public Communicator {
   const int index_;
   const int64_t piece_;
   std::shared_ptr<TrafficCounter> counter_ = std::make_shared<TrafficCounter>();
+  std::shared_ptr<PacedCounter> paced_ = std::make_shared<PacedCounter>();
 };
 
 }  // namespace stp

@@ -187,13 +187,23 @@ json to_json(const Result& result) {
                    {"oversubscribed", measured.predicted->oversubscribed},
                    {"disturbed_steps", measured.predicted->disturbed_steps}};
     json replayed = nullptr;
-    if (measured.replayed)
-      replayed = {{"rank", measured.replayed->rank}, {"cluster", measured.replayed->cluster}};
+    if (measured.replayed) {
+      json groups = json::object();
+      for (const auto& [kind, group] : measured.replayed->groups)
+        groups[kind] = {{"calls", group.calls},
+                        {"late_s", group.late_s},
+                        {"latest_s", group.latest_s},
+                        {"link_bytes", group.link_bytes}};
+      replayed = {{"rank", measured.replayed->rank},
+                  {"cluster", measured.replayed->cluster},
+                  {"groups", std::move(groups)}};
+    }
     json blas = nullptr;
     if (measured.blas) blas = {{"share", measured.blas->share}, {"gflop_per_s", measured.blas->gflop_per_s}};
     row.update({{"backend", measured.backend},
                 {"processes", measured.processes},
                 {"type", measured.type},
+                {"ranks_per_device", or_null(measured.ranks_per_device)},
                 {"losses", measured.losses},
                 {"parity", parity},
                 {"predicted", predicted},

@@ -2,6 +2,8 @@
 // results/schema/record.schema.json; docs/metrics.md derives every quantity.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -59,6 +61,13 @@ struct Prediction {
 struct Replayed {
   int rank = 0;  // of the world
   std::string cluster;
+  // Of the timed steps' calls in groups of one kind: by how much they took longer than their pace, all
+  // together and the worst one; and the buffers that stood for the links.
+  struct Group {
+    int64_t calls;
+    double late_s, latest_s, link_bytes;
+  };
+  std::map<std::string, Group> groups;  // "tp", "dp", "pp", "model"
 };
 
 /// Of the timed steps' compute time, mean over ranks, what BLAS took, and its rate there.
@@ -68,8 +77,9 @@ struct BlasShare {
 
 /// What a run on devices knows besides; absent where nothing ran.
 struct Measured {
-  std::string backend, type;   // "cpu" or "cuda"; of activations and weights
-  std::vector<double> losses;  // by step, warm-up included; none of a replay
+  std::string backend, type;            // "cpu" or "cuda"; of activations and weights
+  std::optional<int> ranks_per_device;  // none where ranks share the machine's processors
+  std::vector<double> losses;           // by step, warm-up included; none of a replay
   std::optional<Parity> parity;
   std::optional<Prediction> predicted;
   std::optional<Replayed> replayed;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "stp/backend/paced_communicator.h"
 #include "stp/program/communication.h"
 
 namespace stp {
@@ -88,6 +89,21 @@ int64_t RankExecutor::sent_bytes() const {
   return std::accumulate(sends_.begin(), sends_.end(), int64_t{0}, [](int64_t sum, const auto& entry) {
     return sum + entry.second.group->traffic().sent_bytes;
   });
+}
+
+std::map<std::string, PacedUse> RankExecutor::take_paced_use() {
+  std::map<std::string, PacedUse> uses;
+  const auto take = [&](const std::string& kind, Communicator& group) {
+    auto* const paced = dynamic_cast<PacedCommunicator*>(&group);
+    if (paced != nullptr && paced->size() > 1) uses[kind] += paced->take_paced_use();
+  };
+  take("tp", *tp_group_);
+  take("tp", *inline_group_);
+  take("dp", *dp_group_);
+  take("model", *model_group_);
+  for (const auto& [stream, link] : sends_) take("pp", *link.group);
+  for (const auto& [stream, link] : links_) take("pp", *link.group);
+  return uses;
 }
 
 Stream& RankExecutor::stream_of(const Op& op) {

@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "stp/backend/backend.h"
+#include "stp/backend/paced_use.h"
 #include "stp/program/program.h"
 #include "stp/runtime/chunk_state.h"
 #include "stp/runtime/units.h"
@@ -51,6 +53,8 @@ class RankExecutor {
   [[nodiscard]] Stream& compute() { return *compute_; }
   [[nodiscard]] int64_t all_reduce_bytes() const { return tp_group_->traffic().all_reduce_bytes; }
   [[nodiscard]] int64_t sent_bytes() const;
+  /// See Trainer::take_paced_use(). After finish_step().
+  std::map<std::string, PacedUse> take_paced_use();
 
  private:
   using ChainKey = std::tuple<bool, int, int>;  // backward, virtual stage, microbatch

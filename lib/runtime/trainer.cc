@@ -182,6 +182,13 @@ std::vector<RankUse> Trainer::use() {
   return uses;
 }
 
+std::map<std::string, PacedUse> Trainer::take_paced_use() {
+  std::map<std::string, PacedUse> uses;
+  for (const auto& rank : state_->ranks)
+    for (const auto& [kind, use] : rank->take_paced_use()) uses[kind] += use;
+  return uses;
+}
+
 const Program& Trainer::program() const { return state_->plan.program; }
 
 }  // namespace stp

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "stp/backend/backend.h"
+#include "stp/backend/paced_use.h"
 #include "stp/program/program.h"
 #include "stp/runtime/training.h"
 
@@ -53,6 +54,10 @@ class Trainer {
   [[nodiscard]] std::map<std::string, std::vector<double>> masters();
   /// Of every rank of this process.
   [[nodiscard]] std::vector<RankUse> use();
+  /// What paced calls (lib/backend/paced_communicator.h) took since this was last asked, by kind of group:
+  /// "tp", "dp", "pp" and "model", of those with several members. Of all ranks of this process together;
+  /// empty where no group is paced.
+  std::map<std::string, PacedUse> take_paced_use();
   [[nodiscard]] const Program& program() const;
 
  private:

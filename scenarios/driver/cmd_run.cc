@@ -36,6 +36,19 @@ std::string scientific(double value) {
   return text;
 }
 
+// How late paced calls were: the mean of a step, and the worst call with its kind of group.
+std::vector<std::string> lateness(const Replayed& replayed, size_t steps) {
+  double sum = 0, latest = 0;
+  std::string where;
+  for (const auto& [kind, group] : replayed.groups) {
+    sum += group.late_s;
+    if (group.latest_s <= latest) continue;
+    latest = group.latest_s;
+    where = " (" + kind + ")";
+  }
+  return {fixed(1000 * sum / static_cast<double>(steps), 3), fixed(1000 * latest, 3) + where};
+}
+
 // How far predicted steps are from measured ones; where ranks share processors, apart.
 class PredictionErrors {
  public:
@@ -136,6 +149,7 @@ void run_command(RunOptions options, const Invocation& invocation) {
                                    "TP bubble",    "saved, MB", "BLAS",    "GFLOP/s",   "loss",
                                    "parity: loss", "gradient"};
   if (profile) columns.insert(columns.end(), {"predicted, s", "error"});
+  if (options.devices.replay) columns.insert(columns.end(), {"late, ms", "latest call, ms"});
   Table table(columns);
   PredictionErrors errors;
   size_t compared = 0, refused = 0;
@@ -220,6 +234,9 @@ void run_command(RunOptions options, const Invocation& invocation) {
                           (known.predicted->oversubscribed ? " (shared)" : "") +
                           (disturbed ? " (disturbed)" : ""));
         }
+        if (known.replayed)
+          for (const std::string& cell : lateness(*known.replayed, result.step_times_s.size()))
+            cells.push_back(cell);
         table.add(cells);
         if (!options.trace.empty()) {
           std::ostringstream out;
@@ -251,6 +268,10 @@ void run_command(RunOptions options, const Invocation& invocation) {
       std::puts(
           "All ranks took turns on one device: times are of that, and say nothing of ranks with a device "
           "each");
+    if (options.devices.replay)
+      std::puts(
+          "late: what paced calls of a step took longer than their pace, all together; latest: the worst "
+          "call");
     if (refused > 0)
       std::printf("%zu combinations are beyond their schedule's range (stp schedule --help)\n", refused);
     if (profile) std::fputs(errors.text(profile->name).c_str(), stdout);

@@ -185,7 +185,8 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
   known.backend = backend->name();
   known.type = to_string(run.type);
   known.processes = backend->processes();
-  if (options.replay) known.replayed = {options.replay->rank, options.replay->profile.name};
+  known.ranks_per_device = backend->ranks_per_device();
+  if (options.replay) known.replayed = {options.replay->rank, options.replay->profile.name, {}};
   BlasUse before;
   StepResult step;
   const int samples = experiment.microbatches * experiment.microbatch_size * experiment.dp;
@@ -199,6 +200,7 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
   for (int i = 0; i < run.warmup + run.steps; ++i) {
     if (i == run.warmup) {
       before = blas_use_of_all(*backend);
+      trainer.take_paced_use();  // the warm-up's
       timed_s = 0;
     }
     const std::vector<TokenSample> batch = data.next(samples);
@@ -214,6 +216,10 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
     if (i >= run.warmup) share.step_times_s.push_back(step.step_s);
     stepped();
   }
+  if (known.replayed)
+    for (const auto& [kind, use] : trainer.take_paced_use())
+      known.replayed->groups[kind] = {use.calls, use.late_s, use.latest_s,
+                                      static_cast<double>(use.link_bytes)};
   if (predicted) predicted->disturbed_steps = steady.disturbed();
   known.predicted = predicted;
   if (counts_blas(*backend)) {

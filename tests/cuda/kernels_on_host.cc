@@ -23,9 +23,13 @@ class KernelsOnHost : public LaunchedKernels {
   using LaunchedKernels::LaunchedKernels;
 
  protected:
+  void enqueue(Stream& stream, std::unique_ptr<RepeatableCall> call) override {
+    cuda_stream(stream).enqueue(std::move(call));
+  }
   void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
     cuda_stream(stream).enqueue(std::move(work));
   }
+  void expect_held(const Tensor& tensor) override { held_memory(tensor); }
   void* address(const Tensor& tensor) override { return data<std::byte>(tensor); }
   void copy_bytes(cudaStream_t stream, const void* from, void* to, size_t bytes) override {
     STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));

@@ -121,14 +121,18 @@ TEST_F(GpuReplay, ACommunicatorSaysThatItCouldNotKeepThePace) {
   Device& device = backend->device(0);
   const auto stream = device.make_stream("tp", StreamPriority::communication);
   const auto group = backend->communicator("tp", {0, 1}, 0);
-  const auto& paced = dynamic_cast<const PacedCommunicator&>(*group);
-  EXPECT_EQ(paced.late_s(), 0);
+  auto& paced = dynamic_cast<PacedCommunicator&>(*group);
+  EXPECT_EQ(paced.take_paced_use().calls, 0);
   Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, 1024, 4096);
-  group->send(*stream, tensor, 1);
+  for (int i = 0; i < 3; ++i) group->send(*stream, tensor, 1);
   device.synchronize();
-  ASSERT_TRUE(paced.late_s().has_value());
-  EXPECT_GT(*paced.late_s(), 0);
-  EXPECT_LT(*paced.late_s(), 60);
+  const PacedUse use = paced.take_paced_use();
+  EXPECT_EQ(use.calls, 3);
+  EXPECT_GT(use.latest_s, 0);
+  EXPECT_LT(use.latest_s, use.late_s);
+  EXPECT_LE(use.late_s, 3 * use.latest_s);
+  EXPECT_LT(use.late_s, 60);
+  EXPECT_EQ(paced.take_paced_use().calls, 0) << "since it was last asked";
   device.release(*stream, tensor);
   device.synchronize();
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "stp/cuda/cuda_backend.h"
+#include "stp/cuda/cuda_device.h"
 #include "support/bf16.h"
 #include "support/effort.h"
 
@@ -104,6 +105,28 @@ TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
       gradient_error(found.masters, train(*cpu, "stp", training, kMicrobatches, samples, steps).masters),
       1e-5);
   EXPECT_EQ(found.masters, train(*again, "stp", training, kMicrobatches, samples, steps).masters);
+}
+
+// From the second step on, ops have the slots that they had before.
+TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
+  const Training training = small_training(4, DType::bf16, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const auto samples =
+      random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const int steps = kStride > 1 ? 3 : 5;
+  const auto backend = cuda_backend(training);
+  const Trained expected = train(*backend, "stp", training, kMicrobatches, samples, steps);
+  for (const bool poison : {false, true}) {
+    const auto graphs = make_cuda_backend(
+        {.world_size = training.grid.size(), .deadline_s = 60, .poison = poison, .graphs = true});
+    const Trained found = train(*graphs, "stp", training, kMicrobatches, samples, steps);
+    EXPECT_EQ(found.loss, expected.loss);
+    EXPECT_EQ(found.masters, expected.masters);
+    for (const int rank : graphs->ranks()) {
+      const GraphCounts counts = dynamic_cast<CudaDevice&>(graphs->device(rank)).graphs();
+      EXPECT_EQ(counts.refused, 0U);
+      EXPECT_TRUE(poison || counts.replayed > counts.launched) << counts.replayed << " " << counts.launched;
+    }
+  }
 }
 
 TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoes) {

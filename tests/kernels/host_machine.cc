@@ -26,9 +26,14 @@ class HostLaunchedKernels : public LaunchedKernels {
       : LaunchedKernels({take, give_back}), attention_(attention) {}
 
  protected:
+  void enqueue(Stream& stream, std::unique_ptr<RepeatableCall> call) override {
+    cpu_stream(stream).enqueue(
+        [call = std::shared_ptr<RepeatableCall>(std::move(call))] { call->issue(nullptr); });
+  }
   void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
     cpu_stream(stream).enqueue([work = std::move(work)] { work(nullptr); });
   }
+  void expect_held(const Tensor&) override {}
   void* address(const Tensor& tensor) override { return untyped_data(tensor); }
   void copy_bytes(cudaStream_t, const void* from, void* to, size_t bytes) override {
     std::memcpy(to, from, bytes);

@@ -96,6 +96,21 @@ void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int
     for (const MemoryKind kind :
          {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
       EXPECT_EQ(memory.held(kind), 0U) << to_string(kind) << " left after the step";
+    // Every call that was paced is counted, in a group of its kind.
+    int calls = 0;
+    for (const auto& [kind, count] : asked.calls) calls += count;
+    for (const auto& [kind, use] : trainer.take_paced_use()) {
+      const int members = kind == "tp" ? tp : kind == "dp" ? dp : kind == "pp" ? pp : tp * pp;
+      EXPECT_GT(members, 1) << kind;
+      EXPECT_GE(use.late_s, use.latest_s);
+      EXPECT_EQ(use.link_bytes > 0, use.calls > 0);
+      if (kind == "pp") {
+        EXPECT_EQ(use.calls, sends + receives);
+      }
+      calls -= static_cast<int>(use.calls);
+    }
+    EXPECT_EQ(calls, 0);
+    EXPECT_TRUE(together.take_paced_use().empty());
     EXPECT_NO_THROW(trainer.step(samples));  // its weights are finite still
   }
 }

@@ -20,6 +20,7 @@ constexpr float kStepMilliseconds = 0.01F;
 constexpr size_t kMostSteps = 1024;
 /// Steps that all streams together take each time the host asks.
 constexpr int kStepsPerQuery = 3;
+constexpr size_t kDefaultShared = size_t{48} << 10, kMostShared = size_t{227} << 10;
 
 /// One recording of an event: later ones change nothing for who waits already.
 struct FakeRecord {
@@ -36,9 +37,12 @@ struct FakeStep {
   std::shared_ptr<FakeRecord> waits_for = {};  // may be null
   std::function<bool()> ready = {};            // may be empty
 };
+using FakeGraph = std::vector<FakeStep>;
 struct FakeStream {
   std::deque<FakeStep> steps;
-  bool gone = false;  // but for what it was given
+  bool gone = false;                     // but for what it was given
+  std::unique_ptr<FakeGraph> capture{};  // what it is given goes there
+  bool spoilt = false;                   // the capture, by a call that cannot be captured
 };
 struct FakePool {
   size_t taken = 0;  // and not freed, by the host's calls
@@ -59,11 +63,15 @@ struct FakeDevice {
   std::map<void*, FakeBlock> memory;  // all that was ever taken, by address
   size_t allocated = 0;               // as the streams have come
   size_t pools_kept = 0;
+  std::map<const void*, size_t> declared;                    // shared memory by kernel
+  std::map<std::pair<int, const void*>, size_t> added_most;  // what launches may add, by device and kernel
   std::map<std::string, cudaError_t> failing;
   std::map<std::string, size_t> calls;
+  std::map<std::string, std::function<void()>> watched;
 
   std::optional<cudaError_t> called(const std::string& name) {
     ++calls[name];
+    if (const auto look = watched.find(name); look != watched.end()) look->second();
     const auto found = failing.find(name);
     if (found == failing.end()) return {};
     const cudaError_t error = found->second;
@@ -127,9 +135,17 @@ void check_room(const FakeStream& stream) {
   std::abort();
 }
 
-void push(cudaStream_t stream, std::function<void()> work) {
-  check_room(stream_of(stream));
-  stream_of(stream).steps.push_back({std::move(work)});
+void push(FakeStream& stream, FakeStep step) {
+  if (stream.capture) return stream.capture->push_back(std::move(step));
+  check_room(stream);
+  stream.steps.push_back(std::move(step));
+}
+void push(cudaStream_t stream, std::function<void()> work) { push(stream_of(stream), {std::move(work)}); }
+
+// Of calls that a real graph may hold, but none of ours should: then the capture is void.
+bool refused_in_capture(cudaStream_t stream) {
+  if (!stream_of(stream).capture) return false;
+  return stream_of(stream).spoilt = true;
 }
 
 }  // namespace
@@ -142,8 +158,7 @@ void launch(cudaStream_t stream, std::function<void()> kernel) {
 }
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel) {
   const std::lock_guard lock(device().mutex);
-  check_room(stream_of(stream));
-  stream_of(stream).steps.push_back({std::move(kernel), {}, std::move(ready)});
+  push(stream_of(stream), {std::move(kernel), {}, std::move(ready)});
 }
 void reset(uint32_t seed) {
   const std::lock_guard lock(device().mutex);
@@ -151,6 +166,7 @@ void reset(uint32_t seed) {
   device().held = false;
   device().failing.clear();
   device().calls.clear();
+  device().watched.clear();
 }
 void hold(bool held) {
   const std::lock_guard lock(device().mutex);
@@ -160,6 +176,10 @@ void fail_next(const std::string& call, cudaError_t error) {
   const std::lock_guard lock(device().mutex);
   device().failing[call] = error;
 }
+void watch(const std::string& call, std::function<void()> look) {
+  const std::lock_guard lock(device().mutex);
+  device().watched[call] = std::move(look);
+}
 size_t allocated_bytes() {
   const std::lock_guard lock(device().mutex);
   return device().allocated;
@@ -167,6 +187,10 @@ size_t allocated_bytes() {
 size_t pools_kept() {
   const std::lock_guard lock(device().mutex);
   return device().pools_kept;
+}
+void declare_shared(const void* kernel, size_t bytes) {
+  const std::lock_guard lock(device().mutex);
+  device().declared[kernel] = bytes;
 }
 size_t calls(const std::string& name) {
   const std::lock_guard lock(device().mutex);
@@ -202,9 +226,9 @@ cudaError_t cudaDriverGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   FAKE_CALL();
-  *value = 1;
+  *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? static_cast<int>(kMostShared) : 1;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
@@ -217,6 +241,35 @@ const char* cudaGetErrorName(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorFake";
 }
 const char* cudaGetErrorString(cudaError_t) { return "as the test says"; }
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  FAKE_CALL();
+  *attributes = {};
+  attributes->sharedSizeBytes = device().declared[kernel];
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  FAKE_CALL();
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+      static_cast<size_t>(value) + device().declared[kernel] > kMostShared)
+    return last_error = cudaErrorInvalidValue;
+  device().added_most[{current_gpu, kernel}] = static_cast<size_t>(value);
+  return cudaSuccess;
+}
+// What may be launched; nothing is done.
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
+  FAKE_CALL();
+  const auto raised = device().added_most.find({current_gpu, kernel});
+  const bool fits = config->dynamicSmemBytes + device().declared[kernel] <= kDefaultShared ||
+                    (raised != device().added_most.end() && config->dynamicSmemBytes <= raised->second);
+  return fits ? cudaSuccess : last_error = cudaErrorInvalidValue;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t,
+                                                                   unsigned) {
+  FAKE_CALL();
+  *blocks = 2;
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   FAKE_CALL();
@@ -240,7 +293,48 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   FAKE_CALL();
+  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   stream_of(stream).steps.push_back({{}, event_of(event).latest});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  FAKE_CALL();
+  if (stream_of(stream).capture) return cudaErrorIllegalState;
+  stream_of(stream).capture = std::make_unique<FakeGraph>();
+  stream_of(stream).spoilt = false;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  const std::unique_ptr<FakeGraph> captured = [&] {
+    const std::lock_guard lock(device().mutex);
+    return std::move(stream_of(stream).capture);
+  }();
+  FAKE_CALL();  // it ends the capture even where it fails
+  if (captured == nullptr) return cudaErrorIllegalState;
+  if (stream_of(stream).spoilt) return last_error = cudaErrorStreamCaptureInvalidated;
+  *graph = reinterpret_cast<cudaGraph_t>(new FakeGraph(*captured));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  FAKE_CALL();
+  *made = reinterpret_cast<cudaGraphExec_t>(new FakeGraph(*reinterpret_cast<FakeGraph*>(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  FAKE_CALL();
+  delete reinterpret_cast<FakeGraph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  FAKE_CALL();
+  delete reinterpret_cast<FakeGraph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  FAKE_CALL();
+  for (const FakeStep& step : *reinterpret_cast<FakeGraph*>(graph)) push(stream_of(stream), step);
   return cudaSuccess;
 }
 
@@ -250,6 +344,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = reinterpret_cast<cudaEvent_t>(device().events.back().get());
   return cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   FAKE_CALL();
   std::erase_if(device().events, [&](const auto& each) { return each.get() == &event_of(event); });
@@ -257,6 +352,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   FAKE_CALL();
+  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto record = event_of(event).latest = std::make_shared<FakeRecord>();
   push(stream, [record] { *record = {true, device().steps}; });
   return cudaSuccess;
@@ -298,6 +394,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
   FAKE_CALL();
+  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   if (bytes == 0) return cudaErrorInvalidValue;
   *at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   auto* const from = reinterpret_cast<FakePool*>(pool);
@@ -311,6 +408,7 @@ cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t pool,
 }
 cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {
   FAKE_CALL();
+  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   if (!leave_pool(at)) return cudaErrorInvalidValue;
   push(stream, [at] { spoil(at); });
   return cudaSuccess;

@@ -4,7 +4,9 @@
 //   run;
 //   - waiting for an event that is not recorded yet is no wait;
 //   - memory holds rubbish until the stream comes to its allocation, and again from its release on;
-//   - an error stays the thread's last one until it is asked for.
+//   - an error stays the thread's last one until it is asked for;
+//   - a block has more than 48 KiB of shared memory where its kernel was given them beforehand, on that
+//   device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,10 +28,14 @@ void reset(uint32_t seed);
 void hold(bool held);
 /// The next call of that name fails.
 void fail_next(const std::string& call, cudaError_t error);
+/// `look` is called at every call of that name, until reset().
+void watch(const std::string& call, std::function<void()> look);
 /// Device memory that is allocated and not released, in the order of the streams as far as they have come.
 size_t allocated_bytes();
 /// Pools that were destroyed while something taken from them was not freed: their memory stays taken.
 size_t pools_kept();
+/// What a kernel declares of shared memory, in bytes; 0 for one that was not named.
+void declare_shared(const void* kernel, size_t bytes);
 /// Of the host's calls, how often the name was called.
 size_t calls(const std::string& name);
 

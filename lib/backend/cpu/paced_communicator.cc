@@ -41,15 +41,15 @@ const std::vector<std::byte>& received_numbers(DType type) {
   return i32;
 }
 
-// Asleep but for the end, since a thread wakes up too late.
-void wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point start, double due_ns) {
+// Asleep but for the end, since a thread wakes up too late. Returns by how many seconds it was.
+double wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point start, double due_ns) {
   constexpr std::chrono::milliseconds kLook{20};
   constexpr std::chrono::microseconds kAwake{200};
   const auto due = start + std::chrono::nanoseconds(std::llround(std::ceil(due_ns)));
   for (;;) {
     guard.check();
     const auto now = std::chrono::steady_clock::now();
-    if (now >= due) return;
+    if (now >= due) return std::chrono::duration<double>(now - due).count();
     if (due - now > kAwake) {
       std::this_thread::sleep_until(std::min(due - kAwake, now + kLook));
     } else {
@@ -58,18 +58,18 @@ void wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point sta
   }
 }
 
-// What more than one round of a ring takes through the link buffers.
-void pass_on(std::vector<std::byte>& link, int64_t bytes) {
-  std::vector<std::byte> other(static_cast<size_t>(bytes));
-  std::copy_n(link.begin(), other.size(), other.begin());
-  std::copy_n(other.begin(), other.size(), link.begin());
+// What more than one round of a ring takes through the link buffers, of which there are two then.
+void pass_on(std::vector<std::byte>& link, std::vector<std::byte>& other, int64_t bytes) {
+  other.resize(std::max(other.size(), static_cast<size_t>(bytes)));
+  std::copy_n(link.begin(), bytes, other.begin());
+  std::copy_n(other.begin(), bytes, link.begin());
 }
 
-void carry_out(const RunGuard& guard, const PacedCall& call) {
+void carry_out(const RunGuard& guard, const PacedCall& call, PacedCounter& paced) {
   const auto start = std::chrono::steady_clock::now();
   const auto& [kind, reduce, in, out] = call.part;
   const Pace& pace = call.pace;
-  std::vector<std::byte> link(std::min(pace.bytes, kPiece));
+  std::vector<std::byte> link(std::min(pace.bytes, kPiece)), other;
   // Where a piece of the whole lies in the input, and where in the output; a member has one share of it.
   const int64_t share = pace.bytes / call.size, mine = call.index * share;
   const std::byte* from = in ? data<std::byte>(in) : nullptr;
@@ -79,7 +79,7 @@ void carry_out(const RunGuard& guard, const PacedCall& call) {
     switch (kind) {
       case CallKind::all_reduce:
         std::copy(from + begin, from + end, link.begin());
-        pass_on(link, link_bytes_again(end - begin, call.size));
+        pass_on(link, other, link_bytes_again(end - begin, call.size));
         std::copy_n(link.begin(), end - begin, to + begin);
         break;
       case CallKind::all_gather:
@@ -105,7 +105,8 @@ void carry_out(const RunGuard& guard, const PacedCall& call) {
     }
     wait_until(guard, start, pace.due_ns(0, i));
   }
-  wait_until(guard, start, pace.total_ns());
+  const double late_s = wait_until(guard, start, pace.total_ns());
+  paced.count(late_s, link.size() + other.size());
 }
 
 class PacedCpuCommunicator : public PacedCommunicator {
@@ -115,9 +116,9 @@ class PacedCpuCommunicator : public PacedCommunicator {
  private:
   void enter(Stream& stream, PacedCall call) override {
     CpuStream& worker = cpu_stream(stream);
-    worker.enqueue([&worker, counter = counter(), call = std::move(call)] {
+    worker.enqueue([&worker, counter = counter(), paced = paced(), call = std::move(call)] {
       call.refuse_endless(worker.run().guard);
-      carry_out(worker.run().guard, call);
+      carry_out(worker.run().guard, call, *paced);
       counter->count(call.part.kind, call.part.sent_bytes());
     });
   }

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "stp/backend/bfloat16.h"
+#include "stp/backend/paced_communicator.h"
 #include "stp/cpu/cpu_backend.h"
 
 namespace stp {
@@ -146,6 +147,34 @@ TEST_F(SlowPacedCpu, NoCallTakesLessThanItsTime) {
   EXPECT_GE(seconds([&] { group->all_reduce(*stream, Reduce::sum, small); }), 0.22);
   EXPECT_GE(seconds([&] { group->receive(*stream, large, 0); }), 0.22);
   EXPECT_GE(seconds([&] { group->send(*stream, large, 0); }), 0.22);
+}
+
+TEST_F(SlowPacedCpu, CallsAndLinksAreCountedSinceLastAsked) {
+  auto& paced = dynamic_cast<PacedCommunicator&>(*group);
+  const Tensor large = tensor(ramp(300'000), 3), small = tensor(ramp(3), 3);
+  group->all_reduce(*stream, Reduce::sum, large);
+  group->send(*stream, small, 0);
+  const EventRef after = stream->record();
+  backend->device(4).synchronize();
+  const PacedUse use = paced.take_paced_use();
+  EXPECT_EQ(use.calls, 2);
+  EXPECT_GE(use.latest_s, 0);
+  EXPECT_GE(use.late_s, use.latest_s);
+  EXPECT_LE(use.late_s, 2 * use.latest_s);
+  EXPECT_LE(0.44 + use.late_s, after->seconds() + 1e-6) << "no call is late by more than it took";
+  const size_t piece = size_t{1} << 20;
+  EXPECT_EQ(use.link_bytes, piece + piece / 3);  // of three members one share goes through the link again
+  group->send(*stream, small, 0);
+  backend->device(4).synchronize();
+  EXPECT_EQ(paced.take_paced_use().link_bytes, 24U);
+  EXPECT_EQ(paced.take_paced_use().calls, 0);
+}
+
+// No time at all is less than any call takes.
+TEST_F(PacedCpu, ACallThatCannotKeepThePaceSaysSo) {
+  group->send(*stream, tensor(ramp(300'000), 1), 0);
+  backend->device(4).synchronize();
+  EXPECT_GT(dynamic_cast<PacedCommunicator&>(*group).take_paced_use().late_s, 0);
 }
 
 class EndlessPacedCpu : public PacedCpu {

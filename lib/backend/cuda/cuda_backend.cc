@@ -28,6 +28,7 @@ class CudaBackend : public Backend {
     return all;
   }
   Device& device(int rank) override { return *devices_.at(rank); }
+  [[nodiscard]] std::optional<int> ranks_per_device() const override { return world_size(); }
 
   std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
                                              int index, GroupUse) override {

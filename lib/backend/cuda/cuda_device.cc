@@ -14,14 +14,12 @@
 namespace stp {
 namespace {
 
-constexpr int kPoison = 0xFF;  // a quiet NaN in every floating-point type
-
 /// Pinned memory of a rank, and what goes through it at a time: several pieces are under way at once.
 constexpr size_t kStagingBytes = size_t{16} << 20;
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
 void check_fits(const Tensor& tensor, size_t bytes) {
-  if (bytes > cuda_memory(tensor).bytes)
+  if (bytes > held_memory(tensor).bytes)
     throw std::logic_error(std::to_string(bytes) + " bytes are more than the tensor's " +
                            std::to_string(tensor.memory->bytes));
 }
@@ -35,8 +33,7 @@ void for_each_piece(size_t total, Work work) {
 }  // namespace
 
 /// What the rank has of the GPU's memory. It keeps what is given back: a call for fresh memory waits for the
-/// whole GPU. And it does not have streams wait for each other, as the driver would to use memory again
-/// sooner: what overlaps is for the program to say.
+/// whole GPU.
 class CudaDevice::Pool {
  public:
   explicit Pool(int gpu) {
@@ -46,9 +43,7 @@ class CudaDevice::Pool {
     properties.location.id = gpu;
     STP_CUDA(cudaMemPoolCreate(&handle_, &properties));
     uint64_t all = UINT64_MAX;
-    int no = 0;
     STP_CUDA(cudaMemPoolSetAttribute(handle_, cudaMemPoolAttrReleaseThreshold, &all));
-    STP_CUDA(cudaMemPoolSetAttribute(handle_, cudaMemPoolReuseAllowInternalDependencies, &no));
   }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -56,7 +51,7 @@ class CudaDevice::Pool {
 
   [[nodiscard]] void* take(cudaStream_t stream, size_t bytes) const {
     void* at = nullptr;
-    const cudaError_t state = cudaMallocFromPoolAsync(&at, std::max<size_t>(bytes, 1), handle_, stream);
+    const cudaError_t state = cudaMallocFromPoolAsync(&at, bytes, handle_, stream);
     if (state == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       throw std::runtime_error("out of memory: the GPU has no " + std::to_string(bytes) + " bytes more");
@@ -84,10 +79,15 @@ struct CudaDevice::Staging {
 };
 
 CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
-    : run_(run), rank_(rank), poison_(options.poison), ledger_(options.memory_limit) {
+    : run_(run),
+      rank_(rank),
+      poison_(options.poison),
+      graphs_(options.graphs),
+      ledger_(options.memory_limit),
+      scratch_([this](cudaStream_t stream, size_t bytes) { return fresh(stream, bytes); }, poison_) {
   run_.make_current();
   pool_ = std::make_unique<Pool>(run_.gpu());
-  kernels_ = make_cuda_kernels(run_, scratch(),
+  kernels_ = make_cuda_kernels(run_, scratch_.memory(),
                                {.gemm = {.time_candidates = options.time_products,
                                          .multiprocessors = options.product_multiprocessors}});
 }
@@ -107,20 +107,13 @@ CudaDevice::~CudaDevice() {
 }
 
 std::unique_ptr<Stream> CudaDevice::make_stream(const std::string& name, StreamPriority priority) {
-  return std::make_unique<CudaStream>(run_, rank_, name, priority);
+  return std::make_unique<CudaStream>(run_, rank_, name, priority, graphs_);
 }
 
-void* CudaDevice::take(cudaStream_t stream, size_t bytes) {
+void* CudaDevice::fresh(cudaStream_t stream, size_t bytes) {
   void* at = pool_->take(stream, bytes);
   live_.insert(at);
-  if (poison_) STP_CUDA(cudaMemsetAsync(at, kPoison, bytes, stream));
   return at;
-}
-
-void CudaDevice::give_back(cudaStream_t stream, void* at, size_t bytes) {
-  if (poison_) STP_CUDA(cudaMemsetAsync(at, kPoison, bytes, stream));
-  STP_CUDA(cudaFreeAsync(at, stream));
-  live_.erase(at);
 }
 
 Tensor CudaDevice::allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) {
@@ -136,8 +129,14 @@ Tensor CudaDevice::allocate(Stream& stream, MemoryKind kind, DType type, int64_t
     run_.guard.fail(run_.where(rank_, worker.name(), worker.op()) + ": " + error.what());
     return tensor;
   }
-  memory->counted = true;
-  worker.enqueue([this, memory](cudaStream_t at) { memory->at = take(at, memory->bytes); });
+  memory->held = true;
+  const auto [slot, is_new] = slots_.take(&worker, memory->bytes);
+  memory->slot = slot;
+  if (is_new || poison_)
+    worker.enqueue([this, slot = slot, is_new = is_new](cudaStream_t at) {
+      if (is_new) slot->at = fresh(at, slot->bytes);
+      if (poison_) STP_CUDA(cudaMemsetAsync(slot->at, kPoison, slot->bytes, at));
+    });
   return tensor;
 }
 
@@ -145,7 +144,7 @@ void CudaDevice::retag(Stream& stream, const Tensor& tensor, MemoryKind kind) {
   cuda_stream(stream);
   CudaMemory& memory = cuda_memory(tensor);
   if (run_.guard.failed()) return;
-  if (!memory.counted) throw std::logic_error("change of kind of memory that is already released");
+  held_memory(tensor);
   ledger_.retag(memory.kind, kind, memory.bytes);
   memory.kind = kind;
 }
@@ -155,13 +154,18 @@ void CudaDevice::release(Stream& stream, Tensor& tensor) {
   CudaMemory& memory = cuda_memory(tensor);
   const Tensor released = std::exchange(tensor, {});
   if (run_.guard.failed()) return;
-  if (!memory.counted) throw std::logic_error("release of memory that is already released");
+  held_memory(released);
   ledger_.release(memory.kind, memory.bytes);
-  memory.counted = false;
-  worker.enqueue([this, released](cudaStream_t at) {
-    CudaMemory& gone = cuda_memory(released);
-    give_back(at, data<std::byte>(released), gone.bytes);
-    gone.at = nullptr;
+  memory.held = false;
+  if (poison_)
+    worker.enqueue([slot = memory.slot](cudaStream_t at) {
+      STP_CUDA(cudaMemsetAsync(slot->at, kPoison, slot->bytes, at));
+    });
+  slots_.give_back(&worker, memory.slot, [&] {
+    return [this, left = std::dynamic_pointer_cast<CudaEvent>(worker.record())] {
+      run_.make_current();
+      return run_.order.is_issued(*left) && left->passed();
+    };
   });
 }
 
@@ -171,11 +175,6 @@ CudaDevice::Staging& CudaDevice::staging() {
     staging_ = std::make_shared<Staging>();
   }
   return *staging_;
-}
-
-ScratchMemory CudaDevice::scratch() {
-  return {[this](cudaStream_t stream, size_t bytes) { return take(stream, bytes); },
-          [this](cudaStream_t stream, void* at, size_t bytes) { give_back(stream, at, bytes); }};
 }
 
 // Where there is no room, it comes when the rank's streams have passed what was given them.
@@ -220,8 +219,15 @@ void CudaDevice::download(Stream& stream, const Tensor& tensor, std::span<std::b
 }
 
 void CudaDevice::synchronize() {
-  for (CudaStream* stream : run_.streams_of(rank_)) stream->synchronize();
+  const std::vector<CudaStream*> streams = run_.streams_of(rank_);
+  for (CudaStream* stream : streams) stream->synchronize();
   run_.guard.check();
+  if (streams.empty()) return;
+  for (const SlotRef& slot : slots_.settle())
+    streams.front()->enqueue([this, slot](cudaStream_t at) {
+      STP_CUDA(cudaFreeAsync(slot->at, at));
+      live_.erase(slot->at);
+    });
 }
 
 }  // namespace stp

@@ -13,15 +13,18 @@
 #include "stp/backend/backend.h"
 #include "stp/backend/device.h"
 #include "stp/backend/kernels.h"
+#include "stp/backend/memory_slots.h"
 #include "stp/cuda/cuda_run.h"
-#include "stp/cuda/scratch_memory.h"
+#include "stp/cuda/graph_cache.h"
+#include "stp/cuda/scratch_blocks.h"
 
 namespace stp {
 
-/// Memory comes from a pool of the rank's own and is taken and given back in the order of the streams; it is
-/// counted, and held against the limit, in the order of the host's calls, which is that of the program. Data
-/// of hosts goes through pinned memory, a piece at a time. What is never released ends with the device, save
-/// where the run has failed and the GPU is still at work.
+/// Tensors get slots (lib/backend/memory_slots.h) of a pool of the rank's own. They are counted, and held
+/// against the limit, in the order of the host's calls, which is that of the program; what kernels and links
+/// use beside them is counted apart. synchronize() gives slots back to the GPU that are not used any more.
+/// Data of hosts goes through pinned memory, a piece at a time. What is never released ends with the device,
+/// save where the run has failed and the GPU is still at work.
 class CudaDevice : public Device {
  public:
   /// `run` outlives the device, the device its streams. Throws CudaError.
@@ -41,11 +44,11 @@ class CudaDevice : public Device {
   Kernels& kernels() override { return *kernels_; }
   MemoryLedger& memory() override { return ledger_; }
 
-  // For work that is being issued: memory that is used in the order of `stream` alone, and counted nowhere.
-  void* take(cudaStream_t stream, size_t bytes);
-  void give_back(cudaStream_t stream, void* at, size_t bytes);
-  /// The two for kernels, which the device outlives.
-  [[nodiscard]] ScratchMemory scratch();
+  /// For work that is being issued; the device outlives it.
+  [[nodiscard]] ScratchBlocks& scratch() { return scratch_; }
+
+  /// Of all streams so far. After a synchronisation.
+  [[nodiscard]] GraphCounts graphs() const { return run_.graphs(rank_); }
 
   [[nodiscard]] CudaRun& run() const { return run_; }
   [[nodiscard]] int rank() const { return rank_; }
@@ -54,15 +57,18 @@ class CudaDevice : public Device {
   class Pool;
   struct Staging;
 
+  void* fresh(cudaStream_t stream, size_t bytes);
   Staging& staging();
   size_t take_staging(size_t bytes);
 
   CudaRun& run_;
   const int rank_;
-  const bool poison_;
+  const bool poison_, graphs_;
   MemoryLedger ledger_;
   std::unique_ptr<Pool> pool_;
-  std::unordered_set<void*> live_;    // taken and not given back; guarded by the order's mutex
+  std::unordered_set<void*> live_;  // of the pool, and not given back; guarded by the order's mutex
+  MemorySlots slots_;
+  ScratchBlocks scratch_;
   std::shared_ptr<Staging> staging_;  // once it is needed
   std::unique_ptr<Kernels> kernels_;  // last: they may use all others
 };

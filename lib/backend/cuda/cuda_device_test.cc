@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "stp/backend/kernels.h"
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
@@ -145,12 +146,13 @@ TEST_F(GpuDevice, RefusesWhatIsNotItsOwn) {
   EXPECT_THROW(device().retag(stream(), copy, MemoryKind::saved), std::logic_error);
 }
 
-TEST_F(GpuDevice, DataIsThereBetweenAllocationAndReleaseAlone) {
+TEST_F(GpuDevice, WhatIsReleasedIsNotUsedAnyMore) {
   Tensor tensor = bytes(10), copy = tensor;
   stream().enqueue([copy](cudaStream_t) { EXPECT_NE(data<__nv_bfloat16>(copy), nullptr); });
   stream().enqueue([copy](cudaStream_t) { EXPECT_THROW(data<float>(copy), std::logic_error); });
   device().release(stream(), tensor);
-  stream().enqueue([copy](cudaStream_t) { EXPECT_THROW(data<std::byte>(copy), std::logic_error); });
+  EXPECT_THROW(device().kernels().fill(stream(), copy, 1), std::logic_error);
+  EXPECT_THROW(device().upload(stream(), copy, random_bytes(2, 1)), std::logic_error);
   device().synchronize();
   EXPECT_EQ(backend_->guard().failure(), "");
 }

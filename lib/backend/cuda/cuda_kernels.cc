@@ -13,6 +13,9 @@
 #include "stp/cuda/launch.h"
 #include "stp/cuda/launched_kernels.h"
 
+// What calls are given goes by one name, at the call and where it is issued.
+#pragma GCC diagnostic ignored "-Wshadow"
+
 namespace stp {
 namespace {
 
@@ -60,13 +63,15 @@ class CudaKernels : public LaunchedKernels {
     check::attention_forward(shape, qkv, out, log_sum_exp);
     if (!by_cudnn(stream, shape, qkv.type))
       return LaunchedKernels::attention_forward(stream, shape, qkv, out, log_sum_exp);
-    enqueue(stream, [=, this](cudaStream_t s) {
-      with_statistics_by_head(s, log_sum_exp, cudnn_->forward_workspace(shape),
-                              [&](float* by_head, void* workspace) {
-                                cudnn_->forward(s, shape, at<bf16>(qkv), at<bf16>(out), by_head, workspace);
-                                launch::statistics_by_token(s, shape, by_head, at<float>(log_sum_exp));
-                              });
-    });
+    enqueue_call("cudnn_forward", stream, std::tuple(shape, qkv, out, log_sum_exp),
+                 [this](cudaStream_t s, auto& shape, auto& qkv, auto& out, auto& log_sum_exp) {
+                   with_statistics_by_head(
+                       s, log_sum_exp, cudnn_->forward_workspace(shape),
+                       [&](float* by_head, void* workspace) {
+                         cudnn_->forward(s, shape, at<bf16>(qkv), at<bf16>(out), by_head, workspace);
+                         launch::statistics_by_token(s, shape, by_head, at<float>(log_sum_exp));
+                       });
+                 });
   }
 
   void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
@@ -76,20 +81,27 @@ class CudaKernels : public LaunchedKernels {
     if (!by_cudnn(stream, shape, qkv.type))
       return LaunchedKernels::attention_backward(stream, shape, qkv, out, log_sum_exp, out_gradient,
                                                  qkv_gradient);
-    enqueue(stream, [=, this](cudaStream_t s) {
-      with_statistics_by_head(s, log_sum_exp, cudnn_->backward_workspace(shape),
-                              [&](float* by_head, void* workspace) {
-                                launch::statistics_by_head(s, shape, at<float>(log_sum_exp), by_head);
-                                cudnn_->backward(s, shape, at<bf16>(qkv), at<bf16>(out), by_head,
-                                                 at<bf16>(out_gradient), at<bf16>(qkv_gradient), workspace);
-                              });
-    });
+    enqueue_call(
+        "cudnn_backward", stream, std::tuple(shape, qkv, out, log_sum_exp, out_gradient, qkv_gradient),
+        [this](cudaStream_t s, auto& shape, auto& qkv, auto& out, auto& log_sum_exp, auto& out_gradient,
+               auto& qkv_gradient) {
+          with_statistics_by_head(
+              s, log_sum_exp, cudnn_->backward_workspace(shape), [&](float* by_head, void* workspace) {
+                launch::statistics_by_head(s, shape, at<float>(log_sum_exp), by_head);
+                cudnn_->backward(s, shape, at<bf16>(qkv), at<bf16>(out), by_head, at<bf16>(out_gradient),
+                                 at<bf16>(qkv_gradient), workspace);
+              });
+        });
   }
 
  protected:
+  void enqueue(Stream& stream, std::unique_ptr<RepeatableCall> call) override {
+    cuda_stream(stream).enqueue(std::move(call));
+  }
   void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
     cuda_stream(stream).enqueue(std::move(work));
   }
+  void expect_held(const Tensor& tensor) override { held_memory(tensor); }
 
   void* address(const Tensor& tensor) override { return data<std::byte>(tensor); }
 

@@ -95,6 +95,8 @@ CudaLocalCommunicator::CudaLocalCommunicator(std::shared_ptr<CudaLocalGroup> gro
 
 void CudaLocalCommunicator::enter(Stream& stream, CallPart part, const CallId& id, size_t party) {
   CudaStream& worker = cuda_stream(stream);
+  for (const Tensor* tensor : {&part.in, &part.out})
+    if (*tensor) held_memory(*tensor);
   const auto call = group_->call(id);
   if (call->enter(party, std::move(part), worker, counts())) group_->forget(id);
   worker.queue().join(worker.op(), call, party);

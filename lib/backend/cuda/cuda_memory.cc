@@ -10,6 +10,12 @@ CudaMemory& cuda_memory(const Tensor& tensor) {
   return *memory;
 }
 
+CudaMemory& held_memory(const Tensor& tensor) {
+  CudaMemory& memory = cuda_memory(tensor);
+  if (!memory.held) throw std::logic_error("the memory of a tensor is used after its release");
+  return memory;
+}
+
 namespace cuda {
 namespace {
 
@@ -25,10 +31,10 @@ T* typed(const Tensor& tensor, DType type) {
 
 template <>
 std::byte* data(const Tensor& tensor) {
-  void* at = cuda_memory(tensor).at;
-  if (at == nullptr)
-    throw std::logic_error("the memory of a tensor is used before its allocation or after its release");
-  return static_cast<std::byte*>(at);
+  const SlotRef& slot = cuda_memory(tensor).slot;
+  if (!slot || slot->at == nullptr)
+    throw std::logic_error("the memory of a tensor is used before its allocation");
+  return static_cast<std::byte*>(slot->at);
 }
 
 template <>

@@ -6,15 +6,19 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "stp/backend/memory_slots.h"
 #include "stp/backend/tensor.h"
 
 namespace stp {
 
-/// `at` is set where the allocation is issued and cleared where the release is: only work that streams issue
-/// between the two may look at it, and hosts that synchronised.
+/// What fills memory that is poisoned: a quiet NaN in every floating-point type.
+inline constexpr int kPoison = 0xFF;
+
+/// `slot` has its address when the allocation is issued: work that streams issue from then on may look at it,
+/// and hosts that synchronised. It is others' memory after the release, in the order of the streams.
 struct CudaMemory : Memory {
-  void* at = nullptr;
-  bool counted = false;  // the rank's host's: by its ledger
+  SlotRef slot;
+  bool held = false;  // the rank's host's: allocated, and not released
 };
 
 // In a namespace of its own: the CPU backend has functions of the same names, and one program may hold both.
@@ -22,7 +26,7 @@ namespace cuda {
 
 /// Where on the device the elements of `tensor` are, aligned to 256 bytes; for closures of CudaStream. Throws
 /// std::logic_error if the tensor is empty, of another backend or of another type than T (float, double,
-/// __nv_bfloat16, int32_t; std::byte goes with all), not yet allocated or already released.
+/// __nv_bfloat16, int32_t; std::byte goes with all), or not yet allocated.
 template <typename T>
 T* data(const Tensor& tensor);
 template <>
@@ -41,5 +45,7 @@ using cuda::data;
 
 /// Throws std::logic_error if `tensor` is empty or of another backend.
 CudaMemory& cuda_memory(const Tensor& tensor);
+/// The same for the rank's host, and if it is already released.
+CudaMemory& held_memory(const Tensor& tensor);
 
 }  // namespace stp

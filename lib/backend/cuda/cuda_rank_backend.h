@@ -1,6 +1,7 @@
 // What backends have in common whose process drives one rank alone, on a GPU of its own.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ class CudaRankBackend : public Backend {
   [[nodiscard]] int world_size() const override { return world_size_; }
   [[nodiscard]] std::vector<int> ranks() const override { return {device_.rank()}; }
   CudaDevice& device(int rank) override;
+  [[nodiscard]] std::optional<int> ranks_per_device() const override { return 1; }
   RunGuard& guard() override { return run_.guard; }
   void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
 

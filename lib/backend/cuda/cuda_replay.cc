@@ -1,7 +1,7 @@
 #include "stp/cuda/cuda_replay.h"
 
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
@@ -12,26 +12,43 @@
 namespace stp {
 namespace {
 
-// What the kernels of a communicator count, in memory of the host that they write to.
-class LateCounter {
+// Numbers that kernels write to, in memory of the host, one for each call that is under way. Guarded by the
+// order's mutex: for work that is being issued, and what is called when it has passed.
+class LateNumbers {
  public:
-  LateCounter() {
-    void* block = nullptr;
-    STP_CUDA(cudaHostAlloc(&block, sizeof *ns_, cudaHostAllocMapped | cudaHostAllocPortable));
-    ns_ = static_cast<unsigned long long*>(block);
-    *ns_ = 0;
-  }
-  LateCounter(const LateCounter&) = delete;
-  LateCounter& operator=(const LateCounter&) = delete;
-  ~LateCounter() { cudaFreeHost(ns_); }
+  using Number = unsigned long long;
 
-  [[nodiscard]] unsigned long long* ns() const { return ns_; }
-  [[nodiscard]] double seconds() const {
-    return 1e-9 * static_cast<double>(*static_cast<const volatile unsigned long long*>(ns_));
+  LateNumbers() { add(); }
+  LateNumbers(const LateNumbers&) = delete;
+  LateNumbers& operator=(const LateNumbers&) = delete;
+  ~LateNumbers() {
+    for (Number* block : blocks_) cudaFreeHost(block);
+  }
+
+  /// It is 0.
+  Number* take() {
+    if (free_.empty()) add();
+    Number* const number = free_.back();
+    free_.pop_back();
+    *number = 0;
+    return number;
+  }
+  /// Returns what the kernel wrote, in seconds.
+  double give_back(Number* number) {
+    free_.push_back(number);
+    return 1e-9 * static_cast<double>(*static_cast<const volatile Number*>(number));
   }
 
  private:
-  unsigned long long* ns_ = nullptr;
+  void add() {
+    constexpr size_t kNumbers = 512;  // more than a stream is ahead of the GPU
+    void* block = nullptr;
+    STP_CUDA(cudaHostAlloc(&block, kNumbers * sizeof(Number), cudaHostAllocMapped | cudaHostAllocPortable));
+    blocks_.push_back(static_cast<Number*>(block));
+    for (size_t i = 0; i < kNumbers; ++i) free_.push_back(blocks_.back() + i);
+  }
+
+  std::vector<Number*> blocks_, free_;
 };
 
 class PacedCudaCommunicator : public PacedCommunicator {
@@ -39,32 +56,34 @@ class PacedCudaCommunicator : public PacedCommunicator {
   PacedCudaCommunicator(CudaDevice& device, const Replay& replay, const std::vector<int>& members, int index)
       : PacedCommunicator(replay, members, index, launch::kPacedPiece), device_(device) {
     device.run().make_current();
-    late_ = std::make_shared<LateCounter>();
+    late_ = std::make_shared<LateNumbers>();
   }
-
-  [[nodiscard]] std::optional<double> late_s() const override { return late_->seconds(); }
 
  private:
   void enter(Stream& stream, PacedCall call) override {
-    cuda_stream(stream).enqueue(
-        [&device = device_, counter = counter(), late = late_, call = std::move(call)](cudaStream_t on) {
-          call.refuse_endless(device.run().guard);
-          const auto& [kind, reduce, in, out] = call.part;
-          launch::PacedMove move{.pace = call.pace, .kind = kind, .size = call.size, .index = call.index};
-          if (in) move.in = data<std::byte>(in);
-          if (out) move.out = data<std::byte>(out);
-          move.type = out ? out.type : in.type;
-          move.late_ns = late->ns();
-          const size_t bytes = launch::paced_link_bytes(call.pace);
-          move.link = device.take(on, bytes);
-          launch::paced(on, move);
-          device.give_back(on, move.link, bytes);
-          counter->count(kind, call.part.sent_bytes());
-        });
+    CudaStream& ours = cuda_stream(stream);
+    ours.enqueue([&device = device_, &ours, counter = counter(), paced = paced(), late = late_,
+                  call = std::move(call)](cudaStream_t on) {
+      call.refuse_endless(device.run().guard);
+      const auto& [kind, reduce, in, out] = call.part;
+      launch::PacedMove move{.pace = call.pace, .kind = kind, .size = call.size, .index = call.index};
+      if (in) move.in = data<std::byte>(in);
+      if (out) move.out = data<std::byte>(out);
+      move.type = out ? out.type : in.type;
+      move.late_ns = late->take();
+      const size_t bytes = launch::paced_link_bytes(call.pace);
+      device.scratch().memory().with(on, bytes, [&](void* link) {
+        move.link = link;
+        launch::paced(on, move);
+      });
+      counter->count(kind, call.part.sent_bytes());
+      ours.when_passed(
+          [paced, late, bytes, number = move.late_ns] { paced->count(late->give_back(number), bytes); });
+    });
   }
 
   CudaDevice& device_;
-  std::shared_ptr<LateCounter> late_;
+  std::shared_ptr<LateNumbers> late_;
 };
 
 class CudaReplayBackend : public CudaRankBackend {

@@ -12,7 +12,7 @@
 
 namespace stp {
 
-/// See lib/backend/paced_communicator.h: it knows late_s(). `device` outlives it. Throws CudaError.
+/// See lib/backend/paced_communicator.h: `device` outlives it. Throws CudaError.
 std::unique_ptr<PacedCommunicator> make_paced_cuda_communicator(CudaDevice& device, const Replay& replay,
                                                                 const std::vector<int>& members, int index);
 

@@ -41,6 +41,14 @@ std::vector<CudaStream*> CudaRun::streams_of(int rank) {
   return own;
 }
 
+GraphCounts CudaRun::graphs(int rank) {
+  const std::lock_guard lock(streams_mutex_);
+  GraphCounts all = ended_graphs_[rank];
+  for (const CudaStream* stream : streams_)
+    if (stream->rank() == rank) all += stream->graphs();
+  return all;
+}
+
 void CudaRun::begin(int rank, std::optional<uint32_t> op) {
   if (profiler_attached()) begin_op_range(op ? words(rank, *op) : "no op");
 }

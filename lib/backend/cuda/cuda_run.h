@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "stp/backend/issue_order.h"
 #include "stp/backend/run_context.h"
 #include "stp/cuda/cuda_event.h"
+#include "stp/cuda/graph_cache.h"
 
 namespace stp {
 
@@ -35,6 +37,8 @@ class CudaRun : public RunContext, private IssueDevice {
   [[nodiscard]] const std::shared_ptr<CudaEvents>& events() const { return events_; }
   /// Those that are alive; for the host of `rank`, which alone makes and ends them.
   [[nodiscard]] std::vector<CudaStream*> streams_of(int rank);
+  /// Of a rank's streams, those that ended too. After they were synchronised.
+  [[nodiscard]] GraphCounts graphs(int rank);
   /// Whether a stream ended before the GPU had done its work, or when the GPU had failed.
   [[nodiscard]] bool left_at_work() const { return left_at_work_; }
 
@@ -51,6 +55,7 @@ class CudaRun : public RunContext, private IssueDevice {
   std::atomic<bool> left_at_work_ = false;
   std::mutex streams_mutex_;
   std::vector<CudaStream*> streams_;
+  std::map<int, GraphCounts> ended_graphs_;  // by rank, of streams that ended
   // Guarded by the order's mutex.
   uint64_t marks_ = 0;
   std::chrono::steady_clock::time_point next_sweep_;

@@ -13,11 +13,13 @@ namespace {
 constexpr uint64_t kAhead = 256;
 /// How far marks may lie apart.
 constexpr uint64_t kStepsPerMark = 32;
+/// Most calls that are issued together.
+constexpr size_t kMostCalls = 64;
 
 }  // namespace
 
-CudaStream::CudaStream(CudaRun& run, int rank, std::string name, StreamPriority priority)
-    : run_(run), rank_(rank), name_(std::move(name)) {
+CudaStream::CudaStream(CudaRun& run, int rank, std::string name, StreamPriority priority, bool graphs)
+    : run_(run), rank_(rank), name_(std::move(name)), replays_(graphs) {
   run_.make_current();
   int lowest = 0, highest = 0;
   STP_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
@@ -37,6 +39,7 @@ CudaStream::~CudaStream() {
   {
     const std::lock_guard lock(run_.streams_mutex_);
     std::erase(run_.streams_, this);
+    run_.ended_graphs_[rank_] += graphs();
   }
   queue_.reset();
   if (cudaStreamQuery(handle_) != cudaSuccess) {
@@ -46,7 +49,13 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(handle_);  // does not wait
 }
 
+void CudaStream::begin(uint32_t op) {
+  if (op != op_) flush();
+  op_ = op;
+}
+
 EventRef CudaStream::record() {
+  flush();
   auto event = std::make_shared<CudaEvent>(run_.events(), *this);
   queue_->record(op_, event, [this, op = op_, event] {
     run_.make_current();
@@ -61,6 +70,7 @@ void CudaStream::wait(const EventRef& event) {
   const auto awaited = std::dynamic_pointer_cast<CudaEvent>(event);
   if (!awaited) throw std::logic_error("a stream is told to wait for an event of another backend");
   if (awaited->of(*this)) return;
+  flush();
   queue_->wait(op_, awaited, [this, op = op_, awaited] {
     run_.make_current();
     STP_CUDA(cudaStreamWaitEvent(handle_, awaited->handle(), 0));
@@ -69,6 +79,7 @@ void CudaStream::wait(const EventRef& event) {
 }
 
 void CudaStream::enqueue(std::function<void(cudaStream_t)> work) {
+  flush();
   queue_->push(op_, [this, op = op_, work = std::move(work)] {
     run_.make_current();
     work(handle_);
@@ -76,10 +87,32 @@ void CudaStream::enqueue(std::function<void(cudaStream_t)> work) {
   });
 }
 
+void CudaStream::enqueue(std::unique_ptr<RepeatableCall> call) {
+  calls_.push_back(std::move(call));
+  if (calls_.size() >= kMostCalls) flush();
+}
+
+void CudaStream::flush() {
+  if (calls_.empty()) return;
+  const auto calls = std::make_shared<const Calls>(std::exchange(calls_, {}));
+  queue_->push(op_, [this, op = op_, calls] {
+    run_.make_current();
+    graphs_.issue(handle_, *calls, replays_);
+    issued(op, calls->size());
+  });
+}
+
+IssueQueue& CudaStream::queue() {
+  flush();
+  return *queue_;
+}
+
 void CudaStream::when_passed(std::function<void()> then) { then_.push_back(std::move(then)); }
 
-void CudaStream::issued(std::optional<uint32_t> op) {
-  ++steps_;
+void CudaStream::issued(std::optional<uint32_t> op) { issued(op, 1); }
+
+void CudaStream::issued(std::optional<uint32_t> op, size_t steps) {
+  steps_ += steps;
   if (then_.empty() && steps_ - marked_steps_ < kStepsPerMark) return;
   auto event = std::make_shared<CudaEvent>(run_.events(), *this);
   event->record(handle_);

@@ -14,6 +14,8 @@
 #include "stp/backend/device.h"
 #include "stp/backend/issue_order.h"
 #include "stp/cuda/cuda_run.h"
+#include "stp/cuda/graph_cache.h"
+#include "stp/cuda/repeatable_call.h"
 
 namespace stp {
 
@@ -23,8 +25,8 @@ namespace stp {
 /// deadline.
 class CudaStream : public Stream {
  public:
-  /// `run` outlives the stream.
-  CudaStream(CudaRun& run, int rank, std::string name, StreamPriority priority);
+  /// `run` outlives the stream. `graphs`: what comes again is replayed (graph_cache.h).
+  CudaStream(CudaRun& run, int rank, std::string name, StreamPriority priority, bool graphs);
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
   /// Ends when the GPU is done with all, or the run has failed.
@@ -32,12 +34,15 @@ class CudaStream : public Stream {
 
   EventRef record() override;
   void wait(const EventRef& event) override;
-  void begin(uint32_t op) override { op_ = op; }
+  void begin(uint32_t op) override;
 
   /// `work` calls CUDA with the stream that it is given, some time, on any thread whose current device is
   /// this stream's; tensors have their data then (cuda_memory.h). It does not wait, and gives the GPU a few
   /// kernels or copies at the most. What it needs is copied into it; shapes are checked before, at the call.
   void enqueue(std::function<void(cudaStream_t)> work);
+  /// Likewise. Calls of one op that follow each other are issued together, at the latest when anything else
+  /// is asked of the stream.
+  void enqueue(std::unique_ptr<RepeatableCall> call);
   /// Only from work that is being issued on this stream: `then` is called, by any host thread, when the GPU
   /// is done with what was issued so far, and at the latest before the next synchronisation ends. What it
   /// throws fails the run.
@@ -48,12 +53,15 @@ class CudaStream : public Stream {
   void synchronize(const EventRef& event);
 
   // For communicators that issue on several streams at once.
-  [[nodiscard]] IssueQueue& queue() { return *queue_; }
+  /// With all that was given before.
+  IssueQueue& queue();
   /// The op that work is given for now.
   [[nodiscard]] std::optional<uint32_t> op() const { return op_; }
   /// To be called where a joint step was issued, for each stream that took part in it.
   void issued(std::optional<uint32_t> op);
 
+  /// After a synchronisation.
+  [[nodiscard]] const GraphCounts& graphs() const { return graphs_.counts(); }
   [[nodiscard]] cudaStream_t handle() const { return handle_; }
   [[nodiscard]] CudaRun& run() const { return run_; }
   [[nodiscard]] int rank() const { return rank_; }
@@ -70,6 +78,8 @@ class CudaStream : public Stream {
     std::vector<std::function<void()>> then;
   };
 
+  void flush();
+  void issued(std::optional<uint32_t> op, size_t steps);
   void mark(std::shared_ptr<CudaEvent> event, std::optional<uint32_t> op);
   /// Forgets the marks that the GPU has passed.
   void sweep();
@@ -78,10 +88,14 @@ class CudaStream : public Stream {
   CudaRun& run_;
   const int rank_;
   const std::string name_;
+  const bool replays_;
   cudaStream_t handle_ = nullptr;
-  std::optional<uint32_t> op_;  // of the host thread
+  // Of the host thread.
+  std::optional<uint32_t> op_;
+  Calls calls_;  // of op_, and not pushed yet
 
   // Guarded by the order's mutex.
+  GraphCache graphs_;
   std::deque<Mark> marks_;
   std::vector<std::function<void()>> then_;  // for the next mark
   uint64_t steps_ = 0, marked_steps_ = 0, passed_steps_ = 0;

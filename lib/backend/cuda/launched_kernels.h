@@ -7,10 +7,13 @@
 #include <cuda_runtime_api.h>
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "stp/backend/kernels.h"
+#include "stp/cuda/repeatable_call.h"
 #include "stp/cuda/scratch_memory.h"
 
 namespace stp {
@@ -69,8 +72,11 @@ class LaunchedKernels : public Kernels {
     DType type, c_type;  // of a and b; of c
   };
 
-  /// Has `work` called where `stream` comes to it.
+  /// Has `call` issued, or `work` called, where `stream` comes to it.
+  virtual void enqueue(Stream& stream, std::unique_ptr<RepeatableCall> call) = 0;
   virtual void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) = 0;
+  /// Throws std::logic_error if the tensor, which is not empty, is already released.
+  virtual void expect_held(const Tensor& tensor) = 0;
   /// Where the elements of a tensor that is not empty are; only within work.
   virtual void* address(const Tensor& tensor) = 0;
   virtual void copy_bytes(cudaStream_t stream, const void* from, void* to, size_t bytes) = 0;
@@ -89,11 +95,22 @@ class LaunchedKernels : public Kernels {
   T* at(const Tensor& tensor) {
     return tensor && tensor.elements() > 0 ? static_cast<T*>(address(tensor)) : nullptr;
   }
+  /// Enqueues work(stream, values…), which does nothing but what follows from those, from `kernel`, and from
+  /// what never changes.
+  template <typename Work, typename... Values>
+  void enqueue_call(const char* kernel, Stream& stream, std::tuple<Values...> values, Work work) {
+    const auto expect = [&](const auto& value) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Tensor>)
+        if (value) expect_held(value);
+    };
+    std::apply([&](const Values&... each) { (expect(each), ...); }, values);
+    enqueue(stream, std::make_unique<CallOf<Work, Values...>>(kernel, std::move(values), std::move(work)));
+  }
   const ScratchMemory scratch_;
 
  private:
-  template <typename TypedWork>
-  void enqueue_typed(const char* kernel, Stream& stream, DType type, TypedWork work);
+  template <typename Work, typename... Values>
+  void enqueue_typed(const char* kernel, Stream& stream, DType type, std::tuple<Values...> values, Work work);
 };
 
 }  // namespace stp

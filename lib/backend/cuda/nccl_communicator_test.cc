@@ -65,7 +65,9 @@ class FakeStream : public Stream {
 
 Tensor tensor(int64_t rows, int64_t columns, DType type, intptr_t at = 4096) {
   auto memory = std::make_shared<CudaMemory>();
-  memory->at = reinterpret_cast<void*>(at);
+  memory->held = true;
+  memory->slot = std::make_shared<MemorySlot>();
+  memory->slot->at = reinterpret_cast<void*>(at);
   return {memory, rows, columns, type};
 }
 

@@ -1,0 +1,41 @@
+// A cuBLASLt without a device, in place of lib/backend/cuda/cublas_lt_api.cc, on the runtime of fake_cuda.h:
+// products by plain loops when their stream comes to them, by kernels that take as many of its steps as a
+// test says. Stricter than cuBLASLt: attributes of a wrong size, layouts that do not fit and workspaces that
+// are too small are errors.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace stp::fake_cublas_lt {
+
+/// One of the kernels that there are for any product.
+struct Algorithm {
+  int steps = 1;               // of the device
+  size_t workspace_bytes = 0;  // all of which it writes to
+  cublasStatus_t state = CUBLAS_STATUS_SUCCESS;
+};
+
+/// As the heuristic was asked.
+struct Question {
+  int most_algorithms = 0;
+  int multiprocessors = 0;  // 0: not said
+  size_t workspace_bytes = 0;
+  uint32_t reductions = 0;
+};
+
+struct State {
+  std::vector<Algorithm> algorithms{{}};           // best first, by the heuristic
+  cublasStatus_t answer = CUBLAS_STATUS_SUCCESS;   // of the heuristic
+  cublasStatus_t outcome = CUBLAS_STATUS_SUCCESS;  // of products
+  std::vector<Question> questions;
+  std::vector<int> products;  // the algorithm of each, in the order of the calls
+  int alive = 0;              // handles, descriptors, layouts and preferences
+};
+
+/// Of the calling program, whose tests set and read it; not for several threads at once.
+State& state();
+
+}  // namespace stp::fake_cublas_lt
