@@ -73,8 +73,8 @@ Tensor tensor(int64_t rows, int64_t columns, DType type, intptr_t at = 4096) {
 
 // What one rank has.
 struct Rank {
-  Rank(int number, NcclSession& its_session, RunContext& its_run)
-      : rank(number), session(its_session), run(its_run), order(run, 1) {
+  Rank(int number, NcclSession& its_session, RunContext& its_run, int hosts = 1)
+      : rank(number), session(its_session), run(its_run), order(run, hosts) {
     run.describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
   }
   std::unique_ptr<FakeStream> stream(const std::string& name, int number) {
@@ -178,10 +178,12 @@ TEST(NcclCommunicator, LinksHaveACommunicatorPerDirection) {
                                  "ncclRecv", "ncclSend", "ncclRecv"));
 }
 
-// A call is made when its stream's turn comes: not when it is given, and behind what the stream waits for.
+// A call is made when its stream's turn comes: not when it is given, and behind what the stream waits for. As if
+// there were another host in the process, which could record what this one waits for.
 TEST(NcclCommunicator, CallsAreMadeInTheOrderOfIssue) {
   World world;
-  const auto found = on_ranks(world, 2, [&](Rank& rank) {
+  const auto found = on_ranks(world, 2, [&](Rank& alone) {
+    Rank rank(alone.rank, alone.session, alone.run, /*hosts=*/2);
     const auto tp = rank.group("tp", {0, 1}), dp = rank.group("dp", {0, 1});
     const auto tp_stream = rank.stream("tp", 1), dp_stream = rank.stream("dp", 2);
     // Nothing of the stream `tp` is issued until the event, which is recorded last, is.
