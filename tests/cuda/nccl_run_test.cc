@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
+#include "process_share.h"
 #include "run_measured.h"
+#include "run_simulated.h"
 #include "stp/backends/backends.h"
 #include "stp/cuda/gpu_facts.h"
 #include "stp/cuda/nccl_api.h"
@@ -28,6 +31,7 @@ namespace {
 
 using namespace testing_support;
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -126,8 +130,81 @@ void expect_whole_timeline(const MeasuredRun& run) {
     EXPECT_LE(timeline.end[op], timeline.step_s);
   }
   EXPECT_EQ(timeline.step_s, run.result.step_times_s.back());
+  // Times count from one moment for all: the second pipeline rank waits for the first's forward.
+  const auto begin = run.program.rank_begin;
+  EXPECT_GT(*std::min_element(timeline.start.begin() + begin[1], timeline.start.begin() + begin[2]), 0);
   for (const RankTime& rank : timeline.ranks)
     EXPECT_NEAR(rank.compute_s + rank.pp_bubble_s + rank.tp_bubble_s, timeline.step_s, 1e-9);
+}
+
+// One of two processes: what each gives is what `given` holds of it.
+class TwoProcesses : public Backend {
+ public:
+  TwoProcesses(int process, std::vector<std::string>& given) : process_(process), given_(given) {}
+  [[nodiscard]] std::string name() const override { return "two"; }
+  [[nodiscard]] int world_size() const override { return 2; }
+  [[nodiscard]] std::vector<int> ranks() const override { return {process_}; }
+  Device& device(int) override { throw std::logic_error("no device"); }
+  std::unique_ptr<Communicator> communicator(const std::string&, const std::vector<int>&, int,
+                                             GroupUse) override {
+    return nullptr;
+  }
+  RunGuard& guard() override { throw std::logic_error("no guard"); }
+  void describe_with(DescribeOp) override {}
+  [[nodiscard]] int process() const override { return process_; }
+  [[nodiscard]] int processes() const override { return 2; }
+  std::vector<std::string> gather(const std::string&, std::string text) override {
+    given_[process_] = std::move(text);
+    return process_ == 0 ? given_ : std::vector<std::string>();
+  }
+
+ private:
+  const int process_;
+  std::vector<std::string>& given_;
+};
+
+// Of two pipeline ranks each has the times of its own ops, and of what came to it from the other.
+TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
+  const Experiment one = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32);
+  const Program program = program_for(one.schedules[0], one, "s.json");
+  const size_t ops = program.ops.size();
+  std::vector<std::string> given(2);
+  ProcessShare all;
+  for (const int rank : {1, 0}) {
+    ProcessShare share;
+    share.losses = {rank + 0.1, 0};
+    share.step_times_s = {rank == 0 ? 3.0 : 2.0, rank == 0 ? 1.0 : 4.0};
+    share.step_s = share.step_times_s.back();
+    share.times.resize(ops);
+    share.known.assign(ops, false);
+    for (OpId op = 0; op < ops; ++op) {
+      const bool own = program.stream_of(op).rank == rank;
+      if (!own && program.ops[op].kind != OpKind::transfer) continue;
+      share.known[op] = true;
+      share.times[op] = {own ? op + 0.25 : 1000, own ? op + 0.5 : 2000};
+    }
+    share.uses = {{.world_rank = rank, .peak_bytes = {{"saved", 10U + rank}}, .peak_total = 20U + rank,
+                   .all_reduce_bytes = 30 + rank, .sent_bytes = 40 + rank}};
+    TwoProcesses backend(rank, given);
+    all = share_of_all(backend, program, {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, std::move(share));
+  }
+  EXPECT_THAT(all.losses, ElementsAre(0.1 + 1.1, 0));
+  EXPECT_THAT(all.step_times_s, ElementsAre(3, 4));
+  EXPECT_EQ(all.step_s, 4);
+  ASSERT_EQ(all.times.size(), ops);
+  for (OpId op = 0; op < ops; ++op) {
+    EXPECT_TRUE(all.known[op]);
+    EXPECT_EQ(all.times[op].start, op + 0.25);
+    EXPECT_EQ(all.times[op].end, op + 0.5);
+  }
+  ASSERT_EQ(all.uses.size(), 2U);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(all.uses[rank].world_rank, rank);
+    EXPECT_EQ(all.uses[rank].peak_bytes.at("saved"), 10U + rank);
+    EXPECT_EQ(all.uses[rank].peak_total, 20U + rank);
+    EXPECT_EQ(all.uses[rank].all_reduce_bytes, 30 + rank);
+    EXPECT_EQ(all.uses[rank].sent_bytes, 40 + rank);
+  }
 }
 
 TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
