@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "stp/backend/bootstrap.h"
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
@@ -87,6 +88,13 @@ Options parse(int argc, char** argv, std::vector<std::string>& others) {
       throw stp::InputError("", "--slow", "\"" + word + "\" is no family and factor", "write gemm=1.1, say");
     options.slow[word.substr(0, equals)] = factor;
   }
+  if (stp::backend_has_processes(backend))
+    if (const auto place = stp::place_from_environment(stp::process_environment());
+        place && place->world_size > 1)
+      throw stp::InputError("", "--backend",
+                            "is measured by one process, but the launcher started " +
+                                std::to_string(place->world_size),
+                            "start it without the launcher; nccl-tests measures NCCL's collectives");
   options.machine = find_machine(backend);
   if (!peers.empty())
     options.machine.peers =

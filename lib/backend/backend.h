@@ -26,7 +26,7 @@ class Backend {
   /// The end of `members[index]` in the group `name` of world ranks. Every member asks for its end; names are
   /// unique to a set of members, and all members ask for their groups in the same order.
   virtual std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                                     int index) = 0;
+                                                     int index, GroupUse use = GroupUse::any) = 0;
   virtual RunGuard& guard() = 0;
   /// Which of the run's processes this one is, and how many there are. Process 0 speaks for all.
   [[nodiscard]] virtual int process() const { return 0; }

@@ -8,6 +8,9 @@
 namespace stp {
 
 enum class Reduce { sum, maximum };
+/// What a group is for, so that no more is set up than that needs: sums and gathers of all members, transfers
+/// from its first member to its second, or both.
+enum class GroupUse : uint8_t { any, collectives, transfers };
 enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, send, receive };
 
 /// What one rank sent, by kind of call: payload bytes as given to the call, not what rings move.

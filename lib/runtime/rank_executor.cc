@@ -51,9 +51,10 @@ RankExecutor::~RankExecutor() = default;
 // All ranks ask for their groups in the same order.
 void RankExecutor::make_groups(Backend& backend) {
   const RankGrid& grid = training_.grid;
-  const auto group = [&](const std::string& name, const std::vector<int>& members) {
+  const auto group = [&](const std::string& name, const std::vector<int>& members,
+                         GroupUse use = GroupUse::collectives) {
     const auto self = std::find(members.begin(), members.end(), world_rank_);
-    return backend.communicator(name, members, static_cast<int>(self - members.begin()));
+    return backend.communicator(name, members, static_cast<int>(self - members.begin()), use);
   };
   tp_group_ = group("tp", grid.tensor_group(world_rank_));
   inline_group_ = group("tp inside ops", grid.tensor_group(world_rank_));
@@ -66,7 +67,7 @@ void RankExecutor::make_groups(Backend& backend) {
       dp_ = device_.make_stream("dp", StreamPriority::communication);
     if (info.kind != StreamKind::p2p || (info.rank != place_.pp && info.peer != place_.pp)) continue;
     const auto at = [&](int pp) { return grid.rank({place_.tp, place_.cp, place_.dp, pp}); };
-    auto pair = group("p2p", {at(info.rank), at(info.peer)});
+    auto pair = group("p2p", {at(info.rank), at(info.peer)}, GroupUse::transfers);
     if (info.rank == place_.pp) {
       sends_[stream] = {
           device_.make_stream("send to rank " + std::to_string(info.peer), StreamPriority::communication),

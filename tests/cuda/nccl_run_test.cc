@@ -3,15 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
+#include "process_share.h"
 #include "run_measured.h"
+#include "run_simulated.h"
 #include "stp/backends/backends.h"
 #include "stp/cuda/gpu_facts.h"
 #include "stp/cuda/nccl_api.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
-#include "support/nccl_world.h"
+#include "support/nccl_exchange.h"
 
 namespace stp {
 namespace {
@@ -28,6 +31,7 @@ namespace {
 
 using namespace testing_support;
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -68,7 +72,7 @@ struct Outcome {
 
 // By process; `stepped` is called there after every step.
 std::vector<Outcome> run_processes(
-    const Experiment& experiment, int processes, NcclWorld& world,
+    const Experiment& experiment, int processes, NcclOnHost& world,
     const std::function<void(int rank, int step)>& stepped = [](int, int) {}) {
   Listener listener("127.0.0.1", 0);
   const uint16_t port = listener.port();
@@ -126,8 +130,81 @@ void expect_whole_timeline(const MeasuredRun& run) {
     EXPECT_LE(timeline.end[op], timeline.step_s);
   }
   EXPECT_EQ(timeline.step_s, run.result.step_times_s.back());
+  // Times count from one moment for all: the second pipeline rank waits for the first's forward.
+  const auto begin = run.program.rank_begin;
+  EXPECT_GT(*std::min_element(timeline.start.begin() + begin[1], timeline.start.begin() + begin[2]), 0);
   for (const RankTime& rank : timeline.ranks)
     EXPECT_NEAR(rank.compute_s + rank.pp_bubble_s + rank.tp_bubble_s, timeline.step_s, 1e-9);
+}
+
+// One of two processes: what each gives is what `given` holds of it.
+class TwoProcesses : public Backend {
+ public:
+  TwoProcesses(int process, std::vector<std::string>& given) : process_(process), given_(given) {}
+  [[nodiscard]] std::string name() const override { return "two"; }
+  [[nodiscard]] int world_size() const override { return 2; }
+  [[nodiscard]] std::vector<int> ranks() const override { return {process_}; }
+  Device& device(int) override { throw std::logic_error("no device"); }
+  std::unique_ptr<Communicator> communicator(const std::string&, const std::vector<int>&, int,
+                                             GroupUse) override {
+    return nullptr;
+  }
+  RunGuard& guard() override { throw std::logic_error("no guard"); }
+  void describe_with(DescribeOp) override {}
+  [[nodiscard]] int process() const override { return process_; }
+  [[nodiscard]] int processes() const override { return 2; }
+  std::vector<std::string> gather(const std::string&, std::string text) override {
+    given_[process_] = std::move(text);
+    return process_ == 0 ? given_ : std::vector<std::string>();
+  }
+
+ private:
+  const int process_;
+  std::vector<std::string>& given_;
+};
+
+// Of two pipeline ranks each has the times of its own ops, and of what came to it from the other.
+TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
+  const Experiment one = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32);
+  const Program program = program_for(one.schedules[0], one, "s.json");
+  const size_t ops = program.ops.size();
+  std::vector<std::string> given(2);
+  ProcessShare all;
+  for (const int rank : {1, 0}) {
+    ProcessShare share;
+    share.losses = {rank + 0.1, 0};
+    share.step_times_s = {rank == 0 ? 3.0 : 2.0, rank == 0 ? 1.0 : 4.0};
+    share.step_s = share.step_times_s.back();
+    share.times.resize(ops);
+    share.known.assign(ops, false);
+    for (OpId op = 0; op < ops; ++op) {
+      const bool own = program.stream_of(op).rank == rank;
+      if (!own && program.ops[op].kind != OpKind::transfer) continue;
+      share.known[op] = true;
+      share.times[op] = {own ? op + 0.25 : 1000, own ? op + 0.5 : 2000};
+    }
+    share.uses = {{.world_rank = rank, .peak_bytes = {{"saved", 10U + rank}}, .peak_total = 20U + rank,
+                   .all_reduce_bytes = 30 + rank, .sent_bytes = 40 + rank}};
+    TwoProcesses backend(rank, given);
+    all = share_of_all(backend, program, {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, std::move(share));
+  }
+  EXPECT_THAT(all.losses, ElementsAre(0.1 + 1.1, 0));
+  EXPECT_THAT(all.step_times_s, ElementsAre(3, 4));
+  EXPECT_EQ(all.step_s, 4);
+  ASSERT_EQ(all.times.size(), ops);
+  for (OpId op = 0; op < ops; ++op) {
+    EXPECT_TRUE(all.known[op]);
+    EXPECT_EQ(all.times[op].start, op + 0.25);
+    EXPECT_EQ(all.times[op].end, op + 0.5);
+  }
+  ASSERT_EQ(all.uses.size(), 2U);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(all.uses[rank].world_rank, rank);
+    EXPECT_EQ(all.uses[rank].peak_bytes.at("saved"), 10U + rank);
+    EXPECT_EQ(all.uses[rank].peak_total, 20U + rank);
+    EXPECT_EQ(all.uses[rank].all_reduce_bytes, 30 + rank);
+    EXPECT_EQ(all.uses[rank].sent_bytes, 40 + rank);
+  }
 }
 
 TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
@@ -137,7 +214,7 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
   for (const RankGrid& grid : grids) {
     SCOPED_TRACE("dp " + std::to_string(grid.dp));
     fake_cuda::reset(seed++);
-    NcclWorld world;
+    NcclOnHost world;
     const Experiment one = experiment(grid, DType::f32);
     const std::vector<Outcome> outcomes = run_processes(one, grid.size(), world);
     ASSERT_THAT(failures(outcomes), Each(""));
@@ -178,7 +255,7 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
 // In bf16 process 0 trains one rank beside it, while the others wait.
 TEST(NcclRun, InBf16IsHeldAgainstOneRank) {
   fake_cuda::reset(11);
-  NcclWorld world;
+  NcclOnHost world;
   const auto outcomes =
       run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16), 4, world);
   ASSERT_THAT(failures(outcomes), Each(""));
@@ -190,7 +267,7 @@ TEST(NcclRun, InBf16IsHeldAgainstOneRank) {
 TEST(NcclRun, AProcessThatDiesInTheMiddleEndsAllAndIsNamed) {
   for (const int victim : {0, 3}) {
     fake_cuda::reset(13);
-    NcclWorld world;
+    NcclOnHost world;
     const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4,
                                         world, [&](int rank, int step) {
                                           if (rank == victim && step == 2)
@@ -208,7 +285,7 @@ TEST(NcclRun, AProcessThatDiesInTheMiddleEndsAllAndIsNamed) {
 // After the last step: the others have given all they have, or wait for what is missing.
 TEST(NcclRun, AProcessThatDiesBeforeItsShareIsNamed) {
   fake_cuda::reset(17);
-  NcclWorld world;
+  NcclOnHost world;
   const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4, world,
                                       [&](int rank, int step) {
                                         if (rank == 2 && step == 3) throw std::runtime_error("no more power");
@@ -220,7 +297,7 @@ TEST(NcclRun, AProcessThatDiesBeforeItsShareIsNamed) {
 
 TEST(NcclRun, AWorldOfAnotherSizeIsRefusedByAll) {
   fake_cuda::reset(19);
-  NcclWorld world;
+  NcclOnHost world;
   const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2, world);
   EXPECT_THAT(failures(outcomes), Each(HasSubstr("has 4 ranks, but the launcher started 2 processes")));
 }

@@ -11,7 +11,7 @@
 #include "stp/cuda/nccl_session.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
-#include "support/nccl_world.h"
+#include "support/nccl_exchange.h"
 #include "support/training.h"
 
 namespace stp {
@@ -30,7 +30,7 @@ struct Trained {
 };
 
 Trained train(
-    NcclWorld& world, const std::string& schedule, const Training& training, int microbatches,
+    NcclOnHost& world, const std::string& schedule, const Training& training, int microbatches,
     const std::vector<TokenSample>& samples, double deadline_s = 60,
     const std::function<void(int rank)>& between = [](int) {}) {
   const int ranks = training.grid.size();
@@ -104,7 +104,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
   for (const Case& each : cases) {
     SCOPED_TRACE(each.schedule);
     fake_cuda::reset(seed++);
-    NcclWorld world;
+    NcclOnHost world;
     const Training training = small_training(4, DType::f32, each.grid);
     const auto samples = samples_for(training);
     const auto exact = exact_gradients(training, samples);
@@ -137,7 +137,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
 // One of four dies between two steps, the others wait for it in the midst of theirs.
 TEST(NcclTraining, AProcessThatDiesEndsTheOthersWithItsName) {
   fake_cuda::reset(7);
-  NcclWorld world;
+  NcclOnHost world;
   const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
   const Trained found = train(world, "stp", training, kMicrobatches, samples_for(training), 60, [](int rank) {
     if (rank == 2) throw std::runtime_error("the disk is full");
@@ -147,7 +147,7 @@ TEST(NcclTraining, AProcessThatDiesEndsTheOthersWithItsName) {
   EXPECT_EQ(world.nccl.count("ncclCommAbort"), world.nccl.count("ncclCommInitRankConfig"));
 }
 
-TEST(NcclOnHost, AMarkThatIsNotPassedLeavesNoError) {
+TEST(NcclDeviceOnHost, AMarkThatIsNotPassedLeavesNoError) {
   fake_cuda::reset(7);
   CudaRun run(3600, 1, 0);
   const NcclDevice device = cuda_runtime_for_nccl(run);

@@ -210,8 +210,9 @@ class MutatedBackend : public Backend {
   [[nodiscard]] std::vector<int> ranks() const override { return real_->ranks(); }
   Device& device(int rank) override { return *devices_[rank]; }
   std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                             int index) override {
-    return std::make_unique<MutatedCommunicator>(real_->communicator(name, members, index), name, mutation_);
+                                             int index, GroupUse use) override {
+    return std::make_unique<MutatedCommunicator>(real_->communicator(name, members, index, use), name,
+                                                 mutation_);
   }
   RunGuard& guard() override { return real_->guard(); }
   void describe_with(DescribeOp describe) override { real_->describe_with(std::move(describe)); }

@@ -35,7 +35,7 @@ class CpuBackend : public Backend {
   CpuDevice& device(int rank) override { return *devices_.at(rank); }
 
   std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                             int index) override {
+                                             int index, GroupUse) override {
     const auto group = groups_.of(name, members, index);
     if (replay_) return make_paced_cpu_communicator(*replay_, members, index);
     return std::make_unique<LocalCommunicator>(group, index);

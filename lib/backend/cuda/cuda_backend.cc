@@ -31,7 +31,7 @@ class CudaBackend : public Backend {
   [[nodiscard]] std::optional<int> ranks_per_device() const override { return world_size(); }
 
   std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                             int index) override {
+                                             int index, GroupUse) override {
     return std::make_unique<CudaLocalCommunicator>(groups_.of(name, members, index), index);
   }
 

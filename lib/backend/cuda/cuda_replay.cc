@@ -91,8 +91,8 @@ class CudaReplayBackend : public CudaRankBackend {
   CudaReplayBackend(const BackendOptions& options, const Replay& replay, int gpu)
       : CudaRankBackend(options, replay.rank, gpu), replay_(replay) {}
 
-  std::unique_ptr<Communicator> communicator(const std::string&, const std::vector<int>& members,
-                                             int index) override {
+  std::unique_ptr<Communicator> communicator(const std::string&, const std::vector<int>& members, int index,
+                                             GroupUse) override {
     return make_paced_cuda_communicator(device(replay_.rank), replay_, members, index);
   }
 

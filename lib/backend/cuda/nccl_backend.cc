@@ -23,9 +23,9 @@ class NcclBackend : public CudaRankBackend {
   }
 
   std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                             int index) override {
+                                             int index, GroupUse use) override {
     run().make_current();  // NCCL founds groups on the calling thread's device
-    return make_nccl_communicator(session_, name, members, index);
+    return make_nccl_communicator(session_, name, members, index, use);
   }
 
  private:

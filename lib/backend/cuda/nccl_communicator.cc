@@ -13,13 +13,14 @@ namespace {
 class NcclCommunicator : public Communicator {
  public:
   /// `comm`: null in a group of one.
-  NcclCommunicator(NcclSession& session, std::shared_ptr<NcclComm> comm, NcclEnqueue enqueue)
-      : session_(session), comm_(std::move(comm)), enqueue_(std::move(enqueue)) {}
+  NcclCommunicator(NcclSession& session, std::shared_ptr<NcclComm> comm, GroupUse use, NcclEnqueue enqueue)
+      : session_(session), comm_(std::move(comm)), use_(use), enqueue_(std::move(enqueue)) {}
 
   [[nodiscard]] int size() const override { return comm_ ? comm_->size() : 1; }
   [[nodiscard]] int index() const override { return comm_ ? comm_->index() : 0; }
 
   void all_reduce(Stream& stream, Reduce reduce, const Tensor& tensor) override {
+    check(use_ != GroupUse::transfers);
     if (!comm_) return;
     give(stream, CallKind::all_reduce, tensor.bytes(),
          [comm = comm_, reduce, tensor](cudaStream_t to, const std::string& where) {
@@ -28,6 +29,7 @@ class NcclCommunicator : public Communicator {
   }
 
   void all_gather(Stream& stream, const Tensor& in, const Tensor& out) override {
+    check(use_ != GroupUse::transfers);
     check(in.columns == out.columns && in.type == out.type && out.rows == size() * in.rows);
     if (!comm_) return copy(stream, CallKind::all_gather, in, out);
     give(stream, CallKind::all_gather, in.bytes(),
@@ -37,6 +39,7 @@ class NcclCommunicator : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const Tensor& in, const Tensor& out) override {
+    check(use_ != GroupUse::transfers);
     check(in.columns == out.columns && in.type == out.type && in.rows == size() * out.rows);
     if (!comm_) return copy(stream, CallKind::reduce_scatter, in, out);
     give(stream, CallKind::reduce_scatter, in.bytes(),
@@ -46,7 +49,7 @@ class NcclCommunicator : public Communicator {
   }
 
   void send(Stream& stream, const Tensor& tensor, int to) override {
-    check(to != index() && to >= 0 && to < size());
+    check(use_ != GroupUse::collectives && to != index() && to >= 0 && to < size());
     give(stream, CallKind::send, tensor.bytes(),
          [comm = comm_, tensor, to](cudaStream_t on, const std::string& where) {
            comm->send(where, tensor.type, data<std::byte>(tensor), count(tensor), to, on);
@@ -54,7 +57,7 @@ class NcclCommunicator : public Communicator {
   }
 
   void receive(Stream& stream, const Tensor& tensor, int from) override {
-    check(from != index() && from >= 0 && from < size());
+    check(use_ != GroupUse::collectives && from != index() && from >= 0 && from < size());
     give(stream, CallKind::receive, 0,
          [comm = comm_, tensor, from](cudaStream_t on, const std::string& where) {
            comm->receive(where, tensor.type, data<std::byte>(tensor), count(tensor), from, on);
@@ -66,7 +69,8 @@ class NcclCommunicator : public Communicator {
  private:
   static size_t count(const Tensor& tensor) { return static_cast<size_t>(tensor.elements()); }
   static void check(bool fits) {
-    if (!fits) throw std::logic_error("a call of NCCL whose tensors or peer do not fit");
+    if (!fits)
+      throw std::logic_error("a call of NCCL whose tensors or peer do not fit, or that its group is not for");
   }
 
   void copy(Stream& stream, CallKind kind, const Tensor& in, const Tensor& out) {
@@ -85,6 +89,7 @@ class NcclCommunicator : public Communicator {
 
   NcclSession& session_;
   const std::shared_ptr<NcclComm> comm_;
+  const GroupUse use_;
   const NcclEnqueue enqueue_;
   // What issued work needs outlives the communicator's own end.
   const std::shared_ptr<TrafficCounter> counter_ = std::make_shared<TrafficCounter>();
@@ -100,16 +105,16 @@ void enqueue_on_cuda_stream(Stream& stream, NcclCall call) {
 }
 
 std::unique_ptr<Communicator> make_nccl_communicator(NcclSession& session, const std::string& name,
-                                                     const std::vector<int>& members, int index,
+                                                     const std::vector<int>& members, int index, GroupUse use,
                                                      NcclEnqueue enqueue) {
   if (index < 0 || index >= static_cast<int>(members.size()))
     throw std::logic_error("group " + name + " has no member " + std::to_string(index));
   std::shared_ptr<NcclComm> comm;
   if (members.size() > 1) {
-    comm = session.found(name, members, index);
-    if (members.size() == 2) session.connect(*comm);
+    comm = session.found(name, members, index, use);
+    if (members.size() == 2 && use != GroupUse::collectives) session.connect(*comm);
   }
-  return std::make_unique<NcclCommunicator>(session, std::move(comm), std::move(enqueue));
+  return std::make_unique<NcclCommunicator>(session, std::move(comm), use, std::move(enqueue));
 }
 
 }  // namespace stp

@@ -20,11 +20,13 @@ using NcclEnqueue = std::function<void(Stream& stream, NcclCall call)>;
 void enqueue_on_cuda_stream(Stream& stream, NcclCall call);
 
 /// The end of `members[index]` in a group of the session; members ask for it in the same order. Tensors are
-/// the CUDA backend's. Of a group of one rank NCCL knows nothing. In a group of two the first can send to
-/// the second from the start; NCCL connects all others at their first transfer, where the host of one waits
-/// for the host of the other.
+/// the CUDA backend's. Of a group of one rank NCCL knows nothing. In a group of two that is not for
+/// collectives alone the first can send to the second from the start; NCCL connects all others at their first
+/// transfer, where the host of one waits for the host of the other. A call that the group is not for is a
+/// std::logic_error: it would make such a connection in the midst of a step.
 std::unique_ptr<Communicator> make_nccl_communicator(NcclSession& session, const std::string& name,
                                                      const std::vector<int>& members, int index,
+                                                     GroupUse use = GroupUse::any,
                                                      NcclEnqueue enqueue = enqueue_on_cuda_stream);
 
 }  // namespace stp

@@ -73,16 +73,17 @@ Tensor tensor(int64_t rows, int64_t columns, DType type, intptr_t at = 4096) {
 
 // What one rank has.
 struct Rank {
-  Rank(int number, NcclSession& its_session, RunContext& its_run)
-      : rank(number), session(its_session), run(its_run), order(run, 1) {
+  Rank(int number, NcclSession& its_session, RunContext& its_run, int hosts = 1)
+      : rank(number), session(its_session), run(its_run), order(run, hosts) {
     run.describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
   }
   std::unique_ptr<FakeStream> stream(const std::string& name, int number) {
     return std::make_unique<FakeStream>(run, order, rank, name, number);
   }
-  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& members) {
+  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& members,
+                                      GroupUse use = GroupUse::any) {
     const auto self = std::find(members.begin(), members.end(), rank) - members.begin();
-    return make_nccl_communicator(session, name, members, static_cast<int>(self), FakeStream::enqueue);
+    return make_nccl_communicator(session, name, members, static_cast<int>(self), use, FakeStream::enqueue);
   }
   int rank;
   NcclSession& session;
@@ -177,10 +178,12 @@ TEST(NcclCommunicator, LinksHaveACommunicatorPerDirection) {
                                  "ncclRecv", "ncclSend", "ncclRecv"));
 }
 
-// A call is made when its stream's turn comes: not when it is given, and behind what the stream waits for.
+// A call is made when its stream's turn comes: not when it is given, and behind what the stream waits for. As if
+// there were another host in the process, which could record what this one waits for.
 TEST(NcclCommunicator, CallsAreMadeInTheOrderOfIssue) {
   World world;
-  const auto found = on_ranks(world, 2, [&](Rank& rank) {
+  const auto found = on_ranks(world, 2, [&](Rank& alone) {
+    Rank rank(alone.rank, alone.session, alone.run, /*hosts=*/2);
     const auto tp = rank.group("tp", {0, 1}), dp = rank.group("dp", {0, 1});
     const auto tp_stream = rank.stream("tp", 1), dp_stream = rank.stream("dp", 2);
     // Nothing of the stream `tp` is issued until the event, which is recorded last, is.
@@ -340,11 +343,43 @@ TEST(NcclCommunicator, WhatDoesNotFitIsRefusedAtTheCall) {
     EXPECT_THROW(tp->send(*stream, one, rank.rank), std::logic_error);
     EXPECT_THROW(tp->send(*stream, one, 2), std::logic_error);
     EXPECT_THROW(tp->receive(*stream, one, -1), std::logic_error);
-    EXPECT_THROW(make_nccl_communicator(rank.session, "tp", {0, 1}, 2, FakeStream::enqueue),
+    EXPECT_THROW(make_nccl_communicator(rank.session, "tp", {0, 1}, 2, GroupUse::any, FakeStream::enqueue),
                  std::logic_error);
   });
   EXPECT_THAT(found, Each(""));
   EXPECT_EQ(calls_of(world, 0).size(), 0U);
+}
+
+// A group of two is connected for transfers, and has a window for sums, only where it is for these.
+TEST(NcclCommunicator, SetsUpWhatAGroupIsFor) {
+  struct Case {
+    GroupUse use;
+    int connections, windows;
+  };
+  for (const Case& each :
+       {Case{GroupUse::any, 1, 2}, Case{GroupUse::collectives, 0, 2}, Case{GroupUse::transfers, 1, 0}}) {
+    World world;
+    world.options.standard.window_bytes = 64;
+    const auto found = on_ranks(world, 2, [&](Rank& rank) {
+      const auto group = rank.group("pair", {0, 1}, each.use);
+      const auto stream = rank.stream("tp", 1);
+      const Tensor one = tensor(1, 4, DType::f32), two = tensor(2, 4, DType::f32);
+      if (each.use == GroupUse::collectives) {
+        EXPECT_THROW(group->send(*stream, one, 1 - rank.rank), std::logic_error);
+        EXPECT_THROW(group->receive(*stream, one, 1 - rank.rank), std::logic_error);
+      }
+      if (each.use == GroupUse::transfers) {
+        EXPECT_THROW(group->all_reduce(*stream, Reduce::sum, one), std::logic_error);
+        EXPECT_THROW(group->all_gather(*stream, one, two), std::logic_error);
+        EXPECT_THROW(group->reduce_scatter(*stream, two, one), std::logic_error);
+      }
+    });
+    EXPECT_THAT(found, Each(""));
+    EXPECT_THAT(world.nccl.problems(), IsEmpty());
+    EXPECT_EQ(world.nccl.count("ncclSend"), each.connections);
+    EXPECT_EQ(world.nccl.count("ncclRecv"), each.connections);
+    EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), each.windows);
+  }
 }
 
 }  // namespace

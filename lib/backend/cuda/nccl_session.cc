@@ -170,7 +170,7 @@ void NcclSession::issue(NcclComm& comm, const Call& call, cudaStream_t stream,
 }
 
 std::shared_ptr<NcclComm> NcclSession::found(const std::string& name, const std::vector<int>& members,
-                                             int index) {
+                                             int index, GroupUse use) {
   const NcclTuning& tuning = options_.of(name);
   Invitation group{name, members, "NCCL " + version_text(version_) + ", " + tuning.text(), ""};
   const std::string where = "rank " + std::to_string(rendezvous_.place().rank) + ", host";
@@ -196,7 +196,8 @@ std::shared_ptr<NcclComm> NcclSession::found(const std::string& name, const std:
   const ncclResult_t result = api_.comm_init_rank_config(&comm->handle_, comm->size(), id, index, &config);
   if (comm->handle_ != nullptr) comms_.push_back(comm);  // first, so that a failure aborts it
   settle(lock, *comm, init, result);
-  if (tuning.window_bytes > 0 && comm->size() > 1) make_window(lock, *comm, tuning);
+  if (tuning.window_bytes > 0 && comm->size() > 1 && use != GroupUse::transfers)
+    make_window(lock, *comm, tuning);
   guard_.progress();
   return comm;
 }

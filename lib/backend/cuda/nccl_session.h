@@ -101,9 +101,10 @@ class NcclSession {
   ~NcclSession();
 
   /// Founds a group. All members call this, each with its own `index`, and found the groups that they share
-  /// in the same order. Throws Stopped if the run fails: because the order or anything else differs among the
-  /// members, or because NCCL does.
-  std::shared_ptr<NcclComm> found(const std::string& name, const std::vector<int>& members, int index);
+  /// in the same order. For transfers alone it has no window, whatever its tuning says. Throws Stopped if the
+  /// run fails: because the order or anything else differs among the members, or because NCCL does.
+  std::shared_ptr<NcclComm> found(const std::string& name, const std::vector<int>& members, int index,
+                                  GroupUse use = GroupUse::any);
 
   /// Of a group of two, which both call: has NCCL make its connection from the first to the second, and waits
   /// for it. NCCL would make it at the first transfer, where each host waits for the other's: hosts that come
