@@ -29,6 +29,7 @@ struct FakeRecord {
 };
 struct FakeEvent {
   std::shared_ptr<FakeRecord> latest;  // null before the first
+  bool captured = false;               // recorded in a graph alone
 
   [[nodiscard]] bool passed() const { return latest == nullptr || latest->passed; }
 };
@@ -37,9 +38,13 @@ struct FakeStep {
   std::shared_ptr<FakeRecord> waits_for = {};  // may be null
   std::function<bool()> ready = {};            // may be empty
 };
+struct FakeGraph {
+  std::vector<FakeStep> steps;
+};
 struct FakeStream {
   std::deque<FakeStep> steps;
-  bool gone = false;  // but for what it was given
+  std::unique_ptr<FakeGraph> captured;  // while it is
+  bool gone = false;                    // but for what it was given
 };
 struct FakePool {
   size_t taken = 0;  // and not freed, by the host's calls
@@ -132,10 +137,16 @@ void check_room(const FakeStream& stream) {
   std::abort();
 }
 
-void push(cudaStream_t stream, std::function<void()> work) {
-  check_room(stream_of(stream));
-  stream_of(stream).steps.push_back({std::move(work)});
+void push(cudaStream_t stream, FakeStep step) {
+  FakeStream& to = stream_of(stream);
+  if (to.captured) {
+    to.captured->steps.push_back(std::move(step));
+    return;
+  }
+  check_room(to);
+  to.steps.push_back(std::move(step));
 }
+void push(cudaStream_t stream, std::function<void()> work) { push(stream, FakeStep{std::move(work)}); }
 
 }  // namespace
 
@@ -147,8 +158,7 @@ void launch(cudaStream_t stream, std::function<void()> kernel) {
 }
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel) {
   const std::lock_guard lock(device().mutex);
-  check_room(stream_of(stream));
-  stream_of(stream).steps.push_back({std::move(kernel), {}, std::move(ready)});
+  push(stream, FakeStep{std::move(kernel), {}, std::move(ready)});
 }
 void reset(uint32_t seed) {
   const std::lock_guard lock(device().mutex);
@@ -283,7 +293,43 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   FAKE_CALL();
-  stream_of(stream).steps.push_back({{}, event_of(event).latest});
+  push(stream, FakeStep{{}, event_of(event).latest});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  FAKE_CALL();
+  stream_of(stream).captured = std::make_unique<FakeGraph>();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  FAKE_CALL();
+  *status = stream_of(stream).captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  FAKE_CALL();
+  *graph = reinterpret_cast<cudaGraph_t>(stream_of(stream).captured.release());
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  FAKE_CALL();
+  *made = reinterpret_cast<cudaGraphExec_t>(new FakeGraph(*reinterpret_cast<FakeGraph*>(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  FAKE_CALL();
+  for (const FakeStep& step : reinterpret_cast<FakeGraph*>(graph)->steps) push(stream, step);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  FAKE_CALL();
+  delete reinterpret_cast<FakeGraph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  FAKE_CALL();
+  delete reinterpret_cast<FakeGraph*>(graph);
   return cudaSuccess;
 }
 
@@ -301,6 +347,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   FAKE_CALL();
+  event_of(event).captured = stream_of(stream).captured != nullptr;
   const auto record = event_of(event).latest = std::make_shared<FakeRecord>();
   push(stream, [record] { *record = {true, device().steps}; });
   return cudaSuccess;
@@ -308,6 +355,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   FAKE_CALL();
   device().run_some(kStepsPerQuery);
+  if (event_of(event).captured) return last_error = cudaErrorCapturedEvent;
   if (event_of(event).passed()) return cudaSuccess;
   return last_error = cudaErrorNotReady;
 }
