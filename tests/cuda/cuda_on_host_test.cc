@@ -160,7 +160,7 @@ TEST_F(CudaOnHost, EveryThreadIsGivenItsGpu) {
   EXPECT_EQ(of_other, 1);
   EXPECT_EQ(set_and_ask(0), 0);
   EXPECT_EQ(set_and_ask(1), 1);
-  EXPECT_THROW(set_current_gpu(7), CudaError);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(set_current_gpu(7), CudaError);
   EXPECT_EQ(set_and_ask(1), 1);
   EXPECT_EQ(set_and_ask(0), 0);
 }
@@ -299,6 +299,7 @@ TEST_F(CudaOnHost, APacedCallSaysInSecondsHowLateItWas) {
     own.synchronize();
     const PacedUse use = paced.take_paced_use();
     EXPECT_EQ(use.calls, 600);
+    EXPECT_EQ(fake_cuda::calls("cudaHostAlloc"), 1U);
     EXPECT_NEAR(use.late_s, 600 * 0.0006, 1e-9);
     EXPECT_NEAR(use.latest_s, 0.0006, 1e-12);
     EXPECT_EQ(use.link_bytes, static_cast<size_t>(2 * launch::kPacedPiece));  // of one block

@@ -183,8 +183,11 @@ TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
       share.known[op] = true;
       share.times[op] = {own ? op + 0.25 : 1000, own ? op + 0.5 : 2000};
     }
-    share.uses = {{.world_rank = rank, .peak_bytes = {{"saved", 10U + rank}}, .peak_total = 20U + rank,
-                   .all_reduce_bytes = 30 + rank, .sent_bytes = 40 + rank}};
+    share.uses = {{.world_rank = rank,
+                   .peak_bytes = {{"saved", 10U + rank}},
+                   .peak_total = 20U + rank,
+                   .all_reduce_bytes = 30 + rank,
+                   .sent_bytes = 40 + rank}};
     TwoProcesses backend(rank, given);
     all = share_of_all(backend, program, {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, std::move(share));
   }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "stp/cost/saved_memory.h"
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_device.h"
 #include "support/bf16.h"
@@ -25,6 +26,7 @@ struct Trained {
   double loss;
   std::map<std::string, std::vector<double>> gradients, masters;
   std::vector<RankUse> use;
+  std::vector<double> simulated_saved;  // peak bytes by pipeline rank, of the program as it is simulated
 };
 
 Trained train(Backend& backend, const std::string& schedule, const Training& training, int m,
@@ -36,7 +38,12 @@ Trained train(Backend& backend, const std::string& schedule, const Training& tra
   Trainer trainer(backend, execution_program(std::move(made), layers, training.grid.dp), training);
   double loss = 0;
   for (int step = 0; step < steps; ++step) loss = trainer.step(samples).loss;
-  return {loss, trainer.gradients(), trainer.masters(), trainer.use()};
+  const Shape shape{.seq = training.seq,
+                    .microbatch_size = training.microbatch_size,
+                    .tp = training.grid.tp,
+                    .element_bytes = static_cast<int>(bytes_of(training.type))};
+  return {loss, trainer.gradients(), trainer.masters(), trainer.use(),
+          peak_saved_bytes(trainer.program(), training.model, shape, Implementation::suite)};
 }
 
 constexpr int kMicrobatches = kStride > 1 ? 2 : 6;
@@ -59,6 +66,7 @@ std::unique_ptr<Backend> cuda_backend(const Training& training) {
   return make_cuda_backend({.world_size = training.grid.size(), .deadline_s = 60, .poison = true});
 }
 
+// Of this device and of the CPU, whose products are summed in another order.
 TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.schedule);
@@ -66,13 +74,19 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
     const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
                                         training.model.vocab);
     const auto exact = exact_gradients(training, samples);
-    const double one_rank_error =
-        gradient_error(gradients_without_pipeline(training, 1, samples), exact.gradients);
+    Training alone = training;
+    alone.grid = {.tp = 1, .cp = 1, .dp = 1, .pp = 1};
+    const auto one_device = cuda_backend(alone);
+    const double of_cpu = gradient_error(gradients_without_pipeline(training, 1, samples), exact.gradients),
+                 of_device = gradient_error(
+                     train(*one_device, "1f1b", alone, kMicrobatches * each.grid.dp, samples).gradients,
+                     exact.gradients);
     const auto backend = cuda_backend(training);
     const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples);
     EXPECT_NEAR(found.loss, exact.loss, 0x1p-8 * exact.loss);
     const double error = gradient_error(found.gradients, exact.gradients);
-    EXPECT_TRUE(bf16_parity(error, one_rank_error)) << error << ", " << one_rank_error;
+    EXPECT_TRUE(bf16_parity(error, of_device)) << error << ", " << of_device;
+    EXPECT_TRUE(bf16_parity(error, of_cpu)) << error << ", " << of_cpu;
     EXPECT_LE(share_in_bf16(found.gradients), 0.02);  // sums; but a token that comes once has but one term
   }
 }
@@ -129,7 +143,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   }
 }
 
-TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoes) {
+TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoesAndTheSimulatorSays) {
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.schedule);
     const Training training = small_training(4, DType::bf16, each.grid);
@@ -143,6 +157,8 @@ TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoes) {
       const RankUse &ours = found.use[rank], &theirs = expected.use[rank];
       for (const char* kind : {"weights", "gradients", "optimizer", "saved"})
         EXPECT_EQ(ours.peak_bytes.at(kind), theirs.peak_bytes.at(kind)) << kind;
+      EXPECT_EQ(static_cast<double>(ours.peak_bytes.at("saved")),
+                found.simulated_saved[training.grid.place(ours.world_rank).pp]);
       EXPECT_EQ(ours.all_reduce_bytes, theirs.all_reduce_bytes);
       EXPECT_EQ(ours.sent_bytes, theirs.sent_bytes);
     }

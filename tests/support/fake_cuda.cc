@@ -29,6 +29,7 @@ struct FakeRecord {
 };
 struct FakeEvent {
   std::shared_ptr<FakeRecord> latest;  // null before the first
+  bool captured = false;               // recorded in a graph alone
 
   [[nodiscard]] bool passed() const { return latest == nullptr || latest->passed; }
 };
@@ -37,12 +38,14 @@ struct FakeStep {
   std::shared_ptr<FakeRecord> waits_for = {};  // may be null
   std::function<bool()> ready = {};            // may be empty
 };
-using FakeGraph = std::vector<FakeStep>;
+struct FakeGraph {
+  std::vector<FakeStep> steps;
+};
 struct FakeStream {
   std::deque<FakeStep> steps;
-  bool gone = false;                     // but for what it was given
-  std::unique_ptr<FakeGraph> capture{};  // what it is given goes there
-  bool spoilt = false;                   // the capture, by a call that cannot be captured
+  std::unique_ptr<FakeGraph> captured;  // while it is
+  bool spoilt = false;                  // the capture, by a call that cannot be captured
+  bool gone = false;                    // but for what it was given
 };
 struct FakePool {
   size_t taken = 0;  // and not freed, by the host's calls
@@ -135,18 +138,22 @@ void check_room(const FakeStream& stream) {
   std::abort();
 }
 
-void push(FakeStream& stream, FakeStep step) {
-  if (stream.capture) return stream.capture->push_back(std::move(step));
-  check_room(stream);
-  stream.steps.push_back(std::move(step));
+void push(cudaStream_t stream, FakeStep step) {
+  FakeStream& to = stream_of(stream);
+  if (to.captured) {
+    to.captured->steps.push_back(std::move(step));
+    return;
+  }
+  check_room(to);
+  to.steps.push_back(std::move(step));
 }
-void push(cudaStream_t stream, std::function<void()> work) { push(stream_of(stream), {std::move(work)}); }
 
-// Of calls that a real graph may hold, but none of ours should: then the capture is void.
+// What a real graph may hold, but none of ours should: then the capture is void.
 bool refused_in_capture(cudaStream_t stream) {
-  if (!stream_of(stream).capture) return false;
+  if (!stream_of(stream).captured) return false;
   return stream_of(stream).spoilt = true;
 }
+void push(cudaStream_t stream, std::function<void()> work) { push(stream, FakeStep{std::move(work)}); }
 
 }  // namespace
 
@@ -158,7 +165,7 @@ void launch(cudaStream_t stream, std::function<void()> kernel) {
 }
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel) {
   const std::lock_guard lock(device().mutex);
-  push(stream_of(stream), {std::move(kernel), {}, std::move(ready)});
+  push(stream, FakeStep{std::move(kernel), {}, std::move(ready)});
 }
 void reset(uint32_t seed) {
   const std::lock_guard lock(device().mutex);
@@ -293,33 +300,41 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   FAKE_CALL();
-  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
-  stream_of(stream).steps.push_back({{}, event_of(event).latest});
+  push(stream, FakeStep{{}, event_of(event).latest});
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   FAKE_CALL();
-  if (stream_of(stream).capture) return cudaErrorIllegalState;
-  stream_of(stream).capture = std::make_unique<FakeGraph>();
+  stream_of(stream).captured = std::make_unique<FakeGraph>();
   stream_of(stream).spoilt = false;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  FAKE_CALL();
+  *status = stream_of(stream).captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
-  const std::unique_ptr<FakeGraph> captured = [&] {
+  std::unique_ptr<FakeGraph> captured = [&] {
     const std::lock_guard lock(device().mutex);
-    return std::move(stream_of(stream).capture);
+    return std::move(stream_of(stream).captured);
   }();
   FAKE_CALL();  // it ends the capture even where it fails
   if (captured == nullptr) return cudaErrorIllegalState;
   if (stream_of(stream).spoilt) return last_error = cudaErrorStreamCaptureInvalidated;
-  *graph = reinterpret_cast<cudaGraph_t>(new FakeGraph(*captured));
+  *graph = reinterpret_cast<cudaGraph_t>(captured.release());
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   FAKE_CALL();
   *made = reinterpret_cast<cudaGraphExec_t>(new FakeGraph(*reinterpret_cast<FakeGraph*>(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  FAKE_CALL();
+  for (const FakeStep& step : reinterpret_cast<FakeGraph*>(graph)->steps) push(stream, step);
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -330,11 +345,6 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   FAKE_CALL();
   delete reinterpret_cast<FakeGraph*>(graph);
-  return cudaSuccess;
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  FAKE_CALL();
-  for (const FakeStep& step : *reinterpret_cast<FakeGraph*>(graph)) push(stream_of(stream), step);
   return cudaSuccess;
 }
 
@@ -352,7 +362,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   FAKE_CALL();
-  if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
+  event_of(event).captured = stream_of(stream).captured != nullptr;
   const auto record = event_of(event).latest = std::make_shared<FakeRecord>();
   push(stream, [record] { *record = {true, device().steps}; });
   return cudaSuccess;
@@ -360,6 +370,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   FAKE_CALL();
   device().run_some(kStepsPerQuery);
+  if (event_of(event).captured) return last_error = cudaErrorCapturedEvent;
   if (event_of(event).passed()) return cudaSuccess;
   return last_error = cudaErrorNotReady;
 }

@@ -5,6 +5,8 @@
 //   - waiting for an event that is not recorded yet is no wait;
 //   - memory holds rubbish until the stream comes to its allocation, and again from its release on;
 //   - an error stays the thread's last one until it is asked for;
+//   - what is given to a stream that is captured is done by the graph's launches alone, and an event that was
+//     recorded there cannot be asked for;
 //   - a block has more than 48 KiB of shared memory where its kernel was given them beforehand, on that
 //   device.
 #pragma once

@@ -54,6 +54,10 @@ NcclDevice cuda_runtime_for_nccl(const CudaRun& run) {
   NcclDevice device;
   device.record = [&run](cudaStream_t stream) -> std::shared_ptr<void> {
     run.make_current();
+    // An event that is captured can neither be asked for nor passed.
+    cudaStreamCaptureStatus capture{};
+    STP_CUDA(cudaStreamIsCapturing(stream, &capture));
+    if (capture != cudaStreamCaptureStatusNone) return nullptr;
     return std::make_shared<Mark>(stream);
   };
   device.passed = [&run](void* mark) {

@@ -166,7 +166,7 @@ void NcclSession::issue(NcclComm& comm, const Call& call, cudaStream_t stream,
   if (comm.over_) throw Stopped();
   comm.latest_ = call.text();
   settle(lock, comm, call, run());
-  comm.pending_.push_back({comm.latest_, device_.record(stream)});
+  if (auto mark = device_.record(stream)) comm.pending_.push_back({comm.latest_, std::move(mark)});
 }
 
 std::shared_ptr<NcclComm> NcclSession::found(const std::string& name, const std::vector<int>& members,

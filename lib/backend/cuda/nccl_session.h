@@ -23,7 +23,8 @@ namespace stp {
 
 /// What is asked of the device beside NCCL. Throws where the device fails.
 struct NcclDevice {
-  /// A mark behind all that was given to the stream so far; whether the stream has passed it.
+  /// A mark behind all that was given to the stream so far; whether the stream has passed it. Null where the
+  /// stream is captured into a graph: what is given to it is not for the device yet.
   std::function<std::shared_ptr<void>(cudaStream_t)> record;
   std::function<bool(void*)> passed;
   std::function<void(void* to, const void* from, size_t bytes, cudaStream_t)> copy;
@@ -41,7 +42,9 @@ class NcclSession;
 
 /// This process's end of a communicator. Calls are made where their stream's work is issued, by any thread;
 /// `where` says for whom ("rank 3, tp, F0.1"). They throw CudaError that names the NCCL function, and Stopped
-/// once the run has failed. Buffers are the device's.
+/// once the run has failed. Buffers are the device's. A stream may be captured into a CUDA graph; of the
+/// graph's launches the session knows nothing: that they end within the deadline is for who launches them to
+/// see.
 class NcclComm {
  public:
   [[nodiscard]] int size() const { return static_cast<int>(group_.members.size()); }
