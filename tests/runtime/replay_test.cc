@@ -99,15 +99,15 @@ void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int
     // Every call that was paced is counted, in a group of its kind.
     int calls = 0;
     for (const auto& [kind, count] : asked.calls) calls += count;
-    for (const auto& [kind, use] : trainer.take_paced_use()) {
+    for (const auto& [kind, paced] : trainer.take_paced_use()) {
       const int members = kind == "tp" ? tp : kind == "dp" ? dp : kind == "pp" ? pp : tp * pp;
       EXPECT_GT(members, 1) << kind;
-      EXPECT_GE(use.late_s, use.latest_s);
-      EXPECT_EQ(use.link_bytes > 0, use.calls > 0);
+      EXPECT_GE(paced.late_s, paced.latest_s);
+      EXPECT_EQ(paced.link_bytes > 0, paced.calls > 0);
       if (kind == "pp") {
-        EXPECT_EQ(use.calls, sends + receives);
+        EXPECT_EQ(paced.calls, sends + receives);
       }
-      calls -= static_cast<int>(use.calls);
+      calls -= static_cast<int>(paced.calls);
     }
     EXPECT_EQ(calls, 0);
     EXPECT_TRUE(together.take_paced_use().empty());
