@@ -77,6 +77,7 @@ function(stp_room name)
     target_link_libraries(${name}_test PRIVATE stp_${name} stp_warnings GTest::gmock GTest::gtest_main)
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # for "support/…"
     target_compile_definitions(${name}_test PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    target_compile_options(${name}_test PRIVATE ${STP_TEST_OPTIONS})
     stp_discover_tests(${name}_test ${ARG_LABEL})
   endif()
 endfunction()

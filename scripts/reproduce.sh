@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the suite and reproduces the paper's experiments. Arguments are those of
 # `stp reproduce`: scenarios (default: all), --out FOLDER, --no-plots. Safe to run again: each run has its own folder.
+# STP_PRESET: the build that is run, if not `release`.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 install_missing "${STP_BUILD_PACKAGES[@]}"
-configure release
-build release --target stp
+preset=${STP_PRESET:-release}
+configure "$preset"
+build "$preset" --target stp
 
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
 cd "$STP_FROM"
-"$STP_ROOT/build/release/bin/stp" reproduce "$@" | tee "$said"
+"$STP_ROOT/build/$preset/bin/stp" reproduce "$@" | tee "$said"
 folder=$(sed -n 's/^Results.*: //p' "$said" | tail -n 1)
 if [[ -f $folder/report.html ]]; then printf 'Open %s/report.html in a browser.\n' "$(cd "$folder" && pwd)"; fi

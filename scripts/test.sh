@@ -78,8 +78,9 @@ stage_tsan() {
     "${still[@]}" ctest --preset tsan --label-regex '^threads$'
 }
 
+# With the ci stage's build, which is the release but for warnings being errors.
 stage_reproduce() {
-  scripts/reproduce.sh --out "$temporary/figures" && test -s "$temporary/figures/report.html"
+  STP_PRESET=ci scripts/reproduce.sh --out "$temporary/figures" && test -s "$temporary/figures/report.html"
 }
 
 install_missing "${STP_BUILD_PACKAGES[@]}" "${STP_TEST_PACKAGES[@]}"
