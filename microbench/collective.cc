@@ -85,8 +85,8 @@ class CollectiveWork : public Prepared {
       case Call::reduce_scatter:
         return group.reduce_scatter(stream, whole_[rank], piece_[rank]);
       case Call::send_receive:
-        if (rank == 0) group.send(stream, whole_[0], 1);
-        if (rank == 1) group.receive(stream, whole_[1], 0);
+        if (machine_.world_rank(rank) == 0) group.send(stream, whole_[rank], 1);
+        if (machine_.world_rank(rank) == 1) group.receive(stream, whole_[rank], 0);
         return;
     }
   }
@@ -150,6 +150,7 @@ void add_collective(Suite& suite) {
                        },
                    .label = type_name(options.machine.type) + (reduces(call) ? " sum" : " none")});
     }
+  if (options.machine.processes != nullptr) return;  // what one process measures alone
   for (const bool up : {true, false})
     for (const size_t bytes : {size_t{1} << 16, size_t{1} << 24})
       suite.add({.name = std::string("collective/") + (up ? "upload" : "download") +

@@ -21,6 +21,7 @@ std::unique_ptr<Backend> make_ranks(const MachineKind& kind, const Arrangement& 
   options.world_size = arrangement.ranks;
   options.time_products = arrangement.fastest_products;
   options.product_multiprocessors = arrangement.product_multiprocessors;
+  if (kind.processes != nullptr) return make_backend(kind.backend, options, *kind.processes);
   if (!kind.peers || arrangement.ranks == 1) return make_backend(kind.backend, options);
   Replay replay{.rank = 0, .times = call_times(*kind.peers)};
   if (arrangement.communication_ctas > 0) replay.collective_ctas = arrangement.communication_ctas;
@@ -29,8 +30,8 @@ std::unique_ptr<Backend> make_ranks(const MachineKind& kind, const Arrangement& 
 
 }  // namespace
 
-MachineKind find_machine(const std::string& backend) {
-  check_backend(backend);
+MachineKind find_machine(const std::string& backend, int device) {
+  check_backend(backend, device);
   const bool shared = backend_ranks(backend) == 0;
   return {.backend = backend,
           .processors = shared ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : 0,
@@ -52,7 +53,7 @@ Machine::Machine(MachineKind kind, const Arrangement& arrangement)
     here.communication = device(rank).make_stream("communication", arrangement.communication_priority
                                                                        ? StreamPriority::communication
                                                                        : StreamPriority::compute);
-    here.group = backend_->communicator("all", members, rank);
+    here.group = backend_->communicator("all", members, world_rank(rank));
     here.flag = make(rank, DType::f32, 1, 1);
     for (Tensor* tensor : {&here.a, &here.b, &here.c}) *tensor = make(rank, probe, probe);
   }

@@ -12,6 +12,7 @@
 #include "stp/backend/backend.h"
 #include "stp/backend/communicator.h"
 #include "stp/backend/kernels.h"
+#include "stp/backend/rendezvous.h"
 #include "stp/cluster/profile.h"
 
 namespace stp::microbench {
@@ -24,9 +25,11 @@ struct MachineKind {
   DType type = DType::f32;  // of matrices
   /// Where given, rank 0 is alone, and what ranks exchange takes the time of this machine's links.
   std::optional<HardwareProfile> peers = std::nullopt;
+  /// Where given, this process drives the rank of its place, on a device of its own.
+  Rendezvous* processes = nullptr;
 };
-/// InputError if that backend is not built in, or has no device here.
-MachineKind find_machine(const std::string& backend);
+/// InputError if that backend is not built in, or has no device of that number here.
+MachineKind find_machine(const std::string& backend, int device = 0);
 
 /// How many ranks, and what of a device is set for them; 0: as it is by itself.
 struct Arrangement {
@@ -48,7 +51,9 @@ class Machine {
   /// Those that work here, and those that there are with peers.
   [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] int world() const { return world_; }
-  Device& device(int rank) { return backend_->device(rank); }
+  /// Ranks are counted from 0 here; in the world they have this number.
+  [[nodiscard]] int world_rank(int rank) const { return backend_->ranks()[rank]; }
+  Device& device(int rank) { return backend_->device(world_rank(rank)); }
   Kernels& kernels(int rank) { return device(rank).kernels(); }
   Stream& compute(int rank) { return *ranks_[rank].compute; }
   Stream& communication(int rank) { return *ranks_[rank].communication; }

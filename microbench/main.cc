@@ -4,13 +4,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "stp/backend/bootstrap.h"
+#include "stp/backend/rendezvous.h"
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
@@ -41,8 +44,10 @@ void add_context(const Options& options) {
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : value.dump());
 }
 
-// The suite's own flags; Google Benchmark's, which it leaves, go to `others`.
-Options parse(int argc, char** argv, std::vector<std::string>& others) {
+// The suite's own flags; Google Benchmark's, which it leaves, go to `others`. `place`: where a launcher
+// started several processes.
+Options parse(int argc, char** argv, std::vector<std::string>& others,
+              std::optional<stp::ProcessPlace>& place) {
   CLI::App app{
       "Microbenchmarks of products, attention, memory, collectives, their overlap and the executor. Google "
       "Benchmark's flags are taken too: --benchmark_filter=^gemm/ runs one family, "
@@ -65,7 +70,9 @@ Options parse(int argc, char** argv, std::vector<std::string>& others) {
   app.add_option("--tp", options.tp, "Tensor-parallel sizes of the shapes")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--ranks", options.ranks, "Sizes of the groups that communicate")
+  app.add_option(
+         "--ranks", options.ranks,
+         "Sizes of the groups that communicate; where a launcher started several processes, all of them")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
   app.add_option("--repetitions", repetitions, "Samples of every benchmark")
@@ -88,14 +95,14 @@ Options parse(int argc, char** argv, std::vector<std::string>& others) {
       throw stp::InputError("", "--slow", "\"" + word + "\" is no family and factor", "write gemm=1.1, say");
     options.slow[word.substr(0, equals)] = factor;
   }
-  if (stp::backend_has_processes(backend))
-    if (const auto place = stp::place_from_environment(stp::process_environment());
-        place && place->world_size > 1)
-      throw stp::InputError(
-          "", "--backend",
-          "is measured by one process, but the launcher started " + std::to_string(place->world_size),
-          "start it without the launcher; nccl-tests measures NCCL's collectives");
-  options.machine = find_machine(backend);
+  place = stp::place_among_processes(backend);
+  options.machine = find_machine(backend, place ? place->local_rank : 0);
+  if (place && !peers.empty())
+    throw stp::InputError("", "--peers",
+                          "are in place of others, but the launcher started " +
+                              std::to_string(place->world_size) + " processes",
+                          "leave it out, or start one process");
+  if (place) options.ranks = {place->world_size};
   if (!peers.empty())
     options.machine.peers =
         stp::read_profile(stp::find_data_file(peers, "lib/cluster/profiles", "", "--peers"));
@@ -128,10 +135,18 @@ std::string new_file(const std::vector<std::string>& flags) {
   return file;
 }
 
+/// Seconds in which no process does anything, after which the run is given up.
+constexpr std::chrono::seconds kDeadline{60};
+
 int run(int argc, char** argv) {
   std::vector<std::string> flags;
-  const Options options = parse(argc, argv, flags);
-  const std::string file = new_file(flags);
+  std::optional<stp::ProcessPlace> place;
+  Options options = parse(argc, argv, flags, place);
+  const bool speaks = !place || place->rank == 0;  // for all
+  const std::string file = speaks ? new_file(flags) : "";
+  stp::RunGuard guard(kDeadline);
+  std::optional<stp::Rendezvous> processes;
+  if (place) options.machine.processes = &processes.emplace(*place, guard);
   std::vector<char*> words;
   for (std::string& word : flags) words.push_back(word.data());
   int count = static_cast<int>(words.size());
@@ -140,17 +155,33 @@ int run(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 2;
   add_context(options);
 
-  Suite suite(options);
-  add_gemm(suite);
-  add_attention(suite);
-  add_memory(suite);
-  add_collective(suite);
-  add_overlap(suite);
-  add_executor(suite);
-  suite.check_slow();
-  const size_t ran = benchmark::RunSpecifiedBenchmarks();
+  size_t ran = 0;
+  try {
+    Suite suite(options);
+    if (!place) {
+      add_gemm(suite);
+      add_attention(suite);
+      add_memory(suite);
+    }
+    add_collective(suite);
+    if (!place) {
+      add_overlap(suite);
+      add_executor(suite);
+    }
+    suite.check_slow();
+    suite.begin();
+    if (!speaks) {
+      suite.follow();
+    } else {
+      ran = benchmark::RunSpecifiedBenchmarks();
+      suite.end();
+    }
+  } catch (const stp::Stopped&) {
+    throw std::runtime_error(guard.failure());
+  }
+  if (processes) processes->end();
   benchmark::Shutdown();
-  if (ran > 0) return 0;
+  if (ran > 0 || !speaks) return 0;
   if (!file.empty()) std::filesystem::remove(file);
   throw stp::InputError("", "--benchmark_filter", "matches no benchmark",
                         "--benchmark_list_tests shows those that there are");

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <numeric>
 #include <set>
 
 #include "stp/base/error.h"
@@ -30,6 +32,12 @@ double noisy(const std::vector<double>& times) { return half_width(times) > kNoi
 double percentile(std::vector<double> times, double share) {
   std::sort(times.begin(), times.end());
   return times[static_cast<size_t>(std::lround(share * static_cast<double>(times.size() - 1)))];
+}
+
+std::string exact(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
 }
 
 }  // namespace
@@ -63,10 +71,66 @@ Suite::Place& Suite::place(const Arrangement& on) {
   Place& place = places_[on];
   if (!place.machine) {
     place.machine = std::make_unique<Machine>(options_.machine, on);
-    place.sampler =
-        std::make_unique<SteadySampler>([machine = place.machine.get()] { return machine->probe(); });
+    place.sampler = std::make_unique<SteadySampler>([this, machine = place.machine.get()] {
+      return together("", 0, [machine] { return machine->probe(); });
+    });
   }
   return place;
+}
+
+std::vector<std::string> Suite::meet(const std::string& text) {
+  Rendezvous& processes = *options_.machine.processes;
+  std::vector<int> all(processes.place().world_size);
+  std::iota(all.begin(), all.end(), 0);
+  return processes.meet({"benchmarks", all, "", text});
+}
+
+// The first process's own work, and the same of all others: the seconds of whichever takes longest. Of the
+// probe the name is "".
+double Suite::together(const std::string& name, int calls, const std::function<double()>& own) {
+  if (options_.machine.processes == nullptr) return own();
+  meet(std::to_string(calls) + " " + name);
+  double most = 0;
+  for (const std::string& seconds : meet(exact(own()))) most = std::max(most, std::stod(seconds));
+  return most;
+}
+
+void Suite::begin() {
+  if (options_.machine.processes != nullptr) place({.ranks = options_.machine.processes->place().world_size});
+}
+
+void Suite::follow() {
+  for (;;) {
+    const std::string what = meet("").front();
+    if (what.empty()) return;
+    const int calls = std::stoi(what);
+    const std::string name = what.substr(what.find(' ') + 1);
+    double seconds = 0;
+    if (name.empty()) {
+      seconds = places_.begin()->second.machine->probe();
+    } else {
+      prepare(*std::find_if(benchmarks_.begin(), benchmarks_.end(),
+                            [&](const Benchmark& each) { return each.name == name; }));
+      seconds = current_->prepared->sample(calls);
+    }
+    meet(exact(seconds));
+  }
+}
+
+void Suite::end() {
+  if (options_.machine.processes != nullptr) meet("");
+}
+
+bool Suite::prepare(const Benchmark& benchmark) {
+  if (current_ && current_->name == benchmark.name) return false;
+  if (current_) {
+    Machine& before = *place(current_->on).machine;
+    current_.reset();
+    before.clear();
+  }
+  Machine& machine = *place(benchmark.on).machine;
+  current_ = std::make_shared<Current>(Current{benchmark.name, benchmark.on, benchmark.prepare(machine)});
+  return true;
 }
 
 void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
@@ -77,37 +141,31 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
                                    .c_str());
   Place& on = place(benchmark.on);
   const auto slow = options_.slow.find(family_of(benchmark));
-  if (!current_ || current_->name != benchmark.name) {
-    if (current_) {
-      Machine& before = *place(current_->on).machine;
-      current_.reset();
-      before.clear();
-    }
-    current_ =
-        std::make_shared<Current>(Current{benchmark.name, benchmark.on, benchmark.prepare(*on.machine)});
-    Prepared& prepared = *current_->prepared;
+  const auto sample = [&](int calls) {
+    return together(benchmark.name, calls, [&] { return current_->prepared->sample(calls); });
+  };
+  if (prepare(benchmark)) {
     if (const auto settled = paces_.find(benchmark.name); settled != paces_.end()) {
-      prepared.sample(1);  // pages, tables, plans
+      sample(1);  // pages, tables, plans
     } else {
-      Pace pace = settle_pace([&](int calls) { return prepared.sample(calls); });
+      Pace pace = settle_pace(sample);
       if (slow != options_.slow.end())
         pace.calls = std::max(pace.calls, 20);  // a tenth more of them must be a whole one
       paces_.emplace(benchmark.name, pace);
     }
   }
-  Prepared& prepared = *current_->prepared;
   const auto [calls, warm_up] = paces_.at(benchmark.name);
   const int done = slow == options_.slow.end() ? calls : static_cast<int>(std::lround(slow->second * calls));
   SteadySampler::Taken taken{};
   for ([[maybe_unused]] const auto _ : state) {
     taken = on.sampler->take([&, calls = calls, warm_up = warm_up] {
-      if (warm_up) prepared.sample(1);
-      return prepared.sample(done) * done / calls;
+      if (warm_up) sample(1);
+      return sample(done) * done / calls;
     });
     state.SetIterationTime(taken.seconds);
   }
   if (!benchmark.label.empty()) state.SetLabel(benchmark.label);
-  for (const auto& [name, value] : prepared.counters(taken.seconds)) state.counters[name] = value;
+  for (const auto& [name, value] : current_->prepared->counters(taken.seconds)) state.counters[name] = value;
   state.counters["ranks"] = benchmark.on.ranks;
   state.counters["calls"] = calls;
   state.counters["tries"] = taken.tries;
@@ -124,11 +182,13 @@ void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchm
 
 void Suite::add(Benchmark benchmark) {
   const MachineKind& machine = options_.machine;
-  if (benchmark.skip.empty() && benchmark.on.ranks > 1 && machine.processors == 0 && !machine.peers)
+  if (benchmark.skip.empty() && benchmark.on.ranks > 1 && machine.processors == 0 && !machine.peers &&
+      machine.processes == nullptr)
     benchmark.skip =
         "ranks that exchange data need a device each, and here is one; --peers PROFILE has the exchange "
         "take the time of that machine's links";
   benchmarks_.push_back(std::move(benchmark));
+  if (machine.processes != nullptr && machine.processes->place().rank != 0) return;
   const Benchmark* added = &benchmarks_.back();
   // Repetitions are the flags' matter: so names do not say how many there were.
   auto* registered =

@@ -48,13 +48,21 @@ struct Benchmark {
   std::string label;  // the row's, beside its counters
 };
 
-/// Registers benchmarks with Google Benchmark: manual time, every repetition a sample of its own and a row of
-/// its own; aggregates with the interval of the median. A benchmark that does not fit the machine is a row
-/// that says why ("skipped: …").
+/// Registers benchmarks with Google Benchmark, where this process is the run's first: manual time, every
+/// repetition a sample of its own and a row of its own; aggregates with the interval of the median. A
+/// benchmark that does not fit the machine is a row that says why ("skipped: …").
 class Suite {
  public:
   explicit Suite(Options options) : options_(std::move(options)) {}
   void add(Benchmark benchmark);
+  // Of a run of several processes (MachineKind::processes) the first runs the benchmarks, and has the others
+  // do each sample with it: so what it decides on the way, as how many calls a sample has, it decides for
+  // all. These throw Stopped if the run fails.
+  /// Of all processes, once all benchmarks are added: sets up the machine.
+  void begin();
+  /// Of the others: does what the first has them do, until it calls end().
+  void follow();
+  void end();
   /// InputError unless all families that are to be slow are there.
   void check_slow() const;
   [[nodiscard]] const Options& options() const { return options_; }
@@ -69,6 +77,10 @@ class Suite {
     std::unique_ptr<SteadySampler> sampler;
   };
   Place& place(const Arrangement& on);
+  /// True if it was not prepared before.
+  bool prepare(const Benchmark& benchmark);
+  std::vector<std::string> meet(const std::string& text);
+  double together(const std::string& name, int calls, const std::function<double()>& own);
 
   Options options_;
   std::deque<Benchmark> benchmarks_;  // which stay where they are

@@ -221,6 +221,7 @@ stage_processes() {
   local failed=0
   launch 2 "$stp" run parity-2-gpus --backend cuda --deadline 60 --json "$out/parity-2-gpus.json" || failed=1
   launch 2 "$stp" run train-2-gpus --backend cuda --deadline 60 --json "$out/train-2-gpus.json" --trace "$out/train-2-gpus.trace.json" || failed=1
+  launch 2 "$programs/bin/microbench" --backend cuda --quick --benchmark_out="$out/nccl-2-gpus.json" --benchmark_out_format=json || failed=1
   return "$failed"
 }
 

@@ -13,7 +13,6 @@
 #include "parity.h"
 #include "run_measured.h"
 #include "run_simulated.h"
-#include "stp/backend/bootstrap.h"
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
@@ -75,14 +74,6 @@ class PredictionErrors {
   std::array<std::vector<double>, 2> errors_;
   int left_out_ = 0;
 };
-
-// Where a launcher started several processes for one backend; else none.
-std::optional<ProcessPlace> place_among_processes(const std::string& backend) {
-  if (!backend_has_processes(backend)) return std::nullopt;
-  auto place = place_from_environment(process_environment());
-  if (place && place->world_size == 1) place.reset();
-  return place;
-}
 
 void check_place(const RunOptions& options, const Scenario& scenario, const ProcessPlace& place) {
   if (options.replay_rank >= 0)

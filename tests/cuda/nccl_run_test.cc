@@ -17,14 +17,14 @@
 #include "support/nccl_exchange.h"
 
 namespace stp {
-namespace {
+namespace testing_support {
 
 thread_local std::optional<NcclApi> nccl_of_this_process;
 
-}  // namespace
+}  // namespace testing_support
 
 // In the library's place.
-NcclApi loaded_nccl() { return nccl_of_this_process.value(); }
+NcclApi loaded_nccl() { return testing_support::nccl_of_this_process.value(); }
 nlohmann::json gpu_facts(int) { return {}; }
 
 namespace {

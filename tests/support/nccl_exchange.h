@@ -85,6 +85,9 @@ class NcclExchange {
   std::map<std::tuple<int, int, int, int>, std::shared_ptr<Meeting>> meetings_;
 };
 
+/// What loaded_nccl() gives in programs that are linked with nccl_run_test.cc, whose threads are processes.
+extern thread_local std::optional<NcclApi> nccl_of_this_process;
+
 /// All processes of a run, as threads: each takes its own rank's nccl.api().
 struct NcclOnHost {
   NcclOnHost() {

@@ -4,10 +4,12 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "stp/backend/backend.h"
+#include "stp/backend/bootstrap.h"
 #include "stp/backend/pacing.h"
 #include "stp/backend/rendezvous.h"
 
@@ -39,6 +41,8 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
 bool backend_has_graphs(const std::string& name);
 /// Whether a run there can be of several processes, each of which drives one rank on a device of its own.
 bool backend_has_processes(const std::string& name);
+/// This process's place among them, where a launcher started several (lib/backend/bootstrap.h).
+std::optional<ProcessPlace> place_among_processes(const std::string& name);
 /// The rank of the rendezvous' place, on the device of its place on the node; one backend at a time.
 /// `rendezvous` outlives it, and its guard is the run's: options.deadline_s is not looked at. InputError if
 /// this build lacks what that needs, or options.world_size is not the number of processes.
