@@ -91,10 +91,10 @@ Options parse(int argc, char** argv, std::vector<std::string>& others) {
   if (stp::backend_has_processes(backend))
     if (const auto place = stp::place_from_environment(stp::process_environment());
         place && place->world_size > 1)
-      throw stp::InputError("", "--backend",
-                            "is measured by one process, but the launcher started " +
-                                std::to_string(place->world_size),
-                            "start it without the launcher; nccl-tests measures NCCL's collectives");
+      throw stp::InputError(
+          "", "--backend",
+          "is measured by one process, but the launcher started " + std::to_string(place->world_size),
+          "start it without the launcher; nccl-tests measures NCCL's collectives");
   options.machine = find_machine(backend);
   if (!peers.empty())
     options.machine.peers =

@@ -178,8 +178,8 @@ TEST(NcclCommunicator, LinksHaveACommunicatorPerDirection) {
                                  "ncclRecv", "ncclSend", "ncclRecv"));
 }
 
-// A call is made when its stream's turn comes: not when it is given, and behind what the stream waits for. As if
-// there were another host in the process, which could record what this one waits for.
+// A call is made when its stream's turn comes: not when it is given, and behind what the stream waits for. As
+// if there were another host in the process, which could record what this one waits for.
 TEST(NcclCommunicator, CallsAreMadeInTheOrderOfIssue) {
   World world;
   const auto found = on_ranks(world, 2, [&](Rank& alone) {
