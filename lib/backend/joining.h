@@ -33,8 +33,9 @@ struct Peer {
   std::string text;  // "rank 3 (node7, process 4711)"
   Connection connection;
   std::chrono::steady_clock::time_point heard = {};
-  bool left = false;  // said goodbye
-  bool gone = false;  // the connection has ended
+  bool left = false;      // said goodbye
+  bool told_all = false;  // nothing more is sent to it
+  bool gone = false;      // the connection has ended
 };
 
 /// Where rank 0 waits for the others. Whoever else knocks is turned away and harms nobody.

@@ -134,10 +134,14 @@ class Rendezvous::Line {
     std::unique_lock lock(mutex_);
     if (std::exchange(leaving_, true)) return;
     waker_.wake();
-    if (place_.rank != 0) return;
-    guard_.wait(
-        lock, changed_, RunGuard::WaitFor::own_work, [this] { return alone_; },
-        [this] { return me() + ", host, waits for the end of the others"; });
+    if (place_.rank == 0)
+      guard_.wait(
+          lock, changed_, RunGuard::WaitFor::own_work, [this] { return alone_; },
+          [this] { return me() + ", host, waits for the end of the others"; });
+    else
+      guard_.wait(
+          lock, changed_, RunGuard::WaitFor::own_work, [this] { return said_all_ || alone_; },
+          [this] { return me() + ", host, waits for rank 0 to take what it gave"; });
   }
 
  private:
@@ -176,6 +180,7 @@ class Rendezvous::Line {
         tell_failure();
         for (Peer& peer : peers_)
           if (!peer.gone && !peer.connection.flush()) lost(peer);
+        note_said_all();
       } catch (const std::exception& error) {
         guard_.fail(std::string("rendezvous: ") + error.what());
       }
@@ -187,14 +192,27 @@ class Rendezvous::Line {
     }
   }
 
+  // Whether all that a process gave before its end is under way.
+  void note_said_all() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (said_all_ || !left_ || peers_[0].connection.has_output()) return;
+      said_all_ = true;
+    }
+    changed_.notify_all();
+  }
+
   // The last words are said once they are on the wire: then this end says no more, and waits for the other's.
   bool closes() {
     {
       const std::lock_guard lock(mutex_);
       if (!closing_ || !(left_ || told_)) return false;
     }
-    for (Peer& peer : peers_)
-      if (!peer.gone && !peer.connection.has_output()) peer.connection.finish();
+    for (Peer& peer : peers_) {
+      if (peer.gone || peer.told_all || peer.connection.has_output()) continue;
+      peer.connection.finish();
+      peer.told_all = true;  // a word after the last would break the connection before the others were read
+    }
     return true;
   }
 
@@ -373,7 +391,8 @@ class Rendezvous::Line {
     own_ = own;
     others_moved_ = false;
     for (Peer& peer : peers_)
-      if (!peer.gone && !peer.left) peer.connection.push(frame(Word::pulse).add(moved ? 1 : 0));
+      if (!peer.gone && !peer.left && !peer.told_all)
+        peer.connection.push(frame(Word::pulse).add(moved ? 1 : 0));
   }
 
   void tell_failure() {
@@ -381,7 +400,7 @@ class Rendezvous::Line {
     std::string text = guard_.failure();
     if (const std::string waiting = meetings_.waiting(); !waiting.empty()) text += "\n  meanwhile " + waiting;
     for (Peer& peer : peers_)
-      if (!peer.gone) peer.connection.push(frame(Word::failure).add(text));
+      if (!peer.gone && !peer.told_all) peer.connection.push(frame(Word::failure).add(text));
     changed_.notify_all();
   }
 
@@ -418,6 +437,7 @@ class Rendezvous::Line {
   std::vector<bool> departed_;            // by rank, at rank 0: said goodbye
   bool passed_on_ = false;                // what was asked, to the meetings
   bool leaving_ = false, left_ = false;   // end() was called; the others were told
+  bool said_all_ = false;                 // all is under way that was said before the end
   bool alone_ = false, closing_ = false;  // all others have left; the destructor waits
   std::thread thread_;                    // last: it uses all others
 };

@@ -46,7 +46,8 @@ class Rendezvous {
   /// fails.
   std::vector<std::string> gather(const std::string& name, std::string text);
 
-  /// This process has done its part. Rank 0 waits until all others have; they do not wait.
+  /// This process has done its part. Rank 0 waits until all others have; they wait until
+  /// what they gave is under way to it.
   void end();
 
   [[nodiscard]] const ProcessPlace& place() const;

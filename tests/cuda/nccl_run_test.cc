@@ -35,6 +35,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+constexpr int kSteps = kStride > 1 ? 1 : 2;  // and one before them
+
 Experiment experiment(RankGrid grid, DType type) {
   Experiment made;
   made.schedules = {{"stp", "", 0}};
@@ -42,7 +44,7 @@ Experiment experiment(RankGrid grid, DType type) {
   made.pp = grid.pp;
   made.dp = grid.dp;
   made.microbatches = 2;
-  made.microbatch_size = 2;
+  made.microbatch_size = kStride > 1 ? 1 : 2;
   made.layers_per_chunk = {1, 1, 1, 1};
   made.as_run = {{"release", "chain"}, {"backward", "suite"}, {"braid", "static"}, {"freed_at", "W"}};
   Experiment::Run run{};
@@ -54,9 +56,9 @@ Experiment experiment(RankGrid grid, DType type) {
   run.model.kv_heads = 4;
   run.model.head_dim = 4;
   run.model.vocab = 20;
-  run.seq = 6;
+  run.seq = kStride > 1 ? 3 : 6;
   run.type = type;
-  run.steps = 2;
+  run.steps = kSteps;
   run.warmup = 1;
   run.initialisation = {.seed = 5, .weight_deviation = 0.2, .bias_deviation = 0.1, .gain_deviation = 0.1};
   run.clip_norm = 0.5;
@@ -235,7 +237,7 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
       EXPECT_NEAR(measured.losses[step], expected.result.measured->losses[step], 1e-5);
     EXPECT_LE(measured.parity->loss, 1e-5);
     EXPECT_LE(measured.parity->gradient, 1e-5);
-    EXPECT_EQ(found.result.step_times_s.size(), 2U);
+    EXPECT_EQ(found.result.step_times_s.size(), size_t{kSteps});
     expect_whole_timeline(found);
 
     ASSERT_EQ(found.result.ranks.size(), expected.result.ranks.size());
@@ -273,7 +275,7 @@ TEST(NcclRun, AProcessThatDiesInTheMiddleEndsAllAndIsNamed) {
     NcclOnHost world;
     const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4,
                                         world, [&](int rank, int step) {
-                                          if (rank == victim && step == 2)
+                                          if (rank == victim && step == 1)
                                             throw std::runtime_error("the disk is full");
                                         });
     for (int rank = 0; rank < 4; ++rank) {
@@ -291,7 +293,8 @@ TEST(NcclRun, AProcessThatDiesBeforeItsShareIsNamed) {
   NcclOnHost world;
   const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4, world,
                                       [&](int rank, int step) {
-                                        if (rank == 2 && step == 3) throw std::runtime_error("no more power");
+                                        if (rank == 2 && step == 1 + kSteps)
+                                          throw std::runtime_error("no more power");
                                       });
   EXPECT_FALSE(outcomes[0].run.has_value());
   EXPECT_EQ(outcomes[2].failure, "no more power");
