@@ -29,9 +29,10 @@ class GpuMachine : public Machine {
  private:
   CudaRun run_{/*deadline_s=*/60, /*ranks=*/1, /*gpu=*/0};
   CudaDevice device_{run_, 0, {.poison = true}};
-  const std::unique_ptr<Kernels> tensor_cores_ = make_cuda_kernels(
-                                     run_, device_.scratch(), {.attention = CudaAttention::tensor_cores}),
-                                 plain_ = make_cuda_kernels(run_, device_.scratch(),
+  const std::unique_ptr<Kernels> tensor_cores_ =
+                                     make_cuda_kernels(run_, device_.scratch().memory(),
+                                                       {.attention = CudaAttention::tensor_cores}),
+                                 plain_ = make_cuda_kernels(run_, device_.scratch().memory(),
                                                             {.attention = CudaAttention::plain});
 };
 

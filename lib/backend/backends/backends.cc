@@ -137,9 +137,8 @@ bool backend_has_processes(const std::string& name) { return find(name).one_of_s
 
 std::optional<ProcessPlace> place_among_processes(const std::string& name) {
   if (!backend_has_processes(name)) return std::nullopt;
-  auto place = place_from_environment(process_environment());
-  if (place && place->world_size == 1) place.reset();
-  return place;
+  const auto place = place_from_environment(process_environment());
+  return place && place->world_size > 1 ? place : std::nullopt;
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
