@@ -78,7 +78,7 @@ Suite::Place& Suite::place(const Arrangement& on) {
   return place;
 }
 
-std::vector<std::string> Suite::meet(const std::string& text) {
+std::vector<std::string> Suite::meet(const std::string& text) const {
   Rendezvous& processes = *options_.machine.processes;
   std::vector<int> all(processes.place().world_size);
   std::iota(all.begin(), all.end(), 0);
@@ -87,7 +87,7 @@ std::vector<std::string> Suite::meet(const std::string& text) {
 
 // The first process's own work, and the same of all others: the seconds of whichever takes longest. Of the
 // probe the name is "".
-double Suite::together(const std::string& name, int calls, const std::function<double()>& own) {
+double Suite::together(const std::string& name, int calls, const std::function<double()>& own) const {
   if (options_.machine.processes == nullptr) return own();
   meet(std::to_string(calls) + " " + name);
   double most = 0;
@@ -117,7 +117,7 @@ void Suite::follow() {
   }
 }
 
-void Suite::end() {
+void Suite::end() const {
   if (options_.machine.processes != nullptr) meet("");
 }
 

@@ -62,7 +62,7 @@ class Suite {
   void begin();
   /// Of the others: does what the first has them do, until it calls end().
   void follow();
-  void end();
+  void end() const;
   /// InputError unless all families that are to be slow are there.
   void check_slow() const;
   [[nodiscard]] const Options& options() const { return options_; }
@@ -79,8 +79,8 @@ class Suite {
   Place& place(const Arrangement& on);
   /// True if it was not prepared before.
   bool prepare(const Benchmark& benchmark);
-  std::vector<std::string> meet(const std::string& text);
-  double together(const std::string& name, int calls, const std::function<double()>& own);
+  std::vector<std::string> meet(const std::string& text) const;
+  double together(const std::string& name, int calls, const std::function<double()>& own) const;
 
   Options options_;
   std::deque<Benchmark> benchmarks_;  // which stay where they are
