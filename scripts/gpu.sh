@@ -14,7 +14,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 all=(machine programs tests sanitizer parity processes replay microbench speed torch)
-needs_programs=(tests sanitizer parity processes replay microbench torch)
+needs_programs=(speed tests sanitizer parity processes replay microbench torch)
 bundle=$STP_ROOT/build/gpu/bundle.tar.xz
 programs=$STP_ROOT/build/gpu/programs
 out=$STP_ROOT/results/runs/gpu-$(date -u +%Y%m%dT%H%M%SZ)
@@ -212,7 +212,7 @@ launch() {
   return "$failed"
 }
 
-# Ranks that are processes with a GPU each, over NCCL.
+# Ranks that are processes with a GPU each, over NCCL; and nccl-tests' own all-reduce beside ours, where it is installed.
 stage_processes() {
   if (($(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l) < 2)); then
     echo "skipped: one GPU"
@@ -222,6 +222,7 @@ stage_processes() {
   launch 2 "$stp" run parity-2-gpus --backend cuda --deadline 60 --json "$out/parity-2-gpus.json" || failed=1
   launch 2 "$stp" run train-2-gpus --backend cuda --deadline 60 --json "$out/train-2-gpus.json" --trace "$out/train-2-gpus.trace.json" || failed=1
   launch 2 "$programs/bin/microbench" --backend cuda --quick --benchmark_out="$out/nccl-2-gpus.json" --benchmark_out_format=json || failed=1
+  if have all_reduce_perf; then all_reduce_perf -b 1K -e 4M -f 4 -g 2 -d bfloat16 -o sum >"$out/nccl-tests.txt" || failed=1; fi
   return "$failed"
 }
 
@@ -246,7 +247,8 @@ stage_speed() {
     echo "skipped: there is no microbench.json; see the stage microbench"
     return 77
   fi
-  scripts/gpu_speed "$out/microbench.json" --json "$out/speed.json"
+  "$stp" run step-gpu --backend cuda --time-kernels --json "$out/step.json" &&
+    scripts/gpu_speed "$out/microbench.json" --step "$out/step.json" --json "$out/speed.json"
 }
 
 stage_torch() { scripts/load_in_torch --stp "$stp" --json "$out/torch.json"; }

@@ -212,6 +212,18 @@ class Speed(unittest.TestCase):
         self.assertEqual(missed.returncode, 1)
         self.assertRegex(missed.stdout, "slow.* 0.775 of the device's copy, below 0.8")
 
+    def test_a_step_is_held_against_its_kernels(self):
+        rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=2000)]
+        step = {"model": "a", "schedule": "1f1b", "tp": 1, "step_time_s": 1.02}
+        with tempfile.TemporaryDirectory() as folder:
+            record = pathlib.Path(folder) / "step.json"
+            for kernels, code, word in ((1.0, 0, "0.980 of its kernels' own time"), (0.95, 1, "below 0.971"),
+                                        (None, 2, "holds no step whose kernels were timed")):
+                record.write_text(json.dumps({"results": [step | {"kernel_time_s": kernels}]}), encoding="utf-8")
+                done = self.run_it(rows, "--step", record)
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+                self.assertIn(word, done.stdout + done.stderr)
+
     def test_what_is_no_measurement_of_a_gpu(self):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000)]
         for done, word in ((self.run_it(rows, backend="cpu"), "was not measured on a GPU"), (self.run_it([]), "no repetition"),

@@ -65,6 +65,14 @@ class Device {
   /// Of the kernels' calls so far, the share that reached the device as graphs (BackendOptions::graphs); none
   /// where there are no graphs. After synchronize().
   [[nodiscard]] virtual std::optional<double> share_in_graphs() { return std::nullopt; }
+  /// From now on what streams do is timed piece by piece, which slows them down. False where the device
+  /// cannot.
+  virtual bool time_kernels(bool on) {
+    static_cast<void>(on);
+    return false;
+  }
+  /// Seconds of what was timed since this was last asked, each piece's own, added up. After synchronize().
+  virtual double take_kernel_seconds() { return 0; }
 };
 
 }  // namespace stp

@@ -210,7 +210,8 @@ json to_json(const Result& result) {
                 {"replayed", replayed},
                 {"blas", blas},
                 {"scratch_bytes", measured.scratch_bytes},
-                {"share_in_graphs", or_null(measured.share_in_graphs)}});
+                {"share_in_graphs", or_null(measured.share_in_graphs)},
+                {"kernel_time_s", or_null(measured.kernel_time_s)}});
   }
   return row;
 }

@@ -89,6 +89,7 @@ struct Measured {
   // share of their calls that were replayed as graphs (none: there were no graphs).
   double scratch_bytes = 0;
   std::optional<double> share_in_graphs;
+  std::optional<double> kernel_time_s;  // of a step, where kernels were timed one by one
 };
 
 /// One schedule in one configuration.

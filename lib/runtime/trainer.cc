@@ -191,6 +191,18 @@ std::map<std::string, PacedUse> Trainer::take_paced_use() {
   return uses;
 }
 
+bool Trainer::time_kernels(bool on) {
+  bool can = true;
+  for (const auto& rank : state_->ranks) can = rank->device().time_kernels(on) && can;
+  return can;
+}
+
+double Trainer::take_kernel_seconds() {
+  double most = 0;
+  for (const auto& rank : state_->ranks) most = std::max(most, rank->device().take_kernel_seconds());
+  return most;
+}
+
 const Program& Trainer::program() const { return state_->plan.program; }
 
 }  // namespace stp

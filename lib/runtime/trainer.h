@@ -61,6 +61,10 @@ class Trainer {
   /// "tp", "dp", "pp" and "model", of those with several members. Of all ranks of this process together;
   /// empty where no group is paced.
   std::map<std::string, PacedUse> take_paced_use();
+  /// Device::time_kernels() of all ranks of this process, between steps.
+  bool time_kernels(bool on);
+  /// Device::take_kernel_seconds(), of the rank that has most.
+  double take_kernel_seconds();
   [[nodiscard]] const Program& program() const;
 
  private:

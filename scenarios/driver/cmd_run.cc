@@ -142,6 +142,7 @@ void run_command(RunOptions options, const Invocation& invocation) {
                                    "TP bubble",    "saved, MB", "BLAS",    "GFLOP/s",   "loss",
                                    "parity: loss", "gradient"};
   if (profile) columns.insert(columns.end(), {"predicted, s", "error"});
+  if (options.devices.time_kernels) columns.insert(columns.end(), {"kernels, s", "step / kernels"});
   if (options.devices.replay) columns.insert(columns.end(), {"late, ms", "latest call, ms"});
   Table table(columns);
   PredictionErrors errors;
@@ -226,6 +227,10 @@ void run_command(RunOptions options, const Invocation& invocation) {
           cells.push_back(fixed(100 * error, 1) + " %" +
                           (known.predicted->oversubscribed ? " (shared)" : "") +
                           (disturbed ? " (disturbed)" : ""));
+        }
+        if (known.kernel_time_s) {
+          cells.push_back(fixed(*known.kernel_time_s, 4));
+          cells.push_back(fixed(result.step_time_s() / *known.kernel_time_s, 3));
         }
         if (known.replayed)
           for (const std::string& cell : lateness(*known.replayed, result.step_times_s.size()))
@@ -319,6 +324,8 @@ void add_run(CLI::App& app, const Invocation& invocation) {
                    "Seconds without progress anywhere after which a run is given up")
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
+  command->add_flag("--time-kernels", options->devices.time_kernels,
+                    "Take as many steps again in which each kernel is timed by itself (cuda alone)");
   command->add_flag("--graphs", options->devices.graphs,
                     "Replay the kernels of ops that come again as CUDA graphs (cuda alone)");
   command->add_option("--memory-limit", options->memory_limit_mib, "Most memory of a rank, MiB")

@@ -13,6 +13,7 @@
 #include "speed_probe.h"
 #include "stp/backends/backends.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/report/statistics.h"
 #include "stp/runtime/call_times.h"
 #include "stp/runtime/trainer.h"
 #include "stp/schedule/validate.h"
@@ -177,6 +178,9 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
       : options.processes != nullptr ? make_backend(options.backend, devices, *options.processes)
                                      : make_backend(options.backend, devices);
   Trainer trainer(*backend, std::move(program), training);
+  if (options.time_kernels && !trainer.time_kernels(false))
+    throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",
+                     "leave it out");
   Data data(run, file);
 
   MeasuredRun measured{trainer.program(), {}, {}, {}};
@@ -221,6 +225,15 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
     for (const auto& [kind, use] : trainer.take_paced_use())
       known.replayed->groups[kind] = {use.calls, use.late_s, use.latest_s,
                                       static_cast<double>(use.link_bytes)};
+  if (options.time_kernels) {
+    trainer.time_kernels(true);
+    std::vector<double> seconds;
+    for (int i = 0; i < run.steps; ++i) {
+      trainer.step(data.next(samples));
+      seconds.push_back(trainer.take_kernel_seconds());
+    }
+    known.kernel_time_s = median(seconds);
+  }
   if (predicted) predicted->disturbed_steps = steady.disturbed();
   known.predicted = predicted;
   if (counts_blas(*backend)) {

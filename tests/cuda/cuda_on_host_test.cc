@@ -425,6 +425,24 @@ TEST_F(Graphs, AGraphThatCannotBeLaunchedIsNamed) {
               AllOf(HasSubstr("rank 0, compute, op 3: cudaGraphLaunch"), HasSubstr("graph_cache.cc:")));
 }
 
+// The stand-in's clock goes on by 0.01 ms with each thing that a stream does, events included: a piece of
+// work between its two events takes two.
+TEST_F(Graphs, WorkIsTimedPieceByPieceWhereThatIsAskedFor) {
+  for (int i = 0; i < 3; ++i) op(i, values_);
+  device().synchronize();
+  EXPECT_EQ(device().take_kernel_seconds(), 0);
+  const size_t replays = fake_cuda::calls("cudaGraphLaunch");
+  ASSERT_TRUE(device().time_kernels(true));
+  for (int i = 0; i < 3; ++i) op(i, values_);
+  device().kernels().fill(stream(), values_, 1);
+  ASSERT_TRUE(device().time_kernels(false));
+  for (int i = 0; i < 3; ++i) op(i, values_);
+  device().synchronize();
+  EXPECT_NEAR(device().take_kernel_seconds(), 7 * 2 * 1e-5, 1e-7);
+  EXPECT_EQ(device().take_kernel_seconds(), 0);
+  EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch") - replays, 3U) << "what is timed is not replayed";
+}
+
 TEST_F(Graphs, WithoutThemNothingIsCaptured) {
   start({.deadline_s = kNever});
   values_ = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);

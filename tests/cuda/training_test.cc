@@ -29,15 +29,20 @@ struct Trained {
   std::vector<double> simulated_saved;  // peak bytes by pipeline rank, of the program as it is simulated
 };
 
-Trained train(Backend& backend, const std::string& schedule, const Training& training, int m,
-              const std::vector<TokenSample>& samples, int steps = 1) {
+Trained train(
+    Backend& backend, const std::string& schedule, const Training& training, int m,
+    const std::vector<TokenSample>& samples, int steps = 1,
+    const std::function<void()>& before_step = [] {}) {
   Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, m});
   const int stages = made.placement.stages();
   std::vector<int> layers(stages, training.model.layers / stages);
   layers[0] += training.model.layers % stages;
   Trainer trainer(backend, execution_program(std::move(made), layers, training.grid.dp), training);
   double loss = 0;
-  for (int step = 0; step < steps; ++step) loss = trainer.step(samples).loss;
+  for (int step = 0; step < steps; ++step) {
+    before_step();
+    loss = trainer.step(samples).loss;
+  }
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
                     .tp = training.grid.tp,
@@ -121,25 +126,31 @@ TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
   EXPECT_EQ(found.masters, train(*again, "stp", training, kMicrobatches, samples, steps).masters);
 }
 
-// From the second step on, ops have the slots that they had before.
+// Once steps find the slots that those before had, most of their work is replayed.
 TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
-  const Training training = small_training(4, DType::bf16, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const int ranks = kStride > 1 ? 1 : 2;
+  const Training training = small_training(4, DType::bf16, {.tp = ranks, .cp = 1, .dp = 1, .pp = ranks});
+  const std::string schedule = ranks > 1 ? "stp" : "1f1b";
   const auto samples =
       random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
-  const int steps = kStride > 1 ? 3 : 5;
+  const int steps = 4;
   const auto backend = cuda_backend(training);
-  const Trained expected = train(*backend, "stp", training, kMicrobatches, samples, steps);
-  for (const bool poison : {false, true}) {
-    const auto graphs = make_cuda_backend(
-        {.world_size = training.grid.size(), .deadline_s = 60, .poison = poison, .graphs = true});
-    const Trained found = train(*graphs, "stp", training, kMicrobatches, samples, steps);
-    EXPECT_EQ(found.loss, expected.loss);
-    EXPECT_EQ(found.masters, expected.masters);
-    for (const int rank : graphs->ranks()) {
-      const GraphCounts counts = dynamic_cast<CudaDevice&>(graphs->device(rank)).graphs();
-      EXPECT_EQ(counts.refused, 0U);
-      EXPECT_TRUE(poison || counts.replayed > counts.launched) << counts.replayed << " " << counts.launched;
-    }
+  const Trained expected = train(*backend, schedule, training, kMicrobatches, samples, steps);
+  const auto graphs =
+      make_cuda_backend({.world_size = training.grid.size(), .deadline_s = 60, .graphs = true});
+  const auto counts = [&](int rank) { return dynamic_cast<CudaDevice&>(graphs->device(rank)).graphs(); };
+  std::vector<GraphCounts> before;
+  const Trained found = train(*graphs, schedule, training, kMicrobatches, samples, steps, [&] {
+    before.clear();
+    for (const int rank : graphs->ranks()) before.push_back(counts(rank));
+  });
+  EXPECT_EQ(found.loss, expected.loss);
+  EXPECT_EQ(found.masters, expected.masters);
+  for (const int rank : graphs->ranks()) {
+    const GraphCounts all = counts(rank);
+    EXPECT_EQ(all.refused, 0U);
+    EXPECT_GT(all.replayed - before[rank].replayed, all.launched - before[rank].launched)
+        << "in the last step";
   }
 }
 

@@ -227,6 +227,17 @@ std::optional<double> CudaDevice::share_in_graphs() {
   return all == 0 ? 0 : static_cast<double>(counts.replayed) / static_cast<double>(all);
 }
 
+bool CudaDevice::time_kernels(bool on) {
+  for (CudaStream* stream : run_.streams_of(rank_)) stream->time_work(on);
+  return true;
+}
+
+double CudaDevice::take_kernel_seconds() {
+  double seconds = 0;
+  for (CudaStream* stream : run_.streams_of(rank_)) seconds += stream->take_work_seconds();
+  return seconds;
+}
+
 void CudaDevice::synchronize() {
   const std::vector<CudaStream*> streams = run_.streams_of(rank_);
   for (CudaStream* stream : streams) stream->synchronize();

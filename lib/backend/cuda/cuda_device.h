@@ -44,6 +44,8 @@ class CudaDevice : public Device {
   Kernels& kernels() override { return *kernels_; }
   MemoryLedger& memory() override { return ledger_; }
   std::optional<double> share_in_graphs() override;
+  bool time_kernels(bool on) override;
+  double take_kernel_seconds() override;
 
   /// For work that is being issued; the device outlives it.
   [[nodiscard]] ScratchBlocks& scratch() { return scratch_; }

@@ -80,9 +80,9 @@ void CudaStream::wait(const EventRef& event) {
 
 void CudaStream::enqueue(std::function<void(cudaStream_t)> work) {
   flush();
-  queue_->push(op_, [this, op = op_, work = std::move(work)] {
+  queue_->push(op_, [this, op = op_, timed = timed_, work = std::move(work)] {
     run_.make_current();
-    work(handle_);
+    give(timed, [&] { work(handle_); });
     issued(op);
   });
 }
@@ -95,11 +95,37 @@ void CudaStream::enqueue(std::unique_ptr<RepeatableCall> call) {
 void CudaStream::flush() {
   if (calls_.empty()) return;
   const auto calls = std::make_shared<const Calls>(std::exchange(calls_, {}));
-  queue_->push(op_, [this, op = op_, calls] {
+  queue_->push(op_, [this, op = op_, timed = timed_, calls] {
     run_.make_current();
-    graphs_.issue(handle_, *calls, replays_);
+    if (timed) {
+      for (const auto& call : *calls) give(true, [&] { call->issue(handle_); });
+    } else {
+      graphs_.issue(handle_, *calls, replays_);
+    }
     issued(op, calls->size());
   });
+}
+
+template <typename Work>
+void CudaStream::give(bool timed, Work work) {
+  if (!timed) return work();
+  Timed& noted = timed_work_.emplace_back(run_.events(), *this);
+  noted.begin.record(handle_);
+  work();
+  noted.end.record(handle_);
+  steps_ += 2;
+}
+
+void CudaStream::time_work(bool on) {
+  flush();
+  timed_ = on;
+}
+
+double CudaStream::take_work_seconds() {
+  double seconds = 0;
+  for (const Timed& noted : timed_work_) seconds += noted.end.seconds() - noted.begin.seconds();
+  timed_work_.clear();
+  return seconds;
 }
 
 IssueQueue& CudaStream::queue() {

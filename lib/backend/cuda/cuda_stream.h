@@ -48,6 +48,12 @@ class CudaStream : public Stream {
   /// throws fails the run.
   void when_passed(std::function<void()> then);
 
+  /// Whether work given from now on is timed, each call of enqueue() by events around it; it is not replayed
+  /// then.
+  void time_work(bool on);
+  /// Seconds of the work that was timed since this was last asked, added up. After a synchronisation.
+  double take_work_seconds();
+
   /// Waits until the GPU is done with all work given so far. Throws Stopped if the run has failed.
   void synchronize();
   void synchronize(const EventRef& event);
@@ -79,6 +85,9 @@ class CudaStream : public Stream {
   };
 
   void flush();
+  /// Calls `work`, which gives the GPU something, and notes its time if it is `timed`.
+  template <typename Work>
+  void give(bool timed, Work work);
   void issued(std::optional<uint32_t> op, size_t steps);
   void mark(std::shared_ptr<CudaEvent> event, std::optional<uint32_t> op);
   /// Forgets the marks that the GPU has passed.
@@ -93,9 +102,16 @@ class CudaStream : public Stream {
   // Of the host thread.
   std::optional<uint32_t> op_;
   Calls calls_;  // of op_, and not pushed yet
+  bool timed_ = false;
 
   // Guarded by the order's mutex.
   GraphCache graphs_;
+  struct Timed {
+    Timed(const std::shared_ptr<CudaEvents>& events, const CudaStream& stream)
+        : begin(events, stream), end(events, stream) {}
+    CudaEvent begin, end;
+  };
+  std::deque<Timed> timed_work_;
   std::deque<Mark> marks_;
   std::vector<std::function<void()>> then_;  // for the next mark
   uint64_t steps_ = 0, marked_steps_ = 0, passed_steps_ = 0;
