@@ -83,6 +83,7 @@ class Run(CommandLine):
         self.refused(["run", path, "--backend", "cpu", "--json", path], "exists")
         self.refused(["run", path, "--backend", "cpu", "--deadline", "0"], "--deadline")
         self.refused(["run", path, "--backend", "cpu", "--graphs"], "--graphs", "cpu has none")
+        self.refused(["run", path, "--backend", "cpu", "--nccl", "p2p:max_ctas=2"], "--nccl", "no launcher")
         self.refused(["run", path, "--backend", "cpu", "--time-kernels"], "--time-kernels", "cpu does not")
         for change, words in (
             ({"run": {"type": "float16"}}, ["run.type", "float32, float64, bfloat16"]),

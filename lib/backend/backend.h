@@ -42,10 +42,11 @@ class Backend {
 
 struct BackendOptions {
   int world_size = 1;
-  double deadline_s = 10;   // without progress anywhere
-  size_t memory_limit = 0;  // bytes a rank; 0: none
-  bool poison = false;      // fill fresh and released memory with NaN, for tests
-  bool graphs = false;      // what comes again is captured, and replayed (CUDA)
+  double deadline_s = 10;         // without progress anywhere
+  size_t memory_limit = 0;        // bytes a rank; 0: none
+  bool poison = false;            // fill fresh and released memory with NaN, for tests
+  bool graphs = false;            // what comes again is captured, and replayed (CUDA)
+  std::vector<std::string> nccl;  // how groups among processes use NCCL (lib/backend/cuda/nccl_tuning.h)
   // Of matrix products, where a library chooses among kernels (CUDA):
   bool time_products = false;  // candidates are timed at a shape's first use, for benchmarks
   int product_multiprocessors =

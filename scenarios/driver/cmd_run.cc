@@ -95,6 +95,9 @@ void run_command(RunOptions options, const Invocation& invocation) {
   const std::optional<ProcessPlace> place = place_among_processes(options.devices.backend);
   const bool speaks = !place || place->rank == 0;  // for all
   if (!place) check_backend(options.devices.backend);
+  if (!options.devices.nccl.empty() && !place)
+    throw InputError("", "--nccl", "no launcher started several processes, so nothing goes over NCCL",
+                     "leave it out");
   if (options.devices.graphs && !backend_has_graphs(options.devices.backend))
     throw InputError("", "--graphs", options.devices.backend + " has none", "leave it out");
   options.devices.memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20));
@@ -324,6 +327,10 @@ void add_run(CLI::App& app, const Invocation& invocation) {
                    "Seconds without progress anywhere after which a run is given up")
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
+  command->add_option(
+      "--nccl", options->devices.nccl,
+      "GROUP:KEY=VALUE,…: how a group (tp, dp, model, p2p, all) uses NCCL: min_ctas, max_ctas, "
+      "cluster, policy (standard, efficiency, zero), window_mib");
   command->add_flag("--time-kernels", options->devices.time_kernels,
                     "Take as many steps again in which each kernel is timed by itself (cuda alone)");
   command->add_flag("--graphs", options->devices.graphs,

@@ -170,7 +170,8 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
   const BackendOptions devices{.world_size = training.grid.size(),
                                .deadline_s = options.deadline_s,
                                .memory_limit = options.memory_limit,
-                               .graphs = options.graphs};
+                               .graphs = options.graphs,
+                               .nccl = options.nccl};
   const auto backend =
       options.replay
           ? make_replay_backend(options.backend, devices,

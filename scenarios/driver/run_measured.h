@@ -19,9 +19,10 @@ namespace stp {
 struct DeviceOptions {
   std::string backend;
   double deadline_s = 10;
-  size_t memory_limit = 0;    // bytes a rank; 0: none
-  bool graphs = false;        // as BackendOptions
-  bool time_kernels = false;  // in further steps
+  size_t memory_limit = 0;        // bytes a rank; 0: none
+  bool graphs = false;            // as BackendOptions
+  std::vector<std::string> nccl;  // likewise
+  bool time_kernels = false;      // in further steps
   std::optional<ReplayChoice> replay;
   Rendezvous* processes = nullptr;  // of the run, one for each rank; none: this one has all ranks
 };

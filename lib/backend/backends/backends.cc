@@ -46,7 +46,7 @@ constexpr bool kCudnn = false;
 #ifdef STP_HAVE_NCCL
 constexpr bool kNccl = true;
 std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Rendezvous& rendezvous) {
-  return make_nccl_backend(options, rendezvous);
+  return make_nccl_backend(options, rendezvous, read_nccl_options("--nccl", options.nccl));
 }
 #else
 constexpr bool kNccl = false;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace stp {
 
@@ -31,5 +32,10 @@ struct NcclOptions {
 
   [[nodiscard]] const NcclTuning& of(const std::string& group) const;
 };
+
+/// Of texts "GROUP:KEY=VALUE[,KEY=VALUE…]": groups tp, dp, model, p2p, or all for those that no other text
+/// names; keys min_ctas, max_ctas, cluster, policy (standard, efficiency, zero) and window_mib. A later text
+/// goes over earlier ones. Throws InputError that names `flag` and the word.
+NcclOptions read_nccl_options(const std::string& flag, const std::vector<std::string>& texts);
 
 }  // namespace stp
