@@ -29,9 +29,14 @@ std::string collective_name(OpKind kind) {
 }
 
 std::string describe(const Program& program, OpId id) {
-  const Op& op = program.ops[id];
   const ProgramStream& stream = program.stream_of(id);
-  std::string text = "rank " + std::to_string(stream.rank) + ", " + to_string(stream.kind) + ", ";
+  return "rank " + std::to_string(stream.rank) + ", " + to_string(stream.kind) + ", " +
+         describe_op(program, id);
+}
+
+std::string describe_op(const Program& program, OpId id) {
+  const Op& op = program.ops[id];
+  std::string text;
   switch (op.kind) {
     case OpKind::compute:
       text += to_string(op.unit, op.unit_pass);
@@ -45,12 +50,12 @@ std::string describe(const Program& program, OpId id) {
       text += collective_name(op.kind) + " of " + to_string(op.unit, op.unit_pass);
       break;
     case OpKind::transfer:
-      text += "transfer to rank " + std::to_string(stream.peer);
+      text += "transfer to rank " + std::to_string(program.stream_of(id).peer);
       break;
     case OpKind::gradient_reduce:
-      return text + "gradients of chunk " + std::to_string(op.chunk);
+      return "gradients of chunk " + std::to_string(op.chunk);
     case OpKind::optimizer:
-      return text + "optimizer";
+      return "optimizer";
   }
   text += " of " + to_string(Action{op.pass, op.chunk, op.microbatch});
   if (op.kind != OpKind::transfer && op.unit != Unit::head && op.unit != Unit::embedding)

@@ -75,5 +75,7 @@ struct Program {
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".
 std::string describe(const Program& program, OpId id);
+/// The same without the place: for who names that otherwise.
+std::string describe_op(const Program& program, OpId id);
 
 }  // namespace stp

@@ -88,7 +88,7 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   // World rank and op number to words.
   backend.describe_with([state = state_.get()](int rank, uint32_t op) {
     static_cast<void>(rank);
-    return op < state->plan.program.ops.size() ? describe(state->plan.program, op) : std::string("set-up");
+    return op < state->plan.program.ops.size() ? describe_op(state->plan.program, op) : std::string("set-up");
   });
   state_->ranks.resize(backend.ranks().size());
   state_->on_every_rank([&](size_t i, int world_rank) {

@@ -75,7 +75,8 @@ struct Outcome {
 // By process; `stepped` is called there after every step.
 std::vector<Outcome> run_processes(
     const Experiment& experiment, int processes, NcclOnHost& world,
-    const std::function<void(int rank, int step)>& stepped = [](int, int) {}) {
+    const std::function<void(int rank, int step)>& stepped = [](int, int) {},
+    const std::vector<std::string>& nccl = {}) {
   Listener listener("127.0.0.1", 0);
   const uint16_t port = listener.port();
   std::vector<Outcome> outcomes(processes);
@@ -93,6 +94,7 @@ std::vector<Outcome> run_processes(
         DeviceOptions options;
         options.backend = "cuda";
         options.processes = &rendezvous;
+        options.nccl = nccl;
         int step = 0;
         outcome.run = run_measured(experiment.schedules[0], experiment, "s.json", options, nullptr,
                                    [&] { stepped(rank, ++step); });
@@ -115,8 +117,7 @@ std::vector<std::string> failures(const std::vector<Outcome>& outcomes) {
   return all;
 }
 
-MeasuredRun run_of_one_process(const Experiment& experiment) {
-  DeviceOptions options;
+MeasuredRun run_of_one_process(const Experiment& experiment, DeviceOptions options = {}) {
   options.backend = "cuda";
   return *run_measured(experiment.schedules[0], experiment, "s.json", options, nullptr, [] {});
 }
@@ -255,6 +256,36 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
       EXPECT_EQ(found.uses[rank].sent_bytes, expected.uses[rank].sent_bytes);
     }
   }
+}
+
+TEST(NcclRun, GroupsUseNcclAsTheFlagSays) {
+  fake_cuda::reset(9);
+  NcclOnHost world;
+  const auto outcomes = run_processes(experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2, world,
+                                      [](int, int) {}, {"p2p:max_ctas=3"});
+  ASSERT_THAT(failures(outcomes), Each(""));
+  std::vector<int> most;
+  for (const ncclConfig_t& config : world.nccl.configs(0)) most.push_back(config.maxCTAs);
+  EXPECT_EQ(std::count(most.begin(), most.end(), 3), 2) << "a link in each direction";
+  EXPECT_GT(most.size(), 2U) << "and the group of the whole model, which was left alone";
+}
+
+TEST(OneProcess, TheRecordSaysHowKernelsWereGivenAndTimed) {
+  fake_cuda::reset(10);
+  Experiment alone = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 1}, DType::f32);
+  alone.layers_per_chunk = {2, 2};
+  const MeasuredRun usual = run_of_one_process(alone);
+  EXPECT_GT(usual.result.measured->scratch_bytes, 0);
+  EXPECT_FALSE(usual.result.measured->share_in_graphs.has_value());
+  EXPECT_FALSE(usual.result.measured->kernel_time_s.has_value());
+  DeviceOptions options;
+  options.graphs = true;
+  options.time_kernels = true;
+  const MeasuredRun found = run_of_one_process(alone, options);
+  EXPECT_EQ(found.result.measured->losses, usual.result.measured->losses);
+  EXPECT_GT(found.result.measured->share_in_graphs.value(), 0);
+  EXPECT_LT(found.result.measured->share_in_graphs.value(), 1);
+  EXPECT_GT(found.result.measured->kernel_time_s.value(), 0);
 }
 
 // In bf16 process 0 trains one rank beside it, while the others wait.

@@ -10,6 +10,7 @@
 #include "stp/cuda/cuda_memory.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/cuda/cudnn_attention.h"
+#include "stp/cuda/host_numbers.h"
 #include "stp/cuda/launch.h"
 #include "stp/cuda/launched_kernels.h"
 
@@ -18,38 +19,6 @@
 
 namespace stp {
 namespace {
-
-// Integers that kernels write and the host reads. Used under the mutex of the order of issue alone.
-class HostFlags {
- public:
-  HostFlags() { grow(); }
-  HostFlags(const HostFlags&) = delete;
-  HostFlags& operator=(const HostFlags&) = delete;
-  ~HostFlags() {
-    for (int32_t* block : blocks_) cudaFreeHost(block);
-  }
-
-  /// A flag that is 0.
-  int32_t* take() {
-    if (free_.empty()) grow();
-    int32_t* const flag = free_.back();
-    free_.pop_back();
-    *flag = 0;
-    return flag;
-  }
-  void give_back(int32_t* flag) { free_.push_back(flag); }
-
- private:
-  void grow() {
-    constexpr int kFlags = 1024;
-    void* block = nullptr;
-    STP_CUDA(cudaHostAlloc(&block, kFlags * sizeof(int32_t), cudaHostAllocMapped | cudaHostAllocPortable));
-    blocks_.push_back(static_cast<int32_t*>(block));
-    for (int i = 0; i < kFlags; ++i) free_.push_back(blocks_.back() + i);
-  }
-
-  std::vector<int32_t*> blocks_, free_;
-};
 
 class CudaKernels : public LaunchedKernels {
  public:
@@ -121,13 +90,9 @@ class CudaKernels : public LaunchedKernels {
     CudaStream& ours = cuda_stream(stream);
     ours.enqueue([this, &ours, what, launch = std::move(launch)](cudaStream_t s) {
       int32_t* const flag = flags_.take();
-      void* mapped = nullptr;
-      STP_CUDA(cudaHostGetDevicePointer(&mapped, flag, 0));
-      launch(s, static_cast<int32_t*>(mapped));
+      launch(s, flag);
       ours.when_passed([this, flag, what] {
-        const bool finite = *static_cast<const volatile int32_t*>(flag) == 0;
-        flags_.give_back(flag);
-        if (!finite) throw std::runtime_error(what + " is not finite");
+        if (flags_.give_back(flag) != 0) throw std::runtime_error(what + " is not finite");
       });
     });
   }
@@ -160,7 +125,7 @@ class CudaKernels : public LaunchedKernels {
 
   const CudaKernelOptions options_;
   const MakeCurrent current_;  // before what is made for the current device
-  HostFlags flags_;
+  HostNumbers<int32_t> flags_;
   Gemm gemm_;
   std::unique_ptr<CudnnAttention> cudnn_;  // null: not built, or not wanted
 };

@@ -7,49 +7,14 @@
 #include "stp/cuda/cuda_memory.h"
 #include "stp/cuda/cuda_rank_backend.h"
 #include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/host_numbers.h"
 #include "stp/cuda/paced.h"
 
 namespace stp {
 namespace {
 
-// Numbers that kernels write to, in memory of the host, one for each call that is under way. Guarded by the
-// order's mutex: for work that is being issued, and what is called when it has passed.
-class LateNumbers {
- public:
-  using Number = unsigned long long;
-
-  LateNumbers() { add(); }
-  LateNumbers(const LateNumbers&) = delete;
-  LateNumbers& operator=(const LateNumbers&) = delete;
-  ~LateNumbers() {
-    for (Number* block : blocks_) cudaFreeHost(block);
-  }
-
-  /// It is 0.
-  Number* take() {
-    if (free_.empty()) add();
-    Number* const number = free_.back();
-    free_.pop_back();
-    *number = 0;
-    return number;
-  }
-  /// Returns what the kernel wrote, in seconds.
-  double give_back(Number* number) {
-    free_.push_back(number);
-    return 1e-9 * static_cast<double>(*static_cast<const volatile Number*>(number));
-  }
-
- private:
-  void add() {
-    constexpr size_t kNumbers = 512;  // more than a stream is ahead of the GPU
-    void* block = nullptr;
-    STP_CUDA(cudaHostAlloc(&block, kNumbers * sizeof(Number), cudaHostAllocMapped | cudaHostAllocPortable));
-    blocks_.push_back(static_cast<Number*>(block));
-    for (size_t i = 0; i < kNumbers; ++i) free_.push_back(blocks_.back() + i);
-  }
-
-  std::vector<Number*> blocks_, free_;
-};
+// By how many nanoseconds calls were late.
+using LateNumbers = HostNumbers<unsigned long long>;
 
 class PacedCudaCommunicator : public PacedCommunicator {
  public:
@@ -77,8 +42,9 @@ class PacedCudaCommunicator : public PacedCommunicator {
         launch::paced(on, move);
       });
       counter->count(kind, call.part.sent_bytes());
-      ours.when_passed(
-          [paced, late, bytes, number = move.late_ns] { paced->count(late->give_back(number), bytes); });
+      ours.when_passed([paced, late, bytes, number = move.late_ns] {
+        paced->count(1e-9 * static_cast<double>(late->give_back(number)), bytes);
+      });
     });
   }
 

@@ -65,37 +65,27 @@ NcclOptions read_nccl_options(const std::string& flag, const std::vector<std::st
     };
     const size_t colon = text.find(':');
     const std::string group = text.substr(0, colon);
-    // By the names that the runtime founds groups with (lib/runtime/rank_executor.cc).
-    const std::map<std::string, std::vector<std::string>> groups{
-        {"tp", {"tp", "tp inside ops"}}, {"dp", {"dp"}}, {"model", {"model"}}, {"p2p", {"p2p"}}};
-    std::vector<NcclTuning*> tunings;
-    if (group == "all") {
-      tunings.push_back(&options.standard);
-    } else if (const auto named = groups.find(group); named != groups.end()) {
-      for (const std::string& name : named->second)
-        tunings.push_back(&options.groups.try_emplace(name, options.standard).first->second);
-    } else {
+    if (group != "all" && group != "tp" && group != "dp" && group != "model" && group != "p2p")
       throw refuse("there is no group \"" + group + "\"", "use tp, dp, model, p2p or all");
-    }
+    NcclTuning& tuning =
+        group == "all" ? options.standard : options.groups.try_emplace(group, options.standard).first->second;
     std::istringstream words(colon == std::string::npos ? "" : text.substr(colon + 1));
     bool any = false;
     for (std::string word; std::getline(words, word, ',');) {
       const size_t equals = word.find('=');
       if (equals == std::string::npos) throw refuse("\"" + word + "\" has no value", "write KEY=VALUE");
-      for (NcclTuning* tuning : tunings)
-        set(*tuning, word.substr(0, equals), word.substr(equals + 1), refuse);
+      set(tuning, word.substr(0, equals), word.substr(equals + 1), refuse);
       any = true;
     }
     if (!any) throw refuse("nothing is set", "write p2p:max_ctas=2, say");
-    for (const NcclTuning* tuning : tunings)
-      if (tuning->max_ctas > 0 && tuning->min_ctas > tuning->max_ctas)
-        throw refuse("min_ctas is above max_ctas", "make it smaller");
+    if (tuning.max_ctas > 0 && tuning.min_ctas > tuning.max_ctas)
+      throw refuse("min_ctas is above max_ctas", "make it smaller");
   }
   return options;
 }
 
 const NcclTuning& NcclOptions::of(const std::string& group) const {
-  const auto found = groups.find(group);
+  const auto found = groups.find(group.substr(0, group.find(' ')));
   return found == groups.end() ? standard : found->second;
 }
 

@@ -25,7 +25,7 @@ struct NcclTuning {
   [[nodiscard]] std::string text() const;
 };
 
-/// Of groups by name, and of all others.
+/// Of groups by the first word of their names ("tp inside ops" is one of tp's), and of all others.
 struct NcclOptions {
   NcclTuning standard;
   std::map<std::string, NcclTuning> groups;
