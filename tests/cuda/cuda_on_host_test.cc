@@ -132,7 +132,9 @@ TEST_F(CudaOnHost, AFailedRunGivesBackWhatTheGpuHasDoneWith) {
     if (at_work) set(weights, 1);
     backend_->guard().fail("something");
     stream_.reset();
+    const size_t freed = fake_cuda::calls("cudaFreeHost");
     backend_.reset();
+    EXPECT_EQ(fake_cuda::calls("cudaFreeHost") - freed, at_work ? 0U : 1U) << "it would wait for the GPU";
     EXPECT_EQ(fake_cuda::allocated_bytes() - before, at_work ? 1024U : 0U);
     EXPECT_EQ(fake_cuda::pools_kept() - kept, at_work ? 1U : 0U);
     fake_cuda::hold(false);
@@ -301,7 +303,7 @@ TEST_F(CudaOnHost, APacedCallSaysInSecondsHowLateItWas) {
     own.synchronize();
     const PacedUse use = paced.take_paced_use();
     EXPECT_EQ(use.calls, 600);
-    EXPECT_EQ(fake_cuda::calls("cudaHostAlloc"), 1U);
+    EXPECT_EQ(fake_cuda::calls("cudaHostAlloc"), 2U);  // for the kernels' flags, and for these
     EXPECT_NEAR(use.late_s, 600 * 0.0006, 1e-9);
     EXPECT_NEAR(use.latest_s, 0.0006, 1e-12);
     EXPECT_EQ(use.link_bytes, static_cast<size_t>(2 * launch::kPacedPiece));  // of one block

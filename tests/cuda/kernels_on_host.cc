@@ -1,14 +1,11 @@
 // The kernels of the CUDA backend for a program without a device: the launched ones as they are, on the fake
 // runtime's streams, and matrix products by plain loops.
-#include <stdexcept>
-#include <utility>
+
+#include <memory>
 
 #include "stp/backend/bfloat16.h"
-#include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_kernels.h"
-#include "stp/cuda/cuda_memory.h"
-#include "stp/cuda/cuda_stream.h"
-#include "stp/cuda/launched_kernels.h"
+#include "stp/cuda/stream_kernels.h"
 #include "support/fake_cuda.h"
 
 namespace stp {
@@ -18,22 +15,11 @@ double element(const void* matrix, int64_t i, DType type) {
   return type == DType::f32 ? static_cast<const float*>(matrix)[i] : static_cast<const Bfloat16*>(matrix)[i];
 }
 
-class KernelsOnHost : public LaunchedKernels {
+class KernelsOnHost : public StreamKernels {
  public:
-  using LaunchedKernels::LaunchedKernels;
+  using StreamKernels::StreamKernels;
 
  protected:
-  void enqueue(Stream& stream, std::unique_ptr<RepeatableCall> call) override {
-    cuda_stream(stream).enqueue(std::move(call));
-  }
-  void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
-    cuda_stream(stream).enqueue(std::move(work));
-  }
-  void expect_held(const Tensor& tensor) override { held_memory(tensor); }
-  void* address(const Tensor& tensor) override { return data<std::byte>(tensor); }
-  void copy_bytes(cudaStream_t stream, const void* from, void* to, size_t bytes) override {
-    STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
-  }
   void multiply(cudaStream_t stream, const Product& product) override {
     fake_cuda::launch(stream, [product] {
       const auto [transpose_a, transpose_b, m, n, k, alpha, beta, a, b, c, type, c_type] = product;
@@ -53,23 +39,13 @@ class KernelsOnHost : public LaunchedKernels {
         }
     });
   }
-  void enqueue_check(Stream& stream, const std::string& what,
-                     std::function<void(cudaStream_t, int32_t*)> launch) override {
-    CudaStream& ours = cuda_stream(stream);
-    ours.enqueue([&ours, what, launch = std::move(launch)](cudaStream_t s) {
-      const auto flag = std::make_shared<int32_t>(0);
-      launch(s, flag.get());
-      ours.when_passed([flag, what] {
-        if (*flag != 0) throw std::runtime_error(what + " is not finite");
-      });
-    });
-  }
 };
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_cuda_kernels(CudaRun&, const ScratchMemory& scratch, const CudaKernelOptions&) {
-  return std::make_unique<KernelsOnHost>(scratch);
+std::unique_ptr<Kernels> make_cuda_kernels(CudaRun& run, const ScratchMemory& scratch,
+                                           const CudaKernelOptions&) {
+  return std::make_unique<KernelsOnHost>(run, scratch);
 }
 
 }  // namespace stp

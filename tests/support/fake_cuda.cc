@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,7 @@ struct FakeDevice {
   std::map<void*, FakeBlock> memory;  // all that was ever taken, by address
   size_t allocated = 0;               // as the streams have come
   size_t pools_kept = 0;
+  std::set<void*> pinned;                                    // memory of the host
   std::map<const void*, size_t> declared;                    // shared memory by kernel
   std::map<std::pair<int, const void*>, size_t> added_most;  // what launches may add, by device and kernel
   std::map<std::string, cudaError_t> failing;
@@ -449,6 +451,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 cudaError_t cudaHostAlloc(void** at, size_t bytes, unsigned) {
   FAKE_CALL();
   *at = std::malloc(bytes);
+  device().pinned.insert(*at);
   return cudaSuccess;
 }
 // Waits for the device, as CUDA does: nothing that can go on will use it.
@@ -456,6 +459,7 @@ cudaError_t cudaFreeHost(void* at) {
   FAKE_CALL();
   while (device().run_some(1)) {
   }
+  device().pinned.erase(at);
   std::free(at);
   return cudaSuccess;
 }

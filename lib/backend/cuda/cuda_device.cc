@@ -62,16 +62,7 @@ class CudaDevice::Pool {
 };
 
 struct CudaDevice::Staging {
-  Staging() : ring(kStagingBytes) {
-    void* block = nullptr;
-    STP_CUDA(cudaHostAlloc(&block, kStagingBytes, cudaHostAllocDefault));
-    host = static_cast<std::byte*>(block);
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  ~Staging() { cudaFreeHost(host); }
-
-  StagingRing ring;
+  StagingRing ring{kStagingBytes};
   std::byte* host = nullptr;
 };
 
@@ -173,8 +164,8 @@ void CudaDevice::release(Stream& stream, Tensor& tensor) {
 
 CudaDevice::Staging& CudaDevice::staging() {
   if (!staging_) {
-    run_.make_current();
     staging_ = std::make_shared<Staging>();
+    staging_->host = static_cast<std::byte*>(run_.pinned(kStagingBytes));
   }
   return *staging_;
 }

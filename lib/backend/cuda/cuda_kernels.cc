@@ -10,9 +10,8 @@
 #include "stp/cuda/cuda_memory.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/cuda/cudnn_attention.h"
-#include "stp/cuda/host_numbers.h"
 #include "stp/cuda/launch.h"
-#include "stp/cuda/launched_kernels.h"
+#include "stp/cuda/stream_kernels.h"
 
 // What calls are given goes by one name, at the call and where it is issued.
 #pragma GCC diagnostic ignored "-Wshadow"
@@ -20,10 +19,10 @@
 namespace stp {
 namespace {
 
-class CudaKernels : public LaunchedKernels {
+class CudaKernels : public StreamKernels {
  public:
   CudaKernels(CudaRun& run, const ScratchMemory& scratch, const CudaKernelOptions& options)
-      : LaunchedKernels(scratch), options_(options), current_(run), gemm_(options.gemm, scratch) {
+      : StreamKernels(run, scratch), options_(options), gemm_(options.gemm, scratch) {
     if (options.attention == CudaAttention::cudnn) cudnn_ = make_cudnn_attention();
   }
 
@@ -64,37 +63,11 @@ class CudaKernels : public LaunchedKernels {
   }
 
  protected:
-  void enqueue(Stream& stream, std::unique_ptr<RepeatableCall> call) override {
-    cuda_stream(stream).enqueue(std::move(call));
-  }
-  void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
-    cuda_stream(stream).enqueue(std::move(work));
-  }
-  void expect_held(const Tensor& tensor) override { held_memory(tensor); }
-
-  void* address(const Tensor& tensor) override { return data<std::byte>(tensor); }
-
-  void copy_bytes(cudaStream_t stream, const void* from, void* to, size_t bytes) override {
-    STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
-  }
-
   void multiply(cudaStream_t stream, const Product& product) override {
     gemm_.multiply(stream,
                    {product.transpose_a, product.transpose_b, product.m, product.n, product.k, product.type,
                     product.c_type},
                    product.alpha, product.a, product.b, product.beta, product.c);
-  }
-
-  void enqueue_check(Stream& stream, const std::string& what,
-                     std::function<void(cudaStream_t, int32_t*)> launch) override {
-    CudaStream& ours = cuda_stream(stream);
-    ours.enqueue([this, &ours, what, launch = std::move(launch)](cudaStream_t s) {
-      int32_t* const flag = flags_.take();
-      launch(s, flag);
-      ours.when_passed([this, flag, what] {
-        if (flags_.give_back(flag) != 0) throw std::runtime_error(what + " is not finite");
-      });
-    });
   }
 
   [[nodiscard]] bool on_tensor_cores(const AttentionShape& shape, DType type) const override {
@@ -119,13 +92,7 @@ class CudaKernels : public LaunchedKernels {
     });
   }
 
-  struct MakeCurrent {
-    explicit MakeCurrent(CudaRun& run) { run.make_current(); }
-  };
-
   const CudaKernelOptions options_;
-  const MakeCurrent current_;  // before what is made for the current device
-  HostNumbers<int32_t> flags_;
   Gemm gemm_;
   std::unique_ptr<CudnnAttention> cudnn_;  // null: not built, or not wanted
 };

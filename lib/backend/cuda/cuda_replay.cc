@@ -19,10 +19,9 @@ using LateNumbers = HostNumbers<unsigned long long>;
 class PacedCudaCommunicator : public PacedCommunicator {
  public:
   PacedCudaCommunicator(CudaDevice& device, const Replay& replay, const std::vector<int>& members, int index)
-      : PacedCommunicator(replay, members, index, launch::kPacedPiece), device_(device) {
-    device.run().make_current();
-    late_ = std::make_shared<LateNumbers>();
-  }
+      : PacedCommunicator(replay, members, index, launch::kPacedPiece),
+        device_(device),
+        late_(std::make_shared<LateNumbers>(device.run())) {}
 
  private:
   void enter(Stream& stream, PacedCall call) override {

@@ -33,6 +33,20 @@ CudaRun::CudaRun(RunGuard& of_run, int ranks, int gpu)
   events_ = std::make_shared<CudaEvents>();
 }
 
+CudaRun::~CudaRun() {
+  if (left_at_work_) return;
+  for (void* block : pinned_) cudaFreeHost(block);
+}
+
+void* CudaRun::pinned(size_t bytes) {
+  make_current();
+  void* block = nullptr;
+  STP_CUDA(cudaHostAlloc(&block, bytes, cudaHostAllocDefault));
+  const std::lock_guard lock(pinned_mutex_);
+  pinned_.push_back(block);
+  return block;
+}
+
 std::vector<CudaStream*> CudaRun::streams_of(int rank) {
   const std::lock_guard lock(streams_mutex_);
   std::vector<CudaStream*> own;

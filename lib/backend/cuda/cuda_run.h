@@ -30,6 +30,9 @@ class CudaRun : public RunContext, private IssueDevice {
   CudaRun(double deadline_s, int ranks, int gpu);
   /// Of a run that is more than this process's ranks; `of_run` outlives this.
   CudaRun(RunGuard& of_run, int ranks, int gpu);
+  CudaRun(const CudaRun&) = delete;
+  CudaRun& operator=(const CudaRun&) = delete;
+  ~CudaRun() override;
 
   /// Makes the GPU the calling thread's current device.
   void make_current() const { set_current_gpu(gpu_); }
@@ -41,6 +44,11 @@ class CudaRun : public RunContext, private IssueDevice {
   [[nodiscard]] GraphCounts graphs(int rank);
   /// Whether a stream ended before the GPU had done its work, or when the GPU had failed.
   [[nodiscard]] bool left_at_work() const { return left_at_work_; }
+
+  /// Memory of the host that stays in its place, for copies and for kernels, at the same address. It ends
+  /// with the run; where streams ended at work, with the process, since to free it waits for the GPU. Throws
+  /// CudaError.
+  [[nodiscard]] void* pinned(size_t bytes);
 
  private:
   friend class CudaStream;
@@ -56,6 +64,8 @@ class CudaRun : public RunContext, private IssueDevice {
   std::mutex streams_mutex_;
   std::vector<CudaStream*> streams_;
   std::map<int, GraphCounts> ended_graphs_;  // by rank, of streams that ended
+  std::mutex pinned_mutex_;
+  std::vector<void*> pinned_;
   // Guarded by the order's mutex.
   uint64_t marks_ = 0;
   std::chrono::steady_clock::time_point next_sweep_;

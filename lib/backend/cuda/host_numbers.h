@@ -1,12 +1,10 @@
 // Numbers in memory of the host that kernels write to, one for each call that is under way.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <vector>
 
-#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_run.h"
 
 namespace stp {
 
@@ -14,14 +12,10 @@ namespace stp {
 template <typename T>
 class HostNumbers {
  public:
-  HostNumbers() { add(); }
-  HostNumbers(const HostNumbers&) = delete;
-  HostNumbers& operator=(const HostNumbers&) = delete;
-  ~HostNumbers() {
-    for (T* block : blocks_) cudaFreeHost(block);
-  }
+  /// `run` outlives this. Throws CudaError.
+  explicit HostNumbers(CudaRun& run) : run_(run) { add(); }
 
-  /// It is 0, and for the GPU at the same address.
+  /// It is 0.
   T* take() {
     if (free_.empty()) add();
     T* const number = free_.back();
@@ -38,13 +32,12 @@ class HostNumbers {
  private:
   void add() {
     constexpr size_t kNumbers = 512;  // more than a stream is ahead of the GPU
-    void* block = nullptr;
-    STP_CUDA(cudaHostAlloc(&block, kNumbers * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable));
-    blocks_.push_back(static_cast<T*>(block));
-    for (size_t i = 0; i < kNumbers; ++i) free_.push_back(blocks_.back() + i);
+    T* const block = static_cast<T*>(run_.pinned(kNumbers * sizeof(T)));
+    for (size_t i = 0; i < kNumbers; ++i) free_.push_back(block + i);
   }
 
-  std::vector<T*> blocks_, free_;
+  CudaRun& run_;
+  std::vector<T*> free_;
 };
 
 }  // namespace stp
