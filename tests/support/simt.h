@@ -15,8 +15,10 @@
 
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
 #include <ucontext.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -91,53 +93,70 @@ class DynamicShared {
 constexpr size_t kStack = size_t{128} * 1024;
 constexpr size_t kExchange = 32;  // bytes that a lane can show its warp
 
-/// A function with a stack of its own, which runs until it pauses.
-class Context {
+/// A stack of its own, and where what runs there goes on. Changing stacks asks nothing of the system.
+class Fiber {
  public:
-  void prepare() { stack_.resize(kStack); }
-
-  // setcontext() asks the system to change the signal mask: it only starts a context. What it starts once is
-  // changed to by longjmp(). Sanitizers follow the former alone.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  void resume(void (*function)()) {
-    if (!started_) start(function);
-    swapcontext(&outside_, &inside_);
+  /// Goes to `to`, where `function` begins if it has none yet, which never returns. Returns when another
+  /// comes back here.
+  void go_to(Fiber& to, void (*function)()) {
+    has_begun_ = true;
+    tell_left(to);
+    jump(to, function);
+    tell_arrived();
   }
-  void pause() { swapcontext(&inside_, &outside_); }
-#else
-  void resume(void (*function)()) {
-    if (_setjmp(outside_) != 0) return;
-    if (started_) _longjmp(inside_, 1);
-    start(function);
-    setcontext(&first_);
-  }
-  void pause() {
-    if (_setjmp(inside_) == 0) _longjmp(outside_, 1);
-  }
+  /// The first that a function of a new fiber must do.
+  static void begun() {
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(nullptr, &left->bottom_, &left->size_);
 #endif
+  }
 
  private:
-  void start(void (*function)()) {
-    started_ = true;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    ucontext_t& context = inside_;
-#else
-    ucontext_t& context = first_;
-#endif
-    getcontext(&context);
-    context.uc_stack = {stack_.data(), 0, stack_.size()};
-    context.uc_link = nullptr;  // the function does not end
-    makecontext(&context, function, 0);
+  // The built-in functions keep five words, and know nothing of signals. What is left here is not returned
+  // from: the address sanitizer is to mark nothing there.
+  [[gnu::noinline, gnu::no_sanitize_address]] void jump(Fiber& to, void (*function)()) {
+    if (__builtin_setjmp(here_) != 0) return;
+    if (to.has_begun_) continue_at(to.here_);
+    to.start(function);
+  }
+  [[noreturn, gnu::noinline, gnu::no_sanitize_address]] static void continue_at(void** place) {
+    __builtin_longjmp(place, 1);
   }
 
-  std::vector<char> stack_;
-  bool started_ = false;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  ucontext_t inside_, outside_;
+  [[gnu::no_sanitize_address]] void start(void (*function)()) {
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack = {stack_.data(), 0, stack_.size()};
+    context.uc_link = nullptr;
+    makecontext(&context, function, 0);
+    setcontext(&context);
+  }
+
+#ifdef __SANITIZE_ADDRESS__
+  void tell_left(Fiber& to) {
+    left = this;
+    if (!to.has_begun_) {
+      to.stack_.resize(kStack);
+      to.bottom_ = to.stack_.data();
+      to.size_ = to.stack_.size();
+    }
+    __sanitizer_start_switch_fiber(&fake_stack_, to.bottom_, to.size_);
+  }
+  void tell_arrived() { __sanitizer_finish_switch_fiber(fake_stack_, &left->bottom_, &left->size_); }
+  inline static Fiber* left = nullptr;
+  void* fake_stack_ = nullptr;
+  const void* bottom_ = nullptr;
+  size_t size_ = 0;
 #else
-  ucontext_t first_;
-  jmp_buf inside_, outside_;
+  void tell_left(Fiber& to) {
+    if (!to.has_begun_) to.stack_.resize(kStack);
+  }
+  void tell_arrived() {}
 #endif
+
+  std::vector<char> stack_;
+  bool has_begun_ = false;
+  void* here_[5];
 };
 
 class Block {
@@ -149,19 +168,18 @@ class Block {
     kernel_ = &kernel;
     blockDim = threads;
     shared_.assign(shared + kGuard, 0xff);
-    if (fibers_.size() < count) fibers_.resize(count);
-    warps_.assign(count / kWarp, {});
+    if (threads_.size() < count) threads_.resize(count);
+    warps_.resize(count / kWarp);
     for (size_t i = 0; i < count; ++i) {
-      Fiber& fiber = fibers_[i];
+      Thread& thread = threads_[i];
       const auto at = static_cast<unsigned>(i);
-      fiber.index = {at % threads.x, at / threads.x % threads.y, at / threads.x / threads.y};
-      fiber.lane = static_cast<int>(i % kWarp);
-      fiber.warp = i / kWarp;
-      fiber.state = State::ready;
-      fiber.exchanges = 0;
-      fiber.open.clear();
-      fiber.groups.clear();
-      fiber.thread.prepare();
+      thread.index = {at % threads.x, at / threads.x % threads.y, at / threads.x / threads.y};
+      thread.lane = static_cast<int>(i % kWarp);
+      thread.warp = i / kWarp;
+      thread.state = State::ready;
+      thread.exchanges = 0;
+      thread.open.clear();
+      thread.groups.clear();
     }
     std::vector<size_t> turn(count / kWarp);
     std::iota(turn.begin(), turn.end(), size_t{0});
@@ -236,8 +254,8 @@ class Block {
     void* to;
     const void* from;
   };
-  struct Fiber {
-    Context thread;
+  struct Thread {
+    Fiber* fiber = nullptr;  // once it has begun, until it is done
     uint3 index;
     int lane, vote;
     size_t warp;
@@ -251,34 +269,61 @@ class Block {
   };
   static constexpr size_t kGuard = 256;
 
-  void resume(Fiber& fiber) {
-    if (fiber.state != State::ready) return;
-    current_ = &fiber;
-    threadIdx = fiber.index;
-    fiber.thread.resume(&Block::enter);
+  // The next of the warp that is ready to run becomes the current thread, if there is one.
+  bool next() {
+    while (turn_ < lanes_.size()) {
+      Thread& thread = threads_[lanes_[turn_++]];
+      if (thread.state != State::ready) continue;
+      current_ = &thread;
+      threadIdx = thread.index;
+      return true;
+    }
+    return false;
+  }
+
+  // Where the current thread runs: its own fiber, or one that is free.
+  Fiber& place() {
+    if (current_->fiber == nullptr) {
+      if (free_.empty()) free_.push_back(&fibers_.emplace_back());
+      current_->fiber = free_.back();
+      free_.pop_back();
+    }
+    return *current_->fiber;
+  }
+
+  // Leaves a fiber for that of the next thread, or for run_warp() where there is none.
+  void leave(Fiber& fiber) {
+    Fiber& to = next() ? place() : outside_;
+    if (&to != &fiber) fiber.go_to(to, &Block::enter);
   }
 
   void pause(State state) {
     current_->state = state;
-    current_->thread.pause();
+    leave(*current_->fiber);
   }
 
-  // What all fibers do, block after block.
+  // What all fibers do, block after block: thread after thread, as long as these have not begun elsewhere.
   static void enter() {
+    Fiber::begun();
+    Block& block = get();
+    Fiber& own = *block.current_->fiber;
     for (;;) {
-      (*get().kernel_)();
-      get().pause(State::done);
+      (*block.kernel_)();
+      block.current_->state = State::done;
+      block.current_->fiber = nullptr;
+      block.free_.push_back(&own);
+      block.leave(own);
     }
   }
 
   // Runs a warp as far as it comes without others; or, shuffled, to one of the barriers of its own before.
   void run_warp(size_t warp) {
-    std::array<size_t, kWarp> lanes;
-    std::iota(lanes.begin(), lanes.end(), warp * kWarp);
-    if (order == Order::backward) std::reverse(lanes.begin(), lanes.end());
+    std::iota(lanes_.begin(), lanes_.end(), warp * kWarp);
+    if (order == Order::backward) std::reverse(lanes_.begin(), lanes_.end());
     do {
-      if (order == Order::shuffled) std::shuffle(lanes.begin(), lanes.end(), engine_);
-      for (const size_t i : lanes) resume(fibers_[i]);
+      if (order == Order::shuffled) std::shuffle(lanes_.begin(), lanes_.end(), engine_);
+      turn_ = 0;
+      leave(outside_);
     } while (release_warp(warp) && (order != Order::shuffled || engine_() % 4 != 0));
   }
 
@@ -286,10 +331,10 @@ class Block {
   bool release_warp(size_t warp) {
     int waiting = 0;
     for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i)
-      waiting += fibers_[i].state == State::at_warp_barrier ? 1 : 0;
+      waiting += threads_[i].state == State::at_warp_barrier ? 1 : 0;
     if (waiting == 0) return false;
     if (waiting != kWarp) fail("a warp whose lanes are not at one barrier");
-    for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i) fibers_[i].state = State::ready;
+    for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i) threads_[i].state = State::ready;
     return true;
   }
 
@@ -298,25 +343,30 @@ class Block {
     bool done = true;
     int any = 0;
     for (size_t i = 0; i < count; ++i) {
-      const Fiber& fiber = fibers_[i];
-      if (fiber.state == State::ready) return true;
-      done = done && fiber.state == State::done;
-      if (fiber.state == State::at_block_barrier) any |= fiber.vote;
+      const Thread& thread = threads_[i];
+      if (thread.state == State::ready) return true;
+      done = done && thread.state == State::done;
+      if (thread.state == State::at_block_barrier) any |= thread.vote;
     }
     if (done) return false;
     any_vote_ = any;
     for (size_t i = 0; i < count; ++i) {
-      if (fibers_[i].state == State::done) fail("a barrier that not all threads reach");
-      fibers_[i].state = State::ready;
+      if (threads_[i].state == State::done) fail("a barrier that not all threads reach");
+      threads_[i].state = State::ready;
     }
     return true;
   }
 
   const std::function<void()>* kernel_ = nullptr;
+  std::deque<Thread> threads_;
   std::deque<Fiber> fibers_;  // which stay where they are
+  std::vector<Fiber*> free_;
+  Fiber outside_;                      // the caller's
+  std::array<size_t, kWarp> lanes_{};  // the warp that runs, in its order
+  size_t turn_ = 0;
   std::vector<Warp> warps_;
   std::vector<unsigned char> shared_;  // from malloc: aligned to 16 bytes
-  Fiber* current_ = nullptr;
+  Thread* current_ = nullptr;
   int any_vote_ = 0;
   std::minstd_rand engine_{1};
 };
