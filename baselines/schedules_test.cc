@@ -15,6 +15,7 @@
 #include "stp/base/json_input.h"
 #include "stp/baselines/registry/registry.h"
 #include "stp/schedule/validate.h"
+#include "support/effort.h"
 
 namespace stp {
 namespace {
@@ -299,12 +300,14 @@ bool is_refused(const std::string& name, int p, int m) {
 }
 
 TEST(Generators, MakeValidSchedulesOrRefuse) {
+  Sample sampled;
   for (const Generator* generator : generators()) {
     const std::string name = generator->name;
     for (int v = 1; v <= 4; ++v) {
       if (v != generator->chunks && !generator->any_chunks) continue;
       for (int p = 1; p <= 10; ++p) {
         for (int m = 1; m <= 40; m += m < 24 ? 1 : 3) {
+          if (!sampled()) continue;
           SCOPED_TRACE(name + " p=" + std::to_string(p) + " m=" + std::to_string(m) +
                        " v=" + std::to_string(v));
           try {

@@ -53,8 +53,7 @@ with open(sys.argv[2], "w", encoding="utf-8") as file:
 PYTHON
   sed -n "s|^ *\"file\": \"$STP_ROOT/\(.*\.cc\)\".*|\1|p" "$temporary/compile_commands.json" |
     grep -E '^(lib|baselines|scenarios|microbench)/' | grep -v '_test\.cc$' | sort --unique |
-    xargs --delimiter='\n' --max-args=1 --max-procs="$(nproc)" clang-tidy -p "$temporary" --quiet \
-      --extra-arg=-Wno-unknown-warning-option 2>&1 |
+    xargs --delimiter='\n' --max-args=1 --max-procs="$(nproc)" clang-tidy -p "$temporary" --quiet 2>&1 |
     { grep -v ' warnings\? generated\.$' || true; }
   echo "tidy"
 }
@@ -63,7 +62,8 @@ PYTHON
 # enough.
 once='calibration|sensitivity|report|claims|reference|quality|oracle|package|gpu'
 
-# g++ 12 warns, wrongly, of standard headers under sanitizers; the ci stage has warnings as errors.
+# g++ 12 warns, wrongly, of standard headers under sanitizers; the ci stage has warnings as errors. Of undefined behaviour
+# the preset leaves out what the address sanitizer finds where it is used: null, and the ends of objects.
 stage_asan() {
   export UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1
   configure asan -D STP_WERROR=OFF && build asan && ctest --preset asan --label-exclude "$once"

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "stp/base/error.h"
+#include "support/effort.h"
 #include "support/training.h"
 
 namespace stp {
@@ -116,10 +117,12 @@ void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int
 }
 
 TEST(Replay, EachRankOfEveryScheduleDoesTheSameAlone) {
+  Sample sampled;
   for (const Generator* generator : generators())
     for (const int pp : {1, 2, 4})
       for (const int tp : {1, 2})
-        expect_each_rank_does_the_same(generator->name, pp, tp, 1, tp == 1 ? DType::f32 : DType::f64);
+        if (sampled())
+          expect_each_rank_does_the_same(generator->name, pp, tp, 1, tp == 1 ? DType::f32 : DType::f64);
 }
 
 TEST(Replay, SoDoesEachRankOfOtherGridsTypesAndOrders) {

@@ -10,4 +10,14 @@ inline constexpr int kStride = 7;
 inline constexpr int kStride = 1;
 #endif
 
+/// Of cases in nested loops: whether the next one is to be run. Every kStride-th is, which is prime, so that
+/// all values of all loops come.
+class Sample {
+ public:
+  bool operator()() { return next_++ % kStride == 0; }
+
+ private:
+  int next_ = 0;
+};
+
 }  // namespace stp
