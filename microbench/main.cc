@@ -96,6 +96,7 @@ Options parse(int argc, char** argv, std::vector<std::string>& others,
     options.slow[word.substr(0, equals)] = factor;
   }
   place = stp::place_among_processes(backend);
+  if (place) stp::check_processes(backend, {});
   options.machine = find_machine(backend, place ? place->local_rank : 0);
   if (place && !peers.empty())
     throw stp::InputError("", "--peers",

@@ -84,6 +84,11 @@ class Run(CommandLine):
         self.refused(["run", path, "--backend", "cpu", "--deadline", "0"], "--deadline")
         self.refused(["run", path, "--backend", "cpu", "--graphs"], "--graphs", "cpu has none")
         self.refused(["run", path, "--backend", "cpu", "--nccl", "p2p:max_ctas=2"], "--nccl", "no launcher")
+        # Each of several processes knows before it meets the others.
+        version = self.run_stp("--version").stdout
+        words = ["--nccl", "max_cta"] if "NCCL built in" in version else ["--backend", "this build has no"]
+        launched = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        self.refused(["run", path, "--backend", "cuda", "--nccl", "p2p:max_cta=2"], *words, variables=launched)
         self.refused(["run", path, "--backend", "cpu", "--time-kernels"], "--time-kernels", "cpu does not")
         for change, words in (
             ({"run": {"type": "float16"}}, ["run.type", "float32, float64, bfloat16"]),

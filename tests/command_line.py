@@ -99,10 +99,10 @@ class CommandLine(unittest.TestCase):
         path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), encoding="utf-8")
         return path
 
-    def refused(self, arguments, *words, silent=True):
+    def refused(self, arguments, *words, silent=True, variables=None):
         """The program ends with 2, says all of `words`, prints nothing else and changes nothing."""
         before = snapshot(self.folder)
-        done = self.run_stp(*arguments)
+        done = self.run_stp(*arguments, variables=variables)
         self.assertEqual(done.returncode, 2, f"{arguments}\n{done.stdout}{done.stderr}")
         if silent:
             self.assertEqual(done.stdout, "")

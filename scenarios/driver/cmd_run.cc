@@ -95,6 +95,7 @@ void run_command(RunOptions options, const Invocation& invocation) {
   const std::optional<ProcessPlace> place = place_among_processes(options.devices.backend);
   const bool speaks = !place || place->rank == 0;  // for all
   if (!place) check_backend(options.devices.backend);
+  if (place) check_processes(options.devices.backend, options.devices.nccl);
   if (!options.devices.nccl.empty() && !place)
     throw InputError("", "--nccl", "no launcher started several processes, so nothing goes over NCCL",
                      "leave it out");

@@ -1,15 +1,14 @@
-// The kernels of lib/backend/cuda on the host: what cuda_target.cuh gives them on a device. Each thread of a
-// block is a fiber of its own; fibers change at barriers alone. A warp runs ahead of the others as far as the
-// block's barriers let it, the first one first or the last one, or all of them to some point by chance. So a
-// kernel is run as it is written, and a result that changes with the order shows a missing barrier. Stricter
-// than a device:
+// The kernels of lib/backend/cuda on the host: what cuda_target.cuh gives them on a device. The threads of a
+// block are fibers, which change at barriers alone; one that is done lends its stack to the next. A warp runs
+// ahead of the others as far as the block's barriers let it, the first one first or the last one, or all of
+// them to some point by chance. So a kernel is run as it is written, and a result that changes with the order
+// shows a missing barrier. Stricter than a device:
 //   - what a block does not see yet is NaN: dynamic shared memory at first, and the target of an asynchronous
 //     copy until its thread waits for it;
 //   - a barrier that not all threads of the block (or warp) reach is an error;
 //   - accesses of 16 bytes must be aligned;
 //   - a launch is refused whose shared memory is more than a device gives: what a kernel declares is not
-//   known
-//     here, so every kernel is taken to declare what reduce_block() of a float does.
+//     known here, so every kernel is taken to declare what reduce_block() of a float does.
 // One block runs after the other, on the calling thread.
 #pragma once
 
@@ -100,6 +99,7 @@ class Fiber {
   /// comes back here.
   void go_to(Fiber& to, void (*function)()) {
     has_begun_ = true;
+    if (!to.has_begun_) to.stack_.resize(kStack);
     tell_left(to);
     jump(to, function);
     tell_arrived();
@@ -136,7 +136,6 @@ class Fiber {
   void tell_left(Fiber& to) {
     left = this;
     if (!to.has_begun_) {
-      to.stack_.resize(kStack);
       to.bottom_ = to.stack_.data();
       to.size_ = to.stack_.size();
     }
@@ -148,9 +147,7 @@ class Fiber {
   const void* bottom_ = nullptr;
   size_t size_ = 0;
 #else
-  void tell_left(Fiber& to) {
-    if (!to.has_begun_) to.stack_.resize(kStack);
-  }
+  void tell_left(Fiber&) {}
   void tell_arrived() {}
 #endif
 

@@ -34,6 +34,7 @@ struct Entry {
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
   // Null where a run is always one process.
+  void (*check_processes)(const std::vector<std::string>& nccl);
   std::unique_ptr<Backend> (*one_of_several)(const BackendOptions& options, Rendezvous& rendezvous);
 };
 
@@ -45,14 +46,19 @@ constexpr bool kCudnn = false;
 #endif
 #ifdef STP_HAVE_NCCL
 constexpr bool kNccl = true;
+void check_gpus(const std::vector<std::string>& nccl) { read_nccl_options("--nccl", nccl); }
 std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Rendezvous& rendezvous) {
   return make_nccl_backend(options, rendezvous, read_nccl_options("--nccl", options.nccl));
 }
 #else
 constexpr bool kNccl = false;
-std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions&, Rendezvous&) {
+void check_gpus(const std::vector<std::string>&) {
   throw InputError("", "--backend", "this build has no NCCL, by which processes exchange data",
                    "build where nccl.h is found, or start one process");
+}
+std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Rendezvous&) {
+  check_gpus(options.nccl);
+  return nullptr;
 }
 #endif
 #endif
@@ -69,6 +75,7 @@ const std::vector<Entry>& entries() {
        [](int) {},
        make_cpu_backend,
        make_cpu_replay_backend,
+       nullptr,
        nullptr},
 #ifdef STP_HAVE_CUDA
       {"cuda",
@@ -83,6 +90,7 @@ const std::vector<Entry>& entries() {
        [](const BackendOptions& options, const Replay& replay) {
          return make_cuda_replay_backend(options, replay);
        },
+       check_gpus,
        one_gpu_of_several},
 #endif
   };
@@ -139,6 +147,12 @@ std::optional<ProcessPlace> place_among_processes(const std::string& name) {
   if (!backend_has_processes(name)) return std::nullopt;
   const auto place = place_from_environment(process_environment());
   return place && place->world_size > 1 ? place : std::nullopt;
+}
+
+void check_processes(const std::string& name, const std::vector<std::string>& nccl) {
+  const Entry& entry = find(name);
+  if (entry.check_processes == nullptr) throw std::logic_error(name + " runs in one process");
+  entry.check_processes(nccl);
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,

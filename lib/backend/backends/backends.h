@@ -43,6 +43,9 @@ bool backend_has_graphs(const std::string& name);
 bool backend_has_processes(const std::string& name);
 /// This process's place among them, where a launcher started several (lib/backend/bootstrap.h).
 std::optional<ProcessPlace> place_among_processes(const std::string& name);
+/// Throws InputError if this build lacks what several processes need, or `nccl` (BackendOptions::nccl) says
+/// what nobody understands: what each process can tell before they meet.
+void check_processes(const std::string& name, const std::vector<std::string>& nccl);
 /// The rank of the rendezvous' place, on the device of its place on the node; one backend at a time.
 /// `rendezvous` outlives it, and its guard is the run's: options.deadline_s is not looked at. InputError if
 /// this build lacks what that needs, or options.world_size is not the number of processes.
