@@ -74,6 +74,7 @@ function(stp_room name)
 
   if(STP_BUILD_TESTS AND tests)
     add_executable(${name}_test ${tests})
+    set_target_properties(${name}_test PROPERTIES UNITY_BUILD OFF)
     target_link_libraries(${name}_test PRIVATE stp_${name} stp_warnings GTest::gmock GTest::gtest_main)
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # for "support/…"
     target_compile_definitions(${name}_test PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -34,10 +34,6 @@ std::optional<double> element(const json& values, size_t i) {
   return values[i].is_number() ? std::optional(values[i].get<double>()) : std::nullopt;
 }
 
-std::string share(std::optional<double> value, int decimals = 1) {
-  return value ? fixed(100 * *value, decimals) + " %" : "–";
-}
-
 std::string milliseconds(std::optional<double> seconds) { return seconds ? fixed(1e3 * *seconds, 2) : "–"; }
 
 // Broken between words into lines of at most 120 columns.
@@ -99,7 +95,7 @@ std::string gemm_text(const json& comparison) {
                   word_of(shape.at("tp")) + ", " + of,
               machines, [&](size_t i) {
                 return fixed(element(rate.at("tflops"), i), 0) + " (" +
-                       share(element(rate.at("share_of_peak"), i), 0) + ")";
+                       share_text(element(rate.at("share_of_peak"), i), 0) + ")";
               });
     }
   return table.text();
@@ -128,15 +124,15 @@ std::string overlap_text(const json& comparison) {
   Table shares(head_of("all-reduces, share of a layer's forward, nothing overlapped", comparison));
   for (const json& layer : comparison.at("overlap"))
     add_row(shares, layer_name(layer), machines,
-            [&](size_t i) { return share(element(layer.at("tp_communication_share"), i)); });
+            [&](size_t i) { return share_text(element(layer.at("tp_communication_share"), i)); });
 
   // Where every all-reduce is shorter than its compute, the shape does not matter: one line says it all.
   std::vector<std::vector<std::string>> rows;
   for (const json& layer : comparison.at("overlap")) {
     std::vector<std::string> row{layer_name(layer)};
     for (size_t i = 0; i < machines; ++i)
-      row.push_back(share(element(layer.at("exposed_behind_attn"), i), 0) + " | " +
-                    share(element(layer.at("exposed_behind_mlp"), i), 0));
+      row.push_back(share_text(element(layer.at("exposed_behind_attn"), i), 0) + " | " +
+                    share_text(element(layer.at("exposed_behind_mlp"), i), 0));
     rows.push_back(row);
   }
   const bool alike = std::all_of(rows.begin(), rows.end(), [&](const auto& row) {

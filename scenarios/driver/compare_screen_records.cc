@@ -17,8 +17,6 @@ std::string step_text(const json& cell) {
   return text;
 }
 
-std::string share(std::optional<double> value) { return value ? fixed(100 * *value, 1) + " %" : "–"; }
-
 // Whether more than the configuration's heading must say which schedule a line is of.
 std::string row_schedule(const json& row) {
   std::string names;
@@ -59,8 +57,8 @@ std::string figures(const json& comparison) {
                  fixed(number_at(cell, "throughput_samples_per_s"), 3), difference("throughput"),
                  step_text(cell), difference("step_time"),
                  against.is_null() || against.at("verdict").is_null() ? "" : word_of(against.at("verdict")),
-                 share(number_at(cell, "mfu")), share(number_at(cell, "pp_bubble_share")),
-                 share(number_at(cell, "tp_bubble_share")), fixed(number_at(cell, "peak_memory_gb"), 2),
+                 share_text(number_at(cell, "mfu")), share_text(number_at(cell, "pp_bubble_share")),
+                 share_text(number_at(cell, "tp_bubble_share")), fixed(number_at(cell, "peak_memory_gb"), 2),
                  difference("peak_memory")});
       named = true;
     }

@@ -23,7 +23,7 @@ std::string text(const json& value) {
 }
 
 // A share in per cent, without sign.
-std::string share(std::optional<double> value, int decimals) {
+std::string percentage(std::optional<double> value, int decimals) {
   return value ? fixed(*value * 100, decimals) : "–";
 }
 
@@ -43,8 +43,8 @@ Table model_table(const json& rows, size_t count) {
                text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
                text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
                fixed(number(published, "throughput_samples_per_s"), 2),
-               percent(number(difference, "throughput_samples_per_s")), share(number(row, "mfu"), 1),
-               share(number(row, "mfu_paper"), 1), share(number(published, "mfu_paper"), 1),
+               percent(number(difference, "throughput_samples_per_s")), percentage(number(row, "mfu"), 1),
+               percentage(number(row, "mfu_paper"), 1), percentage(number(published, "mfu_paper"), 1),
                fixed(number(row, "peak_memory_gb"), 1), fixed(number(published, "peak_memory_gb"), 0),
                percent(number(difference, "peak_memory_gb")),
                row.at("calibration").get<bool>() ? "calibrated" : ""});
@@ -74,7 +74,8 @@ Table share_table(const json& rows, size_t count) {
     const auto theirs = number(published, "tp_communication_share");
     table.add({text(row.at("cluster")), text(row.at("model")), text(row.at("seq")),
                text(row.at("microbatch_size")), text(row.at("tp")),
-               share(number(row, "tp_communication_share"), 1), theirs ? share(theirs, 1) : "not published",
+               percentage(number(row, "tp_communication_share"), 1),
+               theirs ? percentage(theirs, 1) : "not published",
                percent(number(difference, "tp_communication_share"))});
   }
   return table;
@@ -128,8 +129,8 @@ std::string pairs_table(const json& rows, const json& line) {
   std::string lines = table.text();
   if (!line.contains("marks")) return lines;
   const json& mark = line.at("marks").at(0);
-  return lines + "together from the published: at worst " + share(number(mark, "value"), 2) +
-         " % off: " + text(line.at("verdict")) + " (tolerance " + share(number(mark, "tolerance"), 0) +
+  return lines + "together from the published: at worst " + percentage(number(mark, "value"), 2) +
+         " % off: " + text(line.at("verdict")) + " (tolerance " + percentage(number(mark, "tolerance"), 0) +
          " %); " + text(line.at("reason")) + "\n";
 }
 
@@ -152,7 +153,9 @@ std::string comparison_table(const json& rows, size_t most) {
 std::string summary_table(const json& experiments) {
   Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "gain error, points",
                "memory error", "pairs right", "verdict"});
-  const auto in_percent = [](std::optional<double> value) { return value ? share(value, 2) + " %" : "–"; };
+  const auto in_percent = [](std::optional<double> value) {
+    return value ? percentage(value, 2) + " %" : "–";
+  };
   for (const json& line : experiments)
     table.add({text(line.at("id")), text(line.at("evidence")), text(line.at("rows")),
                text(line.at("calibration_rows")), in_percent(number(line, "throughput_error_mean")),

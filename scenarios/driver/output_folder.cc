@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string text(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string plain(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 // "results/" names the folder results.
 fs::path without_slash(const fs::path& target) {
@@ -83,9 +83,9 @@ void refuse_existing(const std::string& path, const char* flag) {
 }
 
 std::string file_word(const json& row) {
-  std::string word = text(row.at("schedule"));
-  if (row.at("model").is_string()) word += "-" + text(row.at("model")) + "-s" + text(row.at("seq"));
-  word += "-tp" + text(row.at("tp")) + "-pp" + text(row.at("pp")) + "-m" + text(row.at("microbatches"));
+  std::string word = plain(row.at("schedule"));
+  if (row.at("model").is_string()) word += "-" + plain(row.at("model")) + "-s" + plain(row.at("seq"));
+  word += "-tp" + plain(row.at("tp")) + "-pp" + plain(row.at("pp")) + "-m" + plain(row.at("microbatches"));
   // A schedule file may call its schedule anything.
   for (char& c : word)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
@@ -93,11 +93,12 @@ std::string file_word(const json& row) {
 }
 
 std::string heading(const json& row) {
-  std::string words = text(row.at("schedule"));
+  std::string words = plain(row.at("schedule"));
   if (row.at("model").is_string())
-    words += ", " + text(row.at("model")) + " on " + text(row.at("cluster")) + ", seq " + text(row.at("seq"));
-  return words + ", tp " + text(row.at("tp")) + ", pp " + text(row.at("pp")) + ", m " +
-         text(row.at("microbatches"));
+    words +=
+        ", " + plain(row.at("model")) + " on " + plain(row.at("cluster")) + ", seq " + plain(row.at("seq"));
+  return words + ", tp " + plain(row.at("tp")) + ", pp " + plain(row.at("pp")) + ", m " +
+         plain(row.at("microbatches"));
 }
 
 std::string time_unit(const json& row) { return row.at("model").is_string() ? "s" : "unit times"; }

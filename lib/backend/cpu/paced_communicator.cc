@@ -14,11 +14,11 @@
 namespace stp {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 20;
+constexpr int64_t kPacedPiece = int64_t{1} << 20;
 
 template <typename T>
 std::vector<std::byte> received_numbers() {
-  std::vector<std::byte> buffer(kPiece);
+  std::vector<std::byte> buffer(kPacedPiece);
   auto* numbers = reinterpret_cast<T*>(buffer.data());
   for (size_t i = 0; i < buffer.size() / sizeof(T); ++i)
     numbers[i] = static_cast<T>(received_number(static_cast<int64_t>(i)));
@@ -27,7 +27,7 @@ std::vector<std::byte> received_numbers() {
 
 const std::vector<std::byte>& received_numbers(DType type) {
   static const std::vector<std::byte> f32 = received_numbers<float>(), f64 = received_numbers<double>(),
-                                      bf16 = received_numbers<Bfloat16>(), i32(kPiece);
+                                      bf16 = received_numbers<Bfloat16>(), i32(kPacedPiece);
   switch (type) {
     case DType::f32:
       return f32;
@@ -69,7 +69,7 @@ void carry_out(const RunGuard& guard, const PacedCall& call, PacedCounter& paced
   const auto start = std::chrono::steady_clock::now();
   const auto& [kind, reduce, in, out] = call.part;
   const Pace& pace = call.pace;
-  std::vector<std::byte> link(std::min(pace.bytes, kPiece)), other;
+  std::vector<std::byte> link(std::min(pace.bytes, kPacedPiece)), other;
   // Where a piece of the whole lies in the input, and where in the output; a member has one share of it.
   const int64_t share = pace.bytes / call.size, mine = call.index * share;
   const std::byte* from = in ? data<std::byte>(in) : nullptr;
@@ -130,7 +130,7 @@ std::unique_ptr<Communicator> make_paced_cpu_communicator(const Replay& replay,
                                                           const std::vector<int>& members, int index) {
   Replay one = replay;
   one.collective_ctas = one.transfer_ctas = 1;  // the stream's thread
-  return std::make_unique<PacedCpuCommunicator>(std::move(one), members, index, kPiece);
+  return std::make_unique<PacedCpuCommunicator>(std::move(one), members, index, kPacedPiece);
 }
 
 }  // namespace stp
