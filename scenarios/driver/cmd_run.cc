@@ -200,23 +200,24 @@ void run_command(RunOptions options, const Invocation& invocation) {
         for (const RankResult& rank : result.ranks)
           if (rank.compute_s > busiest->compute_s) busiest = &rank;
         const double step = run.timeline.step_s;
-        std::vector<std::string> cells{result.schedule,
-                                       c.model,
-                                       known.type,
-                                       std::to_string(c.tp),
-                                       std::to_string(c.pp),
-                                       std::to_string(c.dp),
-                                       std::to_string(c.microbatches),
-                                       fixed(result.step_time_s(), 4),
-                                       fixed(result.throughput(), 2),
-                                       fixed(100 * busiest->pp_bubble_s / step, 1) + " %",
-                                       fixed(100 * busiest->tp_bubble_s / step, 1) + " %",
-                                       fixed(1000 * *result.peak_memory_gb(), 2),
-                                       known.blas ? fixed(100 * known.blas->share, 0) + " %" : "–",
-                                       known.blas ? fixed(known.blas->gflop_per_s, 1) : "–",
-                                       known.losses.empty() ? "–" : fixed(known.losses.back(), 4),
-                                       known.parity ? scientific(known.parity->loss) : "–",
-                                       known.parity ? scientific(known.parity->gradient) : "–"};
+        std::vector<std::string> cells{
+            result.schedule,
+            c.model,
+            known.type,
+            std::to_string(c.tp),
+            std::to_string(c.pp),
+            std::to_string(c.dp),
+            std::to_string(c.microbatches),
+            fixed(result.step_time_s(), 4),
+            fixed(result.throughput(), 2),
+            share_text(busiest->pp_bubble_s / step),
+            share_text(busiest->tp_bubble_s / step),
+            fixed(1000 * *result.peak_memory_gb(), 2),
+            share_text(known.blas ? std::optional(known.blas->share) : std::nullopt, 0),
+            known.blas ? fixed(known.blas->gflop_per_s, 1) : "–",
+            known.losses.empty() ? "–" : fixed(known.losses.back(), 4),
+            known.parity ? scientific(known.parity->loss) : "–",
+            known.parity ? scientific(known.parity->gradient) : "–"};
         if (known.predicted) {
           const double error = known.predicted->step_time_s / result.step_time_s() - 1;
           // Rows most of whose steps ran on a disturbed machine say nothing of the prediction.

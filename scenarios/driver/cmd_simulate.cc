@@ -63,7 +63,9 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
     }
     const Configuration& c = result.configuration;
     const double step = result.step_time_s();
-    const auto share = [&](double seconds) { return step > 0 ? fixed(100 * seconds / step, 1) + " %" : "–"; };
+    const auto share = [&](double seconds) {
+      return share_text(step > 0 ? std::optional(seconds / step) : std::nullopt);
+    };
     table.add({result.schedule, c.model.empty() ? "unit costs" : c.model,
                c.seq > 0 ? std::to_string(c.seq) : "–", std::to_string(c.tp), std::to_string(c.pp),
                std::to_string(c.microbatches), fixed(step, 4), fixed(result.throughput(), 3),

@@ -1,7 +1,5 @@
 #include "compare_screen.h"
 
-#include "table.h"
-
 namespace stp {
 
 using nlohmann::json;
@@ -21,10 +19,6 @@ std::string word_of(const json& value) {
   std::string list;
   for (const json& each : value) list += (list.empty() ? "" : ", ") + word_of(each);
   return list.empty() ? "nothing" : list;
-}
-
-std::string share_text(std::optional<double> value, int decimals) {
-  return value ? fixed(100 * *value, decimals) + " %" : "–";
 }
 
 std::string configuration_text(const json& configuration) {

@@ -16,8 +16,6 @@ std::string profiles_screen(const nlohmann::json& comparison);
 std::optional<double> number_at(const nlohmann::json& holder, const char* key);
 /// A field's value for people: null as "–", true and false as yes and no.
 std::string word_of(const nlohmann::json& value);
-/// A share in per cent; none as "–".
-std::string share_text(std::optional<double> value, int decimals = 1);
 /// "llm-12.1b, s 6144 × 1, TP4 PP4, m 192" and what else `configuration` says.
 std::string configuration_text(const nlohmann::json& configuration);
 /// In what the files differ besides their figures, a line each; "" if in nothing.

@@ -129,9 +129,9 @@ std::string pairs_table(const json& rows, const json& line) {
   std::string lines = table.text();
   if (!line.contains("marks")) return lines;
   const json& mark = line.at("marks").at(0);
-  return lines + "together from the published: at worst " + percentage(number(mark, "value"), 2) +
-         " % off: " + text(line.at("verdict")) + " (tolerance " + percentage(number(mark, "tolerance"), 0) +
-         " %); " + text(line.at("reason")) + "\n";
+  return lines + "together from the published: at worst " + share_text(number(mark, "value"), 2) +
+         " off: " + text(line.at("verdict")) + " (tolerance " + share_text(number(mark, "tolerance"), 0) +
+         "); " + text(line.at("reason")) + "\n";
 }
 
 std::string comparison_table(const json& rows, size_t most) {
@@ -153,14 +153,11 @@ std::string comparison_table(const json& rows, size_t most) {
 std::string summary_table(const json& experiments) {
   Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "gain error, points",
                "memory error", "pairs right", "verdict"});
-  const auto in_percent = [](std::optional<double> value) {
-    return value ? percentage(value, 2) + " %" : "–";
-  };
   for (const json& line : experiments)
     table.add({text(line.at("id")), text(line.at("evidence")), text(line.at("rows")),
-               text(line.at("calibration_rows")), in_percent(number(line, "throughput_error_mean")),
+               text(line.at("calibration_rows")), share_text(number(line, "throughput_error_mean"), 2),
                fixed(number(line, "gain_error_points_mean"), 2),
-               in_percent(number(line, "memory_error_mean")),
+               share_text(number(line, "memory_error_mean"), 2),
                text(line.at("pairs_right")) + " of " + text(line.at("pairs")), text(line.at("verdict"))});
   return table.text();
 }

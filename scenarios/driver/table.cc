@@ -44,6 +44,10 @@ std::string fixed(std::optional<double> number, int decimals) {
   return text;
 }
 
+std::string share_text(std::optional<double> share, int decimals) {
+  return share ? fixed(100 * *share, decimals) + " %" : "–";
+}
+
 std::string percent(std::optional<double> share, int decimals) {
   if (!share) return "–";
   char text[64];

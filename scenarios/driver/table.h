@@ -26,7 +26,9 @@ size_t columns_of(const std::string& text);
 
 /// `number` with `decimals` decimals; "–" for none.
 std::string fixed(std::optional<double> number, int decimals);
-/// The same times 100, signed, with a percent sign.
+/// A share in per cent: "12.5 %"; "–" for none.
+std::string share_text(std::optional<double> share, int decimals = 1);
+/// The same, signed, of a difference.
 std::string percent(std::optional<double> share, int decimals = 1);
 
 /// The same in points.
