@@ -1,5 +1,5 @@
 // Interleaved 1F1B, as Megatron-LM runs it.
-#include "stp/baselines/interleaved.h"
+#include "baselines/interleaved.h"
 
 namespace stp {
 namespace {

@@ -4,7 +4,7 @@
 // it: the two cannot be braided, and an unbraided last rank sets the pace. One more forward in each rank's
 // warm-up, for one more activation, keeps every pair apart; Megatron-LM does the same where it overlaps a
 // forward's communication with a backward's compute.
-#include "stp/baselines/interleaved.h"
+#include "baselines/interleaved.h"
 
 namespace stp {
 namespace {

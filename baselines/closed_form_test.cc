@@ -10,9 +10,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "baselines/registry.h"
 #include "stp/base/error.h"
 #include "stp/base/json_input.h"
-#include "stp/baselines/registry/registry.h"
 #include "stp/schedule/validate.h"
 
 namespace stp {

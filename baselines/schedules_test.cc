@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "baselines/registry.h"
 #include "stp/base/error.h"
 #include "stp/base/json_input.h"
-#include "stp/baselines/registry/registry.h"
 #include "stp/schedule/validate.h"
 #include "support/effort.h"
 

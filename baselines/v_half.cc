@@ -1,7 +1,7 @@
 // V-Half (Qi et al., "Pipeline Parallelism with Controllable Memory", 2024): half of 1F1B's memory on every
 // rank, for a bubble of about half of 1F1B's. Forwards go down the ranks at half speed, two slots a rank, and
 // up at full speed; so do the backwards. Any m and p.
-#include "stp/baselines/v_pattern.h"
+#include "baselines/v_pattern.h"
 
 namespace stp {
 namespace {

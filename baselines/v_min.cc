@@ -1,7 +1,7 @@
 // V-Min (Qi et al., "Pipeline Parallelism with Controllable Memory", 2024): a third of 1F1B's memory on every
 // rank, for a bubble of about two thirds of 1F1B's. Every leg goes at full speed, one slot a rank, so nothing
 // is left to absorb transfers or passes of unequal length: with those the bubble grows with m. Any m and p.
-#include "stp/baselines/v_pattern.h"
+#include "baselines/v_pattern.h"
 
 namespace stp {
 namespace {

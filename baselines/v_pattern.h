@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "stp/baselines/v_steps.h"
+#include "baselines/v_steps.h"
 #include "stp/schedule/generator.h"
 
 namespace stp::v_pattern {

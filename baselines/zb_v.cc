@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "baselines/v_steps.h"
 #include "stp/base/error.h"
-#include "stp/baselines/v_steps.h"
 #include "stp/schedule/generator.h"
 
 namespace stp {

@@ -73,3 +73,12 @@ target_compile_definitions(stp_loaded_libraries INTERFACE STP_CUDA_LIBRARY_DIRS=
 list(JOIN optional ", " optional)
 list(JOIN CMAKE_CUDA_ARCHITECTURES ", " architectures)
 message(STATUS "CUDA backend: toolkit ${CUDAToolkit_VERSION}, for sm ${architectures}, ${optional}")
+
+# Attention by cuDNN needs the headers of cudnn-frontend.
+find_path(STP_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+mark_as_advanced(STP_CUDNN_FRONTEND_INCLUDE_DIR)
+set(STP_HAVE_CUDNN_FRONTEND OFF)
+if(STP_HAVE_CUDNN AND STP_CUDNN_FRONTEND_INCLUDE_DIR)
+  set(STP_HAVE_CUDNN_FRONTEND ON)
+  message(STATUS "CUDA backend: attention by cuDNN, through ${STP_CUDNN_FRONTEND_INCLUDE_DIR}")
+endif()

@@ -3,10 +3,10 @@
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   find_package(Git QUIET)
   set(write_version ${CMAKE_COMMAND} -D GIT=${GIT_EXECUTABLE} -D SOURCE=${PROJECT_SOURCE_DIR} -D VERSION=${PROJECT_VERSION}
-                    -D BUILD_TYPE=${CMAKE_BUILD_TYPE} -D HEADER=${STP_INCLUDE_ROOT}/stp/version.h
+                    -D BUILD_TYPE=${CMAKE_BUILD_TYPE} -D HEADER=${PROJECT_BINARY_DIR}/generated/stp/version.h
                     -P ${CMAKE_CURRENT_LIST_FILE})
   execute_process(COMMAND ${write_version} COMMAND_ERROR_IS_FATAL ANY)
-  add_custom_target(stp_version COMMAND ${write_version} BYPRODUCTS ${STP_INCLUDE_ROOT}/stp/version.h VERBATIM)
+  add_custom_target(stp_version COMMAND ${write_version} BYPRODUCTS ${PROJECT_BINARY_DIR}/generated/stp/version.h VERBATIM)
   return()
 endif()
 
@@ -25,4 +25,4 @@ if(GIT)
     set(STP_GIT_DIRTY 1)
   endif()
 endif()
-configure_file(${SOURCE}/lib/report/version.h.in ${HEADER} @ONLY)
+configure_file(${SOURCE}/lib/stp/report/version.h.in ${HEADER} @ONLY)

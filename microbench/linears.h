@@ -1,4 +1,4 @@
-// The linear layers of a model, as lib/model declares their products.
+// The linear layers of a model, as lib/stp/model declares their products.
 #pragma once
 
 #include <string>

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "stp/backend/backend.h"
-#include "stp/backend/communicator.h"
-#include "stp/backend/kernels.h"
-#include "stp/backend/rendezvous.h"
 #include "stp/cluster/profile.h"
+#include "stp/device/backend.h"
+#include "stp/device/communicator.h"
+#include "stp/device/kernels.h"
+#include "stp/processes/rendezvous.h"
 
 namespace stp::microbench {
 

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "stp/backend/rendezvous.h"
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
+#include "stp/processes/rendezvous.h"
 #include "stp/report/record.h"
 #include "stp/version.h"
 #include "suite.h"
@@ -62,8 +62,7 @@ Options parse(int argc, char** argv, std::vector<std::string>& others,
       "--peers", peers,
       "A hardware profile (a file, or the name of one of the suite's): one rank works, and what it would "
       "exchange with others takes the time of that machine's links");
-  app.add_option("--models", models, "Whose shapes: files, or names in lib/model/configs")
-      ->capture_default_str();
+  app.add_option("--models", models, "Whose shapes: files, or names in models")->capture_default_str();
   app.add_option("--tokens", options.tokens, "Tokens of a microbatch")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
@@ -105,11 +104,9 @@ Options parse(int argc, char** argv, std::vector<std::string>& others,
                           "leave it out, or start one process");
   if (place) options.ranks = {place->world_size};
   if (!peers.empty())
-    options.machine.peers =
-        stp::read_profile(stp::find_data_file(peers, "lib/cluster/profiles", "", "--peers"));
+    options.machine.peers = stp::read_profile(stp::find_data_file(peers, "profiles", "", "--peers"));
   for (const std::string& model : models)
-    options.models.push_back(
-        stp::read_model(stp::find_data_file(model, "lib/model/configs", "", "--models")));
+    options.models.push_back(stp::read_model(stp::find_data_file(model, "models", "", "--models")));
 
   // Repetitions of one benchmark are spread over the whole run, unless the caller says otherwise: taken one
   // after the other they would share what the machine was up to at that moment, and look steadier than they

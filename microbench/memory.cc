@@ -1,7 +1,7 @@
 // memory: what moves data more than it computes. `copy` is the device's own copy, 2 bytes moved per byte
 // copied; `kernel` one elementwise kernel over the bytes of its operands, each read or written once;
-// `elementwise` all those of a unit pass together, over the traffic that lib/model declares for it, which is
-// what a profile's memory rate stands for.
+// `elementwise` all those of a unit pass together, over the traffic that lib/stp/model declares for it, which
+// is what a profile's memory rate stands for.
 #include "suite.h"
 
 #include <initializer_list>

@@ -1,6 +1,6 @@
 // overlap: a product on the compute streams and an all-reduce on the communication streams of all ranks, each
 // alone and both together within one sample, so that drift cancels. The row's time is until both are done;
-// lib/cost/overlap.h defines the four figures beside it, and the rates while both run.
+// lib/stp/cost/overlap.h defines the four figures beside it, and the rates while both run.
 #include "stp/cost/overlap.h"
 #include "stp/report/statistics.h"
 

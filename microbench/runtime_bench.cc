@@ -13,10 +13,10 @@
 #include <chrono>
 #include <thread>
 
-#include "stp/backend/kernels.h"
+#include "baselines/registry.h"
 #include "stp/base/data.h"
-#include "stp/baselines/registry/registry.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/device/kernels.h"
 #include "stp/model/config.h"
 #include "stp/program/lower.h"
 #include "stp/runtime/trainer.h"
@@ -30,7 +30,7 @@ constexpr int kMicrobatches = 2;
 // 2048 tokens a step.
 Training training(int tp) {
   Training training;
-  training.model = read_model(data_path("lib/model/configs/hidden-512.json"));
+  training.model = read_model(data_path("models/hidden-512.json"));
   training.seq = 512;
   training.microbatch_size = 2;
   training.grid = {.tp = tp, .cp = 1, .dp = 1, .pp = 1};
@@ -54,7 +54,7 @@ class Run {
  public:
   explicit Run(int tp)
       : training_(training(tp)),
-        backend_(make_cpu_backend({.world_size = tp})),
+        backend_(cpu::make_backend({.world_size = tp})),
         trainer_(*backend_,
                  lower(make_schedule(find_generator("1f1b"), {1, kMicrobatches}), {training_.model.layers},
                        {.optimizer = true}),
@@ -79,7 +79,7 @@ class Run {
 // Operations per second of the products of a layer's forward and its gradients, one after the other, alone.
 double gemm_rate() {
   const Training t = training(1);
-  const auto backend = make_cpu_backend({.world_size = 1});
+  const auto backend = cpu::make_backend({.world_size = 1});
   Device& device = backend->device(0);
   const auto stream = device.make_stream("compute", StreamPriority::compute);
   const auto make = [&](int64_t rows, int64_t columns) {
@@ -97,21 +97,21 @@ double gemm_rate() {
       for (Tensor* tensor : {&x, &w, &y}) device.release(*stream, *tensor);
     }
   device.synchronize();
-  const BlasUse use = blas_use(*backend, 0);
+  const cpu::BlasUse use = cpu::blas_use(*backend, 0);
   return use.flops / use.seconds;
 }
 
 void step(benchmark::State& state) {
   Run run(1);
   double alone = 0, seconds = 0;
-  BlasUse in_steps;
+  cpu::BlasUse in_steps;
   for ([[maybe_unused]] auto _ : state) {
     state.PauseTiming();
     alone += gemm_rate();
-    const BlasUse before = blas_use(run.backend(), 0);
+    const cpu::BlasUse before = cpu::blas_use(run.backend(), 0);
     state.ResumeTiming();
     seconds += run.step();
-    const BlasUse after = blas_use(run.backend(), 0);
+    const cpu::BlasUse after = cpu::blas_use(run.backend(), 0);
     in_steps.seconds += after.seconds - before.seconds;
     in_steps.flops += after.flops - before.flops;
   }

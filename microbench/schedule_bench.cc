@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "stp/baselines/registry/registry.h"
+#include "baselines/registry.h"
 #include "stp/cost/cost_table.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/validate.h"

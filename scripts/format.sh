@@ -13,5 +13,5 @@ case "${1-}" in
     ;;
 esac
 cd "$STP_ROOT"
-find lib baselines scenarios microbench tests -name '*.cc' -o -name '*.h' -o -name '*.cu' | sort |
+find lib baselines driver microbench tests -name '*.cc' -o -name '*.h' -o -name '*.cu' | sort |
   xargs clang-format "${mode[@]}"

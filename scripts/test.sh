@@ -41,10 +41,10 @@ stage_format() {
 stage_ci() { configure ci && build ci && ctest --preset ci; }
 
 stage_tidy() {
-  configure ci
+  configure debug  # without unity builds
   # What is not built here, as the CUDA backend without a toolkit, lacks its headers; what is compiled more than once, as
   # that backend for tests on the host, is looked at as it is compiled first.
-  python3 - build/ci/compile_commands.json "$temporary/compile_commands.json" <<'PYTHON'
+  python3 - build/debug/compile_commands.json "$temporary/compile_commands.json" <<'PYTHON'
 import json, sys
 with open(sys.argv[1], encoding="utf-8") as file:
     commands = {entry["file"]: entry for entry in reversed(json.load(file))}
@@ -52,7 +52,7 @@ with open(sys.argv[2], "w", encoding="utf-8") as file:
     json.dump(list(commands.values()), file, indent=1)
 PYTHON
   sed -n "s|^ *\"file\": \"$STP_ROOT/\(.*\.cc\)\".*|\1|p" "$temporary/compile_commands.json" |
-    grep -E '^(lib|baselines|scenarios|microbench)/' | grep -v '_test\.cc$' | sort --unique |
+    grep -E '^(lib|baselines|driver|microbench)/' | grep -v '_test\.cc$' | sort --unique |
     xargs --delimiter='\n' --max-args=1 --max-procs="$(nproc)" clang-tidy -p "$temporary" --quiet 2>&1 |
     { grep -v ' warnings\? generated\.$' || true; }
   echo "tidy"
@@ -67,7 +67,7 @@ once='calibration|sensitivity|report|claims|reference|quality|oracle|package|gpu
 # objects behind pointers to bases, which nothing here casts unchecked.
 stage_asan() {
   export UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1
-  configure asan -D STP_WERROR=OFF && build asan && ctest --preset asan --label-exclude "$once"
+  configure asan && build asan && ctest --preset asan --label-exclude "$once"
 }
 
 stage_tsan() {
@@ -75,7 +75,7 @@ stage_tsan() {
   local still=()
   if setarch "$(uname -m)" --addr-no-randomize true 2>/dev/null; then still=(setarch "$(uname -m)" --addr-no-randomize); fi
   export BUILD_WRAPPER=${still[*]}
-  configure tsan -D STP_WERROR=OFF && build tsan --target stp_threads_tests &&
+  configure tsan && build tsan --target stp_threads_tests &&
     "${still[@]}" ctest --preset tsan --label-regex '^threads$'
 }
 

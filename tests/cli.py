@@ -202,7 +202,7 @@ class Pairs(CommandLine):
         for _ in range(100):
             r = 1 - (product["together_s"] - product["gemm_s"]) / product["all_reduce_s"] * s
             s = 1 - (message["together_s"] - message["all_reduce_s"]) / message["gemm_s"] * r
-        profile = json.loads((ROOT / "lib/cluster/profiles/a800.json").read_text(encoding="utf-8"))
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
         self.assertEqual((round(r, 2), round(s, 2)), (profile["contention_compute"]["value"], profile["contention_all_reduce"]["value"]))
 
     def test_times_together_are_those_of_the_closed_form(self):
@@ -234,7 +234,7 @@ class Pairs(CommandLine):
             self.assertAlmostEqual(row["difference"]["together_s"], row["figures"]["together_s"] / (1.5e-3 * max(c, a)) - 1, 9)
 
     def test_a_pair_costs_what_the_profile_says(self):
-        profile = {key: entry["value"] for key, entry in json.loads((ROOT / "lib/cluster/profiles/a800.json").read_text(encoding="utf-8")).items()
+        profile = {key: entry["value"] for key, entry in json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8")).items()
                    if isinstance(entry, dict)}
         # One tile per multiprocessor, 108 of them, and 4 ranks of a ring.
         row, = self.simulated(self.write(self.pair(gemm={"m": 256 * 12, "n": 128 * 9, "k": 4096}, all_reduce={"mib": 64, "ranks": 4})))
@@ -331,7 +331,7 @@ class Profiles(CommandLine):
 
     def setUp(self):
         super().setUp()
-        self.profile = json.loads((ROOT / "lib/cluster/profiles/a800.json").read_text(encoding="utf-8"))
+        self.profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
 
     def profile_refused(self, field, *words):
         self.write(self.profile, "gpu.json")
@@ -483,7 +483,7 @@ class Published(CommandLine):
 
     def test_without_them_ours_are_the_same(self):
         data = self.folder / "data"
-        for part in ("lib/model/configs", "lib/cluster/profiles", "results/published"):
+        for part in ("models", "profiles", "results/published"):
             shutil.copytree(ROOT / part, data / part)
         (data / "scenarios").mkdir()
         for scenario in (ROOT / "scenarios").glob("*.json"):

@@ -105,7 +105,7 @@ class Compare(CommandLine):
         record = self.simulated("record.json")
         other = self.simulated("other.json", microbatches=16)
         bench, scenario = self.write(benchmarks(1), "bench.json"), self.write(UNIT, "unit.json")
-        profile = shutil.copy(ROOT / "lib/cluster/profiles/a800.json", self.folder / "profile.json")
+        profile = shutil.copy(ROOT / "profiles/a800.json", self.folder / "profile.json")
         self.refused(["compare"], "FILE", "nothing to compare", "--profiles")
         self.refused(["compare", record], "FILE", "name two or more")
         self.refused(["compare", *[record] * 27], "too many", "at most 26")
@@ -220,7 +220,7 @@ class CompareProfiles(CommandLine):
             self.assertEqual([gain["from"], gain["to"]], [each["over_baseline"] for each in line["gains"]])
 
     def test_a_part_alone_is_a_profile_with_that_part_of_the_other(self):
-        profiles = {name: json.loads((ROOT / f"lib/cluster/profiles/{name}.json").read_text(encoding="utf-8")) for name in ("a800", "h20")}
+        profiles = {name: json.loads((ROOT / f"profiles/{name}.json").read_text(encoding="utf-8")) for name in ("a800", "h20")}
         parts = {
             "compute": ["peak_tflops", "sms", "gemm_efficiency", "gemm_overhead_k", "attention_forward_efficiency", "attention_backward_efficiency"],
             "memory": ["memory_gb_per_s", "elementwise_factor"],
@@ -253,7 +253,7 @@ class CompareProfiles(CommandLine):
                     self.assertEqual(cell["fits"], expected)
 
     def test_profiles_of_ones_own_other_scenarios_and_schedules(self):
-        profile = json.loads((ROOT / "lib/cluster/profiles/h100.json").read_text(encoding="utf-8"))
+        profile = json.loads((ROOT / "profiles/h100.json").read_text(encoding="utf-8"))
         profile.update(name="mine", gpus_per_node={"value": 4, "source": "here"})
         profile["contention_compute"]["value"] = 0.95
         profile["all_reduce_measured"] = []
@@ -281,7 +281,7 @@ class CompareProfiles(CommandLine):
         self.assertNotIn("Contention is the same in every profile", screen)
 
     def test_refusals(self):
-        profile = json.loads((ROOT / "lib/cluster/profiles/h100.json").read_text(encoding="utf-8"))
+        profile = json.loads((ROOT / "profiles/h100.json").read_text(encoding="utf-8"))
         same, scenario = self.write(profile, "same.json"), self.write(UNIT)
         self.refused(["compare", "--profiles", "a800"], "--profiles", "name two or more")
         self.refused(["compare", "--profiles", "a800", "h30"], "--profiles", "did you mean h20?")

@@ -186,7 +186,7 @@ class Replay(CommandLine):
 
     def cluster(self, **values):
         """A profile of the suite's with other values."""
-        profile = json.loads((ROOT / "lib" / "cluster" / "profiles" / "a800.json").read_text(encoding="utf-8"))
+        profile = json.loads((ROOT / "profiles" / "a800.json").read_text(encoding="utf-8"))
         for key, value in values.items():
             self.assertIn(key, profile)
             profile[key] = {"value": value, "source": "a test"}
@@ -194,7 +194,7 @@ class Replay(CommandLine):
 
     def test_calls_take_the_times_of_the_links(self):
         """Exactly: as calls that would take longer than the deadline are told."""
-        tiny = json.loads((ROOT / "lib" / "model" / "configs" / "tiny.json").read_text(encoding="utf-8"))
+        tiny = json.loads((ROOT / "models" / "tiny.json").read_text(encoding="utf-8"))
         tensor = 4 * 64 * tiny["hidden_size"]
         narrow = changed(REPLAY, seq=64, schedules=["1f1b"], run={"type": "float32"})
         slow = {"p2p_within_node_latency_us": 1e6, "p2p_within_node_gb_per_s": tensor / 500e9,

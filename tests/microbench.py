@@ -215,7 +215,7 @@ class Refused(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             content = json.loads(path.read_text(encoding="utf-8"))
             self.assertEqual((content["context"]["evidence"], content["context"]["peers"]), ("replayed", "a800"))
-            a800 = json.loads((ROOT / "lib/cluster/profiles/a800.json").read_text(encoding="utf-8"))
+            a800 = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
             rows = [row for row in content["benchmarks"] if row["run_type"] == "iteration"]
             self.assertEqual({row["ranks"] for row in rows}, {8})  # links of two ranks were not asked for
             for row in rows:

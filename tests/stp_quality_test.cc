@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "stp/baselines/registry/registry.h"
+#include "baselines/registry.h"
 #include "stp/cost/cost_table.h"
 #include "stp/program/lower.h"
 #include "stp/simulate/simulate.h"

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "stp/baselines/registry/registry.h"
+#include "baselines/registry.h"
 #include "stp/cost/cost_table.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/validate.h"

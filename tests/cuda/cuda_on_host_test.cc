@@ -12,7 +12,6 @@
 #include <string>
 #include <thread>
 
-#include "stp/backend/kernels.h"
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_memory.h"
@@ -20,12 +19,13 @@
 #include "stp/cuda/cuda_run.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/cuda/paced.h"
+#include "stp/device/kernels.h"
 #include "support/cuda_on_host.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
 #include "support/simt_clock.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using testing::AllOf;
@@ -289,10 +289,10 @@ TEST_F(CudaOnHost, WhatIsNotThereYetLeavesNoError) {
 TEST_F(CudaOnHost, APacedCallSaysInSecondsHowLateItWas) {
   simt::clock_step_ns = 1'000'000;
   const auto backend =
-      make_cuda_replay_backend({.world_size = 2, .deadline_s = kNever},
-                               {.rank = 0, .times = [](CallKind, double, const std::vector<int>&) {
-                                  return CallTime{0.0004, 0};
-                                }});
+      make_replay_backend({.world_size = 2, .deadline_s = kNever},
+                          {.rank = 0, .times = [](CallKind, double, const std::vector<int>&) {
+                             return CallTime{0.0004, 0};
+                           }});
   {
     Device& own = backend->device(0);
     const auto on = own.make_stream("send to rank 1", StreamPriority::communication);
@@ -427,7 +427,7 @@ TEST_F(CudaOnHost, AnyOrderOfStreamsGivesTheSame) {
   for (uint32_t seed = 1; seed <= 40; seed += kStride) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     fake_cuda::reset(seed);
-    const auto backend = make_cuda_backend({.world_size = 4, .deadline_s = kNever, .poison = true});
+    const auto backend = cuda::make_backend({.world_size = 4, .deadline_s = kNever, .poison = true});
     std::vector<std::thread> hosts;
     std::vector<int64_t> wrong(4, -1);
     for (int rank = 0; rank < 4; ++rank)
@@ -448,4 +448,4 @@ TEST_F(CudaOnHost, AnyOrderOfStreamsGivesTheSame) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

@@ -14,7 +14,7 @@
 #include "stp/cuda/cuda_stream.h"
 #include "support/training.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using namespace testing_support;
@@ -32,7 +32,7 @@ class GpuFailure : public testing::Test {
 // would wait for. Returns the run's failure; every rank ends as one that is stopped.
 std::string failure_of(const std::function<void(CudaStream&)>& trouble) {
   constexpr int kRanks = 4, kOps = 12;
-  const auto backend = make_cuda_backend({.world_size = kRanks, .deadline_s = 60});
+  const auto backend = cuda::make_backend({.world_size = kRanks, .deadline_s = 60});
   backend->describe_with([](int, uint32_t op) { return "attn.F of F0." + std::to_string(op); });
   std::atomic<int> stopped = 0;
   std::vector<std::thread> hosts;
@@ -71,7 +71,7 @@ TEST_F(GpuFailure, ACallOfOneRankEndsAllAndNamesCallRankOpAndPlace) {
 TEST_F(GpuFailure, WhatIsNotFiniteEndsTrainingAndNamesRankAndOp) {
   Training training = small_training(2, DType::bf16, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
   training.initialisation.weight_deviation = 1e30;
-  const auto backend = make_cuda_backend({.world_size = 2, .deadline_s = 60});
+  const auto backend = cuda::make_backend({.world_size = 2, .deadline_s = 60});
   Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
                   training);
   std::string failure;
@@ -85,4 +85,4 @@ TEST_F(GpuFailure, WhatIsNotFiniteEndsTrainingAndNamesRankAndOp) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

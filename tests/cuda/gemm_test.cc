@@ -10,12 +10,12 @@
 #include <random>
 #include <vector>
 
-#include "stp/backend/bfloat16.h"
 #include "stp/cuda/cuda_check.h"
+#include "stp/device/bfloat16.h"
 #include "support/fake_cublas_lt.h"
 #include "support/fake_cuda.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using testing::AllOf;
@@ -243,4 +243,4 @@ TEST_F(Products, ThatFailOtherwiseNameCallStatusAndPlace) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

@@ -5,10 +5,10 @@
 
 #include <vector>
 
-#include "stp/backend/kernels.h"
+#include "stp/device/kernels.h"
 #include "support/cuda_on_host.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using testing::AllOf;
@@ -153,4 +153,4 @@ TEST_F(Graphs, WithoutThemNothingIsCaptured) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

@@ -6,12 +6,12 @@
 #include <numeric>
 #include <vector>
 
-#include "stp/backend/bfloat16.h"
 #include "stp/cuda/cuda_kernels.h"
 #include "stp/cuda/stream_kernels.h"
+#include "stp/device/bfloat16.h"
 #include "support/fake_cuda.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 double element(const void* matrix, int64_t i, DType type) {
@@ -60,4 +60,4 @@ std::unique_ptr<Kernels> make_cuda_kernels(CudaRun& run, const ScratchMemory& sc
   return std::make_unique<KernelsOnHost>(run, scratch);
 }
 
-}  // namespace stp
+}  // namespace stp::cuda

@@ -6,7 +6,7 @@
 #include "stp/cuda/cuda_check.h"
 #include "support/fake_cuda.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 constexpr size_t kUnasked = size_t{48} << 10, kMost = size_t{227} << 10;
@@ -26,7 +26,7 @@ class Launch : public testing::Test {
   ~Launch() override { STP_CUDA(cudaSetDevice(0)); }
   template <int kNumber>
   void launch(size_t shared) {
-    gpu::start(kernel<kNumber>, {2, 64, shared}, nullptr, 1, nullptr);
+    start(kernel<kNumber>, {2, 64, shared}, nullptr, 1, nullptr);
   }
 };
 
@@ -60,18 +60,18 @@ TEST_F(Launch, EachDeviceIsAskedForItself) {
 
 TEST_F(Launch, TheLimitIsWhatTheKernelsOwnLeaves) {
   fake_cuda::declare_shared(address<4>(), 1000);
-  EXPECT_EQ(gpu::shared_limit(kernel<4>), kMost - 1000);
-  EXPECT_NO_THROW(launch<4>(gpu::shared_limit(kernel<4>)));
+  EXPECT_EQ(shared_limit(kernel<4>), kMost - 1000);
+  EXPECT_NO_THROW(launch<4>(shared_limit(kernel<4>)));
   fake_cuda::declare_shared(address<5>(), kMost + 4);
-  EXPECT_EQ(gpu::shared_limit(kernel<5>), 0U);
+  EXPECT_EQ(shared_limit(kernel<5>), 0U);
 }
 
 TEST_F(Launch, OccupancyIsAskedOnceAndWithTheSharedMemoryGiven) {
-  EXPECT_EQ(gpu::resident_blocks(kernel<6>, 64, kMost), 2);
+  EXPECT_EQ(resident_blocks(kernel<6>, 64, kMost), 2);
   EXPECT_EQ(fake_cuda::calls("cudaFuncSetAttribute"), 1U);
-  EXPECT_EQ(gpu::resident_blocks(kernel<6>, 64, kMost), 2);
+  EXPECT_EQ(resident_blocks(kernel<6>, 64, kMost), 2);
   EXPECT_EQ(fake_cuda::calls("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"), 1U);
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

@@ -9,7 +9,7 @@
 
 #include "support/guarded_buffer.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using launch::PartyBuffers;
@@ -174,4 +174,4 @@ TEST(LocalReduceOrder, NothingIsLaunchedForNothing) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

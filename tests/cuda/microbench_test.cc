@@ -11,7 +11,7 @@
 #include "support/fake_cuda.h"
 #include "support/nccl_exchange.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using namespace testing_support;
@@ -110,4 +110,4 @@ TEST(MicrobenchOfProcesses, TheFirstHasTheOthersDoEverySampleWithIt) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

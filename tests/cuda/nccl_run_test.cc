@@ -24,8 +24,8 @@ thread_local std::optional<NcclApi> nccl_of_this_process;
 }  // namespace testing_support
 
 // In the library's place.
-NcclApi loaded_nccl() { return testing_support::nccl_of_this_process.value(); }
-nlohmann::json gpu_facts(int) { return {}; }
+cuda::NcclApi cuda::loaded_nccl() { return testing_support::nccl_of_this_process.value(); }
+nlohmann::json cuda::gpu_facts(int) { return {}; }
 
 namespace {
 

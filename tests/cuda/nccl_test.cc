@@ -23,7 +23,7 @@
 #include "support/fake_nccl.h"
 #endif
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using testing::AllOf;
@@ -268,4 +268,4 @@ TEST_F(GpuNccl, ACallThatNcclRefusesNamesCallRankOpAndPlaceAndAllIsAborted) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

@@ -14,7 +14,7 @@
 #include "support/nccl_exchange.h"
 #include "support/training.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using namespace testing_support;
@@ -50,7 +50,8 @@ Trained train(
         Rendezvous rendezvous({.rank = rank, .world_size = ranks, .port = port}, guard, {}, std::move(own));
         const NcclApi api = world.nccl.api(rank);
         try {
-          const auto backend = make_nccl_backend({.world_size = ranks, .poison = true}, rendezvous, {}, api);
+          const auto backend =
+              cuda::make_nccl_backend({.world_size = ranks, .poison = true}, rendezvous, {}, api);
           Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, microbatches});
           const int stages = made.placement.stages();
           Trainer trainer(
@@ -116,7 +117,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
     EXPECT_EQ(world.nccl.count("ncclCommAbort"), 0);
 
     // The same ranks as threads on CPUs held and sent the same.
-    const auto cpu = make_cpu_backend({.world_size = each.grid.size()});
+    const auto cpu = cpu::make_backend({.world_size = each.grid.size()});
     Schedule made = make_schedule(find_generator(each.schedule), {each.grid.pp, kMicrobatches});
     const int stages = made.placement.stages();
     Trainer whole(*cpu,
@@ -160,4 +161,4 @@ TEST(NcclDeviceOnHost, AMarkThatIsNotPassedLeavesNoError) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

@@ -12,7 +12,7 @@
 #include "support/guarded_buffer.h"
 #include "support/simt_clock.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using launch::kPacedPiece;
@@ -243,4 +243,4 @@ TEST_F(Paced, ACallWithoutBytesTakesItsLatency) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

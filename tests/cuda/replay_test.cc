@@ -9,7 +9,7 @@
 #include "support/effort.h"
 #include "support/training.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using namespace testing_support;
@@ -48,15 +48,15 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
       const int stages = schedule.placement.stages();
       return execution_program(std::move(schedule), std::vector<int>(stages, 4 / stages), each.grid.dp);
     };
-    const auto cpu = make_cpu_backend({.world_size = each.grid.size()});
+    const auto cpu = cpu::make_backend({.world_size = each.grid.size()});
     Trainer whole(*cpu, program(), training);
     whole.step(samples);
     const std::vector<RankUse> expected = whole.use();
     for (const int rank : {0, each.grid.size() - 1}) {
       SCOPED_TRACE(each.schedule + ", rank " + std::to_string(rank));
       const auto backend =
-          make_cuda_replay_backend({.world_size = each.grid.size(), .deadline_s = 60, .poison = true},
-                                   {.rank = rank, .times = all_take({1e-6, 2e-6}), .collective_ctas = 4});
+          make_replay_backend({.world_size = each.grid.size(), .deadline_s = 60, .poison = true},
+                              {.rank = rank, .times = all_take({1e-6, 2e-6}), .collective_ctas = 4});
       Trainer trainer(*backend, program(), training);
       for (int i = 0; i < 2; ++i) trainer.step(samples);  // the second with weights that the first made
       const RankUse use = trainer.use().at(0);
@@ -74,8 +74,8 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
 
 // What the calls leave behind, through the stream of a device.
 TEST_F(GpuReplay, CallsMoveTheRanksOwnNumbers) {
-  const auto backend = make_cuda_replay_backend({.world_size = 3, .deadline_s = 60, .poison = true},
-                                                {.rank = 1, .times = all_take({1e-6, 4e-6})});
+  const auto backend = make_replay_backend({.world_size = 3, .deadline_s = 60, .poison = true},
+                                           {.rank = 1, .times = all_take({1e-6, 4e-6})});
   Device& device = backend->device(1);
   const auto stream = device.make_stream("tp", StreamPriority::communication);
   const auto group = backend->communicator("tp", {0, 1, 2}, 1);
@@ -117,7 +117,7 @@ TEST_F(GpuReplay, CallsMoveTheRanksOwnNumbers) {
 // No time at all is less than any copy takes.
 TEST_F(GpuReplay, ACommunicatorSaysThatItCouldNotKeepThePace) {
   const auto backend =
-      make_cuda_replay_backend({.world_size = 2, .deadline_s = 60}, {.rank = 0, .times = all_take({0, 0})});
+      make_replay_backend({.world_size = 2, .deadline_s = 60}, {.rank = 0, .times = all_take({0, 0})});
   Device& device = backend->device(0);
   const auto stream = device.make_stream("tp", StreamPriority::communication);
   const auto group = backend->communicator("tp", {0, 1}, 0);
@@ -138,8 +138,8 @@ TEST_F(GpuReplay, ACommunicatorSaysThatItCouldNotKeepThePace) {
 }
 
 TEST_F(GpuReplay, ACallBeyondTheDeadlineFailsAtOnceAndIsNamed) {
-  const auto backend = make_cuda_replay_backend({.world_size = 2, .deadline_s = 5},
-                                                {.rank = 0, .times = all_take({1000, 2000})});
+  const auto backend =
+      make_replay_backend({.world_size = 2, .deadline_s = 5}, {.rank = 0, .times = all_take({1000, 2000})});
   Device& device = backend->device(0);
   const auto stream = device.make_stream("send to rank 1", StreamPriority::communication);
   const auto group = backend->communicator("p2p", {0, 1}, 0);
@@ -153,4 +153,4 @@ TEST_F(GpuReplay, ACallBeyondTheDeadlineFailsAtOnceAndIsNamed) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

@@ -10,7 +10,7 @@
 #include "support/bf16.h"
 #include "support/effort.h"
 
-namespace stp {
+namespace stp::cuda {
 namespace {
 
 using namespace testing_support;
@@ -68,7 +68,7 @@ std::vector<Case> cases() {
 }
 
 std::unique_ptr<Backend> cuda_backend(const Training& training) {
-  return make_cuda_backend({.world_size = training.grid.size(), .deadline_s = 60, .poison = true});
+  return cuda::make_backend({.world_size = training.grid.size(), .deadline_s = 60, .poison = true});
 }
 
 // Of this device and of the CPU, whose products are summed in another order.
@@ -118,7 +118,7 @@ TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
       random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
   const int steps = kStride > 1 ? 1 : 2;
   const auto backend = cuda_backend(training), again = cuda_backend(training);
-  const auto cpu = make_cpu_backend({.world_size = training.grid.size()});
+  const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
   const Trained found = train(*backend, "stp", training, kMicrobatches, samples, steps);
   EXPECT_LE(
       gradient_error(found.masters, train(*cpu, "stp", training, kMicrobatches, samples, steps).masters),
@@ -137,7 +137,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   const auto backend = cuda_backend(training);
   const Trained expected = train(*backend, schedule, training, kMicrobatches, samples, steps);
   const auto graphs =
-      make_cuda_backend({.world_size = training.grid.size(), .deadline_s = 60, .graphs = true});
+      cuda::make_backend({.world_size = training.grid.size(), .deadline_s = 60, .graphs = true});
   const auto counts = [&](int rank) { return dynamic_cast<CudaDevice&>(graphs->device(rank)).graphs(); };
   std::vector<GraphCounts> before;
   const Trained found = train(*graphs, schedule, training, kMicrobatches, samples, steps, [&] {
@@ -161,7 +161,7 @@ TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoesAndTheSimulatorSays) {
     const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
                                         training.model.vocab);
     const auto backend = cuda_backend(training);
-    const auto cpu = make_cpu_backend({.world_size = training.grid.size()});
+    const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
     const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples),
                   expected = train(*cpu, each.schedule, training, kMicrobatches, samples);
     for (size_t rank = 0; rank < found.use.size(); ++rank) {
@@ -199,4 +199,4 @@ TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::cuda

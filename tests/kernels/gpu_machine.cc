@@ -5,6 +5,8 @@
 #include "stp/cuda/cuda_kernels.h"
 
 namespace stp::kernel_cases {
+
+using namespace cuda;
 namespace {
 
 class GpuMachine : public Machine {

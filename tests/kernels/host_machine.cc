@@ -14,6 +14,8 @@
 #include "support/simt.h"
 
 namespace stp::kernel_cases {
+
+using namespace cuda;
 namespace {
 
 double element(const void* matrix, int64_t i, DType type) {
@@ -27,14 +29,14 @@ class HostLaunchedKernels : public LaunchedKernels {
 
  protected:
   void enqueue(Stream& stream, std::unique_ptr<RepeatableCall> call) override {
-    cpu_stream(stream).enqueue(
+    cpu::cpu_stream(stream).enqueue(
         [call = std::shared_ptr<RepeatableCall>(std::move(call))] { call->issue(nullptr); });
   }
   void enqueue(Stream& stream, std::function<void(cudaStream_t)> work) override {
-    cpu_stream(stream).enqueue([work = std::move(work)] { work(nullptr); });
+    cpu::cpu_stream(stream).enqueue([work = std::move(work)] { work(nullptr); });
   }
   void expect_held(const Tensor&) override {}
-  void* address(const Tensor& tensor) override { return untyped_data(tensor); }
+  void* address(const Tensor& tensor) override { return cpu::untyped_data(tensor); }
   void copy_bytes(cudaStream_t, const void* from, void* to, size_t bytes) override {
     std::memcpy(to, from, bytes);
   }
@@ -65,7 +67,7 @@ class HostLaunchedKernels : public LaunchedKernels {
   }
   void enqueue_check(Stream& stream, const std::string& what,
                      std::function<void(cudaStream_t, int32_t*)> launch) override {
-    cpu_stream(stream).enqueue([what, launch = std::move(launch)] {
+    cpu::cpu_stream(stream).enqueue([what, launch = std::move(launch)] {
       int32_t flag = 0;
       launch(nullptr, &flag);
       if (flag != 0) throw std::runtime_error(what + " is not finite");
@@ -107,7 +109,7 @@ class HostMachine : public Machine {
 
  private:
   HostLaunchedKernels tensor_cores_{Attention::tensor_cores}, plain_{Attention::plain};
-  const std::unique_ptr<Backend> backend_ = make_cpu_backend({.world_size = 1, .poison = true});
+  const std::unique_ptr<Backend> backend_ = cpu::make_backend({.world_size = 1, .poison = true});
 };
 
 }  // namespace

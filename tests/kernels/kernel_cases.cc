@@ -3,8 +3,8 @@
 #include <cmath>
 #include <span>
 
-#include "stp/backend/bfloat16.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/device/bfloat16.h"
 
 namespace stp::kernel_cases {
 namespace {
@@ -96,7 +96,7 @@ void KernelCases::SetUp() {
   std::string reason;
   machine_ = make_machine(reason);
   if (!machine_) GTEST_SKIP() << reason;
-  reference_ = make_cpu_backend({.world_size = 1, .poison = true});
+  reference_ = cpu::make_backend({.world_size = 1, .poison = true});
 }
 
 DType KernelCases::type_of(Kind kind) const {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "stp/backend/backend.h"
-#include "stp/backend/kernels.h"
+#include "stp/device/backend.h"
+#include "stp/device/kernels.h"
 
 namespace stp::kernel_cases {
 

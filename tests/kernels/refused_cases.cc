@@ -1,4 +1,4 @@
-// Every kernel holds its tensors against the rules of lib/backend/kernel_checks.h at the call, and names
+// Every kernel holds its tensors against the rules of lib/stp/device/kernel_checks.h at the call, and names
 // itself. What the rules are is tested with the CPU's (refused_kernels_test.cc).
 #include <stdexcept>
 

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "stp/backend/kernels.h"
 #include "stp/cpu/cpu_backend.h"
 #include "stp/cpu/cpu_memory.h"
 #include "stp/cpu/cpu_stream.h"
+#include "stp/device/kernels.h"
 
 namespace stp::testing_support {
 
@@ -126,8 +126,8 @@ class MutatedKernels : public Kernels {
 
  private:
   static void round_to_bf16(Stream& s, const Tensor& tensor) {  // of f32
-    cpu_stream(s).enqueue([tensor] {
-      auto* values = data<float>(tensor);
+    cpu::cpu_stream(s).enqueue([tensor] {
+      auto* values = cpu::data<float>(tensor);
       std::transform(values, values + tensor.elements(), values, [](float x) { return Bfloat16(x); });
     });
   }

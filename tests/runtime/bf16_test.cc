@@ -31,7 +31,7 @@ std::optional<Step> step_of(const std::string& schedule, const Training& trainin
   std::vector<int> layers(stages, training.model.layers / stages);
   layers[0] += training.model.layers % stages;
   const auto backend =
-      make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
+      cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
   Trainer trainer(*backend, execution_program(*made, layers, training.grid.dp), training);
   const double loss = trainer.step(samples).loss;
   return Step{loss, trainer.gradients()};
@@ -72,7 +72,7 @@ TEST(Bf16, MastersFollowTheReferenceAndWeightsAreMastersRounded) {
       .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 0.1, .weight_decay = 0.1};
   training.clip_norm = 0.2;
   const auto backend =
-      make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
+      cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
   Trainer trainer(*backend, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2),
                   training);
   const auto start = reference::initial_parameters(training.model, training.initialisation);

@@ -25,7 +25,7 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   int sum = 0;
   for (const int each : layers) sum += each;
   const Training training = small_training(sum, type, {.tp = tp, .cp = 1, .dp = 1, .pp = pp});
-  const auto backend = make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20});
+  const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer trainer(*backend, execution_program(*schedule, layers, 1, order, release), training);
   trainer.step(random_samples(m * training.microbatch_size, training.seq, training.model.vocab));
 

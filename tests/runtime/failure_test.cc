@@ -27,14 +27,14 @@ TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
   // Some rank's weights and half of what it saves at its peak: too little for it, enough to set up.
   size_t limit = 0;
   {
-    const auto backend = make_cpu_backend({.world_size = 4});
+    const auto backend = cpu::make_backend({.world_size = 4});
     Trainer trainer(*backend, execution_program(schedule(), {1, 1, 1, 1}, 1), training);
     trainer.step(samples);
     for (const RankUse& use : trainer.use())
       limit = std::max(limit, use.peak_bytes.at("weights") + use.peak_bytes.at("gradients") +
                                   use.peak_bytes.at("optimizer") + use.peak_bytes.at("saved") / 2);
   }
-  const auto backend = make_cpu_backend({.world_size = 4, .memory_limit = limit});
+  const auto backend = cpu::make_backend({.world_size = 4, .memory_limit = limit});
   Trainer trainer(*backend, execution_program(schedule(), {1, 1, 1, 1}, 1), training);
   const std::string failure = failure_of(trainer, samples);
   EXPECT_THAT(failure, HasSubstr("out of memory"));
@@ -44,7 +44,7 @@ TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
 TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForward) {
   Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
   training.initialisation.weight_deviation = 1e30;
-  const auto backend = make_cpu_backend({.world_size = 2});
+  const auto backend = cpu::make_backend({.world_size = 2});
   Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
                   training);
   const std::string failure = failure_of(trainer, random_samples(6, training.seq, training.model.vocab));
@@ -56,7 +56,7 @@ TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForward) {
 TEST(Failures, AFailedRunStaysFailed) {
   Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
   training.initialisation.weight_deviation = 1e30;
-  const auto backend = make_cpu_backend({.world_size = 2});
+  const auto backend = cpu::make_backend({.world_size = 2});
   Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
                   training);
   const auto samples = random_samples(6, training.seq, training.model.vocab);
@@ -65,7 +65,7 @@ TEST(Failures, AFailedRunStaysFailed) {
 }
 
 TEST(Failures, AGridThatDoesNotFitIsRefused) {
-  const auto backend = make_cpu_backend({.world_size = 3});
+  const auto backend = cpu::make_backend({.world_size = 3});
   const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
   EXPECT_THROW(Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
                        training),

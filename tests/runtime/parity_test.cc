@@ -44,7 +44,7 @@ void expect_parity_of(const Schedule& schedule, const Case& c, DType type, Backw
   for (const int each : layers) sum += each;
   const Training training = small_training(sum, type, {.tp = c.tp, .cp = 1, .dp = c.dp, .pp = c.pp});
   const auto backend =
-      make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
+      cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
   Trainer trainer(*backend, execution_program(schedule, layers, c.dp, order, release), training);
   const auto samples =
       random_samples(c.m * training.microbatch_size * c.dp, training.seq, training.model.vocab);
@@ -141,7 +141,7 @@ TEST(Training, LargeShardsBeginAsTheReferenceDoes) {
   Training training = small_training(2, DType::f64, {.tp = 2, .cp = 1, .dp = 1, .pp = 1});
   training.model.hidden = 1024;
   training.model.vocab = 4100;  // 2.1 million elements, rows that threads do not divide evenly
-  const auto backend = make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20});
+  const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {1, 1}), {2}, 1),
                   training);
   const auto exact = reference::initial_parameters(training.model, training.initialisation);
@@ -154,7 +154,7 @@ TEST(Training, WeightsFollowTheReference) {
       .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   training.clip_norm = 0.2;
   const auto backend =
-      make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
+      cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
   Trainer trainer(*backend, execution_program(make_schedule(find_generator("stp"), {2, 5}), {1, 1, 1, 1}, 2),
                   training);
   reference::Parameters weights = reference::initial_parameters(training.model, training.initialisation);

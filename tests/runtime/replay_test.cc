@@ -30,12 +30,12 @@ CallTimes at_once(Asked& asked) {
 }
 
 std::unique_ptr<Backend> alone(const RankGrid& grid, int rank, CallTimes times, double deadline_s = 20) {
-  return make_cpu_replay_backend({.world_size = grid.size(), .deadline_s = deadline_s},
-                                 {.rank = rank, .times = std::move(times)});
+  return cpu::make_replay_backend({.world_size = grid.size(), .deadline_s = deadline_s},
+                                  {.rank = rank, .times = std::move(times)});
 }
 
 // Operations in BLAS since the backend was made.
-double flops(Backend& backend, int rank) { return blas_use(backend, rank).flops; }
+double flops(Backend& backend, int rank) { return cpu::blas_use(backend, rank).flops; }
 
 // Every rank of the world, alone, against itself among the others.
 void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int dp, DType type,
@@ -56,7 +56,7 @@ void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int
   };
   const auto samples = random_samples(m * training.microbatch_size * dp, training.seq, training.model.vocab);
 
-  const auto whole = make_cpu_backend({.world_size = training.grid.size(), .deadline_s = 20});
+  const auto whole = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer together(*whole, program(), training);
   together.step(samples);
   const std::vector<RankUse> expected = together.use();
@@ -185,7 +185,7 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsPace) {
 std::string failure_alone(const Training& training, const BackendOptions& options, int rank,
                           const CallTimes& times) {
   try {
-    const auto backend = make_cpu_replay_backend(options, {.rank = rank, .times = times});
+    const auto backend = cpu::make_replay_backend(options, {.rank = rank, .times = times});
     Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 4}), {1, 1}, 1),
                     training);
     trainer.step(random_samples(4 * training.microbatch_size, training.seq, training.model.vocab));

@@ -7,8 +7,8 @@
 #include <random>
 #include <string>
 
+#include "baselines/registry.h"
 #include "search/all_orders.h"
-#include "stp/baselines/registry/registry.h"
 #include "stp/cost/cost_table.h"
 #include "stp/program/lower.h"
 #include "stp/simulate/simulate.h"

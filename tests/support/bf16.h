@@ -2,7 +2,7 @@
 // optimizer sums is kept in f32.
 #pragma once
 
-#include "stp/backend/bfloat16.h"
+#include "stp/device/bfloat16.h"
 #include "support/training.h"
 
 namespace stp::testing_support {
@@ -12,7 +12,7 @@ namespace stp::testing_support {
 inline std::map<std::string, std::vector<double>> gradients_without_pipeline(
     Training training, int tp, const std::vector<TokenSample>& samples) {
   training.grid = {.tp = tp, .cp = 1, .dp = 1, .pp = 1};
-  const auto backend = make_cpu_backend({.world_size = tp});
+  const auto backend = cpu::make_backend({.world_size = tp});
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
   Trainer trainer(
       *backend,

@@ -13,6 +13,8 @@
 
 namespace stp::testing_support {
 
+using namespace cuda;
+
 /// Deadlines that are never reached, or always.
 inline constexpr double kNever = 3600, kSoon = 0.1;
 
@@ -22,7 +24,7 @@ class CudaOnHost : public testing::Test {
   ~CudaOnHost() override { fake_cuda::reset(1); }
   void start(const BackendOptions& options) {
     stream_.reset();
-    backend_ = make_cuda_backend(options);
+    backend_ = cuda::make_backend(options);
     stream_ = device().make_stream("compute", StreamPriority::compute);
   }
   Device& device() { return backend_->device(0); }

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <map>
 
-#include "stp/backend/bfloat16.h"
 #include "stp/cuda/cublas_lt_api.h"
+#include "stp/device/bfloat16.h"
 #include "support/fake_cuda.h"
 
 namespace stp {
@@ -18,6 +18,7 @@ State& state() {
 
 }  // namespace fake_cublas_lt
 
+namespace cuda {
 namespace {
 
 using fake_cublas_lt::state;
@@ -221,4 +222,5 @@ const CublasLtApi& cublas_lt() {
   return api;
 }
 
+}  // namespace cuda
 }  // namespace stp

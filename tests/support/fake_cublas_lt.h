@@ -1,4 +1,4 @@
-// A cuBLASLt without a device, in place of lib/backend/cuda/cublas_lt_api.cc, on the runtime of fake_cuda.h:
+// A cuBLASLt without a device, in place of lib/stp/cuda/cublas_lt_api.cc, on the runtime of fake_cuda.h:
 // products by plain loops when their stream comes to them, by kernels that take as many of its steps as a
 // test says. Stricter than cuBLASLt: attributes of a wrong size, layouts that do not fit and workspaces that
 // are too small are errors.

@@ -19,6 +19,8 @@
 
 namespace stp::testing_support {
 
+using namespace cuda;
+
 class FakeNccl {
  public:
   struct Call {

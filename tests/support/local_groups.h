@@ -1,7 +1,7 @@
 // What groups whose members meet in one process must do, whatever their devices: collectives and transfers
 // against plain sums of numbers that add up exactly, calls that cannot come to an end, many groups at once. A
 // test program includes this once and says of which backend:
-//   INSTANTIATE_TEST_SUITE_P(Cpu, LocalGroups, testing::Values(GroupBackend{make_cpu_backend}), {});
+//   INSTANTIATE_TEST_SUITE_P(Cpu, LocalGroups, testing::Values(GroupBackend{cpu::make_backend}), {});
 #pragma once
 
 #include <gmock/gmock.h>
@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "stp/backend/backend.h"
-#include "stp/backend/bfloat16.h"
+#include "stp/device/backend.h"
+#include "stp/device/bfloat16.h"
 
 namespace stp::testing_support {
 

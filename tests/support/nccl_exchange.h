@@ -12,11 +12,13 @@
 #include <tuple>
 #include <vector>
 
-#include "stp/backend/bfloat16.h"
+#include "stp/device/bfloat16.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 
 namespace stp::testing_support {
+
+using namespace cuda;
 
 // What calls do, once the streams of all their members are there.
 class NcclExchange {

@@ -9,11 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "stp/backend/rendezvous.h"
-#include "stp/backend/run_context.h"
+#include "stp/device/run_context.h"
+#include "stp/processes/rendezvous.h"
 #include "support/fake_nccl.h"
 
 namespace stp::testing_support {
+
+using namespace cuda;
 
 inline cudaStream_t stream(int number) {
   return reinterpret_cast<cudaStream_t>(static_cast<intptr_t>(number));

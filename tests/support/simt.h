@@ -1,4 +1,4 @@
-// The kernels of lib/backend/cuda on the host: what cuda_target.cuh gives them on a device. The threads of a
+// The kernels of lib/stp/cuda on the host: what cuda_target.cuh gives them on a device. The threads of a
 // block are fibers, which change at barriers alone; one that is done lends its stack to the next. A warp runs
 // ahead of the others as far as the block's barriers let it, the first one first or the last one, or all of
 // them to some point by chance. So a kernel is run as it is written, and a result that changes with the order
@@ -59,7 +59,7 @@ constexpr int kWarp = 32;
 constexpr size_t kDeclaredShared = kWarp * sizeof(float);
 
 /// Launches that a device would refuse for their shared memory, unless it was raised before: see
-/// gpu::SharedMemory.
+/// SharedMemory.
 class DynamicShared {
  public:
   static int device() { return 0; }
@@ -72,7 +72,7 @@ class DynamicShared {
     raised()[kernel] = bytes;
   }
   static bool fits(const void* kernel, size_t bytes) {
-    if (bytes + kDeclaredShared <= gpu::kDefaultShared) return true;
+    if (bytes + kDeclaredShared <= cuda::kDefaultShared) return true;
     const std::lock_guard lock(mutex());
     const auto known = raised().find(kernel);
     return known != raised().end() && bytes <= known->second;
@@ -412,7 +412,7 @@ using std::isfinite;
 using std::max;
 using std::min;
 
-namespace stp::gpu {
+namespace stp::cuda {
 
 struct LaunchShape {
   dim3 blocks, threads;
@@ -529,4 +529,4 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
   }
 }
 
-}  // namespace stp::gpu
+}  // namespace stp::cuda

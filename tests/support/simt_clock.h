@@ -14,7 +14,7 @@ inline std::function<void(uint64_t now)> clock_read;
 
 }  // namespace stp::simt
 
-namespace stp::gpu {
+namespace stp::cuda {
 
 inline uint64_t nanoseconds() {
   simt::clock_ns += simt::clock_step_ns;
@@ -22,4 +22,4 @@ inline uint64_t nanoseconds() {
   return simt::clock_ns;
 }
 
-}  // namespace stp::gpu
+}  // namespace stp::cuda

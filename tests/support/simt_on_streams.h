@@ -8,7 +8,7 @@
 
 #include "support/fake_cuda.h"
 
-namespace stp::gpu {
+namespace stp::cuda {
 
 template <typename... Parameters, typename... Arguments>
 void start(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
@@ -16,4 +16,4 @@ void start(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t
   fake_cuda::launch(stream, [=] { start_at_once(kernel, shape, nullptr, arguments...); });
 }
 
-}  // namespace stp::gpu
+}  // namespace stp::cuda

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "stp/baselines/registry/registry.h"
+#include "baselines/registry.h"
 #include "stp/cpu/cpu_backend.h"
 #include "stp/program/lower.h"
 #include "stp/reference/gradient_error.h"

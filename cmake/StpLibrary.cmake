@@ -1,0 +1,71 @@
+# Targets: compile options, warnings, and how a module's library and tests are made. A module is one folder and one
+# library, stp::<module>; its headers are included as they are installed, "stp/<module>/<file>.h".
+
+# What every library here, and whoever uses it, is compiled with.
+add_library(stp_options INTERFACE)
+add_library(stp::options ALIAS stp_options)
+set_target_properties(stp_options PROPERTIES EXPORT_NAME options)
+target_compile_features(stp_options INTERFACE cxx_std_20)
+# No fused multiply-adds where the source has none: figures and orders are the same on every processor.
+target_compile_options(stp_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-ffp-contract=off>)
+target_include_directories(stp_options INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)  # stp/version.h
+install(TARGETS stp_options EXPORT stp)
+
+add_library(stp_warnings INTERFACE)
+target_compile_options(stp_warnings INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers>"
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>  # g++ 12 warns of string concatenation, wrongly (GCC 105651)
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>  # the main file of a unity build is none of ours
+  # Of CUDA sources the host's compiler sees what nvcc makes of them, which is not pedantic.
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>")
+
+# stp::stp: all modules at once.
+add_library(stp_all INTERFACE)
+add_library(stp::stp ALIAS stp_all)
+set_target_properties(stp_all PROPERTIES EXPORT_NAME stp)
+install(TARGETS stp_all EXPORT stp)
+
+# stp_add_library(NAME SOURCES … HEADERS … [LINK …]): the library stp::NAME of the current folder, installed with its
+# headers. LINK names what it uses in its headers; what its sources alone use is linked by the caller. Headers are
+# included by their paths below the folder lib, or BASE.
+function(stp_add_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "BASE;DESTINATION" "SOURCES;HEADERS;LINK")
+  if(NOT ARG_BASE)
+    set(ARG_BASE ${PROJECT_SOURCE_DIR}/lib)
+    set(ARG_DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  endif()
+  add_library(stp_${name} ${ARG_SOURCES})
+  add_library(stp::${name} ALIAS stp_${name})
+  target_sources(stp_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${ARG_BASE} FILES ${ARG_HEADERS})
+  target_link_libraries(stp_${name} PUBLIC stp_options ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:stp_warnings>)
+  # Where the libraries are shared ones, they find each other, wherever the tree is put.
+  set_target_properties(stp_${name} PROPERTIES EXPORT_NAME ${name} INSTALL_RPATH "$ORIGIN")
+  target_link_libraries(stp_all INTERFACE stp_${name})
+  install(TARGETS stp_${name} EXPORT stp FILE_SET HEADERS DESTINATION ${ARG_DESTINATION})
+endfunction()
+
+# stp_add_test(NAME SOURCES … [LINK …] [LABELS …] [PREFIX …]): a GoogleTest program and its tests for CTest. Suites named
+# Gpu… need a GPU, skip themselves where there is none, carry the label `gpu`, and run one at a time.
+function(stp_add_test name)
+  if(NOT STP_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "PREFIX" "SOURCES;LINK;LABELS")
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # tests say the same names
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} stp_warnings GTest::gmock GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # for "support/…"
+  target_compile_definitions(${name} PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set(discover TEST_PREFIX "${ARG_PREFIX}" DISCOVERY_TIMEOUT 60)
+  set(labels "")
+  if(ARG_LABELS)
+    set(labels LABELS "${ARG_LABELS}")
+  endif()
+  gtest_discover_tests(${name} TEST_FILTER -Gpu* ${discover} PROPERTIES ${labels} COST 0)
+  if(STP_HAVE_CUDA)
+    gtest_discover_tests(${name} TEST_FILTER Gpu* ${discover} PROPERTIES LABELS gpu RESOURCE_LOCK gpu)
+  endif()
+  if(threads IN_LIST ARG_LABELS)
+    add_dependencies(stp_threads_tests ${name})
+  endif()
+endfunction()

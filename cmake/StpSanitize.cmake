@@ -1,0 +1,23 @@
+# Compile and link flags of STP_SANITIZE.
+set_property(CACHE STP_SANITIZE PROPERTY STRINGS "" address thread fuzzer)
+if(STP_SANITIZE STREQUAL "address")
+  # Of undefined behaviour this leaves out what the address sanitizer finds where it is used (null, the ends of objects),
+  # and the types of objects behind pointers to bases, which nothing here casts unchecked.
+  set(flags -fsanitize=address,undefined -fno-sanitize=null,vptr,object-size -fno-sanitize-recover=all)
+elseif(STP_SANITIZE STREQUAL "thread")
+  set(flags -fsanitize=thread)
+elseif(STP_SANITIZE STREQUAL "fuzzer")
+  # For tests/fuzz: coverage for libFuzzer, which clang alone has.
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "STP_SANITIZE=fuzzer needs clang, for its libFuzzer: add -D CMAKE_CXX_COMPILER=clang++")
+  endif()
+  set(flags -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+elseif(STP_SANITIZE)
+  message(FATAL_ERROR "STP_SANITIZE is \"${STP_SANITIZE}\"; use address, thread, fuzzer or nothing")
+endif()
+if(STP_SANITIZE)
+  # g++ 12 warns, wrongly, of standard headers under sanitizers.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${flags};-g1;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>>")
+  add_link_options(${flags})
+endif()

@@ -1,0 +1,204 @@
+#include "overlap_pairs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "scenario.h"
+#include "stp/base/data.h"
+#include "stp/base/json_input.h"
+#include "stp/cost/gemm.h"
+#include "stp/report/compare.h"
+#include "stp/simulate/simulate.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMilli = 1e-3, kMebi = 1 << 20;
+
+OverlapPair read_pair(JsonInput input, const HardwareProfile& profile) {
+  OverlapPair pair;
+  pair.name = input.string("name");
+  JsonInput gemm = input.object("gemm");
+  pair.gemm.m = gemm.integer("m", 1);
+  pair.gemm.n = gemm.integer("n", 1);
+  pair.gemm.k = gemm.integer("k", 1);
+  gemm.done();
+  JsonInput all_reduce = input.object("all_reduce");
+  pair.bytes = all_reduce.number("mib", 1e-6, 1e6) * kMebi;
+  pair.ranks = all_reduce.integer("ranks", 2, profile.gpus_per_node);
+  all_reduce.done();
+  if (input.has("published")) {
+    JsonInput published = input.object("published");
+    const auto milliseconds = [&](const char* key) { return published.number(key, 1e-9, 1e9) * kMilli; };
+    pair.published = {milliseconds("gemm_ms"), milliseconds("all_reduce_ms"), milliseconds("serial_ms"),
+                      milliseconds("together_ms")};
+    published.done();
+  }
+  input.done();
+  return pair;
+}
+
+// A rank's compute op and its all-reduce, both ready at the start.
+OverlapFigures together(double compute_s, double communication_s, const HardwareProfile& profile) {
+  Program program{{"pair", Placement::loop(1, 1), 1, {{}}}, {}, {}, {}, {}, {}, {}};
+  program.streams = {{StreamKind::compute, 0, -1}, {StreamKind::tp, 0, -1}};
+  program.ops = {{.kind = OpKind::compute, .block = -1, .stream = 0},
+                 {.kind = OpKind::all_reduce, .block = -1, .stream = 1}};
+  program.depends_begin = {0, 0, 0};
+  program.rank_begin = {0, 2};
+  const double seconds[] = {compute_s, communication_s};
+  const Timeline timeline =
+      simulate(program, seconds, {profile.contention_compute, profile.contention_all_reduce});
+  return overlap_figures({compute_s, communication_s, timeline.end[0], timeline.end[1]});
+}
+
+json figures_json(const OverlapFigures& figures) {
+  return {{"together_s", figures.together_s},
+          {"compute_slowdown", figures.compute_slowdown},
+          {"communication_slowdown", figures.communication_slowdown},
+          {"compute_rate", figures.compute_rate},
+          {"communication_rate", figures.communication_rate},
+          {"exposed_s", figures.exposed_s},
+          {"exposed_share", figures.exposed_share},
+          {"saved_s", figures.saved_s}};
+}
+
+// Predicted over published, less one.
+json difference(double predicted, double published) { return predicted / published - 1; }
+
+// With what follows from two times alone and one together: the longer one is taken to end last; how much the
+// shorter slowed down is not known.
+json published_json(const OverlapPair::Published& published) {
+  const double gemm_s = published.gemm_s, all_reduce_s = published.all_reduce_s,
+               together_s = published.together_s;
+  json value = {{"gemm_s", gemm_s},
+                {"all_reduce_s", all_reduce_s},
+                {"serial_s", published.serial_s},
+                {"together_s", together_s},
+                {"compute_slowdown", nullptr},
+                {"communication_slowdown", nullptr},
+                {"exposed_s", together_s - gemm_s},
+                {"saved_s", published.serial_s - together_s}};
+  if (gemm_s >= all_reduce_s) value["compute_slowdown"] = difference(together_s, gemm_s);
+  if (gemm_s <= all_reduce_s) value["communication_slowdown"] = difference(together_s, all_reduce_s);
+  return value;
+}
+
+json row_of(const OverlapPair& pair, const HardwareProfile& profile) {
+  const double gemm_s = gemm_seconds(profile, pair.gemm);
+  const double all_reduce_s = all_reduce_seconds(profile, pair.bytes, pair.ranks);
+  const OverlapFigures of_shapes = together(gemm_s, all_reduce_s, profile);
+  json row = {{"name", pair.name},
+              {"gemm", {{"m", pair.gemm.m}, {"n", pair.gemm.n}, {"k", pair.gemm.k}}},
+              {"all_reduce", {{"bytes", pair.bytes}, {"ranks", pair.ranks}}},
+              {"gemm_s", gemm_s},
+              {"all_reduce_s", all_reduce_s},
+              {"serial_s", gemm_s + all_reduce_s},
+              {"figures", figures_json(of_shapes)},
+              {"published", nullptr},
+              {"difference", nullptr},
+              {"from_published_times", nullptr}};
+  if (!pair.published) return row;
+  const auto& published = *pair.published;
+  row["published"] = published_json(published);
+  row["difference"] = {{"gemm_s", difference(gemm_s, published.gemm_s)},
+                       {"all_reduce_s", difference(all_reduce_s, published.all_reduce_s)},
+                       {"serial_s", difference(gemm_s + all_reduce_s, published.serial_s)},
+                       {"together_s", difference(of_shapes.together_s, published.together_s)}};
+  const OverlapFigures of_times = together(published.gemm_s, published.all_reduce_s, profile);
+  json figures = figures_json(of_times);
+  figures["together_error"] = difference(of_times.together_s, published.together_s);
+  row["from_published_times"] = figures;
+  return row;
+}
+
+}  // namespace
+
+bool is_pairs_scenario(const std::string& word) {
+  return read_json_file(scenario_path(word)).contains("pairs");
+}
+
+PairsScenario read_pairs_scenario(const std::string& word) {
+  const std::string path = scenario_path(word);
+  const json content = read_json_file(path);
+  JsonInput input(content, path);
+  PairsScenario scenario;
+  scenario.file = path;
+  scenario.name = read_scenario_name(input);
+  scenario.title = input.string_or("title", scenario.name);
+  scenario.calibrated = input.string_or("calibrated", "");
+  input.ignore("comment");
+  input.ignore("order");
+  input.ignore("clusters");  // of a record's scenario
+  scenario.cluster = input.string("cluster");
+  const std::string profile_file = find_data_file(scenario.cluster, "profiles", path, "cluster");
+  scenario.profile = read_profile(profile_file);
+  scenario.profile_json = read_json_file(profile_file);
+  scenario.pairs_json = input.array("pairs");
+  if (scenario.pairs_json.empty()) throw input.error("pairs", "is empty", "write at least one pair");
+  for (size_t i = 0; i < scenario.pairs_json.size(); ++i) {
+    JsonInput pair(scenario.pairs_json[i], path, "pairs[" + std::to_string(i) + "]");
+    scenario.pairs.push_back(read_pair(pair, scenario.profile));
+    for (size_t j = 0; j < i; ++j)
+      if (scenario.pairs[j].name == scenario.pairs[i].name)
+        throw pair.error("name", "\"" + scenario.pairs[i].name + "\" is given twice", "name pairs apart");
+  }
+  input.done();
+  return scenario;
+}
+
+json PairsScenario::as_run() const {
+  json scenario = {{"name", name},
+                   {"title", title},
+                   {"cluster", cluster},
+                   {"pairs", pairs_json},
+                   {"clusters", {{cluster, profile_json}}}};
+  if (!calibrated.empty()) scenario["calibrated"] = calibrated;
+  return scenario;
+}
+
+json simulate_pairs(const PairsScenario& scenario) {
+  json rows = json::array();
+  for (const OverlapPair& pair : scenario.pairs) rows.push_back(row_of(pair, scenario.profile));
+  return rows;
+}
+
+json summarise_pairs(const PairsScenario& scenario, const json& record) {
+  double sum = 0, worst = 0;
+  int judged = 0;
+  std::string worst_pair;
+  for (const json& row : record.at("pairs")) {
+    if (row.at("from_published_times").is_null()) continue;
+    const double error = std::abs(row.at("from_published_times").at("together_error").get<double>());
+    sum += error;
+    ++judged;
+    if (error >= worst) {
+      worst = error;
+      worst_pair = row.at("name");
+    }
+  }
+  // A line on which nothing is compared; then what pairs have to say.
+  json line = summarise(
+      scenario.name,
+      {{"rows", json::array()}, {"scenario", record.at("scenario")}, {"evidence", record.at("evidence")}},
+      std::nullopt);
+  const bool fitted = !scenario.calibrated.empty();
+  line["rows"] = scenario.pairs.size();
+  line["calibration_rows"] = fitted ? judged : 0;
+  json& errors = fitted ? line["calibrated"] : line;
+  line["overlap_error_mean"] = line["overlap_error_worst"] = nullptr;
+  if (judged == 0) return line;
+  errors["overlap_error_mean"] = sum / judged;
+  errors["overlap_error_worst"] = {{"error", worst}, {"row", worst_pair}};
+  const bool met = worst <= kOverlapTolerance;
+  line["marks"] = json::array(
+      {{{"mark", "overlap_error_worst"}, {"value", worst}, {"tolerance", kOverlapTolerance}, {"met", met}}});
+  line["verdict"] = met ? "reproduced" : "deviates";
+  line["reason"] = std::string(met ? "every mark is met" : "a mark is missed; see marks") +
+                   (fitted ? "; calibrated: " + scenario.calibrated : "");
+  return line;
+}
+
+}  // namespace stp

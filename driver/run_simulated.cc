@@ -1,0 +1,228 @@
+#include "run_simulated.h"
+
+#include <algorithm>
+
+#include "baselines/registry.h"
+#include "stp/model/partition.h"
+#include "stp/schedule/read_schedule.h"
+#include "stp/schedule/validate.h"
+
+namespace stp {
+namespace {
+
+// The number of chunks a rank that `choice` is asked for.
+int chunks_for(const Generator& generator, const Experiment& experiment) {
+  if (experiment.chunks > 0) return experiment.chunks;
+  const int entries = static_cast<int>(experiment.layers_per_chunk.size());
+  if (generator.any_chunks && entries > 0 && entries % experiment.pp == 0) return entries / experiment.pp;
+  return generator.chunks;
+}
+
+std::vector<int> layers_for(const Experiment& experiment, int stages) {
+  if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
+  return paper_partition(experiment.run ? experiment.run->model.layers : experiment.hardware->model.layers,
+                         stages);
+}
+
+PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
+  if (experiment.schedule_costs) return *experiment.schedule_costs;
+  const std::vector<int> layers = layers_for(experiment, experiment.pp * chunks);
+  // Any placement will do: passes cost the same wherever they run.
+  const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
+                                              Placement::loop(experiment.pp, chunks));
+  return pass_costs(table, *std::max_element(layers.begin(), layers.end()));
+}
+
+Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experiment) {
+  Schedule schedule = read_schedule_file(choice.file);
+  if (experiment.chunks > 0 && schedule.chunks() != experiment.chunks)
+    throw InputError(choice.file, "chunks",
+                     "the file has " + std::to_string(schedule.chunks()) + " a rank, the scenario " +
+                         std::to_string(experiment.chunks),
+                     "change the scenario or make the file anew");
+  if (schedule.pp() != experiment.pp || schedule.microbatches != experiment.microbatches)
+    throw InputError(choice.file, schedule.pp() != experiment.pp ? "pp" : "microbatches",
+                     "the file is for pp " + std::to_string(schedule.pp()) + " and " +
+                         std::to_string(schedule.microbatches) + " microbatches, the scenario for pp " +
+                         std::to_string(experiment.pp) + " and " + std::to_string(experiment.microbatches),
+                     "change the scenario or make the file anew");
+  return schedule;
+}
+
+Program lowered(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+                bool embedding) {
+  Schedule schedule = schedule_for(choice, experiment, file);
+  try {
+    const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
+    Lowering lowering{.release = experiment.release,
+                      .backward = experiment.backward,
+                      .optimizer = experiment.hardware || experiment.run,
+                      .braid = experiment.braid,
+                      .data_parallel = experiment.dp > 1};
+    lowering.embedding = embedding;
+    if (experiment.hardware) {
+      lowering.sequence_parallel = experiment.hardware->sequence_parallel;
+      lowering.recompute = experiment.hardware->recompute == Recompute::full;
+    }
+    return lower(std::move(schedule), layers, lowering);
+  } catch (const InputError& error) {
+    throw error.below(experiment.field).in_file(file);
+  }
+}
+
+std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
+                                     const Timeline& timeline) {
+  const Schedule& schedule = program.schedule;
+  const std::vector<int> chunks = peak_activations(schedule, experiment.freed_at_I);
+  std::vector<RankResult> ranks;
+  for (int rank = 0; rank < schedule.pp(); ++rank) {
+    const RankTime& time = timeline.ranks[rank];
+    ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s, chunks[rank], {}});
+  }
+  if (!experiment.hardware) return ranks;
+  const Job job = job_of(experiment);
+  const auto activations = peak_activation_bytes(schedule, activation_bytes(job, program.layers_per_stage));
+  const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
+  for (int rank = 0; rank < schedule.pp(); ++rank) {
+    const ParameterBytes bytes = parameter_bytes(parameters[rank]);
+    ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer};
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Job job_of(const Experiment& experiment) {
+  const auto& hardware = *experiment.hardware;
+  return {hardware.model,
+          {hardware.seq, experiment.microbatch_size, experiment.tp, hardware.sequence_parallel,
+           hardware.recompute},
+          hardware.implementation,
+          experiment.pp,
+          hardware.scatter_transfers};
+}
+
+Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
+  if (!choice.file.empty()) {
+    Schedule schedule = schedule_of_file(choice, experiment);
+    try {
+      validate(schedule);
+    } catch (const InputError& error) {
+      throw error.in_file(choice.file);
+    }
+    return schedule;
+  }
+  try {
+    const Generator& generator = find_generator(choice.name);
+    if (choice.memory_limit > 0 && !generator.cost_aware)
+      throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
+    const int chunks = chunks_for(generator, experiment);
+    const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
+    Schedule schedule = make_schedule(
+        generator, {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
+    validate(schedule);
+    return schedule;
+  } catch (const InputError& error) {
+    throw error.in_field("schedules").below(experiment.field).in_file(file);
+  }
+}
+
+Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
+  // The executor has the embedding inside the first op of its chain.
+  return lowered(choice, experiment, file, experiment.hardware.has_value());
+}
+
+Configuration configuration_of(const Experiment& experiment, const Program& program) {
+  Configuration configuration;
+  configuration.tp = experiment.tp;
+  configuration.pp = experiment.pp;
+  configuration.dp = experiment.dp;
+  configuration.microbatches = experiment.microbatches;
+  configuration.microbatch_size = experiment.microbatch_size;
+  configuration.layers_per_chunk = program.layers_per_stage;
+  configuration.placement = program.schedule.placement.name();
+  configuration.release = experiment.as_run.at("release");
+  configuration.backward = experiment.as_run.at("backward");
+  configuration.braid = experiment.as_run.at("braid");
+  configuration.freed_at = experiment.as_run.at("freed_at");
+  return configuration;
+}
+
+StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
+                            const HardwareProfile& profile, const std::string& file) {
+  const Experiment::Run& run = *experiment.run;
+  if (run.type != DType::f32)
+    throw InputError(file, "run.type", "is " + to_string(run.type) + ", and predictions are of float32",
+                     "use float32, or leave --predict out");
+  if (const int most = std::max(experiment.tp, experiment.dp); most > profile.gpus_per_node)
+    throw InputError(file, "parallel",
+                     "has groups of " + std::to_string(most) + " ranks, and profile " + profile.name +
+                         " describes all-reduces of " + std::to_string(profile.gpus_per_node) +
+                         " at the most",
+                     "use smaller groups, or a profile of larger ones");
+  Job job{
+      run.model, {run.seq, experiment.microbatch_size, experiment.tp}, Implementation::suite, experiment.pp};
+  job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
+  job.dp = experiment.dp;
+  const Program program = lowered(choice, experiment, file, /*embedding=*/true);
+  const CostTable table =
+      hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement);
+  const int replicas = experiment.tp * experiment.dp;
+  const Timeline timeline =
+      simulate(program, op_seconds(program, table),
+               {profile.contention_compute, profile.contention_all_reduce}, {profile.shared.rates, replicas});
+  return {timeline.step_s, profile.shared.count() > 0 && replicas * experiment.pp > profile.shared.count()};
+}
+
+CostTable cost_table_of(const Experiment& experiment, const Program& program) {
+  if (!experiment.hardware) return *experiment.unit_costs;
+  return hardware_cost_table(job_of(experiment), experiment.hardware->profile, program.layers_per_stage,
+                             program.schedule.placement);
+}
+
+Contention contention_of(const Experiment& experiment) {
+  if (!experiment.hardware || !experiment.hardware->contention) return {};
+  return {experiment.hardware->profile.contention_compute,
+          experiment.hardware->profile.contention_all_reduce};
+}
+
+SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
+                           const std::string& file) {
+  if (experiment.run)
+    throw InputError(file, "run", "makes this a scenario for devices", "use stp run, or remove it");
+  return run_simulated(program_for(choice, experiment, file), experiment);
+}
+
+SimulatedRun run_simulated(Program program, const Experiment& experiment) {
+  SimulatedRun run{std::move(program), {}, {}};
+  const CostTable table = cost_table_of(experiment, run.program);
+  run.timeline = simulate(run.program, op_seconds(run.program, table), contention_of(experiment));
+
+  Result& result = run.result;
+  result.schedule = run.program.schedule.name;
+  result.configuration = configuration_of(experiment, run.program);
+  Configuration& configuration = result.configuration;
+  if (experiment.unit_costs) configuration.unit_costs = experiment.as_run.at("costs").at("unit");
+  result.step_times_s = {run.timeline.step_s};
+  result.ranks = rank_results(experiment, run.program, run.timeline);
+  result.tp_communication_share = tp_communication_share(table);
+  if (experiment.hardware) {
+    const auto& hardware = *experiment.hardware;
+    configuration.model = hardware.model.name;
+    configuration.cluster = hardware.profile.name;
+    configuration.seq = hardware.seq;
+    configuration.contention = hardware.contention;
+    configuration.recompute = experiment.as_run.at("recompute");
+    configuration.sequence_parallel = hardware.sequence_parallel;
+    if (const auto throughput = result.throughput()) {
+      const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
+      result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);
+      // The paper's formula is of its own models.
+      if (hardware.model.family == Family::qwen2)
+        result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
+    }
+  }
+  return run;
+}
+
+}  // namespace stp

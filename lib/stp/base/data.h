@@ -1,0 +1,19 @@
+// Where the suite's data files are: scenarios, models, hardware profiles, published figures.
+#pragma once
+
+#include <string>
+
+namespace stp {
+
+/// The path of a data file given relative to the source tree ("profiles/a800.json"): below
+/// $STP_DATA_DIR if that is set, else below share/stp of the installation that the running program belongs
+/// to, else in the source tree that it was built from.
+std::string data_path(const std::string& relative);
+
+/// Finds the file that `word` names: a path if it ends in .json (relative to the folder of `from`, if given),
+/// else the data file `folder`/`word`.json. InputError naming `field` and the names there are, if there is no
+/// such file.
+std::string find_data_file(const std::string& word, const std::string& folder, const std::string& from,
+                           const std::string& field);
+
+}  // namespace stp

@@ -1,0 +1,300 @@
+// Hardware profiles: what is read, and what is refused.
+#include "stp/cluster/profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "stp/base/json_input.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::UnorderedElementsAreArray;
+
+constexpr const char* kA800 = STP_SOURCE_DIR "/profiles/a800.json";
+
+class Profile : public testing::Test {
+ protected:
+  Profile() {
+    std::string pattern = testing::TempDir() + "/profileXXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    path_ = folder_ + "/spoilt.json";
+  }
+  ~Profile() override { std::filesystem::remove_all(folder_); }
+
+  HardwareProfile read() {
+    std::ofstream(path_) << json_.dump();
+    return read_profile(path_);
+  }
+  // The message of the InputError that reading throws, "" if it throws none.
+  std::string refusal() {
+    try {
+      read();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  // Expects that the profile, spoilt at `pointer`, is refused with the file and `field`, and restores it.
+  void refuses(const std::string& pointer, const json& value, const std::string& field,
+               const std::string& why) {
+    const json good = json_;
+    json_[json::json_pointer(pointer)] = value;
+    EXPECT_THAT(refusal(), AllOf(StartsWith(path_ + ": " + field + ": "), HasSubstr(why)))
+        << pointer << " = " << value;
+    json_ = good;
+  }
+  void refuses_without(const std::string& key, const std::string& inner) {
+    const json good = json_;
+    (inner.empty() ? json_ : json_.at(key)).erase(inner.empty() ? key : inner);
+    EXPECT_THAT(refusal(), AllOf(StartsWith(path_ + ": " + key + (inner.empty() ? "" : "." + inner) + ": "),
+                                 HasSubstr("is missing; add it")));
+    json_ = good;
+  }
+
+  std::string folder_, path_;
+  json json_ = read_json_file(kA800);
+};
+
+TEST_F(Profile, OfTheA800IsReadInSiUnits) {
+  const HardwareProfile a800 = read_profile(kA800);
+  EXPECT_EQ(a800.name, "a800");
+  EXPECT_EQ(a800.accelerator, "NVIDIA A800-SXM4-80GB");
+  EXPECT_EQ(a800.gpus_per_node, 8);
+  EXPECT_EQ(a800.sms, 108);
+  EXPECT_DOUBLE_EQ(a800.peak_flops, 312e12);
+  EXPECT_DOUBLE_EQ(a800.memory_bytes, 80e9);
+  EXPECT_DOUBLE_EQ(a800.contention_compute, 0.83);  // while overlapped, solved from the paper's Table 11
+  EXPECT_DOUBLE_EQ(a800.contention_all_reduce, 0.9);
+  // Every other number is the file's, times its unit; distinct values show a field read in place of another.
+  int next = 0;
+  for (const char* key :
+       {"gemm_efficiency", "gemm_overhead_k", "attention_forward_efficiency", "attention_backward_efficiency",
+        "memory_gb_per_s", "memory_gb", "kernel_overhead_us", "elementwise_factor", "all_reduce_latency_us",
+        "all_reduce_hop_latency_us", "all_reduce_bus_gb_per_s", "p2p_within_node_latency_us",
+        "p2p_within_node_gb_per_s", "p2p_between_nodes_latency_us", "p2p_between_nodes_gb_per_s",
+        "contention_compute", "contention_all_reduce", "host_to_device_gb_per_s", "device_to_host_gb_per_s"})
+    json_[key] = {{"value", 0.25 + 1.0 / 64 * next++}, {"source", "a test"}};
+  const HardwareProfile p = read();
+  const auto value = [](int index) { return 0.25 + 1.0 / 64 * index; };
+  EXPECT_DOUBLE_EQ(p.gemm_efficiency, value(0));
+  EXPECT_DOUBLE_EQ(p.gemm_overhead_k, value(1));
+  EXPECT_DOUBLE_EQ(p.attention_forward_efficiency, value(2));
+  EXPECT_DOUBLE_EQ(p.attention_backward_efficiency, value(3));
+  EXPECT_DOUBLE_EQ(p.memory_bytes_per_s, value(4) * 1e9);
+  EXPECT_DOUBLE_EQ(p.memory_bytes, value(5) * 1e9);
+  EXPECT_DOUBLE_EQ(p.kernel_overhead_s, value(6) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.elementwise_factor, value(7));
+  EXPECT_DOUBLE_EQ(p.all_reduce_latency_s, value(8) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.all_reduce_hop_latency_s, value(9) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.all_reduce_bus_bytes_per_s, value(10) * 1e9);
+  EXPECT_DOUBLE_EQ(p.within_node.latency_s, value(11) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.within_node.bytes_per_s, value(12) * 1e9);
+  EXPECT_DOUBLE_EQ(p.between_nodes.latency_s, value(13) * 1e-6);
+  EXPECT_DOUBLE_EQ(p.between_nodes.bytes_per_s, value(14) * 1e9);
+  EXPECT_DOUBLE_EQ(p.contention_compute, value(15));
+  EXPECT_DOUBLE_EQ(p.contention_all_reduce, value(16));
+  EXPECT_DOUBLE_EQ(p.host_to_device_bytes_per_s, value(17) * 1e9);
+  EXPECT_DOUBLE_EQ(p.device_to_host_bytes_per_s, value(18) * 1e9);
+}
+
+TEST(Profiles, OfTheSuiteAreReadAndOnlyThoseOfThePapersClustersAreFitted) {
+  int read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(STP_SOURCE_DIR "/profiles")) {
+    const HardwareProfile profile = read_profile(entry.path());
+    EXPECT_EQ(profile.name, entry.path().stem());
+    EXPECT_EQ(profile.fitted.empty(), profile.name != "a800" && profile.name != "h20") << profile.name;
+    EXPECT_LE(profile.fitted.size(), 9U);
+    // A larger message never takes less time, whichever the group.
+    for (int ranks = 2; ranks <= profile.gpus_per_node; ++ranks)
+      for (double bytes = 1; bytes < 1e11; bytes *= 1.3)
+        EXPECT_LE(all_reduce_seconds(profile, bytes, ranks), all_reduce_seconds(profile, bytes * 1.3, ranks))
+            << profile.name;
+    ++read;
+  }
+  EXPECT_GE(read, 5);
+}
+
+TEST_F(Profile, ListsExactlyItsFittedValuesAndWhatTheyWereFittedTo) {
+  std::vector<std::string> fitted;
+  for (const auto& [key, field] : json_.items())
+    if (field.is_object() && field.value("fitted", false)) fitted.push_back(key);
+  ASSERT_FALSE(fitted.empty());
+  const HardwareProfile profile = read();
+  EXPECT_THAT(profile.fitted, UnorderedElementsAreArray(fitted));
+  EXPECT_EQ(profile.fitted_to, json_.at("fitted_to").get<std::string>());
+  EXPECT_NE(profile.fitted_to, "");
+}
+
+TEST_F(Profile, IsRefusedWithoutAnyOfItsFields) {
+  ASSERT_EQ(refusal(), "");
+  for (const auto& [key, field] : json::object_t(json_))
+    if (key != "fitted_to") refuses_without(key, "");
+}
+
+TEST_F(Profile, IsRefusedWhereAValueLacksValueOrSource) {
+  int checked = 0;
+  for (const auto& [key, field] : json::object_t(json_)) {
+    if (!field.is_object()) continue;
+    ++checked;
+    refuses_without(key, "value");
+    refuses_without(key, "source");
+    refuses("/" + key + "/source", "", key + ".source", "is empty");
+    refuses("/" + key + "/source", 7, key + ".source", "must be a string");
+    refuses("/" + key + "/value", "fast", key + ".value", "number, not a string");
+    refuses("/" + key + "/value", -1, key + ".value", "out of range");
+    refuses("/" + key, 7, key, "must be an object");
+  }
+  EXPECT_EQ(checked, 22);
+}
+
+TEST_F(Profile, IsRefusedWhereAFittedValueLiesOutsideItsRange) {
+  const json range = json_.at("gemm_efficiency").at("range");
+  const double from = range.at("from"), to = range.at("to");
+  refuses("/gemm_efficiency/value", from - 0.01, "gemm_efficiency.value", "outside its physical range");
+  refuses("/gemm_efficiency/value", to + 0.01, "gemm_efficiency.value", "outside its physical range");
+  refuses("/all_reduce_bus_gb_per_s/value", 161, "all_reduce_bus_gb_per_s.value",
+          "outside its physical range");
+  json_["gemm_efficiency"]["value"] = from;  // its ends belong to the range
+  EXPECT_EQ(refusal(), "");
+  json_["gemm_efficiency"]["value"] = to;
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(Profile, IsRefusedWhereAFittedValueGivesNoRangeWithItsReason) {
+  refuses_without("gemm_efficiency", "range");
+  for (const std::string part : {"from", "to", "source"}) {
+    const json good = json_;
+    json_["gemm_efficiency"]["range"].erase(part);
+    EXPECT_THAT(refusal(), StartsWith(path_ + ": gemm_efficiency.range." + part + ": is missing"));
+    json_ = good;
+  }
+  refuses("/gemm_efficiency/range/upto", 1, "gemm_efficiency.range.upto", "not a known field");
+  refuses("/gemm_efficiency/range/to", 1.1, "gemm_efficiency.range.to", "out of range");
+}
+
+TEST_F(Profile, IsRefusedForKeysThatItDoesNotKnow) {
+  refuses("/peak_tflop", json{{"value", 312}, {"source", "x"}}, "peak_tflop",
+          "did you mean \"peak_tflops\"?");
+  refuses("/peak_tflops/unit", "TFLOP/s", "peak_tflops.unit", "not a known field");
+}
+
+TEST_F(Profile, IsRefusedForSharesAboveOneAndRatesOfZero) {
+  for (const char* key : {"attention_forward_efficiency", "attention_backward_efficiency",
+                          "contention_compute", "contention_all_reduce"}) {
+    refuses(std::string("/") + key + "/value", 1.01, std::string(key) + ".value", "out of range");
+    refuses(std::string("/") + key + "/value", 0, std::string(key) + ".value", "out of range");
+  }
+  for (const char* key :
+       {"peak_tflops", "memory_gb_per_s", "p2p_within_node_gb_per_s", "p2p_between_nodes_gb_per_s"})
+    refuses(std::string("/") + key + "/value", 0, std::string(key) + ".value", "out of range");
+}
+
+TEST_F(Profile, IsRefusedForFractionsOfGpusAndOfMultiprocessors) {
+  refuses("/gpus_per_node/value", 8.5, "gpus_per_node.value", "whole number");
+  refuses("/sms/value", 107.9, "sms.value", "whole number");
+}
+
+TEST_F(Profile, ReadsMeasuredAllReducesByGroupSize) {
+  EXPECT_TRUE(read().all_reduce_measured.empty());
+  json_["all_reduce_measured"] = json::parse(R"([
+      {"ranks": 4, "source": "a test", "sizes": [{"mib": 2, "bus_gb_per_s": 50}]},
+      {"ranks": 8, "source": "a test", "sizes": [{"mib": 1, "bus_gb_per_s": 10}, {"mib": 4, "bus_gb_per_s": 20}]}])");
+  const HardwareProfile profile = read();
+  constexpr double mebi = 1024 * 1024;
+  // The bus bandwidth that went in comes out at the sizes measured, and beyond the last.
+  const auto bus = [&](double mib, int ranks) {
+    return mib * mebi / all_reduce_seconds(profile, mib * mebi, ranks) * 2 * (ranks - 1) / ranks / 1e9;
+  };
+  EXPECT_DOUBLE_EQ(bus(2, 4), 50);
+  EXPECT_DOUBLE_EQ(bus(1, 8), 10);
+  EXPECT_DOUBLE_EQ(bus(4, 8), 20);
+  EXPECT_DOUBLE_EQ(bus(64, 8), 20);
+  // Between two sizes, and below the first, the time is linear in bytes.
+  const auto seconds = [&](double mib) { return all_reduce_seconds(profile, mib * mebi, 8); };
+  EXPECT_NEAR(seconds(2), seconds(1) + (seconds(4) - seconds(1)) / 3, 1e-12);
+  const double latency = profile.all_reduce_latency_s + 14 * profile.all_reduce_hop_latency_s;
+  EXPECT_NEAR(seconds(0), latency, 1e-12);
+  EXPECT_NEAR(seconds(0.5), (latency + seconds(1)) / 2, 1e-12);
+  for (double mib = 0; mib < 8; mib += 0.25) EXPECT_GT(seconds(mib + 0.25), seconds(mib)) << mib;
+  // Other group sizes have the ring's formula.
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e6, 2), profile.all_reduce_latency_s +
+                                                            2 * profile.all_reduce_hop_latency_s +
+                                                            1e6 / profile.all_reduce_bus_bytes_per_s);
+}
+
+TEST_F(Profile, IsRefusedForMeasuredAllReducesThatMakeNoSense) {
+  json_["all_reduce_measured"] = json::parse(
+      R"([{"ranks": 8, "source": "a test", "sizes": [{"mib": 1, "bus_gb_per_s": 10}, {"mib": 4, "bus_gb_per_s": 20}]}])");
+  ASSERT_EQ(refusal(), "");
+  const std::string at = "/all_reduce_measured/0", field = "all_reduce_measured[0]";
+  refuses(at + "/ranks", 1, field + ".ranks", "out of range");
+  refuses(at + "/ranks", 9, field + ".ranks", "out of range");
+  refuses(at + "/source", "", field + ".source", "is empty");
+  refuses(at + "/sizes", json::array(), field + ".sizes", "is empty");
+  refuses(at + "/sizes/1/mib", 1, field + ".sizes[1].mib", "not larger than the size before");
+  refuses(at + "/sizes/1/bus_gb_per_s", 41, field + ".sizes[1].bus_gb_per_s", "larger message the faster");
+  refuses(at + "/sizes/1/bus_gb_per_s", 0, field + ".sizes[1].bus_gb_per_s", "out of range");
+  refuses(at + "/sizes/0/time", 1, field + ".sizes[0].time", "not a known field");
+  refuses(at + "/latency", 1, field + ".latency", "not a known field");
+  refuses("/all_reduce_measured/1", json_["all_reduce_measured"][0], "all_reduce_measured[1].ranks",
+          "is given twice");
+}
+
+TEST_F(Profile, ReadsMeasuredProductsAndSharedProcessors) {
+  EXPECT_TRUE(read().gemm_measured.empty());
+  EXPECT_EQ(read().shared.count(), 0);
+  json_["gemm_measured"] = json::parse(R"({"source": "a test", "shapes": [
+      {"product": "forward", "m": 64, "n": 32, "k": 16, "us": 5},
+      {"product": "weight_gradient", "m": 32, "n": 16, "k": 64, "us": 7}]})");
+  json_["shared_processors"] = json::parse(R"({"source": "a test", "rates": [1, 0.9]})");
+  const HardwareProfile profile = read();
+  ASSERT_EQ(profile.gemm_measured.size(), 2U);
+  EXPECT_EQ(profile.gemm_measured[1].gemm.product, Product::weight_gradient);
+  EXPECT_EQ(profile.gemm_measured[1].gemm.k, 64);
+  EXPECT_DOUBLE_EQ(profile.gemm_measured[1].seconds, 7e-6);
+  EXPECT_EQ(profile.shared.count(), 2);
+
+  refuses("/gemm_measured/source", "", "gemm_measured.source", "is empty");
+  refuses("/gemm_measured/shapes", json::array(), "gemm_measured.shapes", "is empty");
+  refuses("/gemm_measured/shapes/0/product", "backward", "gemm_measured.shapes[0].product", "is none");
+  refuses("/gemm_measured/shapes/0/m", 0, "gemm_measured.shapes[0].m", "out of range");
+  refuses("/gemm_measured/shapes/1/us", 0, "gemm_measured.shapes[1].us", "out of range");
+  refuses("/gemm_measured/shapes/1/ms", 1, "gemm_measured.shapes[1].ms", "not a known field");
+  refuses("/shared_processors/rates", json::array(), "shared_processors.rates", "must begin with 1");
+  refuses("/shared_processors/rates/0", 0.9, "shared_processors.rates", "must begin with 1");
+  refuses("/shared_processors/rates/1", 0, "shared_processors.rates[1]", "out of range");
+  refuses("/shared_processors/source", "", "shared_processors.source", "is empty");
+}
+
+TEST(AllReduceSeconds, IsARingsLatencyPlusBytesOverBusBandwidthAsNcclTestsDefineIt) {
+  HardwareProfile profile{};
+  profile.all_reduce_latency_s = 3e-6;
+  profile.all_reduce_hop_latency_s = 0.5e-6;
+  profile.all_reduce_bus_bytes_per_s = 100e9;
+  EXPECT_EQ(all_reduce_seconds(profile, 1e9, 1), 0);  // nobody to reduce with
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 0, 8), 10e-6);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 2), 4e-6 + 1e9 * 1.0 / 100e9);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 4), 6e-6 + 1e9 * 1.5 / 100e9);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 8), 10e-6 + 1e9 * 1.75 / 100e9);
+  // busbw = algbw · 2(n − 1)/n, algbw = bytes / seconds: the bus bandwidth for any n, but for the latency.
+  profile.all_reduce_latency_s = profile.all_reduce_hop_latency_s = 0;
+  for (const int n : {2, 3, 4, 8, 16})
+    EXPECT_NEAR(5e8 / all_reduce_seconds(profile, 5e8, n) * 2 * (n - 1) / n, 100e9, 1) << n;
+}
+
+TEST(TransferSeconds, IsLatencyPlusBytesOverBandwidth) {
+  EXPECT_DOUBLE_EQ(transfer_seconds({2e-6, 25e9}, 50e6), 2e-6 + 2e-3);
+  EXPECT_DOUBLE_EQ(transfer_seconds({2e-6, 25e9}, 0), 2e-6);
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,617 @@
+// Seconds and bytes of ops: unit tables, matrix products, hardware tables, parameters and activations.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "stp/base/json_input.h"
+#include "stp/cost/cost_table.h"
+#include "stp/cost/gemm.h"
+#include "stp/cost/hardware.h"
+#include "stp/cost/overlap.h"
+#include "stp/model/partition.h"
+#include "stp/program/lower.h"
+#include "support/refusal.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+HardwareProfile a800() { return read_profile(STP_SOURCE_DIR "/profiles/a800.json"); }
+ModelConfig model(const std::string& name) { return read_model(STP_SOURCE_DIR "/models/" + name + ".json"); }
+
+// ---- unit tables ----
+
+CostTable unit_table(const json& value) { return unit_cost_table(JsonInput(value, "s.json", "costs.unit")); }
+
+TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
+  const json all = {{"attn.F", 1}, {"attn.I", 2},  {"attn.W", 3},  {"attn.W_early", 4},
+                    {"mlp.F", 5},  {"mlp.I", 6},   {"mlp.W", 7},   {"mlp.W_early", 8},
+                    {"head.F", 9}, {"head.I", 10}, {"head.W", 11}, {"all_reduce", 12},
+                    {"p2p", 13}};
+  const CostTable table = unit_table(all);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 2);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::W_late), 3);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::W_early), 4);
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::F), 5);
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::I), 6);
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::W_late), 7);
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::W_early), 8);
+  EXPECT_EQ(table.at(Unit::head, UnitPass::F), 9);
+  EXPECT_EQ(table.at(Unit::head, UnitPass::I), 10);
+  EXPECT_EQ(table.at(Unit::head, UnitPass::W_late), 11);
+  EXPECT_EQ(table.at(Unit::head, UnitPass::W_early), 0);
+  EXPECT_EQ(table.all_reduce, 12);
+  EXPECT_EQ(table.transfer_within_node, 13);
+  EXPECT_EQ(table.transfer_between_nodes, 13);
+  EXPECT_EQ(table.weight_gradients(Unit::attn), 7);
+  EXPECT_EQ(table.weight_gradients(Unit::mlp), 15);
+  EXPECT_EQ(table.weight_gradients(Unit::head), 11);
+  EXPECT_THAT(table.node_of_rank, IsEmpty());
+  EXPECT_THAT(table.optimizer, IsEmpty());
+}
+
+TEST(UnitCostTable, IsZeroWhereLeftOut) {
+  const CostTable table = unit_table(json::object());
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : kUnitPasses) EXPECT_EQ(table.at(unit, pass), 0);
+  EXPECT_EQ(table.all_reduce + table.transfer_within_node + table.transfer_between_nodes, 0);
+}
+
+TEST(UnitCostTable, RefusesWhatItDoesNotKnowAndWhatIsNoTime) {
+  const auto refuses = [](const std::string& key, const json& value, const std::string& why) {
+    EXPECT_THAT(refusal([&] {
+                  unit_table({{key, value}});
+                }),
+                AllOf(StartsWith("s.json: costs.unit." + key + ": "), HasSubstr(why)));
+  };
+  refuses("attn.f", 1, "did you mean \"attn.F\"?");
+  refuses("head.W_early", 1, "not a known field");
+  refuses("embedding.F", 1, "not a known field");
+  refuses("attn.B", 1, "not a known field");
+  refuses("attn.F", -1, "out of range");
+  refuses("all_reduce", 1e10, "out of range");
+  refuses("p2p", "1", "must be a number");
+}
+
+// ---- seconds of ops ----
+
+// p = 2 on a V, one microbatch: every kind of op, chunks of one layer.
+Program small_program(const Lowering& lowering) {
+  Schedule schedule{"by hand", Placement::v(2), 1, {}};
+  for (int rank = 0; rank < 2; ++rank) {
+    auto& blocks = schedule.ranks.emplace_back();
+    for (const char* block : {"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"}) blocks.push_back(parse_block(block));
+  }
+  return lower(schedule, {1, 1, 1, 1}, lowering);
+}
+
+CostTable distinct_table() {
+  CostTable table;
+  double next = 1;
+  for (auto& unit : table.unit)
+    for (double& pass : unit) pass = next *= 2;  // sums of different entries differ
+  table.all_reduce = 0.5;
+  table.reduce_scatter = 0.375;
+  table.all_gather = 0.3125;
+  table.transfer_within_node = 0.25;
+  table.transfer_between_nodes = 0.125;
+  table.optimizer = {1000, 2000};
+  return table;
+}
+
+TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
+  for (const bool sequence_parallel : {false, true}) {
+    const BackwardOrder order = sequence_parallel ? BackwardOrder::megatron : BackwardOrder::suite;
+    const Program program =
+        small_program({.backward = order, .optimizer = true, .sequence_parallel = sequence_parallel});
+    const CostTable table = distinct_table();
+    const std::vector<double> seconds = op_seconds(program, table);
+    ASSERT_EQ(seconds.size(), program.ops.size());
+    for (OpId id = 0; id < program.ops.size(); ++id) {
+      const Op& op = program.ops[id];
+      double expected = -1;
+      switch (op.kind) {
+        case OpKind::compute:
+          expected = table.at(op.unit, op.unit_pass);
+          break;
+        case OpKind::weight_gradients:
+          expected = table.at(op.unit, UnitPass::W_early) + table.at(op.unit, UnitPass::W_late);
+          break;
+        case OpKind::all_reduce:
+          expected = 0.5;
+          break;
+        case OpKind::reduce_scatter:
+          expected = 0.375;
+          break;
+        case OpKind::all_gather:
+          expected = 0.3125;
+          break;
+        case OpKind::transfer:
+          expected = 0.25;
+          break;  // no nodes are told: all on one
+        case OpKind::gradient_reduce:
+          expected = 0;
+          break;
+        case OpKind::optimizer:
+          expected = program.stream_of(id).rank == 0 ? 1000 : 2000;
+          break;
+      }
+      EXPECT_EQ(seconds[id], expected) << describe(program, id);
+    }
+  }
+}
+
+TEST(OpSeconds, OfABackwardDoNotDependOnItsOrder) {
+  const CostTable table = distinct_table();
+  const auto total = [&](BackwardOrder order) {
+    const std::vector<double> seconds = op_seconds(small_program({Release::chain, order, false}), table);
+    return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  };
+  EXPECT_EQ(total(BackwardOrder::suite), total(BackwardOrder::megatron));
+}
+
+TEST(OpSeconds, OfATransferGoByItsNodesAndCountEveryTensor) {
+  Schedule schedule{"by hand", Placement::loop(3, 1), 2, {}};
+  schedule.ranks.resize(3);
+  for (const char* block : {"F0.0&F0.1", "B0.0", "B0.1"}) schedule.ranks[0].push_back(parse_block(block));
+  for (int rank = 1; rank < 3; ++rank)
+    for (const char* block : {"F0.0", "F0.1", "B0.0", "B0.1"})
+      schedule.ranks[rank].push_back(parse_block(block));
+  const Program program = lower(schedule, {1, 1, 1}, {Release::released, BackwardOrder::suite, false});
+  CostTable table = distinct_table();
+  table.node_of_rank = {0, 0, 1};
+  const std::vector<double> seconds = op_seconds(program, table);
+  int seen = 0;
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    if (program.ops[op].kind != OpKind::transfer) continue;
+    const ProgramStream& link = program.stream_of(op);
+    const bool far = link.rank == 2 || link.peer == 2;
+    const int tensors = link.rank == 0 ? 2 : 1;
+    EXPECT_EQ(seconds[op], tensors * (far ? 0.125 : 0.25)) << describe(program, op);
+    ++seen;
+  }
+  EXPECT_EQ(seen, 1 + 2 + 2 + 2);
+}
+
+TEST(OpSeconds, OfAnOptimizerAreZeroWhereTheTableHasNone) {
+  CostTable table = distinct_table();
+  table.optimizer.clear();
+  const Program program = small_program({Release::chain, BackwardOrder::suite, true});
+  EXPECT_EQ(op_seconds(program, table).back(), 0);
+}
+
+TEST(TpCommunicationShare, IsThatOfALayersTwoAllReducesInItsForward) {
+  CostTable table;
+  EXPECT_EQ(tp_communication_share(table), std::nullopt);  // a layer that takes no time
+  table.at(Unit::attn, UnitPass::F) = 3;
+  table.at(Unit::mlp, UnitPass::F) = 5;
+  table.at(Unit::mlp, UnitPass::I) = 100;  // no forward
+  EXPECT_EQ(tp_communication_share(table), 0);
+  table.all_reduce = 1;
+  EXPECT_EQ(tp_communication_share(table), 0.2);
+}
+
+TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
+  CostTable table = unit_table({{"attn.F", 1},
+                                {"mlp.F", 2},
+                                {"attn.I", 4},
+                                {"mlp.I", 8},
+                                {"attn.W", 16},
+                                {"mlp.W", 32},
+                                {"attn.W_early", 64},
+                                {"mlp.W_early", 128},
+                                {"all_reduce", 0.5},
+                                {"p2p", 7},
+                                {"head.F", 9}});
+  const PassCosts costs = pass_costs(table, 3);
+  EXPECT_EQ(costs.F, 3 * (1 + 2 + 2 * 0.5));
+  EXPECT_EQ(costs.I, 3 * (4 + 8 + 2 * 0.5));
+  EXPECT_EQ(costs.W, 3 * (16 + 32 + 64 + 128));
+  EXPECT_EQ(costs.p2p, 7);
+  table.recomputed = true;
+  EXPECT_EQ(pass_costs(table, 3).I, costs.I + costs.F);
+  EXPECT_EQ(pass_costs(table, 3).F, costs.F);
+  table.reduce_scatter = table.all_gather = 0.25;  // for the all-reduce
+  table.all_reduce = 0;
+  EXPECT_EQ(pass_costs(table, 3).F, costs.F);
+}
+
+// ---- overlap ----
+
+TEST(Overlap, SolvesTheRatesThatMadeTheTimes) {
+  std::mt19937 random(811);
+  std::uniform_real_distribution<double> seconds(0.1, 10), rate(0.3, 1);
+  for (int draw = 0; draw < 1000; ++draw) {
+    const double compute = seconds(random), communication = seconds(random);
+    const double r = rate(random), s = rate(random);
+    // Both run until the shorter is done, the rest alone.
+    const double both = std::min(compute / r, communication / s);
+    const OverlapTimes times{compute, communication, both + compute - r * both,
+                             both + communication - s * both};
+    const OverlapFigures figures = overlap_figures(times);
+    ASSERT_NEAR(figures.compute_rate, r, 1e-9);
+    ASSERT_NEAR(figures.communication_rate, s, 1e-9);
+    ASSERT_NEAR(figures.together_s + figures.saved_s, compute + communication, 1e-9);
+    ASSERT_NEAR(figures.exposed_s + compute, figures.together_s, 1e-9);
+  }
+}
+
+TEST(Overlap, OfThePapersExperimentsIsTheirSevenAndAHalfPercentAndTwoPointSix) {
+  const OverlapFigures gemm = overlap_figures({8.605, 3.364, 9.251, 3.364 / 0.9});
+  EXPECT_NEAR(gemm.compute_slowdown, 0.075, 0.0005);
+  EXPECT_NEAR(gemm.compute_rate, 0.83, 0.005);
+  EXPECT_NEAR(gemm.saved_s, 11.969 - 9.251, 1e-9);
+  const OverlapFigures all_reduce = overlap_figures({0.334, 1.643, 0.334 / 0.83, 1.685});
+  EXPECT_NEAR(all_reduce.communication_slowdown, 0.026, 0.0005);
+  EXPECT_NEAR(all_reduce.communication_rate, 0.9, 0.005);
+}
+
+// ---- matrix products ----
+
+// One teraflop per second and multiprocessor.
+HardwareProfile plain_chip(int sms) {
+  HardwareProfile chip{};
+  chip.sms = sms;
+  chip.peak_flops = 2e12 * sms;
+  chip.gemm_efficiency = 0.5;
+  chip.gemm_overhead_k = 0;
+  return chip;
+}
+
+TEST(GemmSeconds, AreThoseOfTheBestTilingByHand) {
+  constexpr double k = 1000, per_element = 2 * k / 1e12;
+  // One multiprocessor, one tile that fits exactly: the full rate.
+  EXPECT_DOUBLE_EQ(gemm_seconds(plain_chip(1), {256, 128, k}), 256 * 128 * per_element);
+  EXPECT_DOUBLE_EQ(gemm_seconds(plain_chip(1), {128, 256, k}), 256 * 128 * per_element);
+  // 129 rows: 256 × 128 wastes 127 of them; 3 tiles of 64 × 128 at 0.8 cost 61 440, less than 65 536.
+  EXPECT_DOUBLE_EQ(gemm_seconds(plain_chip(1), {129, 128, k}), 3 * 64 * 128 / 0.8 * per_element);
+  // Four multiprocessors: cut into four 128 × 64 tiles, all busy at 0.8 of the rate, 20 480 against 65 536 on
+  // one.
+  EXPECT_DOUBLE_EQ(gemm_seconds(plain_chip(4), {256, 128, k}), 128 * 64 / 0.8 * per_element);
+  // Five large tiles on four multiprocessors are two waves, 65 536 each; 128 × 128 takes three at 0.95 (51
+  // 739), 64 × 128 five at 0.8 (51 200).
+  EXPECT_DOUBLE_EQ(gemm_seconds(plain_chip(4), {1280, 128, k}), 5 * 64 * 128 / 0.8 * per_element);
+}
+
+TEST(GemmSeconds, PayTheOverheadOfATileInStepsOfK) {
+  HardwareProfile chip = plain_chip(1);
+  const double without = gemm_seconds(chip, {256, 128, 1250});
+  chip.gemm_overhead_k = 250;
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {256, 128, 1000}), without);
+}
+
+TEST(GemmSeconds, NeverBeatPeakTimesEfficiencyAndComeNearIt) {
+  const HardwareProfile profile = a800();
+  const double top = profile.peak_flops * profile.gemm_efficiency;
+  std::mt19937 random(701);
+  std::uniform_real_distribution<double> log_size(0, 16);
+  for (int draw = 0; draw < 20000; ++draw) {
+    const Gemm gemm{std::floor(std::exp2(log_size(random))), std::floor(std::exp2(log_size(random))),
+                    std::floor(std::exp2(log_size(random)))};
+    ASSERT_LE(gemm.flops() / gemm_seconds(profile, gemm), top * (1 + 1e-12))
+        << gemm.m << " " << gemm.n << " " << gemm.k;
+  }
+  double before = 0;
+  for (const double size : {1024.0, 4096.0, 16384.0, 65536.0, 262144.0}) {
+    const double rate = Gemm{size, size, size}.flops() / gemm_seconds(profile, {size, size, size});
+    EXPECT_GT(rate, before);
+    before = rate;
+  }
+  EXPECT_GT(before, 0.998 * top);
+}
+
+TEST(GemmSeconds, GrowWithEveryDimension) {
+  const HardwareProfile profile = a800();
+  std::mt19937 random(702);
+  for (int draw = 0; draw < 5000; ++draw) {
+    const Gemm gemm{1.0 + static_cast<double>(random() % 8192), 1.0 + static_cast<double>(random() % 8192),
+                    1.0 + static_cast<double>(random() % 8192)};
+    const double more = static_cast<double>(random() % 500), time = gemm_seconds(profile, gemm);
+    ASSERT_LE(time, gemm_seconds(profile, {gemm.m + more, gemm.n, gemm.k}));
+    ASSERT_LE(time, gemm_seconds(profile, {gemm.m, gemm.n + more, gemm.k}));
+    ASSERT_LT(time, gemm_seconds(profile, {gemm.m, gemm.n, gemm.k + 1 + more}));
+  }
+}
+
+TEST(GemmSeconds, AreThoseMeasuredWhereTheProfileHasMeasurements) {
+  HardwareProfile chip = plain_chip(4);
+  const Gemm forward{64, 32, 16}, gradient = weight_gradient(forward);
+  chip.gemm_measured = {{forward, 2e-6}, {gradient, 4e-6}};
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, forward), 2e-6);
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, gradient), 4e-6);
+  // Nearby shapes go at nearly the rate of the neighbour, half way between two at the mean.
+  EXPECT_NEAR(gemm_seconds(chip, {65, 32, 16}), 2e-6 * 65 / 64, 0.001e-6);
+  chip.gemm_measured = {{{64, 64, 64}, 1e-6}, {{64, 64, 256}, 2e-6}};  // rates 1 : 2
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128}), 2e-6 / 1.5);
+  // The only one known of another product still says how fast the machine is.
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128, Product::input_gradient}), 2e-6 / 1.5);
+}
+
+TEST(GemmSeconds, ReproduceTheRatesMeasuredOnA100) {
+  const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/a100.json");
+  const auto rate = [&](const Gemm& gemm) { return gemm.flops() / gemm_seconds(profile, gemm) / 1e12; };
+  EXPECT_NEAR(rate({16384, 16384, 16384}) / 256.5, 1, 0.002);  // the efficiency follows from it
+  EXPECT_NEAR(rate({8192, 8192, 8192}) / 253.7, 1, 0.03);
+  EXPECT_NEAR(rate({4096, 4096, 4096}) / 228, 1, 0.03);
+  EXPECT_NEAR(rate({6144, 12288, 12288}) / 250.8, 1, 0.03);
+}
+
+TEST(GemmSeconds, ReproduceTheBestRateMeasuredOnH100) {
+  const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h100.json");
+  const Gemm best{6144, 17920, 2816};
+  EXPECT_NEAR(best.flops() / gemm_seconds(profile, best) / 792.1e12, 1, 0.002);
+}
+
+// ---- the hardware table ----
+
+Job job(const std::string& name, Shape shape, int pp,
+        Implementation implementation = Implementation::megatron) {
+  return {model(name), shape, implementation, pp};
+}
+CostTable table_of(const Job& j, const HardwareProfile& profile) {
+  const Placement placement = Placement::v(j.pp);
+  return hardware_cost_table(j, profile, paper_partition(j.model.layers, placement.stages()), placement);
+}
+
+TEST(HardwareCostTable, AddsUpProductsAttentionTrafficAndLaunches) {
+  for (const Implementation implementation :
+       {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
+    const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);
+    const HardwareProfile profile = a800();
+    const CostTable table = table_of(j, profile);
+    for (const Unit unit : kUnits) {
+      for (const UnitPass pass : kUnitPasses) {
+        const Work w = work(j.model, j.shape, implementation, unit, pass);
+        double expected = w.kernels * 2e-6;
+        for (const Gemm& gemm : w.gemms) expected += gemm_seconds(profile, gemm);
+        expected += w.attention_forward_flops / (312e12 * profile.attention_forward_efficiency);
+        expected += w.attention_backward_flops / (312e12 * profile.attention_backward_efficiency);
+        const double factor = implementation == Implementation::megatron ? profile.elementwise_factor : 1;
+        expected += (w.replicated_bytes * factor + w.sharded_bytes) / 1610e9;  // what is fused is as counted
+        if (unit == Unit::head && pass == UnitPass::F)  // maximum, target and sum of the loss, fp32 per token
+          expected += 3 * all_reduce_seconds(profile, 6144 * 4, 4);
+        EXPECT_NEAR(table.at(unit, pass), expected, 1e-12) << to_string(unit, pass);
+        EXPECT_EQ(table.at(unit, pass) > 0, has_pass(unit, pass)) << to_string(unit, pass);
+      }
+    }
+  }
+}
+
+TEST(HardwareCostTable, ReducesAndSendsTheHiddenTensor) {
+  const Job j = job("llm-12.1b", {6144, 1, 8}, 2);
+  const HardwareProfile profile = a800();
+  const CostTable table = table_of(j, profile);
+  constexpr double bytes = 60.0 * 1024 * 1024;
+  EXPECT_DOUBLE_EQ(table.all_reduce, all_reduce_seconds(profile, bytes, 8));
+  EXPECT_DOUBLE_EQ(table.transfer_within_node, 10e-6 + bytes / 160e9);
+  EXPECT_DOUBLE_EQ(table.transfer_between_nodes, 20e-6 + bytes / 23.5e9);
+  EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1, 1}, 4), profile).all_reduce, 0);
+}
+
+TEST(HardwareCostTable, HasAReduceScatterAndAnAllGatherOfOneAllReducesVolumeWithSequenceParallelism) {
+  const HardwareProfile profile = a800();
+  const CostTable plain = table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile);
+  const CostTable table = table_of(job("llm-12.1b", {6144, 1, 8, true}, 2), profile);
+  EXPECT_EQ(plain.reduce_scatter + plain.all_gather, 0);
+  EXPECT_EQ(table.all_reduce, 0);
+  EXPECT_EQ(table.reduce_scatter, table.all_gather);
+  // As many steps of the ring and as many bytes; one more latency of a collective.
+  EXPECT_NEAR(table.reduce_scatter + table.all_gather, plain.all_reduce + profile.all_reduce_latency_s,
+              1e-12);
+  EXPECT_LT(table.at(Unit::attn, UnitPass::F), plain.at(Unit::attn, UnitPass::F));  // norms are divided
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::W_late), plain.at(Unit::mlp, UnitPass::W_late));
+}
+
+TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
+  const HardwareProfile profile = a800();
+  constexpr double bytes = 60.0 * 1024 * 1024;
+  Job j = job("llm-12.1b", {6144, 1, 8}, 2);
+  j.scatter_transfers = true;
+  EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_between_nodes,
+                   20e-6 + bytes / 8 / 23.5e9 + half_all_reduce_seconds(profile, bytes, 8));
+  j.shape.sequence_parallel = true;  // nothing to gather: the next stage wants no more
+  EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_between_nodes, 20e-6 + bytes / 8 / 23.5e9);
+  j.scatter_transfers = false;
+  EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_within_node, 10e-6 + bytes / 8 / 160e9);
+}
+
+TEST(HardwareCostTable, KnowsWhereNodesEnd) {
+  const HardwareProfile profile = a800();  // 8 GPUs a node
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile).node_of_rank, ElementsAre(0, 1));
+  EXPECT_THAT(table_of(job("llm-26.3b", {4096, 1, 8}, 4), profile).node_of_rank, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 4}, 4), profile).node_of_rank, ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 2}, 8), profile).node_of_rank,
+              ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 1}, 2), profile).node_of_rank, ElementsAre(0, 0));
+}
+
+TEST(HardwareCostTable, SendsBetweenNodesAtTp8AndAlternatelyAtTp4) {
+  const HardwareProfile profile = a800();
+  const auto far_hops = [&](int tp, int pp) {  // of the first microbatch's forward in chunk 0
+    const CostTable table = table_of(job("llm-26.3b", {4096, 1, tp}, pp), profile);
+    Schedule schedule{"by hand", Placement::v(pp), 1, {}};
+    for (int rank = 0; rank < pp; ++rank) {
+      auto& blocks = schedule.ranks.emplace_back();
+      for (const char* block : {"F0.0", "F1.0", "B1.0", "B0.0"}) blocks.push_back(parse_block(block));
+    }
+    const Program program = lower(schedule, std::vector<int>(2 * pp, 1), {});
+    const std::vector<double> seconds = op_seconds(program, table);
+    std::vector<bool> far;
+    for (OpId op = 0; op < program.ops.size(); ++op)
+      if (program.ops[op].kind == OpKind::transfer && program.ops[op].pass == Pass::F &&
+          program.ops[op].chunk == 0)
+        far.push_back(seconds[op] == table.transfer_between_nodes);
+    return far;
+  };
+  EXPECT_THAT(far_hops(8, 4), ElementsAre(true, true, true));
+  EXPECT_THAT(far_hops(4, 8), ElementsAre(false, true, false, true, false, true, false));
+}
+
+TEST(ParametersPerRank, SumUpToTheModelButForTheLastNorm) {
+  for (const auto& [name, pp, tp] : {std::tuple{"llm-12.1b", 4, 4},
+                                     {"llm-12.1b", 2, 8},
+                                     {"llm-12.1b", 8, 2},
+                                     {"llm-26.3b", 8, 4},
+                                     {"llm-26.3b", 4, 8}}) {
+    const Job j = job(name, {4096, 1, tp}, pp);
+    for (const Placement& placement : {Placement::v(pp), Placement::loop(pp, 2)}) {
+      const std::vector<double> parameters =
+          parameters_per_rank(j, paper_partition(j.model.layers, 2 * pp), placement);
+      ASSERT_EQ(parameters.size(), static_cast<size_t>(pp));
+      EXPECT_NEAR(std::accumulate(parameters.begin(), parameters.end(), 0.0) * tp,
+                  j.model.parameters() - j.model.hidden, 1);
+    }
+  }
+}
+
+TEST(ParametersPerRank, PutEmbeddingAndHeadWhereThePlacementPutsFirstAndLastStage) {
+  const Job j = job("llm-12.1b", {6144, 1, 4}, 4);
+  const double layer = j.model.layer_parameters() / 4, vocabulary = j.model.vocabulary_parameters() / 4;
+  const std::vector<int> layers = paper_partition(30, 8);
+  const std::vector<double> v = parameters_per_rank(j, layers, Placement::v(4)),
+                            loop = parameters_per_rank(j, layers, Placement::loop(4, 2));
+  EXPECT_DOUBLE_EQ(v[0], 6 * layer + 2 * vocabulary);  // first and last stage both
+  EXPECT_DOUBLE_EQ(v[3], 8 * layer);
+  EXPECT_DOUBLE_EQ(loop[0], 8 * layer + vocabulary);
+  EXPECT_DOUBLE_EQ(loop[3], 6 * layer + vocabulary);
+  const CostTable table = table_of(j, a800());
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_DOUBLE_EQ(table.optimizer[rank], v[rank] * optimizer_bytes(Implementation::megatron) / 1610e9);
+}
+
+TEST(ParametersPerRank, KeepTiedWeightsOncePerGpu) {
+  const double vocabulary = model("gpt-175b").vocabulary_parameters() / 8,
+               layer = model("gpt-175b").layer_parameters() / 8;
+  const auto parameters = [&](int pp, const Placement& placement) {
+    return parameters_per_rank(job("gpt-175b", {2048, 1, 8}, pp), std::vector<int>(placement.stages(), 1),
+                               placement);
+  };
+  EXPECT_THAT(parameters(1, Placement::loop(1, 1)), ElementsAre(layer + vocabulary));
+  EXPECT_THAT(parameters(2, Placement::loop(2, 1)), ElementsAre(layer + vocabulary, layer + vocabulary));
+  EXPECT_THAT(parameters(2, Placement::v(2)), ElementsAre(2 * layer + vocabulary, 2 * layer));
+}
+
+// ---- activations ----
+
+TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheBackward) {
+  const auto bytes = [&](bool sequence_parallel, Recompute recompute, int layers) {
+    return activation_bytes(
+        job("gpt-22b", {2048, 4, 8, sequence_parallel, recompute}, 1, Implementation::megatron_2022),
+        {layers, 0})[0];
+  };
+  const double sbh = 2048.0 * 4 * 6144;  // Korthikanti et al., Table 2
+  EXPECT_DOUBLE_EQ(bytes(false, Recompute::full, 48).until_I, 48 * 2 * sbh);
+  EXPECT_DOUBLE_EQ(bytes(true, Recompute::full, 48).until_I, 48 * 2 * sbh / 8);
+  const ActivationBytes whole = bytes(false, Recompute::none, 1);
+  EXPECT_DOUBLE_EQ(bytes(false, Recompute::full, 48).during_backward, whole.until_I);
+  EXPECT_EQ(whole.during_backward, 0);
+  EXPECT_EQ(bytes(false, Recompute::full, 0).during_backward, 0);
+  // The walk counts it in the blocks that have a backward, and drops it with them.
+  Schedule schedule{"by hand", Placement::loop(1, 1), 2, {{}}};
+  for (const char* block : {"F0.0", "F0.1", "B0.0", "B0.1"}) schedule.ranks[0].push_back(parse_block(block));
+  EXPECT_THAT(peak_activation_bytes(schedule, {{10, 10, 7}}), ElementsAre(27));
+  EXPECT_THAT(peak_activation_bytes(schedule, {{10, 10, 0}}), ElementsAre(20));
+}
+
+TEST(ActivationBytes, AreTheSavedTensorsOfTheStagesLayersAndTheHeadOnTheLast) {
+  for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
+    const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);
+    const auto kept = [&](Unit unit) {
+      double bytes = 0;
+      for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, implementation, unit))
+        bytes += tensor.made_by_forward ? tensor.bytes : 0;
+      return bytes;
+    };
+    const double layer = kept(Unit::attn) + kept(Unit::mlp);
+    const std::vector<ActivationBytes> stages = activation_bytes(j, {4, 0, 7, 2});
+    ASSERT_EQ(stages.size(), 4U);
+    EXPECT_DOUBLE_EQ(stages[0].until_I, 4 * layer);
+    EXPECT_EQ(stages[1].until_I, 0);
+    EXPECT_DOUBLE_EQ(stages[2].until_I, 7 * layer);
+    EXPECT_DOUBLE_EQ(stages[3].until_I, 2 * layer + kept(Unit::head));
+    for (const ActivationBytes& stage : stages) {
+      if (implementation == Implementation::megatron) {
+        EXPECT_DOUBLE_EQ(stage.until_W, stage.until_I * 32 / 34);
+      }
+    }
+  }
+}
+
+TEST(ActivationBytes, OfOurOwnKernelsKeepForWWhatWNeeds) {
+  const Job j = job("llm-12.1b", {6144, 1, 4}, 4, Implementation::suite);
+  double for_weights = 0;
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, Implementation::suite, unit))
+      for_weights += tensor.weight_gradient ? tensor.bytes : 0;
+  EXPECT_DOUBLE_EQ(activation_bytes(j, {3, 1})[0].until_W, 3 * for_weights);
+}
+
+TEST(ActivationBytes, DoubleWithLayersTokensAndMicrobatchSize) {
+  const auto bytes = [](Shape shape, int layers) {
+    return activation_bytes(job("llm-12.1b", shape, 2), {layers, 0})[0];
+  };
+  const ActivationBytes base = bytes({3072, 1, 4}, 4);
+  EXPECT_GT(base.until_I, 0);
+  for (const ActivationBytes& twice :
+       {bytes({3072, 1, 4}, 8), bytes({6144, 1, 4}, 4), bytes({3072, 2, 4}, 4)}) {
+    EXPECT_DOUBLE_EQ(twice.until_I, 2 * base.until_I);
+    EXPECT_DOUBLE_EQ(twice.until_W, 2 * base.until_W);
+  }
+  // The paper's s 3072 rows at size 2 hold what its s 6144 rows hold; TP does not halve what every rank
+  // repeats.
+  EXPECT_LT(bytes({3072, 1, 8}, 4).until_I, base.until_I);
+  EXPECT_GT(bytes({3072, 1, 8}, 4).until_I, base.until_I / 2);
+}
+
+Schedule one_rank(const std::vector<std::string>& blocks, int chunks = 1) {
+  Schedule schedule{"by hand", Placement::loop(1, chunks), 9, {{}}};
+  for (const std::string& block : blocks) schedule.ranks[0].push_back(parse_block(block));
+  return schedule;
+}
+
+TEST(PeakActivationBytes, AreThoseOfATinyScheduleByHand) {
+  const std::vector<ActivationBytes> bytes{{10, 6}};
+  // Full backward: freed at once.
+  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "B0.0", "F0.1", "B0.1"}), bytes), ElementsAre(10));
+  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "F0.1", "B0.0", "B0.1"}), bytes), ElementsAre(20));
+  // Split: I leaves 6 for W, then a second forward comes on top.
+  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "I0.0", "F0.1", "I0.1", "W0.0", "W0.1"}), bytes),
+              ElementsAre(16));
+  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "I0.0", "W0.0", "F0.1", "B0.1"}), bytes),
+              ElementsAre(10));
+  // A braid's two count as alive together, whichever is named first.
+  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "F0.1&B0.0", "B0.1"}), bytes), ElementsAre(20));
+  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "B0.0&F0.1", "B0.1"}), bytes), ElementsAre(20));
+  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "I0.0", "F0.1&W0.0", "B0.1"}), bytes), ElementsAre(16));
+}
+
+TEST(PeakActivationBytes, GrowWhereIMakesMoreForWThanItFrees) {
+  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "F0.1", "I0.0", "W0.0", "B0.1"}), {{10, 13}}),
+              ElementsAre(23));
+}
+
+TEST(PeakActivationBytes, WeighEachChunkByItsStageAndEachRankApart) {
+  const std::vector<ActivationBytes> bytes{{1, 1}, {10, 10}, {100, 100}, {1000, 1000}};
+  Schedule schedule{"by hand", Placement::v(2), 1, {}};  // rank 0 holds stages 0 and 3, rank 1 holds 1 and 2
+  for (int rank = 0; rank < 2; ++rank) {
+    auto& blocks = schedule.ranks.emplace_back();
+    for (const char* block : {"F0.0", "F1.0", "B1.0", "B0.0"}) blocks.push_back(parse_block(block));
+  }
+  EXPECT_THAT(peak_activation_bytes(schedule, bytes), ElementsAre(1001, 110));
+  Schedule loop = schedule;
+  loop.placement = Placement::loop(2, 2);
+  EXPECT_THAT(peak_activation_bytes(loop, bytes), ElementsAre(101, 1010));
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,17 @@
+// Causal grouped-query attention in blocks of queries and keys, with a running softmax.
+#pragma once
+
+#include "stp/cpu/blas_counter.h"
+#include "stp/device/kernels.h"
+
+namespace stp::cpu {
+
+/// As Kernels::attention_forward, on raw pointers; T is float or double.
+template <typename T>
+void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
+                       T* log_sum_exp);
+template <typename T>
+void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
+                        const T* log_sum_exp, const T* out_gradient, T* qkv_gradient);
+
+}  // namespace stp::cpu

@@ -1,0 +1,14 @@
+// The kernels of the CPU backend.
+#pragma once
+
+#include <memory>
+
+#include "stp/cpu/blas_counter.h"
+#include "stp/device/kernels.h"
+
+namespace stp::cpu {
+
+/// `counter` outlives them.
+std::unique_ptr<Kernels> make_cpu_kernels(BlasCounter& counter);
+
+}  // namespace stp::cpu

@@ -1,0 +1,491 @@
+// Every kernel as the runtime calls it, on a stream of a device whose fresh memory is NaN, in every type,
+// against plain loops in double. What kernels refuse: refused_kernels_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "stp/cpu/blas.h"
+#include "stp/cpu/cpu_backend.h"
+#include "stp/cpu/cpu_memory.h"
+#include "stp/device/kernels.h"
+
+namespace stp::cpu {
+namespace {
+
+using Values = std::vector<double>;
+
+// T is the type of activations and weights: X in stp/backend/kernels.h. S follows from it.
+template <typename T>
+class CpuKernels : public testing::Test {
+ protected:
+  static constexpr DType kType = kTypeOf<T>, kSums = statistics_type(kType);
+
+  // What is left of a value in a tensor of X.
+  static double rounded(double value) { return T(static_cast<Wide<T>>(value)); }
+
+  // Values that X can hold, so that the plain loops start from the same.
+  Values random(int64_t count) {
+    std::normal_distribution<double> normal;
+    Values values(count);
+    for (double& value : values) value = rounded(normal(engine_));
+    return values;
+  }
+
+  Tensor fresh(int64_t rows, int64_t columns, DType type = kType) {
+    return device_.allocate(*stream_, MemoryKind::working, type, rows, columns);
+  }
+  Tensor put(int64_t rows, int64_t columns, const Values& values) {
+    return upload<T>(fresh(rows, columns), values);
+  }
+  // Of S: statistics, and what is summed.
+  Tensor put_sums(int64_t rows, int64_t columns, const Values& values) {
+    return upload<Wide<T>>(fresh(rows, columns, kSums), values);
+  }
+  Tensor indices(const std::vector<int32_t>& values) {
+    return upload<int32_t>(fresh(std::ssize(values), 1, DType::i32), values);
+  }
+  Values get(const Tensor& tensor) {
+    if (tensor.type == DType::f64) return download<double>(tensor);
+    return tensor.type == DType::f32 ? download<float>(tensor) : download<Bfloat16>(tensor);
+  }
+  // Of results about as large as `scale`. What is bf16 was computed in f32 and rounded once, by at most 2⁻⁸
+  // of itself.
+  void expect_near(const Tensor& tensor, const Values& plain, double scale = 1) {
+    const Values values = get(tensor);
+    ASSERT_EQ(values.size(), plain.size());
+    for (size_t i = 0; i < plain.size(); ++i)
+      ASSERT_NEAR(values[i], plain[i],
+                  scale * (tensor.type == DType::f64 ? 1e-12 : 2e-5) +
+                      (tensor.type == DType::bf16 ? 0x1p-8 * std::abs(plain[i]) : 0))
+          << "element " << i;
+  }
+
+  std::unique_ptr<Backend> backend_ = make_backend({.world_size = 1, .poison = true});
+  Device& device_ = backend_->device(0);
+  std::unique_ptr<Stream> stream_ = device_.make_stream("compute", StreamPriority::compute);
+  Stream& s_ = *stream_;
+  Kernels& k_ = device_.kernels();
+
+ private:
+  template <typename Element, typename From>
+  Tensor upload(Tensor to, const std::vector<From>& values) {
+    std::vector<Element> elements;
+    for (const From value : values) elements.push_back(Element(static_cast<Wide<Element>>(value)));
+    EXPECT_EQ(std::ssize(elements), to.elements());
+    device_.upload(*stream_, to, std::as_bytes(std::span(elements)));
+    return to;
+  }
+  template <typename Element>
+  Values download(const Tensor& tensor) {
+    std::vector<Element> elements(tensor.elements());
+    device_.download(*stream_, tensor, std::as_writable_bytes(std::span(elements)));
+    return Values(elements.begin(), elements.end());
+  }
+  std::mt19937 engine_{1};
+};
+
+struct TypeName {
+  template <typename T>
+  static std::string GetName(int /*index*/) {
+    return to_string(kTypeOf<T>);
+  }
+};
+using Types = testing::Types<float, double, Bfloat16>;
+TYPED_TEST_SUITE(CpuKernels, Types, TypeName);
+
+// OpenBLAS has room for a limited number of callers at once: more threads than a run of 64 ranks has.
+TEST(BlasGemm, ManyThreadsMultiplyAtOnce) {
+  constexpr int kThreads = 160, kSize = 40;
+  BlasCounter counter;
+  std::vector<std::vector<float>> results(kThreads, std::vector<float>(kSize * kSize, NAN));
+  const std::vector<float> ones(kSize * kSize, 1.0F);
+  std::vector<std::thread> threads;
+  for (auto& result : results)
+    threads.emplace_back([&] {
+      for (int repeat = 0; repeat < 20; ++repeat)
+        blas_gemm<float>(counter, false, true, kSize, kSize, kSize, 1, {ones.data(), kSize},
+                         {ones.data(), kSize}, 0, {result.data(), kSize});
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) EXPECT_THAT(result, testing::Each(float{kSize}));
+  EXPECT_EQ(counter.flops, 2.0 * kSize * kSize * kSize * 20 * kThreads);
+}
+
+TYPED_TEST(CpuKernels, FreshMemoryIsPoison) {  // or the other tests show less than they seem to
+  for (const double value : this->get(this->fresh(2, 3))) EXPECT_TRUE(std::isnan(value));
+}
+
+TYPED_TEST(CpuKernels, WholeTensors) {
+  const Values x = this->random(15);
+  const Tensor in = this->put(5, 3, x), copied = this->fresh(5, 3), scaled = this->fresh(5, 3),
+               filled = this->fresh(5, 3);
+  this->k_.copy(this->s_, in, copied);
+  this->k_.scale(this->s_, -0.5, in, scaled);
+  this->k_.fill(this->s_, filled, 0.25);
+  Values half = x;
+  for (double& value : half) value *= -0.5;
+  EXPECT_EQ(this->get(copied), x);
+  EXPECT_EQ(this->get(scaled), half);
+  EXPECT_EQ(this->get(filled), Values(15, 0.25));
+}
+
+TYPED_TEST(CpuKernels, WhatIsNotFiniteFailsTheRun) {
+  Values x = this->random(15);
+  this->k_.check_finite(this->s_, this->put(5, 3, x), "all of it");
+  this->device_.synchronize();
+  x[14] = -INFINITY;
+  this->k_.check_finite(this->s_, this->put(5, 3, x), "the last of it");
+  EXPECT_THROW(this->device_.synchronize(), Stopped);
+  EXPECT_THAT(this->backend_->guard().failure(), testing::HasSubstr("the last of it"));
+}
+
+TYPED_TEST(CpuKernels, Gemm) {
+  double flops = 0;
+  for (const auto& [m, n, k] :
+       {std::array<int64_t, 3>{7, 5, 3}, {1, 1, 1}, {33, 130, 65}, {64, 1, 129}, {3, 4, 0}})
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const double beta : {0.0, 1.0, -0.5}) {
+          const Values a = this->random(m * k), b = this->random(k * n), c = this->random(m * n);
+          Values plain(m * n);
+          for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < n; ++j) {
+              for (int64_t e = 0; e < k; ++e)
+                plain[i * n + j] += 0.75 * a[ta ? e * m + i : i * k + e] * b[tb ? j * k + e : e * n + j];
+              if (beta != 0) plain[i * n + j] += beta * c[i * n + j];
+            }
+          for (const bool sums : {false, true}) {
+            const Tensor result = beta == 0 ? this->fresh(m, n, sums ? this->kSums : this->kType)
+                                  : sums    ? this->put_sums(m, n, c)
+                                            : this->put(m, n, c);
+            this->k_.gemm(this->s_, ta, tb, 0.75, ta ? this->put(k, m, a) : this->put(m, k, a),
+                          tb ? this->put(n, k, b) : this->put(k, n, b), beta, result);
+            this->expect_near(result, plain, 10);
+            flops += 2.0 * static_cast<double>(m * n * k);
+          }
+        }
+  const BlasUse use = blas_use(*this->backend_, 0);
+  EXPECT_EQ(use.flops, flops);
+  EXPECT_GT(use.seconds, 0);
+}
+
+TYPED_TEST(CpuKernels, RmsNorm) {
+  for (const int64_t columns : {1, 7, 130}) {
+    const int64_t rows = 5;
+    const Values x = this->random(rows * columns), gain = this->random(columns),
+                 dy = this->random(rows * columns), residual = this->random(rows * columns),
+                 before = this->random(columns);
+    Values y(x.size()), rstd(rows), dx(x.size()), with_residual(x.size()), gain_gradient = before;
+    for (int64_t i = 0; i < rows; ++i) {
+      double squares = 0, along = 0;
+      for (int64_t j = 0; j < columns; ++j) {
+        squares += x[i * columns + j] * x[i * columns + j];
+        along += dy[i * columns + j] * gain[j] * x[i * columns + j];
+      }
+      const double r = rstd[i] = 1 / std::sqrt(squares / static_cast<double>(columns) + 1e-3);
+      for (int64_t j = 0; j < columns; ++j) {
+        const int64_t at = i * columns + j;
+        y[at] = x[at] * r * gain[j];
+        dx[at] = r * gain[j] * dy[at] - r * r * r * x[at] * along / static_cast<double>(columns);
+        with_residual[at] = dx[at] + 0.25 * residual[at];
+        gain_gradient[j] += dy[at] * x[at] * r;
+      }
+    }
+    const Tensor tx = this->put(rows, columns, x), tg = this->put(1, columns, gain),
+                 ty = this->fresh(rows, columns), tr = this->fresh(rows, 1, this->kSums),
+                 tdx = this->fresh(rows, columns), in_place = this->put(rows, columns, dy),
+                 sums = this->put_sums(1, columns, before), other_sums = this->put_sums(1, columns, before);
+    this->k_.rms_norm_forward(this->s_, tx, tg, 1e-3, ty, tr);
+    this->expect_near(ty, y, 10);
+    this->expect_near(tr, rstd, 10);
+    this->k_.rms_norm_backward(this->s_, this->put(rows, columns, dy), tx, tg, tr, 0.25,
+                               this->put(rows, columns, residual), tdx, sums);
+    this->expect_near(tdx, with_residual, 100);
+    this->expect_near(sums, gain_gradient, 10);
+    this->k_.rms_norm_backward(this->s_, in_place, tx, tg, tr, 0.25, Tensor{}, in_place, other_sums);
+    this->expect_near(in_place, dx, 100);
+    this->expect_near(other_sums, gain_gradient, 10);
+  }
+}
+
+constexpr AttentionShape kShape{.batch = 2, .seq = 37, .q_heads = 6, .kv_heads = 2, .head_dim = 10};
+
+TYPED_TEST(CpuKernels, BiasAndRotaryEmbedding) {
+  const int64_t columns = kShape.qkv_columns(), half = kShape.head_dim / 2;
+  const Values qkv = this->random(kShape.tokens() * columns), bias = this->random(columns);
+  const auto rotated = [&](Values rows, double direction) {
+    for (int64_t row = 0; row < kShape.tokens(); ++row)
+      for (int64_t head = 0; head < kShape.q_heads + kShape.kv_heads; ++head)
+        for (int64_t i = 0; i < half; ++i) {
+          const double angle = direction * static_cast<double>(row % kShape.seq) *
+                               std::pow(1e4, -2.0 * static_cast<double>(i) / kShape.head_dim);
+          double& a = rows[row * columns + head * kShape.head_dim + i];
+          double& b = (&a)[half];
+          const double old = a;
+          a = old * std::cos(angle) - b * std::sin(angle);
+          b = b * std::cos(angle) + old * std::sin(angle);
+        }
+    return rows;
+  };
+  Values biased = qkv;
+  for (size_t i = 0; i < biased.size(); ++i) biased[i] += bias[i % columns];
+  const Tensor forward = this->put(kShape.tokens(), columns, qkv),
+               back = this->put(kShape.tokens(), columns, qkv);
+  this->k_.bias_rope_forward(this->s_, kShape, 1e4, this->put(1, columns, bias), forward);
+  this->k_.rope_backward(this->s_, kShape, 1e4, back);
+  this->expect_near(forward, rotated(biased, 1));
+  this->expect_near(back, rotated(qkv, -1));
+}
+
+TYPED_TEST(CpuKernels, ColumnSumsAreAdded) {
+  const Values x = this->random(13 * 7), before = this->random(7);
+  Values plain = before;
+  for (size_t i = 0; i < x.size(); ++i) plain[i % 7] += x[i];
+  const Tensor sums = this->put_sums(1, 7, before);
+  this->k_.add_column_sums(this->s_, this->put(13, 7, x), sums);
+  this->expect_near(sums, plain);
+}
+
+// Softmax of each whole row, and its gradient by the chain rule, which reads `out` as it was stored.
+struct PlainAttention {
+  Values out, log_sum_exp, gradient;
+
+  PlainAttention(const AttentionShape& shape, const Values& qkv, const Values& dy, double (*rounded)(double))
+      : out(shape.tokens() * shape.q_columns()),
+        log_sum_exp(shape.tokens() * shape.q_heads),
+        gradient(qkv.size()) {
+    const int64_t d = shape.head_dim, stride = shape.qkv_columns();
+    const double scale = 1 / std::sqrt(static_cast<double>(d));
+    for (int64_t row = 0; row < shape.tokens(); ++row)
+      for (int64_t head = 0; head < shape.q_heads; ++head) {
+        const int64_t first = row - row % shape.seq, q = row * stride + head * d;
+        const int64_t group = head / (shape.q_heads / shape.kv_heads);
+        const auto k = [&](int64_t j) { return (first + j) * stride + shape.q_columns() + group * d; };
+        const auto v = [&](int64_t j) { return k(j) + shape.kv_columns(); };
+        double* o = &out[row * shape.q_columns() + head * d];
+        const double* g = &dy[row * shape.q_columns() + head * d];
+        Values p(row % shape.seq + 1), dp(p.size());
+        double sum = 0, mean = 0;
+        for (size_t j = 0; j < p.size(); ++j) {
+          for (int64_t e = 0; e < d; ++e) p[j] += scale * qkv[q + e] * qkv[k(j) + e];
+          sum += p[j] = std::exp(p[j]);
+        }
+        log_sum_exp[row * shape.q_heads + head] = std::log(sum);
+        for (size_t j = 0; j < p.size(); ++j) {
+          p[j] /= sum;
+          for (int64_t e = 0; e < d; ++e) {
+            o[e] += p[j] * qkv[v(j) + e];
+            dp[j] += g[e] * qkv[v(j) + e];
+            gradient[v(j) + e] += p[j] * g[e];
+          }
+        }
+        for (int64_t e = 0; e < d; ++e) mean += rounded(o[e]) * g[e];
+        for (size_t j = 0; j < p.size(); ++j)
+          for (int64_t e = 0; e < d; ++e) {
+            gradient[q + e] += p[j] * (dp[j] - mean) * scale * qkv[k(j) + e];
+            gradient[k(j) + e] += p[j] * (dp[j] - mean) * scale * qkv[q + e];
+          }
+      }
+  }
+};
+
+TYPED_TEST(CpuKernels, Attention) {
+  for (const AttentionShape& shape :
+       {kShape, AttentionShape{.batch = 2, .seq = 259, .q_heads = 2, .kv_heads = 1, .head_dim = 5},
+        AttentionShape{.batch = 1, .seq = 128, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
+        AttentionShape{.batch = 1, .seq = 1, .q_heads = 3, .kv_heads = 3, .head_dim = 1}}) {
+    const Values qkv = this->random(shape.tokens() * shape.qkv_columns()),
+                 dy = this->random(shape.tokens() * shape.q_columns());
+    const PlainAttention plain(shape, qkv, dy, this->rounded);
+    const Tensor tqkv = this->put(shape.tokens(), shape.qkv_columns(), qkv),
+                 out = this->fresh(shape.tokens(), shape.q_columns()),
+                 log_sum_exp = this->fresh(shape.tokens(), shape.q_heads, this->kSums),
+                 gradient = this->fresh(shape.tokens(), shape.qkv_columns());
+    this->k_.attention_forward(this->s_, shape, tqkv, out, log_sum_exp);
+    this->k_.attention_backward(this->s_, shape, tqkv, out, log_sum_exp,
+                                this->put(shape.tokens(), shape.q_columns(), dy), gradient);
+    this->expect_near(out, plain.out);
+    this->expect_near(log_sum_exp, plain.log_sum_exp);
+    this->expect_near(gradient, plain.gradient, 10);
+  }
+}
+
+TYPED_TEST(CpuKernels, SwiGlu) {
+  for (const int64_t columns : {1, 6, 131}) {
+    const int64_t rows = 3;
+    Values gate_up = this->random(rows * 2 * columns);
+    gate_up[0] = 120;  // far out, where exp itself overflows
+    gate_up[2 * columns] = -120;
+    const Values dy = this->random(rows * columns);
+    Values out(dy.size()), gradient(gate_up.size());
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j) {
+        const int64_t gate = i * 2 * columns + j, up = gate + columns;
+        const double sigmoid = 1 / (1 + std::exp(-gate_up[gate])), silu = gate_up[gate] * sigmoid;
+        out[i * columns + j] = silu * gate_up[up];
+        gradient[up] = dy[i * columns + j] * silu;
+        gradient[gate] = dy[i * columns + j] * gate_up[up] * sigmoid * (1 + gate_up[gate] * (1 - sigmoid));
+      }
+    const Tensor in = this->put(rows, 2 * columns, gate_up), to = this->fresh(rows, columns),
+                 back = this->fresh(rows, 2 * columns);
+    this->k_.swiglu_forward(this->s_, in, to);
+    this->k_.swiglu_backward(this->s_, in, this->put(rows, columns, dy), back);
+    this->expect_near(to, out, 10);
+    this->expect_near(back, gradient, 10);
+  }
+}
+
+// The vocabulary on several ranks: their rows add up to those of the whole table, and each rank's gradient is
+// its share.
+TYPED_TEST(CpuKernels, EmbeddingInShares) {
+  const int64_t vocabulary = 12, columns = 5;
+  const std::vector<int32_t> tokens{11, 0, 5, 6, 0, 3};
+  const auto rows = std::ssize(tokens);
+  const Values table = this->random(vocabulary * columns), dy = this->random(rows * columns);
+  const Values before = this->random(vocabulary * columns);
+  for (const int64_t share : {12, 6, 3})
+    for (int64_t first = 0; first < vocabulary; first += share) {
+      const auto own = [&](const Values& whole) {
+        return Values(whole.begin() + first * columns, whole.begin() + (first + share) * columns);
+      };
+      Values out(dy.size()), gradient = own(before);
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j)
+          if (tokens[i] >= first && tokens[i] < first + share) {
+            out[i * columns + j] = table[tokens[i] * columns + j];
+            gradient[(tokens[i] - first) * columns + j] += dy[i * columns + j];
+          }
+      const Tensor to = this->fresh(rows, columns), back = this->put_sums(share, columns, own(before));
+      this->k_.embedding_forward(this->s_, this->indices(tokens), this->put(share, columns, own(table)),
+                                 first, to);
+      this->k_.embedding_backward(this->s_, this->indices(tokens), this->put(rows, columns, dy), first, back);
+      this->expect_near(to, out);
+      this->expect_near(back, gradient);
+    }
+}
+
+TYPED_TEST(CpuKernels, RowMaximumIsFoundWhereverItIs) {
+  for (const int64_t columns : {1, 7, 8, 29}) {
+    Values x = this->random(columns * columns);  // in row i at i
+    for (int64_t i = 0; i < columns; ++i) x[i * columns + i] = 9 + static_cast<double>(i % 3);
+    const Tensor maximum = this->fresh(columns, 1, this->kSums);
+    this->k_.row_maximum(this->s_, this->put(columns, columns, x), maximum);
+    const Values values = this->get(maximum);
+    for (int64_t i = 0; i < columns; ++i) EXPECT_EQ(values[i], 9 + static_cast<double>(i % 3)) << columns;
+  }
+}
+
+TYPED_TEST(CpuKernels, CrossEntropyInShares) {
+  const int64_t rows = 4, vocabulary = 1084;  // over the block of a sum
+  Values logits = this->random(rows * vocabulary);
+  for (double& value : logits) value *= 8;
+  for (int64_t i = 0; i < vocabulary; ++i)
+    // One row far from the others, and all of it negative.
+    logits[i] = this->rounded(logits[i] - 300);
+  const std::vector<int32_t> targets{0, 1083, 541, 542};
+  const double factor = 0.25, loss_before = 2;
+  double loss = loss_before;
+  Values gradient(logits.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    const double* row = &logits[i * vocabulary];
+    double sum = 0;
+    for (int64_t j = 0; j < vocabulary; ++j) sum += std::exp(row[j]);
+    loss += factor * (std::log(sum) - row[targets[i]]);
+    for (int64_t j = 0; j < vocabulary; ++j)
+      gradient[i * vocabulary + j] = factor * (std::exp(row[j]) / sum - (j == targets[i] ? 1 : 0));
+  }
+  for (const int64_t ranks : {1, 2, 4}) {
+    const int64_t share = vocabulary / ranks;
+    const auto own = [&](const Values& whole, int64_t rank) {
+      Values part;
+      for (int64_t i = 0; i < rows; ++i)
+        part.insert(part.end(), &whole[i * vocabulary + rank * share],
+                    &whole[i * vocabulary + rank * share] + share);
+      return part;
+    };
+    Values maximum(rows, -INFINITY), sums(2 * rows);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const Tensor to = this->fresh(rows, 1, this->kSums);
+      this->k_.row_maximum(this->s_, this->put(rows, share, own(logits, rank)), to);
+      const Values part = this->get(to);
+      for (int64_t i = 0; i < rows; ++i) {
+        EXPECT_EQ(part[i], *std::max_element(&logits[i * vocabulary + rank * share],
+                                             &logits[i * vocabulary + rank * share] + share));
+        maximum[i] = std::max(maximum[i], part[i]);
+      }
+    }
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const Tensor to = this->fresh(rows, 2, this->kSums);
+      this->k_.exponential_sums(this->s_, this->put(rows, share, own(logits, rank)),
+                                this->put_sums(rows, 1, maximum), this->indices(targets), rank * share, to);
+      const Values part = this->get(to);
+      for (int64_t i = 0; i < 2 * rows; ++i) sums[i] += part[i];
+    }
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const Tensor in_place = this->put(rows, share, own(logits, rank)),
+                   total = this->put_sums(1, 1, {loss_before});
+      this->k_.cross_entropy(this->s_, this->put_sums(rows, 1, maximum), this->put_sums(rows, 2, sums),
+                             this->indices(targets), rank * share, factor, in_place, total);
+      this->expect_near(in_place, own(gradient, rank));
+      this->expect_near(total, {loss}, 10);
+    }
+  }
+}
+
+TYPED_TEST(CpuKernels, SumsOfSquaresAreAdded) {
+  const Values x = this->random(101);
+  double plain = 0.5;
+  for (const double value : x) plain += 0.25 * value * value;
+  const Tensor total = this->fresh(1, 1, DType::f64);
+  this->k_.fill(this->s_, total, 0.5);
+  this->k_.add_sum_of_squares(this->s_, 0.25, this->put(101, 1, x), total);
+  this->expect_near(total, {plain});  // in double whatever the type
+}
+
+TYPED_TEST(CpuKernels, AdamW) {
+  const int64_t count = 77;
+  for (const double max_norm : {0.0, 0.5, 1e9}) {  // no total; clipped; too small to be
+    Values master = this->random(count), first(count), second(count);
+    const Tensor tmaster = this->put_sums(7, 11, master), m = this->put_sums(7, 11, first),
+                 v = this->put_sums(7, 11, second);
+    const Tensor weight = this->kType == this->kSums ? tmaster : this->fresh(7, 11);
+    for (int step = 1; step <= 3; ++step) {
+      const AdamW options{.learning_rate = 0.01,
+                          .beta1 = 0.8,
+                          .beta2 = 0.9,
+                          .epsilon = 1e-6,
+                          .weight_decay = 0.1,
+                          .step = step};
+      const Values g = this->random(count);
+      Tensor total;
+      if (max_norm > 0) {
+        total = this->fresh(1, 1, DType::f64);
+        this->k_.fill(this->s_, total, 16);
+      }
+      this->k_.adamw(this->s_, options, max_norm, total, this->put_sums(7, 11, g), m, v, tmaster, weight);
+      const double scale = max_norm == 0.5 ? 0.5 / 4 : 1;
+      for (int64_t i = 0; i < count; ++i) {
+        first[i] = 0.8 * first[i] + 0.2 * scale * g[i];
+        second[i] = 0.9 * second[i] + 0.1 * scale * g[i] * scale * g[i];
+        const double mean = first[i] / (1 - std::pow(0.8, step)),
+                     square = second[i] / (1 - std::pow(0.9, step));
+        master[i] -= 0.01 * 0.1 * master[i] + 0.01 * mean / (std::sqrt(square) + 1e-6);
+      }
+      this->expect_near(m, first);
+      this->expect_near(v, second);
+      this->expect_near(tmaster, master);
+      Values stored = this->get(tmaster);
+      for (double& value : stored) value = this->rounded(value);
+      EXPECT_EQ(this->get(weight), stored);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stp::cpu

@@ -1,0 +1,23 @@
+// What all devices, streams and communicators of one CPU backend share.
+#pragma once
+
+#include <chrono>
+
+#include "stp/device/run_context.h"
+
+namespace stp::cpu {
+
+class CpuRun : public RunContext {
+ public:
+  using RunContext::RunContext;
+
+  /// Seconds since this was made: the clock of all devices.
+  [[nodiscard]] double now() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - epoch_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point epoch_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace stp::cpu

@@ -1,0 +1,156 @@
+#include "stp/cpu/cpu_stream.h"
+
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+namespace stp::cpu {
+namespace {
+
+/// Most tasks that may stand in a queue before the host waits.
+constexpr size_t kQueueLimit = 4096;
+
+class CpuEvent : public Event {
+ public:
+  explicit CpuEvent(const CpuStream& stream)
+      : stream_(&stream), text_("rank " + std::to_string(stream.rank()) + ", " + stream.name()) {}
+
+  [[nodiscard]] double seconds() const override {
+    if (!passed()) throw std::logic_error("the stream has not passed the event yet");
+    return seconds_;
+  }
+  [[nodiscard]] bool passed() const { return passed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool of(const CpuStream& stream) const { return stream_ == &stream; }
+
+  void pass(double now) {
+    {
+      const std::lock_guard lock(mutex_);
+      seconds_ = now;
+      passed_.store(true, std::memory_order_release);
+    }
+    changed_.notify_all();
+  }
+
+  /// `where` is a callable that says who waits.
+  template <typename Where>
+  void wait(RunGuard& guard, Where where) {
+    if (passed()) return;
+    std::unique_lock lock(mutex_);
+    guard.wait(
+        lock, changed_, RunGuard::WaitFor::own_work, [this] { return passed(); },
+        [&] { return where() + " waits for " + text_; });
+  }
+
+ private:
+  const CpuStream* const stream_;  // for comparison: it may be gone
+  const std::string text_;
+  std::atomic<bool> passed_{false};
+  double seconds_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+}  // namespace
+
+CpuStream::CpuStream(CpuRun& run, int rank, std::string name)
+    : run_(run), rank_(rank), name_(std::move(name)), worker_([this] { work(); }) {}
+
+CpuStream::~CpuStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  filled_.notify_one();
+  worker_.join();
+}
+
+EventRef CpuStream::record() {
+  auto event = std::make_shared<CpuEvent>(*this);
+  push({[this, event] { event->pass(run_.now()); }, op_, true});
+  return event;
+}
+
+void CpuStream::wait(const EventRef& event) {
+  const auto awaited = std::dynamic_pointer_cast<CpuEvent>(event);
+  if (!awaited) throw std::logic_error("a stream is told to wait for an event of another backend");
+  if (awaited->passed() || awaited->of(*this)) return;
+  push({[this, awaited] { awaited->wait(run_.guard, [this] { return where(); }); }, op_, true});
+}
+
+void CpuStream::enqueue(std::function<void()> task) { push({std::move(task), op_, false}); }
+
+void CpuStream::enqueue_waiting(std::function<void()> task) { push({std::move(task), op_, true}); }
+
+void CpuStream::synchronize() {
+  const auto event = std::static_pointer_cast<CpuEvent>(record());
+  event->wait(run_.guard, [this] { return "rank " + std::to_string(rank_) + ", host,"; });
+  run_.guard.check();
+}
+
+void CpuStream::push(Task task) {
+  bool wake = false;
+  try {
+    std::unique_lock lock(mutex_);
+    run_.guard.wait(
+        lock, emptied_, RunGuard::WaitFor::own_work, [this] { return queue_.size() < kQueueLimit; },
+        [this] {
+          return "rank " + std::to_string(rank_) + ", host, waits for room in the queue of " + name_;
+        });
+    queue_.push_back(std::move(task));
+    wake = std::exchange(idle_, false);
+  } catch (const Stopped&) {
+    return;
+  }
+  if (wake) filled_.notify_one();
+}
+
+void CpuStream::work() {
+  std::vector<Task> taken;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      // No deadline: nothing to do is no failure.
+      while (queue_.empty() && !closing_) {
+        idle_ = true;
+        filled_.wait(lock);
+      }
+      idle_ = false;
+      if (queue_.empty()) return;
+      taken.swap(queue_);
+    }
+    emptied_.notify_one();
+    for (Task& task : taken) {
+      perform(task);
+      task.run = nullptr;  // here, not with the whole batch: it may hold memory
+    }
+    taken.clear();
+  }
+}
+
+void CpuStream::perform(Task& task) {
+  if (run_.guard.failed()) return;
+  running_ = task.op;
+  try {
+    if (task.waits) {
+      task.run();
+      run_.guard.progress();
+    } else {
+      const RunGuard::Work work(run_.guard);
+      task.run();
+    }
+  } catch (const Stopped&) {
+    // Whoever failed has said why.
+  } catch (const std::exception& error) {
+    run_.guard.fail(where() + ": " + error.what());
+  } catch (...) {
+    run_.guard.fail(where() + ": an unknown failure");
+  }
+}
+
+CpuStream& cpu_stream(Stream& stream) {
+  auto* ours = dynamic_cast<CpuStream*>(&stream);
+  if (ours == nullptr) throw std::logic_error("the stream is of another backend");
+  return *ours;
+}
+
+}  // namespace stp::cpu

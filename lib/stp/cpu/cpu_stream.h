@@ -1,0 +1,78 @@
+// Streams and events of the CPU backend: a stream is a worker thread with a queue.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "stp/cpu/cpu_run.h"
+#include "stp/device/device.h"
+
+namespace stp::cpu {
+
+/// Works off its tasks in order, on a thread of its own. A task that throws fails the run ("rank 3, compute,
+/// F0.1: …"); once the run has failed, by whatever, no further task of any stream is begun.
+class CpuStream : public Stream {
+ public:
+  /// `run` outlives the stream.
+  CpuStream(CpuRun& run, int rank, std::string name);
+  CpuStream(const CpuStream&) = delete;
+  CpuStream& operator=(const CpuStream&) = delete;
+  /// Ends when all tasks are done, or the run has failed.
+  ~CpuStream() override;
+
+  EventRef record() override;
+  void wait(const EventRef& event) override;
+  void begin(uint32_t op) override { op_ = op; }
+
+  /// Work: while it runs, no deadline runs out. What it needs is copied into it (tensors share their memory);
+  /// it looks at their data only when it runs. Waits while the queue is full.
+  void enqueue(std::function<void()> task);
+  /// A task that mostly waits, by RunGuard::wait, for tasks of other streams.
+  void enqueue_waiting(std::function<void()> task);
+
+  /// Waits until all tasks given so far are done. Throws Stopped if the run has failed.
+  void synchronize();
+
+  [[nodiscard]] CpuRun& run() const { return run_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  /// "rank 3, compute, F0.1": this stream and the op that it runs, for texts of failures. Only from its
+  /// tasks.
+  [[nodiscard]] std::string where() const { return run_.where(rank_, name_, running_); }
+  [[nodiscard]] std::optional<uint32_t> running() const { return running_; }
+
+ private:
+  struct Task {
+    std::function<void()> run;
+    std::optional<uint32_t> op;
+    bool waits;
+  };
+
+  void push(Task task);
+  void work();
+  void perform(Task& task);
+
+  CpuRun& run_;
+  const int rank_;
+  const std::string name_;
+  std::optional<uint32_t> op_;       // of the host thread
+  std::optional<uint32_t> running_;  // of the worker
+
+  std::mutex mutex_;
+  std::condition_variable filled_, emptied_;
+  std::vector<Task> queue_;
+  bool idle_ = false, closing_ = false;
+  std::thread worker_;  // last: it uses all others
+};
+
+/// Throws std::logic_error if `stream` is not of the CPU backend.
+CpuStream& cpu_stream(Stream& stream);
+
+}  // namespace stp::cpu

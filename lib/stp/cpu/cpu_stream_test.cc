@@ -1,0 +1,214 @@
+// Order within and between streams, memory in stream order, and what a failure does.
+#include "stp/cpu/cpu_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <future>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "stp/cpu/cpu_backend.h"
+#include "stp/cpu/cpu_memory.h"
+
+namespace stp::cpu {
+namespace {
+
+using testing::HasSubstr;
+
+class CpuStreams : public testing::Test {
+ protected:
+  std::unique_ptr<Stream> stream(int rank, const std::string& name) {
+    return backend->device(rank).make_stream(name, StreamPriority::compute);
+  }
+
+  std::unique_ptr<Backend> backend =
+      make_backend({.world_size = 2, .deadline_s = 3600, .memory_limit = 4096, .poison = true});
+  Device& device = backend->device(0);
+};
+
+// More tasks than a queue holds: the host waits for room meanwhile.
+TEST_F(CpuStreams, TasksRunInOrder) {
+  const auto compute = stream(0, "compute");
+  std::vector<int> order, expected(10000);
+  std::iota(expected.begin(), expected.end(), 0);
+  for (const int i : expected) cpu_stream(*compute).enqueue([&order, i] { order.push_back(i); });
+  device.synchronize();
+  EXPECT_EQ(order, expected);
+}
+
+// `shared` has no lock: only the events keep the two streams, of two ranks, from working on it at once.
+TEST_F(CpuStreams, EventsOrderStreams) {
+  const auto a = stream(0, "compute"), b = stream(1, "compute");
+  std::vector<int> shared, expected(2000);
+  std::iota(expected.begin(), expected.end(), 0);
+  for (const int i : expected) {
+    Stream &here = i % 2 == 0 ? *a : *b, &there = i % 2 == 0 ? *b : *a;
+    cpu_stream(here).enqueue([&shared, i] { shared.push_back(i); });
+    there.wait(here.record());
+  }
+  backend->device(0).synchronize();
+  backend->device(1).synchronize();
+  EXPECT_EQ(shared, expected);
+}
+
+TEST_F(CpuStreams, AWaitHoldsBackWhatComesAfterIt) {
+  const auto a = stream(0, "compute"), b = stream(0, "tp");
+  std::promise<void> gate;
+  std::atomic<bool> opened{false}, early{false};
+  cpu_stream(*a).enqueue([&] { gate.get_future().wait(); });
+  b->wait(a->record());
+  cpu_stream(*b).enqueue([&] { early = !opened; });
+  opened = true;
+  gate.set_value();
+  device.synchronize();
+  EXPECT_FALSE(early);
+}
+
+TEST_F(CpuStreams, EventsHaveTimesInOrder) {
+  const auto compute = stream(0, "compute");
+  std::promise<void> gate;
+  cpu_stream(*compute).enqueue([&] { gate.get_future().wait(); });
+  const EventRef first = compute->record(), second = compute->record();
+  EXPECT_THROW((void)first->seconds(), std::logic_error);
+  gate.set_value();
+  device.synchronize();
+  EXPECT_GE(first->seconds(), 0);
+  EXPECT_GE(second->seconds(), first->seconds());
+}
+
+TEST_F(CpuStreams, AThrowingTaskFailsTheRunAndNoLaterTaskBegins) {
+  backend->describe_with([](int rank, uint32_t op) {
+    return "op " + std::to_string(op) + " as rank " + std::to_string(rank) + " calls it";
+  });
+  const auto a = stream(1, "compute"), b = stream(0, "tp");
+  std::atomic<bool> later{false};
+  a->begin(7);
+  cpu_stream(*a).enqueue([] { throw std::runtime_error("no luck"); });
+  a->begin(8);
+  cpu_stream(*a).enqueue([&] { later = true; });
+  b->wait(a->record());
+  cpu_stream(*b).enqueue([&] { later = true; });
+  // Both ranks' waits end, though deadlines are an hour off.
+  EXPECT_THROW(backend->device(1).synchronize(), Stopped);
+  EXPECT_THROW(backend->device(0).synchronize(), Stopped);
+  EXPECT_EQ(backend->guard().failure(), "rank 1, compute, op 7 as rank 1 calls it: no luck");
+  EXPECT_FALSE(later);
+}
+
+TEST_F(CpuStreams, ADeviceThatFailedTakesCallsAndDoesNothing) {
+  const auto compute = stream(0, "compute");
+  Tensor tensor = device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1);
+  backend->guard().fail("elsewhere");
+  for (int i = 0; i < 10000; ++i) EXPECT_NO_THROW(cpu_stream(*compute).enqueue([] { FAIL(); }));
+  EXPECT_NO_THROW(device.release(*compute, tensor));
+  std::vector<std::byte> read(4);
+  tensor = device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1);
+  EXPECT_THROW(device.download(*compute, tensor, read), Stopped);
+}
+
+TEST_F(CpuStreams, TheMemoryLimitFailsTheRunWhereTheStreamPassesIt) {
+  const auto compute = stream(0, "compute");
+  compute->begin(1);
+  Tensor most = device.allocate(*compute, MemoryKind::saved, DType::f64, 1, 512);  // all there is
+  compute->begin(2);
+  device.release(*compute, most);
+  most = device.allocate(*compute, MemoryKind::saved, DType::f64, 1, 512);  // after the release: fits
+  compute->begin(3);
+  const Tensor more = device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1);
+  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THAT(backend->guard().failure(),
+              HasSubstr("rank 0, compute, op 3: out of memory: 4 bytes (working) asked for, limit 4096"));
+}
+
+TEST_F(CpuStreams, UseAfterReleaseIsNamed) {
+  const auto compute = stream(0, "compute");
+  Tensor tensor = device.allocate(*compute, MemoryKind::working, DType::f32, 2, 2);
+  const Tensor copy = tensor;
+  device.release(*compute, tensor);
+  EXPECT_FALSE(tensor);
+  cpu_stream(*compute).enqueue([copy] { *data<float>(copy) = 1; });
+  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THAT(backend->guard().failure(), HasSubstr("after its release"));
+}
+
+TEST_F(CpuStreams, ASecondReleaseIsNamed) {
+  const auto compute = stream(0, "compute");
+  Tensor tensor = device.allocate(*compute, MemoryKind::working, DType::f32, 2, 2);
+  Tensor copy = tensor;
+  device.release(*compute, tensor);
+  device.release(*compute, copy);
+  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THAT(backend->guard().failure(), HasSubstr("already released"));
+}
+
+TEST_F(CpuStreams, MemoryIsCountedByKindInStreamOrder) {
+  const auto compute = stream(0, "compute");
+  Tensor a = device.allocate(*compute, MemoryKind::working, DType::f32, 3, 5);
+  device.retag(*compute, a, MemoryKind::saved);
+  Tensor b = device.allocate(*compute, MemoryKind::working, DType::f64, 2, 2);
+  device.release(*compute, a);
+  device.synchronize();
+  EXPECT_FALSE(a);
+  EXPECT_EQ(device.memory().held(MemoryKind::saved), 0U);
+  EXPECT_EQ(device.memory().peak(MemoryKind::saved), 60U);
+  EXPECT_EQ(device.memory().held(MemoryKind::working), 32U);
+  EXPECT_EQ(device.memory().peak(MemoryKind::working), 60U);
+  EXPECT_EQ(device.memory().peak(), 92U);
+  device.memory().reset_peaks();
+  EXPECT_EQ(device.memory().peak(), 32U);
+  device.release(*compute, b);
+  device.synchronize();
+  EXPECT_EQ(device.memory().held(), 0U);
+}
+
+// A block that comes back into use holds NaN, not what it held before.
+TEST_F(CpuStreams, ReusedMemoryIsPoisoned) {
+  const auto compute = stream(0, "compute");
+  const std::vector<double> ones(8, 1);
+  for (int round = 0; round < 3; ++round) {
+    Tensor tensor = device.allocate(*compute, MemoryKind::working, DType::f64, 2, 4);
+    std::vector<double> read(8);
+    device.download(*compute, tensor, std::as_writable_bytes(std::span(read)));
+    for (const double value : read) EXPECT_TRUE(std::isnan(value));
+    device.upload(*compute, tensor, std::as_bytes(std::span(ones)));
+    device.download(*compute, tensor, std::as_writable_bytes(std::span(read)));
+    EXPECT_EQ(read, ones);
+    device.release(*compute, tensor);
+  }
+}
+
+TEST_F(CpuStreams, UploadsCopyTheirInputAtTheCall) {
+  const auto compute = stream(0, "compute");
+  std::promise<void> gate;
+  cpu_stream(*compute).enqueue([&] { gate.get_future().wait(); });
+  const Tensor tensor = device.allocate(*compute, MemoryKind::data, DType::i32, 1, 3);
+  std::vector<int32_t> values{1, 2, 3};
+  device.upload(*compute, tensor, std::as_bytes(std::span(values)));
+  values.assign(3, 0);
+  gate.set_value();
+  device.download(*compute, tensor, std::as_writable_bytes(std::span(values)));
+  EXPECT_EQ(values, (std::vector<int32_t>{1, 2, 3}));
+}
+
+TEST_F(CpuStreams, MemoryIsAlignedAndTyped) {
+  const auto compute = stream(0, "compute");
+  for (const int64_t columns : {0, 1, 3, 17}) {
+    const Tensor tensor = device.allocate(*compute, MemoryKind::working, DType::f32, 1, columns);
+    device.synchronize();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data<float>(tensor)) % 64, 0U);
+    EXPECT_THROW(data<double>(tensor), std::logic_error);
+  }
+  EXPECT_EQ(device.memory().held(), 21U * 4);
+  EXPECT_THROW(data<float>(Tensor{}), std::logic_error);
+  const std::vector<std::byte> five(5);
+  const Tensor one = device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1);
+  EXPECT_THROW(device.upload(*compute, one, five), std::logic_error);
+  EXPECT_THROW(device.allocate(*compute, MemoryKind::working, DType::f32, -1, 1), std::logic_error);
+}
+
+}  // namespace
+}  // namespace stp::cpu

@@ -1,0 +1,61 @@
+// Tensors as kernels compute with them. The CPU has no arithmetic of bf16: such a tensor is a copy of floats
+// for as long as the kernel runs, and is rounded when it is done. It is there to be right, not fast.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "stp/cpu/cpu_memory.h"
+#include "stp/cpu/elementwise.h"
+
+namespace stp::cpu {
+
+enum class Access { in, in_if_any, out, in_out };
+
+/// The elements of a tensor of type T, or of bf16; null if it is empty and may be. It converts to their
+/// address, and lives as long as the kernel's call.
+template <typename T, Access access>
+class Operand {
+  static constexpr bool kConst = access == Access::in || access == Access::in_if_any;
+
+ public:
+  explicit Operand(const Tensor& tensor) : tensor_(tensor) {
+    if (access == Access::in_if_any && !tensor) return;
+    if (tensor.type != DType::bf16) {
+      elements_ = data<T>(tensor);
+      return;
+    }
+    const Bfloat16* narrow = data<Bfloat16>(tensor);
+    if constexpr (access == Access::out)
+      wide_.assign(tensor.elements(), static_cast<T>(NAN));  // as fresh memory may be
+    else
+      wide_.assign(narrow, narrow + tensor.elements());
+    elements_ = wide_.data();
+  }
+  Operand(const Operand&) = delete;
+  Operand& operator=(const Operand&) = delete;
+  ~Operand() {
+    if (kConst || wide_.empty()) return;
+    round(tensor_.elements(), wide_.data(), data<Bfloat16>(tensor_));
+  }
+
+  using Pointer = std::conditional_t<kConst, const T*, T*>;
+  operator Pointer() const { return elements_; }
+
+ private:
+  const Tensor& tensor_;
+  std::vector<T> wide_;  // of bf16 alone
+  T* elements_ = nullptr;
+};
+
+template <typename T>
+using In = Operand<T, Access::in>;
+template <typename T>
+using InIfAny = Operand<T, Access::in_if_any>;
+template <typename T>
+using Out = Operand<T, Access::out>;
+template <typename T>
+using InOut = Operand<T, Access::in_out>;
+
+}  // namespace stp::cpu

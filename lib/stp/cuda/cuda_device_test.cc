@@ -1,0 +1,256 @@
+// Memory, streams and events of the CUDA backend. On a GPU as suites named Gpu…; and on the fake runtime of
+// tests/support/fake_cuda.h, which is told to be as unhelpful as CUDA may be.
+#include "stp/cuda/cuda_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "stp/cuda/cuda_backend.h"
+#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_memory.h"
+#include "stp/cuda/cuda_stream.h"
+#include "stp/device/kernels.h"
+
+namespace stp::cuda {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+class GpuDevice : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string lack = lack_of_gpu(); !lack.empty()) GTEST_SKIP() << lack;
+    start({.world_size = 1});
+  }
+  void start(const BackendOptions& options) {
+    other_.reset();
+    stream_.reset();
+    backend_ = make_backend(options);
+    stream_ = device().make_stream("compute", StreamPriority::compute);
+    other_ = device().make_stream("tp", StreamPriority::communication);
+  }
+  Device& device() { return backend_->device(0); }
+  CudaStream& stream() { return cuda_stream(*stream_); }
+  CudaStream& other() { return cuda_stream(*other_); }
+  Tensor bytes(int64_t count, MemoryKind kind = MemoryKind::working) {
+    return device().allocate(*stream_, kind, DType::bf16, 1, (count + 1) / 2);
+  }
+  std::vector<std::byte> downloaded(Stream& stream, const Tensor& tensor, size_t count) {
+    std::vector<std::byte> found(count);
+    device().download(stream, tensor, found);
+    return found;
+  }
+  std::string failure() {
+    EXPECT_THROW(device().synchronize(), Stopped);
+    return backend_->guard().failure();
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Stream> stream_, other_;
+};
+
+std::vector<std::byte> random_bytes(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> all(count);
+  for (std::byte& each : all) each = static_cast<std::byte>(random());
+  return all;
+}
+
+// One piece of pinned memory, several, and more than there is of it.
+TEST_F(GpuDevice, WhatIsUploadedIsDownloaded) {
+  for (const size_t count : {size_t{1}, size_t{1000}, (size_t{4} << 20) + 3, (size_t{40} << 20) + 7}) {
+    const auto sent = random_bytes(count, 1);
+    Tensor tensor = bytes(static_cast<int64_t>(count));
+    {
+      const std::vector<std::byte> gone = sent;
+      device().upload(stream(), tensor, gone);
+    }
+    EXPECT_EQ(downloaded(stream(), tensor, count), sent) << count;
+    device().release(stream(), tensor);
+    EXPECT_FALSE(tensor);
+  }
+  device().synchronize();
+  EXPECT_EQ(backend_->guard().failure(), "");
+}
+
+TEST_F(GpuDevice, UploadsOfTwoStreamsDoNotMix) {
+  std::vector<Tensor> tensors;
+  std::vector<std::vector<std::byte>> sent;
+  for (int i = 0; i < 60; ++i) {
+    sent.push_back(random_bytes(700000 + i, i));
+    Stream& on = i % 3 == 0 ? other() : static_cast<Stream&>(stream());
+    tensors.push_back(device().allocate(on, MemoryKind::data, DType::bf16, 1, 400000));
+    device().upload(on, tensors.back(), sent.back());
+  }
+  device().synchronize();
+  for (int i = 0; i < 60; ++i) EXPECT_EQ(downloaded(stream(), tensors[i], sent[i].size()), sent[i]) << i;
+}
+
+TEST_F(GpuDevice, NothingIsFineToo) {
+  Tensor empty = device().allocate(stream(), MemoryKind::data, DType::f32, 0, 7);
+  device().upload(stream(), empty, {});
+  device().download(stream(), empty, {});
+  device().release(stream(), empty);
+  device().synchronize();
+}
+
+TEST_F(GpuDevice, BytesAreCountedAtTheCallByKind) {
+  MemoryLedger& ledger = device().memory();
+  Tensor a = device().allocate(stream(), MemoryKind::weights, DType::f32, 3, 5);
+  EXPECT_EQ(ledger.held(MemoryKind::weights), 60U);
+  Tensor b = device().allocate(stream(), MemoryKind::working, DType::f64, 1, 10);
+  EXPECT_EQ(ledger.held(), 140U);
+  device().retag(stream(), b, MemoryKind::saved);
+  EXPECT_EQ(ledger.held(MemoryKind::working), 0U);
+  EXPECT_EQ(ledger.held(MemoryKind::saved), 80U);
+  device().release(other(), a);
+  device().release(stream(), b);
+  EXPECT_EQ(ledger.held(), 0U);
+  EXPECT_EQ(ledger.peak(), 140U);
+  device().synchronize();
+}
+
+TEST_F(GpuDevice, MoreThanTheLimitFailsTheRun) {
+  start({.world_size = 1, .memory_limit = 100});
+  backend_->describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
+  Tensor fits = device().allocate(stream(), MemoryKind::weights, DType::f32, 1, 25);
+  stream().begin(3);
+  Tensor more = device().allocate(stream(), MemoryKind::working, DType::bf16, 1, 1);
+  EXPECT_THAT(failure(), AllOf(HasSubstr("rank 0, compute, F0.3: out of memory: 2 bytes (working)"),
+                               HasSubstr("weights 100")));
+  device().release(stream(), more);  // as who unwinds may do
+  device().release(stream(), fits);
+}
+
+TEST_F(GpuDevice, PoisonedMemoryIsNaN) {
+  start({.world_size = 1, .poison = true});
+  Tensor tensor = bytes(1000);
+  EXPECT_THAT(downloaded(stream(), tensor, 1000), Each(std::byte{0xff}));
+  device().release(stream(), tensor);
+  device().synchronize();
+}
+
+TEST_F(GpuDevice, RefusesWhatIsNotItsOwn) {
+  Tensor tensor = bytes(10), copy = tensor;
+  EXPECT_THROW(device().upload(stream(), tensor, random_bytes(11, 1)), std::logic_error);
+  EXPECT_THROW(device().allocate(stream(), MemoryKind::data, DType::f32, -1, 2), std::logic_error);
+  device().release(stream(), tensor);
+  EXPECT_THROW(device().release(stream(), tensor), std::logic_error);
+  EXPECT_THROW(device().release(stream(), copy), std::logic_error);
+  EXPECT_THROW(device().retag(stream(), copy, MemoryKind::saved), std::logic_error);
+}
+
+TEST_F(GpuDevice, WhatIsReleasedIsNotUsedAnyMore) {
+  Tensor tensor = bytes(10), copy = tensor;
+  stream().enqueue([copy](cudaStream_t) { EXPECT_NE(data<__nv_bfloat16>(copy), nullptr); });
+  stream().enqueue([copy](cudaStream_t) { EXPECT_THROW(data<float>(copy), std::logic_error); });
+  device().release(stream(), tensor);
+  EXPECT_THROW(device().kernels().fill(stream(), copy, 1), std::logic_error);
+  EXPECT_THROW(device().upload(stream(), copy, random_bytes(2, 1)), std::logic_error);
+  device().synchronize();
+  EXPECT_EQ(backend_->guard().failure(), "");
+}
+
+using GpuStream = GpuDevice;
+
+// A chain that goes from one stream to the other and back: each adds its copy behind what the other made.
+TEST_F(GpuStream, WaitsOrderWhatTwoStreamsDo) {
+  constexpr size_t kPiece = 4096;
+  constexpr int kPieces = 64;
+  const auto first = random_bytes(kPiece, 5);
+  Tensor chain = bytes(kPiece * kPieces);
+  device().upload(stream(), chain, first);
+  EventRef before = stream().record();
+  for (int i = 1; i < kPieces; ++i) {
+    CudaStream& on = i % 2 == 0 ? stream() : other();
+    on.wait(before);
+    on.enqueue([chain, i](cudaStream_t at) {
+      std::byte* const to = data<std::byte>(chain) + i * kPiece;
+      STP_CUDA(cudaMemcpyAsync(to, to - kPiece, kPiece, cudaMemcpyDeviceToDevice, at));
+    });
+    before = on.record();
+  }
+  stream().wait(before);
+  const auto found = downloaded(stream(), chain, kPiece * kPieces);
+  for (int i = 0; i < kPieces; ++i)
+    EXPECT_TRUE(std::equal(first.begin(), first.end(), found.begin() + i * kPiece)) << i;
+}
+
+// What is allocated on one stream and released on another, with the program's events between.
+TEST_F(GpuStream, MemoryMayGoFromStreamToStream) {
+  for (int round = 0; round < 50; ++round) {
+    const auto sent = random_bytes(10000, round);
+    Tensor tensor = device().allocate(stream(), MemoryKind::communication, DType::bf16, 1, 5000);
+    device().upload(stream(), tensor, sent);
+    other().wait(stream().record());
+    Tensor copy = device().allocate(other(), MemoryKind::communication, DType::bf16, 1, 5000);
+    other().enqueue([tensor, copy](cudaStream_t at) {
+      STP_CUDA(cudaMemcpyAsync(data<std::byte>(copy), data<std::byte>(tensor), 10000,
+                               cudaMemcpyDeviceToDevice, at));
+    });
+    device().release(other(), tensor);
+    EXPECT_EQ(downloaded(other(), copy, 10000), sent);
+    device().release(other(), copy);
+  }
+  device().synchronize();
+  EXPECT_EQ(device().memory().held(), 0U);
+}
+
+TEST_F(GpuStream, EventsHaveTimesOnOneClock) {
+  Tensor tensor = bytes(1 << 20);
+  std::vector<EventRef> events{stream().record()};
+  for (int i = 0; i < 20; ++i) {
+    CudaStream& on = i % 2 == 0 ? other() : stream();
+    on.wait(events.back());
+    on.enqueue(
+        [tensor, i](cudaStream_t at) { STP_CUDA(cudaMemsetAsync(data<std::byte>(tensor), i, 1 << 20, at)); });
+    events.push_back(on.record());
+  }
+  device().synchronize();
+  EXPECT_GE(events.front()->seconds(), 0);
+  for (size_t i = 1; i < events.size(); ++i) EXPECT_GT(events[i]->seconds(), events[i - 1]->seconds()) << i;
+}
+
+TEST_F(GpuStream, TakesMoreWorkThanTheGpuHoldsAtOnce) {
+  Tensor tensor = bytes(2);
+  for (int i = 0; i <= 20000; ++i)
+    stream().enqueue(
+        [tensor, i](cudaStream_t at) { STP_CUDA(cudaMemsetAsync(data<std::byte>(tensor), i % 251, 2, at)); });
+  EXPECT_THAT(downloaded(stream(), tensor, 2), Each(static_cast<std::byte>(20000 % 251)));
+}
+
+TEST_F(GpuStream, CallsBackWhenTheGpuHasPassed) {
+  Tensor tensor = bytes(1 << 16);
+  int passed = 0;
+  for (int i = 0; i < 100; ++i)
+    stream().enqueue([&, tensor](cudaStream_t at) {
+      STP_CUDA(cudaMemsetAsync(data<std::byte>(tensor), 1, 1 << 16, at));
+      stream().when_passed([&passed, i] { EXPECT_EQ(passed++, i); });
+    });
+  device().synchronize();
+  EXPECT_EQ(passed, 100);
+}
+
+TEST_F(GpuStream, WorkThatThrowsFailsTheRunAndIsNamed) {
+  backend_->describe_with(
+      [](int rank, uint32_t op) { return "F" + std::to_string(rank) + "." + std::to_string(op); });
+  other().begin(4);
+  other().enqueue([](cudaStream_t) { throw std::runtime_error("no luck"); });
+  EXPECT_EQ(failure(), "rank 0, tp, F0.4: no luck");
+  EXPECT_THROW(downloaded(stream(), bytes(4), 4), Stopped);
+}
+
+TEST_F(GpuStream, ErrorsOfTheRuntimeNameCallAndPlace) {
+  other().enqueue([](cudaStream_t at) { STP_CUDA(cudaFreeAsync(reinterpret_cast<void*>(8), at)); });
+  EXPECT_THAT(failure(), AllOf(HasSubstr("rank 0, tp: cudaFreeAsync: cudaError"),
+                               HasSubstr(" at cuda_device_test.cc:")));
+}
+
+}  // namespace
+}  // namespace stp::cuda

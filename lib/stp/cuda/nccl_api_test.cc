@@ -1,0 +1,27 @@
+#include "stp/cuda/nccl_api.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "stp/base/error.h"
+
+namespace stp::cuda {
+namespace {
+
+TEST(NcclApi, IsLoadedAndAnswers) {
+  NcclApi api;
+  try {
+    api = loaded_nccl();
+  } catch (const InputError& error) {
+    if (std::string(error.what()).find("cannot be loaded") != std::string::npos) GTEST_SKIP() << error.what();
+    throw;
+  }
+  int version = 0;
+  ASSERT_EQ(api.get_version(&version), ncclSuccess);
+  EXPECT_EQ(version / 10000, NCCL_MAJOR);
+  EXPECT_STREQ(api.get_error_string(ncclSuccess), "no error");
+}
+
+}  // namespace
+}  // namespace stp::cuda

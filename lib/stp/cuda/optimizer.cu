@@ -1,0 +1,106 @@
+// The norm of all gradients, and AdamW.
+#include <cmath>
+
+#include "stp/cuda/device.cuh"
+#include "stp/cuda/launch.h"
+
+namespace stp::cuda::launch {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) square_sums_kernel(int64_t count, const T* x, double* of_block) {
+  double sum = 0;
+  for_each_pack<kPack<T>>(count, [&](auto width, int64_t i) {
+    const Values<width> v = load<width>(x + i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) sum += static_cast<double>(v.at[k]) * static_cast<double>(v.at[k]);
+  });
+  sum = reduce_block(sum, Sum{}, 0.0);
+  if (threadIdx.x == 0) of_block[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    add_square_sums_kernel(int blocks, const double* of_block, double factor, double* total) {
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kThreads) sum += of_block[i];
+  sum = reduce_block(sum, Sum{}, 0.0);
+  if (threadIdx.x == 0) *total += factor * sum;
+}
+
+// AdamW's options as one step uses them.
+struct Step {
+  float beta1, rest1, beta2, rest2;
+  float unbias1, unbias2;  // 1 / (1 − beta^step)
+  float rate, epsilon;
+  float keep;  // of the weight, after decay
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    adamw_kernel(int64_t count, Step step, double max_norm, const double* total, const float* gradient,
+                 float* first_moment, float* second_moment, float* master, T* weight) {
+  float clip = 1;
+  if (total != nullptr)
+    if (const double norm = sqrt(*total); norm > max_norm) clip = static_cast<float>(max_norm / norm);
+  for_each_pack<kPack<T>>(count, [&](auto width, int64_t i) {
+    const Values<width> g = load<width>(gradient + i);
+    Values<width> first = load<width>(first_moment + i), second = load<width>(second_moment + i);
+    Values<width> value = load<width>(master + i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      const float clipped = g.at[k] * clip;
+      first.at[k] = step.beta1 * first.at[k] + step.rest1 * clipped;
+      second.at[k] = step.beta2 * second.at[k] + step.rest2 * clipped * clipped;
+      value.at[k] = value.at[k] * step.keep - step.rate * (first.at[k] * step.unbias1) /
+                                                  (sqrtf(second.at[k] * step.unbias2) + step.epsilon);
+    }
+    store(first_moment + i, first);
+    store(second_moment + i, second);
+    store(master + i, value);
+    if (weight != nullptr) store(weight + i, value);
+  });
+}
+
+}  // namespace
+
+template <typename T>
+void add_sum_of_squares(cudaStream_t stream, int64_t count, double factor, const T* x, double* total,
+                        void* scratch) {
+  if (count == 0) return;
+  auto* const of_block = static_cast<double*>(scratch);
+  LaunchShape shape = flat_shape(square_sums_kernel<T>, divide_up<int64_t>(count, kPack<T>));
+  shape.blocks.x = std::min<unsigned>(shape.blocks.x, kMaxPartialSums);
+  start(square_sums_kernel<T>, shape, stream, count, x, of_block);
+  start(add_square_sums_kernel, LaunchShape{1, kThreads}, stream, static_cast<int>(shape.blocks.x), of_block,
+        factor, total);
+}
+
+template <typename T>
+void adamw(cudaStream_t stream, int64_t count, const AdamW& options, double max_norm, const double* total,
+           const float* gradient, float* first_moment, float* second_moment, float* master, T* weight) {
+  if (count == 0) return;
+  const auto f = [](double value) { return static_cast<float>(value); };
+  const Step step{f(options.beta1),
+                  f(1 - options.beta1),
+                  f(options.beta2),
+                  f(1 - options.beta2),
+                  f(1 / (1 - std::pow(options.beta1, options.step))),
+                  f(1 / (1 - std::pow(options.beta2, options.step))),
+                  f(options.learning_rate),
+                  f(options.epsilon),
+                  f(1 - options.learning_rate * options.weight_decay)};
+  start(adamw_kernel<T>, flat_shape(adamw_kernel<T>, divide_up<int64_t>(count, kPack<T>)), stream, count,
+        step, max_norm, total, gradient, first_moment, second_moment, master, weight);
+}
+
+#define STP_INSTANTIATE(T)                                                                              \
+  template void add_sum_of_squares(cudaStream_t, int64_t, double, const T*, double*, void*);            \
+  template void adamw(cudaStream_t, int64_t, const AdamW&, double, const double*, const float*, float*, \
+                      float*, float*, T*)
+STP_INSTANTIATE(float);
+STP_INSTANTIATE(bf16);
+#undef STP_INSTANTIATE
+
+}  // namespace stp::cuda::launch

@@ -1,0 +1,139 @@
+// Paced communication: as many blocks as NCCL's kernels would take, that move the bytes and wait for the
+// time.
+#include "stp/cuda/paced.h"
+
+#include "stp/cuda/device.cuh"
+#include "stp/cuda/device_clock.cuh"
+
+namespace stp::cuda::launch {
+namespace {
+
+constexpr int kThreads = 512;
+
+/// By all threads of the block; the two do not overlap. Whole words where both ends are aligned to them, and
+/// of these several under way at once: with one, a block is slower than a link.
+__device__ void copy(unsigned char* to, const unsigned char* from, int64_t bytes) {
+  constexpr int kAtOnce = 8;
+  int64_t words = 0;
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 == 0) {
+    words = bytes / 16;
+    const int64_t all = blockDim.x;
+    int64_t i = threadIdx.x;
+    for (; i + (kAtOnce - 1) * all < words; i += kAtOnce * all) {
+      uint4 loaded[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) loaded[k] = load_16(from + (i + k * all) * 16);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) store_16(to + (i + k * all) * 16, loaded[k]);
+    }
+    for (; i < words; i += all) store_16(to + i * 16, load_16(from + i * 16));
+  }
+  for (int64_t i = words * 16 + threadIdx.x; i < bytes; i += blockDim.x) to[i] = from[i];
+}
+
+template <typename T>
+__device__ void fill_received(void* to, int64_t bytes) {
+  auto* const numbers = static_cast<T*>(to);
+  for (int64_t i = threadIdx.x; i < bytes / static_cast<int64_t>(sizeof(T)); i += blockDim.x)
+    numbers[i] = from_float<T>(received_number(i));
+}
+
+__device__ void fill_received(DType type, void* to, int64_t bytes) {
+  switch (type) {
+    case DType::f32:
+      return fill_received<float>(to, bytes);
+    case DType::f64:
+      return fill_received<double>(to, bytes);
+    case DType::bf16:
+      return fill_received<bf16>(to, bytes);
+    case DType::i32:
+      break;
+  }
+  for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) static_cast<unsigned char*>(to)[i] = 0;
+}
+
+/// The block goes on when all its threads are here and the time has come. Returns to its first thread by how
+/// many nanoseconds they came after that.
+__device__ uint64_t wait_until(uint64_t start, double due_ns) {
+  uint64_t late = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const auto due = start + static_cast<uint64_t>(ceil(due_ns));
+    uint64_t now = nanoseconds();
+    if (now > due) late = now - due;
+    while (now < due) now = nanoseconds();
+  }
+  __syncthreads();
+  return late;
+}
+
+/// The bytes [begin, end) of the whole, by way of the link buffer.
+__device__ void move_piece(const PacedMove& move, unsigned char* link, int64_t begin, int64_t end) {
+  const auto* const in = static_cast<const unsigned char*>(move.in);
+  auto* const out = static_cast<unsigned char*>(move.out);
+  const int64_t share = move.pace.bytes / move.size;
+  switch (move.kind) {
+    case CallKind::all_reduce: {
+      copy(link, in + begin, end - begin);
+      __syncthreads();
+      const int64_t again = link_bytes_again(end - begin, move.size) / 16 * 16;  // whole words
+      unsigned char* const other = link + kPacedPiece;
+      copy(other, link, again);
+      __syncthreads();
+      copy(out + begin, other, again);
+      copy(out + begin + again, link + again, end - begin - again);
+      break;
+    }
+    case CallKind::all_gather:
+      for (int64_t at = begin; at < end;) {
+        const int64_t count = min(end, (at / share + 1) * share) - at;
+        copy(link + (at - begin), in + at % share, count);
+        at += count;
+      }
+      __syncthreads();
+      copy(out + begin, link, end - begin);
+      break;
+    case CallKind::reduce_scatter: {
+      copy(link, in + begin, end - begin);
+      const int64_t mine = move.index * share;
+      const int64_t first = max(begin, mine), last = min(end, mine + share);
+      if (first < last) copy(out + (first - mine), in + first, last - first);
+      break;
+    }
+    case CallKind::send:
+      copy(link, in + begin, end - begin);
+      break;
+    case CallKind::receive:
+      copy(out + begin, link, end - begin);
+      break;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) paced_kernel(const __grid_constant__ PacedMove move) {
+  __shared__ uint64_t began;
+  if (threadIdx.x == 0) began = nanoseconds();
+  __syncthreads();
+  const uint64_t start = began;
+  const int cta = static_cast<int>(blockIdx.x);
+  const Pace& pace = move.pace;
+  auto* const link = static_cast<unsigned char*>(move.link) + cta * 2 * kPacedPiece;
+  if (move.kind == CallKind::receive) fill_received(move.type, link, min(kPacedPiece, pace.span));
+  __syncthreads();
+  const int64_t pieces = pace.pieces(cta);
+  for (int64_t i = 0; i < pieces; ++i) {
+    move_piece(move, link, pace.piece_begin(cta, i), pace.piece_end(cta, i));
+    if (i + 1 < pieces) wait_until(start, pace.due_ns(cta, i));
+  }
+  const uint64_t late = wait_until(start, pace.total_ns());
+  if (late > 0 && move.late_ns != nullptr) atomicMax(move.late_ns, late);
+}
+
+}  // namespace
+
+size_t paced_link_bytes(const Pace& pace) { return static_cast<size_t>(pace.ctas * 2 * kPacedPiece); }
+
+void paced(cudaStream_t stream, const PacedMove& move) {
+  start(paced_kernel, {narrow(move.pace.ctas), kThreads}, stream, move);
+}
+
+}  // namespace stp::cuda::launch

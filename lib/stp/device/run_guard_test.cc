@@ -1,0 +1,100 @@
+// Waits that end: when they are ready, when the run fails, and when nothing moves. No test depends on how
+// long anything takes: deadlines here are either never reached or always.
+#include "stp/device/run_guard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace stp {
+namespace {
+
+using std::chrono::duration;
+using testing::HasSubstr;
+
+constexpr duration<double> kNever{3600}, kSoon{0.1};
+
+class Waiting {
+ public:
+  void set() {
+    {
+      const std::lock_guard lock(mutex_);
+      ready_ = true;
+    }
+    changed_.notify_all();
+  }
+  void wait(RunGuard& guard, RunGuard::WaitFor wait_for = RunGuard::WaitFor::peer) {
+    std::unique_lock lock(mutex_);
+    guard.wait(
+        lock, changed_, wait_for, [this] { return ready_; }, [] { return "the test waits"; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ready_ = false;
+};
+
+TEST(RunGuard, AWaitEndsWhenItIsReady) {
+  RunGuard guard(kNever);
+  Waiting waiting;
+  std::thread other([&] { waiting.set(); });
+  waiting.wait(guard);
+  other.join();
+  EXPECT_FALSE(guard.failed());
+  EXPECT_EQ(guard.failure(), "");
+}
+
+TEST(RunGuard, TheFirstFailureIsKeptAndEndsWaits) {
+  RunGuard guard(kNever);
+  Waiting waiting;
+  std::thread other([&] {
+    guard.fail("first");
+    guard.fail("second");
+  });
+  EXPECT_THROW(waiting.wait(guard), Stopped);
+  other.join();
+  EXPECT_EQ(guard.failure(), "first");
+  EXPECT_THROW(guard.check(), Stopped);
+}
+
+TEST(RunGuard, WhatIsReadyNeedsNoRunThatGoesOn) {
+  RunGuard guard(kNever);
+  Waiting waiting;
+  waiting.set();
+  guard.fail("first");
+  EXPECT_NO_THROW(waiting.wait(guard));
+}
+
+TEST(RunGuard, NothingMovingIsAFailureThatNamesWhatWaits) {
+  RunGuard guard(kSoon);
+  Waiting waiting;
+  EXPECT_THROW(waiting.wait(guard), Stopped);
+  EXPECT_EQ(guard.failure(), "the test waits: nothing moved for 0.1 s");
+}
+
+TEST(RunGuard, WhoWaitsForItsOwnWorkHasTwiceThePatience) {
+  RunGuard guard(kSoon);
+  Waiting waiting;
+  EXPECT_THROW(waiting.wait(guard, RunGuard::WaitFor::own_work), Stopped);
+  EXPECT_THAT(guard.failure(), HasSubstr("nothing moved for 0.2 s"));
+}
+
+// The thread that works says nothing for many deadlines; were its work not counted, the wait would fail.
+TEST(RunGuard, NoDeadlineRunsOutWhileAThreadComputes) {
+  RunGuard guard(kSoon);
+  Waiting waiting;
+  auto work = std::make_unique<RunGuard::Work>(guard);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    waiting.set();
+    work.reset();
+  });
+  EXPECT_NO_THROW(waiting.wait(guard));
+  other.join();
+  EXPECT_EQ(guard.failure(), "");
+}
+
+}  // namespace
+}  // namespace stp

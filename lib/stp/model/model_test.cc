@@ -1,0 +1,637 @@
+// Parameters, FLOPs, partitions and the work of units, against the paper's figures and closed forms.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+
+#include "stp/base/json_input.h"
+#include "stp/model/config.h"
+#include "stp/model/partition.h"
+#include "stp/model/work.h"
+#include "support/refusal.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+ModelConfig model(const std::string& name) { return read_model(STP_SOURCE_DIR "/models/" + name + ".json"); }
+const std::vector<std::string> kModels{"llm-12.1b", "llm-26.3b"};
+
+// ---- configurations ----
+
+TEST(ModelConfig, HasThePaperModelsParameters) {
+  EXPECT_NEAR(model("llm-12.1b").parameters() / 1e9, 12.1745, 5e-5);
+  EXPECT_NEAR(model("llm-26.3b").parameters() / 1e9, 26.3224, 5e-5);
+}
+
+TEST(ModelConfig, CountsEveryMatrixBiasAndNormOnce) {
+  const ModelConfig tiny{"tiny", 3, 8, 20, 4, 2, 2, 50};  // q 8 wide, k and v 4
+  EXPECT_EQ(tiny.layer_parameters(), 8 * (8 + 4 + 4) + (8 + 4 + 4) + 8 * 8 + 3 * 8 * 20 + 2 * 8);
+  EXPECT_EQ(tiny.vocabulary_parameters(), 400);
+  EXPECT_EQ(tiny.parameters(), 3 * tiny.layer_parameters() + 2 * 400 + 8);
+}
+
+TEST(ModelConfig, OfGptCountsItsBiasesNormsPositionsAndTheTiedEmbeddingOnce) {
+  const ModelConfig tiny{"tiny", 3, 8, 32, 4, 4, 2, 50, Family::gpt, 10};
+  EXPECT_EQ(tiny.layer_parameters(), 12 * 64 + 13 * 8);  // the literature's 12h² + 13h
+  EXPECT_EQ(tiny.parameters(), 3 * tiny.layer_parameters() + 50 * 8 + 10 * 8 + 2 * 8);
+  for (const auto& [name, billions] :
+       {std::pair{"gpt-22b", 22.07}, {"gpt-175b", 174.6}, {"gpt-530b", 529.6}, {"gpt-1t", 1008.0}})
+    EXPECT_NEAR(model(name).parameters() / 1e9, billions, billions * 1e-3) << name;
+}
+
+class ModelFile : public testing::Test {
+ protected:
+  ModelFile() {
+    std::string pattern = testing::TempDir() + "/modelXXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    path_ = folder_ + "/spoilt.json";
+  }
+  ~ModelFile() override { std::filesystem::remove_all(folder_); }
+
+  ModelConfig read(const json& value) {
+    std::ofstream(path_) << value.dump();
+    return read_model(path_);
+  }
+  void refuses(const std::string& key, const json& value, const std::string& why) {
+    json spoilt = good_;
+    spoilt[key] = value;
+    EXPECT_THAT(refusal([&] { read(spoilt); }), AllOf(StartsWith(path_ + ": " + key + ": "), HasSubstr(why)))
+        << key << " = " << value;
+  }
+
+  std::string folder_, path_;
+  const json good_ = read_json_file(STP_SOURCE_DIR "/models/llm-12.1b.json");
+};
+
+TEST_F(ModelFile, IsReadWithHuggingFacesNamesAndDefaults) {
+  const ModelConfig read_back = read(good_);
+  EXPECT_EQ(read_back.layers, 30);
+  EXPECT_EQ(read_back.hidden, 5120);
+  EXPECT_EQ(read_back.ffn, 18944);
+  EXPECT_EQ(read_back.q_heads, 40);
+  EXPECT_EQ(read_back.kv_heads, 8);
+  EXPECT_EQ(read_back.head_dim, 128);
+  EXPECT_EQ(read_back.vocab, 152064);
+  json multi_head = good_;
+  multi_head.erase("num_key_value_heads");
+  EXPECT_EQ(read(multi_head).kv_heads, 40);
+}
+
+TEST_F(ModelFile, IsRefusedByFileAndField) {
+  for (const std::string key : {"name", "num_hidden_layers", "hidden_size", "intermediate_size",
+                                "num_attention_heads", "vocab_size"}) {
+    json spoilt = good_;
+    spoilt.erase(key);
+    EXPECT_THAT(refusal([&] { read(spoilt); }), StartsWith(path_ + ": " + key + ": is missing"));
+  }
+  refuses("num_hidden_layers", 0, "out of range");
+  refuses("hidden_size", 1e300, "whole number");
+  refuses("num_key_value_heads", 7, "does not divide");
+  refuses("model_type", "llama", "not supported");
+  json gpt = good_;
+  gpt["model_type"] = "megatron-gpt";
+  EXPECT_THAT(refusal([&] { read(gpt); }), StartsWith(path_ + ": max_position_embeddings: is missing"));
+  gpt["max_position_embeddings"] = 2048;
+  EXPECT_EQ(read(gpt).family, Family::gpt);
+  refuses("max_position_embeddings", 2048, "not a known field");  // of rotary models
+  refuses("num_layers", 30, "not a known field");
+}
+
+// ---- FLOPs ----
+
+TEST(ModelFlops, OfASampleAreThoseThatThePapersTablesImply) {
+  struct Row {
+    const char* name;
+    int seq;
+    double paper, causal;            // TFLOP per sample
+    double half_paper, half_causal;  // of their last digit
+  };
+  for (const Row& row : {Row{"llm-12.1b", 3072, 242.65, 218.74, .005, .005},
+                         {"llm-12.1b", 4096, 339.00, 295.52, .005, .005},
+                         {"llm-12.1b", 6144, 554.89, 454.87, .005, .005},
+                         {"llm-12.1b", 8192, 801.70, 621.95, .005, .005},
+                         {"llm-12.1b", 12288, 1388.1, 979.3, .05, .05},
+                         {"llm-26.3b", 2048, 342.20, 318.34, .005, .005},
+                         {"llm-26.3b", 4096, 750.78, 653.28, .005, .005}}) {
+    EXPECT_NEAR(model_flops_paper(model(row.name), row.seq) / 1e12, row.paper, row.half_paper * 1.001)
+        << row.name << row.seq;
+    EXPECT_NEAR(model_flops(model(row.name), row.seq) / 1e12, row.causal, row.half_causal * 1.001)
+        << row.name << row.seq;
+  }
+}
+
+TEST(ModelFlops, OfThePaperTurnEveryThroughputOfTable6IntoItsMfuOfTable7) {
+  const json published = read_json_file(STP_SOURCE_DIR "/results/published/stp-paper.json");
+  const auto key = [](const json& row) {
+    std::string text;
+    for (const char* field : {"model", "seq", "microbatch_size", "tp", "pp", "microbatches", "schedule"})
+      text += row.at(field).dump() + " ";
+    return text;
+  };
+  std::map<std::string, double> mfu;
+  for (const json& row : published.at("rows"))
+    if (row.at("table") == "Table 7") mfu[key(row)] = row.at("mfu_paper");
+  int pairs = 0;
+  for (const json& row : published.at("rows")) {
+    if (row.at("table") != "Table 6") continue;
+    ASSERT_TRUE(mfu.contains(key(row))) << key(row);
+    const int gpus = row.at("tp").get<int>() * row.at("pp").get<int>();
+    const double flops = model_flops_paper(model(row.at("model")), row.at("seq"));
+    const double ours = row.at("throughput_samples_per_s").get<double>() * flops / (gpus * 312e12);
+    EXPECT_NEAR(100 * ours, 100 * mfu.at(key(row)), 0.04) << key(row);
+    ++pairs;
+  }
+  EXPECT_EQ(pairs, 72);
+}
+
+// ---- partition ----
+
+TEST(PaperPartition, IsThePapersForEveryModelAndDegree) {
+  const auto uniform = [](int layers, int stages) {
+    std::vector<int> chunks(stages, layers);
+    chunks.back() -= 2;
+    return chunks;
+  };
+  EXPECT_THAT(paper_partition(30, 4), ElementsAre(8, 8, 8, 6));
+  EXPECT_THAT(paper_partition(30, 8), ElementsAre(4, 4, 4, 4, 4, 4, 4, 2));
+  EXPECT_THAT(paper_partition(30, 16), ElementsAreArray(uniform(2, 16)));
+  EXPECT_EQ(paper_partition(30, 16).back(), 0);  // the head alone
+  EXPECT_THAT(paper_partition(46, 8), ElementsAreArray(uniform(6, 8)));
+  EXPECT_THAT(paper_partition(46, 16), ElementsAreArray(uniform(3, 16)));
+  // The language models of its multimodal ones, over the chunks that the vision part leaves.
+  EXPECT_THAT(paper_partition(33, 7), ElementsAre(5, 5, 5, 5, 5, 5, 3));
+  EXPECT_THAT(paper_partition(40, 7), ElementsAre(6, 6, 6, 6, 6, 6, 4));
+  EXPECT_THAT(paper_partition(43, 15), ElementsAreArray(uniform(3, 15)));
+  EXPECT_THAT(paper_partition(5, 1), ElementsAre(5));
+}
+
+TEST(PaperPartition, KeepsEveryLayerOrRefuses) {
+  int made = 0;
+  for (int layers = 1; layers <= 64; ++layers) {
+    for (int stages = 1; stages <= 80; ++stages) {
+      std::vector<int> chunks;
+      const std::string message = refusal([&] { chunks = paper_partition(layers, stages); });
+      const bool possible = (layers + 2) % stages == 0 && (layers + 2) / stages >= 2;
+      EXPECT_EQ(message.empty(), possible || stages == 1)
+          << layers << " layers, " << stages << " stages: " << message;
+      if (!message.empty()) {
+        EXPECT_THAT(message, AllOf(StartsWith("parallel.pp: "), HasSubstr("; ")));
+        continue;
+      }
+      ++made;
+      ASSERT_EQ(chunks.size(), static_cast<size_t>(stages));
+      EXPECT_EQ(std::accumulate(chunks.begin(), chunks.end(), 0), layers);
+      for (int i = 0; i < stages; ++i)
+        EXPECT_EQ(chunks[i], (layers + 2) / stages - (i + 1 == stages ? 2 : 0));
+    }
+  }
+  EXPECT_GT(made, 100);
+}
+
+TEST(PaperPartition, RefusesWithTheReason) {
+  EXPECT_THAT(refusal([] { paper_partition(33, 3); }),
+              AllOf(HasSubstr("33 layers"), HasSubstr("3 virtual stages"), HasSubstr("layers_per_chunk")));
+  EXPECT_THAT(refusal([] { paper_partition(30, 6); }), HasSubstr("do not divide"));
+  EXPECT_THAT(refusal([] { paper_partition(30, 33); }), HasSubstr("more than the model's 30 layers"));
+  EXPECT_THAT(refusal([] { paper_partition(6, 8); }), HasSubstr("fewer than no layers"));
+}
+
+// ---- work ----
+
+double gemm_flops(const Work& work) {
+  double sum = 0;
+  for (const Gemm& gemm : work.gemms) sum += gemm.flops();
+  return sum;
+}
+
+// Units of matrix products: all but the embedding.
+constexpr std::array kProducts{Unit::attn, Unit::mlp, Unit::head};
+
+// Every model, implementation and shape that the tests below go through.
+template <typename Check>
+void for_each_shape(Check check) {
+  for (const std::string& name : kModels)
+    for (const auto implementation : {Implementation::megatron, Implementation::suite})
+      for (const Shape& shape : {Shape{2048, 2, 1}, {3072, 2, 2}, {6144, 1, 4}, {8192, 1, 8}})
+        check(model(name), implementation, shape);
+}
+
+TEST(Work, OfTheForwardsIsAThirdOfTheFormulasDenseFlopsExactly) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    const auto forward = [&](Unit unit) {
+      return gemm_flops(work(config, shape, implementation, unit, UnitPass::F));
+    };
+    const double all = config.layers * (forward(Unit::attn) + forward(Unit::mlp)) + forward(Unit::head);
+    const double attention = 6.0 * config.layers * config.hidden * shape.seq * shape.seq;
+    EXPECT_EQ(3 * all * shape.tp, (model_flops(config, shape.seq) - attention) * shape.microbatch_size);
+  });
+}
+
+TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    const Work forward = work(config, shape, implementation, Unit::attn, UnitPass::F);
+    const Work backward = work(config, shape, implementation, Unit::attn, UnitPass::I);
+    // The formula: 6·h·s a token and layer, forward and twice that backward.
+    EXPECT_EQ(forward.attention_forward_flops * shape.tp, 2.0 * config.hidden * shape.seq * shape.tokens());
+    EXPECT_EQ(backward.attention_backward_flops, 2.5 * forward.attention_forward_flops);
+    EXPECT_EQ(forward.attention_backward_flops, 0);
+    EXPECT_EQ(backward.attention_forward_flops, 0);
+    for (const UnitPass pass : kUnitPasses) {
+      for (const Unit unit : kProducts) {
+        if (unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)) continue;
+        const Work other = work(config, shape, implementation, unit, pass);
+        EXPECT_EQ(other.attention_forward_flops + other.attention_backward_flops, 0) << to_string(unit, pass);
+      }
+    }
+  });
+}
+
+TEST(Work, HasAsManyFlopsInFAsInIAsInBothPartsOfW) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kProducts) {
+      const auto flops = [&](UnitPass pass) {
+        return gemm_flops(work(config, shape, implementation, unit, pass));
+      };
+      EXPECT_GT(flops(UnitPass::F), 0);
+      EXPECT_EQ(flops(UnitPass::F), flops(UnitPass::I)) << to_string(unit);
+      EXPECT_EQ(flops(UnitPass::F), flops(UnitPass::W_early) + flops(UnitPass::W_late)) << to_string(unit);
+    }
+  });
+}
+
+TEST(Work, PutsTheRowParallelLinearsIntoTheEarlyWeightGradients) {
+  const ModelConfig config = model("llm-12.1b");
+  const Shape shape{6144, 1, 8};
+  const auto flops = [&](Unit unit, UnitPass pass) {
+    return gemm_flops(work(config, shape, Implementation::suite, unit, pass));
+  };
+  const double h = 5120, tokens = 6144;
+  EXPECT_EQ(flops(Unit::attn, UnitPass::W_early), 2 * tokens * h * (h / 8));               // proj
+  EXPECT_EQ(flops(Unit::attn, UnitPass::W_late), 2 * tokens * h * (h + 2 * 8 * 128) / 8);  // QKV
+  EXPECT_EQ(flops(Unit::mlp, UnitPass::W_early), 2 * tokens * h * (18944.0 / 8));          // fc2
+  EXPECT_EQ(flops(Unit::mlp, UnitPass::W_late), 2 * tokens * h * 2 * (18944.0 / 8));       // fc1
+  EXPECT_EQ(flops(Unit::head, UnitPass::W_early), 0);
+  EXPECT_EQ(flops(Unit::head, UnitPass::W_late), 2 * tokens * h * (152064.0 / 8));
+}
+
+TEST(Work, OfTheGradientsHasTheProductsTransposed) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kProducts) {
+      const auto gemms = [&](UnitPass pass) { return work(config, shape, implementation, unit, pass).gemms; };
+      const std::vector<Gemm> forward = gemms(UnitPass::F), input = gemms(UnitPass::I);
+      std::vector<Gemm> weights = gemms(UnitPass::W_late);  // of the first linear
+      for (const Gemm& gemm : gemms(UnitPass::W_early)) weights.push_back(gemm);
+      ASSERT_EQ(input.size(), forward.size());
+      ASSERT_EQ(weights.size(), forward.size());
+      for (size_t i = 0; i < forward.size(); ++i) {
+        EXPECT_EQ(input[i].n, forward[i].k);                                  // as wide as the linear's input
+        EXPECT_EQ(input[i].k, forward[i].n);                                  // summed over its outputs
+        EXPECT_EQ(weights[i].m * weights[i].n, forward[i].n * forward[i].k);  // as many as there are weights
+      }
+    }
+  });
+}
+
+TEST(Work, OfWReadsAndWritesAnFp32GradientPerWeightWhateverTheTokens) {
+  for (const std::string& name : kModels) {
+    const ModelConfig config = model(name);
+    for (const auto implementation : {Implementation::megatron, Implementation::suite}) {
+      const auto bytes = [&](const Shape& shape) {
+        double sum = 0;
+        for (const Unit unit : {Unit::attn, Unit::mlp})
+          for (const UnitPass pass : {UnitPass::W_early, UnitPass::W_late})
+            sum += work(config, shape, implementation, unit, pass).sharded_bytes;
+        return sum;
+      };
+      const double h = config.hidden, q = config.q_heads * config.head_dim,
+                   kv = config.kv_heads * config.head_dim;
+      const double weights = h * (q + 2 * kv) + q * h + 3 * h * config.ffn;  // no bias, no norm
+      EXPECT_DOUBLE_EQ(bytes({4096, 1, 8}), 8 * weights / 8);
+      EXPECT_EQ(bytes({8192, 3, 8}), bytes({1024, 1, 8}));
+    }
+  }
+}
+
+TEST(Work, OfTheEmbeddingIsTrafficOfTokensAndOfAllItsWeightsUnfused) {
+  const ModelConfig config = model("llm-12.1b");
+  const auto of = [&](const Shape& shape, Implementation implementation, UnitPass pass) {
+    const Work w = work(config, shape, implementation, Unit::embedding, pass);
+    EXPECT_TRUE(w.gemms.empty());
+    EXPECT_EQ(w.attention_forward_flops + w.attention_backward_flops + w.replicated_bytes, 0);
+    return w.sharded_bytes;
+  };
+  const double hidden = 2 * 6144.0 * 5120, weights = 152064.0 * 5120;
+  for (const int tp : {1, 4, 8}) {
+    const Shape shape{6144, 1, tp}, twice{6144, 2, tp};
+    EXPECT_EQ(of(shape, Implementation::megatron, UnitPass::F), 3 * hidden);  // every rank, whatever tp
+    EXPECT_DOUBLE_EQ(of(shape, Implementation::megatron, UnitPass::W_late), 2 * hidden + 12 * weights / tp);
+    EXPECT_DOUBLE_EQ(of(twice, Implementation::megatron, UnitPass::W_late), 4 * hidden + 12 * weights / tp);
+    // Fused, nothing grows with the vocabulary.
+    EXPECT_DOUBLE_EQ(of(twice, Implementation::suite, UnitPass::W_late),
+                     2 * of(shape, Implementation::suite, UnitPass::W_late));
+    EXPECT_LT(of(shape, Implementation::suite, UnitPass::W_late),
+              of(shape, Implementation::megatron, UnitPass::W_late));
+    for (const UnitPass none : {UnitPass::I, UnitPass::W_early})
+      EXPECT_EQ(work(config, shape, Implementation::megatron, Unit::embedding, none).kernels, 0);
+  }
+  EXPECT_THAT(saved_tensors(config, {6144, 1, 4}, Implementation::megatron, Unit::embedding),
+              testing::IsEmpty());
+}
+
+TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    const int tp = shape.tp;
+    for (const Unit unit : kProducts) {
+      for (const UnitPass pass : kUnitPasses) {
+        shape.tp = tp;
+        const Work divided = work(config, shape, implementation, unit, pass);
+        shape.tp = 1;
+        const Work whole = work(config, shape, implementation, unit, pass);
+        EXPECT_DOUBLE_EQ(gemm_flops(divided) * tp, gemm_flops(whole));
+        EXPECT_DOUBLE_EQ(divided.attention_forward_flops * tp, whole.attention_forward_flops);
+        EXPECT_DOUBLE_EQ(divided.attention_backward_flops * tp, whole.attention_backward_flops);
+        EXPECT_DOUBLE_EQ(divided.sharded_bytes * tp, whole.sharded_bytes);
+        EXPECT_EQ(divided.replicated_bytes, whole.replicated_bytes);
+        EXPECT_EQ(divided.kernels, whole.kernels);
+        const bool weights = pass == UnitPass::W_early || pass == UnitPass::W_late;
+        for (const Gemm& gemm : divided.gemms) EXPECT_EQ(weights ? gemm.k : gemm.m, shape.tokens());
+      }
+    }
+  });
+}
+
+TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
+  const ModelConfig config = model("llm-26.3b");
+  const Shape shape{4096, 1, 8};
+  for (const Unit unit : kProducts) {
+    for (const UnitPass pass : kUnitPasses) {
+      const Work unfused = work(config, shape, Implementation::megatron, unit, pass);
+      const Work fused = work(config, shape, Implementation::suite, unit, pass);
+      EXPECT_EQ(gemm_flops(unfused), gemm_flops(fused));
+      EXPECT_EQ(unfused.attention_forward_flops, fused.attention_forward_flops);
+      EXPECT_GE(unfused.replicated_bytes, fused.replicated_bytes);
+      EXPECT_GE(unfused.sharded_bytes, fused.sharded_bytes);
+      if (pass == UnitPass::F || pass == UnitPass::I) {
+        EXPECT_GT(unfused.replicated_bytes, fused.replicated_bytes);
+      }
+    }
+  }
+}
+
+TEST(Work, GrowsWithTheTokensAndItsAttentionWithTheirSquare) {
+  const ModelConfig config = model("llm-12.1b");
+  const auto of = [&](int seq, int size) {
+    return work(config, {seq, size, 4}, Implementation::megatron, Unit::attn, UnitPass::F);
+  };
+  const Work base = of(2048, 1), longer = of(4096, 1), wider = of(2048, 2);
+  EXPECT_EQ(gemm_flops(longer), 2 * gemm_flops(base));
+  EXPECT_EQ(gemm_flops(wider), 2 * gemm_flops(base));
+  EXPECT_EQ(longer.replicated_bytes, 2 * base.replicated_bytes);
+  EXPECT_EQ(longer.attention_forward_flops, 4 * base.attention_forward_flops);
+  EXPECT_EQ(wider.attention_forward_flops, 2 * base.attention_forward_flops);
+}
+
+// A model may state its head_dim, and then q_heads · head_dim need not be hidden: the MFU must count the
+// FLOPs that the units do.
+TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
+  const ModelConfig config{"wide heads", 4, 1024, 4096, 16, 4, 128, 32000};  // q is 2048 wide
+  const Shape shape{2048, 1, 1};
+  const auto forward = [&](Unit unit) {
+    return work(config, shape, Implementation::suite, unit, UnitPass::F);
+  };
+  const double gemms = config.layers * (gemm_flops(forward(Unit::attn)) + gemm_flops(forward(Unit::mlp))) +
+                       gemm_flops(forward(Unit::head));
+  const double attention = config.layers * forward(Unit::attn).attention_forward_flops;
+  EXPECT_DOUBLE_EQ(model_flops(config, shape.seq), 3 * (gemms + attention));
+}
+
+// ---- Megatron-LM of 2022 (Korthikanti et al., arXiv 2205.05198) ----
+
+Shape shape_of_2022(int tp, bool sequence_parallel, Recompute recompute) {
+  return {2048, 2, tp, sequence_parallel, recompute};
+}
+const std::vector<std::string> kGpts{"gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t"};
+
+TEST(WorkOf2022, HasTheFlopsOfItsAppendix) {
+  for (const std::string& name : kGpts) {
+    const ModelConfig config = model(name);
+    for (const bool sequence_parallel : {false, true}) {
+      for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+        const Shape shape = shape_of_2022(8, sequence_parallel, recompute);
+        const auto flops = [&](UnitPass pass) {
+          double sum = 0;
+          for (const Unit unit : {Unit::attn, Unit::mlp})
+            sum += gemm_flops(work(config, shape, Implementation::megatron_2022, unit, pass));
+          return sum * shape.tp;
+        };
+        // A layer's forward is 24Bsh²(1 + s/6h), the scores that the mask drops included; the backward twice
+        // that, and with selective recomputation the core once more.
+        const double h = config.hidden, s = shape.seq, tokens = shape.tokens();
+        const double linear = 24 * tokens * h * h, core = 4 * tokens * s * h;
+        EXPECT_DOUBLE_EQ(flops(UnitPass::F), linear + core);
+        EXPECT_DOUBLE_EQ(flops(UnitPass::I), linear + (recompute == Recompute::selective ? 3 : 2) * core);
+        EXPECT_DOUBLE_EQ(flops(UnitPass::W_early) + flops(UnitPass::W_late), linear);
+      }
+    }
+  }
+}
+
+TEST(WorkOf2022, AddsTheCoresForwardToItsBackwardWhereThatIsRecomputed) {
+  const ModelConfig config = model("gpt-175b");
+  const auto of = [&](Recompute recompute, UnitPass pass) {
+    return work(config, shape_of_2022(8, false, recompute), Implementation::megatron_2022, Unit::attn, pass);
+  };
+  const Work kept = of(Recompute::none, UnitPass::I), again = of(Recompute::selective, UnitPass::I);
+  // Scores: tokens · s per head; a softmax and a dropout of 4 tensors of two bytes.
+  EXPECT_DOUBLE_EQ(again.sharded_bytes - kept.sharded_bytes, 4 * 2 * 2 * 2048.0 * 2048 * 96 / 8);
+  EXPECT_EQ(again.replicated_bytes, kept.replicated_bytes);
+  EXPECT_EQ(again.gemms.size(), kept.gemms.size() + 2);
+  EXPECT_GT(again.kernels, kept.kernels);
+  // Full recomputation is segments of its own, not a longer backward.
+  EXPECT_EQ(of(Recompute::full, UnitPass::I).sharded_bytes, kept.sharded_bytes);
+  EXPECT_EQ(of(Recompute::selective, UnitPass::F).sharded_bytes,
+            of(Recompute::none, UnitPass::F).sharded_bytes);
+}
+
+TEST(SequenceParallelism, DividesNormsDropoutAndResidualsAndNothingElse) {
+  for (const auto implementation :
+       {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
+    for (const std::string name : {"llm-12.1b", "gpt-22b"}) {
+      for (const Unit unit : kProducts) {
+        for (const UnitPass pass : kUnitPasses) {
+          const Work whole = work(model(name), {2048, 2, 4}, implementation, unit, pass);
+          const Work divided = work(model(name), {2048, 2, 4, true}, implementation, unit, pass);
+          EXPECT_DOUBLE_EQ(divided.replicated_bytes * 4, whole.replicated_bytes);
+          EXPECT_EQ(divided.sharded_bytes, whole.sharded_bytes);
+          EXPECT_EQ(gemm_flops(divided), gemm_flops(whole));
+        }
+      }
+    }
+  }
+}
+
+// Their Table 2, per layer: sbh(10 + 24/t + 5as/(ht)), with sequence parallelism sbh/t(34 + 5as/h), and with
+// selective recomputation without the last term.
+TEST(SavedTensorsOf2022, AreThoseOfTheClosedForms) {
+  for (const std::string& name : kGpts) {
+    const ModelConfig config = model(name);
+    const auto bytes = [&](int tp, bool sequence_parallel, Recompute recompute) {
+      double sum = 0;
+      for (const Unit unit : {Unit::attn, Unit::mlp})
+        for (const SavedTensor& tensor :
+             saved_tensors(config, shape_of_2022(tp, sequence_parallel, recompute),
+                           Implementation::megatron_2022, unit))
+          sum += tensor.made_by_forward ? tensor.bytes : 0;
+      return sum;
+    };
+    const double h = config.hidden, s = 2048, a = config.q_heads, sbh = s * 2 * h;
+    for (const double t : {1.0, 2.0, 8.0}) {
+      const int tp = static_cast<int>(t);
+      EXPECT_DOUBLE_EQ(bytes(tp, false, Recompute::none), sbh * (10 + 24 / t + 5 * a * s / (h * t)));
+      EXPECT_DOUBLE_EQ(bytes(tp, true, Recompute::none), sbh / t * (34 + 5 * a * s / h));
+      EXPECT_DOUBLE_EQ(bytes(tp, false, Recompute::selective), sbh * (10 + 24 / t));
+      EXPECT_DOUBLE_EQ(bytes(tp, true, Recompute::selective), sbh * 34 / t);
+    }
+  }
+}
+
+TEST(OptimizerBytes, AreAdamsAndWhatTheFrameworkAddsAroundIt) {
+  EXPECT_EQ(optimizer_bytes(Implementation::suite),
+            30);  // gradient, master and moments there and back, weight
+  EXPECT_GT(optimizer_bytes(Implementation::megatron), optimizer_bytes(Implementation::suite));
+  // fp16's loss scale: gradients read and written once more.
+  EXPECT_EQ(optimizer_bytes(Implementation::megatron_2022), optimizer_bytes(Implementation::megatron) + 8);
+}
+
+// ---- saved tensors ----
+
+double total(const std::vector<SavedTensor>& tensors) {
+  double sum = 0;
+  for (const SavedTensor& tensor : tensors) sum += tensor.bytes;
+  return sum;
+}
+
+TEST(SavedTensors, GrowWithTheTokensAlone) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kProducts) {
+      const double bytes = total(saved_tensors(config, shape, implementation, unit));
+      EXPECT_GT(bytes, 0);
+      EXPECT_EQ(total(saved_tensors(config, {2 * shape.seq, shape.microbatch_size, shape.tp}, implementation,
+                                    unit)),
+                2 * bytes);
+      EXPECT_EQ(total(saved_tensors(config, {shape.seq, 2 * shape.microbatch_size, shape.tp}, implementation,
+                                    unit)),
+                2 * bytes);
+    }
+  });
+}
+
+TEST(SavedTensors, AreEachEitherShardedOrWholeOnEveryRank) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kProducts) {
+      const auto whole = saved_tensors(config, {shape.seq, shape.microbatch_size, 1}, implementation, unit);
+      const auto divided = saved_tensors(config, shape, implementation, unit);
+      ASSERT_EQ(whole.size(), divided.size());
+      for (size_t i = 0; i < whole.size(); ++i) {
+        EXPECT_EQ(whole[i].name, divided[i].name);
+        // What is as wide as the model is whole on every rank: norms' inputs and outputs, outputs' gradients.
+        const bool replicated = whole[i].name.find("norm") != std::string::npos ||
+                                whole[i].name == "dropout mask" || whole[i].name == "gradient of the output";
+        EXPECT_DOUBLE_EQ(divided[i].bytes, replicated ? whole[i].bytes : whole[i].bytes / shape.tp)
+            << whole[i].name;
+      }
+    }
+  });
+}
+
+TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
+  // One token of a tiny model, bf16: hidden 8, q 8, k and v 4 each, ffn 20, vocabulary 50.
+  const ModelConfig tiny{"tiny", 3, 8, 20, 4, 2, 2, 50};
+  std::map<std::string, double> bytes;
+  for (const Unit unit : kProducts)
+    for (const SavedTensor& tensor : saved_tensors(tiny, {1, 1, 1}, Implementation::suite, unit))
+      bytes[to_string(unit) + ": " + tensor.name + (tensor.made_by_forward ? "" : ", by I") +
+            (tensor.weight_gradient ? ", for W" : "")] = tensor.bytes;
+  const std::map<std::string, double> expected{{"attn: norm input", 16},
+                                               {"attn: norm statistics", 4},
+                                               {"attn: norm output, for W", 16},
+                                               {"attn: q, k, v", 32},
+                                               {"attn: attention output, for W", 16},
+                                               {"attn: log-sum-exp", 16},
+                                               {"attn: gradient of q, k, v, by I, for W", 32},
+                                               {"attn: gradient of the output, by I, for W", 16},
+                                               {"mlp: norm input", 16},
+                                               {"mlp: norm statistics", 4},
+                                               {"mlp: norm output, for W", 16},
+                                               {"mlp: gate and up", 80},
+                                               {"mlp: activation, for W", 40},
+                                               {"mlp: gradient of gate and up, by I, for W", 80},
+                                               {"mlp: gradient of the output, by I, for W", 16},
+                                               {"head: norm input", 16},
+                                               {"head: norm statistics", 4},
+                                               {"head: norm output, for W", 16},
+                                               {"head: gradient of the logits, for W", 100}};
+  EXPECT_EQ(bytes, expected);
+}
+
+TEST(SavedTensors, ThatIMakesAreMadeForW) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kProducts)
+      for (const SavedTensor& tensor : saved_tensors(config, shape, implementation, unit))
+        EXPECT_TRUE(tensor.made_by_forward || tensor.weight_gradient) << tensor.name;
+  });
+}
+
+TEST(SavedTensors, TakeMoreRoomUnfused) {
+  const Shape shape{6144, 1, 4};
+  for (const Unit unit : kProducts)
+    EXPECT_GT(total(saved_tensors(model("llm-12.1b"), shape, Implementation::megatron, unit)),
+              total(saved_tensors(model("llm-12.1b"), shape, Implementation::suite, unit)));
+}
+
+TEST(HiddenBytes, AreThoseOfThePapersAllReduces) {
+  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {6144, 1, 8}), 60.0 * 1024 * 1024);
+  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {3072, 2, 4}), 60.0 * 1024 * 1024);
+  EXPECT_NEAR(hidden_bytes(model("llm-26.3b"), {4096, 1, 8}) / 1e6, 58.7, 0.05);
+}
+
+TEST(CheckShardable, RefusesWhatDoesNotDivideAndNamesIt) {
+  for (const int tp : {1, 2, 4, 8}) EXPECT_EQ(refusal([&] { check_shardable(model("llm-12.1b"), tp); }), "");
+  EXPECT_THAT(refusal([&] { check_shardable(model("llm-12.1b"), 3); }),
+              AllOf(StartsWith("parallel.tp: 3 "), HasSubstr("40 attention heads")));
+  EXPECT_THAT(refusal([&] { check_shardable(model("llm-12.1b"), 20); }), HasSubstr("8 key and value heads"));
+  EXPECT_THAT(refusal([] {
+                check_shardable({"m", 1, 12, 10, 12, 12, 1, 12}, 3);
+              }),
+              HasSubstr("10 feed-forward columns"));
+  EXPECT_THAT(refusal([] {
+                check_shardable({"m", 1, 12, 12, 12, 12, 1, 10}, 3);
+              }),
+              HasSubstr("10 vocabulary entries of m"));
+}
+
+TEST(UnitNames, AreThoseOfCostTables) {
+  std::vector<std::string> names;
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : kUnitPasses)
+      if (has_pass(unit, pass)) names.push_back(to_string(unit, pass));
+  EXPECT_THAT(names,
+              ElementsAre("attn.F", "attn.I", "attn.W_early", "attn.W", "mlp.F", "mlp.I", "mlp.W_early",
+                          "mlp.W", "head.F", "head.I", "head.W", "embedding.F", "embedding.W"));
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,38 @@
+// What a training run is made of, and what one step of it leaves behind.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stp/cluster/rank_grid.h"
+#include "stp/device/kernels.h"
+#include "stp/device/tensor.h"
+#include "stp/model/config.h"
+#include "stp/model/parameters.h"
+
+namespace stp {
+
+struct Training {
+  ModelConfig model;
+  int seq = 1, microbatch_size = 1;
+  DType type = DType::f32;  // X of lib/stp/device/kernels.h: of weights, activations and their gradients
+  RankGrid grid;            // cp is 1: context parallelism is not built
+  Initialisation initialisation;
+  AdamW optimizer;
+  double clip_norm = 1;      // largest global gradient norm; larger gradients are scaled down to it
+  bool record_times = true;  // of every op
+
+  [[nodiscard]] int64_t tokens() const { return int64_t{microbatch_size} * seq; }
+};
+
+/// A sequence of `seq` tokens and what should follow each of them.
+struct TokenSample {
+  std::vector<int32_t> tokens, targets;
+};
+
+/// When an op ran, seconds since the step's first op started.
+struct OpTime {
+  double start = 0, end = 0;
+};
+
+}  // namespace stp
