@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "stp/base/error.h"
-#include "stp/report/statistics.h"
 #include "stp/version.h"
 
 namespace stp {
@@ -92,6 +91,12 @@ std::string to_string(Evidence evidence) {
       return "published";
   }
   return "";
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 double Result::step_time_s() const { return median(step_times_s); }
