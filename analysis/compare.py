@@ -19,7 +19,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "plots"))  # stp
 
 from stp_analysis.json_input import InputError, parse_json, read_text, without_non_finite
 
-PACKAGES = ("numpy", "scipy", "pandas", "matplotlib")
+PACKAGES = ("numpy", "scipy", "matplotlib")
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

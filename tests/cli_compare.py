@@ -219,7 +219,7 @@ class CompareProfiles(CommandLine):
             self.assertLess(shares["all_reduce"], 0)
             self.assertGreater(shares["memory"], 0)
             self.assertEqual(sorted(one["alike"]), ["contention", "launches"])
-            self.assertRegex(one["words"], r"^stp gains [\d.]+ % over 1f1b-i on h20 for [\d.]+ % on a800, -[\d.]+ points\. "
+            self.assertRegex(one["words"], r"^stp gains [\d.]+ % over 1f1b-i on h20 and [\d.]+ % on a800: -[\d.]+ points\. "
                                            r"Most of it is GEMM and attention rate \(-.*: less communication to overlap\.$")
             self.assertGreater(one["published_gain_from"], one["published_gain_to"])
 

@@ -141,7 +141,7 @@ def show(comparison):
     files, rule = comparison["files"], comparison["rule"]
     head = ["benchmark"]
     for file in files:
-        head += [f"{file['label']}, median", "95 %"] + (["to A", "adjusted p", "judged"] if file is not files[0] else [])
+        head += [f"{file['label']}, median", "95 %"] + (["vs A", "adjusted p", "verdict"] if file is not files[0] else [])
     table, verdicts, noisy, missing = screen.Table(head), collections.Counter(), 0, ""
     for row in comparison["rows"]:
         name, cells = row["name"], row["cells"]
@@ -167,7 +167,7 @@ def show(comparison):
     text += f"""
 {rule['comparisons']} comparisons: {counts or 'none'}; {noisy} noisy
 95 %: half the interval of the median, by order statistics (exact); noisy above {screen.share(rule['noisy_above'], 0)}.
-Judged by the Mann-Whitney U test, two-sided (exact without ties and with fewer than 50 repetitions), with Holm's correction
+Verdicts by the Mann-Whitney U test, two-sided (exact without ties and with fewer than 50 repetitions), with Holm's correction
 over all comparisons: at most {screen.share(rule['error_rate'], 0)} chance of any false difference. \
 Medians that differ by less than {screen.share(rule['least_difference'], 0)} are the same.
 """

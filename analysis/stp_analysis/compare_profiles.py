@@ -129,11 +129,11 @@ def attribution_of(line, mixture, simulated):
 
 
 def both(part, line, to, simulated):
-    """What tells how good machine `to` and the first are in a part, here: "122 for 234 TFLOP/s over a layer's GEMMs"."""
+    """How good machine `to` and the first are in a part, here: "122 instead of 234 TFLOP/s over a layer's GEMMs"."""
     machines = [simulated["machines"][i] for i in (to, 0)]
 
     def pair(values, digits, unit):
-        return " for ".join(screen.fixed(value, digits) for value in values) + f" {unit}"
+        return " instead of ".join(screen.fixed(value, digits) for value in values) + f" {unit}"
 
     def values(key):
         return [machine["profile"][key]["value"] for machine in machines]
@@ -163,8 +163,8 @@ def explanation(gain, line, parts, to, simulated):
     """A few sentences on what moves the gain, read off its parts."""
     names = [simulated["machines"][i]["name"] for i in (0, to)]
     change, question = gain["to"] - gain["from"], simulated["gain"]
-    text = (f"{question['of']} gains {screen.share(gain['to'])} over {question['over']} on {names[1]} for {screen.share(gain['from'])} "
-            f"on {names[0]}, {screen.points(change)} points.")
+    text = (f"{question['of']} gains {screen.share(gain['to'])} over {question['over']} on {names[1]} and {screen.share(gain['from'])} "
+            f"on {names[0]}: {screen.points(change)} points.")
     with_it, against = [], []
     for part in sorted(parts, key=lambda part: -abs(gain["parts"][part]["shapley"])):
         moved = gain["parts"][part]["shapley"]
@@ -174,11 +174,11 @@ def explanation(gain, line, parts, to, simulated):
         (with_it if (moved < 0) == (change < 0) else against).append(told)
     alike = [name for part, name in PARTS.items() if part not in parts]
     text += f" Most of it is {'; then '.join(with_it)}." if with_it else ""
-    text += f" Against that work {'; then '.join(against)}." if against else ""
-    text += f" Alike in both profiles, and so without part in it: {', '.join(alike)}." if alike else ""
+    text += f" Against that: {'; then '.join(against)}." if against else ""
+    text += f" Equal in both profiles, so without effect: {', '.join(alike)}." if alike else ""
     shares = [line["all_reduce"]["tp_communication_share"][machine] for machine in (0, to)]
     if None not in shares:
-        text += (f" All-reduces are {screen.share(shares[1])} of a layer's forward for {screen.share(shares[0])}: "
+        text += (f" All-reduces are {screen.share(shares[1])} instead of {screen.share(shares[0])} of a layer's forward: "
                  f"{'less' if shares[1] < shares[0] else 'more'} communication to overlap.")
     return text
 
@@ -222,7 +222,7 @@ def machines_text(comparison):
             ("attention backward, TFLOP/s", "attention_backward_tflops", 0), ("memory as kernels reach it, GB/s", "memory_gb_per_s", 0),
             ("memory, GB", "memory_gb", 0), ("p2p within a node, GB/s", "p2p_within_node_gb_per_s", 0),
             ("p2p between nodes, GB/s", "p2p_between_nodes_gb_per_s", 1), ("launch, µs", "kernel_overhead_us", 1),
-            ("compute beside an all-reduce keeps", "contention_compute", 2), ("all-reduce beside compute keeps", "contention_all_reduce", 2)]
+            ("speed of compute during an all-reduce", "contention_compute", 2), ("speed of an all-reduce during compute", "contention_all_reduce", 2)]
     text = machine_table(comparison, "machine", [(name, [screen.fixed(machine[key], digits) for machine in machines])
                                                  for name, key, digits in rows])
     for machine in machines:
@@ -312,7 +312,7 @@ def attribution_text(comparison):
                 table.add(row)
         words = one["words"]
         if one["published_gain_from"] is not None and one["published_gain_to"] is not None:
-            words += f" The paper has {screen.share(one['published_gain_to'])} for {screen.share(one['published_gain_from'])} (published)."
+            words += f" Published: {screen.share(one['published_gain_to'])} and {screen.share(one['published_gain_from'])}."
         text += f"\n{screen.configuration(one['configuration'])}: from {one['from']} to {one['to']}\n{table.text()}{wrapped(words)}"
     return text
 

@@ -216,7 +216,7 @@ def step_text(cell):
 
 
 def figures_text(comparison):
-    table = screen.Table(["  schedule", "file", "samples/s", "to A", "step", "to A", "judged", "MFU", "PP bubble", "TP bubble", "GB", "to A"])
+    table = screen.Table(["  schedule", "file", "samples/s", "vs A", "step", "vs A", "verdict", "MFU", "PP bubble", "TP bubble", "GB", "vs A"])
     heading = None
     for row in comparison["rows"]:
         cells = [(file, cell) for file, cell in zip(comparison["files"], row["cells"]) if cell]
@@ -240,7 +240,7 @@ def figures_text(comparison):
 def predictions_text(comparison, errors):
     labels = [file["label"] for file in comparison["files"]]
     place = max(labels.index(errors["predicted_by"]), labels.index(errors["actual"]))  # the one of the two that is not the first
-    table = screen.Table(["  schedule", "predicted step", "real step", "error", "in its interval", "memory error"])
+    table = screen.Table(["  schedule", "predicted step", "actual step", "error", "in its interval", "memory error"])
     heading = None
     for row in comparison["rows"]:
         told = row["cells"][place] and row["cells"][place]["prediction"]
@@ -278,7 +278,7 @@ def show(comparison):
     text += "\nBubbles are those of the rank that computes most; GB is peak activation memory."
     rule = comparison["rule"]
     if rule["comparisons"]:
-        text += (" In brackets the 95 % interval of the median (order statistics). Judged is\nthe step: by the Mann-Whitney U test "
-                 f"with Holm's correction over {rule['comparisons']} comparisons at {screen.share(rule['error_rate'], 0)}, and different "
-                 f"from {screen.share(rule['least_difference'], 0)} on.")
+        text += (" In brackets: 95 % interval of the median (order statistics).\nVerdicts are on the step, by the Mann-Whitney U test with "
+                 f"Holm's correction over {rule['comparisons']} comparisons at {screen.share(rule['error_rate'], 0)}; "
+                 f"less than {screen.share(rule['least_difference'], 0)} is the same.")
     return text + "\n"

@@ -48,7 +48,7 @@ def caption_of(rule, total):
     caption = [
         "Bars: median real time of an iteration, the first file's being 100 %. Lines: 95 % interval of the median (order "
         "statistics).",
-        f"Judged by the Mann-Whitney U test with Holm's correction over {words.count(rule['comparisons'], 'comparison')} at "
+        f"Verdicts by the Mann-Whitney U test with Holm's correction over {words.count(rule['comparisons'], 'comparison')} at "
         f"{limits['error_rate']}; less than {limits['least_difference']} is the same, an interval of more than "
         f"±{limits['noisy_above']} is noisy.",
     ]

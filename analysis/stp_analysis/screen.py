@@ -1,5 +1,7 @@
 """How comparisons are shown on a terminal: plain tables, and numbers as people read them. None is shown as "–"."""
 
+import json
+
 
 class Table:
     """Columns as wide as their widest cell, the first to the left and the others to the right; headings between the rows."""
@@ -60,7 +62,7 @@ def word(value):
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(word, value)) or "nothing"
-    return str(value)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def configuration_parts(fields):
