@@ -57,7 +57,8 @@ def no_result(content, path):
     if isinstance(content, dict) and "schedules" in content:
         return InputError(path, "", "is a scenario", f"make a record of it: stp simulate {path} --json FILE")
     return InputError(path, "", "is neither a result record nor a file of Google Benchmark",
-                      "name what stp simulate, run or reproduce wrote, or what a benchmark wrote with --benchmark_format=json")
+                      "name what stp simulate, run or reproduce wrote, or what a benchmark wrote with "
+                      "--benchmark_format=json")
 
 
 def image(comparison, suffix):
@@ -84,7 +85,8 @@ def write_new(path, content):
         try:
             os.link(file.name, path)
         except FileExistsError:
-            raise InputError(path, "", "exists, and results are never overwritten", "name another file or move this one") from None
+            raise InputError(path, "", "exists, and results are never overwritten",
+                             "name another file or move this one") from None
 
 
 def compare(options):
@@ -127,8 +129,8 @@ def main(arguments=None):
         name = error.name.split(".")[0]
         if name not in PACKAGES:
             raise
-        print(f"stp: {sys.executable}: has no package {name}; install python3-{name}, or set STP_PYTHON to a Python 3 that has it. "
-              "Only stp compare and plots need it", file=sys.stderr)
+        print(f"stp: {sys.executable}: has no package {name}; install python3-{name}, or set STP_PYTHON to a Python 3 that "
+              "has it. Only stp compare and plots need it", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"stp: {error}", file=sys.stderr)
@@ -137,5 +139,6 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
     sys.exit(main())

@@ -79,8 +79,8 @@ def read_benchmarks(content, path):
 
 
 def compare(files, rule):
-    """All files against the first, as results/schema/comparison.schema.json has it under kind `benchmarks`. `files`: by label.
-    InputError if a file has no benchmark in common with the first."""
+    """All files against the first, as results/schema/comparison.schema.json has it under kind `benchmarks`. `files`: by
+    label. InputError if a file has no benchmark in common with the first."""
     (_, first), *others = files.items()
     for _, file in others:
         if not file.rows.keys() & first.rows.keys():
@@ -149,7 +149,8 @@ def show(comparison):
         for file, cell in zip(files, cells):
             against = cell and cell.get("against_first")
             if cell is None or "skipped" in cell:
-                missing += f"  {name}: {file['label']} " + ("has none\n" if cell is None else f"skipped it: {cell['skipped']}\n")
+                reason = "has none" if cell is None else f"skipped it: {cell['skipped']}"
+                missing += f"  {name}: {file['label']} {reason}\n"
                 line += ["–", ""]
             else:
                 line += [screen.duration(cell["median_s"]), half_width(cell)]
@@ -167,8 +168,8 @@ def show(comparison):
     text += f"""
 {rule['comparisons']} comparisons: {counts or 'none'}; {noisy} noisy
 95 %: half the interval of the median, by order statistics (exact); noisy above {screen.share(rule['noisy_above'], 0)}.
-Verdicts by the Mann-Whitney U test, two-sided (exact without ties and with fewer than 50 repetitions), with Holm's correction
-over all comparisons: at most {screen.share(rule['error_rate'], 0)} chance of any false difference. \
+Verdicts by the Mann-Whitney U test, two-sided (exact without ties and with fewer than 50 repetitions), with Holm's
+correction over all comparisons: at most {screen.share(rule['error_rate'], 0)} chance of any false difference. \
 Medians that differ by less than {screen.share(rule['least_difference'], 0)} are the same.
 """
     if verdicts["too few"]:

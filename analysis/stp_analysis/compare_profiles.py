@@ -1,5 +1,5 @@
 """Hardware profiles side by side: what each machine makes of the pieces of a model and of whole schedules, and which of its
-properties makes the difference. All of it comes from what driver/profile_simulation.h describes, here called `simulated`."""
+properties makes the difference. All of it comes from `simulated`, which driver/profile_simulation.h describes."""
 
 import textwrap
 
@@ -22,8 +22,8 @@ PARTS = {
 def machine_figures(machine):
     profile = machine["profile"]
     values = {key: field["value"] for key, field in profile.items() if isinstance(field, dict) and "value" in field}
-    same = ("peak_tflops", "memory_gb_per_s", "memory_gb", "gpus_per_node", "p2p_within_node_gb_per_s", "p2p_between_nodes_gb_per_s",
-            "kernel_overhead_us", "contention_compute", "contention_all_reduce")
+    same = ("peak_tflops", "memory_gb_per_s", "memory_gb", "gpus_per_node", "p2p_within_node_gb_per_s",
+            "p2p_between_nodes_gb_per_s", "kernel_overhead_us", "contention_compute", "contention_all_reduce")
     return {"name": machine["name"], "accelerator": profile["accelerator"], **{key: values[key] for key in same},
             "attention_forward_tflops": values["peak_tflops"] * values["attention_forward_efficiency"],
             "attention_backward_tflops": values["peak_tflops"] * values["attention_backward_efficiency"],
@@ -56,13 +56,16 @@ def piece_figures(configurations, peaks):
     for one in configurations:
         model, seq, size, tp, message = (one[key] for key in ("model", "seq", "microbatch_size", "tp", "all_reduce"))
         tokens, seconds = seq * size, message["seconds"]
-        gemm.setdefault((model, tokens, tp), {"model": model, "tokens": tokens, "tp": tp, **gemm_figures(one["gemms"], peaks)})
+        shape = {"model": model, "tokens": tokens, "tp": tp}
+        gemm.setdefault((model, tokens, tp), {**shape, **gemm_figures(one["gemms"], peaks)})
         if tp > 1:
             all_reduce.setdefault((tp, message["bytes"]), {"bytes": message["bytes"], "ranks": tp, "seconds": seconds,
                                                            "bus_gb_per_s": bus_bandwidths(message["bytes"], tp, seconds)})
-        overlap.setdefault((model, seq, size, tp), {"model": model, "seq": seq, "microbatch_size": size, "tp": tp} | {
-            key: message[key] for key in ("tp_communication_share", "exposed_behind_attn", "exposed_behind_mlp")})
-    return {name: [found[key] for key in sorted(found)] for name, found in (("gemm", gemm), ("all_reduce", all_reduce), ("overlap", overlap))}
+        layer = {"model": model, "seq": seq, "microbatch_size": size, "tp": tp}
+        overlap.setdefault((model, seq, size, tp), {**layer, **{
+            key: message[key] for key in ("tp_communication_share", "exposed_behind_attn", "exposed_behind_mlp")}})
+    figures = {"gemm": gemm, "all_reduce": all_reduce, "overlap": overlap}
+    return {name: [found[key] for key in sorted(found)] for name, found in figures.items()}
 
 
 def cell_of(row, machine):
@@ -73,18 +76,19 @@ def cell_of(row, machine):
     activations = max(kinds["activations"] for kinds in memory) / 1e9
     needed = max(sum(kinds.values()) for kinds in memory) / 1e9
     fits = "all" if needed <= machine["memory_gb"] else "activations" if activations <= machine["memory_gb"] else "nothing"
-    return {"throughput_samples_per_s": row["throughput_samples_per_s"], "mfu": row["mfu"], "activation_memory_gb": activations,
-            "needed_memory_gb": needed, "fits": fits,
+    return {"throughput_samples_per_s": row["throughput_samples_per_s"], "mfu": row["mfu"],
+            "activation_memory_gb": activations, "needed_memory_gb": needed, "fits": fits,
             "published_samples_per_s": (row["published"] or {}).get("throughput_samples_per_s")}
 
 
 def gains_of(throughputs, gain):
-    """Of throughputs by schedule: how much more `gain["of"]` has than `gain["over"]`, than the best of all others, and which
-    that is; None where one is missing."""
-    own = throughputs[gain["of"]] if gain["of"] in throughputs else None
+    """From throughputs by schedule: how much more `gain["of"]` has than `gain["over"]`, than the best of all others, and
+    which that is; None where one is missing."""
+    own = throughputs.get(gain["of"])
     others = {name: value for name, value in throughputs.items() if name != gain["of"] and value is not None}
     best = max(others, key=others.get) if others and own is not None else None
-    return {"over_baseline": relative(own, others.get(gain["over"])), "over_best": relative(own, others.get(best)), "best": best}
+    return {"over_baseline": relative(own, others.get(gain["over"])), "over_best": relative(own, others.get(best)),
+            "best": best}
 
 
 def configuration_of(line):
@@ -150,28 +154,27 @@ def both(part, line, to, simulated):
         return (f"compute keeps {pair(values('contention_compute'), 2, 'of its speed')}, "
                 f"all-reduces {pair(values('contention_all_reduce'), 2, 'of theirs')}")
     if part == "p2p":
-        told = []
+        links = []
         for link, where in (("within_node", "within a node"), ("between_nodes", "between nodes")):
             rates, latencies = (values(f"p2p_{link}_{what}") for what in ("gb_per_s", "latency_us"))
             if rates[0] != rates[1] or latencies[0] != latencies[1]:
-                told.append(pair(rates, 1, f"GB/s {where}"))
-        return ", ".join(told)
+                links.append(pair(rates, 1, f"GB/s {where}"))
+        return ", ".join(links)
     return pair(values("kernel_overhead_us"), 1, "µs")
 
 
 def explanation(gain, line, parts, to, simulated):
     """A few sentences on what moves the gain, read off its parts."""
-    names = [simulated["machines"][i]["name"] for i in (0, to)]
-    change, question = gain["to"] - gain["from"], simulated["gain"]
-    text = (f"{question['of']} gains {screen.share(gain['to'])} over {question['over']} on {names[1]} and {screen.share(gain['from'])} "
-            f"on {names[0]}: {screen.points(change)} points.")
+    here, there = (simulated["machines"][machine]["name"] for machine in (0, to))
+    question, change = simulated["gain"], gain["to"] - gain["from"]
+    text = (f"{question['of']} gains {screen.share(gain['to'])} over {question['over']} on {there} and "
+            f"{screen.share(gain['from'])} on {here}: {screen.points(change)} points.")
     with_it, against = [], []
     for part in sorted(parts, key=lambda part: -abs(gain["parts"][part]["shapley"])):
         moved = gain["parts"][part]["shapley"]
-        if abs(moved) < 0.0005:  # a twentieth of a point
-            continue
-        told = f"{PARTS[part]} ({screen.points(moved)}: {both(part, line, to, simulated)})"
-        (with_it if (moved < 0) == (change < 0) else against).append(told)
+        if abs(moved) >= 0.0005:  # a twentieth of a point
+            effect = f"{PARTS[part]} ({screen.points(moved)}: {both(part, line, to, simulated)})"
+            (with_it if (moved < 0) == (change < 0) else against).append(effect)
     alike = [name for part, name in PARTS.items() if part not in parts]
     text += f" Most of it is {'; then '.join(with_it)}." if with_it else ""
     text += f" Against that: {'; then '.join(against)}." if against else ""
@@ -190,12 +193,15 @@ def compare(simulated):
     throughput, attribution = [], []
     for line in simulated["configurations"]:
         throughput.append(throughput_of(line, machines, simulated["schedules"], simulated["gain"]))
-        published = {machine["name"]: gains["published_over_baseline"] for machine, gains in zip(machines, throughput[-1]["gains"])}
+        published = {machine["name"]: gains["published_over_baseline"]
+                     for machine, gains in zip(machines, throughput[-1]["gains"])}
         for mixture in line["mixtures"]:
             one = attribution_of(line, mixture, simulated)
-            attribution.append({**one, "published_gain_from": published[one["from"]], "published_gain_to": published[one["to"]]})
-    return {"kind": "profiles", "evidence": "simulated", **{key: simulated[key] for key in ("scenarios", "gain", "schedules", "models")},
-            "machines": machines, **piece_figures(simulated["configurations"], peaks), "throughput": throughput, "attribution": attribution,
+            attribution.append({**one, "published_gain_from": published[one["from"]],
+                                "published_gain_to": published[one["to"]]})
+    return {"kind": "profiles", "evidence": "simulated", "machines": machines,
+            **{key: simulated[key] for key in ("scenarios", "gain", "schedules", "models")},
+            **piece_figures(simulated["configurations"], peaks), "throughput": throughput, "attribution": attribution,
             "clusters": {machine["name"]: machine["profile"] for machine in simulated["machines"]}}
 
 
@@ -217,17 +223,20 @@ def machine_table(comparison, title, rows):
 
 
 def machines_text(comparison):
-    machines = comparison["machines"]
-    rows = [("peak, TFLOP/s", "peak_tflops", 0), ("attention forward, TFLOP/s", "attention_forward_tflops", 0),
-            ("attention backward, TFLOP/s", "attention_backward_tflops", 0), ("memory as kernels reach it, GB/s", "memory_gb_per_s", 0),
-            ("memory, GB", "memory_gb", 0), ("p2p within a node, GB/s", "p2p_within_node_gb_per_s", 0),
+    rows = (("peak, TFLOP/s", "peak_tflops", 0), ("attention forward, TFLOP/s", "attention_forward_tflops", 0),
+            ("attention backward, TFLOP/s", "attention_backward_tflops", 0),
+            ("memory as kernels reach it, GB/s", "memory_gb_per_s", 0), ("memory, GB", "memory_gb", 0),
+            ("p2p within a node, GB/s", "p2p_within_node_gb_per_s", 0),
             ("p2p between nodes, GB/s", "p2p_between_nodes_gb_per_s", 1), ("launch, µs", "kernel_overhead_us", 1),
-            ("speed of compute during an all-reduce", "contention_compute", 2), ("speed of an all-reduce during compute", "contention_all_reduce", 2)]
-    text = machine_table(comparison, "machine", [(name, [screen.fixed(machine[key], digits) for machine in machines])
-                                                 for name, key, digits in rows])
-    for machine in machines:
+            ("speed of compute during an all-reduce", "contention_compute", 2),
+            ("speed of an all-reduce during compute", "contention_all_reduce", 2))
+    text = machine_table(comparison, "machine", [
+        (name, [screen.fixed(machine[key], digits) for machine in comparison["machines"]]) for name, key, digits in rows])
+    for machine in comparison["machines"]:
         text += f"  {machine['name']}: {machine['accelerator']}; contention {machine['contention_source']}"
-        text += f"; fitted {screen.word(machine['fitted'])} (to {screen.word(machine['fitted_to'])})\n" if machine["fitted"] else "\n"
+        if machine["fitted"]:
+            text += f"; fitted {screen.word(machine['fitted'])} (to {screen.word(machine['fitted_to'])})"
+        text += "\n"
     return text
 
 
@@ -236,23 +245,28 @@ def gemm_text(comparison):
     for shape in comparison["gemm"]:
         for rate in shape["rates"]:
             of = "forward and backward" if rate["of"] == "layer" else rate["of"]
-            rows.append((f"{shape['model']}, {shape['tokens']:.0f} tokens, TP{shape['tp']}, {of}",
-                         [f"{screen.fixed(tflops, 0)} ({screen.share(share, 0)})" for tflops, share in zip(rate["tflops"], rate["share_of_peak"])]))
+            cells = [f"{screen.fixed(tflops, 0)} ({screen.share(share, 0)})"
+                     for tflops, share in zip(rate["tflops"], rate["share_of_peak"])]
+            rows.append((f"{shape['model']}, {shape['tokens']:.0f} tokens, TP{shape['tp']}, {of}", cells))
     return machine_table(comparison, "TFLOP/s of a layer's GEMMs (share of the peak)", rows)
 
 
 def all_reduce_text(comparison):
-    rows = [(f"{message['bytes'] / 1e6:.1f} MB over {message['ranks']} GPUs",
-             [f"{screen.fixed(seconds and 1e3 * seconds, 2)} ({screen.fixed(bandwidth, 0)})"
-              for seconds, bandwidth in zip(message["seconds"], message["bus_gb_per_s"])]) for message in comparison["all_reduce"]]
+    rows = []
+    for message in comparison["all_reduce"]:
+        cells = [f"{screen.fixed(seconds and 1e3 * seconds, 2)} ({screen.fixed(bandwidth, 0)})"
+                 for seconds, bandwidth in zip(message["seconds"], message["bus_gb_per_s"])]
+        rows.append((f"{message['bytes'] / 1e6:.1f} MB over {message['ranks']} GPUs", cells))
     return machine_table(comparison, "all-reduce, ms (bus bandwidth, GB/s)", rows)
 
 
 def overlap_text(comparison):
-    layers = [(f"{layer['model']}, s {layer['seq']} × {layer['microbatch_size']}, TP{layer['tp']}", layer) for layer in comparison["overlap"]]
-    shares = [(name, map(screen.share, layer["tp_communication_share"])) for name, layer in layers]
-    exposed = [(name, [f"{screen.share(attn, 0)} | {screen.share(mlp, 0)}"
-                       for attn, mlp in zip(layer["exposed_behind_attn"], layer["exposed_behind_mlp"])]) for name, layer in layers]
+    shares, exposed = [], []
+    for layer in comparison["overlap"]:
+        name = f"{layer['model']}, s {layer['seq']} × {layer['microbatch_size']}, TP{layer['tp']}"
+        shares.append((name, map(screen.share, layer["tp_communication_share"])))
+        exposed.append((name, [f"{screen.share(attn, 0)} | {screen.share(mlp, 0)}" for attn, mlp in
+                               zip(layer["exposed_behind_attn"], layer["exposed_behind_mlp"])]))
     # Where every all-reduce is shorter than its compute, the shape does not matter: one line says it all.
     if all(cells == exposed[0][1] for _, cells in exposed):
         exposed = [("every shape above", exposed[0][1])]
@@ -277,43 +291,52 @@ def throughput_text(comparison):
             table.add(["  " + schedule["schedule"], *map(throughput_cell, schedule["cells"])])
             refused += "".join(f"  {where}, {schedule['schedule']} on {name}: {cell['refused']}\n"
                                for name, cell in zip(names, schedule["cells"]) if "refused" in cell)
-        table.add([f"  gain of {gain['of']} over {gain['over']}", *(screen.change(one["over_baseline"]) + " " for one in gains)])
+        # A blank where throughputs have their mark.
+        over_baseline, published = ([screen.change(one[key]) + " " for one in gains]
+                                    for key in ("over_baseline", "published_over_baseline"))
+        over_best = [f"{screen.change(one['over_best'])} ({one['best']}) " if one["best"] else "– " for one in gains]
+        table.add([f"  gain of {gain['of']} over {gain['over']}", *over_baseline])
         if any(one["best"] not in (None, gain["over"]) for one in gains):
-            table.add(["  over the best other", *(f"{screen.change(one['over_best'])} ({one['best']}) " if one["best"] else "– " for one in gains)])
+            table.add(["  over the best other", *over_best])
         if any(one["published_over_baseline"] is not None for one in gains):
-            table.add([f"  gain over {gain['over']}, published", *(screen.change(one["published_over_baseline"]) + " " for one in gains)])
-    return (table.text() + f"{ACTIVATIONS_FIT} the machine's memory holds the activations, but not weights, gradients and AdamW's fp32 "
-            f"state beside them\n{NOTHING_FITS} it does not hold the activations alone\n" + (f"Not simulated\n{refused}" if refused else ""))
+            table.add([f"  gain over {gain['over']}, published", *published])
+    return (f"{table.text()}{ACTIVATIONS_FIT} the machine's memory holds the activations, but not weights, gradients and AdamW's "
+            f"fp32 state beside them\n{NOTHING_FITS} it does not hold the activations alone\n" +
+            (f"Not simulated\n{refused}" if refused else ""))
 
 
 def quantity_rows(quantity, name, alike):
     """Two lines: the mean over all orders, and each part alone."""
     is_gain = quantity["schedule"] is None
 
-    def cells(key):
-        moved = [(part in alike, quantity["parts"][part][key]) for part in PARTS]
-        return ["–" if same else screen.points(value, 2) if is_gain else screen.change(value / quantity["from"]) for same, value in moved]
+    def effect(part, key):
+        value = quantity["parts"][part][key]
+        return "–" if part in alike else screen.points(value, 2) if is_gain else screen.change(value / quantity["from"])
 
     ends = [screen.change(quantity[key]) if is_gain else screen.fixed(quantity[key], 3) for key in ("from", "to")]
-    return [name, *ends, *cells("shapley")], ["  alone", "", "", *cells("alone")]
+    return [[name, *ends, *(effect(part, "shapley") for part in PARTS)],
+            ["  alone", "", "", *(effect(part, "alone") for part in PARTS)]]
 
 
 def attribution_text(comparison):
     text, gain = "", comparison["gain"]
     for one in comparison["attribution"]:
-        table = screen.Table(["", one["from"], one["to"], *PARTS])
-        baseline = next((each for each in one["quantities"] if each["of"] == "gain_over_baseline"), None)
-        for each in one["quantities"]:
-            if each["of"] == "gain_over_best" and baseline and all(each[key] == baseline[key] for key in ("from", "parts")):
+        table, baseline = screen.Table(["", one["from"], one["to"], *PARTS]), None
+        for quantity in one["quantities"]:
+            of = quantity["of"]
+            if of == "gain_over_baseline":
+                baseline = quantity
+            elif of == "gain_over_best" and baseline and all(quantity[key] == baseline[key] for key in ("from", "parts")):
                 continue  # the best other is the baseline itself
-            name = {"throughput": f"{each['schedule']}, samples/s", "gain_over_baseline": f"{gain['of']} over {gain['over']}",
-                    "gain_over_best": f"{gain['of']} over the best other"}[each["of"]]
-            for row in quantity_rows(each, name, one["alike"]):
+            name = (f"{quantity['schedule']}, samples/s" if of == "throughput" else
+                    f"{gain['of']} over {gain['over'] if of == 'gain_over_baseline' else 'the best other'}")
+            for row in quantity_rows(quantity, name, one["alike"]):
                 table.add(row)
-        words = one["words"]
-        if one["published_gain_from"] is not None and one["published_gain_to"] is not None:
-            words += f" Published: {screen.share(one['published_gain_to'])} and {screen.share(one['published_gain_from'])}."
-        text += f"\n{screen.configuration(one['configuration'])}: from {one['from']} to {one['to']}\n{table.text()}{wrapped(words)}"
+        words, published = one["words"], [one["published_gain_to"], one["published_gain_from"]]
+        if None not in published:
+            words += " Published: {} and {}.".format(*map(screen.share, published))
+        where = screen.configuration(one["configuration"])
+        text += f"\n{where}: from {one['from']} to {one['to']}\n{table.text()}{wrapped(words)}"
     return text
 
 
@@ -321,12 +344,13 @@ def show(comparison):
     text = "Machines side by side. All of it is simulated: what the profiles say, by the cost model and the simulator\n\n"
     text += "\n".join(part(comparison) for part in (machines_text, gemm_text, all_reduce_text, overlap_text))
     text += f"\nLargest m of {screen.word(comparison['scenarios'])}\n{throughput_text(comparison)}"
-    if len({(machine["contention_compute"], machine["contention_all_reduce"]) for machine in comparison["machines"]}) == 1:
-        text += "\n" + wrapped("Contention is the same in every profile here, so that no machine overlaps better than another: whether it "
-                               "was measured there is said under the first table.")
+    rates = {(machine["contention_compute"], machine["contention_all_reduce"]) for machine in comparison["machines"]}
+    if len(rates) == 1:
+        text += "\n" + wrapped("Contention is the same in every profile here, so that no machine overlaps better than another: "
+                               "whether it was measured there is said under the first table.")
     if comparison["attribution"]:
-        text += "\n" + wrapped("Which property makes the difference: the first machine's are replaced by the other's. Per part the mean over "
-                               "all orders of replacing them (Shapley; the parts add up), below it that part alone. Gains in points, "
-                               "throughputs in % of the first's")
+        text += "\n" + wrapped("Which property makes the difference: the first machine's are replaced by the other's. Per part "
+                               "the mean over all orders of replacing them (Shapley; the parts add up), below it that part "
+                               "alone. Gains in points, throughputs in % of the first's")
         text += "".join(f"  {part}: {name}\n" for part, name in PARTS.items()) + attribution_text(comparison)
     return text

@@ -12,8 +12,8 @@ EVIDENCE = ["simulated", "emulated", "replayed", "measured", "published"]  # fro
 
 # What a row is of, whoever made it; and what else may tell two rows of one file apart.
 BASE = ["model", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "microbatches"]
-FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute", "sequence_parallel", "freed_at", "type", "backend",
-           "unit_costs", "layers_per_chunk"]
+FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute", "sequence_parallel", "freed_at", "type",
+           "backend", "unit_costs", "layers_per_chunk"]
 
 FIGURES = ("throughput_samples_per_s", "step_time_s", "mfu", "peak_memory_gb")
 LARGEST = 1e30
@@ -26,7 +26,7 @@ class RecordFile:
     evidence: str
     system: dict
     provenance: dict
-    rows: list  # as written, checked, with the shares of bubbles
+    rows: list  # of read_row
 
 
 def is_record(content):
@@ -35,7 +35,8 @@ def is_record(content):
 
 
 def read_row(row, path, place):
-    """The row with `sample`, its repeated steps, and `bubbles`, shares of the step of the rank that computes most."""
+    """The row as written, checked, with `repeats`, of the step in seconds, and `bubbles`, PP and TP as shares of the step of
+    the rank that computes most."""
     fields = Fields(row, path, place)
     fields.string("schedule")
     for key in FIGURES:
@@ -62,7 +63,8 @@ def read_record(content, path):
     if evidence not in EVIDENCE:
         raise fields.error("evidence", f'"{evidence}" is unknown', "write one of " + ", ".join(EVIDENCE))
     if "pairs" in content:
-        raise fields.error("pairs", "are GEMMs and all-reduces, without schedules to compare", "name records of scenarios with schedules")
+        raise fields.error("pairs", "are GEMMs and all-reduces, without schedules to compare",
+                           "name records of scenarios with schedules")
     key = "results" if "results" in content else "rows"
     rows = [read_row(row, path, f"{key}[{i}]") for i, row in enumerate(fields.array(key))]
     if not rows:
@@ -85,16 +87,19 @@ def one_schedule_each(files):
     return all(len({row["schedule"] for row in file.rows}) == 1 for file in files)
 
 
+def distinct(rows, fields):
+    return len({key_of(row, fields) for row in rows})
+
+
 def key_fields(files):
-    """The fields in which rows must agree to be of the same thing: what every file knows of BASE, and of FURTHER what tells two
-    rows of one file apart."""
-    known = [field for field in BASE + FURTHER if all(any(row.get(field) is not None for row in file.rows) for file in files)]
+    """The fields in which rows must agree to be of the same thing: what every file knows of BASE, and of FURTHER what
+    distinguishes rows of one file."""
+    known = [field for field in BASE + FURTHER
+             if all(any(row.get(field) is not None for row in file.rows) for file in files)]
     key = [field for field in BASE if field in known]
-    told = key + ([] if one_schedule_each(files) else ["schedule"])
-    for field in (field for field in FURTHER if field in known):
-        if any(len({key_of(row, told) for row in file.rows}) < len({key_of(row, [*told, field]) for row in file.rows}) for file in files):
-            key.append(field)
-    return key
+    base = key + ([] if one_schedule_each(files) else ["schedule"])
+    return key + [field for field in FURTHER if field in known and any(
+        distinct(file.rows, base) < distinct(file.rows, [*base, field]) for file in files)]
 
 
 def align(files, fields):
@@ -132,74 +137,87 @@ def differences(files, key):
 # ---- the comparison ----
 
 
-def prediction(weaker, stronger, interval):
-    """The weaker evidence as a prediction of the stronger, the interval of whose median step is given."""
-    step = weaker.get("step_time_s")
+def cell_of(row, sample):
+    return {"schedule": row["schedule"], **{field: row.get(field) for field in FIGURES},
+            "step_time_interval_s": sample and sample.interval, "repeats": len(row["repeats"]),
+            "pp_bubble_share": row["bubbles"][0], "tp_bubble_share": row["bubbles"][1],
+            "against_first": None, "prediction": None}
+
+
+def against(row, first):
+    return {"throughput": relative(row.get("throughput_samples_per_s"), first.get("throughput_samples_per_s")),
+            "step_time": relative(row.get("step_time_s"), first.get("step_time_s")),
+            "peak_memory": relative(row.get("peak_memory_gb"), first.get("peak_memory_gb")),
+            "p": None, "adjusted_p": None, "verdict": None}
+
+
+def prediction(weaker, stronger, sample):
+    """The weaker evidence as a prediction of the stronger, whose repeated steps are the sample."""
+    step, interval = weaker.get("step_time_s"), sample and sample.interval
     return {"predicted_step_s": step, "actual_step_s": stronger.get("step_time_s"),
             "step_error": relative(step, stronger.get("step_time_s")),
             "within_interval": interval[0] <= step <= interval[1] if interval and step is not None else None,
             "peak_memory_error": relative(weaker.get("peak_memory_gb"), stronger.get("peak_memory_gb"))}
 
 
-def prediction_errors(predicted, actual, predictions):
+def prediction_errors(weaker, stronger, predictions):
     """How good the predictions of one pair of files, each (label, file), are."""
     errors = [one["step_error"] for one in predictions if one["step_error"] is not None]
     within = [one["within_interval"] for one in predictions if one["within_interval"] is not None]
-    return {"predicted_by": predicted[0], "actual": actual[0], "predicted_evidence": predicted[1].evidence,
-            "actual_evidence": actual[1].evidence, "rows": len(errors),
-            "step_error_mean": sum(map(abs, errors)) / len(errors) if errors else None,
-            "step_error_worst": max(reversed(errors), key=abs, default=None), "intervals": len(within), "within_interval": sum(within)}
+    return {"predicted_by": weaker[0], "predicted_evidence": weaker[1].evidence,
+            "actual": stronger[0], "actual_evidence": stronger[1].evidence,
+            "rows": len(errors), "step_error_mean": sum(map(abs, errors)) / len(errors) if errors else None,
+            "step_error_worst": max(reversed(errors), key=abs, default=None),
+            "intervals": len(within), "within_interval": sum(within)}
+
+
+def strength(file):
+    return EVIDENCE.index(file.evidence)
 
 
 def compare(files, rule):
     """All files against the first, as results/schema/comparison.schema.json has it under kind `records`. `files`: by label.
 
     Rows are of the same thing if they agree in schedule, model, lengths, parallelism and microbatches, as far as every file
-    knows these, and in whatever else tells two rows of one file apart; in what then still differs (the cluster, say) the files
-    differ, and that is said. Where every file has one schedule only, these are compared. Figures of one evidence are compared;
-    of two, the weaker is a prediction of the stronger, which is reported separately. InputError if a file has no row in common
-    with the first."""
-    labels, of = list(files), list(files.values())
-    first, strength = of[0], EVIDENCE.index
-    fields = key_fields(of)
-    aligned = align(of, fields)
-    rows, pairs, judged, predictions = [], [], [], {label: [] for label in labels}
+    knows these, and in whatever else distinguishes rows of one file; in what then still differs (the cluster, say) the files
+    differ, which is listed. Where every file has one schedule only, these are compared. Figures of one evidence are compared;
+    of two, the weaker is a prediction of the stronger, which is reported separately. InputError if a file has no row in
+    common with the first."""
+    first, *others = files.values()
+    fields = key_fields([first, *others])
+    aligned = align([first, *others], fields)
+    rows, pairs, judged = [], [], []
     for key in dict.fromkeys(key for by_key in aligned for key in by_key):
-        cells, base = [], aligned[0].get(key)
-        samples = [Sample(by_key[key]["repeats"], rule) if by_key.get(key, {}).get("repeats") else None for by_key in aligned]
-        for label, file, by_key, sample in zip(labels, of, aligned, samples):
-            row = by_key.get(key)
-            if row is None:
-                cells.append(None)
+        found = [by_key.get(key) for by_key in aligned]
+        samples = [Sample(row["repeats"], rule) if row and row["repeats"] else None for row in found]
+        cells = [row and cell_of(row, sample) for row, sample in zip(found, samples)]
+        for file, row, sample, cell in zip(others, found[1:], samples[1:], cells[1:]):
+            if not row or not found[0]:
                 continue
-            interval = sample and sample.interval
-            cell = {"schedule": row["schedule"], **{field: row.get(field) for field in FIGURES}, "step_time_interval_s": interval,
-                    "repeats": len(row["repeats"]), "pp_bubble_share": row["bubbles"][0], "tp_bubble_share": row["bubbles"][1],
-                    "against_first": None, "prediction": None}
-            if file is not first and base and file.evidence == first.evidence:
-                cell["against_first"] = {short: relative(row.get(field), base.get(field)) for short, field in (
-                    ("throughput", "throughput_samples_per_s"), ("step_time", "step_time_s"), ("peak_memory", "peak_memory_gb"))}
-                cell["against_first"] |= {"p": None, "adjusted_p": None, "verdict": None}
-                if len(row["repeats"]) > 1 and len(base["repeats"]) > 1:
+            if strength(file) < strength(first):
+                cell["prediction"] = prediction(row, found[0], samples[0])
+            elif strength(file) > strength(first):
+                cell["prediction"] = prediction(found[0], row, sample)
+            else:
+                cell["against_first"] = against(row, found[0])
+                if len(row["repeats"]) > 1 and len(found[0]["repeats"]) > 1:
                     pairs.append((samples[0], sample))
                     judged.append(cell["against_first"])
-            elif file is not first and base:
-                if strength(first.evidence) < strength(file.evidence):
-                    cell["prediction"] = prediction(base, row, interval)
-                else:
-                    cell["prediction"] = prediction(row, base, samples[0] and samples[0].interval)
-                predictions[label].append(cell["prediction"])
-            cells.append(cell)
-        described = next(by_key[key] for by_key in aligned if key in by_key)
+        described = next(filter(None, found))
         rows.append({"configuration": {field: described.get(field) for field in fields}, "cells": cells})
-    for against, verdict in zip(judged, judge(pairs, rule)):
-        against |= {field: verdict[field] for field in ("p", "adjusted_p", "verdict")}
-    errors = [prediction_errors(*sorted([(labels[0], first), (label, file)], key=lambda one: strength(one[1].evidence)), predictions[label])
-              for label, file in files.items() if file.evidence != first.evidence]
+    for cell, verdict in zip(judged, judge(pairs, rule)):
+        cell |= {field: verdict[field] for field in ("p", "adjusted_p", "verdict")}
+
+    errors, labelled = [], list(files.items())
+    for i, one in enumerate(labelled):
+        if one[1].evidence != first.evidence:
+            cells = [row["cells"][i] for row in rows]
+            predictions = [cell["prediction"] for cell in cells if cell and cell["prediction"]]
+            errors.append(prediction_errors(*sorted([labelled[0], one], key=lambda each: strength(each[1])), predictions))
     described = [{"label": label, "path": file.path, "evidence": file.evidence, "scenario": file.scenario,
-                  "provenance": file.provenance, "system": file.system} for label, file in files.items()]
-    return {"kind": "records", "files": described, "differs": differences(of, fields), "rule": rule.json(len(pairs)),
-            "predictions": errors, "rows": rows}
+                  "provenance": file.provenance, "system": file.system} for label, file in labelled]
+    return {"kind": "records", "files": described, "differs": differences([first, *others], fields),
+            "rule": rule.json(len(pairs)), "predictions": errors, "rows": rows}
 
 
 # ---- on screen ----
@@ -215,44 +233,54 @@ def step_text(cell):
     return screen.duration(cell["step_time_s"]) + (" [{}, {}]".format(*map(screen.duration, interval)) if interval else "")
 
 
-def figures_text(comparison):
-    table = screen.Table(["  schedule", "file", "samples/s", "vs A", "step", "vs A", "verdict", "MFU", "PP bubble", "TP bubble", "GB", "vs A"])
-    heading = None
+def table_of(comparison, head, lines_of):
+    """A table with a heading per configuration; `lines_of` a row are its lines."""
+    table, heading = screen.Table(head), None
     for row in comparison["rows"]:
-        cells = [(file, cell) for file, cell in zip(comparison["files"], row["cells"]) if cell]
-        if len(cells) < 2:
-            continue
-        if (now := screen.configuration(row["configuration"])) != heading:
-            table.heading(now)
-            heading = now
-        name = "  " + schedule_of(row)
-        for file, cell in cells:
-            against = cell["against_first"]
-            to_first = {key: screen.change(against[key]) if against else "" for key in ("throughput", "step_time", "peak_memory")}
-            table.add([name, f"{file['label']} {file['evidence']}", screen.fixed(cell["throughput_samples_per_s"], 3), to_first["throughput"],
-                       step_text(cell), to_first["step_time"], (against and against["verdict"]) or "", screen.share(cell["mfu"]),
-                       screen.share(cell["pp_bubble_share"]), screen.share(cell["tp_bubble_share"]),
-                       screen.fixed(cell["peak_memory_gb"], 2), to_first["peak_memory"]])
-            name = ""
+        lines = lines_of(row)
+        where = screen.configuration(row["configuration"])
+        if lines and where != heading:
+            table.heading(where)
+            heading = where
+        for line in lines:
+            table.add(line)
     return table.text()
+
+
+def figures_text(comparison):
+    def lines_of(row):
+        present = [(file, cell) for file, cell in zip(comparison["files"], row["cells"]) if cell]
+        lines = []
+        for file, cell in present if len(present) > 1 else []:
+            to_first = cell["against_first"]
+            throughput, step, memory = (screen.change(to_first[key]) if to_first else ""
+                                        for key in ("throughput", "step_time", "peak_memory"))
+            lines.append(["" if lines else "  " + schedule_of(row), f"{file['label']} {file['evidence']}",
+                          screen.fixed(cell["throughput_samples_per_s"], 3), throughput, step_text(cell), step,
+                          (to_first and to_first["verdict"]) or "", screen.share(cell["mfu"]),
+                          screen.share(cell["pp_bubble_share"]), screen.share(cell["tp_bubble_share"]),
+                          screen.fixed(cell["peak_memory_gb"], 2), memory])
+        return lines
+
+    return table_of(comparison, ["  schedule", "file", "samples/s", "vs A", "step", "vs A", "verdict", "MFU", "PP bubble",
+                                 "TP bubble", "GB", "vs A"], lines_of)
 
 
 def predictions_text(comparison, errors):
     labels = [file["label"] for file in comparison["files"]]
-    place = max(labels.index(errors["predicted_by"]), labels.index(errors["actual"]))  # the one of the two that is not the first
-    table = screen.Table(["  schedule", "predicted step", "actual step", "error", "in its interval", "memory error"])
-    heading = None
-    for row in comparison["rows"]:
-        told = row["cells"][place] and row["cells"][place]["prediction"]
-        if not told:
-            continue
-        if (now := screen.configuration(row["configuration"])) != heading:
-            table.heading(now)
-            heading = now
-        table.add(["  " + schedule_of(row), screen.duration(told["predicted_step_s"]), screen.duration(told["actual_step_s"]),
-                   screen.change(told["step_error"], 2), screen.word(told["within_interval"]), screen.change(told["peak_memory_error"])])
+    # The one of the two that is not the first has the predictions.
+    place = max(labels.index(errors["predicted_by"]), labels.index(errors["actual"]))
+
+    def lines_of(row):
+        one = row["cells"][place] and row["cells"][place]["prediction"]
+        return [["  " + schedule_of(row), screen.duration(one["predicted_step_s"]), screen.duration(one["actual_step_s"]),
+                 screen.change(one["step_error"], 2), screen.word(one["within_interval"]),
+                 screen.change(one["peak_memory_error"])]] if one else []
+
     text = (f"\nPrediction errors: {errors['predicted_by']} ({errors['predicted_evidence']}) of what {errors['actual']} has "
-            f"({errors['actual_evidence']})\n{table.text()}")
+            f"({errors['actual_evidence']})\n")
+    text += table_of(comparison, ["  schedule", "predicted step", "actual step", "error", "in its interval", "memory error"],
+                     lines_of)
     if errors["step_error_mean"] is not None:
         text += (f"Step time: mean absolute error {screen.share(errors['step_error_mean'], 2)}, largest error "
                  f"{screen.change(errors['step_error_worst'], 2)}; within the 95 % interval of the median in "
@@ -272,13 +300,14 @@ def missing_text(comparison):
 
 
 def show(comparison):
-    text = "".join(f"{file['label']}  {file['path']}: {file['scenario']}, {file['evidence']}\n" for file in comparison["files"])
+    text = "".join(f"{file['label']}  {file['path']}: {file['scenario']}, {file['evidence']}\n"
+                   for file in comparison["files"])
     text += screen.differences(comparison) + "\n" + figures_text(comparison)
     text += "".join(predictions_text(comparison, errors) for errors in comparison["predictions"]) + missing_text(comparison)
     text += "\nBubbles are those of the rank that computes most; GB is peak activation memory."
     rule = comparison["rule"]
     if rule["comparisons"]:
-        text += (" In brackets: 95 % interval of the median (order statistics).\nVerdicts are on the step, by the Mann-Whitney U test with "
-                 f"Holm's correction over {rule['comparisons']} comparisons at {screen.share(rule['error_rate'], 0)}; "
+        text += (" In brackets: 95 % interval of the median (order\nstatistics). Verdicts are on the step, by the Mann-Whitney "
+                 f"U test with Holm's correction over {rule['comparisons']} comparisons at {screen.share(rule['error_rate'], 0)}; "
                  f"less than {screen.share(rule['least_difference'], 0)} is the same.")
     return text + "\n"

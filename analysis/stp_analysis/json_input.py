@@ -7,7 +7,8 @@ import json
 import math
 import re
 
-TYPES = {str: "a string", dict: "an object", list: "an array", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
+TYPES = {str: "a string", dict: "an object", list: "an array", bool: "a boolean", int: "a number", float: "a number",
+         type(None): "null"}
 
 
 class InputError(Exception):
@@ -61,7 +62,7 @@ def parse_json(text, name):
 
 
 class Fields:
-    """One object being read. Each method returns the field of that name, checked; with `fallback`, this where there is none."""
+    """One object being read. Each method returns the field of that name, checked, or `fallback` where there is none."""
 
     REQUIRED = object()
 

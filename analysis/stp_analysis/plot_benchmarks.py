@@ -36,10 +36,10 @@ def draw_row(axes, y, cells):
         if cell["interval_s"]:
             span = [end / base for end in cell["interval_s"]]
             axes.plot(span, [place, place], color="black", linewidth=1, marker="|", markersize=4, zorder=3)
-        if told := cell["against_first"]:
+        if against := cell["against_first"]:
             noisy = ", noisy" if cell["noisy"] or cells[0]["noisy"] else ""
-            note = f"{told['verdict']} ({words.percent(told['difference'])}{noisy})"
-            colour = VERDICT_COLOURS.get(told["verdict"], style.FAINT)
+            note = f"{against['verdict']} ({words.percent(against['difference'])}{noisy})"
+            colour = VERDICT_COLOURS.get(against["verdict"], style.FAINT)
             axes.text(1.01, place, note, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=colour)
 
 

@@ -83,8 +83,9 @@ def caption_of(comparison, gains):
     ]
     if gains:
         caption.append(
-            f"Stacks: the difference of {gain['of']}'s gain over {gain['over']} from that on {machines[0]['name']}, in percentage "
-            "points, by the property that makes it (Shapley: the mean over all orders of replacing them); the black line is their sum."
+            f"Stacks: the difference of {gain['of']}'s gain over {gain['over']} from that on {machines[0]['name']}, in "
+            "percentage points, by the property that makes it (Shapley: the mean over all orders of replacing them); the "
+            "black line is their sum."
         )
     if len({(machine["contention_compute"], machine["contention_all_reduce"]) for machine in machines}) == 1:
         caption.append("Contention is the same in all these profiles and so has no part in any difference.")

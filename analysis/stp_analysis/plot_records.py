@@ -25,7 +25,8 @@ def panels_of(comparison):
             alone += 1
             continue
         name = " | ".join(dict.fromkeys(cell["schedule"] for _, cell in here))
-        drawn = [bars.Bar(file, file_colour(file), cell["throughput_samples_per_s"], spread=throughput_interval(cell)) for file, cell in here]
+        drawn = [bars.Bar(file, file_colour(file), cell["throughput_samples_per_s"], spread=throughput_interval(cell))
+                 for file, cell in here]
         found.setdefault(configuration_lines(row["configuration"]), []).append((style.clip(name, 22), drawn))
     return [bars.Panel(title, groups, len(comparison["files"])) for title, groups in found.items()], alone
 
@@ -41,9 +42,9 @@ def caption_of(comparison, panels, alone):
             f"The evidence differs ({', '.join(evidence)}): between such bars there is no gain or loss, but a prediction "
             "and its error."
         )
-    for told in comparison["differs"]:
-        if told["field"] in ("cluster", "host"):
-            caption.append(f"The files differ in {told['field']}: " + " | ".join(map(screen.word, told["values"])))
+    for one in comparison["differs"]:
+        if one["field"] in ("cluster", "host"):
+            caption.append(f"The files differ in {one['field']}: " + " | ".join(map(screen.word, one["values"])))
     for errors in comparison["predictions"]:
         if errors["step_error_mean"] is not None:
             caption.append(

@@ -49,7 +49,8 @@ def duration(seconds):
     """Seconds in the unit that suits them: "4.683 µs"."""
     if seconds is None:
         return "–"
-    scale, unit = next(((scale, unit) for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")) if seconds >= scale), (1e-9, "ns"))
+    units = ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+    scale, unit = next((one for one in units if seconds >= one[0]), units[-1])
     value = seconds / scale
     return f"{value:.{1 if value >= 100 else 2 if value >= 10 else 3}f} {unit}"
 
@@ -76,7 +77,8 @@ def configuration_parts(fields):
     elif size not in (None, 1):
         what.append(f"microbatch size {size}")
     # One rank of tensor or pipeline parallelism is worth telling.
-    ranks = " ".join(f"{key.upper()}{count}" for key, count in grid.items() if count is not None and (key in ("tp", "pp") or count != 1))
+    ranks = " ".join(f"{key.upper()}{count}" for key, count in grid.items()
+                     if count is not None and (key in ("tp", "pp") or count != 1))
     how = ([ranks] if ranks else []) + ([] if microbatches is None else [f"m {microbatches}"])
     return what, how + [f"{key} {word(value)}" for key, value in sorted(left.items())]
 
