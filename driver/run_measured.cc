@@ -13,6 +13,7 @@
 #include "speed_probe.h"
 #include "stp/backends/backends.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/report/statistics.h"
 #include "stp/runtime/call_times.h"
 #include "stp/runtime/trainer.h"
 #include "stp/schedule/validate.h"

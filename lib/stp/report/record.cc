@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "stp/base/error.h"
+#include "stp/report/statistics.h"
 #include "stp/version.h"
 
 namespace stp {
@@ -91,12 +92,6 @@ std::string to_string(Evidence evidence) {
       return "published";
   }
   return "";
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 double Result::step_time_s() const { return median(step_times_s); }

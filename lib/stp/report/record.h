@@ -92,9 +92,6 @@ struct Measured {
   std::optional<double> kernel_time_s;  // of a step, where kernels were timed one by one
 };
 
-/// The middle value, or the mean of the two middle ones. `values` must hold one at least.
-double median(std::vector<double> values);
-
 /// One schedule in one configuration.
 struct Result {
   std::string schedule;

@@ -1,0 +1,22 @@
+// The median of repeated measurements and its interval, whatever their distribution: enough to measure by.
+// analysis/stp_analysis/statistics.py compares what was measured.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+namespace stp {
+
+/// The middle value, or the mean of the two middle ones. `values` must hold one at least.
+double median(std::vector<double> values);
+
+struct MedianInterval {
+  double low, high;
+  double coverage;  // exact, at least the confidence asked for
+};
+/// The interval between the k-th smallest and the k-th largest value that covers the median of the
+/// distribution with at least `confidence`: the number of values below that median is binomial (n, 1/2),
+/// whatever the distribution. None where even the extremes cover less: below six values at 95 %.
+std::optional<MedianInterval> median_interval(std::vector<double> values, double confidence = 0.95);
+
+}  // namespace stp
