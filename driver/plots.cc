@@ -20,7 +20,7 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
   const std::string python = set != nullptr && *set != '\0' ? set : STP_PYTHON;
   const std::string alternative = without.empty() ? "" : ", or " + without;
   if (python.empty())
-    throw InputError("", "Python", "none with the packages needed was found when stp was built",
+    throw InputError("", "Python 3", "was not found with the packages needed when stp was built",
                      "install " STP_PYTHON_PACKAGES
                      " and configure again, or set STP_PYTHON; only stp compare and plots need it" +
                          alternative);
@@ -31,7 +31,7 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
   std::fflush(stdout);
   pid_t child = 0;
   if (posix_spawnp(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv.data()), environ) != 0)
-    throw InputError(python, "Python", "cannot be started",
+    throw InputError(python, "Python 3", "cannot be started",
                      "set STP_PYTHON to a Python 3 with the packages of " STP_PYTHON_PACKAGES
                      "; only stp compare and plots need it" +
                          alternative);

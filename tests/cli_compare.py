@@ -159,7 +159,7 @@ class Compare(CommandLine):
         for arguments in (files, ["--profiles", "a800", "h20"]):
             self.refused(["compare", *arguments], "stp: ", "has no package numpy; install python3-numpy", "Only stp compare and plots need it",
                          variables={"STP_PYTHON": str(bare)})
-        self.refused(["compare", *files], "stp: /nowhere: Python: cannot be started; set STP_PYTHON", "python3-scipy",
+        self.refused(["compare", *files], "stp: /nowhere: Python 3: cannot be started; set STP_PYTHON", "python3-scipy",
                      variables={"STP_PYTHON": "/nowhere"})
 
     def test_outputs_that_cannot_be_written(self):
