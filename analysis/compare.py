@@ -24,31 +24,26 @@ LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def read_files(paths):
-    """The kind of all files, and what each holds by label."""
+    """The module that compares files of this kind, and what it has read of each, by label."""
     from stp_analysis import compare_benchmarks, compare_records
 
     if len(paths) < 2:
         raise InputError("", "FILE", "need at least two files", "name two or more, or --profiles")
     if len(paths) > len(LABELS):
         raise InputError("", "FILE", f"{len(paths)} files are too many", f"name at most {len(LABELS)}")
-    kinds = {"a file of Google Benchmark": (compare_benchmarks, compare_benchmarks.read_benchmarks),
-             "a result record": (compare_records, compare_records.read_record)}
-    contents, found = [], []
+    contents, modules = [], []
     for path in paths:
         text = read_text(path)
-        content = parse_json(without_non_finite(text), path)
-        if compare_benchmarks.is_benchmark_file(content):
-            found.append("a file of Google Benchmark")
-        else:
-            content = parse_json(text, path)  # refuses what is not finite
-            found.append("a result record")
-            if not compare_records.is_record(content):
-                raise no_result(content, path)
-        if found[-1] != found[0]:
-            raise InputError(path, "", f"is {found[-1]}, but {paths[0]} is {found[0]}", "compare files of one kind")
-        contents.append(content)
-    module, read = kinds[found[0]]
-    return module, {label: read(content, path) for label, content, path in zip(LABELS, contents, paths)}
+        contents.append(parse_json(without_non_finite(text), path))
+        modules.append(compare_benchmarks)
+        if not compare_benchmarks.recognises(contents[-1]):
+            contents[-1] = parse_json(text, path)  # refuses what is not finite
+            modules[-1] = compare_records
+            if not compare_records.recognises(contents[-1]):
+                raise no_result(contents[-1], path)
+        if modules[-1] is not modules[0]:
+            raise InputError(path, "", f"is {modules[-1].KIND}, but {paths[0]} is {modules[0].KIND}", "compare files of one kind")
+    return modules[0], {label: modules[0].read(content, path) for label, content, path in zip(LABELS, contents, paths)}
 
 
 def no_result(content, path):

@@ -7,11 +7,7 @@ import math
 import unittest
 
 import numpy as np
-from stp_analysis import compare_profiles
-from stp_analysis.compare_benchmarks import compare as compare_benchmarks
-from stp_analysis.compare_benchmarks import read_benchmarks
-from stp_analysis.compare_records import compare as compare_records
-from stp_analysis.compare_records import read_record
+from stp_analysis import compare_benchmarks, compare_profiles, compare_records
 from stp_analysis.json_input import Fields, InputError, parse_json, without_non_finite
 from stp_analysis.statistics import Rule
 
@@ -57,7 +53,7 @@ def iteration(name, real_time, unit="ms", **fields):
 
 
 def read(*benchmarks, **context):
-    return read_benchmarks({"context": {"host_name": "here", "date": "today", **context}, "benchmarks": list(benchmarks)}, "b.json")
+    return compare_benchmarks.read({"context": {"host_name": "here", "date": "today", **context}, "benchmarks": list(benchmarks)}, "b.json")
 
 
 def run(seed, slower=()):
@@ -68,7 +64,7 @@ def run(seed, slower=()):
 
 
 def benchmarks(*files):
-    return compare_benchmarks(dict(zip("ABC", files)), Rule())
+    return compare_benchmarks.compare(dict(zip("ABC", files)), Rule())
 
 
 class BenchmarkFile(Case):
@@ -101,7 +97,7 @@ class BenchmarkFile(Case):
                              ([iteration("one", 1), iteration("one", -1)], "b.json: benchmarks[1].real_time: "),
                              ([timeless], "b.json: benchmarks[0].real_time: is missing"), ([3], "b.json: benchmarks[0]: ")):
             self.refused(lambda: read(*rows), *words)
-        self.refused(lambda: read_benchmarks({"context": 3, "benchmarks": []}, "b.json"), "b.json: context: ")
+        self.refused(lambda: compare_benchmarks.read({"context": 3, "benchmarks": []}, "b.json"), "b.json: context: ")
 
 
 class BenchmarkComparison(Case):
@@ -160,12 +156,12 @@ def record(*rows, evidence="simulated"):
 
 
 def records(first, second):
-    return compare_records({"A": read_record(first, "r.json"), "B": read_record(second, "t.json")}, Rule())
+    return compare_records.compare({"A": compare_records.read(first, "r.json"), "B": compare_records.read(second, "t.json")}, Rule())
 
 
 class RecordFile(Case):
     def test_rows_have_their_bubbles(self):
-        file = read_record(record(row("stp", 4), evidence="measured"), "r.json")
+        file = compare_records.read(record(row("stp", 4), evidence="measured"), "r.json")
         self.assertEqual((file.evidence, file.rows[0]["bubbles"]), ("measured", (1.5 / 8, 0.5 / 8)))  # of the rank that computes most
 
     def test_it_is_refused_with_the_field_at_fault(self):
@@ -179,7 +175,7 @@ class RecordFile(Case):
             ({**record(row("stp", 1)), "scenario": {"title": "t"}}, "r.json: scenario.name: is missing"),
             ({**record(row("stp", 1)), "system": 3}, "r.json: system: must be an object"),
         ):
-            self.refused(lambda: read_record(content, "r.json"), *words)
+            self.refused(lambda: compare_records.read(content, "r.json"), *words)
 
 
 class RecordComparison(Case):

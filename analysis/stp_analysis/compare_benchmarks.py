@@ -9,6 +9,7 @@ from . import screen
 from .json_input import Fields, InputError
 from .statistics import Sample, judge
 
+KIND = "a file of Google Benchmark"
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 LARGEST = 1e15
 
@@ -36,7 +37,7 @@ class BenchmarkFile:
     rows: dict  # benchmarks by name, in the order of registration, however they were interleaved
 
 
-def is_benchmark_file(content):
+def recognises(content):
     return isinstance(content, dict) and "benchmarks" in content and "context" in content
 
 
@@ -48,7 +49,7 @@ def problem_of(one):
     return ""
 
 
-def read_benchmarks(content, path):
+def read(content, path):
     """InputError that names file, field and remedy: aggregates alone, an unknown unit, a time that is no number."""
     fields = Fields(content, path)
     context, benchmarks = fields.object("context"), fields.array("benchmarks")

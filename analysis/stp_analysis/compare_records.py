@@ -8,6 +8,7 @@ from . import screen
 from .json_input import Fields, InputError
 from .statistics import Sample, judge, relative
 
+KIND = "a result record"
 EVIDENCE = ["simulated", "emulated", "replayed", "measured", "published"]  # from the weakest to the strongest
 
 # What a row is of, whoever made it; and what else may tell two rows of one file apart.
@@ -29,7 +30,7 @@ class RecordFile:
     rows: list  # of read_row
 
 
-def is_record(content):
+def recognises(content):
     return (isinstance(content, dict) and "evidence" in content and "scenario" in content and
             any(key in content for key in ("results", "rows", "pairs")))
 
@@ -55,7 +56,7 @@ def read_row(row, path, place):
     return {**row, "repeats": repeats, "bubbles": bubbles}
 
 
-def read_record(content, path):
+def read(content, path):
     """InputError that names file, field and remedy."""
     fields = Fields(content, path)
     name = Fields(fields.object("scenario"), path, "scenario").string("name")
