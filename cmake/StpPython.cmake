@@ -1,22 +1,29 @@
-# STP_PYTHON: a Python 3 that has matplotlib, or empty. Several Pythons may be installed, and the distribution's
-# packages belong to the system's alone, so each candidate is asked.
-set(STP_PYTHON "" CACHE FILEPATH "A Python 3 with matplotlib, for plots and the report")
+# STP_PYTHON: a Python 3 with the packages that `stp compare`, plots and the report need, or empty. Several Pythons may be
+# installed, and the distribution's packages belong to the system's alone, so each candidate is asked.
+set(STP_PYTHON "" CACHE FILEPATH "A Python 3 for stp compare, plots and the report")
+set(python_modules numpy scipy pandas matplotlib seaborn jinja2)
+list(TRANSFORM python_modules PREPEND python3- OUTPUT_VARIABLE python_packages)
+list(JOIN python_packages " " STP_PYTHON_PACKAGES)  # by Debian's names
 if(NOT STP_PYTHON)
+  list(JOIN python_modules ", " imported)
   foreach(candidate IN ITEMS /usr/bin/python3 python3)
     find_program(found_python NAMES ${candidate} NO_CACHE)
     if(NOT found_python)
       continue()
     endif()
-    execute_process(COMMAND ${found_python} -c "import matplotlib, numpy" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    execute_process(COMMAND ${found_python} -c "import ${imported}" RESULT_VARIABLE failed OUTPUT_QUIET
+                    ERROR_VARIABLE python_error)
     if(NOT failed)
       set(STP_PYTHON ${found_python} CACHE FILEPATH "" FORCE)
       break()
     endif()
+    string(REGEX REPLACE ".*\n([^\n]+)\n$" "\\1" python_error "${python_error}")
+    message(STATUS "${found_python} will not do: ${python_error}")
     unset(found_python)
   endforeach()
 endif()
 if(STP_PYTHON)
-  message(STATUS "Plots are drawn by ${STP_PYTHON}")
+  message(STATUS "stp compare, plots and the report use ${STP_PYTHON}")
 else()
-  message(STATUS "No Python with matplotlib: results will come without plots")
+  message(STATUS "No stp compare, plots or report: there is no Python 3 with all of ${STP_PYTHON_PACKAGES}. All else works without")
 endif()

@@ -1,22 +1,18 @@
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "compare_screen.h"
 #include "output_folder.h"
 #include "plots.h"
-#include "profile_comparison.h"
-#include "stp/base/json_input.h"
-#include "stp/report/benchmark_comparison.h"
-#include "stp/report/file_label.h"
+#include "profile_simulation.h"
+#include "stp/base/error.h"
 #include "stp/report/record.h"
-#include "stp/report/record_comparison.h"
 
 namespace stp {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 struct CompareOptions {
@@ -24,120 +20,41 @@ struct CompareOptions {
   std::string json, plot;
   double least_difference = 5;  // per cent
   bool machines = false;        // profiles, not files
-  ProfileComparisonOptions profiles{.profiles = {}, .scenarios = {"llm-a800", "llm-h20"}, .schedules = {}};
+  ProfileSimulationOptions profiles{.profiles = {}, .scenarios = {"llm-a800", "llm-h20"}, .schedules = {}};
 };
-
-enum class Kind { record, benchmarks };
-
-std::string describe(Kind kind) {
-  return kind == Kind::record ? "a result record" : "a file of Google Benchmark";
-}
-
-struct Input {
-  Kind kind;
-  json content;
-};
-
-Input read_input(const std::string& path) {
-  const std::string text = read_file(path), clean = without_non_finite(text);
-  json content = parse_json(clean, path);
-  if (is_benchmark_file(content)) return {Kind::benchmarks, std::move(content)};
-  if (clean != text) content = parse_json(text, path);  // refuses what is not finite
-  if (is_record(content)) return {Kind::record, std::move(content)};
-  if (content.is_object() && content.contains("accelerator"))
-    throw InputError(path, "", "is a hardware profile",
-                     "compare profiles: stp compare --profiles " + path + " …");
-  if (content.is_object() && content.contains("schedules"))
-    throw InputError(path, "", "is a scenario", "make a record of it: stp simulate " + path + " --json FILE");
-  throw InputError(path, "", "is neither " + describe(Kind::record) + " nor " + describe(Kind::benchmarks),
-                   "name what stp simulate, run or reproduce wrote, or what a benchmark wrote with "
-                   "--benchmark_format=json");
-}
-
-json compare_files(const std::vector<std::string>& paths, const VerdictRule& rule) {
-  if (paths.size() < 2)
-    throw InputError("", "FILE", std::to_string(paths.size()) + " file(s) are nothing to compare",
-                     "name two or more, or --profiles");
-  if (paths.size() > kMostFiles)
-    throw InputError("", "FILE", std::to_string(paths.size()) + " files are too many",
-                     "name at most " + std::to_string(kMostFiles));
-  std::vector<Input> inputs;
-  for (const std::string& path : paths) {
-    inputs.push_back(read_input(path));
-    if (inputs.back().kind != inputs[0].kind)
-      throw InputError(
-          path, "",
-          "is " + describe(inputs.back().kind) + ", but " + paths[0] + " is " + describe(inputs[0].kind),
-          "compare files of one kind");
-  }
-  if (inputs[0].kind == Kind::benchmarks) {
-    std::vector<BenchmarkFile> files;
-    for (size_t i = 0; i < paths.size(); ++i) files.push_back(read_benchmarks(inputs[i].content, paths[i]));
-    return compare_benchmarks(files, rule);
-  }
-  std::vector<RecordFile> files;
-  for (size_t i = 0; i < paths.size(); ++i) files.push_back(read_record(inputs[i].content, paths[i]));
-  return compare_records(files, rule);
-}
-
-// A folder that is gone when this is.
-class ScratchFolder {
- public:
-  ScratchFolder() : path_((fs::temp_directory_path() / "stp-compare-XXXXXX").string()) {
-    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error(path_ + ": cannot be created");
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  [[nodiscard]] fs::path path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::string drawn(const std::string& comparison, const std::string& target) {
-  const ScratchFolder folder;
-  const fs::path told = folder.path() / "comparison.json",
-                 picture = folder.path() / ("plot" + fs::path(target).extension().string());
-  write_new_file(told, comparison);
-  run_plots("compare.py", {told.string(), picture.string()}, "leave --plot out");
-  return read_file(picture);
-}
 
 void check_outputs(const CompareOptions& options) {
   refuse_existing(options.json, "--json");
   refuse_existing(options.plot, "--plot");
   if (options.plot.empty()) return;
-  const std::string extension = fs::path(options.plot).extension();
+  const std::string extension = std::filesystem::path(options.plot).extension();
   if (extension != ".png" && extension != ".svg")
     throw InputError(options.plot, "--plot", "ends neither in .png nor in .svg", "name a .png or .svg file");
 }
 
+// A file without a name that this process and those that it starts can read; it ends with them.
+std::string nameless_file(const std::string& text) {
+  std::FILE* file = std::tmpfile();
+  if (file == nullptr || std::fputs(text.c_str(), file) < 0 || std::fflush(file) != 0)
+    throw std::runtime_error("a temporary file could not be written (is the disk full?)");
+  return "/dev/fd/" + std::to_string(fileno(file));
+}
+
+// Python compares, prints and draws. What only this program knows, it is given: who compares, and what
+// profiles come to.
 void compare_command(const CompareOptions& options, const Invocation& invocation) {
   check_outputs(options);
   if (options.machines && !options.files.empty())
     throw InputError(options.files[0], "--profiles", "compares machines, and this is a file of results",
                      "compare results without --profiles, machines without files before it");
-  json comparison = options.machines
-                        ? compare_profiles(options.profiles)
-                        : compare_files(options.files, {.least_difference = options.least_difference / 100});
-  comparison["schema_version"] = "1.0.0";
-  comparison.update(origin(invocation.argv));
-  const std::string text = record_text(comparison);
-  const std::string picture = options.plot.empty() ? "" : drawn(text, options.plot);
-  if (!options.json.empty() && options.json != "-") write_new_file(options.json, text);
-  if (!options.plot.empty()) write_new_file(options.plot, picture);
-  if (options.json == "-") {
-    std::fputs(text.c_str(), stdout);
-    return;
-  }
-  const std::string screen = options.machines                     ? profiles_screen(comparison)
-                             : comparison.at("kind") == "records" ? records_screen(comparison)
-                                                                  : benchmarks_screen(comparison);
-  std::fputs(screen.c_str(), stdout);
+  json known = origin(invocation.argv);
+  if (options.machines) known["simulated"] = simulate_profiles(options.profiles);
+  std::vector<std::string> arguments{"--json=" + options.json, "--plot=" + options.plot,
+                                     "--least-difference=" + json(options.least_difference).dump(), "--",
+                                     nameless_file(record_text(known))};
+  arguments.insert(arguments.end(), options.files.begin(), options.files.end());
+  if (const int status = run_python("analysis/compare.py", arguments); status != 0)
+    throw CLI::RuntimeError(status);  // it has said why
 }
 
 }  // namespace

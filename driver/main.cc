@@ -47,6 +47,8 @@ int main(int argc, char** argv) {
       return 2;
     }
     return app.exit(error) == 0 ? 0 : 2;
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();  // of a program that was started, which has said why
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const stp::InputError& error) {

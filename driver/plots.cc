@@ -14,26 +14,37 @@
 
 namespace stp {
 
-void run_plots(const std::string& script, const std::vector<std::string>& arguments,
+int run_python(const std::string& script, const std::vector<std::string>& arguments,
                const std::string& without) {
   const char* set = std::getenv("STP_PYTHON");
   const std::string python = set != nullptr && *set != '\0' ? set : STP_PYTHON;
+  const std::string alternative = without.empty() ? "" : ", or " + without;
   if (python.empty())
-    throw InputError("", "plots", "there is no Python 3 with matplotlib",
-                     "install python3-matplotlib and configure again, set STP_PYTHON, or " + without);
-  const std::string path = data_path("plots/" + script);
+    throw InputError("", "Python 3", "was not found with the packages needed when stp was built",
+                     "install " STP_PYTHON_PACKAGES
+                     " and configure again, or set STP_PYTHON; only stp compare and plots need it" +
+                         alternative);
+  const std::string path = data_path(script);
   std::vector<const char*> argv{python.c_str(), path.c_str()};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   argv.push_back(nullptr);
   std::fflush(stdout);
   pid_t child = 0;
   if (posix_spawnp(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv.data()), environ) != 0)
-    throw InputError(python, "plots", "cannot be started",
-                     "set STP_PYTHON to a Python 3 with matplotlib, or " + without);
+    throw InputError(python, "Python 3", "cannot be started",
+                     "set STP_PYTHON to a Python 3 with the packages of " STP_PYTHON_PACKAGES
+                     "; only stp compare and plots need it" +
+                         alternative);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (status != 0) throw std::runtime_error("plots: " + path + " failed; to do without, " + without);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+void run_plots(const std::string& script, const std::vector<std::string>& arguments,
+               const std::string& without) {
+  if (run_python("plots/" + script, arguments, without) != 0)
+    throw std::runtime_error("plots: plots/" + script + " failed; to do without, " + without);
 }
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// Plots are drawn by Python: the scripts of plots/, run as programs of their own.
+// What needs Python: `stp compare` and the plots of reports. Its scripts are run as programs of their own.
 #pragma once
 
 #include <string>
@@ -6,9 +6,13 @@
 
 namespace stp {
 
-/// Runs plots/`script` with `arguments`, by a Python that has matplotlib ($STP_PYTHON, else the one found
-/// when this was built). `without` tells, for errors, how to do without plots. InputError if there is no such
-/// Python, std::runtime_error if the script fails; it says why on standard error.
+/// Runs `script`, a data file ("analysis/compare.py"), with `arguments`, by $STP_PYTHON, else the Python
+/// found when this was built. Returns its exit status; it says on standard error why that is not 0.
+/// InputError if there is no such Python; `without` tells how to do without, if one can.
+int run_python(const std::string& script, const std::vector<std::string>& arguments,
+               const std::string& without = "");
+
+/// Runs plots/`script` likewise; std::runtime_error if it fails.
 void run_plots(const std::string& script, const std::vector<std::string>& arguments,
                const std::string& without);
 

@@ -3,15 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 
 namespace stp {
 
+namespace {
+
+// Columns that `text` takes on screen.
 size_t columns_of(const std::string& text) {
   // UTF-8 continuation bytes take none.
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
+
+}  // namespace
 
 std::string Table::text() const {
   std::vector<size_t> widths;
@@ -60,19 +64,6 @@ std::string points(std::optional<double> share, int decimals) {
   char text[64];
   std::snprintf(text, sizeof text, "%+.*f", decimals, *share * 100);
   return text;
-}
-
-std::string duration(std::optional<double> seconds) {
-  if (!seconds) return "–";
-  struct TimeUnit {
-    double seconds;
-    const char* name;
-  };
-  constexpr TimeUnit kTimeUnits[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "µs"}, {1e-9, "ns"}};
-  const TimeUnit* unit = kTimeUnits;
-  while (unit->seconds > *seconds && unit != std::end(kTimeUnits) - 1) ++unit;
-  const double value = *seconds / unit->seconds;
-  return fixed(value, value >= 100 ? 1 : value >= 10 ? 2 : 3) + " " + unit->name;
 }
 
 Progress::Progress(std::string label, size_t total)

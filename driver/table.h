@@ -21,9 +21,6 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // of one cell: headings, unless the table has one column
 };
 
-/// Columns that `text` takes on screen.
-size_t columns_of(const std::string& text);
-
 /// `number` with `decimals` decimals; "–" for none.
 std::string fixed(std::optional<double> number, int decimals);
 /// A share in per cent: "12.5 %"; "–" for none.
@@ -33,8 +30,6 @@ std::string percent(std::optional<double> share, int decimals = 1);
 
 /// The same in points.
 std::string points(std::optional<double> share, int decimals = 1);
-/// Seconds in the unit that suits them: "4.683 µs".
-std::string duration(std::optional<double> seconds);
 
 /// Progress on a terminal's standard error, "label: 3 of 9"; silent in a pipe.
 class Progress {

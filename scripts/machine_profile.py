@@ -6,6 +6,8 @@ import json
 import math
 import statistics
 
+import numpy as np
+
 MICRO, GIGA, MEBI = 1e-6, 1e9, 1 << 20
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 ANY_GROUP = 256  # ranks of a group on one machine, where memory is what connects them
@@ -53,17 +55,10 @@ class Rows:
 def line(points):
     """Latency and bytes per second of time = latency + bytes / rate, by least squares of the relative error; and the mean
     of that error."""
-    weights = [1 / seconds for _, seconds in points]
-    a11 = sum(w * w for w in weights)
-    a12 = sum(w * w * size for (size, _), w in zip(points, weights))
-    a22 = sum(w * w * size * size for (size, _), w in zip(points, weights))
-    b1, b2 = sum(weights), sum(w * size for (size, _), w in zip(points, weights))
-    determinant = a11 * a22 - a12 * a12
-    latency, per_byte = (b1 * a22 - b2 * a12) / determinant, (a11 * b2 - a12 * b1) / determinant
-    latency = max(latency, 0.0)
-    per_byte = max(per_byte, 1e-15)
-    errors = [abs((latency + size * per_byte) / seconds - 1) for size, seconds in points]
-    return latency, 1 / per_byte, statistics.mean(errors)
+    sizes, seconds = np.transpose(points)
+    per_byte, latency = np.polyfit(sizes, seconds, 1, w=1 / seconds)
+    latency, per_byte = max(latency, 0.0), max(per_byte, 1e-15)
+    return latency, 1 / per_byte, np.mean(np.abs((latency + sizes * per_byte) / seconds - 1))
 
 
 def spread(values):

@@ -6,6 +6,7 @@ and leaves nothing behind; nothing that exists is ever written over; what is doc
 
 import copy
 import json
+import os
 import random
 import re
 import shutil
@@ -321,10 +322,6 @@ class Pairs(CommandLine):
         self.refused(["reproduce", self.write(PAIRS), self.write(PAIRS, "twice.json"), "--no-plots", "--out", "new"], "twice.json", "two scenarios")
         for command in (["trace", "table11", "--out", "new"], ["run", "table11", "--backend", "cpu"], ["compare", "--profiles", "a800", "h20", "--scenarios", "table11"]):
             self.refused(command, "table11.json", "pairs", "use stp simulate or stp reproduce")
-        for name in ("a.json", "b.json"):
-            self.assertEqual(self.run_stp("simulate", "table11", "--json", name).returncode, 0)
-        self.refused(["compare", "a.json", "b.json"], "a.json", "pairs", "name records of scenarios with schedules")
-
 
 class Profiles(CommandLine):
     """A scenario on a profile of its own, bad in one place."""
@@ -584,6 +581,8 @@ class Schemas(CommandLine):
             self.check(self.validator("record"), json.loads(done.stdout), "run")
 
     def test_comparisons(self):
+        if not os.environ.get("STP_PYTHON"):
+            self.skipTest("stp was built without a Python for stp compare")
         comparison = self.validator("comparison")
         for name, cluster in (("a", "a800"), ("b", "h20")):
             done = self.run_stp("simulate", self.write(changed(HARDWARE, cluster=cluster), name), "--json", f"{name}.json")

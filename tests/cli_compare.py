@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -106,7 +105,7 @@ class Compare(CommandLine):
         other = self.simulated("other.json", microbatches=16)
         bench, scenario = self.write(benchmarks(1), "bench.json"), self.write(UNIT, "unit.json")
         profile = shutil.copy(ROOT / "profiles/a800.json", self.folder / "profile.json")
-        self.refused(["compare"], "FILE", "nothing to compare", "--profiles")
+        self.refused(["compare"], "FILE", "need at least two files", "--profiles")
         self.refused(["compare", record], "FILE", "name two or more")
         self.refused(["compare", *[record] * 27], "too many", "at most 26")
         self.refused(["compare", record, "nowhere.json"], "nowhere.json: cannot be read")
@@ -115,6 +114,8 @@ class Compare(CommandLine):
         self.refused(["compare", bench, record], f"{record}: ", "is a result record", "compare files of one kind")
         self.refused(["compare", record, scenario], f"{scenario}: ", "is a scenario", "stp simulate")
         self.refused(["compare", record, profile], "is a hardware profile", "--profiles")
+        self.assertEqual(self.run_stp("simulate", "table11", "--json", "pairs.json").returncode, 0)
+        self.refused(["compare", "pairs.json", record], "pairs.json: pairs: ", "name records of scenarios with schedules")
         self.refused(["compare", record, other], f"{other}: ", "no configuration in common", "; ")
         self.refused(["compare", record, record, "--json", bench], "bench.json", "--json", "exists")
         self.refused(["compare", record, record, "--plot", "plot.pdf"], "plot.pdf: --plot: ends neither in .png nor in .svg")
@@ -125,7 +126,7 @@ class Compare(CommandLine):
             ("{", ["is not valid JSON"]),
             ("[1]", ["is neither", "--benchmark_format=json"]),
             ('{"evidence": NaN}', ["is not valid JSON", "finite"]),
-            (changed(json.loads(record.read_text(encoding="utf-8")), evidence="felt"), ["evidence: \"felt\" is none", "simulated"]),
+            (changed(json.loads(record.read_text(encoding="utf-8")), evidence="felt"), ["evidence: \"felt\" is unknown", "simulated"]),
             (changed(json.loads(record.read_text(encoding="utf-8")), results=[]), ["results: is empty"]),
             (changed(json.loads(record.read_text(encoding="utf-8")), results=[{"schedule": 1}]), ["results[0].schedule: must be a string"]),
         ):
@@ -143,14 +144,31 @@ class Compare(CommandLine):
             spoilt.unlink()
 
     def test_plots_are_written_whole_and_new(self):
-        if not os.environ.get("STP_PYTHON"):
-            self.skipTest("no Python with matplotlib")
         files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
         done = self.run_stp("compare", *files, "--plot", "plot.png", "--json", "told.json")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue((self.folder / "plot.png").read_bytes().startswith(b"\x89PNG"))
         self.assertEqual(json.loads((self.folder / "told.json").read_text(encoding="utf-8"))["kind"], "benchmarks")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["1.json", "2.json", "plot.png", "told.json"])
+
+
+    def test_a_python_that_lacks_a_package_or_is_none(self):
+        files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
+        bare = self.write('#!/bin/sh\nexec /usr/bin/python3 -S "$@"\n', "bare-python")  # without the packages that are installed
+        bare.chmod(0o755)
+        for arguments in (files, ["--profiles", "a800", "h20"]):
+            self.refused(["compare", *arguments], "stp: ", "has no package numpy; install python3-numpy", "Only stp compare and plots need it",
+                         variables={"STP_PYTHON": str(bare)})
+        self.refused(["compare", *files], "stp: /nowhere: Python 3: cannot be started; set STP_PYTHON", "python3-scipy",
+                     variables={"STP_PYTHON": "/nowhere"})
+
+    def test_outputs_that_cannot_be_written(self):
+        files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
+        self.refused(["compare", *files, "--json", "nowhere/told.json"], "stp: nowhere/told.json: cannot be created; ")
+        self.refused(["compare", *files, "--plot", "nowhere/plot.svg"], "stp: nowhere/plot.svg: cannot be created; ")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([self.stp, "compare", *files], stdout=full, stderr=subprocess.PIPE, text=True, timeout=100, check=False)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
 
 
 class CompareProfiles(CommandLine):
@@ -201,8 +219,8 @@ class CompareProfiles(CommandLine):
             self.assertLess(shares["all_reduce"], 0)
             self.assertGreater(shares["memory"], 0)
             self.assertEqual(sorted(one["alike"]), ["contention", "launches"])
-            self.assertRegex(one["words"], r"^stp gains [\d.]+ % over 1f1b-i on h20 for [\d.]+ % on a800, -[\d.]+ points\. "
-                                           r"Most of it is GEMM and attention rate \(-.*there is less to hide\.$")
+            self.assertRegex(one["words"], r"^stp gains [\d.]+ % over 1f1b-i on h20 and [\d.]+ % on a800: -[\d.]+ points\. "
+                                           r"Most of it is GEMM and attention rate \(-.*: less communication to overlap\.$")
             self.assertGreater(one["published_gain_from"], one["published_gain_to"])
 
     def test_parts_add_up_to_the_whole_and_its_ends_are_the_machines(self):

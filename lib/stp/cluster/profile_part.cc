@@ -74,24 +74,6 @@ std::string to_string(ProfilePart part) {
   return "";
 }
 
-std::string describe(ProfilePart part) {
-  switch (part) {
-    case ProfilePart::compute:
-      return "GEMM and attention rate";
-    case ProfilePart::memory:
-      return "memory rate of elementwise work";
-    case ProfilePart::all_reduce:
-      return "speed of all-reduces";
-    case ProfilePart::contention:
-      return "contention";
-    case ProfilePart::p2p:
-      return "transfers between stages";
-    case ProfilePart::launches:
-      return "overhead of a launch";
-  }
-  return "";
-}
-
 void take_part(HardwareProfile& to, const HardwareProfile& from, ProfilePart part) {
   with_part(to, from, part, [](auto&& target, auto&& source) {
     target = source;

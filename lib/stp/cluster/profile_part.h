@@ -24,8 +24,6 @@ inline constexpr std::array kProfileParts = {ProfilePart::compute,    ProfilePar
 
 /// "compute", …, for records.
 std::string to_string(ProfilePart part);
-/// "GEMM and attention rate", …, for people.
-std::string describe(ProfilePart part);
 
 /// Gives `to` the properties of `from` that belong to `part`. With all parts taken, every time of `to` is
 /// that of `from`; memory capacity and names belong to none.

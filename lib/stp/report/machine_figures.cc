@@ -14,22 +14,6 @@ std::vector<GemmFigure> gemm_figures(const HardwareProfile& profile, const Model
   return figures;
 }
 
-std::optional<double> gemm_rate(const std::vector<GemmFigure>& figures, std::optional<Unit> unit,
-                                std::optional<UnitPass> pass) {
-  double flops = 0, seconds = 0;
-  for (const GemmFigure& figure : figures) {
-    if ((unit && figure.unit != *unit) || (pass && figure.pass != *pass)) continue;
-    flops += figure.gemm.flops();
-    seconds += figure.seconds;
-  }
-  if (seconds <= 0) return std::nullopt;
-  return flops / seconds;
-}
-
-double all_reduce_bus_bandwidth(const HardwareProfile& profile, double bytes, int ranks) {
-  return bytes * 2 * (ranks - 1) / ranks / all_reduce_seconds(profile, bytes, ranks);
-}
-
 double exposed_share(double compute_s, double all_reduce_s, const Contention& contention) {
   // One rank with two ops that wait for nothing.
   Program program{{"overlap", Placement::loop(1, 1), 1, {{}}}, {1}, {}, {}, {}, {0}, {}};

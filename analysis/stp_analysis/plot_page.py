@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from stp_plots import style
 
-from . import style
-from .values import text
+from . import screen
 
 # Files, in their order; the first is what the others are set against.
 FILE_COLOURS = ["#56738c", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#999933"]
@@ -22,19 +23,12 @@ def file_colour(index):
 
 def configuration_lines(configuration):
     """A configuration in a panel's title."""
-    get = configuration.get
-    first = [text(get("model"))] if get("model") is not None else []
-    if get("seq") is not None:
-        first.append(f"s {text(get('seq'))} × {text(get('microbatch_size', 1))}")
-    axes = [axis for axis in ("tp", "pp", "cp", "dp") if get(axis) is not None]
-    grid = " ".join(f"{axis.upper()}{text(get(axis))}" for axis in axes if axis in ("tp", "pp") or get(axis) != 1)
-    second = [grid] if grid else []
-    if get("microbatches") is not None:
-        second.append(f"m {text(get('microbatches'))}")
-    known = {"model", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "microbatches"}
-    second += [f"{key} {text(value)}" for key, value in configuration.items() if key not in known]
-    lines = [", ".join(part) for part in (first, second) if part]
-    return style.clip_lines(lines, 34)
+    return style.clip_lines([", ".join(part) for part in screen.configuration_parts(configuration) if part], 34)
+
+
+def file_handles(labels):
+    """The files in a legend."""
+    return [Patch(facecolor=file_colour(i), label=style.clip(label, 60)) for i, label in enumerate(labels)]
 
 
 @dataclass

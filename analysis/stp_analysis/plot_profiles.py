@@ -2,41 +2,24 @@
 
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from stp_plots import bars, style, words
 
-from . import bars, style, words
-from .compare_page import Block, configuration_lines, page
-from .records import ReportError
-from .values import dictionary, items, number
+from .compare_profiles import PARTS
+from .plot_page import Block, configuration_lines, page
 
-# The groups of properties, in the order of the stacks. Tol's "bright" and "muted": none of a schedule's colours.
-PARTS = {
-    "compute": ("GEMM and attention rate", "#4477AA"),
-    "memory": ("memory rate", "#CCBB44"),
-    "all_reduce": ("speed of all-reduces", "#882255"),
-    "contention": ("contention", "#EE6677"),
-    "p2p": ("transfers between stages", "#66CCEE"),
-    "launches": ("launches", "#BBBBBB"),
-}
-
-
-def gain_quantity(one):
-    for quantity in items(one.get("quantities")):
-        if quantity.get("of") == "gain_over_baseline":
-            return quantity
-    return None
+# Of PARTS. Tol's "bright" and "muted": none of a schedule's colours.
+COLOURS = dict(zip(PARTS, ("#4477AA", "#CCBB44", "#882255", "#EE6677", "#66CCEE", "#BBBBBB")))
 
 
 def gain_panels(comparison):
     """By configuration, a list of (machine, gain on the first, gain there, parts), per cent and points."""
     found = {}
-    for one in items(comparison.get("attribution")):
-        quantity = gain_quantity(one)
-        if quantity is None:
-            continue
-        shares = dictionary(quantity.get("parts"))
-        parts = {name: 100 * (number(dictionary(shares.get(name)).get("shapley")) or 0) for name in PARTS}
-        entry = (str(one.get("to")), 100 * quantity["from"], 100 * quantity["to"], parts)
-        found.setdefault(configuration_lines(dictionary(one.get("configuration"))), []).append(entry)
+    for one in comparison["attribution"]:
+        for quantity in one["quantities"]:
+            if quantity["of"] == "gain_over_baseline":
+                parts = {part: 100 * moved["shapley"] for part, moved in quantity["parts"].items()}
+                entry = (one["to"], 100 * quantity["from"], 100 * quantity["to"], parts)
+                found.setdefault(configuration_lines(one["configuration"]), []).append(entry)
     return found
 
 
@@ -45,10 +28,9 @@ def draw_gain(axes, title, entries, first):
     highest = lowest = 0.0
     for x, (_, start, end, parts) in enumerate(entries):
         up = down = 0.0
-        for name, (_, colour) in PARTS.items():
-            base = up if parts[name] > 0 else down
-            axes.bar(x, parts[name], 0.6, bottom=base, color=colour, linewidth=0, zorder=2)
-            up, down = up + max(0.0, parts[name]), down + min(0.0, parts[name])
+        for part, colour in COLOURS.items():
+            axes.bar(x, parts[part], 0.6, bottom=up if parts[part] > 0 else down, color=colour, linewidth=0, zorder=2)
+            up, down = up + max(0.0, parts[part]), down + min(0.0, parts[part])
         highest, lowest = max(highest, up), min(lowest, down)
         axes.plot([x - 0.38, x + 0.38], [end - start] * 2, color="black", linewidth=2, zorder=4)
     axes.axhline(0, color=style.FAINT, linewidth=0.9, zorder=3)
@@ -64,26 +46,23 @@ def draw_gain(axes, title, entries, first):
 
 def throughput_panels(comparison, colours):
     """By configuration a panel with a group per machine, and the marks of bars that memory does not hold."""
-    machines = [str(machine.get("name")) for machine in items(comparison.get("machines"))]
     panels = []
-    for line in items(comparison.get("throughput")):
-        schedules = items(line.get("schedules"))
+    for line in comparison["throughput"]:
         groups, marks = [], []
-        for i, machine in enumerate(machines):
+        for i, machine in enumerate(comparison["machines"]):
             drawn = []
-            for slot, schedule in enumerate(schedules):
-                cell = dictionary(items(schedule.get("cells"))[i])
-                value, published = (number(cell.get(f"{of}_samples_per_s")) for of in ("throughput", "published"))
+            for slot, schedule in enumerate(line["schedules"]):
+                cell = schedule["cells"][i]
+                value, published = (cell.get(f"{of}_samples_per_s") for of in ("throughput", "published"))
                 if value is None:
                     continue
                 drawn.append(bars.Bar(slot, colours[schedule["schedule"]], value, published))
-                if cell.get("fits") != "all":
+                if cell["fits"] != "all":
                     # A diamond would hide the mark.
                     top = value if published is None else 1.06 * max(value, published)
-                    marks.append((i, slot, top, "*" if cell.get("fits") == "activations" else "!"))
-            groups.append((machine, drawn))
-        title = configuration_lines(dictionary(line.get("configuration")))
-        panels.append((bars.Panel(title, groups, len(schedules)), marks))
+                    marks.append((i, slot, top, "*" if cell["fits"] == "activations" else "!"))
+            groups.append((machine["name"], drawn))
+        panels.append((bars.Panel(configuration_lines(line["configuration"]), groups, len(line["schedules"])), marks))
     return panels
 
 
@@ -97,18 +76,18 @@ def draw_throughput(axes, panel, marks):
 
 
 def caption_of(comparison, gains):
-    gain, machines = dictionary(comparison.get("gain")), items(comparison.get("machines"))
+    gain, machines = comparison["gain"], comparison["machines"]
     caption = [
-        "All bars are simulated: what the profiles say, replayed by the cost model and the engine. Every panel of "
-        "throughput has its own scale, from zero."
+        "All bars are simulated: what the profiles say, by the cost model and the simulator. Every panel of throughput has its "
+        "own scale, from zero."
     ]
     if gains:
         caption.append(
-            f"Stacks: the difference of {gain.get('of')}'s gain over {gain.get('over')} from that on "
-            f"{machines[0].get('name')}, in percentage points, by the property that makes it (Shapley: the mean over all "
-            "orders of replacing them); the black line is their sum."
+            f"Stacks: the difference of {gain['of']}'s gain over {gain['over']} from that on {machines[0]['name']}, in "
+            "percentage points, by the property that makes it (Shapley: the mean over all orders of replacing them); the "
+            "black line is their sum."
         )
-    if len({(machine.get("contention_compute"), machine.get("contention_all_reduce")) for machine in machines}) == 1:
+    if len({(machine["contention_compute"], machine["contention_all_reduce"]) for machine in machines}) == 1:
         caption.append("Contention is the same in all these profiles and so has no part in any difference.")
     caption.append(
         "* memory holds the activations, not weights, gradients and AdamW's fp32 state beside them; ! not the activations "
@@ -118,21 +97,19 @@ def caption_of(comparison, gains):
 
 
 def plot(comparison):
-    machines = [str(machine.get("name")) for machine in items(comparison.get("machines"))]
-    schedules = [str(name) for name in items(comparison.get("schedules"))]
+    machines = [machine["name"] for machine in comparison["machines"]]
+    schedules = comparison["schedules"]
     colours = style.schedule_colours(schedules)
     gains, panels = gain_panels(comparison), throughput_panels(comparison, colours)
-    if not panels:
-        raise ReportError("there is no configuration: there is nothing to draw")
     published = any(bar.published is not None for panel, _ in panels for _, drawn in panel.groups for bar in drawn)
     legend = style.schedule_handles(schedules, colours) + ([style.published_handle()] if published else [])
     below = Block(len(panels), 3, 1.55, legend, "Predicted throughput", gap_y=0.1)
     blocks = [below]
     if gains:
-        moving = [name for name in PARTS if any(entry[3][name] for entries in gains.values() for entry in entries)]
-        legend = [Patch(facecolor=PARTS[name][1], label=PARTS[name][0]) for name in moving]
+        moving = [part for part in PARTS if any(entry[3][part] for entries in gains.values() for entry in entries)]
+        legend = [Patch(facecolor=COLOURS[part], label=PARTS[part]) for part in moving]
         legend.append(Line2D([], [], color="black", linewidth=2, label="sum"))
-        of = dictionary(comparison.get("gain")).get("of")
+        of = comparison["gain"]["of"]
         blocks.insert(0, Block(len(gains), 2, 2.3, legend, f"What moves the gain of {of}", bottom=0.42, title=0.55))
     figure = page("Machines side by side: " + ", ".join(machines), caption_of(comparison, gains), blocks)
     if gains:

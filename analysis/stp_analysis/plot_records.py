@@ -1,0 +1,71 @@
+"""Result records side by side: throughput per configuration, schedule and file."""
+
+from stp_plots import bars, style, words
+
+from . import screen
+from .plot_page import Block, configuration_lines, file_colour, file_handles, page
+
+PANELS = 24  # that are drawn
+
+
+def throughput_interval(cell):
+    """The 95 % interval of a throughput, which the step's turns into; None without one."""
+    value, step, interval = cell["throughput_samples_per_s"], cell["step_time_s"], cell["step_time_interval_s"]
+    if value is None or not step or not interval or min(interval) <= 0:
+        return None
+    return tuple(value * step / end for end in reversed(interval))
+
+
+def panels_of(comparison):
+    """A panel per configuration, a group per schedule, a bar per file; and how many rows only one file has."""
+    found, alone = {}, 0
+    for row in comparison["rows"]:
+        here = [(file, cell) for file, cell in enumerate(row["cells"]) if cell]
+        if len(here) < 2:
+            alone += 1
+            continue
+        name = " | ".join(dict.fromkeys(cell["schedule"] for _, cell in here))
+        drawn = [bars.Bar(file, file_colour(file), cell["throughput_samples_per_s"], spread=throughput_interval(cell))
+                 for file, cell in here]
+        found.setdefault(configuration_lines(row["configuration"]), []).append((style.clip(name, 22), drawn))
+    return [bars.Panel(title, groups, len(comparison["files"])) for title, groups in found.items()], alone
+
+
+def caption_of(comparison, panels, alone):
+    caption = [
+        "Samples per second, from zero; every panel has its own scale. Lines: 95 % interval of the median, where steps "
+        "were repeated."
+    ]
+    evidence = list(dict.fromkeys(file["evidence"] for file in comparison["files"]))
+    if len(evidence) > 1:
+        caption.append(
+            f"The evidence differs ({', '.join(evidence)}): between such bars there is no gain or loss, but a prediction "
+            "and its error."
+        )
+    for one in comparison["differs"]:
+        if one["field"] in ("cluster", "host"):
+            caption.append(f"The files differ in {one['field']}: " + " | ".join(map(screen.word, one["values"])))
+    for errors in comparison["predictions"]:
+        if errors["step_error_mean"] is not None:
+            caption.append(
+                f"Step time by {errors['predicted_by']} ({errors['predicted_evidence']}) against {errors['actual']} "
+                f"({errors['actual_evidence']}): mean absolute error {words.plain_percent(errors['step_error_mean'], 2)}, "
+                f"largest error {words.percent(errors['step_error_worst'], 2)}."
+            )
+    if alone:
+        caption.append(f"Not drawn: {words.count(alone, 'row')} that only one file has.")
+    if panels > PANELS:
+        caption.append(f"The first {PANELS} of {panels} configurations.")
+    return caption
+
+
+def plot(comparison):
+    panels, alone = panels_of(comparison)
+    legend = file_handles(f"{file['label']}: {file['scenario']}, {file['evidence']}" for file in comparison["files"])
+    block = Block(len(panels[:PANELS]), 3, 1.7, legend)
+    figure = page("Throughput side by side", caption_of(comparison, len(panels), alone), [block])
+    for i, (axes, panel) in enumerate(zip(block.axes, panels)):
+        bars.draw_panel(axes, panel)
+        if block.first_column(i):
+            axes.set_ylabel("samples/s")
+    return figure

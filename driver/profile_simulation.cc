@@ -1,0 +1,324 @@
+#include "profile_simulation.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "baselines/registry.h"
+#include "run_simulated.h"
+#include "scenario.h"
+#include "stp/base/data.h"
+#include "stp/base/json_input.h"
+#include "stp/cluster/profile_part.h"
+#include "stp/report/compare.h"
+#include "stp/report/machine_figures.h"
+#include "stp/schedule/generator.h"
+#include "table.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kProfiles = "profiles";
+
+struct Machine {
+  std::string name;
+  HardwareProfile profile;
+  json profile_json;  // as read, every value with its source
+};
+
+// A configuration of the scenarios, to be put onto each machine.
+struct ComparedConfiguration {
+  Experiment experiment;
+  std::string file;            // its scenario's
+  std::set<size_t> scenarios;  // that have it
+};
+
+// ---- what is compared ----
+
+std::vector<Scenario> read_scenarios(const std::vector<std::string>& words) {
+  std::vector<Scenario> scenarios;
+  for (const std::string& word : words) {
+    scenarios.push_back(read_scenario(word));
+    for (const Experiment& experiment : scenarios.back().experiments)
+      if (!experiment.hardware)
+        throw InputError(scenarios.back().file, "model", "is of no cluster, which could be another's",
+                         "name scenarios of a model on a cluster, such as llm-a800");
+  }
+  return scenarios;
+}
+
+// The profiles named, or all of the suite, that of the first scenario first.
+std::vector<Machine> read_machines(const std::vector<std::string>& named, const Experiment& first) {
+  std::vector<std::string> words = named;
+  if (words.empty()) {
+    for (const auto& entry : std::filesystem::directory_iterator(data_path(kProfiles)))
+      if (entry.path().extension() == ".json") words.push_back(entry.path().stem());
+    std::sort(words.begin(), words.end());
+    const auto leading = std::find(words.begin(), words.end(), first.hardware->profile.name);
+    if (leading != words.end()) std::rotate(words.begin(), leading, leading + 1);
+  }
+  std::vector<Machine> machines;
+  for (const std::string& word : words) {
+    const std::string file = find_data_file(word, kProfiles, "", "--profiles");
+    Machine machine{"", read_profile(file), read_json_file(file)};
+    machine.name = machine.profile.name;
+    for (const Machine& other : machines)
+      if (other.name == machine.name)
+        throw InputError(file, "name", "\"" + machine.name + "\" is the name of two profiles",
+                         "give each its own name");
+    machines.push_back(std::move(machine));
+  }
+  if (machines.size() < 2)
+    throw InputError("", "--profiles", "need at least two machines", "name two or more");
+  return machines;
+}
+
+// Configurations are the same where they differ in cluster, schedules and microbatches alone.
+std::string configuration_key(const Experiment& experiment) {
+  json key = experiment.as_run;
+  for (const char* field : {"cluster", "schedules", "microbatches"}) key.erase(field);
+  return key.dump();
+}
+
+// Every configuration of the scenarios once, at its largest number of microbatches.
+std::vector<ComparedConfiguration> gather(const std::vector<Scenario>& scenarios) {
+  std::vector<ComparedConfiguration> configurations;
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < scenarios.size(); ++i) {
+    for (const Experiment& experiment : scenarios[i].experiments) {
+      const auto [found, is_new] = index.try_emplace(configuration_key(experiment), configurations.size());
+      if (is_new) configurations.push_back({experiment, scenarios[i].file, {}});
+      ComparedConfiguration& known = configurations[found->second];
+      if (experiment.microbatches > known.experiment.microbatches) {
+        known.experiment = experiment;
+        known.file = scenarios[i].file;
+      }
+      known.scenarios.insert(i);
+    }
+  }
+  return configurations;
+}
+
+std::vector<ScheduleChoice> choose_schedules(const std::vector<std::string>& named,
+                                             const std::vector<Scenario>& scenarios) {
+  std::vector<ScheduleChoice> choices;
+  const auto add = [&](const ScheduleChoice& choice) {
+    for (const ScheduleChoice& other : choices)
+      if (name_of(other) == name_of(choice)) return;
+    choices.push_back(choice);
+  };
+  for (const std::string& name : named) {
+    try {
+      find_generator(name);
+    } catch (const InputError& error) {
+      throw error.in_field("--schedules");
+    }
+    add({name, "", 0});
+  }
+  if (named.empty())
+    for (const Scenario& scenario : scenarios)
+      for (const Experiment& experiment : scenario.experiments)
+        for (const ScheduleChoice& choice : experiment.schedules) add(choice);
+  return choices;
+}
+
+json gain_of(const std::vector<Scenario>& scenarios) {
+  for (const Scenario& scenario : scenarios)
+    if (scenario.comparison && !scenario.comparison->gain_of.empty())
+      return {{"of", scenario.comparison->gain_of}, {"over", scenario.comparison->gain_over}};
+  return {{"of", "stp"}, {"over", "1f1b-i"}};
+}
+
+Experiment on_machine(const Experiment& experiment, const Machine& machine) {
+  Experiment there = experiment;
+  there.hardware->profile = machine.profile;
+  there.hardware->profile_json = machine.profile_json;
+  there.as_run["cluster"] = machine.name;
+  return there;
+}
+
+// Why the experiment cannot be on a machine; "" if it can.
+std::string incompatibility(const Experiment& experiment, const HardwareProfile& profile) {
+  if (experiment.tp <= profile.gpus_per_node) return "";
+  return "TP" + std::to_string(experiment.tp) + " is more than the " + std::to_string(profile.gpus_per_node) +
+         " GPUs of a node";
+}
+
+bool compatible(const Experiment& experiment, const HardwareProfile& profile) {
+  return incompatibility(experiment, profile).empty();
+}
+
+// ---- pieces of a layer ----
+
+// Its GEMMs, on one rank.
+json gemm_json(const std::vector<Machine>& machines, const Job& job) {
+  json gemms = json::array();
+  for (const Machine& machine : machines) {
+    size_t i = 0;
+    for (const GemmFigure& figure : gemm_figures(machine.profile, job.model, job.shape, job.implementation)) {
+      if (&machine == &machines.front())
+        gemms.push_back({{"of", to_string(figure.unit, figure.pass)},
+                         {"m", figure.gemm.m},
+                         {"n", figure.gemm.n},
+                         {"k", figure.gemm.k}});
+      gemms[i++]["seconds"].push_back(figure.seconds);
+    }
+  }
+  return gemms;
+}
+
+// An all-reduce, alone and beside the forward of either unit: from the costs that programs are simulated
+// with.
+json all_reduce_json(const std::vector<Machine>& machines, const Experiment& experiment, double bytes) {
+  json figures;
+  for (const Machine& machine : machines) {
+    json seconds, share, behind_attn, behind_mlp;
+    if (compatible(experiment, machine.profile)) {
+      const Experiment there = on_machine(experiment, machine);
+      // What a layer costs does not depend on where layers are.
+      const CostTable table = hardware_cost_table(
+          job_of(there), machine.profile, std::vector<int>(there.pp, 1), Placement::loop(there.pp, 1));
+      seconds = all_reduce_seconds(machine.profile, bytes, there.tp);
+      if (const auto known = tp_communication_share(table)) share = *known;
+      if (table.all_reduce > 0) {
+        const auto exposed = [&](Unit unit) {
+          return exposed_share(table.at(unit, UnitPass::F), table.all_reduce, contention_of(there));
+        };
+        behind_attn = exposed(Unit::attn);
+        behind_mlp = exposed(Unit::mlp);
+      }
+    }
+    figures["seconds"].push_back(seconds);
+    figures["tp_communication_share"].push_back(share);
+    figures["exposed_behind_attn"].push_back(behind_attn);
+    figures["exposed_behind_mlp"].push_back(behind_mlp);
+  }
+  figures["bytes"] = bytes;
+  return figures;
+}
+
+// ---- whole schedules ----
+
+// Simulates one configuration's schedules on many machines. Programs that no cost changes are made once.
+class ConfigurationSimulator {
+ public:
+  ConfigurationSimulator(const ComparedConfiguration& configuration,
+                         const std::vector<ScheduleChoice>& choices)
+      : configuration_(configuration), choices_(choices), programs_(choices.size()) {}
+
+  // InputError if the schedule refuses the configuration.
+  Result run(size_t schedule, const Experiment& experiment) {
+    return run_simulated(program(schedule, experiment), experiment).result;
+  }
+
+ private:
+  Program program(size_t schedule, const Experiment& experiment) {
+    const ScheduleChoice& choice = choices_[schedule];
+    if (choice.file.empty() && find_generator(choice.name).cost_aware)
+      return program_for(choice, experiment, configuration_.file);
+    if (!programs_[schedule]) programs_[schedule] = program_for(choice, experiment, configuration_.file);
+    return *programs_[schedule];
+  }
+
+  const ComparedConfiguration& configuration_;
+  const std::vector<ScheduleChoice>& choices_;
+  std::vector<std::optional<Program>> programs_;  // of schedules whose order no cost changes
+};
+
+// By schedule, then machine.
+json rows_json(const ComparedConfiguration& configuration, const std::vector<Machine>& machines,
+               size_t schedules, ConfigurationSimulator& simulator) {
+  json rows = json::array();
+  for (size_t schedule = 0; schedule < schedules; ++schedule) {
+    for (const Machine& machine : machines) {
+      const Experiment there = on_machine(configuration.experiment, machine);
+      std::string refused = incompatibility(there, machine.profile);
+      try {
+        if (refused.empty()) rows.push_back(to_json(simulator.run(schedule, there)));
+      } catch (const InputError& error) {
+        refused = error.what();
+      }
+      if (!refused.empty()) rows.push_back({{"refused", refused}});
+    }
+  }
+  attach_published(rows, data_path("results/published"), {});
+  return rows;
+}
+
+// Throughputs of `first` with every set of the parts in which `other` differs taken from that one; null where
+// a schedule refuses.
+json mixtures_json(const Experiment& experiment, const Machine& first, const Machine& other, size_t schedules,
+                   ConfigurationSimulator& simulator) {
+  std::vector<ProfilePart> parts;
+  json names = json::array(), throughputs = json::array();
+  for (const ProfilePart part : kProfileParts) {
+    if (same_part(first.profile, other.profile, part)) continue;
+    parts.push_back(part);
+    names.push_back(to_string(part));
+  }
+  for (size_t set = 0; set < size_t{1} << parts.size(); ++set) {
+    Machine mixed = first;
+    for (size_t i = 0; i < parts.size(); ++i)
+      if ((set >> i & 1) != 0) take_part(mixed.profile, other.profile, parts[i]);
+    const Experiment there = on_machine(experiment, mixed);
+    json& of_set = throughputs.emplace_back(json::array());
+    for (size_t schedule = 0; schedule < schedules; ++schedule) {
+      try {
+        of_set.push_back(simulator.run(schedule, there).throughput().value_or(0));
+      } catch (const InputError&) {
+        of_set.push_back(nullptr);
+      }
+    }
+  }
+  return {{"machine", other.name}, {"parts", names}, {"samples_per_s", throughputs}};
+}
+
+}  // namespace
+
+json simulate_profiles(const ProfileSimulationOptions& options) {
+  const std::vector<Scenario> scenarios = read_scenarios(options.scenarios);
+  const std::vector<Machine> machines = read_machines(options.profiles, scenarios[0].experiments[0]);
+  const std::vector<ScheduleChoice> choices = choose_schedules(options.schedules, scenarios);
+  const std::vector<ComparedConfiguration> configurations = gather(scenarios);
+
+  json told = {{"gain", gain_of(scenarios)}};
+  for (const Scenario& scenario : scenarios) told["scenarios"].push_back(scenario.name);
+  for (const ScheduleChoice& choice : choices) told["schedules"].push_back(name_of(choice));
+  for (const Machine& machine : machines)
+    told["machines"].push_back(
+        {{"name", machine.name}, {"fitted", machine.profile.fitted}, {"profile", machine.profile_json}});
+
+  Progress progress("simulating", configurations.size());
+  for (const ComparedConfiguration& configuration : configurations) {
+    const Experiment& experiment = configuration.experiment;
+    const bool shared = configuration.scenarios.size() == scenarios.size();
+    told["models"][experiment.hardware->model.name] = experiment.hardware->model_json;
+    ConfigurationSimulator simulator(configuration, choices);
+    json mixtures = json::array();
+    for (size_t i = 1; i < machines.size() && (shared || options.attribute_all); ++i)
+      if (compatible(experiment, machines[0].profile) && compatible(experiment, machines[i].profile))
+        mixtures.push_back(mixtures_json(experiment, machines[0], machines[i], choices.size(), simulator));
+    const Job job = job_of(experiment);
+    told["configurations"].push_back(
+        {{"model", job.model.name},
+         {"seq", job.shape.seq},
+         {"microbatch_size", job.shape.microbatch_size},
+         {"tp", experiment.tp},
+         {"pp", experiment.pp},
+         {"microbatches", experiment.microbatches},
+         {"shared", shared},
+         {"gemms", gemm_json(machines, job)},
+         {"all_reduce", all_reduce_json(machines, experiment, hidden_bytes(job.model, job.shape))},
+         {"rows", rows_json(configuration, machines, choices.size(), simulator)},
+         {"mixtures", mixtures}});
+    progress.step();
+  }
+  return told;
+}
+
+}  // namespace stp

@@ -1,0 +1,35 @@
+// What `stp compare --profiles` has to know of the cost model and the simulator. analysis/stp_analysis makes
+// the comparison of it: gains, shares of the machines' properties, tables and plots.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace stp {
+
+struct ProfileSimulationOptions {
+  std::vector<std::string> profiles;   // names or files; empty: all of the suite
+  std::vector<std::string> scenarios;  // whose configurations; the first one's cluster is the first machine
+  std::vector<std::string> schedules;  // empty: those of the scenarios
+  bool attribute_all = false;          // mix profiles in every configuration, not only in shared ones
+};
+
+/// Every configuration of the scenarios, at its largest number of microbatches, on every machine:
+///
+///     scenarios, schedules: names; gain: {of, over}; models: by name, as read
+///     machines: [{name, fitted, profile as read}]; what is "by machine" has their order
+///     configurations: [{model, seq, microbatch_size, tp, pp, microbatches,
+///       shared: whether every scenario has it,
+///       gemms: of one layer on one rank [{of: unit and pass, m, n, k, seconds: by machine}],
+///       all_reduce: {bytes; by machine, null where TP does not fit: seconds, tp_communication_share,
+///                    exposed_behind_attn, exposed_behind_mlp},
+///       rows: by schedule, then machine: a record's row with what is published, or {refused: why},
+///       mixtures: [{machine, parts, samples_per_s: by set of parts, then schedule}]}]
+///
+/// A mixture is the first machine with some of the parts in which another differs
+/// (stp/cluster/profile_part.h) taken from that one: set s takes parts[i] where bit i of s is set. InputError
+/// for profiles, scenarios and schedules that cannot be compared.
+nlohmann::json simulate_profiles(const ProfileSimulationOptions& options);
+
+}  // namespace stp

@@ -1,0 +1,43 @@
+"""What the scripts that simulate share."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STP = str(ROOT / "build/release/bin/stp")
+
+
+def read(path):
+    return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+
+
+def read_scenario(name):
+    """A scenario of the suite, and where the profile of its cluster is."""
+    scenario = read(ROOT / f"scenarios/{name}.json")
+    return scenario, ROOT / f"profiles/{scenario['cluster']}.json"
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def write_scenario(folder, scenario, profile=None):
+    """Writes a scenario into a folder, on `profile` in place of its cluster if one is given; returns its path."""
+    if profile:
+        scenario = {**scenario, "cluster": "profile.json"}
+        (pathlib.Path(folder) / "profile.json").write_text(json.dumps(profile), encoding="utf-8")
+    path = pathlib.Path(folder) / "scenario.json"
+    path.write_text(json.dumps(scenario), encoding="utf-8")
+    return str(path)
+
+
+def simulate(stp, scenario, profile=None):
+    """The record of a scenario."""
+    with tempfile.TemporaryDirectory() as folder:
+        return json.loads(run([stp, "simulate", write_scenario(folder, scenario, profile), "--json", "-"]))
