@@ -1,7 +1,7 @@
 // What `stp reproduce` shows on screen: our figures beside the published ones, and the summary.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace stp {

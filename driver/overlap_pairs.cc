@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
-#include "scenario.h"
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
 #include "stp/cost/gemm.h"
@@ -122,8 +122,7 @@ bool is_pairs_scenario(const std::string& word) {
 
 PairsScenario read_pairs_scenario(const std::string& word) {
   const std::string path = scenario_path(word);
-  const json content = read_json_file(path);
-  JsonInput input(content, path);
+  JsonInput input = JsonInput::of_file(path);
   PairsScenario scenario;
   scenario.file = path;
   scenario.name = read_scenario_name(input);
@@ -132,14 +131,12 @@ PairsScenario read_pairs_scenario(const std::string& word) {
   input.ignore("comment");
   input.ignore("order");
   input.ignore("clusters");  // of a record's scenario
-  scenario.cluster = input.string("cluster");
-  const std::string profile_file = find_data_file(scenario.cluster, "profiles", path, "cluster");
-  scenario.profile = read_profile(profile_file);
-  scenario.profile_json = read_json_file(profile_file);
-  scenario.pairs_json = input.array("pairs");
-  if (scenario.pairs_json.empty()) throw input.error("pairs", "is empty", "write at least one pair");
-  for (size_t i = 0; i < scenario.pairs_json.size(); ++i) {
-    JsonInput pair(scenario.pairs_json[i], path, "pairs[" + std::to_string(i) + "]");
+  scenario.cluster = read_named_data(input, "cluster", "profiles");
+  scenario.profile = read_profile(scenario.cluster.path);
+  if (input.size("pairs") == 0) throw input.error("pairs", "is empty", "write at least one pair");
+  scenario.pairs_as_read = input.shared_value("pairs");
+  for (size_t i = 0; i < input.size("pairs"); ++i) {
+    JsonInput pair = input.element("pairs", i);
     scenario.pairs.push_back(read_pair(pair, scenario.profile));
     for (size_t j = 0; j < i; ++j)
       if (scenario.pairs[j].name == scenario.pairs[i].name)
@@ -152,9 +149,9 @@ PairsScenario read_pairs_scenario(const std::string& word) {
 json PairsScenario::as_run() const {
   json scenario = {{"name", name},
                    {"title", title},
-                   {"cluster", cluster},
-                   {"pairs", pairs_json},
-                   {"clusters", {{cluster, profile_json}}}};
+                   {"cluster", cluster.name},
+                   {"pairs", *pairs_as_read},
+                   {"clusters", {{cluster.name, *cluster.content}}}};
   if (!calibrated.empty()) scenario["calibrated"] = calibrated;
   return scenario;
 }

@@ -2,11 +2,12 @@
 // schedule, no model: the physics under the schedules.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "scenario.h"
 #include "stp/cluster/profile.h"
 #include "stp/cost/overlap.h"
 
@@ -25,11 +26,11 @@ struct OverlapPair {
 
 struct PairsScenario {
   std::string file, name, title;
-  std::string cluster;
+  NamedData cluster;
   HardwareProfile profile;
   std::vector<OverlapPair> pairs;
-  std::string calibrated;                   // what of the profile comes from these very pairs; "": nothing
-  nlohmann::json pairs_json, profile_json;  // as read
+  std::string calibrated;  // what of the profile comes from these very pairs; "": nothing
+  SharedJson pairs_as_read;
 
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;

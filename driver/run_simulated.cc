@@ -141,10 +141,10 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.microbatch_size = experiment.microbatch_size;
   configuration.layers_per_chunk = program.layers_per_stage;
   configuration.placement = program.schedule.placement.name();
-  configuration.release = experiment.as_run.at("release");
-  configuration.backward = experiment.as_run.at("backward");
-  configuration.braid = experiment.as_run.at("braid");
-  configuration.freed_at = experiment.as_run.at("freed_at");
+  configuration.release = to_string(experiment.release);
+  configuration.backward = to_string(experiment.backward);
+  configuration.braid = to_string(experiment.braid);
+  configuration.freed_at = freed_at(experiment);
   return configuration;
 }
 
@@ -202,7 +202,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   result.schedule = run.program.schedule.name;
   result.configuration = configuration_of(experiment, run.program);
   Configuration& configuration = result.configuration;
-  if (experiment.unit_costs) configuration.unit_costs = experiment.as_run.at("costs").at("unit");
+  configuration.unit_costs = experiment.unit_costs_as_read;
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
   result.tp_communication_share = tp_communication_share(table);
@@ -212,7 +212,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.cluster = hardware.profile.name;
     configuration.seq = hardware.seq;
     configuration.contention = hardware.contention;
-    configuration.recompute = experiment.as_run.at("recompute");
+    configuration.recompute = to_string(hardware.recompute);
     configuration.sequence_parallel = hardware.sequence_parallel;
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "stp/base/data.h"
@@ -36,10 +37,15 @@ constexpr Named<Recompute> kRecomputes[] = {
     {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}};
 
 template <typename Choice, size_t n>
-Choice choose(JsonInput& input, const std::string& key, const char* fallback,
-              const Named<Choice> (&choices)[n], json& as_run) {
-  const std::string word = input.string_or(key, fallback);
-  as_run[key] = word;
+std::string word_of(Choice choice, const Named<Choice> (&choices)[n]) {
+  for (const auto& each : choices)
+    if (each.choice == choice) return each.name;
+  return "";
+}
+
+template <typename Choice, size_t n>
+Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Named<Choice> (&choices)[n]) {
+  const std::string word = input.string_or(key, word_of(fallback, choices));
   std::string list;
   for (const auto& each : choices) {
     if (word == each.name) return each.choice;
@@ -62,7 +68,7 @@ std::string find_schedule_file(JsonInput& entry) {
   return path.string();
 }
 
-std::vector<ScheduleChoice> read_schedules(JsonInput& input, json& as_run) {
+std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
   std::vector<ScheduleChoice> choices;
   const json& entries = input.array("schedules");
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -83,7 +89,6 @@ std::vector<ScheduleChoice> read_schedules(JsonInput& input, json& as_run) {
     choices.push_back(choice);
   }
   if (choices.empty()) throw input.error("schedules", "is empty", "name at least one schedule");
-  as_run["schedules"] = entries;
   return choices;
 }
 
@@ -98,31 +103,18 @@ PassCosts read_pass_costs(JsonInput input) {
   return costs;
 }
 
-json to_json(const PassCosts& costs) {
-  return {{"F", costs.F}, {"I", costs.I}, {"W", costs.W}, {"p2p", costs.p2p}};
-}
-
-Experiment::Hardware read_hardware(JsonInput& input, json& as_run) {
+Experiment::Hardware read_hardware(JsonInput& input) {
   Experiment::Hardware hardware{};
-  const std::string model = input.string("model"), cluster = input.string("cluster");
-  const std::string model_file = find_data_file(model, "models", input.file(), input.path("model"));
-  const std::string profile_file = find_data_file(cluster, "profiles", input.file(), input.path("cluster"));
-  hardware.model = read_model(model_file);
-  hardware.profile = read_profile(profile_file);
-  hardware.model_json = read_json_file(model_file);
-  hardware.profile_json = read_json_file(profile_file);
+  hardware.model_data = read_named_data(input, "model", "models");
+  hardware.cluster_data = read_named_data(input, "cluster", "profiles");
+  hardware.model = read_model(hardware.model_data.path);
+  hardware.profile = read_profile(hardware.cluster_data.path);
   hardware.seq = input.integer("seq", 1, 1 << 24);
-  hardware.implementation = choose(input, "implementation", "megatron", kImplementations, as_run);
+  hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);
   hardware.contention = input.boolean_or("contention", true);
   hardware.sequence_parallel = input.boolean_or("sequence_parallel", false);
-  hardware.recompute = choose(input, "recompute", "none", kRecomputes, as_run);
+  hardware.recompute = choose(input, "recompute", Recompute::none, kRecomputes);
   hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
-  as_run.update({{"model", model},
-                 {"cluster", cluster},
-                 {"seq", hardware.seq},
-                 {"contention", hardware.contention},
-                 {"sequence_parallel", hardware.sequence_parallel},
-                 {"scatter_transfers", hardware.scatter_transfers}});
   return hardware;
 }
 
@@ -147,16 +139,13 @@ void check_model(const JsonInput& input, const Experiment& experiment, const Mod
 }
 
 // The configuration's model, and how it is trained.
-Experiment::Run read_run(JsonInput& input, json& as_run) {
+Experiment::Run read_run(JsonInput& input) {
   Experiment::Run run{};
-  const std::string model = input.string("model");
-  const std::string model_file = find_data_file(model, "models", input.file(), input.path("model"));
-  run.model = read_model(model_file);
-  run.model_json = read_json_file(model_file);
+  run.model_data = read_named_data(input, "model", "models");
+  run.model = read_model(run.model_data.path);
   run.seq = input.integer("seq", 1, 1 << 24);
   JsonInput options = input.object("run");
-  json chosen;
-  run.type = choose(options, "type", "float32", kTypes, chosen);
+  run.type = choose(options, "type", DType::f32, kTypes);
   run.steps = options.integer_or("steps", 1, 1, 1 << 20);
   run.warmup = options.integer_or("warmup", 0, 0, 1 << 20);
   run.text = options.string_or("text", "");
@@ -175,36 +164,15 @@ Experiment::Run read_run(JsonInput& input, json& as_run) {
         "has bytes, but " + run.model.name + " has a vocabulary of " + std::to_string(run.model.vocab),
         "use a model with a vocab_size of 256 or more, or leave text out");
   options.done();
-  chosen.update({{"steps", run.steps},
-                 {"warmup", run.warmup},
-                 {"seed", run.initialisation.seed},
-                 {"weight_deviation", run.initialisation.weight_deviation},
-                 {"bias_deviation", run.initialisation.bias_deviation},
-                 {"gain_deviation", run.initialisation.gain_deviation},
-                 {"learning_rate", run.optimizer.learning_rate},
-                 {"weight_decay", run.optimizer.weight_decay},
-                 {"clip_norm", run.clip_norm},
-                 {"parity", run.parity},
-                 {"skip_refused", run.skip_refused}});
-  if (!run.text.empty()) chosen["text"] = run.text;
-  as_run.update({{"model", model}, {"seq", run.seq}, {"run", chosen}});
   return run;
 }
 
-// Reads one configuration but for its number of microbatches.
-Experiment read_experiment(JsonInput& input, const std::string& field) {
-  Experiment experiment;
-  experiment.field = field;
-  json& as_run = experiment.as_run;
-  experiment.schedules = read_schedules(input, as_run);
-
+void read_parallel(JsonInput& input, Experiment& experiment) {
   JsonInput parallel = input.object("parallel");
   experiment.pp = parallel.integer("pp", 1, kMaxRanks);
   experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
-  as_run["parallel"] = {{"pp", experiment.pp}, {"tp", experiment.tp}};
   if (input.has("run")) {
     experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
-    as_run["parallel"]["dp"] = experiment.dp;
     constexpr int64_t kMostRanks = 256;  // each is several threads
     if (int64_t{experiment.pp} * experiment.tp * experiment.dp > kMostRanks)
       throw input.error("parallel",
@@ -212,54 +180,66 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
                         "use fewer");
   }
   parallel.done();
+}
 
+void read_unit_costs(JsonInput& input, Experiment& experiment) {
+  JsonInput costs = input.object("costs");
+  experiment.unit_costs = unit_cost_table(costs.object("unit"));
+  experiment.unit_costs_as_read = costs.shared_value("unit");
+  costs.done();
+  if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
+  if (experiment.layers_per_chunk.empty())
+    throw input.error("layers_per_chunk", "is missing or empty",
+                      "write one number of layers per virtual stage");
+}
+
+void check_hardware(const JsonInput& input, const Experiment& experiment) {
+  const Experiment::Hardware& hardware = *experiment.hardware;
+  check_model(input, experiment, hardware.model);
+  if (const int node = hardware.profile.gpus_per_node; experiment.tp > node)
+    throw input.error("parallel.tp",
+                      std::to_string(experiment.tp) + " is more than the " + std::to_string(node) +
+                          " GPUs of a node, and the profile does not describe all-reduces between nodes",
+                      "use at most " + std::to_string(node));
+  if (hardware.sequence_parallel && hardware.seq % experiment.tp != 0)
+    throw input.error("sequence_parallel",
+                      "cannot divide " + std::to_string(hardware.seq) + " tokens by " +
+                          std::to_string(experiment.tp) + " tensor-parallel ranks",
+                      "make seq a multiple of parallel.tp");
+}
+
+// Reads one configuration but for its number of microbatches.
+Experiment read_experiment(JsonInput& input, const std::string& field) {
+  Experiment experiment;
+  experiment.field = field;
+  experiment.schedules = read_schedules(input);
+  experiment.schedules_as_read = input.shared_value("schedules");
+  read_parallel(input, experiment);
   experiment.microbatch_size = input.integer_or("microbatch_size", 1, 1, 1 << 20);
   experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
-  experiment.release = choose(input, "release", "chain", kReleases, as_run);
-  experiment.backward = choose(input, "backward", "suite", kBackwards, as_run);
-  experiment.braid = choose(input, "braid", "static", kBraids, as_run);
-  experiment.freed_at_I = choose(input, "freed_at", "W", kFreedAt, as_run);
-  if (input.has("layers_per_chunk")) {
+  experiment.release = choose(input, "release", Release::chain, kReleases);
+  experiment.backward = choose(input, "backward", BackwardOrder::suite, kBackwards);
+  experiment.braid = choose(input, "braid", BraidPolicy::static_merge, kBraids);
+  experiment.freed_at_I = choose(input, "freed_at", false, kFreedAt);
+  if (input.has("layers_per_chunk"))
     experiment.layers_per_chunk = input.integers("layers_per_chunk", 0, INT16_MAX);
-    as_run["layers_per_chunk"] = experiment.layers_per_chunk;
-  }
-  as_run["microbatch_size"] = experiment.microbatch_size;
-  if (experiment.chunks > 0) as_run["chunks"] = experiment.chunks;
   if (input.has("schedule_costs"))
     experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
 
   if (input.has("costs")) {
-    JsonInput costs = input.object("costs");
-    experiment.unit_costs = unit_cost_table(costs.object("unit"));
-    as_run["costs"] = input.value("costs");
-    costs.done();
-    if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
-    if (experiment.layers_per_chunk.empty())
-      throw input.error("layers_per_chunk", "is missing or empty",
-                        "write one number of layers per virtual stage");
+    read_unit_costs(input, experiment);
   } else if (input.has("run")) {
-    experiment.run = read_run(input, as_run);
+    experiment.run = read_run(input);
     check_model(input, experiment, experiment.run->model);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else if (input.has("model")) {
-    experiment.hardware = read_hardware(input, as_run);
-    check_model(input, experiment, experiment.hardware->model);
-    if (const int node = experiment.hardware->profile.gpus_per_node; experiment.tp > node)
-      throw input.error("parallel.tp",
-                        std::to_string(experiment.tp) + " is more than the " + std::to_string(node) +
-                            " GPUs of a node, and the profile does not describe all-reduces between nodes",
-                        "use at most " + std::to_string(node));
-    if (experiment.hardware->sequence_parallel && experiment.hardware->seq % experiment.tp != 0)
-      throw input.error("sequence_parallel",
-                        "cannot divide " + std::to_string(experiment.hardware->seq) + " tokens by " +
-                            std::to_string(experiment.tp) + " tensor-parallel ranks",
-                        "make seq a multiple of parallel.tp");
+    experiment.hardware = read_hardware(input);
+    check_hardware(input, experiment);
   } else {
     throw input.error(
         "costs", "is missing, and so is model",
         "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one");
   }
-  if (experiment.schedule_costs) as_run["schedule_costs"] = to_json(*experiment.schedule_costs);
   return experiment;
 }
 
@@ -276,9 +256,39 @@ void read_experiments(JsonInput& input, const std::string& field, std::vector<Ex
   for (const int microbatches : counts) {
     experiments.push_back(one);
     experiments.back().microbatches = microbatches;
-    experiments.back().as_run["microbatches"] = microbatches;
   }
 }
+
+// What these add to a configuration as run.
+json to_json(const Experiment::Run& run) {
+  json options = {{"type", word_of(run.type, kTypes)},
+                  {"steps", run.steps},
+                  {"warmup", run.warmup},
+                  {"seed", run.initialisation.seed},
+                  {"weight_deviation", run.initialisation.weight_deviation},
+                  {"bias_deviation", run.initialisation.bias_deviation},
+                  {"gain_deviation", run.initialisation.gain_deviation},
+                  {"learning_rate", run.optimizer.learning_rate},
+                  {"weight_decay", run.optimizer.weight_decay},
+                  {"clip_norm", run.clip_norm},
+                  {"parity", run.parity},
+                  {"skip_refused", run.skip_refused}};
+  if (!run.text.empty()) options["text"] = run.text;
+  return {{"model", run.model_data.name}, {"seq", run.seq}, {"run", options}};
+}
+
+json to_json(const Experiment::Hardware& hardware) {
+  return {{"model", hardware.model_data.name},
+          {"cluster", hardware.cluster_data.name},
+          {"seq", hardware.seq},
+          {"implementation", word_of(hardware.implementation, kImplementations)},
+          {"contention", hardware.contention},
+          {"sequence_parallel", hardware.sequence_parallel},
+          {"recompute", word_of(hardware.recompute, kRecomputes)},
+          {"scatter_transfers", hardware.scatter_transfers}};
+}
+
+json by_name(const NamedData& data) { return {{data.name, *data.content}}; }
 
 }  // namespace
 
@@ -292,6 +302,12 @@ std::string scenario_path(const std::string& word) {
   return find_data_file(word, "scenarios", "", "SCENARIO");
 }
 
+NamedData read_named_data(JsonInput& input, const char* key, const char* folder) {
+  const std::string name = input.string(key);
+  const std::string path = find_data_file(name, folder, input.file(), input.path(key));
+  return {name, path, std::make_shared<const json>(read_json_file(path))};
+}
+
 std::string read_scenario_name(JsonInput& input) {
   std::string name = input.string("name");
   const auto unfit = [](char c) { return c == '/' || std::iscntrl(static_cast<unsigned char>(c)) != 0; };
@@ -303,25 +319,52 @@ std::string read_scenario_name(JsonInput& input) {
   return name;
 }
 
+std::string to_string(Release release) { return word_of(release, kReleases); }
+std::string to_string(BackwardOrder backward) { return word_of(backward, kBackwards); }
+std::string to_string(BraidPolicy braid) { return word_of(braid, kBraids); }
+std::string to_string(Recompute recompute) { return word_of(recompute, kRecomputes); }
+std::string freed_at(const Experiment& experiment) { return word_of(experiment.freed_at_I, kFreedAt); }
+
+json to_json(const Experiment& experiment) {
+  json value = {{"schedules", *experiment.schedules_as_read},
+                {"parallel", {{"pp", experiment.pp}, {"tp", experiment.tp}}},
+                {"microbatches", experiment.microbatches},
+                {"microbatch_size", experiment.microbatch_size},
+                {"release", to_string(experiment.release)},
+                {"backward", to_string(experiment.backward)},
+                {"braid", to_string(experiment.braid)},
+                {"freed_at", freed_at(experiment)}};
+  if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
+  if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
+  if (experiment.schedule_costs) {
+    const PassCosts& costs = *experiment.schedule_costs;
+    value["schedule_costs"] = {{"F", costs.F}, {"I", costs.I}, {"W", costs.W}, {"p2p", costs.p2p}};
+  }
+  if (experiment.unit_costs) value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
+  if (experiment.run) value.update(to_json(*experiment.run));
+  if (experiment.run) value["parallel"]["dp"] = experiment.dp;
+  if (experiment.hardware) value.update(to_json(*experiment.hardware));
+  return value;
+}
+
 json Scenario::as_run() const {
   json configurations = json::array();
-  for (const Experiment& experiment : experiments) configurations.push_back(experiment.as_run);
+  for (const Experiment& experiment : experiments) configurations.push_back(to_json(experiment));
   json scenario = {{"name", name}, {"title", title}, {"configurations", configurations}};
   if (comparison) scenario["compare"] = to_json(*comparison);
   // What the names of models and clusters stood for.
   for (const Experiment& experiment : experiments) {
-    if (experiment.run) scenario["models"][experiment.as_run.at("model")] = experiment.run->model_json;
+    if (experiment.run) scenario["models"].update(by_name(experiment.run->model_data));
     if (!experiment.hardware) continue;
-    scenario["models"][experiment.as_run.at("model")] = experiment.hardware->model_json;
-    scenario["clusters"][experiment.as_run.at("cluster")] = experiment.hardware->profile_json;
+    scenario["models"].update(by_name(experiment.hardware->model_data));
+    scenario["clusters"].update(by_name(experiment.hardware->cluster_data));
   }
   return scenario;
 }
 
 Scenario read_scenario(const std::string& word) {
   const std::string path = scenario_path(word);
-  const json content = read_json_file(path);
-  JsonInput input(content, path);
+  JsonInput input = JsonInput::of_file(path);
   if (input.has("pairs"))
     throw input.error("pairs", "makes this a scenario of products and all-reduces, without schedules",
                       "use stp simulate or stp reproduce, or remove it");
@@ -357,9 +400,9 @@ std::vector<std::string> suite_scenarios() {
   std::vector<std::pair<int, std::string>> found;
   for (const auto& entry : std::filesystem::directory_iterator(data_path("scenarios"))) {
     if (entry.path().extension() != ".json") continue;
-    const json content = read_json_file(entry.path());
-    if (content.contains("run")) continue;  // for `stp run`
-    found.emplace_back(JsonInput(content, entry.path()).integer_or("order", 100, 0), entry.path().stem());
+    JsonInput input = JsonInput::of_file(entry.path());
+    if (input.has("run")) continue;  // for `stp run`
+    found.emplace_back(input.integer_or("order", 100, 0), entry.path().stem());
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> names;

@@ -2,11 +2,12 @@
 // configurations. docs/scenarios.md lists every field. A new experiment is one such file.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "stp/base/json_input.h"
 #include "stp/cluster/profile.h"
 #include "stp/cost/cost_table.h"
 #include "stp/cost/hardware.h"
@@ -25,10 +26,17 @@ struct ScheduleChoice {
 /// Its name, or its file's without folder and ending.
 std::string name_of(const ScheduleChoice& choice);
 
+/// A model or a cluster: the word by which a scenario names it, its file, and what that says.
+struct NamedData {
+  std::string name, path;
+  SharedJson content;
+};
+
 /// One configuration, every default filled in.
 struct Experiment {
   std::string field;  // where it stands in its file, for errors
   std::vector<ScheduleChoice> schedules;
+  SharedJson schedules_as_read;
   int tp = 1, pp = 1;
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
@@ -42,6 +50,7 @@ struct Experiment {
 
   // Either a table of unit costs, or a model on a cluster.
   std::optional<CostTable> unit_costs;
+  SharedJson unit_costs_as_read;
   struct Hardware {
     ModelConfig model;
     HardwareProfile profile;
@@ -50,14 +59,14 @@ struct Experiment {
     bool contention;
     bool sequence_parallel, scatter_transfers;
     Recompute recompute;
-    nlohmann::json model_json, profile_json;  // as read, for the record
+    NamedData model_data, cluster_data;
   };
   std::optional<Hardware> hardware;
 
   // Or a model that is trained on devices (`stp run`).
   struct Run {
     ModelConfig model;
-    nlohmann::json model_json;
+    NamedData model_data;
     int seq;
     DType type;
     int steps, warmup;  // timed steps, and those before them
@@ -70,9 +79,17 @@ struct Experiment {
   };
   std::optional<Run> run;
   int dp = 1;  // more only in runs
-
-  nlohmann::json as_run;  // the same as JSON
 };
+/// The configuration as run: a scenario's, with every default filled in.
+nlohmann::json to_json(const Experiment& experiment);
+
+// As scenarios write them.
+std::string to_string(Release release);
+std::string to_string(BackwardOrder backward);
+std::string to_string(BraidPolicy braid);
+std::string to_string(Recompute recompute);
+/// `freed_at`: "W" or "I".
+std::string freed_at(const Experiment& experiment);
 
 struct Scenario {
   std::string file, name, title;
@@ -86,6 +103,8 @@ struct Scenario {
 
 /// The file that `word` stands for: a path, or the name of a scenario of the suite.
 std::string scenario_path(const std::string& word);
+/// The file that field `key` names, by its path or by the name of one in the suite's `folder`.
+NamedData read_named_data(JsonInput& input, const char* key, const char* folder);
 /// Its field `name`, after which results are called.
 std::string read_scenario_name(JsonInput& input);
 

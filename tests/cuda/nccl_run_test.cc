@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "process_share.h"
@@ -46,7 +47,6 @@ Experiment experiment(RankGrid grid, DType type) {
   made.microbatches = 2;
   made.microbatch_size = kStride > 1 ? 1 : 2;
   made.layers_per_chunk = {1, 1, 1, 1};
-  made.as_run = {{"release", "chain"}, {"backward", "suite"}, {"braid", "static"}, {"freed_at", "W"}};
   Experiment::Run run{};
   run.model.name = "small";
   run.model.layers = 4;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "stp/base/error.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace stp {
@@ -111,9 +112,22 @@ JsonInput::JsonInput(const json& value, const std::string& field, JsonInput& def
   defaults_ = &defaults;
 }
 
+JsonInput JsonInput::of_file(const std::string& path) {
+  auto whole = std::make_shared<const json>(read_json_file(path));
+  JsonInput input(*whole, path);
+  input.whole_ = std::move(whole);
+  return input;
+}
+
+bool JsonInput::own(const std::string& key) const { return value_->contains(key); }
+
 std::string JsonInput::path(const std::string& key) const {
   if (!own(key) && defaults_ != nullptr && defaults_->has(key)) return defaults_->path(key);
   return field_.empty() ? key : field_ + "." + key;
+}
+
+std::string JsonInput::element_path(const std::string& key, size_t index) const {
+  return path(key) + "[" + std::to_string(index) + "]";
 }
 
 void JsonInput::ask(const std::string& key) {
@@ -141,6 +155,10 @@ const json& JsonInput::value(const std::string& key) {
   if (const auto found = value_->find(key); found != value_->end()) return *found;
   if (defaults_ != nullptr && defaults_->has(key)) return defaults_->value(key);
   throw error(key, "is missing", "add it");
+}
+
+SharedJson JsonInput::shared_value(const std::string& key) {
+  return std::make_shared<const json>(value(key));
 }
 
 void JsonInput::ignore(const std::string& key) { ask(key); }
@@ -212,8 +230,7 @@ std::vector<int> JsonInput::integers(const std::string& key, int low, int high) 
   std::vector<int> numbers;
   const json& elements = array(key);
   for (size_t i = 0; i < elements.size(); ++i)
-    numbers.push_back(
-        checked_integer(elements[i], low, high, file_, path(key) + "[" + std::to_string(i) + "]"));
+    numbers.push_back(checked_integer(elements[i], low, high, file_, element_path(key, i)));
   return numbers;
 }
 
@@ -221,8 +238,7 @@ std::vector<double> JsonInput::numbers(const std::string& key, double low, doubl
   std::vector<double> numbers;
   const json& elements = array(key);
   for (size_t i = 0; i < elements.size(); ++i)
-    numbers.push_back(
-        checked_number(elements[i], low, high, file_, path(key) + "[" + std::to_string(i) + "]"));
+    numbers.push_back(checked_number(elements[i], low, high, file_, element_path(key, i)));
   return numbers;
 }
 
@@ -232,6 +248,12 @@ const json& JsonInput::array(const std::string& key) {
   const json& found = value(key);
   if (!found.is_array()) throw error(key, "must be an array, not " + type_of(found), "write […]");
   return found;
+}
+
+size_t JsonInput::size(const std::string& key) { return array(key).size(); }
+
+JsonInput JsonInput::element(const std::string& key, size_t index) {
+  return {array(key).at(index), file_, element_path(key, index)};
 }
 
 void JsonInput::done() const {

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "stp/base/error.h"
 
 namespace stp {
+
+/// JSON as it was read, for a struct that passes it on.
+using SharedJson = std::shared_ptr<const nlohmann::json>;
 
 /// All of `path`; InputError if it cannot be read.
 std::string read_file(const std::string& path);
@@ -31,6 +35,8 @@ class JsonInput {
   /// What is asked of this object counts as asked of `defaults` too, and errors name the object that holds
   /// the field.
   JsonInput(const nlohmann::json& value, const std::string& field, JsonInput& defaults);
+  /// All of the file `path`, as read_json_file().
+  static JsonInput of_file(const std::string& path);
 
   [[nodiscard]] bool has(const std::string& key) const;
 
@@ -48,8 +54,13 @@ class JsonInput {
   JsonInput object(const std::string& key);
   /// The elements of an array, whatever they are.
   const nlohmann::json& array(const std::string& key);
+  /// How many those are; and one of them, an object.
+  size_t size(const std::string& key);
+  JsonInput element(const std::string& key, size_t index);
   /// The value itself, unchecked; throws if it is missing.
   const nlohmann::json& value(const std::string& key);
+  /// A copy of it.
+  SharedJson shared_value(const std::string& key);
   /// Accepts the key without looking at it (a comment, a source).
   void ignore(const std::string& key);
 
@@ -64,10 +75,12 @@ class JsonInput {
   [[nodiscard]] std::vector<std::string> keys() const;
 
  private:
-  const nlohmann::json* value_;
-  [[nodiscard]] bool own(const std::string& key) const { return value_->contains(key); }
+  [[nodiscard]] bool own(const std::string& key) const;
+  [[nodiscard]] std::string element_path(const std::string& key, size_t index) const;
   void ask(const std::string& key);
 
+  SharedJson whole_;  // of of_file()
+  const nlohmann::json* value_;
   std::string file_, field_;
   std::set<std::string> asked_;
   JsonInput* defaults_ = nullptr;

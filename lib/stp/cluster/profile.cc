@@ -22,19 +22,16 @@ double ring_share(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 std::vector<MeasuredAllReduce> read_measured(JsonInput& input, int gpus_per_node) {
   std::vector<MeasuredAllReduce> measured;
   if (!input.has("all_reduce_measured")) return measured;
-  const nlohmann::json& groups = input.array("all_reduce_measured");
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const std::string field = "all_reduce_measured[" + std::to_string(i) + "]";
-    JsonInput group(groups[i], input.file(), field);
+  for (size_t i = 0; i < input.size("all_reduce_measured"); ++i) {
+    JsonInput group = input.element("all_reduce_measured", i);
     MeasuredAllReduce curve{group.integer("ranks", 2, gpus_per_node), {}};
     for (const MeasuredAllReduce& other : measured)
       if (other.ranks == curve.ranks)
         throw group.error("ranks", "is given twice", "keep one measurement per number of ranks");
     require_source(group);
-    const nlohmann::json& sizes = group.array("sizes");
-    if (sizes.empty()) throw group.error("sizes", "is empty", "write at least one size");
-    for (size_t j = 0; j < sizes.size(); ++j) {
-      JsonInput size(sizes[j], input.file(), field + ".sizes[" + std::to_string(j) + "]");
+    if (group.size("sizes") == 0) throw group.error("sizes", "is empty", "write at least one size");
+    for (size_t j = 0; j < group.size("sizes"); ++j) {
+      JsonInput size = group.element("sizes", j);
       const double bytes = size.number("mib", kTiny, 1e9) * kMebi;
       const double bus = size.number("bus_gb_per_s", kTiny, 1e6) * kGiga;
       const MeasuredAllReduce::Point point{bytes, bytes * ring_share(curve.ranks) / bus};
@@ -56,10 +53,9 @@ std::vector<MeasuredGemm> read_gemms(JsonInput& input) {
   if (!input.has("gemm_measured")) return gemms;
   JsonInput list = input.object("gemm_measured");
   require_source(list);
-  const nlohmann::json& shapes = list.array("shapes");
-  if (shapes.empty()) throw list.error("shapes", "is empty", "write at least one shape");
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    JsonInput shape(shapes[i], input.file(), "gemm_measured.shapes[" + std::to_string(i) + "]");
+  if (list.size("shapes") == 0) throw list.error("shapes", "is empty", "write at least one shape");
+  for (size_t i = 0; i < list.size("shapes"); ++i) {
+    JsonInput shape = list.element("shapes", i);
     const std::string name = shape.string("product");
     const auto* const product = std::find_if(kProducts.begin(), kProducts.end(),
                                              [&](Product each) { return to_string(each) == name; });
@@ -140,8 +136,7 @@ class ProfileReader {
 }  // namespace
 
 HardwareProfile read_profile(const std::string& path) {
-  const nlohmann::json json = read_json_file(path);
-  JsonInput input(json, path);
+  JsonInput input = JsonInput::of_file(path);
   HardwareProfile profile{};
   profile.name = input.string("name");
   profile.accelerator = input.string("accelerator");

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "stp/cuda/cuda_check.h"

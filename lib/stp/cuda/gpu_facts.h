@@ -1,7 +1,7 @@
 // What a GPU is and what drives it, for records.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace stp::cuda {
 

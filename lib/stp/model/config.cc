@@ -18,8 +18,7 @@ double ModelConfig::parameters() const {
 }
 
 ModelConfig read_model(const std::string& path) {
-  const nlohmann::json value = read_json_file(path);
-  JsonInput input(value, path);
+  JsonInput input = JsonInput::of_file(path);
   ModelConfig model{};
   model.name = input.string("name");
   input.ignore("source");

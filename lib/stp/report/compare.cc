@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
@@ -43,8 +44,7 @@ std::vector<json> read_published(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, missing))
     if (entry.path().extension() == ".json") files.insert(entry.path());
   for (const auto& file : files) {
-    const json content = read_json_file(file);
-    JsonInput input(content, file);
+    JsonInput input = JsonInput::of_file(file);
     for (const json& row : input.array("rows")) {
       if (!row.is_object())
         throw input.error("rows", "holds something that is no object", "write {…} per row");
@@ -94,6 +94,9 @@ struct Errors {
 
 struct ErrorSet {
   Errors throughput, gain, memory, idle, chunks, tp_share;
+  [[nodiscard]] bool has_figures() const {
+    return throughput.count + idle.count + chunks.count + tp_share.count > 0;
+  }
   [[nodiscard]] json to_json() const {
     return {{"throughput_error_mean", throughput.mean()},
             {"throughput_error_worst", throughput.worst_json()},
@@ -136,6 +139,113 @@ std::string row_name(const json& row) {
              : name;
 }
 
+// What a record's rows say beside the published ones.
+struct Findings {
+  ErrorSet predicted, calibrated;
+  int calibration_rows = 0;
+  int pairs = 0, pairs_right = 0;  // of schedules that the paper sets apart; of these, in the paper's order
+};
+
+bool is_calibration(const json& row) { return row.at("calibration").get<bool>(); }
+
+// What memory depends on: the paper's does not on m.
+std::string memory_key(const json& row) {
+  return configuration_key(row, false) + row.at("schedule").get<std::string>();
+}
+
+void add_row_errors(Findings& findings, const json& rows) {
+  std::set<std::string> memory_fitted;
+  for (const json& row : rows) {
+    if (!is_calibration(row)) continue;
+    ++findings.calibration_rows;
+    memory_fitted.insert(memory_key(row));
+  }
+  for (const json& row : rows) {
+    const auto add = [&](Errors ErrorSet::*kind, const char* key, bool fitted) {
+      if (const auto error = figure(row.at("difference"), key))
+        ((fitted ? findings.calibrated : findings.predicted).*kind).add(*error, row_name(row));
+    };
+    const bool fitted = is_calibration(row);
+    add(&ErrorSet::throughput, "throughput_samples_per_s", fitted);
+    add(&ErrorSet::idle, "idle_s", fitted);
+    add(&ErrorSet::chunks, "peak_activation_chunks", fitted);
+    add(&ErrorSet::tp_share, "tp_communication_share", fitted);
+    // What was fitted at one m is no prediction at another.
+    add(&ErrorSet::memory, "peak_memory_gb", memory_fitted.contains(memory_key(row)));
+  }
+}
+
+// Of two schedules in one configuration: their order, and the gain if it is the one that is asked for.
+void add_pair(Findings& findings, const json& a, const json& b, const std::optional<Comparison>& comparison) {
+  const char* const key = "throughput_samples_per_s";
+  const auto ours_a = figure(a, key), theirs_a = figure(a.at("published"), key);
+  const auto ours_b = figure(b, key), theirs_b = figure(b.at("published"), key);
+  if (!theirs_a || !theirs_b || !ours_a || !ours_b) return;
+  const bool fitted = is_calibration(a) || is_calibration(b);
+  if (!fitted && std::max(*theirs_a, *theirs_b) / std::min(*theirs_a, *theirs_b) - 1 > kPairGap) {
+    ++findings.pairs;
+    findings.pairs_right += (*theirs_a > *theirs_b) == (*ours_a > *ours_b);
+  }
+  if (!comparison) return;
+  const bool forward = a.at("schedule") == comparison->gain_of && b.at("schedule") == comparison->gain_over;
+  const bool backward = b.at("schedule") == comparison->gain_of && a.at("schedule") == comparison->gain_over;
+  if (!forward && !backward) return;
+  const double ours = forward ? *ours_a / *ours_b : *ours_b / *ours_a;
+  const double theirs = forward ? *theirs_a / *theirs_b : *theirs_b / *theirs_a;
+  (fitted ? findings.calibrated : findings.predicted)
+      .gain.add(100 * (ours - theirs), row_name(forward ? a : b));
+}
+
+void add_pairs(Findings& findings, const json& rows, const std::optional<Comparison>& comparison) {
+  std::map<std::string, std::map<std::string, const json*>> by_configuration;  // then by schedule
+  for (const json& row : rows) {
+    // Rows that differ in nothing that is known here are configurations of their own.
+    std::string key = configuration_key(row, true);
+    while (!by_configuration[key].emplace(row.at("schedule"), &row).second) key += "|again";
+  }
+  for (const auto& [key, schedules] : by_configuration)
+    for (auto a = schedules.begin(); a != schedules.end(); ++a)
+      for (auto b = std::next(a); b != schedules.end(); ++b)
+        add_pair(findings, *a->second, *b->second, comparison);
+}
+
+// One for each kind of error of which there is a predicted row: nothing is met by default.
+json marks_of(const Findings& findings, const Comparison& comparison) {
+  json marks = json::array();
+  const auto mark = [&](const char* what, const json& value, const json& tolerance, bool met) {
+    marks.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});
+  };
+  const auto within = [&](const char* what, const Errors& errors, double tolerance) {
+    if (errors.count > 0) mark(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
+  };
+  const ErrorSet& errors = findings.predicted;
+  within("throughput_error_mean", errors.throughput, comparison.throughput_tolerance);
+  if (errors.throughput.count > 0)
+    mark("throughput_error_worst", errors.throughput.worst, comparison.throughput_worst_tolerance,
+         errors.throughput.worst <= comparison.throughput_worst_tolerance);
+  within("gain_error_points_mean", errors.gain, comparison.gain_tolerance_points);
+  within("memory_error_mean", errors.memory, comparison.memory_tolerance);
+  within("idle_error_mean", errors.idle, comparison.idle_tolerance);
+  within("chunks_error_mean", errors.chunks, comparison.chunks_tolerance);
+  within("tp_share_error_mean", errors.tp_share, comparison.tp_share_tolerance);
+  if (findings.pairs > 0)
+    mark("pairs_right", findings.pairs_right, findings.pairs, findings.pairs_right == findings.pairs);
+  return marks;
+}
+
+// What `candidate`, a published row that speaks of `row`, adds to these.
+void compare_figures(const json& row, const json& candidate, json& published, json& difference) {
+  for (const char* key : kFigures) {
+    const auto theirs = figure(candidate, key);
+    if (!theirs) continue;
+    published[key] = *theirs;
+    // Of nothing, nothing is no error, and anything is a whole one.
+    if (const auto ours = figure(row, key))
+      difference[key] = *theirs != 0 ? *ours / *theirs - 1 : *ours != 0 ? 1.0 : 0.0;
+  }
+  if (candidate.contains("table")) published["tables"].push_back(candidate.at("table"));
+}
+
 }  // namespace
 
 Comparison read_comparison(JsonInput input) {
@@ -151,10 +261,12 @@ Comparison read_comparison(JsonInput input) {
     if (comparison.not_testable.empty())
       throw input.error("not_testable", "is empty", "write why the rows are not to be judged, or remove it");
   }
-  if (input.has("calibration")) comparison.calibration = input.array("calibration");
-  for (const json& pattern : comparison.calibration)
-    if (!pattern.is_object())
-      throw input.error("calibration", "holds something that is no object", "write {…} per pattern");
+  if (input.has("calibration")) {
+    for (const json& pattern : input.array("calibration"))
+      if (!pattern.is_object())
+        throw input.error("calibration", "holds something that is no object", "write {…} per pattern");
+    comparison.calibration = input.shared_value("calibration");
+  }
   if (input.has("tolerance")) {
     JsonInput tolerance = input.object("tolerance");
     comparison.throughput_tolerance =
@@ -175,7 +287,7 @@ Comparison read_comparison(JsonInput input) {
 }
 
 json to_json(const Comparison& comparison) {
-  json value = {{"calibration", comparison.calibration},
+  json value = {{"calibration", comparison.calibration ? *comparison.calibration : json::array()},
                 {"tolerance",
                  {{"throughput_error_mean", comparison.throughput_tolerance},
                   {"throughput_error_worst", comparison.throughput_worst_tolerance},
@@ -191,135 +303,50 @@ json to_json(const Comparison& comparison) {
 }
 
 void attach_published(json& rows, const std::string& folder, const std::optional<Comparison>& comparison) {
-  if (comparison)
-    for (const json& pattern : comparison->calibration)
-      if (std::none_of(rows.begin(), rows.end(), [&](const json& row) { return agrees(row, pattern); }))
-        throw InputError("", "compare.calibration",
-                         pattern.dump() + " agrees with no row, so that fitted rows would count as predicted",
-                         "name fields as the rows have them");
+  const json patterns = comparison && comparison->calibration ? *comparison->calibration : json::array();
+  for (const json& pattern : patterns)
+    if (std::none_of(rows.begin(), rows.end(), [&](const json& row) { return agrees(row, pattern); }))
+      throw InputError("", "compare.calibration",
+                       pattern.dump() + " agrees with no row, so that fitted rows would count as predicted",
+                       "name fields as the rows have them");
   const std::vector<json> all = read_published(folder);
   for (json& row : rows) {
     json published = json::object(), difference = json::object();
-    for (const json& candidate : all) {
-      if (!agrees(row, candidate)) continue;
-      for (const char* key : kFigures) {
-        const auto theirs = figure(candidate, key);
-        if (!theirs) continue;
-        published[key] = *theirs;
-        // Of nothing, nothing is no error, and anything is a whole one.
-        if (const auto ours = figure(row, key))
-          difference[key] = *theirs != 0 ? *ours / *theirs - 1 : *ours != 0 ? 1.0 : 0.0;
-      }
-      if (candidate.contains("table")) published["tables"].push_back(candidate.at("table"));
-    }
-    bool calibration = false;
-    if (comparison)
-      for (const json& pattern : comparison->calibration) calibration = calibration || agrees(row, pattern);
+    for (const json& candidate : all)
+      if (agrees(row, candidate)) compare_figures(row, candidate, published, difference);
     row["published"] = published.empty() ? json(nullptr) : published;
     row["difference"] = difference.empty() ? json(nullptr) : difference;
-    row["calibration"] = calibration;
+    row["calibration"] = std::any_of(patterns.begin(), patterns.end(),
+                                     [&](const json& pattern) { return agrees(row, pattern); });
   }
 }
 
 json summarise(const std::string& id, const json& record, const std::optional<Comparison>& comparison) {
   const json& rows = record.at("rows");
-  ErrorSet predicted, calibrated;
-  std::map<std::string, std::map<std::string, const json*>> by_configuration;  // then by schedule
-  std::set<std::string> memory_calibrated;
-  int calibration_rows = 0;
-  for (const json& row : rows) {
-    // Rows that differ in nothing that is known here are configurations of their own.
-    std::string key = configuration_key(row, true);
-    while (!by_configuration[key].emplace(row.at("schedule"), &row).second) key += "|again";
-    if (!row.at("calibration").get<bool>()) continue;
-    ++calibration_rows;
-    memory_calibrated.insert(configuration_key(row, false) + row.at("schedule").get<std::string>());
-  }
-  for (const json& row : rows) {
-    ErrorSet& own = row.at("calibration").get<bool>() ? calibrated : predicted;
-    if (const auto error = figure(row.at("difference"), "throughput_samples_per_s"))
-      own.throughput.add(*error, row_name(row));
-    if (const auto error = figure(row.at("difference"), "idle_s")) own.idle.add(*error, row_name(row));
-    if (const auto error = figure(row.at("difference"), "peak_activation_chunks"))
-      own.chunks.add(*error, row_name(row));
-    if (const auto error = figure(row.at("difference"), "tp_communication_share"))
-      own.tp_share.add(*error, row_name(row));
-    // The paper's memory does not depend on m: what was fitted at one m is no prediction at another.
-    if (const auto error = figure(row.at("difference"), "peak_memory_gb")) {
-      const bool fitted =
-          memory_calibrated.contains(configuration_key(row, false) + row.at("schedule").get<std::string>());
-      (fitted ? calibrated : predicted).memory.add(*error, row_name(row));
-    }
-  }
-
-  int pairs = 0, pairs_right = 0;
-  for (const auto& [key, schedules] : by_configuration) {
-    for (auto a = schedules.begin(); a != schedules.end(); ++a) {
-      const auto theirs_a = figure(a->second->at("published"), "throughput_samples_per_s");
-      const auto ours_a = figure(*a->second, "throughput_samples_per_s");
-      for (auto b = std::next(a); b != schedules.end(); ++b) {
-        const auto theirs_b = figure(b->second->at("published"), "throughput_samples_per_s");
-        const auto ours_b = figure(*b->second, "throughput_samples_per_s");
-        if (!theirs_a || !theirs_b || !ours_a || !ours_b) continue;
-        const bool fitted =
-            a->second->at("calibration").get<bool>() || b->second->at("calibration").get<bool>();
-        if (!fitted && std::max(*theirs_a, *theirs_b) / std::min(*theirs_a, *theirs_b) - 1 > kPairGap) {
-          ++pairs;
-          pairs_right += (*theirs_a > *theirs_b) == (*ours_a > *ours_b);
-        }
-        if (!comparison) continue;
-        const bool forward = a->first == comparison->gain_of && b->first == comparison->gain_over;
-        const bool backward = b->first == comparison->gain_of && a->first == comparison->gain_over;
-        if (!forward && !backward) continue;
-        const double ours = forward ? *ours_a / *ours_b : *ours_b / *ours_a;
-        const double theirs = forward ? *theirs_a / *theirs_b : *theirs_b / *theirs_a;
-        (fitted ? calibrated : predicted)
-            .gain.add(100 * (ours - theirs), row_name(forward ? *a->second : *b->second));
-      }
-    }
-  }
-
+  Findings findings;
+  add_row_errors(findings, rows);
+  add_pairs(findings, rows, comparison);
   json line = {{"id", id},
                {"title", record.at("scenario").value("title", "")},
                {"evidence", record.at("evidence")},
                {"rows", rows.size()},
-               {"calibration_rows", calibration_rows},
-               {"pairs_right", pairs_right},
-               {"pairs", pairs}};
-  line.update(predicted.to_json());
-  line["calibrated"] = calibrated.to_json();
-  line["verdict"] = "not testable here";
+               {"calibration_rows", findings.calibration_rows},
+               {"pairs_right", findings.pairs_right},
+               {"pairs", findings.pairs},
+               {"calibrated", findings.calibrated.to_json()}};
+  line.update(findings.predicted.to_json());
   const bool judged = comparison && comparison->not_testable.empty();
-  line["reason"] = comparison && !judged
-                       ? comparison->not_testable
-                       : "there is no published figure for these rows, or no comparison asked";
-  if (judged &&
-      predicted.throughput.count + predicted.idle.count + predicted.chunks.count + predicted.tp_share.count >
-          0) {
-    json marks = json::array();
-    const auto mark = [&](const char* what, const json& value, const json& tolerance, bool met) {
-      marks.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});
-      return met;
-    };
-    const auto within = [&](const char* what, const Errors& errors, double tolerance) {
-      // No predicted row, no mark: nothing is met by default.
-      return errors.count == 0 ||
-             mark(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
-    };
-    bool all = within("throughput_error_mean", predicted.throughput, comparison->throughput_tolerance);
-    if (predicted.throughput.count > 0)
-      all = mark("throughput_error_worst", predicted.throughput.worst, comparison->throughput_worst_tolerance,
-                 predicted.throughput.worst <= comparison->throughput_worst_tolerance) &&
-            all;
-    all = within("gain_error_points_mean", predicted.gain, comparison->gain_tolerance_points) && all;
-    all = within("memory_error_mean", predicted.memory, comparison->memory_tolerance) && all;
-    all = within("idle_error_mean", predicted.idle, comparison->idle_tolerance) && all;
-    all = within("chunks_error_mean", predicted.chunks, comparison->chunks_tolerance) && all;
-    all = within("tp_share_error_mean", predicted.tp_share, comparison->tp_share_tolerance) && all;
-    if (pairs > 0) all = mark("pairs_right", pairs_right, pairs, pairs_right == pairs) && all;
+  if (judged && findings.predicted.has_figures()) {
+    const json marks = marks_of(findings, *comparison);
+    const bool all = std::all_of(marks.begin(), marks.end(), [](const json& mark) { return mark.at("met"); });
     line["marks"] = marks;
     line["verdict"] = all ? "reproduced" : "deviates";
     line["reason"] = all ? "every mark is met" : "a mark is missed; see marks";
+  } else {
+    line["verdict"] = "not testable here";
+    line["reason"] = comparison && !judged
+                         ? comparison->not_testable
+                         : "there is no published figure for these rows, or no comparison asked";
   }
   return line;
 }

@@ -2,20 +2,20 @@
 // verdicts.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
-namespace stp {
+#include "stp/base/json_input.h"
 
-class JsonInput;
+namespace stp {
 
 /// How a scenario wants to be compared (its field "compare").
 struct Comparison {
-  std::string gain_of, gain_over;  // schedules; empty: no gain is compared
-  nlohmann::json calibration =
-      nlohmann::json::array();               // rows that hold all fields of one of these were fitted to
-  double throughput_tolerance = 0.03;        // mean absolute relative error
+  std::string gain_of, gain_over;      // schedules; empty: no gain is compared
+  SharedJson calibration;              // an array: rows that hold all fields of one of these were fitted to;
+                                       // null: there are none
+  double throughput_tolerance = 0.03;  // mean absolute relative error
   double throughput_worst_tolerance = 0.09;  // largest absolute relative error
   double gain_tolerance_points = 1.5;        // mean absolute error, percentage points
   double memory_tolerance = 0.05;            // mean absolute relative error

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "stp/base/error.h"
@@ -60,6 +61,90 @@ json provenance(const std::vector<std::string>& argv) {
           {"compiler", __VERSION__},
           {"argv", argv},
           {"time", time}};
+}
+
+json configuration_json(const Configuration& c) {
+  return {{"model", or_null(c.model)},
+          {"cluster", or_null(c.cluster)},
+          {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
+          {"tp", c.tp},
+          {"pp", c.pp},
+          {"cp", c.cp},
+          {"dp", c.dp},
+          {"gpus", c.gpus()},
+          {"microbatches", c.microbatches},
+          {"microbatch_size", c.microbatch_size},
+          {"layers_per_chunk", c.layers_per_chunk},
+          {"placement", c.placement},
+          {"release", c.release},
+          {"backward", c.backward},
+          {"braid", c.braid},
+          {"freed_at", c.freed_at},
+          {"contention", or_null(c.contention)},
+          {"recompute", or_null(c.recompute)},
+          {"sequence_parallel", or_null(c.sequence_parallel)},
+          {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+}
+
+json rank_json(const RankResult& rank) {
+  json memory = nullptr;
+  if (rank.memory)
+    memory = {{"activations", rank.memory->activations},
+              {"weights", rank.memory->weights},
+              {"gradients", rank.memory->gradients},
+              {"optimizer", rank.memory->optimizer}};
+  return {{"compute_s", rank.compute_s},
+          {"pp_bubble_s", rank.pp_bubble_s},
+          {"tp_bubble_s", rank.tp_bubble_s},
+          {"peak_activation_bytes", rank.memory ? json(rank.memory->activations) : json(nullptr)},
+          {"peak_activation_chunks", rank.peak_activation_chunks},
+          {"memory_bytes", memory}};
+}
+
+// What a row has besides where it is of a run on devices.
+json parity_json(const Parity& parity) {
+  return {{"loss", parity.loss},
+          {"gradient", parity.gradient},
+          {"one_rank_gradient", or_null(parity.one_rank_gradient)}};
+}
+
+json prediction_json(const Prediction& prediction, double step_time_s) {
+  return {{"cluster", prediction.cluster},
+          {"step_time_s", prediction.step_time_s},
+          {"error", prediction.step_time_s / step_time_s - 1},
+          {"oversubscribed", prediction.oversubscribed},
+          {"disturbed_steps", prediction.disturbed_steps}};
+}
+
+json replay_json(const Replayed& replayed) {
+  json groups = json::object();
+  for (const auto& [kind, group] : replayed.groups)
+    groups[kind] = {{"calls", group.calls},
+                    {"late_s", group.late_s},
+                    {"latest_s", group.latest_s},
+                    {"link_bytes", group.link_bytes}};
+  return {{"rank", replayed.rank}, {"cluster", replayed.cluster}, {"groups", std::move(groups)}};
+}
+
+json measured_json(const Measured& measured, double step_time_s) {
+  json row = {{"backend", measured.backend},
+              {"processes", measured.processes},
+              {"type", measured.type},
+              {"ranks_per_device", or_null(measured.ranks_per_device)},
+              {"losses", measured.losses},
+              {"parity", nullptr},
+              {"predicted", nullptr},
+              {"replayed", nullptr},
+              {"blas", nullptr},
+              {"scratch_bytes", measured.scratch_bytes},
+              {"share_in_graphs", or_null(measured.share_in_graphs)},
+              {"kernel_time_s", or_null(measured.kernel_time_s)}};
+  if (measured.parity) row["parity"] = parity_json(*measured.parity);
+  if (measured.predicted) row["predicted"] = prediction_json(*measured.predicted, step_time_s);
+  if (measured.replayed) row["replayed"] = replay_json(*measured.replayed);
+  if (measured.blas)
+    row["blas"] = {{"share", measured.blas->share}, {"gflop_per_s", measured.blas->gflop_per_s}};
+  return row;
 }
 
 }  // namespace
@@ -123,44 +208,11 @@ std::optional<double> Result::peak_memory_gb() const {
 }
 
 json to_json(const Result& result) {
-  const Configuration& c = result.configuration;
+  json row = configuration_json(result.configuration);
   json ranks = json::array();
-  for (const RankResult& rank : result.ranks) {
-    json memory = nullptr;
-    if (rank.memory)
-      memory = {{"activations", rank.memory->activations},
-                {"weights", rank.memory->weights},
-                {"gradients", rank.memory->gradients},
-                {"optimizer", rank.memory->optimizer}};
-    ranks.push_back({{"compute_s", rank.compute_s},
-                     {"pp_bubble_s", rank.pp_bubble_s},
-                     {"tp_bubble_s", rank.tp_bubble_s},
-                     {"peak_activation_bytes", rank.memory ? json(rank.memory->activations) : json(nullptr)},
-                     {"peak_activation_chunks", rank.peak_activation_chunks},
-                     {"memory_bytes", memory}});
-  }
+  for (const RankResult& rank : result.ranks) ranks.push_back(rank_json(rank));
   const auto [fastest, slowest] = std::minmax_element(result.step_times_s.begin(), result.step_times_s.end());
-  json row = {{"schedule", result.schedule},
-              {"model", or_null(c.model)},
-              {"cluster", or_null(c.cluster)},
-              {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
-              {"tp", c.tp},
-              {"pp", c.pp},
-              {"cp", c.cp},
-              {"dp", c.dp},
-              {"gpus", c.gpus()},
-              {"microbatches", c.microbatches},
-              {"microbatch_size", c.microbatch_size},
-              {"layers_per_chunk", c.layers_per_chunk},
-              {"placement", c.placement},
-              {"release", c.release},
-              {"backward", c.backward},
-              {"braid", c.braid},
-              {"freed_at", c.freed_at},
-              {"contention", or_null(c.contention)},
-              {"recompute", or_null(c.recompute)},
-              {"sequence_parallel", or_null(c.sequence_parallel)},
-              {"unit_costs", c.unit_costs},
+  row.update({{"schedule", result.schedule},
               {"idle_s", result.idle_s()},
               {"peak_activation_chunks", result.peak_activation_chunks()},
               {"step_time_s", result.step_time_s()},
@@ -171,48 +223,8 @@ json to_json(const Result& result) {
               {"mfu_paper", or_null(result.mfu_paper)},
               {"tp_communication_share", or_null(result.tp_communication_share)},
               {"peak_memory_gb", or_null(result.peak_memory_gb())},
-              {"ranks", ranks}};
-  if (result.measured) {
-    const Measured& measured = *result.measured;
-    json parity = nullptr;
-    if (measured.parity)
-      parity = {{"loss", measured.parity->loss},
-                {"gradient", measured.parity->gradient},
-                {"one_rank_gradient", or_null(measured.parity->one_rank_gradient)}};
-    json predicted = nullptr;
-    if (measured.predicted)
-      predicted = {{"cluster", measured.predicted->cluster},
-                   {"step_time_s", measured.predicted->step_time_s},
-                   {"error", measured.predicted->step_time_s / result.step_time_s() - 1},
-                   {"oversubscribed", measured.predicted->oversubscribed},
-                   {"disturbed_steps", measured.predicted->disturbed_steps}};
-    json replayed = nullptr;
-    if (measured.replayed) {
-      json groups = json::object();
-      for (const auto& [kind, group] : measured.replayed->groups)
-        groups[kind] = {{"calls", group.calls},
-                        {"late_s", group.late_s},
-                        {"latest_s", group.latest_s},
-                        {"link_bytes", group.link_bytes}};
-      replayed = {{"rank", measured.replayed->rank},
-                  {"cluster", measured.replayed->cluster},
-                  {"groups", std::move(groups)}};
-    }
-    json blas = nullptr;
-    if (measured.blas) blas = {{"share", measured.blas->share}, {"gflop_per_s", measured.blas->gflop_per_s}};
-    row.update({{"backend", measured.backend},
-                {"processes", measured.processes},
-                {"type", measured.type},
-                {"ranks_per_device", or_null(measured.ranks_per_device)},
-                {"losses", measured.losses},
-                {"parity", parity},
-                {"predicted", predicted},
-                {"replayed", replayed},
-                {"blas", blas},
-                {"scratch_bytes", measured.scratch_bytes},
-                {"share_in_graphs", or_null(measured.share_in_graphs)},
-                {"kernel_time_s", or_null(measured.kernel_time_s)}});
-  }
+              {"ranks", ranks}});
+  if (result.measured) row.update(measured_json(*result.measured, result.step_time_s()));
   return row;
 }
 

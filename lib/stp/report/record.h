@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "stp/base/json_input.h"
 
 namespace stp {
 
@@ -26,7 +28,7 @@ struct Configuration {
   std::string recompute;                  // "" where costs are given by a table
   std::optional<bool> sequence_parallel;  // none there
   std::optional<bool> contention;         // none there
-  nlohmann::json unit_costs;              // the table that the costs came from; null for a model on a cluster
+  SharedJson unit_costs;                  // the table that the costs came from; null for a model on a cluster
 
   [[nodiscard]] int gpus() const { return tp * pp * cp * dp; }
   [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * dp; }

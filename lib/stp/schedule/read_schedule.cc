@@ -1,5 +1,7 @@
 #include "stp/schedule/read_schedule.h"
 
+#include <nlohmann/json.hpp>
+
 #include "stp/base/json_input.h"
 #include "stp/schedule/csv.h"
 
