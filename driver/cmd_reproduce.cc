@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <variant>
 
@@ -23,12 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-struct ReproduceOptions {
-  std::vector<std::string> scenarios;
-  std::string out;
-  bool no_plots = false;
-};
 
 // Below the source tree that the program was built from, or, where it is installed, below the current folder.
 fs::path new_run_folder() {
@@ -99,6 +94,8 @@ json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const 
   return line;
 }
 
+}  // namespace
+
 void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
   OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out));
   // All are read before the first is run: a slip in the last is told at once.
@@ -126,21 +123,6 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
               summary_table(experiments).c_str());
   std::printf("\nResults%s: %s\n", options.no_plots ? "" : ", plots and report.html",
               folder.target().c_str());
-}
-
-}  // namespace
-
-void add_reproduce(CLI::App& app, const Invocation& invocation) {
-  auto options = std::make_shared<ReproduceOptions>();
-  CLI::App* command =
-      app.add_subcommand("reproduce", "Run experiments of the paper and set them beside its figures");
-  command->add_option("SCENARIO", options->scenarios,
-                      "Scenarios by name or file (default: all of the suite)");
-  command->add_option("--out", options->out,
-                      "A folder that does not exist yet (default: a new one under results/runs)");
-  command->add_flag("--no-plots", options->no_plots,
-                    "Write the JSON files and timelines only: no plots, no report.html");
-  command->callback([options, &invocation] { reproduce_command(*options, invocation); });
 }
 
 }  // namespace stp

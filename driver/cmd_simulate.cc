@@ -1,5 +1,5 @@
-#include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "comparison_table.h"
@@ -11,21 +11,6 @@
 namespace stp {
 namespace {
 
-struct SimulateOptions {
-  std::string scenario, json;
-};
-
-// Writes the record to the file or to standard output; false in the latter case: then nothing else goes
-// there.
-bool write_record(const std::string& to, const nlohmann::json& record) {
-  if (to == "-") {
-    std::fputs(record_text(record).c_str(), stdout);
-    return false;
-  }
-  if (!to.empty()) write_new_file(to, record_text(record));
-  return true;
-}
-
 void simulate_pairs_command(const SimulateOptions& options, const Invocation& invocation) {
   const PairsScenario scenario = read_pairs_scenario(options.scenario);
   refuse_existing(options.json, "--json");
@@ -36,59 +21,56 @@ void simulate_pairs_command(const SimulateOptions& options, const Invocation& in
               pairs_table(record.at("pairs"), summarise_pairs(scenario, record)).c_str());
 }
 
+std::vector<Result> simulate_all(const Scenario& scenario) {
+  std::vector<Result> results;
+  Progress progress("simulating " + scenario.name, scenario.experiments.size());
+  for (const Experiment& experiment : scenario.experiments) {
+    for (const ScheduleChoice& choice : experiment.schedules)
+      results.push_back(run_simulated(choice, experiment, scenario.file).result);
+    progress.step();
+  }
+  return results;
+}
+
+std::vector<std::string> cells_of(const Result& result) {
+  const Configuration& c = result.configuration;
+  const RankResult& busiest = result.busiest_rank();
+  const double step = result.step_time_s();
+  const auto share = [&](double seconds) {
+    return share_text(step > 0 ? std::optional(seconds / step) : std::nullopt);
+  };
+  return {result.schedule,
+          c.model.empty() ? "unit costs" : c.model,
+          c.seq > 0 ? std::to_string(c.seq) : "–",
+          std::to_string(c.tp),
+          std::to_string(c.pp),
+          std::to_string(c.microbatches),
+          fixed(step, 4),
+          fixed(result.throughput(), 3),
+          share(busiest.pp_bubble_s),
+          share(busiest.tp_bubble_s),
+          std::to_string(result.peak_activation_chunks()),
+          fixed(result.peak_memory_gb(), 1)};
+}
+
+}  // namespace
+
 void simulate_command(const SimulateOptions& options, const Invocation& invocation) {
   if (is_pairs_scenario(options.scenario)) return simulate_pairs_command(options, invocation);
   const Scenario scenario = read_scenario(options.scenario);
   refuse_existing(options.json, "--json");
-  std::vector<Result> results;
-  {
-    Progress progress("simulating " + scenario.name, scenario.experiments.size());
-    for (const Experiment& experiment : scenario.experiments) {
-      for (const ScheduleChoice& choice : experiment.schedules)
-        results.push_back(run_simulated(choice, experiment, scenario.file).result);
-      progress.step();
-    }
-  }
   nlohmann::json rows = nlohmann::json::array();
   Table table({"schedule", "model", "seq", "tp", "pp", "m", "step, s", "samples/s", "PP bubble", "TP bubble",
                "peak chunks", "GB"});
-  for (const Result& result : results) {
+  for (const Result& result : simulate_all(scenario)) {
     rows.push_back(to_json(result));
-    // The bubbles of the rank that computes most: the one that sets the pace.
-    const RankResult* busiest = &result.ranks[0];
-    int peak = 0;
-    for (const RankResult& rank : result.ranks) {
-      if (rank.compute_s > busiest->compute_s) busiest = &rank;
-      peak = std::max(peak, rank.peak_activation_chunks);
-    }
-    const Configuration& c = result.configuration;
-    const double step = result.step_time_s();
-    const auto share = [&](double seconds) {
-      return share_text(step > 0 ? std::optional(seconds / step) : std::nullopt);
-    };
-    table.add({result.schedule, c.model.empty() ? "unit costs" : c.model,
-               c.seq > 0 ? std::to_string(c.seq) : "–", std::to_string(c.tp), std::to_string(c.pp),
-               std::to_string(c.microbatches), fixed(step, 4), fixed(result.throughput(), 3),
-               share(busiest->pp_bubble_s), share(busiest->tp_bubble_s), std::to_string(peak),
-               fixed(result.peak_memory_gb(), 1)});
+    table.add(cells_of(result));
   }
   if (!write_record(options.json, make_record(scenario.as_run(), Evidence::simulated, invocation.argv,
                                               "results", std::move(rows))))
     return;
   std::printf("%s (simulated; bubbles of the busiest rank)\n%s", scenario.title.c_str(),
               table.text().c_str());
-}
-
-}  // namespace
-
-void add_simulate(CLI::App& app, const Invocation& invocation) {
-  auto options = std::make_shared<SimulateOptions>();
-  CLI::App* command = app.add_subcommand("simulate", "Replay a scenario's programs in virtual time");
-  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
-      ->required();
-  command->add_option("--json", options->json,
-                      "Write the result record to this new file (- for standard output)");
-  command->callback([options, &invocation] { simulate_command(*options, invocation); });
 }
 
 }  // namespace stp

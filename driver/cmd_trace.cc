@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "interrupt.h"
@@ -14,11 +15,6 @@ namespace stp {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct TraceOptions {
-  std::string scenario, schedule, out;
-  int configuration = 1;
-};
 
 // The configuration's schedules, or the one named.
 std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment& experiment,
@@ -42,6 +38,8 @@ void write_trace(const fs::path& path, const SimulatedRun& run) {
   file.close();
   if (!file) throw std::runtime_error(path.string() + ": could not be written whole (is the disk full?)");
 }
+
+}  // namespace
 
 void trace_command(const TraceOptions& options) {
   const Scenario scenario = read_scenario(options.scenario);
@@ -68,23 +66,6 @@ void trace_command(const TraceOptions& options) {
   folder.publish();
   std::printf("Traces (simulated; open the .json in ui.perfetto.dev or chrome://tracing):\n");
   for (const std::string& name : names) std::printf("  %s\n", (folder.target() / name).c_str());
-}
-
-}  // namespace
-
-void add_trace(CLI::App& app, const Invocation&) {
-  auto options = std::make_shared<TraceOptions>();
-  CLI::App* command =
-      app.add_subcommand("trace", "Draw a configuration's timelines and write its Chrome/Perfetto traces");
-  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
-      ->required();
-  command->add_option("--schedule", options->schedule,
-                      "Only this schedule of the scenario (a file by its name without its ending)");
-  command->add_option(
-      "--configuration", options->configuration,
-      "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
-  command->add_option("--out", options->out, "A folder that does not exist yet")->required();
-  command->callback([options] { trace_command(*options); });
 }
 
 }  // namespace stp

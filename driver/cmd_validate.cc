@@ -12,9 +12,9 @@
 #include "table.h"
 
 namespace stp {
-namespace {
 
-void validate_command(const std::string& file) {
+void validate_command(const ValidateOptions& options) {
+  const std::string& file = options.file;
   Schedule schedule = read_schedule_file(file);
   try {
     validate(schedule);
@@ -41,20 +41,6 @@ void validate_command(const std::string& file) {
   }
   std::printf("%s%d receive(s) must be posted ahead on each link, or waits close a circle\n",
               table.text().c_str(), receives_ahead(program));
-}
-
-}  // namespace
-
-void add_validate(CLI::App& app) {
-  auto file = std::make_shared<std::string>();
-  CLI::App* command =
-      app.add_subcommand("validate", "Check a schedule file: complete, ordered, free of deadlock");
-  command
-      ->add_option(
-          "FILE", *file,
-          "A schedule as `stp schedule` prints it: .txt (text), .json or .csv (PyTorch's, either form)")
-      ->required();
-  command->callback([file] { validate_command(*file); });
 }
 
 }  // namespace stp

@@ -1,10 +1,11 @@
-// The subcommands of `stp`, each in its own file: it declares its options on the application and runs when
-// named.
+// The commands of `stp`, and what the command line (command_line.cc) tells each.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "profile_simulation.h"
+#include "stp/schedule/generator.h"
 
 namespace stp {
 
@@ -13,12 +14,61 @@ struct Invocation {
   std::vector<std::string> argv;
 };
 
-void add_reproduce(CLI::App& app, const Invocation& invocation);
-void add_simulate(CLI::App& app, const Invocation& invocation);
-void add_run(CLI::App& app, const Invocation& invocation);
-void add_schedule(CLI::App& app);
-void add_validate(CLI::App& app);
-void add_trace(CLI::App& app, const Invocation& invocation);
-void add_compare(CLI::App& app, const Invocation& invocation);
+// Files that results are written to: "" for none, "-" for standard output, which then holds nothing else.
+
+struct ReproduceOptions {
+  std::vector<std::string> scenarios;  // files or names; none: all of the suite
+  std::string out;                     // a folder; "": a new one below results/runs
+  bool no_plots = false;
+};
+void reproduce_command(const ReproduceOptions& options, const Invocation& invocation);
+
+struct SimulateOptions {
+  std::string scenario, json;
+};
+void simulate_command(const SimulateOptions& options, const Invocation& invocation);
+
+struct RunOptions {
+  std::string scenario, backend;
+  std::string json, trace;
+  std::string predict;  // a hardware profile; "": none
+  int replay_rank = -1;
+  std::string replay_cluster;
+  double deadline_s = 10;
+  std::vector<std::string> nccl;
+  bool time_kernels = false, graphs = false;
+  double memory_limit_mib = 0;  // 0: none
+};
+void run_command(const RunOptions& options, const Invocation& invocation);
+
+struct ScheduleOptions {
+  std::string name, format = "text";
+  GeneratorRequest request;
+  std::vector<double> costs;  // F, I, W, p2p; empty: those of `request`
+  bool table = false;
+};
+void schedule_command(const ScheduleOptions& options);
+
+struct ValidateOptions {
+  std::string file;
+};
+void validate_command(const ValidateOptions& options);
+
+struct TraceOptions {
+  std::string scenario, schedule, out;
+  int configuration = 1;
+};
+void trace_command(const TraceOptions& options);
+
+
+struct CompareOptions {
+  std::vector<std::string> files;
+  std::string json, plot;
+  double least_difference = 5;  // per cent
+  bool machines = false;        // profiles, not files
+  ProfileSimulationOptions profiles{.profiles = {}, .scenarios = {"llm-a800", "llm-h20"}, .schedules = {}};
+};
+/// Returns the exit code of the Python that compares, which has said why it is not 0.
+int compare_command(const CompareOptions& options, const Invocation& invocation);
 
 }  // namespace stp

@@ -17,6 +17,7 @@
 
 #include "interrupt.h"
 #include "stp/base/error.h"
+#include "stp/report/record.h"
 
 namespace stp {
 namespace {
@@ -79,8 +80,17 @@ fs::path unused_path(const fs::path& folder, const std::string& stem, const std:
 
 void refuse_existing(const std::string& path, const char* flag) {
   std::error_code ignored;
-  if (path != "-" && fs::exists(path, ignored))
+  if (path != "-" && fs::exists(path, ignored) && !fs::is_character_file(path, ignored))
     throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
+}
+
+bool write_record(const std::string& path, const json& record) {
+  if (path == "-") {
+    std::fputs(record_text(record).c_str(), stdout);
+    return false;
+  }
+  if (!path.empty()) write_new_file(path, record_text(record));
+  return true;
 }
 
 std::string file_word(const json& row) {

@@ -32,8 +32,13 @@ class OutputFolder {
 std::filesystem::path unused_path(const std::filesystem::path& folder, const std::string& stem,
                                   const std::string& extension);
 
-/// InputError naming `flag` if `path`, which is to be written, exists; "-" (standard output) and "" never do.
+/// InputError naming `flag` if `path`, which is to be written, exists and is no device such as /dev/null; "-"
+/// (standard output) and "" never do.
 void refuse_existing(const std::string& path, const char* flag);
+
+/// Writes the record to the file `path`, unless that is "", or, if it is "-", to standard output. False in
+/// the latter case: then nothing else may go there.
+bool write_record(const std::string& path, const nlohmann::json& record);
 
 // Of a row of a result record:
 /// Its part of a file name: "stp-llm-12.1b-s3072-tp4-pp4-m64", in letters, digits, - _ and . alone.

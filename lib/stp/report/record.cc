@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -186,6 +187,12 @@ std::optional<double> Result::throughput() const {
   return configuration.samples() / step_time_s();
 }
 
+const RankResult& Result::busiest_rank() const {
+  return *std::max_element(ranks.begin(), ranks.end(), [](const RankResult& a, const RankResult& b) {
+    return a.compute_s < b.compute_s;
+  });
+}
+
 double Result::idle_s() const {
   double busiest = 0;
   for (const RankResult& rank : ranks) busiest = std::max(busiest, rank.compute_s);
@@ -246,25 +253,50 @@ std::string record_text(const json& record) {
   return record.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-void write_new_file(const std::string& path, const std::string& text) {
-  // Written beside the target and linked to its name when whole: a link never replaces a file.
-  std::string partial = path + ".XXXXXX";
-  const int file = mkostemp(partial.data(), O_CLOEXEC);
-  if (file < 0)
-    throw InputError(path, "", "cannot be created", "check that its folder exists and may be written");
+namespace {
+
+// Whether all of `text` went there.
+bool write_all(int file, const std::string& text) {
   size_t written = 0;
   while (written < text.size()) {
     const ssize_t count = write(file, text.data() + written, text.size() - written);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) break;
+    if (count < 0) return false;
     written += static_cast<size_t>(count);
   }
-  const bool whole = written == text.size() && fchmod(file, 0644) == 0 && fsync(file) == 0;
+  return true;
+}
+
+[[noreturn]] void refuse_place(const std::string& path) {
+  throw InputError(path, "", "cannot be created", "check that its folder exists and may be written");
+}
+
+[[noreturn]] void fail_writing(const std::string& path) {
+  throw std::runtime_error(path + ": could not be written whole (is the disk full?)");
+}
+
+void write_to_device(const std::string& path, const std::string& text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0) refuse_place(path);
+  const bool whole = write_all(file, text);
+  if (close(file) != 0 || !whole) fail_writing(path);
+}
+
+}  // namespace
+
+void write_new_file(const std::string& path, const std::string& text) {
+  std::error_code ignored;
+  if (std::filesystem::is_character_file(path, ignored)) return write_to_device(path, text);
+  // Written beside the target and linked to its name when whole: a link never replaces a file.
+  std::string partial = path + ".XXXXXX";
+  const int file = mkostemp(partial.data(), O_CLOEXEC);
+  if (file < 0) refuse_place(path);
+  const bool whole = write_all(file, text) && fchmod(file, 0644) == 0 && fsync(file) == 0;
   const bool closed = close(file) == 0;
   const bool linked = whole && closed && link(partial.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(partial.c_str());
-  if (!whole || !closed) throw std::runtime_error(path + ": could not be written whole (is the disk full?)");
+  if (!whole || !closed) fail_writing(path);
   if (!linked && error == EEXIST)
     throw InputError(path, "", "exists, and results are never overwritten",
                      "name another file or move this one");

@@ -108,6 +108,8 @@ struct Result {
   [[nodiscard]] double step_time_s() const;
   /// Samples per second; none if the step takes no time, or is that of one rank alone.
   [[nodiscard]] std::optional<double> throughput() const;
+  /// The rank that computes most, which sets the pace; there is one.
+  [[nodiscard]] const RankResult& busiest_rank() const;
   /// What the rank that computes most does not compute of the step: PP and TP bubble together.
   [[nodiscard]] double idle_s() const;
   /// Most (chunk, microbatch) activations alive on any rank.
@@ -133,7 +135,8 @@ nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence,
 /// A record as it is written. Bytes that are not UTF-8 (of a command line, say) are replaced.
 std::string record_text(const nlohmann::json& record);
 
-/// Writes `text` to `path` whole or not at all; refuses (InputError) a file that exists.
+/// Writes `text` to `path` whole or not at all; refuses (InputError) a file that exists, but for a character
+/// device such as /dev/null, which it writes to.
 void write_new_file(const std::string& path, const std::string& text);
 
 }  // namespace stp

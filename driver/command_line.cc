@@ -1,0 +1,254 @@
+#include "command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+
+#include "baselines/registry.h"
+#include "commands.h"
+#include "stp/backends/backends.h"
+#include "stp/base/json_input.h"
+#include "stp/version.h"
+
+namespace stp {
+namespace {
+
+void add_reproduce(CLI::App& app, const Invocation& invocation) {
+  auto options = std::make_shared<ReproduceOptions>();
+  CLI::App* command =
+      app.add_subcommand("reproduce", "Run experiments of the paper and set them beside its figures");
+  command->add_option("SCENARIO", options->scenarios,
+                      "Scenarios by name or file (default: all of the suite)");
+  command->add_option("--out", options->out,
+                      "A folder that does not exist yet (default: a new one under results/runs)");
+  command->add_flag("--no-plots", options->no_plots,
+                    "Write the JSON files and timelines only: no plots, no report.html");
+  command->callback([options, &invocation] { reproduce_command(*options, invocation); });
+}
+
+void add_simulate(CLI::App& app, const Invocation& invocation) {
+  auto options = std::make_shared<SimulateOptions>();
+  CLI::App* command = app.add_subcommand("simulate", "Replay a scenario's programs in virtual time");
+  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
+      ->required();
+  command->add_option("--json", options->json,
+                      "Write the result record to this new file (- for standard output)");
+  command->callback([options, &invocation] { simulate_command(*options, invocation); });
+}
+
+void add_run(CLI::App& app, const Invocation& invocation) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Train a scenario's model on devices");
+  command
+      ->add_option("SCENARIO", options->scenario,
+                   "A scenario file with a `run`, or the name of one of the suite's")
+      ->required();
+  command
+      ->add_option(
+          "--backend", options->backend,
+          "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
+          "launcher starts a process for each)")
+      ->required();
+  command->add_option(
+      "--predict", options->predict,
+      "A hardware profile (a file, or the name of one of the suite's) whose prediction of each step "
+      "stands beside the measured one");
+  CLI::Option* replay =
+      command
+          ->add_option("--replay-rank", options->replay_rank,
+                       "Run this rank of the world alone, with its real kernels; what it would exchange with "
+                       "others takes the time of the links of --replay-cluster")
+          ->check(CLI::Range(0, 1 << 20));
+  CLI::Option* cluster =
+      command->add_option("--replay-cluster", options->replay_cluster,
+                          "A hardware profile (a file, or the name of one of the suite's)");
+  replay->needs(cluster);
+  cluster->needs(replay);
+  replay->excludes("--predict");
+  command->add_option("--json", options->json,
+                      "Write the result record to this new file (- for standard output)");
+  command->add_option("--trace", options->trace,
+                      "Write a Perfetto/Chrome trace of the last schedule's last step to this new file");
+  command
+      ->add_option("--deadline", options->deadline_s,
+                   "Seconds without progress anywhere after which a run is given up")
+      ->check(CLI::Range(0.01, 1e6))
+      ->capture_default_str();
+  command->add_option(
+      "--nccl", options->nccl,
+      "GROUP:KEY=VALUE,…: how a group (tp, dp, model, p2p, all) uses NCCL: min_ctas, max_ctas, "
+      "cluster, policy (standard, efficiency, zero), window_mib");
+  command->add_flag("--time-kernels", options->time_kernels,
+                    "Take as many steps again in which each kernel is timed by itself (cuda alone)");
+  command->add_flag("--graphs", options->graphs,
+                    "Replay the kernels of ops that come again as CUDA graphs (cuda alone)");
+  command->add_option("--memory-limit", options->memory_limit_mib, "Most memory of a rank, MiB")
+      ->check(CLI::Range(0.001, 1e9));
+  command->callback([options, &invocation] { run_command(*options, invocation); });
+}
+
+std::string list_of_generators() {
+  size_t width = 0;
+  for (const Generator* generator : generators())
+    width = std::max(width, std::string_view(generator->name).size() + 2);
+  std::string text = "Schedules:\n";
+  for (const Generator* generator : generators()) {
+    std::string name = generator->name;
+    name.resize(width, ' ');
+    text += "  " + name + generator->summary + "\n";
+  }
+  return text;
+}
+
+void add_schedule(CLI::App& app) {
+  auto options = std::make_shared<ScheduleOptions>();
+  CLI::App* command = app.add_subcommand("schedule", "Print a schedule: per rank, its blocks in order");
+  command->footer(list_of_generators());
+  CLI::Option* name = command->add_option("NAME", options->name, "The schedule's name");
+  command->add_option("--pp", options->request.pp, "Pipeline ranks p")->required();
+  command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")
+      ->required();
+  command->add_option("--chunks", options->request.chunks, "Chunks a rank, v (default: the schedule's own)")
+      ->check(CLI::Range(1, kMaxChunks));
+  command
+      ->add_option("--costs", options->costs,
+                   "F,I,W,p2p of one chunk, for cost-aware generators (default 1,1,1,0)")
+      ->delimiter(',')
+      ->expected(4);
+  command
+      ->add_option("--memory-limit", options->request.memory_limit,
+                   "Most activations alive on a rank, for cost-aware generators")
+      ->check(CLI::PositiveNumber);
+  CLI::Option* format = command
+                            ->add_option("--format", options->format,
+                                         "text, json, csv (PyTorch's compute_only), csv-comms (its "
+                                         "compute_comms) or csv-comms-waits (the "
+                                         "same with the WAIT actions that torch 2.15 demands)")
+                            ->check(CLI::IsMember({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
+  command
+      ->add_flag("--table", options->table,
+                 "All schedules at this p and m side by side, instead of one order")
+      ->excludes(name)
+      ->excludes(format);
+  command->callback([options] { schedule_command(*options); });
+}
+
+void add_validate(CLI::App& app) {
+  auto options = std::make_shared<ValidateOptions>();
+  CLI::App* command =
+      app.add_subcommand("validate", "Check a schedule file: complete, ordered, free of deadlock");
+  command
+      ->add_option(
+          "FILE", options->file,
+          "A schedule as `stp schedule` prints it: .txt (text), .json or .csv (PyTorch's, either form)")
+      ->required();
+  command->callback([options] { validate_command(*options); });
+}
+
+void add_trace(CLI::App& app) {
+  auto options = std::make_shared<TraceOptions>();
+  CLI::App* command =
+      app.add_subcommand("trace", "Draw a configuration's timelines and write its Chrome/Perfetto traces");
+  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
+      ->required();
+  command->add_option("--schedule", options->schedule,
+                      "Only this schedule of the scenario (a file by its name without its ending)");
+  command->add_option(
+      "--configuration", options->configuration,
+      "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
+  command->add_option("--out", options->out, "A folder that does not exist yet")->required();
+  command->callback([options] { trace_command(*options); });
+}
+void add_compare(CLI::App& app, const Invocation& invocation, int& status) {
+  auto options = std::make_shared<CompareOptions>();
+  CLI::App* command = app.add_subcommand("compare", "Set results, benchmarks or machines side by side");
+  command->add_option("FILE", options->files,
+                      "Two or more result records, or files of Google Benchmark (--benchmark_format=json)");
+  auto* profiles =
+      command->add_option("--profiles", options->profiles.profiles,
+                          "Instead of files: hardware profiles by name or file (default: all of the suite)");
+  profiles->expected(0, -1);
+  command
+      ->add_option("--scenarios", options->profiles.scenarios,
+                   "With --profiles: whose configurations (default: the paper's, llm-a800 and llm-h20)")
+      ->needs(profiles);
+  command
+      ->add_option("--schedules", options->profiles.schedules,
+                   "With --profiles: which schedules (default: those of the scenarios)")
+      ->needs(profiles);
+  command
+      ->add_flag("--attribute-all", options->profiles.attribute_all,
+                 "With --profiles: take every configuration apart by properties, not only those that all "
+                 "scenarios share")
+      ->needs(profiles);
+  command
+      ->add_option("--least-difference", options->least_difference,
+                   "Per cent below which medians of measured times count as the same")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->capture_default_str();
+  command->add_option("--json", options->json,
+                      "Write the comparison to this new file (- for standard output)");
+  command->add_option("--plot", options->plot, "Draw it into this new file, .png or .svg");
+  command->callback([options, &invocation, &status, profiles] {
+    options->machines = profiles->count() > 0;
+    std::erase(options->profiles.profiles, "");  // what CLI11 makes of the flag alone
+    status = compare_command(*options, invocation);
+  });
+}
+
+std::string version_text() {
+  std::string backends, libraries;
+  for (const std::string& name : backend_names()) {
+    backends += (backends.empty() ? "" : ", ") + name;
+    std::string of_this;
+    for (const auto& [library, built_in] : backend_libraries(name))
+      of_this += (of_this.empty() ? "" : ", ") + library + (built_in ? " built in" : " not built in");
+    if (!of_this.empty()) libraries += "\n" + name + ": " + of_this;
+  }
+  return "stp " STP_VERSION " (" STP_GIT_REVISION ")\nevidence: simulated, measured, replayed\nbackends: " +
+         backends + libraries;
+}
+
+// Whether the first word is meant as a command but is none: CLI11 says only that one is required. Says so.
+bool tell_unknown_command(const CLI::App& app, const Invocation& invocation) {
+  if (invocation.argv.size() < 2 || invocation.argv[1].starts_with('-') || !app.get_subcommands().empty())
+    return false;
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+  const std::string& word = invocation.argv[1];
+  const std::string guess = nearest(word, commands);
+  std::fprintf(stderr, "stp: there is no command \"%s\"; %s\n", word.c_str(),
+               guess.empty() ? "stp --help lists them" : ("did you mean " + guess + "?").c_str());
+  return true;
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  const Invocation invocation{{argv, argv + argc}};
+  CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
+  app.set_version_flag("--version", version_text());
+  app.require_subcommand(1);
+  add_reproduce(app, invocation);
+  add_simulate(app, invocation);
+  add_run(app, invocation);
+  add_schedule(app);
+  add_validate(app);
+  add_trace(app);
+  int status = 0;
+  add_compare(app, invocation, status);
+  try {
+    app.parse(argc, argv);
+    if (status != 0) return status;
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw std::runtime_error("standard output could not be written");
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    const bool one_required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    if (one_required && tell_unknown_command(app, invocation)) return 2;
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+}
+
+}  // namespace stp

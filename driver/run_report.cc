@@ -1,0 +1,163 @@
+#include "run_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "parity.h"
+
+namespace stp {
+namespace {
+
+std::string scientific(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1e", value);
+  return text;
+}
+
+std::vector<std::string> columns(const DeviceOptions& devices, bool predicted) {
+  std::vector<std::string> names{"schedule", "model",   "type",      "tp",           "pp",        "dp",
+                                 "m",        "step, s", "samples/s", "PP bubble",    "TP bubble", "saved, MB",
+                                 "BLAS",     "GFLOP/s", "loss",      "parity: loss", "gradient"};
+  if (predicted) names.insert(names.end(), {"predicted, s", "error"});
+  if (devices.time_kernels) names.insert(names.end(), {"kernels, s", "step / kernels"});
+  if (devices.replay) names.insert(names.end(), {"late, ms", "latest call, ms"});
+  return names;
+}
+
+// Those that every run has.
+std::vector<std::string> cells_of(const Result& result, double step_s) {
+  const Measured& measured = *result.measured;
+  const Configuration& c = result.configuration;
+  const RankResult& busiest = result.busiest_rank();
+  return {result.schedule,
+          c.model,
+          measured.type,
+          std::to_string(c.tp),
+          std::to_string(c.pp),
+          std::to_string(c.dp),
+          std::to_string(c.microbatches),
+          fixed(result.step_time_s(), 4),
+          fixed(result.throughput(), 2),
+          share_text(busiest.pp_bubble_s / step_s),
+          share_text(busiest.tp_bubble_s / step_s),
+          fixed(1000 * *result.peak_memory_gb(), 2),
+          share_text(measured.blas ? std::optional(measured.blas->share) : std::nullopt, 0),
+          measured.blas ? fixed(measured.blas->gflop_per_s, 1) : "–",
+          measured.losses.empty() ? "–" : fixed(measured.losses.back(), 4),
+          measured.parity ? scientific(measured.parity->loss) : "–",
+          measured.parity ? scientific(measured.parity->gradient) : "–"};
+}
+
+// How late paced calls were: the mean of a step, and the worst call with its kind of group.
+std::vector<std::string> lateness_cells(const Replayed& replayed, size_t steps) {
+  double sum = 0, latest = 0;
+  std::string where;
+  for (const auto& [kind, group] : replayed.groups) {
+    sum += group.late_s;
+    if (group.latest_s <= latest) continue;
+    latest = group.latest_s;
+    where = " (" + kind + ")";
+  }
+  return {fixed(1000 * sum / static_cast<double>(steps), 3), fixed(1000 * latest, 3) + where};
+}
+
+}  // namespace
+
+std::string PredictionErrors::text(const std::string& profile) const {
+  std::string text;
+  if (left_out_ > 0)
+    text += std::to_string(left_out_) +
+            " rows were measured while the machine was disturbed, and are left out:\n";
+  constexpr const char* kKinds[] = {"a processor for every rank", "more ranks than processors"};
+  for (size_t kind = 0; kind < 2; ++kind) {
+    const std::vector<double>& some = errors_[kind];
+    if (some.empty()) continue;
+    const double mean = std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(some.size());
+    text += "predicted by " + profile + ", " + kKinds[kind] + ": " + fixed(100 * mean, 1) +
+            " % off in the mean, " + fixed(100 * *std::max_element(some.begin(), some.end()), 1) +
+            " % at worst, over " + std::to_string(some.size()) + " rows\n";
+  }
+  return text;
+}
+
+RunReport::RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device)
+    : predicted_by_(std::move(predicted_by)),
+      one_device_(one_device),
+      replayed_(devices.replay.has_value()),
+      table_(columns(devices, predicted_by_.has_value())) {}
+
+void RunReport::add(const MeasuredRun& run) {
+  const Result& result = run.result;
+  const Measured& measured = *result.measured;
+  add_parity(result);
+  std::vector<std::string> cells = cells_of(result, run.timeline.step_s);
+  const auto append = [&](const std::vector<std::string>& more) {
+    cells.insert(cells.end(), more.begin(), more.end());
+  };
+  if (measured.predicted) append(prediction_cells(result));
+  if (measured.kernel_time_s)
+    append({fixed(*measured.kernel_time_s, 4), fixed(result.step_time_s() / *measured.kernel_time_s, 3)});
+  if (measured.replayed) append(lateness_cells(*measured.replayed, result.step_times_s.size()));
+  table_.add(cells);
+}
+
+void RunReport::add_parity(const Result& result) {
+  const Measured& measured = *result.measured;
+  if (!measured.parity) return;
+  ++compared_;
+  const Parity& parity = *measured.parity;
+  if (parity_holds(parity, measured.type)) return;
+  const Configuration& c = result.configuration;
+  broken_.push_back(
+      result.schedule + ", tp " + std::to_string(c.tp) + ", pp " + std::to_string(c.pp) + ", dp " +
+      std::to_string(c.dp) + ", m " + std::to_string(c.microbatches) + ", " + measured.type + ": loss " +
+      scientific(parity.loss) + ", gradient " + scientific(parity.gradient) +
+      (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : ""));
+}
+
+std::vector<std::string> RunReport::prediction_cells(const Result& result) {
+  const Prediction& predicted = *result.measured->predicted;
+  const double error = predicted.step_time_s / result.step_time_s() - 1;
+  // Rows most of whose steps ran on a disturbed machine say nothing of the prediction.
+  const bool disturbed = 2 * predicted.disturbed_steps >= static_cast<int>(result.step_times_s.size());
+  if (disturbed) {
+    errors_.leave_out();
+  } else {
+    errors_.add(std::abs(error), predicted.oversubscribed);
+  }
+  return {fixed(predicted.step_time_s, 4), fixed(100 * error, 1) + " %" +
+                                               (predicted.oversubscribed ? " (shared)" : "") +
+                                               (disturbed ? " (disturbed)" : "")};
+}
+
+std::string RunReport::text() const {
+  std::string text = table_.text();
+  if (one_device_ && !replayed_)
+    text +=
+        "All ranks took turns on one device: times are of that, and say nothing of ranks with a device "
+        "each\n";
+  if (replayed_)
+    text +=
+        "late: what paced calls of a step took longer than their pace, all together; latest: the worst "
+        "call\n";
+  if (refused_ > 0)
+    text +=
+        std::to_string(refused_) + " combinations are beyond their schedule's range (stp schedule --help)\n";
+  if (predicted_by_) text += errors_.text(*predicted_by_);
+  if (compared_ > 0)
+    text += "parity: " + std::to_string(compared_ - broken_.size()) + " of " + std::to_string(compared_) +
+            " cases equal one rank\n";
+  return text;
+}
+
+std::string RunReport::failure() const {
+  if (broken_.empty()) return "";
+  std::string text =
+      std::to_string(broken_.size()) + " of " + std::to_string(compared_) + " cases differ from one rank";
+  for (const std::string& each : broken_) text += "\n  " + each;
+  return text;
+}
+
+}  // namespace stp

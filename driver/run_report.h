@@ -1,0 +1,54 @@
+// What `stp run` tells of its runs: a table, how good predictions were, and whether they train like one rank.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "run_measured.h"
+#include "table.h"
+
+namespace stp {
+
+/// How far predicted steps are from measured ones; where ranks share processors, apart.
+class PredictionErrors {
+ public:
+  void add(double error, bool oversubscribed) { errors_[oversubscribed ? 1 : 0].push_back(error); }
+  void leave_out() { ++left_out_; }
+  /// Of the profile of that name.
+  [[nodiscard]] std::string text(const std::string& profile) const;
+
+ private:
+  std::array<std::vector<double>, 2> errors_;
+  int left_out_ = 0;  // rows
+};
+
+class RunReport {
+ public:
+  /// `predicted_by`: the name of the profile that predicts each step, if one does. `one_device`: whether all
+  /// ranks take turns on one.
+  RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device);
+
+  void add(const MeasuredRun& run);
+  /// A combination that its schedule refuses.
+  void add_refused() { ++refused_; }
+
+  /// The table, and a line for each thing to be said of it.
+  [[nodiscard]] std::string text() const;
+  /// The cases that differ from one rank; "" if none does.
+  [[nodiscard]] std::string failure() const;
+
+ private:
+  void add_parity(const Result& result);
+  std::vector<std::string> prediction_cells(const Result& result);
+
+  std::optional<std::string> predicted_by_;
+  bool one_device_, replayed_;
+  Table table_;
+  PredictionErrors errors_;
+  size_t compared_ = 0, refused_ = 0;
+  std::vector<std::string> broken_;  // of those compared
+};
+
+}  // namespace stp
