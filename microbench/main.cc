@@ -122,12 +122,13 @@ Options parse(int argc, char** argv, std::vector<std::string>& others,
   return options;
 }
 
-// The file that Google Benchmark is to write; "": none. It would overwrite without a word.
+// The file that Google Benchmark is to write; "": none, or a device. It would overwrite without a word.
 std::string new_file(const std::vector<std::string>& flags) {
   const std::string flag = "--benchmark_out=";
   std::string file;
   for (const std::string& word : flags)
     if (word.starts_with(flag)) file = word.substr(flag.size());
+  if (std::filesystem::is_character_file(file)) return "";
   if (!file.empty() && std::filesystem::exists(file))
     throw stp::InputError(file, "--benchmark_out", "exists, and results are never overwritten",
                           "name a new file");

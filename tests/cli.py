@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-from command_line import benchmarks, changed, CommandLine, HARDWARE, main, ROOT, RUN, UNIT
+from command_line import benchmarks, changed, CommandLine, HARDWARE, main, ROOT, RUN, snapshot, UNIT
 
 
 class Scenarios(CommandLine):
@@ -446,6 +446,21 @@ class Output(CommandLine):
         self.assertEqual(written.returncode, 0, written.stderr)
         again = json.loads((self.folder / "new.json").read_text(encoding="utf-8"))
         self.assertEqual(again["results"], record["results"])
+        pairs = self.run_stp("simulate", "table11", "--json", "-")
+        self.assertEqual((pairs.returncode, pairs.stderr), (0, ""))
+        self.assertIn("pairs", json.loads(pairs.stdout))
+
+    def test_a_device_is_a_file_to_write_to(self):
+        path = self.write(UNIT)
+        before = snapshot(self.folder), os.stat("/dev/null").st_rdev
+        done = self.run_stp("simulate", path, "--json", "/dev/null")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("bubbles of the busiest rank", done.stdout)
+        self.assertEqual((snapshot(self.folder), os.stat("/dev/null").st_rdev), before)
+        if os.access("/dev/full", os.W_OK):
+            done = self.run_stp("simulate", path, "--json", "/dev/full")
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("/dev/full: could not be written whole", done.stderr)
 
     def test_schedule_as_json(self):
         done = self.run_stp("schedule", "stp", "--pp", 2, "--microbatches", 5, "--format", "json")

@@ -33,6 +33,16 @@ class Run(CommandLine):
             self.assertAlmostEqual(one, other, places=9)
         self.assertIn("traceEvents", json.loads((self.folder / "trace.json").read_text(encoding="utf-8")))
 
+    def test_json_to_standard_output_is_json_alone(self):
+        done = self.run_cpu(RUN, "--json", "-", "--trace", "/dev/null")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(json.loads(done.stdout)["evidence"], "measured")
+
+    def test_a_device_is_a_file_to_write_to(self):
+        done = self.run_cpu(RUN, "--json", "/dev/null", "--trace", "/dev/null")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
+
     def test_bf16_is_judged_by_one_rank(self):
         done = self.run_cpu(RUN | {"run": RUN["run"] | {"type": "bfloat16"}}, "--json", "new.json")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -205,6 +205,8 @@ class Refused(unittest.TestCase):
             path.write_text("mine", encoding="utf-8")
             self.check(str(path), "--benchmark_filter=^executor/launch", f"--benchmark_out={path}")
             self.assertEqual(path.read_text(encoding="utf-8"), "mine")
+        self.check("--benchmark_filter", "--benchmark_filter=^nothing/", "--benchmark_out=/dev/null")
+        self.assertTrue(pathlib.Path("/dev/null").is_char_device())
 
     def test_paced_peers(self):
         self.check("--peers", "--peers", "a900")
