@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <numeric>
+#include <memory>
 
 #include "parity.h"
 #include "process_share.h"
@@ -153,129 +153,205 @@ class SteadySteps {
   int disturbed_ = 0;
 };
 
+std::optional<Prediction> predict(const ScheduleChoice& choice, const Experiment& experiment,
+                                  const HardwareProfile* profile, const std::string& file) {
+  if (profile == nullptr) return std::nullopt;
+  const StepPrediction step = predict_step(choice, experiment, *profile, file);
+  return Prediction{profile->name, step.step_s, step.oversubscribed};
+}
+
+BackendOptions backend_options(const DeviceOptions& options, const Training& training) {
+  return {.world_size = training.grid.size(),
+          .deadline_s = options.deadline_s,
+          .memory_limit = options.memory_limit,
+          .graphs = options.graphs,
+          .nccl = options.nccl};
+}
+
+std::unique_ptr<Backend> open_backend(const DeviceOptions& options, const BackendOptions& devices) {
+  if (options.replay)
+    return make_replay_backend(options.backend, devices,
+                               {.rank = options.replay->rank, .times = call_times(options.replay->profile)});
+  if (options.processes != nullptr) return make_backend(options.backend, devices, *options.processes);
+  return make_backend(options.backend, devices);
+}
+
+Measured describe(const Backend& backend, const Experiment::Run& run, const DeviceOptions& options) {
+  Measured measured;
+  measured.backend = backend.name();
+  measured.type = to_string(run.type);
+  measured.processes = backend.processes();
+  measured.ranks_per_device = backend.ranks_per_device();
+  if (options.replay) measured.replayed = {options.replay->rank, options.replay->profile.name, {}};
+  return measured;
+}
+
+// Of the steps in which BLAS worked that much from `before` to `after`.
+BlasShare blas_share(const cpu::BlasUse& before, const cpu::BlasUse& after, double rank_seconds) {
+  const double seconds = after.seconds - before.seconds;
+  BlasShare blas;
+  blas.share = seconds / rank_seconds;
+  if (seconds > 0)
+    blas.gflop_per_s = (after.flops - before.flops) / seconds / 1e9;  // else no layer, no product
+  return blas;
+}
+
+// Training of one experiment, and what is measured on the way.
+class MeasuredTraining {
+ public:
+  MeasuredTraining(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+                   const DeviceOptions& options, const HardwareProfile* profile)
+      : experiment_(experiment),
+        run_(*experiment.run),
+        options_(options),
+        predicted_(predict(choice, experiment, profile, file)),
+        training_(training_of(experiment)),
+        devices_(backend_options(options, training_)),
+        program_(program_for(choice, experiment, file)),
+        backend_(open_backend(options, devices_)),
+        trainer_(*backend_, program_, training_),
+        data_(run_, file),
+        steady_(*backend_, profile, training_.grid.size()) {
+    if (options.time_kernels && !trainer_.time_kernels(false))
+      throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",
+                       "leave it out");
+    measured_ = describe(*backend_, run_, options);
+  }
+
+  /// Warm-up and timed steps; `stepped` is called after each.
+  void train(const std::function<void()>& stepped) {
+    for (int i = 0; i < run_.warmup + run_.steps; ++i) {
+      const bool timed = i >= run_.warmup;
+      if (i == run_.warmup) begin_timed_steps();
+      const std::vector<TokenSample> samples = data_.next(samples_of_step());
+      last_ = timed ? steady_.take([&] { return step(samples); }) : step(samples);
+      if (!options_.replay) share_.losses.push_back(last_.loss);  // a replay's numbers mean nothing
+      if (i == 0 && run_.parity) compare_with_reference(samples);
+      if (timed) share_.step_times_s.push_back(last_.step_s);
+      stepped();
+    }
+    end_timed_steps();
+  }
+
+  /// In as many steps more.
+  void time_kernels() {
+    trainer_.time_kernels(true);
+    std::vector<double> seconds;
+    for (int i = 0; i < run_.steps; ++i) {
+      trainer_.step(data_.next(samples_of_step()));
+      seconds.push_back(trainer_.take_kernel_seconds());
+    }
+    measured_.kernel_time_s = median(seconds);
+  }
+
+  /// At process 0, of all processes; nothing at the others.
+  std::optional<MeasuredRun> take() {
+    share_.times = std::move(last_.times);
+    share_.known = std::move(last_.known);
+    share_.step_s = last_.step_s;
+    share_.uses = trainer_.use();
+    share_ = share_of_all(*backend_, program_, training_.grid, std::move(share_));
+    if (backend_->process() != 0) return std::nullopt;
+    MeasuredRun run{program_, timeline_of_share(), {}, std::move(share_.uses)};
+    take_losses_and_uses(run.uses);
+    Result& result = run.result;
+    result.schedule = program_.schedule.name;
+    result.configuration = configuration_of(experiment_, program_);
+    result.configuration.model = run_.model.name;
+    result.configuration.seq = run_.seq;
+    result.step_times_s = std::move(share_.step_times_s);
+    result.ranks = rank_results(experiment_, program_, run.timeline, run.uses, training_.grid);
+    result.measured = std::move(measured_);
+    return run;
+  }
+
+ private:
+  [[nodiscard]] int samples_of_step() const {
+    return experiment_.microbatches * experiment_.microbatch_size * experiment_.dp;
+  }
+
+  StepResult step(const std::vector<TokenSample>& samples) {
+    StepResult taken = trainer_.step(samples);
+    timed_s_ += taken.step_s;
+    return taken;
+  }
+
+  // What the warm-up took counts no more.
+  void begin_timed_steps() {
+    blas_before_ = blas_use_of_all(*backend_);
+    trainer_.take_paced_use();
+    timed_s_ = 0;
+  }
+
+  void end_timed_steps() {
+    if (measured_.replayed)
+      for (const auto& [kind, use] : trainer_.take_paced_use())
+        measured_.replayed->groups[kind] = {use.calls, use.late_s, use.latest_s,
+                                            static_cast<double>(use.link_bytes)};
+    if (predicted_) predicted_->disturbed_steps = steady_.disturbed();
+    measured_.predicted = predicted_;
+    if (cpu::counts_blas(*backend_))
+      measured_.blas = blas_share(blas_before_, blas_use_of_all(*backend_),
+                                  timed_s_ * static_cast<double>(backend_->ranks().size()));
+  }
+
+  void compare_with_reference(const std::vector<TokenSample>& samples) {
+    const double loss = sum_of_all(*backend_, "the loss", last_.loss);
+    const auto gradients = trainer_.gradients();
+    const RunGuard::Work work(backend_->guard());  // the other processes wait meanwhile
+    if (backend_->process() == 0)
+      measured_.parity = measure_parity(loss, gradients, training_, samples, options_.backend, devices_);
+  }
+
+  Timeline timeline_of_share() {
+    Timeline timeline;
+    for (const OpTime& time : share_.times) {
+      timeline.start.push_back(time.start);
+      timeline.end.push_back(time.end);
+    }
+    timeline.known = std::move(share_.known);
+    timeline.step_s = share_.step_s;
+    timeline.ranks = rank_times(program_, timeline);
+    return timeline;
+  }
+
+  void take_losses_and_uses(const std::vector<RankUse>& uses) {
+    measured_.losses = std::move(share_.losses);
+    for (const RankUse& use : uses) {
+      measured_.scratch_bytes = std::max(measured_.scratch_bytes, static_cast<double>(use.scratch_bytes));
+      if (use.share_in_graphs)
+        measured_.share_in_graphs = std::min(measured_.share_in_graphs.value_or(1), *use.share_in_graphs);
+    }
+  }
+
+  const Experiment& experiment_;
+  const Experiment::Run& run_;
+  const DeviceOptions& options_;
+  std::optional<Prediction> predicted_;
+  const Training training_;
+  const BackendOptions devices_;
+  const Program program_;
+  const std::unique_ptr<Backend> backend_;
+  Trainer trainer_;
+  Data data_;
+  SteadySteps steady_;
+  Measured measured_;
+  ProcessShare share_;
+  StepResult last_;
+  cpu::BlasUse blas_before_;
+  double timed_s_ = 0;  // of all steps since the warm-up, those taken again too
+};
+
 }  // namespace
 
 std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment,
                                         const std::string& file, const DeviceOptions& options,
                                         const HardwareProfile* profile,
                                         const std::function<void()>& stepped) {
-  const Experiment::Run& run = *experiment.run;
-  std::optional<Prediction> predicted;
-  if (profile != nullptr) {
-    const StepPrediction step = predict_step(choice, experiment, *profile, file);
-    predicted = {profile->name, step.step_s, step.oversubscribed};
-  }
-  Program program = program_for(choice, experiment, file);
-  const Training training = training_of(experiment);
-  const BackendOptions devices{.world_size = training.grid.size(),
-                               .deadline_s = options.deadline_s,
-                               .memory_limit = options.memory_limit,
-                               .graphs = options.graphs,
-                               .nccl = options.nccl};
-  const auto backend =
-      options.replay
-          ? make_replay_backend(options.backend, devices,
-                                {.rank = options.replay->rank, .times = call_times(options.replay->profile)})
-      : options.processes != nullptr ? make_backend(options.backend, devices, *options.processes)
-                                     : make_backend(options.backend, devices);
-  Trainer trainer(*backend, std::move(program), training);
-  if (options.time_kernels && !trainer.time_kernels(false))
-    throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",
-                     "leave it out");
-  Data data(run, file);
-
-  MeasuredRun measured{trainer.program(), {}, {}, {}};
-  ProcessShare share;
-  Result& result = measured.result;
-  Measured& known = result.measured.emplace();
-  known.backend = backend->name();
-  known.type = to_string(run.type);
-  known.processes = backend->processes();
-  known.ranks_per_device = backend->ranks_per_device();
-  if (options.replay) known.replayed = {options.replay->rank, options.replay->profile.name, {}};
-  cpu::BlasUse before;
-  StepResult step;
-  const int samples = experiment.microbatches * experiment.microbatch_size * experiment.dp;
-  SteadySteps steady(*backend, profile, training.grid.size());
-  double timed_s = 0;  // of all steps since the warm-up, those taken again too
-  const auto train = [&](const std::vector<TokenSample>& batch) {
-    StepResult taken = trainer.step(batch);
-    timed_s += taken.step_s;
-    return taken;
-  };
-  for (int i = 0; i < run.warmup + run.steps; ++i) {
-    if (i == run.warmup) {
-      before = blas_use_of_all(*backend);
-      trainer.take_paced_use();  // the warm-up's
-      timed_s = 0;
-    }
-    const std::vector<TokenSample> batch = data.next(samples);
-    step = i < run.warmup ? train(batch) : steady.take([&] { return train(batch); });
-    if (!options.replay) share.losses.push_back(step.loss);  // a replay's numbers mean nothing
-    if (i == 0 && run.parity) {
-      const double loss = sum_of_all(*backend, "the loss", step.loss);
-      const auto gradients = trainer.gradients();
-      const RunGuard::Work work(backend->guard());  // the other processes wait meanwhile
-      if (backend->process() == 0)
-        known.parity = measure_parity(loss, gradients, training, batch, options.backend, devices);
-    }
-    if (i >= run.warmup) share.step_times_s.push_back(step.step_s);
-    stepped();
-  }
-  if (known.replayed)
-    for (const auto& [kind, use] : trainer.take_paced_use())
-      known.replayed->groups[kind] = {use.calls, use.late_s, use.latest_s,
-                                      static_cast<double>(use.link_bytes)};
-  if (options.time_kernels) {
-    trainer.time_kernels(true);
-    std::vector<double> seconds;
-    for (int i = 0; i < run.steps; ++i) {
-      trainer.step(data.next(samples));
-      seconds.push_back(trainer.take_kernel_seconds());
-    }
-    known.kernel_time_s = median(seconds);
-  }
-  if (predicted) predicted->disturbed_steps = steady.disturbed();
-  known.predicted = predicted;
-  if (cpu::counts_blas(*backend)) {
-    const cpu::BlasUse after = blas_use_of_all(*backend);
-    const double seconds = after.seconds - before.seconds;
-    BlasShare& blas = known.blas.emplace();
-    blas.share = seconds / (timed_s * static_cast<double>(backend->ranks().size()));
-    if (seconds > 0)
-      blas.gflop_per_s = (after.flops - before.flops) / seconds / 1e9;  // else no layer, no product
-  }
-
-  share.times = std::move(step.times);
-  share.known = std::move(step.known);
-  share.step_s = step.step_s;
-  share.uses = trainer.use();
-  share = share_of_all(*backend, measured.program, training.grid, std::move(share));
-  if (backend->process() != 0) return std::nullopt;
-  known.losses = std::move(share.losses);
-  result.step_times_s = std::move(share.step_times_s);
-  measured.uses = std::move(share.uses);
-  for (const RankUse& use : measured.uses) {
-    known.scratch_bytes = std::max(known.scratch_bytes, static_cast<double>(use.scratch_bytes));
-    if (use.share_in_graphs)
-      known.share_in_graphs = std::min(known.share_in_graphs.value_or(1), *use.share_in_graphs);
-  }
-
-  Timeline& timeline = measured.timeline;
-  for (const OpTime& time : share.times) {
-    timeline.start.push_back(time.start);
-    timeline.end.push_back(time.end);
-  }
-  timeline.known = std::move(share.known);
-  timeline.step_s = share.step_s;
-  timeline.ranks = rank_times(measured.program, timeline);
-
-  result.schedule = measured.program.schedule.name;
-  result.configuration = configuration_of(experiment, measured.program);
-  result.configuration.model = run.model.name;
-  result.configuration.seq = run.seq;
-  result.ranks = rank_results(experiment, measured.program, timeline, measured.uses, training.grid);
-  return measured;
+  MeasuredTraining training(choice, experiment, file, options, profile);
+  training.train(stepped);
+  if (options.time_kernels) training.time_kernels();
+  return training.take();
 }
 
 }  // namespace stp
