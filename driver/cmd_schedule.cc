@@ -5,14 +5,14 @@
 #include "baselines/registry.h"
 #include "commands.h"
 #include "schedule_table.h"
-#include "stp/base/error.h"
+#include "stp/base/json_input.h"
 #include "stp/schedule/csv.h"
 
 namespace stp {
 namespace {
 
 std::string written(const Schedule& schedule, const std::string& format) {
-  if (format == "json") return to_json(schedule).dump() + "\n";
+  if (format == "json") return json_text(to_json(schedule)) + "\n";
   if (format == "csv") return to_csv(schedule, CsvForm::compute_only);
   if (format == "csv-comms") return to_csv(schedule, CsvForm::compute_comms);
   if (format == "csv-comms-waits") return to_csv(schedule, CsvForm::compute_comms_waits);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "stp/base/json_input.h"
 #include "table.h"
 
 namespace stp {
@@ -20,7 +21,7 @@ std::optional<double> number(const json& holder, const char* key) {
 
 std::string text(const json& value) {
   if (value.is_null()) return "–";
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
 // A share in per cent, without sign.

@@ -17,6 +17,7 @@
 
 #include "interrupt.h"
 #include "stp/base/error.h"
+#include "stp/base/json_input.h"
 #include "stp/report/record.h"
 
 namespace stp {
@@ -25,7 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string plain(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string plain(const json& value) {
+  return value.is_string() ? value.get<std::string>() : json_text(value);
+}
 
 // "results/" names the folder results.
 fs::path without_slash(const fs::path& target) {

@@ -16,7 +16,7 @@
 
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
-#include "stp/base/error.h"
+#include "stp/base/json_input.h"
 #include "stp/processes/rendezvous.h"
 #include "stp/report/record.h"
 #include "stp/version.h"
@@ -42,7 +42,7 @@ void add_context(const Options& options) {
   if (const nlohmann::json device = stp::backend_facts(options.machine.backend); device.is_object())
     system.update(device);
   for (const auto& [key, value] : system.items())
-    benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : value.dump());
+    benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : stp::json_text(value));
 }
 
 // The suite's own flags; Google Benchmark's, which it leaves, go to `others`. `place`: where a launcher

@@ -101,6 +101,14 @@ std::string read_file(const std::string& path) {
 
 json read_json_file(const std::string& path) { return parse_json(read_file(path), path); }
 
+std::string json_text(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+std::string json_text(const std::string& text) { return json_text(json(text)); }
+
+std::string valid_utf8(const std::string& text) { return json::parse(json_text(text)).get<std::string>(); }
+
 JsonInput::JsonInput(const json& value, std::string file, std::string field)
     : value_(&value), file_(std::move(file)), field_(std::move(field)) {
   if (!value.is_object())
@@ -191,7 +199,7 @@ double checked_number(const json& found, double low, double high, const std::str
   if (!found.is_number()) throw InputError(file, field, "must be a number, not " + type_of(found), range);
   const double number = found.get<double>();
   if (!std::isfinite(number) || number < low || number > high)
-    throw InputError(file, field, found.dump() + " is out of range", range);
+    throw InputError(file, field, json_text(found) + " is out of range", range);
   return number;
 }
 
@@ -202,7 +210,7 @@ int checked_integer(const json& found, int low, int high, const std::string& fil
     throw InputError(file, field, "must be a whole number, not " + type_of(found), range);
   const bool huge = found.is_number_unsigned() && found.get<uint64_t>() > INT64_MAX;
   if (huge || found.get<int64_t>() < low || found.get<int64_t>() > high)
-    throw InputError(file, field, found.dump() + " is out of range", range);
+    throw InputError(file, field, json_text(found) + " is out of range", range);
   return found.get<int>();
 }
 

@@ -26,6 +26,14 @@ nlohmann::json read_json_file(const std::string& path);
 /// The same for text already in memory; `name` stands for the file in messages.
 nlohmann::json parse_json(const std::string& text, const std::string& name);
 
+/// `value` as text: on one line, or, with an `indent` of 0 or more, on many. Bytes of strings that are not
+/// UTF-8 are replaced.
+std::string json_text(const nlohmann::json& value, int indent = -1);
+/// The same of a string, with its quotes.
+std::string json_text(const std::string& text);
+/// `text` with bytes that are not UTF-8 replaced.
+std::string valid_utf8(const std::string& text);
+
 /// One JSON object being read: fetch its fields by name and type, then call `done()`, which refuses the rest.
 class JsonInput {
  public:

@@ -105,6 +105,11 @@ Frame& Frame::add(const std::string& text) {
   return *this;
 }
 
+Frame& Frame::add(std::span<const double> values) {
+  const auto bytes = std::as_bytes(values);
+  return add(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
 uint64_t Frame::take(size_t bytes) {
   if (body_.size() - at_ < bytes) throw BadFrame("a message that ends too early");
   const uint64_t value = read(body_.data() + at_, bytes);
@@ -120,6 +125,14 @@ std::string Frame::text() {
   std::string text = body_.substr(at_, length);
   at_ += length;
   return text;
+}
+
+std::vector<double> Frame::values() {
+  const std::string bytes = text();
+  if (bytes.size() % sizeof(double) != 0) throw BadFrame("a value that ends too early");
+  std::vector<double> values(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
 }
 
 void Frame::end() const {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -33,17 +34,20 @@ class Descriptor {
   int fd_;
 };
 
-/// A message: its kind, and fields of numbers and text one after the other. On the wire: "STP1", kind and
-/// length of the body (32 bits each, least byte first), body.
+/// A message: its kind, and fields of numbers, text and lists of values one after the other. On the wire:
+/// "STP1", kind and length of the body (32 bits each, least byte first), body.
 class Frame {
  public:
   explicit Frame(uint32_t kind = 0, std::string body = "") : kind_(kind), body_(std::move(body)) {}
 
   Frame& add(int64_t number);
   Frame& add(const std::string& text);
+  /// Values keep all their bits.
+  Frame& add(std::span<const double> values);
   /// The next field; BadFrame if there is none.
   int64_t number();
   std::string text();
+  std::vector<double> values();
   [[nodiscard]] bool done() const { return at_ == body_.size(); }
   /// BadFrame if there are fields left.
   void end() const;

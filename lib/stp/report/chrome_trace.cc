@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "stp/base/error.h"
+#include "stp/base/json_input.h"
 
 namespace stp {
 namespace {
@@ -19,7 +19,7 @@ class Writer {
   }
 
   void write() && {
-    out_ << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"schedule\":" << quoted(program_.schedule.name)
+    out_ << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"schedule\":" << json_text(program_.schedule.name)
          << ",\"microbatches\":" << program_.schedule.microbatches << "},\"traceEvents\":[";
     names();
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) write_rank(rank);
@@ -27,10 +27,6 @@ class Writer {
   }
 
  private:
-  static std::string quoted(const std::string& text) {
-    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  }
-
   std::ostream& event() {
     out_ << (first_ ? "\n" : ",\n");
     first_ = false;

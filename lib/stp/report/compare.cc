@@ -68,8 +68,8 @@ std::string configuration_key(const json& row, bool with_microbatches) {
   for (const char* field :
        {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "release", "backward", "braid",
         "freed_at", "contention", "recompute", "sequence_parallel", "unit_costs"})
-    if (row.contains(field)) key += row.at(field).dump() + "|";
-  return with_microbatches ? key + row.at("microbatches").dump() : key;
+    if (row.contains(field)) key += json_text(row.at(field)) + "|";
+  return with_microbatches ? key + json_text(row.at("microbatches")) : key;
 }
 
 // Errors of one kind, over one set of rows.
@@ -132,8 +132,9 @@ std::string row_name(const json& row) {
   if (row.value("braid", "static") != "static") name += ", " + row.at("braid").get<std::string>() + " braids";
   if (row.value("contention", json()) == false) name += ", no contention";
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
-  if (row.at("seq").is_number()) name += ", s " + row.at("seq").dump();
-  name += ", tp" + row.at("tp").dump() + " pp" + row.at("pp").dump() + ", m " + row.at("microbatches").dump();
+  if (row.at("seq").is_number()) name += ", s " + json_text(row.at("seq"));
+  name += ", tp" + json_text(row.at("tp")) + " pp" + json_text(row.at("pp")) + ", m " +
+          json_text(row.at("microbatches"));
   return row.contains("unit_costs") && row["unit_costs"].is_object()
              ? name + costs_of_layer(row["unit_costs"])
              : name;
@@ -306,9 +307,10 @@ void attach_published(json& rows, const std::string& folder, const std::optional
   const json patterns = comparison && comparison->calibration ? *comparison->calibration : json::array();
   for (const json& pattern : patterns)
     if (std::none_of(rows.begin(), rows.end(), [&](const json& row) { return agrees(row, pattern); }))
-      throw InputError("", "compare.calibration",
-                       pattern.dump() + " agrees with no row, so that fitted rows would count as predicted",
-                       "name fields as the rows have them");
+      throw InputError(
+          "", "compare.calibration",
+          json_text(pattern) + " agrees with no row, so that fitted rows would count as predicted",
+          "name fields as the rows have them");
   const std::vector<json> all = read_published(folder);
   for (json& row : rows) {
     json published = json::object(), difference = json::object();

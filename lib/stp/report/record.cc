@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "stp/base/error.h"
+#include "stp/base/json_input.h"
 #include "stp/report/statistics.h"
 #include "stp/version.h"
 
@@ -249,9 +249,7 @@ json make_record(const json& scenario, Evidence evidence, const std::vector<std:
   return record;
 }
 
-std::string record_text(const json& record) {
-  return record.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
-}
+std::string record_text(const json& record) { return json_text(record, 1) + "\n"; }
 
 namespace {
 

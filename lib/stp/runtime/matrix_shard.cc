@@ -1,7 +1,6 @@
 #include "stp/runtime/matrix_shard.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "stp/processes/tcp.h"
 
@@ -21,8 +20,7 @@ void append(std::string& bytes, const MatrixShard& shard) {
   for (const int64_t number :
        {shard.all_rows, shard.all_columns, shard.first_row, shard.rows, shard.first_column, shard.columns})
     fields.add(number);
-  const auto values = std::as_bytes(shard.values);
-  fields.add(std::string(reinterpret_cast<const char*>(values.data()), values.size()));
+  fields.add(shard.values);
   bytes += fields.body();
 }
 
@@ -31,9 +29,7 @@ void add_all(std::map<std::string, std::vector<double>>& whole, const std::strin
   while (!fields.done()) {
     MatrixShard shard{fields.text(),   fields.number(), fields.number(), fields.number(),
                       fields.number(), fields.number(), fields.number(), {}};
-    const std::string raw = fields.text();
-    std::vector<double> values(raw.size() / sizeof(double));
-    std::memcpy(values.data(), raw.data(), values.size() * sizeof(double));
+    const std::vector<double> values = fields.values();
     const bool fits = shard.rows >= 0 && shard.columns >= 0 && shard.first_row >= 0 &&
                       shard.first_column >= 0 && shard.first_row + shard.rows <= shard.all_rows &&
                       shard.first_column + shard.columns <= shard.all_columns &&

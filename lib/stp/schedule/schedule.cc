@@ -15,19 +15,10 @@ using nlohmann::json;
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }
 
-bool is_utf8(const std::string& text) {
-  try {
-    (void)json(text).dump();
-    return true;
-  } catch (const json::type_error&) {
-    return false;
-  }
-}
-
 // A schedule's name goes into tables, records and the text form: one line, without blanks around it.
 void check_name(const std::string& name) {
   if (name.empty() || name.front() == ' ' || name.back() == ' ' ||
-      std::any_of(name.begin(), name.end(), is_control) || !is_utf8(name))
+      std::any_of(name.begin(), name.end(), is_control) || valid_utf8(name) != name)
     throw InputError("", "schedule", "is not a name",
                      "write some words on one line, without blanks around them");
 }
@@ -63,7 +54,8 @@ Placement placement_from_json(const json& value, int pp, int chunks) {
     for (size_t chunk = 0; chunk < value[rank].size(); ++chunk) {
       const json& stage = value[rank][chunk];
       const bool fits = stage.is_number_integer() && stage >= 0 && stage <= kMaxRanks * kMaxChunks;
-      if (!fits) refuse(row + "[" + std::to_string(chunk) + "]", stage.dump() + " is not a virtual stage");
+      if (!fits)
+        refuse(row + "[" + std::to_string(chunk) + "]", json_text(stage) + " is not a virtual stage");
       rows[rank].push_back(stage.get<int>());
     }
   }
@@ -149,7 +141,7 @@ Schedule schedule_from_json(const json& value, const std::string& file) {
 std::string to_text(const Schedule& schedule) {
   const json placement = placement_to_json(schedule.placement);
   std::string text = "# schedule " + schedule.name + ", placement " +
-                     (placement.is_string() ? schedule.placement.name() : placement.dump()) + "\n";
+                     (placement.is_string() ? schedule.placement.name() : json_text(placement)) + "\n";
   for (const auto& blocks : schedule.ranks) {
     for (size_t i = 0; i < blocks.size(); ++i) text += (i == 0 ? "" : " ") + to_string(blocks[i]);
     text += "\n";
@@ -250,9 +242,8 @@ Schedule schedule_from_text(const std::string& text, const std::string& file) {
 }
 
 std::string schedule_name_of(const std::string& file) {
-  std::string name = std::filesystem::path(file).stem().string();
   // Names go into JSON and tables: bytes that are no UTF-8 and control characters are replaced.
-  name = json::parse(json(name).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+  std::string name = valid_utf8(std::filesystem::path(file).stem().string());
   std::replace_if(name.begin(), name.end(), is_control, '_');
   const size_t begin = name.find_first_not_of(' ');
   if (begin == std::string::npos) return "schedule";
