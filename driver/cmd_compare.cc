@@ -5,7 +5,7 @@
 #include "commands.h"
 #include "output_folder.h"
 #include "plots.h"
-#include "stp/base/error.h"
+#include "stp/base/json_input.h"
 #include "stp/report/record.h"
 
 namespace stp {
@@ -42,7 +42,7 @@ int compare_command(const CompareOptions& options, const Invocation& invocation)
   json known = origin(invocation.argv);
   if (options.machines) known["simulated"] = simulate_profiles(options.profiles);
   std::vector<std::string> arguments{"--json=" + options.json, "--plot=" + options.plot,
-                                     "--least-difference=" + json(options.least_difference).dump(), "--",
+                                     "--least-difference=" + json_text(json(options.least_difference)), "--",
                                      nameless_file(record_text(known))};
   arguments.insert(arguments.end(), options.files.begin(), options.files.end());
   return run_python("analysis/compare.py", arguments);

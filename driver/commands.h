@@ -60,7 +60,6 @@ struct TraceOptions {
 };
 void trace_command(const TraceOptions& options);
 
-
 struct CompareOptions {
   std::vector<std::string> files;
   std::string json, plot;

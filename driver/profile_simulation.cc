@@ -28,7 +28,7 @@ constexpr const char* kProfiles = "profiles";
 struct Machine {
   std::string name;
   HardwareProfile profile;
-  json profile_json;  // as read, every value with its source
+  SharedJson profile_json;  // as read, every value with its source
 };
 
 // A configuration of the scenarios, to be put onto each machine.
@@ -65,7 +65,7 @@ std::vector<Machine> read_machines(const std::vector<std::string>& named, const 
   std::vector<Machine> machines;
   for (const std::string& word : words) {
     const std::string file = find_data_file(word, kProfiles, "", "--profiles");
-    Machine machine{"", read_profile(file), read_json_file(file)};
+    Machine machine{"", read_profile(file), std::make_shared<const json>(read_json_file(file))};
     machine.name = machine.profile.name;
     for (const Machine& other : machines)
       if (other.name == machine.name)
@@ -80,9 +80,9 @@ std::vector<Machine> read_machines(const std::vector<std::string>& named, const 
 
 // Configurations are the same where they differ in cluster, schedules and microbatches alone.
 std::string configuration_key(const Experiment& experiment) {
-  json key = experiment.as_run;
+  json key = to_json(experiment);
   for (const char* field : {"cluster", "schedules", "microbatches"}) key.erase(field);
-  return key.dump();
+  return json_text(key);
 }
 
 // Every configuration of the scenarios once, at its largest number of microbatches.
@@ -137,8 +137,7 @@ json gain_of(const std::vector<Scenario>& scenarios) {
 Experiment on_machine(const Experiment& experiment, const Machine& machine) {
   Experiment there = experiment;
   there.hardware->profile = machine.profile;
-  there.hardware->profile_json = machine.profile_json;
-  there.as_run["cluster"] = machine.name;
+  there.hardware->cluster_data = {machine.name, "", machine.profile_json};
   return there;
 }
 
@@ -291,13 +290,13 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
   for (const ScheduleChoice& choice : choices) told["schedules"].push_back(name_of(choice));
   for (const Machine& machine : machines)
     told["machines"].push_back(
-        {{"name", machine.name}, {"fitted", machine.profile.fitted}, {"profile", machine.profile_json}});
+        {{"name", machine.name}, {"fitted", machine.profile.fitted}, {"profile", *machine.profile_json}});
 
   Progress progress("simulating", configurations.size());
   for (const ComparedConfiguration& configuration : configurations) {
     const Experiment& experiment = configuration.experiment;
     const bool shared = configuration.scenarios.size() == scenarios.size();
-    told["models"][experiment.hardware->model.name] = experiment.hardware->model_json;
+    told["models"][experiment.hardware->model.name] = *experiment.hardware->model_data.content;
     ConfigurationSimulator simulator(configuration, choices);
     json mixtures = json::array();
     for (size_t i = 1; i < machines.size() && (shared || options.attribute_all); ++i)

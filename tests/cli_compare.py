@@ -165,6 +165,8 @@ class Compare(CommandLine):
     def test_outputs_that_cannot_be_written(self):
         files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
         self.refused(["compare", *files, "--json", "nowhere/told.json"], "stp: nowhere/told.json: cannot be created; ")
+        self.assertEqual(self.run_stp("compare", *files, "--json", "/dev/null").returncode, 0)
+        self.assertTrue(Path("/dev/null").is_char_device())
         self.refused(["compare", *files, "--plot", "nowhere/plot.svg"], "stp: nowhere/plot.svg: cannot be created; ")
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([self.stp, "compare", *files], stdout=full, stderr=subprocess.PIPE, text=True, timeout=100, check=False)
