@@ -19,9 +19,9 @@ target_compile_options(stp_warnings INTERFACE
   # Of CUDA sources the host's compiler sees what nvcc makes of them, which is not pedantic.
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>")
 
-# For code that takes no time when it runs, but long to optimise: options, JSON, tables, tests. -O3 would double the build.
-add_library(stp_fast_build INTERFACE)
-target_compile_options(stp_fast_build INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+# Code that takes no time when it runs (options, JSON, tables, tests) would take twice as long to build with -O3.
+add_library(stp_cold INTERFACE)
+target_compile_options(stp_cold INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 
 # stp::stp: all modules at once.
 add_library(stp_all INTERFACE)
@@ -29,11 +29,11 @@ add_library(stp::stp ALIAS stp_all)
 set_target_properties(stp_all PROPERTIES EXPORT_NAME stp)
 install(TARGETS stp_all EXPORT stp)
 
-# stp_add_library(NAME SOURCES … HEADERS … [LINK …]): the library stp::NAME of the current folder, installed with its
-# headers. LINK names what it uses in its headers; what its sources alone use is linked by the caller. Headers are
-# included by their paths below the folder lib, or BASE.
+# stp_add_library(NAME [COLD] SOURCES … HEADERS … [LINK …]): the library stp::NAME of the current folder, installed with
+# its headers. COLD: it takes no time when it runs. LINK names what it uses in its headers; what its sources alone use is
+# linked by the caller. Headers are included by their paths below the folder lib, or BASE.
 function(stp_add_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "BASE;DESTINATION" "SOURCES;HEADERS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "COLD" "BASE;DESTINATION" "SOURCES;HEADERS;LINK")
   if(NOT ARG_BASE)
     set(ARG_BASE ${PROJECT_SOURCE_DIR}/lib)
     set(ARG_DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -42,6 +42,9 @@ function(stp_add_library name)
   add_library(stp::${name} ALIAS stp_${name})
   target_sources(stp_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${ARG_BASE} FILES ${ARG_HEADERS})
   target_link_libraries(stp_${name} PUBLIC stp_options ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:stp_warnings>)
+  if(ARG_COLD)
+    target_link_libraries(stp_${name} PRIVATE $<BUILD_INTERFACE:stp_cold>)
+  endif()
   # Where the libraries are shared ones, they find each other, wherever the tree is put.
   set_target_properties(stp_${name} PROPERTIES EXPORT_NAME ${name} INSTALL_RPATH "$ORIGIN")
   target_link_libraries(stp_all INTERFACE stp_${name})

@@ -196,7 +196,8 @@ void run_command(const RunOptions& options, const Invocation& invocation) {
   if (!options.trace.empty()) write_new_file(options.trace, outcome.trace);
   json record = make_record(plan.scenario.as_run(), plan.evidence(), invocation.argv, "results",
                             std::move(outcome.rows));
-  record["system"]["accelerator"] = backend_facts(options.backend);
+  const SharedJson accelerator = backend_facts(options.backend);
+  record["system"]["accelerator"] = accelerator ? *accelerator : json();
   if (write_record(options.json, record)) print_report(plan, outcome.report);
   const std::string failure = outcome.report.failure();
   if (!failure.empty()) throw std::runtime_error(failure);

@@ -39,8 +39,7 @@ void add_context(const Options& options) {
   benchmark::AddCustomContext("steady_below", std::to_string(SteadySampler::kThrottled));
   benchmark::AddCustomContext("tokens", std::to_string(options.tokens));
   nlohmann::json system = stp::system_description();
-  if (const nlohmann::json device = stp::backend_facts(options.machine.backend); device.is_object())
-    system.update(device);
+  if (const stp::SharedJson device = stp::backend_facts(options.machine.backend)) system.update(*device);
   for (const auto& [key, value] : system.items())
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : stp::json_text(value));
 }

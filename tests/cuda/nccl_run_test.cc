@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "process_share.h"
@@ -26,7 +25,7 @@ thread_local std::optional<NcclApi> nccl_of_this_process;
 
 // In the library's place.
 cuda::NcclApi cuda::loaded_nccl() { return testing_support::nccl_of_this_process.value(); }
-nlohmann::json cuda::gpu_facts(int) { return {}; }
+SharedJson cuda::gpu_facts(int) { return {}; }
 
 namespace {
 

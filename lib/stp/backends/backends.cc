@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "stp/base/error.h"
@@ -28,7 +27,7 @@ struct Entry {
   std::vector<DType> types;
   int ranks;           // that exchange data; 0: any number
   double (*memory)();  // bytes
-  nlohmann::json (*facts)();
+  SharedJson (*facts)();
   std::map<std::string, bool> libraries;
   bool graphs;
   void (*check)(int device);
@@ -70,7 +69,7 @@ const std::vector<Entry>& entries() {
        {DType::f32, DType::f64, DType::bf16},
        0,
        memory_of_machine,
-       [] { return nlohmann::json(); },
+       [] { return SharedJson(); },
        {},
        false,
        [](int) {},
@@ -129,7 +128,7 @@ double backend_memory(const std::string& name) {
   return find(name).memory();
 }
 
-nlohmann::json backend_facts(const std::string& name) {
+SharedJson backend_facts(const std::string& name) {
   check_backend(name);
   return find(name).facts();
 }

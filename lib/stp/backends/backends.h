@@ -3,11 +3,11 @@
 
 #include <map>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "stp/base/json_input.h"
 #include "stp/device/backend.h"
 #include "stp/emulation/pacing.h"
 #include "stp/processes/bootstrap.h"
@@ -30,7 +30,7 @@ int backend_ranks(const std::string& name);
 /// Bytes of memory: of the machine, or of one device.
 double backend_memory(const std::string& name);
 /// What its device is, for records; null for the processors of the machine.
-nlohmann::json backend_facts(const std::string& name);
+SharedJson backend_facts(const std::string& name);
 /// Of X of lib/stp/device/kernels.h: what its kernels take, the usual one first. InputError likewise, here
 /// and below.
 std::vector<DType> backend_types(const std::string& name);

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -18,13 +19,13 @@ std::string version(int number) {
 
 }  // namespace
 
-nlohmann::json gpu_facts(int gpu) {
+SharedJson gpu_facts(int gpu) {
   cudaDeviceProp properties{};
   int driver = 0, runtime = 0;
   STP_CUDA(cudaGetDeviceProperties(&properties, gpu));
   STP_CUDA(cudaDriverGetVersion(&driver));
   STP_CUDA(cudaRuntimeGetVersion(&runtime));
-  return {
+  const nlohmann::json facts = {
       {"accelerator_model_name", properties.name},
       {"accelerator_memory_capacity", std::to_string(properties.totalGlobalMem >> 20) + " MiB"},
       {"compute_capability", std::to_string(properties.major) + "." + std::to_string(properties.minor)},
@@ -32,6 +33,7 @@ nlohmann::json gpu_facts(int gpu) {
       {"driver_cuda_version", version(driver)},
       {"runtime_cuda_version", version(runtime)},
       {"attention", make_cudnn_attention() != nullptr ? "cudnn where it takes the shape" : "own kernels"}};
+  return std::make_shared<const nlohmann::json>(facts);
 }
 
 }  // namespace stp::cuda
