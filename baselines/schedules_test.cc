@@ -17,7 +17,7 @@
 #include "stp/schedule/validate.h"
 #include "support/effort.h"
 
-namespace stp {
+namespace stp::schedules_test {
 namespace {
 
 using nlohmann::json;
@@ -477,4 +477,4 @@ TEST_F(ZbVCosts, OfTimeAndOfMemoryAreRefusedWhereTheyCannotBeMet) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::schedules_test

@@ -59,8 +59,7 @@ function(stp_add_test name)
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "PREFIX" "SOURCES;LINK;LABELS")
   add_executable(${name} ${ARG_SOURCES})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # tests say the same names
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} stp_warnings GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} stp_cold stp_warnings GTest::gmock GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # for "support/…"
   target_compile_definitions(${name} PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set(discover TEST_PREFIX "${ARG_PREFIX}" DISCOVERY_TIMEOUT 60)

@@ -4,7 +4,7 @@
 #include "mutations/mutated_backend.h"
 #include "support/bf16.h"
 
-namespace stp {
+namespace stp::bf16_mutations_test {
 namespace {
 
 using namespace testing_support;
@@ -72,4 +72,4 @@ TEST(Bf16Mutations, WeightsThatDoNotFollowTheirMastersAreSeen) {
 }
 
 }  // namespace
-}  // namespace stp
+}  // namespace stp::bf16_mutations_test

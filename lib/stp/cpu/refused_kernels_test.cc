@@ -8,7 +8,7 @@
 #include "stp/cpu/cpu_backend.h"
 #include "stp/device/kernels.h"
 
-namespace stp::cpu {
+namespace stp::cpu::refused_kernels_test {
 namespace {
 
 constexpr AttentionShape kShape{.batch = 2, .seq = 3, .q_heads = 4, .kv_heads = 2, .head_dim = 2};
@@ -180,4 +180,4 @@ TEST_F(RefusedKernels, TheStreamGoesOn) {
 }
 
 }  // namespace
-}  // namespace stp::cpu
+}  // namespace stp::cpu::refused_kernels_test
