@@ -5,8 +5,8 @@
 
 #include "commands.h"
 #include "output_folder.h"
-#include "plots.h"
 #include "profile_simulation.h"
+#include "run_python.h"
 #include "stp/base/error.h"
 #include "stp/report/record.h"
 

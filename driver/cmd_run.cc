@@ -243,7 +243,7 @@ void run_command(RunOptions options, const Invocation& invocation) {
         table.add(cells);
         if (!options.trace.empty()) {
           std::ostringstream out;
-          write_chrome_trace(out, run.program, run.timeline);
+          write_chrome_trace(out, run.program, run.timeline, heading(rows.back()));
           trace = out.str();
         }
       }

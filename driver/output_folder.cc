@@ -11,11 +11,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <utility>
 
 #include "interrupt.h"
 #include "stp/base/error.h"
+#include "stp/report/chrome_trace.h"
 
 namespace stp {
 namespace {
@@ -101,6 +103,14 @@ std::string heading(const json& row) {
          plain(row.at("microbatches"));
 }
 
-std::string time_unit(const json& row) { return row.at("model").is_string() ? "s" : "unit times"; }
+std::string time_unit(const json& row) { return row.at("model").is_string() ? "s" : "units"; }
+
+void write_trace(const fs::path& path, const SimulatedRun& run) {
+  const json row = to_json(run.result);
+  std::ofstream file(path);
+  write_chrome_trace(file, run.program, run.timeline, heading(row), time_unit(row));
+  file.close();
+  if (!file) throw std::runtime_error(path.string() + ": could not be written whole (is the disk full?)");
+}
 
 }  // namespace stp

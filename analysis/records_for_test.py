@@ -7,10 +7,10 @@ import tempfile
 import unittest
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest import mock
 
 import report
-
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="100" height="20">{}</svg>'
+from stp_analysis import records, style
 
 
 def row(schedule="stp", **fields):
@@ -49,7 +49,7 @@ def closed_row(schedule="stp", pp=2, *, idle=(3.0, 3.0), chunks=(4, 4), costs=No
 
 
 def pair(name="one", **fields):
-    """A product and an all-reduce with published times."""
+    """A GEMM and an all-reduce with published times."""
     figures = {
         "together_s": 2.2e-3, "compute_slowdown": 0.1, "communication_slowdown": 0.11, "compute_rate": 0.83,
         "communication_rate": 0.9, "exposed_s": 2e-4, "exposed_share": 0.2, "saved_s": 8e-4,
@@ -74,6 +74,10 @@ def record(rows, **fields):
     }  # fmt: skip
 
 
+def experiment(rows, **fields):
+    return records.Experiment(line("a"), record(rows, **fields), "a.json")
+
+
 def line(name, **fields):
     return {"id": name, "title": name, "evidence": "simulated", "rows": 1, "verdict": "not testable here", **fields}
 
@@ -83,49 +87,69 @@ class Page(HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.elements, self.texts, self.open = [], [], []
-        self.row_tables = []
+        self.elements, self.texts, self.tables, self.in_cell = [], [], [], False
         self.feed(source)
+        self.text = " ".join(" ".join(self.texts).split())
 
     def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.elements.append((tag, attributes))
+        self.elements.append((tag, dict(attributes)))
         if tag == "table":
-            self.row_tables.append([attributes.get("class"), -1])  # the line of the heads does not count
+            self.tables.append([])
         if tag == "tr":
-            self.row_tables[-1][1] += 1
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self.in_cell = True
+
+    def handle_endtag(self, tag):
+        self.in_cell = self.in_cell and tag not in ("td", "th")
 
     def handle_data(self, data):
         self.texts.append(data)
+        if self.in_cell:
+            self.tables[-1][-1][-1] += data.strip()
 
-    def rows(self):
-        """Data rows in the tables of all rows, which have two lines of heads."""
-        return sum(count - 1 for kind, count in self.row_tables if kind == "rows")
+    def row(self, *start):
+        """What follows `start` in the row of a table that begins so."""
+        rows = [row for table in self.tables for row in table if row[: len(start)] == list(start)]
+        assert len(rows) == 1, (start, rows)
+        return rows[0][len(start) :]
+
+    def count(self, tag):
+        return sum(name == tag for name, _ in self.elements)
 
 
 class FolderTest(unittest.TestCase):
     """Tests that report on a folder of their own."""
 
     def setUp(self):
-        self.scratch = tempfile.TemporaryDirectory()
-        self.folder = Path(self.scratch.name)
-        self.addCleanup(self.scratch.cleanup)
+        scratch = tempfile.TemporaryDirectory()
+        self.folder = Path(scratch.name)
+        self.addCleanup(scratch.cleanup)
 
-    def write(self, **scenarios):
-        """Writes a folder of scenarios: records, or (record, fields of the summary's line)."""
+    def write(self, **experiments):
+        """Writes a folder of experiments: records, or (record, fields of the summary's line)."""
         lines = []
-        for name, given in scenarios.items():
+        for name, given in experiments.items():
             content, fields = given if isinstance(given, tuple) else (given, {})
             (self.folder / f"{name}.json").write_text(json.dumps(content))
             lines.append(line(name, **fields))
         (self.folder / "summary.json").write_text(json.dumps({"schema_version": "1.0.0", "experiments": lines}))
 
-    def report(self, **scenarios):
-        self.write(**scenarios)
+    def main(self, folder=None):
+        """Exit status and output of report.py."""
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            status = report.main([str(self.folder)])
-        self.assertEqual((status, said.getvalue()), (0, ""))
+            status = report.main([str(folder or self.folder)])
+        return status, said.getvalue()
+
+    def report(self, files=False, **experiments):
+        """The page and its source. Figures are made, but laid out and written only where `files` are asked for: that takes most
+        of the time."""
+        self.write(**experiments)
+        cheap = contextlib.nullcontext() if files else mock.patch.multiple(style, png=lambda _: b"png", svg=lambda _: b"svg")
+        with cheap, mock.patch("os.cpu_count", return_value=1):
+            self.assertEqual(self.main(), (0, ""))
         source = (self.folder / "report.html").read_text(encoding="utf-8")
         page = Page(source)
         self.assert_self_contained(page, source)

@@ -12,8 +12,4 @@ namespace stp {
 int run_python(const std::string& script, const std::vector<std::string>& arguments,
                const std::string& without = "");
 
-/// Runs plots/`script` likewise; std::runtime_error if it fails.
-void run_plots(const std::string& script, const std::vector<std::string>& arguments,
-               const std::string& without);
-
 }  // namespace stp

@@ -1,4 +1,4 @@
-#include "plots.h"
+#include "run_python.h"
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <stdexcept>
 
 #include "stp/base/data.h"
 #include "stp/base/error.h"
@@ -39,12 +38,6 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-}
-
-void run_plots(const std::string& script, const std::vector<std::string>& arguments,
-               const std::string& without) {
-  if (run_python("plots/" + script, arguments, without) != 0)
-    throw std::runtime_error("plots: plots/" + script + " failed; to do without, " + without);
 }
 
 }  // namespace stp
