@@ -143,12 +143,15 @@ class FolderTest(unittest.TestCase):
             status = report.main([str(folder or self.folder)])
         return status, said.getvalue()
 
-    def report(self, files=False, **experiments):
-        """The page and its source. Figures are made, but laid out and written only where `files` are asked for: that takes most
-        of the time."""
+    def report(self, drawn="figures", **experiments):
+        """The page and its source. Drawing takes most of the time: "figures" are made, only "files" are laid out and written."""
         self.write(**experiments)
-        cheap = contextlib.nullcontext() if files else mock.patch.multiple(style, png=lambda _: b"png", svg=lambda _: b"svg")
-        with cheap, mock.patch("os.cpu_count", return_value=1):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch("os.cpu_count", return_value=1))
+            if drawn == "nothing":
+                stack.enter_context(mock.patch.object(report, "makers", return_value=[]))
+            if drawn != "files":
+                stack.enter_context(mock.patch.multiple(style, png=lambda _: b"png", svg=lambda _: b"svg"))
             self.assertEqual(self.main(), (0, ""))
         source = (self.folder / "report.html").read_text(encoding="utf-8")
         page = Page(source)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 try:
     from stp_analysis import (
-        accuracy, bars, breakdown, claims, closed_forms, overlap, page, records, sensitivity, splits, style, timelines,
+        accuracy, breakdown, claims, closed_forms, figures, overlap, page, records, sensitivity, splits, style, timelines,
     )  # fmt: skip
     from stp_analysis.files import ReportError, write_whole
 except ImportError as error:
@@ -35,17 +35,17 @@ def makers(experiment):
     if splits.contention_groups(experiment):
         return [splits.contention]
     if experiment.has_published("tp_share"):
-        return [bars.tp_share]
+        return [figures.tp_share]
     closed = experiment.has_closed_forms()
     chosen = [closed_forms.closed_forms] if closed else []
     if experiment.has_published("throughput"):
-        chosen += [bars.gain] if len(experiment.schedules) > 1 else []
-        chosen += [accuracy.strips, bars.throughput, accuracy.scatter, sensitivity.tornado]
+        chosen += [figures.gain] if len(experiment.schedules) > 1 else []
+        chosen += [accuracy.strips, figures.throughput, accuracy.scatter, sensitivity.tornado]
     else:
-        chosen += [bars.step_time] if not closed and experiment.rows["step_time"].notna().any() else []
+        chosen += [figures.step_time] if not closed and experiment.rows["step_time"].notna().any() else []
         chosen += [accuracy.strips, accuracy.scatter]
     if experiment.has_ours("memory") or experiment.has_published("memory"):
-        chosen.append(bars.memory)
+        chosen.append(figures.memory)
     return chosen + ([breakdown.breakdown] if not closed or closed_forms.legible(experiment) else [])
 
 

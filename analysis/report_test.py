@@ -3,6 +3,7 @@
 python3 analysis/report_test.py
 """
 
+import functools
 import itertools
 import json
 import re
@@ -18,16 +19,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import report
 from records_for_test import UNIT_COSTS, FolderTest, closed_row, experiment, line, pair, record, row, unit_row
 from stp_analysis import (
-    accuracy, bars, breakdown, claims, closed_forms, overlap, page, records, sensitivity, splits, style, words,
+    accuracy, breakdown, claims, closed_forms, figures, overlap, page, records, sensitivity, splits, style, tables, words,
 )  # fmt: skip
 
 KEPT = Path(report.__file__).resolve().parents[1] / "results/reference/simulated"
 
 
+@functools.cache
+def kept():
+    """The suite's own experiments."""
+    return records.read_folder(KEPT)
+
+
 class ReportTest(FolderTest):
     def test_published_experiment_has_all_plots(self):
         rows = [row(name, microbatches=m, calibration=m == 16) for m in (8, 16) for name in ("1f1b-i", "zb-v", "stp")]
-        page, _ = self.report(files=True, a=record(rows))
+        page, _ = self.report("files", a=record(rows))
         names = ("breakdown", "errors", "gain", "memory", "scatter", "throughput")
         self.assertEqual(self.plots(), [f"plot-a-{name}.png" for name in names])
         self.assertEqual(len(page.tables[-2]), 2 + 6)  # all rows, below two lines of heads
@@ -38,7 +45,7 @@ class ReportTest(FolderTest):
             self.assertIn(text, page.text)
 
     def test_the_first_screen_is_verdicts_and_links(self):
-        page, _ = self.report(a=(record([row()]), {"verdict": "deviates", "throughput_error_mean": 0.2, "calibration_rows": 1}), b=record([row()]))
+        page, _ = self.report("nothing", a=(record([row()]), {"verdict": "deviates", "throughput_error_mean": 0.2, "calibration_rows": 1}), b=record([row()]))
         self.assertEqual(page.row("X", "deviates"), ["throughput 20.00 %", "–", "1 (1 calibrated)", "simulated"])
         links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
         self.assertEqual(links, ["#experiment-a", "#experiment-b", "#errors", "#provenance"])
@@ -106,14 +113,14 @@ class ReportTest(FolderTest):
         named = {"throughput_samples_per_s": 2.5, "peak_memory_gb": 33, "tables": ["Table 5", "Table 6"]}
         rows = [row(microbatches=m, published=named, calibration=m == 16) for m in (8, 16, 32)]
         rows[2]["difference"] = {"throughput_samples_per_s": 0.4, "peak_memory_gb": -1 / 11}
-        page, _ = self.report(a=(record(rows), {"verdict": "deviates"}))
+        page, _ = self.report("nothing", a=(record(rows), {"verdict": "deviates"}))
         self.assertEqual(page.row("throughput", "Table 6", "predicted")[:3], ["2", "30.00 %", "+40.0 %"])
         self.assertEqual(page.row("throughput", "Table 6", "calibrated")[:3], ["1", "20.00 %", "−20.0 %"])
         self.assertEqual(page.row("peak memory", "Table 5", "calibrated")[:3], ["1", "9.09 %", "−9.1 %"])
         self.assertNotIn("Throughput Table 5", page.text)
 
     def test_claims_stand_on_the_page(self):
-        experiments = records.read_folder(KEPT)
+        experiments = kept()
         told = claims.of_experiments(experiments)
         self.assertGreater(len(told), 20)
         source = page.render(experiments, {}, {}, told)
@@ -190,40 +197,49 @@ class ReportTest(FolderTest):
         self.assertEqual(len(self.plots()), 4)  # of those that have a time to draw
 
     def test_odd_rows(self):
+        mixed = [
+            row(published={"peak_memory_gb": 40}, difference=None),
+            row(published={"tables": ["Table 9"]}, difference=None),
+            row(published={"throughput_samples_per_s": 0}, difference=None),
+            row(throughput_samples_per_s=None, step_time_s=0, step_time_repeats_s=[0, 0]),
+            row("1f1b-i", microbatches=4),  # no baseline at the other m
+            row(ranks=[]),
+            row("zb-v", ranks=None),
+            row(ranks=[{"compute_s": 1.0}, 3]),
+            row(colour="red", nested={"a": [1]}),
+            row(step_time_repeats_s=[3.5, 4.0, 5.0]),
+            unit_row("zb-v", step_time_repeats_s=[1, 2]),
+            row(tp="four", microbatches="many", pp=None, seq=1.5, model=7),
+            row("s" * 300, model="m" * 300),
+            row(throughput_samples_per_s=1e12, peak_memory_gb=1e-9),
+            row("zb-v", throughput_samples_per_s=0.5),
+        ]
         odd = {
-            "single": [row()],
             "empty": [],
             "no_fields": [{"schedule": "stp"}, {}],
             "nulls": [{key: None for key in row()}],
-            "only_memory": [row(published={"peak_memory_gb": 40}, difference=None)],
-            "only_tables": [row(published={"tables": ["Table 9"]}, difference=None)],
-            "published_zero": [row(published={"throughput_samples_per_s": 0}, difference=None)],
-            "no_throughput": [row(throughput_samples_per_s=None, step_time_s=0, step_time_repeats_s=[0, 0])],
-            "no_baseline": [row("1f1b-i", microbatches=4), row("stp")],
-            "no_ranks": [row(ranks=[]), row("zb-v", ranks=None)],
-            "half_ranks": [row(ranks=[{"compute_s": 1.0}, 3])],
+            "mixed": mixed,
             "same_twice": [unit_row(), unit_row(), unit_row()],
-            "unknown": [row(colour="red", nested={"a": [1]}), row(colour="blue", nested={"a": [2]})],
             "many_schedules": [row(f"schedule-{i}" + "x" * (i % 40)) for i in range(24)],
-            "many_ranks": [row(pp=64, ranks=row()["ranks"] * 32)],
+            "many_ranks": [row(pp=64, ranks=row()["ranks"] * 32, calibration=True)],
             "many_models": [row(model=f"model-{i}", cluster=f"c{i % 2}") for i in range(10)],
-            "repeats": [row(step_time_repeats_s=[3.5, 4.0, 5.0]), unit_row("zb-v", step_time_repeats_s=[1, 2])],
-            "odd_types": [row(tp="four", microbatches="many", pp=None, seq=1.5, model=7)],
-            "long_names": [row("s" * 300, model="m" * 300)],
-            "huge": [row(throughput_samples_per_s=1e12, peak_memory_gb=1e-9)],
-            "negative": [row("1f1b-i"), row("zb-v", throughput_samples_per_s=0.5)],
-            "all_calibrated": [row(calibration=True)],
         }
         page, _ = self.report(**{name: record(rows) for name, rows in odd.items()})
-        for name, rows in odd.items():
-            if rows:
-                self.assertIn(f"plot-{name}-", " ".join(self.plots()) if name not in ("no_fields", "nulls") else f"plot-{name}-")
+        drawn = " ".join(self.plots())
+        self.assertEqual([name for name in odd if f"plot-{name}-" in drawn], [name for name in odd if name not in ("empty", "no_fields", "nulls")])
         self.assertEqual([int(amount) for amount in re.findall(r"All rows \((\d+)\)", page.text)], [len(rows) for rows in odd.values() if rows])
+
+    def test_every_odd_row_stands_alone(self):
+        """A record of one row that lacks most of what plots and tables show."""
+        for fields in ({}, {"published": {"peak_memory_gb": 40}}, {"throughput_samples_per_s": None}, {"ranks": 3}, {"tp": "four", "pp": None}):
+            found = experiment([unit_row(**fields)])
+            self.assertTrue(report.makers(found))
+            self.assertEqual(len(tables.all_rows(found).rows), 1)
 
     def test_odd_records(self):
         bare = {"rows": [unit_row()]}
         future = record([unit_row()], evidence="divined", new={"a": 1})
-        page, _ = self.report(bare=bare, results={"results": [unit_row()]}, future=future)
+        page, _ = self.report("nothing", bare=bare, results={"results": [unit_row()]}, future=future)
         self.assertEqual(page.text.count("All rows (1)"), 3)
         self.assertIn("divined not explained in this report.", page.text)
 
@@ -241,7 +257,7 @@ class ReportTest(FolderTest):
             "throughput_error_worst": {"error": 0.2, "row": "the worst <row>"},
             "calibrated": {"throughput_error_mean": 0.01, "throughput_error_worst": fitted},
         }  # fmt: skip
-        page, source = self.report(a=(record([row()]), fields))
+        page, source = self.report("nothing", a=(record([row()]), fields))
         self.assertEqual(page.row("mean absolute error of throughput"), ["at most 3 %", "12.50 %", "missed"])
         self.assertEqual(page.row("maximum absolute error of throughput"), ["at most 9 %", "20.00 %", "missed"])
         self.assertEqual(page.row("mean absolute error of the gain, points"), ["at most 1.5", "–", "no figure to compare"])
@@ -261,7 +277,7 @@ class ReportTest(FolderTest):
         content = record(rows, evidence=evil, scenario={"title": evil}, provenance={"argv": [evil], evil: evil}, system={evil: evil})
         fields = {"verdict": evil, "reason": evil, "marks": [{"mark": evil}], "throughput_error_mean": 0.1,
                   "throughput_error_worst": {"row": evil}}  # fmt: skip
-        page, source = self.report(files=True, a=(content, fields), b=self.pairs_record(pair(evil), calibrated=evil))
+        page, source = self.report("files", a=(content, fields), b=self.pairs_record(pair(evil), calibrated=evil))
         self.assertNotIn("<script", source)
         self.assertNotIn("alert('", source)
         self.assertGreater(source.count("&lt;script&gt;"), 20)
@@ -297,7 +313,7 @@ class ReportTest(FolderTest):
         """Also where several processes draw."""
         pages = []
         for processes in (1, 2):
-            self.write(a=record([unit_row("1f1b-i"), unit_row()]), b=record([row()]))
+            self.write(a=record([unit_row("1f1b-i"), unit_row()]), b=record([unit_row(), unit_row("zb-v")]))
             with mock.patch("os.cpu_count", return_value=processes):
                 self.assertEqual(self.main(), (0, ""))
             pages.append({path.name: path.read_bytes() for path in self.folder.iterdir()})
@@ -316,16 +332,16 @@ class FigureTest(unittest.TestCase):
         return maker(self.experiment, self.colours).figure
 
     def test_magnitudes_start_at_zero(self):
-        for maker in (bars.throughput, bars.step_time, bars.memory, breakdown.breakdown):
+        for maker in (figures.throughput, figures.step_time, figures.memory, breakdown.breakdown):
             for axes in self.figure(maker).axes:
                 self.assertEqual(axes.get_ylim()[0], 0, maker.__name__)
-                self.assertTrue(all(bar.get_y() >= 0 for bar in axes.patches))
+                self.assertTrue(all(bar.get_path().get_extents(bar.get_patch_transform()).y0 >= 0 for bar in axes.patches))
         for axes in self.figure(accuracy.scatter).axes:
             self.assertEqual((axes.get_xlim()[0], axes.get_ylim()[0]), (0, 0))
             self.assertEqual(axes.get_xlim(), axes.get_ylim())
 
     def test_everything_lies_within_its_axes(self):
-        for maker in (bars.throughput, bars.gain, bars.memory):
+        for maker in (figures.throughput, figures.gain, figures.memory):
             for axes in self.figure(maker).axes:
                 low, high = axes.get_ylim()
                 self.assertLessEqual(low, 0)
@@ -343,24 +359,24 @@ class FigureTest(unittest.TestCase):
             self.assertTrue(axes.get_ylabel())
 
     def test_every_axis_is_labelled_with_its_unit(self):
-        for maker in (bars.throughput, bars.step_time, bars.gain, bars.memory, breakdown.breakdown, accuracy.scatter):
+        for maker in (figures.throughput, figures.step_time, figures.gain, figures.memory, breakdown.breakdown, accuracy.scatter):
             self.assertRegex(self.figure(maker).axes[0].get_ylabel(), r", (samples/s|s|GB|%)$")
 
     def test_bars_stand_in_the_middle_above_their_labels(self):
-        for kept in (experiment([row("1f1b", tp=4), row("zb-v", tp=8), row("stp", tp=8)]), self.experiment):
-            axes = bars.throughput(kept, style.schedule_colours(kept.schedules)).figure.axes[0]
-            groups = kept.figure("throughput").groupby(["configuration", "m"])["schedule"].count()
+        for given in (experiment([row("1f1b", tp=4), row("zb-v", tp=8), row("stp", tp=8)]), self.experiment):
+            axes = figures.throughput(given, style.schedule_colours(given.schedules)).figure.axes[0]
+            groups = given.figure("throughput").groupby(["configuration", "m"])["schedule"].count()
             middles = iter(sorted(bar.get_x() + bar.get_width() / 2 for bar in axes.patches))
             for place, count in zip(axes.get_xticks(minor=True), groups):
                 self.assertAlmostEqual(sum(itertools.islice(middles, count)) / count, place)
 
     def test_labels_do_not_overlap_and_none_is_cut(self):
         """On the figures of the suite's own experiments."""
-        kept = {one.id: one for one in records.read_folder(KEPT)}
-        some = [("korthikanti", bars.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", bars.memory), ("llm-a800", bars.gain),
-                ("fig1", bars.tp_share), ("table11", overlap.plot)]  # fmt: skip
+        by_name = {one.id: one for one in kept()}
+        some = [("korthikanti", figures.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", figures.memory), ("llm-a800", figures.gain),
+                ("fig1", figures.tp_share), ("table11", overlap.plot)]  # fmt: skip
         for name, maker in some:
-            figure = maker(kept[name], style.schedule_colours(kept[name].schedules)).figure
+            figure = maker(by_name[name], style.schedule_colours(by_name[name].schedules)).figure
             style.png(figure)
             renderer, page = figure.canvas.get_renderer(), figure.bbox.padded(1)
             for axes in figure.axes:
@@ -406,7 +422,7 @@ class DataTest(unittest.TestCase):
         self.assertEqual(len(found.compared("memory")), 2)  # that of the same schedule is told once
 
     def test_errors_are_those_of_the_summary(self):
-        for one in records.read_folder(KEPT):
+        for one in kept():
             for name, quantity in records.QUANTITIES.items():
                 frame = one.compared(name)
                 recorded = one.line.get(f"{'tp_share' if name == 'tp_share' else name}_error_mean")
@@ -520,21 +536,22 @@ class ClosedFormsTest(FolderTest):
     def test_odd_rows(self):
         odd = {
             "no_ranks": [closed_row() | {"pp": pp, "layers_per_chunk": None} for pp in (None, "two")],
-            "one": [closed_row()],
             "zeros": [closed_row(idle=(0, 0), chunks=(0, 0))],
             "idle_only": [closed_row(published={"idle_s": 3})],
             "chunks_only": [closed_row(published={"peak_activation_chunks": 3}, difference=None)],
-            "no_tables": [closed_row(published={"idle_s": "3", "peak_activation_chunks": 3.0, "tables": None})],
             "nothing_of_ours": [closed_row(idle_s=None, peak_activation_chunks=None)],
-            "several_m": [closed_row(microbatches=m) for m in (8, 16, 12)],
-            "same_twice": [closed_row(), closed_row()],
-            "odd_costs": [closed_row(unit_costs=costs) for costs in (None, [1], "x", {"attn.F": None})],
-            "varied_chunks": [closed_row(pp=p, layers_per_chunk=[16 // p] * 2 * p) for p in (2, 4)],
-            "many_ranks": [closed_row(name, p) for p in (2, 3, 512) for name in ("stp", "zb-v")],
+            "mixed": [
+                *(closed_row(microbatches=m) for m in (8, 16, 12)),
+                closed_row(published={"idle_s": "3", "peak_activation_chunks": 3.0, "tables": None}),
+                *(closed_row(unit_costs=costs) for costs in (None, [1], "x", {"attn.F": None})),
+                *(closed_row(pp=p, layers_per_chunk=[16 // p] * 2 * p) for p in (2, 4)),
+                *(closed_row(name, p) for p in (2, 3, 512) for name in ("stp", "zb-v")),
+                closed_row(tp=2),
+                closed_row(model="llm"),
+                unit_row(),
+            ],
             "many_schedules": [closed_row(f"schedule-{i}") for i in range(12)],
-            "many_costs": [closed_row(costs={**UNIT_COSTS, "attn.F": i}) for i in range(30)],
-            "many_grids": [closed_row(tp=tp, pp=p) for tp in (1, 2) for p in (2, 4)],
-            "with_a_model": [closed_row(model="llm"), unit_row()],
+            "many_costs": [closed_row(costs={**UNIT_COSTS, "attn.F": i}) for i in range(9)],
             "calibrated": [closed_row(calibration=True), closed_row("zb-v")],
         }
         page, _ = self.report(**{name: record(rows) for name, rows in odd.items()})

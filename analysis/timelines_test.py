@@ -203,7 +203,7 @@ class ReportTest(FolderTest):
         for name in ("a-stp-m1", "a-b-stp-m1"):
             (self.folder / f"timeline-{name}.json").write_text(json.dumps(example()))
         (self.folder / "timeline-a-broken.json").write_text("{}")
-        page, source = self.report(files=True, **{"a": record([unit_row()]), "a-b": record([unit_row()])})
+        page, source = self.report("files", **{"a": record([unit_row()]), "a-b": record([unit_row()])})
         self.assertEqual(sorted(path.name for path in self.folder.glob("*.svg")), ["timeline-a-b-stp-m1.svg", "timeline-a-stp-m1.svg"])
         self.assertEqual(source.count("data:image/svg+xml;base64,"), 2)
         self.assertIn("timeline-a-broken.json holds no trace", page.text)

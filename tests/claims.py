@@ -67,7 +67,7 @@ class Claims(unittest.TestCase):
                 row["difference"]["tp_communication_share"] = 0.0
 
         page = self.page(self.changed_run("fig1", exact))
-        self.assertIn("27.5 %, +0.0 % | mean 10 % | reproduced", self.line(page, "TP communication in one"))
+        self.assertIn("27.5 %, 0.0 % | mean 10 % | reproduced", self.line(page, "TP communication in one"))
         kept = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
         self.assertIn("**deviates**", self.line(kept, "TP communication in one"))
 
@@ -79,8 +79,8 @@ class Claims(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("does not say why", done.stderr)
         kept = self.line((ROOT / "docs/claims.md").read_text(encoding="utf-8"), "Overlap: a GEMM")
-        self.assertIn("| 9.251 and 1.685 ms | 9.240 and 1.683 ms; at worst -0.1 %", kept)
-        self.assertIn("| each 5 % | reproduced | simulated, in part fitted to |", kept)
+        self.assertIn("| 9.251 and 1.685 ms | 9.240 and 1.683 ms; maximum error −0.1 %", kept)
+        self.assertIn("| each 5 % | reproduced | simulated, in part calibrated |", kept)
 
     def test_every_scenario_that_is_judged_has_a_claim(self):
         told = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}

@@ -67,7 +67,7 @@ def plot(experiment, colours):
     for spare in grid.flat[len(panels) :]:
         spare.remove()
     for axes, (pair, some) in zip(grid.flat, panels):
-        bars.draw(axes, some, 0)
+        bars.draw(axes, some)
         axes.set_title(style.clip(text(pair.get("name")), 40))
         axes.set_ylabel("time, ms")
     handles = [Patch(facecolor=SHAPES, label=f"of the shapes,\n{style.clip(experiment.evidence, 24)}")]
