@@ -1,4 +1,5 @@
-"""Draws the JSON of bin/microbench: products by size, collectives by message, and what overlapping the two costs.
+#!/usr/bin/env python3
+"""Draws the JSON of bin/microbench: GEMMs by size, collectives by message, and what overlapping the two costs.
 
     microbench.py MICROBENCH.json PLOT.png
 
@@ -7,134 +8,112 @@ rates and times start at zero. Exits with 1 and one line on stderr if there is n
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+try:
+    import pandas as pd
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import EngFormatter
+    from stp_analysis import style
+    from stp_analysis.files import ReportError, read_json, write_whole
+except ImportError as error:
+    sys.exit(f"microbench.py: numpy, pandas and matplotlib are needed: {error}")
+
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf"]
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288"]
 
 
-def rows(content):
-    """By name: seconds (median), low, high, noisy, and the median row's counters."""
-    found = {}
-    for row in content.get("benchmarks", []):
-        if row.get("run_type") != "aggregate":
-            continue
-        entry = found.setdefault(row["run_name"], {"parts": row["run_name"].split("/")})
-        kind = row["aggregate_name"]
-        if kind == "median":
-            entry.update(counters=row, seconds=row["real_time"] * SECONDS[row["time_unit"]])
-        elif kind in ("low95", "high95"):
-            entry[kind] = row["real_time"] * SECONDS[row["time_unit"]]
-        elif kind == "noisy":
-            entry[kind] = row["real_time"] > 0
-    return [entry for entry in found.values() if "seconds" in entry]
+def aggregates(content):
+    """By run: the parts of its name, the counters of its median, `median`, `low95` and `high95` in seconds, `noisy`."""
+    rows = pd.DataFrame(content.get("benchmarks", []))
+    rows = rows[rows["run_type"] == "aggregate"] if "run_type" in rows else rows
+    if rows.empty:
+        raise ReportError("holds no aggregates of bin/microbench; run it with two repetitions at the least")
+    rows["seconds"] = rows["real_time"] * rows["time_unit"].map(SECONDS)
+    times = rows.pivot(index="run_name", columns="aggregate_name", values="seconds")[["median", "low95", "high95", "noisy"]]
+    counters = rows[rows["aggregate_name"] == "median"].set_index("run_name")
+    found = counters.join(times.assign(noisy=times["noisy"] > 0).dropna(), how="inner")
+    return found.assign(parts=found.index.str.split("/"), family=found.index.str.split("/").str[0])
 
 
-def points(axes, entries, across, rate, label, colour):
-    """Rates against what `across` says, with the interval of the median."""
-    entries = sorted(entries, key=across)
-    xs = [across(entry) for entry in entries]
-    ys = [rate(entry, entry["seconds"]) for entry in entries]
-    low = [y - rate(entry, entry["high95"]) for entry, y in zip(entries, ys)]
-    high = [rate(entry, entry["low95"]) - y for entry, y in zip(entries, ys)]
-    axes.errorbar(xs, ys, [low, high], color=colour, linewidth=1, capsize=2, marker="", label=label)
-    for x, y, entry in zip(xs, ys, entries):
-        axes.plot(x, y, "o", color=colour, markersize=5, markerfacecolor="white" if entry.get("noisy") else colour)
+def points(axes, rows, x, work, label, colour):
+    """The rate of doing `work` against x, with the interval of its median."""
+    rows = rows.assign(x=x, work=work).sort_values("x")
+    rate = rows["work"] / rows["median"]
+    ends = [rate - rows["work"] / rows["high95"], rows["work"] / rows["low95"] - rate]
+    axes.errorbar(rows["x"], rate, ends, color=colour, linewidth=1, capsize=2, label=label)
+    for noisy, group in rate.groupby(rows["noisy"]):
+        face = {"markerfacecolor": "white"} if noisy else {}
+        axes.plot(rows["x"][group.index], group, "o", color=colour, markersize=5, **face)
 
 
-def family(entries, *parts):
-    return [entry for entry in entries if entry["parts"][:len(parts)] == list(parts)]
+def draw_gemms(axes, rows):
+    rows = rows.assign(flop=2 * rows["m"] * rows["n"] * rows["k"], kind=rows["parts"].str[3].str.replace("_", " "))
+    for i, ((busy, kind), group) in enumerate(rows.groupby(["busy", "kind"])):
+        label = f"{kind}, " + ("1 rank" if busy == 1 else f"{busy:.0f} ranks at once")
+        points(axes, group, group["flop"], group["flop"] / 1e9, label, COLOURS[i % len(COLOURS)])
+    axes.set(xscale="log", xlabel="size of a GEMM, FLOP", ylabel="rate of a rank, GFLOP/s", title="GEMMs")
+    axes.xaxis.set_major_formatter(EngFormatter())
 
 
-def draw_products(axes, entries):
-    flops = lambda entry: 2 * entry["counters"]["m"] * entry["counters"]["n"] * entry["counters"]["k"]
-    for index, product in enumerate(("forward", "input_gradient", "weight_gradient")):
-        for busy in sorted({entry["counters"]["busy"] for entry in family(entries, "gemm")}):
-            some = [entry for entry in family(entries, "gemm")
-                    if entry["parts"][3] == product and entry["counters"]["busy"] == busy]
-            alone = busy == 1
-            if some:
-                points(axes, some, flops, lambda entry, seconds: flops(entry) / seconds / 1e9,
-                       f"{product.replace('_', ' ')}, {'1 rank' if alone else f'{busy:.0f} ranks at once'}",
-                       COLOURS[index + (0 if alone else 3)])
-    axes.set(xscale="log", xlabel="operations of a product", ylabel="GFLOP/s of a rank", title="matrix products")
-
-
-def draw_collectives(axes, entries):
-    index = 0
-    for call in ("all_reduce", "all_gather", "reduce_scatter", "send_receive"):
-        for ranks in sorted({entry["counters"]["ranks"] for entry in family(entries, "collective", call)}):
-            some = [entry for entry in family(entries, "collective", call) if entry["counters"]["ranks"] == ranks]
-            ratio = lambda entry: entry["counters"]["busbw"] / entry["counters"]["algbw"]
-            points(axes, some, lambda entry: entry["counters"]["size"],
-                   lambda entry, seconds: entry["counters"]["size"] / seconds / 1e9 * ratio(entry),
-                   f"{call.replace('_', '-')}, {ranks:.0f} ranks", COLOURS[index % len(COLOURS)])
-            index += 1
+def draw_collectives(axes, rows):
+    rows = rows.dropna(subset=["busbw"]).assign(call=rows["parts"].str[1].str.replace("_", "-"))
+    for i, ((call, ranks), group) in enumerate(rows.groupby(["call", "ranks"])):
+        bus = group["size"] * group["busbw"] / group["algbw"] / 1e9
+        points(axes, group, group["size"], bus, f"{call}, {ranks:.0f} ranks", COLOURS[i % len(COLOURS)])
     axes.set(xscale="log", xlabel="message, bytes", ylabel="bus bandwidth, GB/s", title="collectives")
+    axes.xaxis.set_major_formatter(EngFormatter())
 
 
-def draw_overlap(axes, entries):
+def draw_overlap(axes, rows):
     """Alone one after the other, and together: what is saved, and what of the all-reduce stays exposed."""
-    def order(entry):  # rows stand in the file as they were drawn by lot
-        return entry["parts"][1:3], entry["counters"]["ranks"], entry["counters"]["size"]
-
-    some = sorted(family(entries, "overlap"), key=order)
-    for place, entry in enumerate(some):
-        counters = entry["counters"]
-        compute, communication = counters["compute_alone_us"] / 1e3, counters["communication_alone_us"] / 1e3
-        axes.bar(place - 0.2, compute, 0.38, color=COLOURS[0], label="product alone" if place == 0 else None)
-        axes.bar(place - 0.2, communication, 0.38, bottom=compute, color=COLOURS[4],
-                 label="all-reduce alone" if place == 0 else None)
-        axes.bar(place + 0.2, 1e3 * entry["seconds"], 0.38, color=COLOURS[2], alpha=0.5 if entry.get("noisy") else 1,
-                 label="both together" if place == 0 else None)
-        low, high = 1e3 * (entry["seconds"] - entry["low95"]), 1e3 * (entry["high95"] - entry["seconds"])
-        axes.errorbar(place + 0.2, 1e3 * entry["seconds"], [[low], [high]], color="black", linewidth=1, capsize=2)
-    axes.set(ylabel="ms", title="a product and an all-reduce, one after the other and together")
-    axes.set_xticks(range(len(some)), [f"{entry['parts'][2]}\n{entry['counters']['ranks']:.0f} ranks\n"
-                                       f"{entry['counters']['size'] / 2**20:g} MiB" for entry in some], fontsize=7)
+    rows = rows.assign(name=rows["parts"].str[2]).sort_values(["name", "ranks", "size"])
+    at = range(len(rows))
+    left, right = [place - 0.2 for place in at], [place + 0.2 for place in at]
+    compute, communication = rows["compute_alone_us"] / 1e3, rows["communication_alone_us"] / 1e3
+    axes.bar(left, compute, 0.38, color=COLOURS[0])
+    axes.bar(left, communication, 0.38, bottom=compute, color=COLOURS[4])
+    for place, row in zip(right, rows.itertuples()):
+        axes.bar(place, 1e3 * row.median, 0.38, color=COLOURS[2], alpha=0.5 if row.noisy else 1)
+    ends = 1e3 * pd.concat([rows["median"] - rows["low95"], rows["high95"] - rows["median"]], axis=1).T
+    axes.errorbar(right, 1e3 * rows["median"], ends, color="black", linewidth=1, capsize=2, linestyle="none")
+    axes.set(ylabel="time, ms", title="a GEMM and an all-reduce, one after the other and together")
+    labels = [f"{row.name}\n{row.ranks:.0f} ranks\n{row.size / 2**10:g} KiB" for row in rows.itertuples(index=False)]
+    axes.set_xticks(at, labels, fontsize=7)
+    names = {"GEMM alone": 0, "all-reduce alone": 4, "both together": 2}
+    axes.legend(handles=[Patch(facecolor=COLOURS[colour], label=name) for name, colour in names.items()], fontsize=7)
 
 
-def draw(content, entries, out):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure = plt.figure(figsize=(13, 9), layout="constrained")
-    grid = figure.add_gridspec(2, 2)
-    parts = [(grid[0, 0], "gemm", draw_products), (grid[0, 1], "collective", draw_collectives),
-             (grid[1, :], "overlap", draw_overlap)]
-    for place, name, draw_part in parts:
-        axes = figure.add_subplot(place)
-        if not family(entries, name):
-            axes.set_axis_off()
-            axes.set_title(f"{name}: not measured")
+def draw(content):
+    rows, context = aggregates(content), content.get("context", {})
+    figure = style.new_figure(13, 9)
+    grid = figure.subplot_mosaic([["gemm", "collective"], ["overlap", "overlap"]])
+    for name, draw_part in (("gemm", draw_gemms), ("collective", draw_collectives), ("overlap", draw_overlap)):
+        some = rows[rows["family"] == name]
+        if some.empty:
+            grid[name].set_axis_off()
+            grid[name].set_title(f"{name}: not measured")
             continue
-        draw_part(axes, entries)
-        axes.set_ylim(0, None)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
-    context = content.get("context", {})
-    figure.suptitle(f"{context.get('host_processor_model_name', 'unknown machine')}, {context.get('backend', '?')}, "
-                    f"{context.get('type', '?')}: measured; medians with 95 % intervals, hollow or pale where noisy", fontsize=10)
-    figure.savefig(out, dpi=110)
+        draw_part(grid[name], some)
+        grid[name].set_ylim(0, None)
+        if not grid[name].get_legend():
+            grid[name].legend(fontsize=7)
+    machine = (context.get("host_processor_model_name", "unknown machine"), context.get("backend", "?"), context.get("type", "?"))
+    figure.suptitle(f"{', '.join(machine)}: measured; medians with 95 % intervals, hollow or pale where noisy", fontsize=10)
+    return figure
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="microbench.py", description="Draws the JSON of bin/microbench.")
     parser.add_argument("measurements", type=Path)
     parser.add_argument("plot", type=Path)
-    arguments = parser.parse_args()
+    options = parser.parse_args(arguments)
+    style.set_up()
     try:
-        content = json.loads(arguments.measurements.read_text(encoding="utf-8"))
-        entries = rows(content)
-        if not entries:
-            raise ValueError("holds no aggregates of bin/microbench; run it with two repetitions at the least")
-        draw(content, entries, arguments.plot)
-    except (OSError, ValueError, KeyError) as error:
-        print(f"{arguments.measurements}: {error}", file=sys.stderr)
+        write_whole(options.plot, style.png(draw(read_json(options.measurements))))
+    except (ReportError, KeyError, TypeError) as error:
+        print(f"microbench.py: {options.measurements}: {error}", file=sys.stderr)
         return 1
     return 0
 
