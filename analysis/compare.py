@@ -15,8 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "plots"))  # stp_plots, for its styles
-
 from stp_analysis.json_input import InputError, parse_json, read_text, without_non_finite
 
 PACKAGES = ("numpy", "scipy", "matplotlib")
@@ -57,8 +55,7 @@ def no_result(content, path):
 
 
 def image(comparison, suffix):
-    from stp_analysis import plot_benchmarks, plot_profiles, plot_records
-    from stp_plots import style
+    from stp_analysis import plot_benchmarks, plot_profiles, plot_records, style
 
     style.set_up()
     modules = {"benchmarks": plot_benchmarks, "profiles": plot_profiles, "records": plot_records}

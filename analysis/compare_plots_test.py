@@ -5,14 +5,10 @@ python3 analysis/compare_plots_test.py
 
 import sys
 import unittest
-from pathlib import Path
-
-sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "plots"))
 
 import compare
-from stp_analysis import plot_benchmarks, plot_profiles, plot_records
+from stp_analysis import plot_benchmarks, plot_profiles, plot_records, style
 from stp_analysis.json_input import InputError
-from stp_plots import style
 
 
 def record_cell(throughput, step, interval=None, schedule="stp"):
@@ -76,8 +72,8 @@ class Records(unittest.TestCase):
         (axes,) = figure.axes
         self.assertEqual(bars_of(axes), [(0, 4.0), (0, 2.0)])
         self.assertEqual(axes.get_ylim()[0], 0)
-        (spread,) = [line for line in axes.lines if len(line.get_ydata()) == 2]
-        self.assertEqual([round(y, 9) for y in spread.get_ydata()], [1.6, 2.5])
+        (spread,) = [segment for lines in axes.collections for segment in lines.get_segments()]
+        self.assertEqual([round(y, 9) for _, y in spread], [1.6, 2.5])
         self.assertEqual(axes.get_title(loc="left"), "m, s 8 × 2\nTP4 PP2, m 6")
         self.assertNotIn("evidence", words_of(figure))
 

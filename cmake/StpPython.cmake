@@ -1,7 +1,7 @@
 # STP_PYTHON: a Python 3 with the packages that `stp compare`, plots and the report need, or empty. Several Pythons may be
 # installed, and the distribution's packages belong to the system's alone, so each candidate is asked.
 set(STP_PYTHON "" CACHE FILEPATH "A Python 3 for stp compare, plots and the report")
-set(python_modules numpy scipy pandas matplotlib seaborn jinja2)
+set(python_modules numpy scipy pandas matplotlib jinja2)
 list(TRANSFORM python_modules PREPEND python3- OUTPUT_VARIABLE python_packages)
 list(JOIN python_packages " " STP_PYTHON_PACKAGES)  # by Debian's names
 if(NOT STP_PYTHON)

@@ -4,7 +4,7 @@
 
 #include "commands.h"
 #include "output_folder.h"
-#include "plots.h"
+#include "run_python.h"
 #include "stp/base/json_input.h"
 #include "stp/report/record.h"
 

@@ -12,11 +12,10 @@
 #include "interrupt.h"
 #include "output_folder.h"
 #include "overlap_pairs.h"
-#include "plots.h"
+#include "run_python.h"
 #include "run_simulated.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
-#include "stp/report/timeline_svg.h"
 #include "table.h"
 
 namespace stp {
@@ -69,9 +68,8 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
         const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
         rows.push_back(to_json(run.result));
         if (scenario.timeline)
-          write_new_file(
-              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".svg"),
-              timeline_svg(run.program, run.timeline, heading(rows.back()), time_unit(rows.back())));
+          write_trace(
+              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), run);
       }
       progress.step();
     }
@@ -116,7 +114,8 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   write_new_file(folder.path() / "summary.json",
                  record_text({{"schema_version", "1.2.0"}, {"experiments", experiments}}));
   check_interrupted();
-  if (!options.no_plots) run_plots("report.py", {folder.path().string()}, "pass --no-plots");
+  if (!options.no_plots && run_python("analysis/report.py", {folder.path().string()}, "pass --no-plots") != 0)
+    throw std::runtime_error("analysis/report.py failed; to do without plots, pass --no-plots");
   check_interrupted();
   folder.publish();
   std::printf("\nMean absolute errors, over rows that did not calibrate\n%s",

@@ -148,7 +148,7 @@ Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepp
       outcome.report.add(*run);
       if (!trace) continue;
       std::ostringstream text;
-      write_chrome_trace(text, run->program, run->timeline);
+      write_chrome_trace(text, run->program, run->timeline, heading(outcome.rows.back()));
       outcome.trace = text.str();
     }
   }

@@ -1,15 +1,13 @@
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "interrupt.h"
 #include "output_folder.h"
+#include "run_python.h"
 #include "run_simulated.h"
 #include "stp/base/error.h"
-#include "stp/report/chrome_trace.h"
-#include "stp/report/timeline_svg.h"
 
 namespace stp {
 namespace {
@@ -32,13 +30,6 @@ std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment
   return choices;
 }
 
-void write_trace(const fs::path& path, const SimulatedRun& run) {
-  std::ofstream file(path);
-  write_chrome_trace(file, run.program, run.timeline);
-  file.close();
-  if (!file) throw std::runtime_error(path.string() + ": could not be written whole (is the disk full?)");
-}
-
 }  // namespace
 
 void trace_command(const TraceOptions& options) {
@@ -52,20 +43,27 @@ void trace_command(const TraceOptions& options) {
   const Experiment& experiment = scenario.experiments[options.configuration - 1];
   const std::vector<ScheduleChoice> choices = chosen(options, experiment, scenario.file);
   OutputFolder folder(options.out);
+  std::vector<std::string> traces;
   for (const ScheduleChoice& choice : choices) {
     check_interrupted();
     const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
-    const nlohmann::json row = to_json(run.result);
-    write_trace(unused_path(folder.path(), file_word(row), ".json"), run);
-    write_new_file(unused_path(folder.path(), file_word(row), ".svg"),
-                   timeline_svg(run.program, run.timeline, heading(row), time_unit(row)));
+    traces.push_back(unused_path(folder.path(), file_word(to_json(run.result)), ".json"));
+    write_trace(traces.back(), run);
   }
+  std::string missing;  // why there are no timelines
+  try {
+    if (run_python("analysis/timelines.py", traces) != 0) missing = "analysis/timelines.py failed";
+  } catch (const InputError& error) {
+    missing = error.what();
+  }
+  check_interrupted();
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder.path())) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   folder.publish();
   std::printf("Traces (simulated; open the .json in ui.perfetto.dev or chrome://tracing):\n");
   for (const std::string& name : names) std::printf("  %s\n", (folder.target() / name).c_str());
+  if (!missing.empty()) std::fprintf(stderr, "stp: no SVG timelines were drawn: %s\n", missing.c_str());
 }
 
 }  // namespace stp

@@ -23,7 +23,7 @@ void add_reproduce(CLI::App& app, const Invocation& invocation) {
   command->add_option("--out", options->out,
                       "A folder that does not exist yet (default: a new one under results/runs)");
   command->add_flag("--no-plots", options->no_plots,
-                    "Write the JSON files and timelines only: no plots, no report.html");
+                    "Write the JSON files only, records and traces: no plots, timelines or report.html");
   command->callback([options, &invocation] { reproduce_command(*options, invocation); });
 }
 

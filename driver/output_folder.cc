@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "interrupt.h"
 #include "stp/base/error.h"
 #include "stp/base/json_input.h"
+#include "stp/report/chrome_trace.h"
 #include "stp/report/record.h"
 
 namespace stp {
@@ -115,6 +117,14 @@ std::string heading(const json& row) {
          plain(row.at("microbatches"));
 }
 
-std::string time_unit(const json& row) { return row.at("model").is_string() ? "s" : "unit times"; }
+std::string time_unit(const json& row) { return row.at("model").is_string() ? "s" : "units"; }
+
+void write_trace(const fs::path& path, const SimulatedRun& run) {
+  const json row = to_json(run.result);
+  std::ofstream file(path);
+  write_chrome_trace(file, run.program, run.timeline, heading(row), time_unit(row));
+  file.close();
+  if (!file) throw std::runtime_error(path.string() + ": could not be written whole (is the disk full?)");
+}
 
 }  // namespace stp

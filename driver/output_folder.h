@@ -5,6 +5,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "run_simulated.h"
+
 namespace stp {
 
 /// A hidden folder beside the target, which takes the target's name when all is written, or disappears. So a
@@ -45,7 +47,10 @@ bool write_record(const std::string& path, const nlohmann::json& record);
 std::string file_word(const nlohmann::json& row);
 /// The same for people: "stp, llm-12.1b on a800, seq 3072, tp 4, pp 4, m 64".
 std::string heading(const nlohmann::json& row);
-/// What its times are counted in: "s", or "unit times" under unit costs.
+/// What its times are counted in: "s", or "units" of the cost table.
 std::string time_unit(const nlohmann::json& row);
+
+/// Writes the Chrome trace of a simulated step, which analysis/timelines.py draws.
+void write_trace(const std::filesystem::path& path, const SimulatedRun& run);
 
 }  // namespace stp

@@ -7,11 +7,13 @@ export STP_FROM STP_ROOT
 
 # What a bare Debian 12 lacks: to configure, build and draw, and, further, to check.
 STP_BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libopenblas-dev
-  python3 python3-numpy python3-scipy python3-pandas python3-matplotlib python3-seaborn python3-jinja2)
+  python3 python3-numpy python3-scipy python3-pandas python3-matplotlib python3-jinja2)
 STP_TEST_PACKAGES=(git libbenchmark-dev python3-jsonschema clang-format clang-tidy shellcheck)
 
 say() { printf '\n== %s\n' "$*"; }
 have() { command -v "$1" >/dev/null 2>&1; }
+# The Python that CMake found for build/PRESET, or nothing.
+python_of() { sed -n 's/^STP_PYTHON:FILEPATH=//p' "$STP_ROOT/build/$1/CMakeCache.txt"; }
 
 # install_missing PACKAGE…: installs by apt what is not there. Needs root or sudo, and the network, only if something
 # is missing. Where that fails, says so and goes on: the build names what it lacks, and may have it from elsewhere.

@@ -11,10 +11,10 @@ mkdir -p results/runs
 fresh=$(mktemp -d results/runs/reference.XXXXXX)
 trap 'rm -rf "$fresh"' EXIT
 build/release/bin/stp reproduce --no-plots --out "$fresh/simulated"
-rm "$fresh"/simulated/*.svg
+rm "$fresh"/simulated/timeline-*.json
 mv results/reference/simulated "$fresh/before"
 mv "$fresh/simulated" results/reference/simulated
-scripts/claims
+"$(python_of release)" scripts/claims
 for scenario in llm-a800 llm-h20; do
   scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json" >/dev/null
 done

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from command_line import benchmarks, changed, CommandLine, HARDWARE, main, ROOT, RUN, snapshot, UNIT
 
@@ -478,6 +479,36 @@ class Output(CommandLine):
         self.assertEqual(sorted(path.name for path in self.folder.rglob("*")), ["new", "s.json", "summary.json", "unit.json"])
 
 
+class Traces(CommandLine):
+    NAMES = ["1f1b-i-tp1-pp4-m12", "stp-tp1-pp4-m12", "zb-v-tp1-pp4-m12"]
+
+    def trace(self, **variables):
+        done = self.run_stp("trace", "timelines", "--out", "new", variables=variables)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done, sorted(path.name for path in (self.folder / "new").iterdir())
+
+    def test_every_schedule_has_a_trace_and_a_timeline(self):
+        if not os.environ.get("STP_PYTHON"):
+            self.skipTest("stp was built without a Python")
+        done, files = self.trace()
+        self.assertEqual((done.stderr, files), ("", [f"{name}.{kind}" for name in self.NAMES for kind in ("json", "svg")]))
+        self.assertTrue(all(str(Path("new") / name) in done.stdout for name in files))
+        drawn = (self.folder / "new/stp-tp1-pp4-m12.svg").read_text(encoding="utf-8")
+        for word in ("stp, tp 1, pp 4, m 12", "rank 3", "time, units", "exposed all-reduce"):
+            self.assertIn(word, drawn)
+        # The shares of time are those of the record.
+        rows = json.loads(self.run_stp("simulate", "timelines", "--json", "-").stdout)["results"]
+        ranks = next(row for row in rows if row["schedule"] == "stp")["ranks"]
+        total = sum(rank[part] for rank in ranks for part in ("compute_s", "tp_bubble_s", "pp_bubble_s"))
+        for part, told in (("compute_s", "computing"), ("tp_bubble_s", "waiting for own all-reduces"), ("pp_bubble_s", "for other ranks")):
+            self.assertIn(f"{told} {100 * sum(rank[part] for rank in ranks) / total:.1f} %", drawn)
+
+    def test_without_python_there_are_traces(self):
+        done, files = self.trace(STP_PYTHON="/nowhere")
+        self.assertEqual(files, [f"{name}.json" for name in self.NAMES])
+        self.assertRegex(done.stderr, r"^stp: no SVG timelines were drawn: /nowhere: Python 3: cannot be started; set STP_PYTHON .*\n$")
+
+
 class Documents(CommandLine):
     """What docs/scenarios.md shows works as shown."""
 
@@ -516,7 +547,7 @@ class Published(CommandLine):
         self.assertEqual(ours.keys(), same.keys())
         published = 0
         for name in ours:
-            if not name.endswith(".json"):
+            if name.startswith("timeline-"):  # a trace
                 self.assertEqual(ours[name], same[name], name)
                 continue
             # Texts, not numbers: bit for bit. Only what speaks of the paper, and of this very run, is taken out.
@@ -570,7 +601,7 @@ class Schemas(CommandLine):
         done = self.run_stp("reproduce", "--no-plots", "--out", "new")
         self.assertEqual(done.returncode, 0, done.stderr)
         checked = 0
-        for path in (self.folder / "new").glob("*.json"):
+        for path in set((self.folder / "new").glob("*.json")) - set((self.folder / "new").glob("timeline-*.json")):  # traces
             document = json.loads(path.read_text(encoding="utf-8"))
             self.check(summary if path.name == "summary.json" else record, document, path.name)
             checked += 1

@@ -1,7 +1,6 @@
 """Files of Google Benchmark side by side: medians relative to the first file's, with their intervals."""
 
-from stp_plots import style, words
-
+from . import style, words
 from .json_input import InputError
 from .plot_page import Block, file_colour, file_handles, page
 
@@ -66,12 +65,10 @@ def plot(comparison):
         most = sorted(range(total), key=lambda i: -difference(rows[i][1]))[:ROWS]
         rows = [rows[i] for i in sorted(most)]
     legend = file_handles(f"{file['label']}: {file['path']}" for file in files)
-    left = 0.4 + 0.066 * min(LONGEST_NAME, max(len(name) for name, _ in rows))
-    height = max(0.8, len(rows) * (0.14 * len(files) + 0.1))
-    # To the right there is room for the verdicts.
-    block = Block(1, 1, height, legend, left=left, right=1.75, bottom=0.45, title=0.1, widest=style.FULL_WIDTH)
+    block = Block(1, 1, max(0.8, len(rows) * (0.14 * len(files) + 0.1)) + 0.5, [])
     figure = page("Benchmarks side by side", caption_of(comparison["rule"], total), [block])
-    axes = block.axes[0]
+    (axes,) = block.axes
+    axes.legend(handles=legend, loc="lower left", bbox_to_anchor=(0, 1.01), ncol=2)  # the verdicts stand to the right
     for y, (_, cells) in enumerate(rows):
         draw_row(axes, y, cells)
     axes.axvline(100, color=style.FAINT, linewidth=0.8, zorder=1)

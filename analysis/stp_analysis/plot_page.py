@@ -4,17 +4,12 @@ import math
 import textwrap
 from dataclasses import dataclass, field
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from stp_plots import style
 
-from . import screen
+from . import screen, style
 
 # Files, in their order; the first is what the others are set against.
 FILE_COLOURS = ["#56738c", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#999933"]
-
-HEAD, HEADING, LEGEND_LINE, CAPTION_LINE = 0.42, 0.26, 0.2, 0.15  # inches
 
 
 def file_colour(index):
@@ -23,82 +18,48 @@ def file_colour(index):
 
 def configuration_lines(configuration):
     """A configuration in a panel's title."""
-    return style.clip_lines([", ".join(part) for part in screen.configuration_parts(configuration) if part], 34)
+    parts = [", ".join(part) for part in screen.configuration_parts(configuration) if part]
+    return "\n".join(style.clip(part, 38) for part in parts)
 
 
 def file_handles(labels):
     """The files in a legend."""
-    return [Patch(facecolor=file_colour(i), label=style.clip(label, 60)) for i, label in enumerate(labels)]
+    return [Patch(facecolor=file_colour(i), label=textwrap.fill(style.clip(label, 60), 24)) for i, label in enumerate(labels)]
 
 
 @dataclass
 class Block:
-    """`count` panels in a grid, under a heading and a legend; in inches, so that nothing is measured twice."""
+    """`count` panels in a grid, under a heading; the legend to the right."""
 
     count: int
     columns: int  # at most
-    height: float  # of a panel
+    height: float  # of a row with titles and tick labels, inches
     legend: list
     heading: str = ""
-    left: float = 0.7
-    right: float = 0.15
-    bottom: float = 0.3  # for tick labels, of every row
-    gap_x: float = 0.5
-    gap_y: float = 0.2
-    title: float = 0.42  # for panels' titles
-    widest: float = 5.0  # a panel
     axes: list = field(default_factory=list)
 
-    def __post_init__(self):
-        self.columns = style.balanced_columns(self.count, self.columns)
-        self.rows = math.ceil(self.count / self.columns)
-        room = style.FULL_WIDTH - self.left - self.right - self.gap_x * (self.columns - 1)
-        self.width = min(self.widest, room / self.columns)
-        entries = [0.42 + 0.078 * len(handle.get_label()) for handle in self.legend]
-        self.legend_columns = max(1, int((style.FULL_WIDTH - self.left) / max(entries))) if entries else 1
-
-    def top(self):
-        lines = math.ceil(len(self.legend) / self.legend_columns)
-        return (HEADING if self.heading else 0) + LEGEND_LINE * lines + 0.06
+    def rows(self):
+        return math.ceil(self.count / self.columns)
 
     def size(self):
-        return self.top() + self.rows * (self.title + self.height + self.bottom) + (self.rows - 1) * self.gap_y
-
-    def places(self):
-        """(from the left, from the block's top to the panel's bottom)."""
-        for i in range(self.count):
-            row, column = divmod(i, self.columns)
-            down = self.top() + self.title + self.height
-            down += row * (self.title + self.height + self.bottom + self.gap_y)
-            yield self.left + column * (self.width + self.gap_x), down
+        return max(self.rows() * self.height, 0.2 * len(self.legend)) + (0.3 if self.heading else 0)
 
     def first_column(self, i):
-        return i % self.columns == 0
+        return i % min(self.count, self.columns) == 0
 
 
 def page(title, caption, blocks):
-    """The figure with the frame of every block; their axes are then in the blocks."""
-    lines = [line for sentence in caption for line in textwrap.wrap(sentence, 175)]
-    foot = 0.22 + CAPTION_LINE * len(lines)
-    total = HEAD + sum(block.size() + 0.15 for block in blocks) + foot
-    figure = Figure(figsize=(style.FULL_WIDTH, total), dpi=style.DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-
-    def write(x, down, words, size, colour):
-        figure.text(x / style.FULL_WIDTH, 1 - down / total, words, va="top", fontsize=size, color=colour)
-
-    write(0.1, 0.12, title, 11, style.INK)
-    down = HEAD
-    for block in blocks:
-        if block.heading:
-            write(0.1, down + 0.02, block.heading, 9.5, style.INK)
-        if block.legend:
-            corner = (block.left / style.FULL_WIDTH, 1 - (down + (HEADING if block.heading else 0)) / total)
-            figure.legend(handles=block.legend, loc="upper left", ncol=block.legend_columns, bbox_to_anchor=corner)
-        for x, below in block.places():
-            place = (x / style.FULL_WIDTH, 1 - (down + below) / total)
-            block.axes.append(figure.add_axes((*place, block.width / style.FULL_WIDTH, block.height / total)))
-        down += block.size() + 0.15
-    for i, line in enumerate(lines):
-        write(0.1, total - foot + 0.12 + CAPTION_LINE * i, line, 7.5, style.FAINT)
+    """The figure; the axes are then in the blocks."""
+    lines = [line for sentence in caption for line in textwrap.wrap(sentence, 165)]
+    figure = style.new_figure(style.FULL_WIDTH, 0.5 + sum(block.size() for block in blocks) + 0.15 * len(lines))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=style.FAINT)
+    parts = figure.subfigures(len(blocks), 1, squeeze=False, height_ratios=[block.size() for block in blocks])[:, 0]
+    for block, part in zip(blocks, parts):
+        part.suptitle(block.heading, x=0.01, ha="left", fontsize=9.5)
+        grid = part.subplots(block.rows(), min(block.count, block.columns), squeeze=False)
+        for spare in grid.flat[block.count :]:
+            spare.remove()
+        block.axes = list(grid.flat[: block.count])
+        style.legend(grid[0, -1], block.legend)
     return figure

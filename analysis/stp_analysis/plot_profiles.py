@@ -2,8 +2,8 @@
 
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from stp_plots import bars, style, words
 
+from . import bars, style, words
 from .compare_profiles import PARTS
 from .plot_page import Block, configuration_lines, page
 
@@ -45,34 +45,21 @@ def draw_gain(axes, title, entries, first):
 
 
 def throughput_panels(comparison, colours):
-    """By configuration a panel with a group per machine, and the marks of bars that memory does not hold."""
+    """By configuration a section per machine with a bar per schedule, marked where memory does not hold it."""
     panels = []
     for line in comparison["throughput"]:
-        groups, marks = [], []
+        sections = []
         for i, machine in enumerate(comparison["machines"]):
             drawn = []
-            for slot, schedule in enumerate(line["schedules"]):
+            for schedule in line["schedules"]:
                 cell = schedule["cells"][i]
-                value, published = (cell.get(f"{of}_samples_per_s") for of in ("throughput", "published"))
-                if value is None:
-                    continue
-                drawn.append(bars.Bar(slot, colours[schedule["schedule"]], value, published))
-                if cell["fits"] != "all":
-                    # A diamond would hide the mark.
-                    top = value if published is None else 1.06 * max(value, published)
-                    marks.append((i, slot, top, "*" if cell["fits"] == "activations" else "!"))
-            groups.append((machine["name"], drawn))
-        panels.append((bars.Panel(configuration_lines(line["configuration"]), groups, len(line["schedules"])), marks))
+                if cell.get("throughput_samples_per_s") is not None:
+                    value, published = (bars.known(cell.get(f"{of}_samples_per_s")) for of in ("throughput", "published"))
+                    mark = {"all": "", "activations": "*"}.get(cell["fits"], "!")
+                    drawn.append(bars.Bar(colours[schedule["schedule"]], value, published, mark=mark))
+            sections.append(bars.Section([machine["name"]], [("", drawn)]))
+        panels.append((configuration_lines(line["configuration"]), sections))
     return panels
-
-
-def draw_throughput(axes, panel, marks):
-    bars.draw_panel(axes, panel)
-    pitch = panel.slots + bars.GROUP_GAP
-    for group, slot, top, mark in marks:
-        place = (group * pitch + slot, top)
-        axes.annotate(mark, place, (0, 2), textcoords="offset points", ha="center", fontsize=8)
-    axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
 
 
 def caption_of(comparison, gains):
@@ -91,7 +78,7 @@ def caption_of(comparison, gains):
         caption.append("Contention is the same in all these profiles and so has no part in any difference.")
     caption.append(
         "* memory holds the activations, not weights, gradients and AdamW's fp32 state beside them; ! not the activations "
-        "alone. Diamonds: the paper's figure."
+        "alone. Diamonds: published."
     )
     return caption
 
@@ -101,24 +88,25 @@ def plot(comparison):
     schedules = comparison["schedules"]
     colours = style.schedule_colours(schedules)
     gains, panels = gain_panels(comparison), throughput_panels(comparison, colours)
-    published = any(bar.published is not None for panel, _ in panels for _, drawn in panel.groups for bar in drawn)
+    published = any(bar.published == bar.published for _, sections in panels for section in sections for bar in section.bars())
     legend = style.schedule_handles(schedules, colours) + ([style.published_handle()] if published else [])
-    below = Block(len(panels), 3, 1.55, legend, "Predicted throughput", gap_y=0.1)
+    below = Block(len(panels), 3, 2.2, legend, "Predicted throughput")
     blocks = [below]
     if gains:
         moving = [part for part in PARTS if any(entry[3][part] for entries in gains.values() for entry in entries)]
         legend = [Patch(facecolor=COLOURS[part], label=PARTS[part]) for part in moving]
         legend.append(Line2D([], [], color="black", linewidth=2, label="sum"))
         of = comparison["gain"]["of"]
-        blocks.insert(0, Block(len(gains), 2, 2.3, legend, f"What moves the gain of {of}", bottom=0.42, title=0.55))
+        blocks.insert(0, Block(len(gains), 2, 2.9, legend, f"What moves the gain of {of}"))
     figure = page("Machines side by side: " + ", ".join(machines), caption_of(comparison, gains), blocks)
     if gains:
         for i, (axes, (title, entries)) in enumerate(zip(blocks[0].axes, gains.items())):
             draw_gain(axes, title, entries, machines[0])
             if blocks[0].first_column(i):
                 axes.set_ylabel("change of the gain, points")
-    for i, (axes, (panel, marks)) in enumerate(zip(below.axes, panels)):
-        draw_throughput(axes, panel, marks)
+    for i, (axes, (title, sections)) in enumerate(zip(below.axes, panels)):
+        bars.draw(axes, sections)
+        axes.set_title(title)
         if below.first_column(i):
             axes.set_ylabel("samples/s")
     return figure

@@ -1,23 +1,23 @@
 """Result records side by side: throughput per configuration, schedule and file."""
 
-from stp_plots import bars, style, words
+import math
 
-from . import screen
+from . import bars, screen, style, words
 from .plot_page import Block, configuration_lines, file_colour, file_handles, page
 
 PANELS = 24  # that are drawn
 
 
 def throughput_interval(cell):
-    """The 95 % interval of a throughput, which the step's turns into; None without one."""
+    """The 95 % interval of a throughput, which the step's turns into; NaN without one."""
     value, step, interval = cell["throughput_samples_per_s"], cell["step_time_s"], cell["step_time_interval_s"]
     if value is None or not step or not interval or min(interval) <= 0:
-        return None
+        return math.nan, math.nan
     return tuple(value * step / end for end in reversed(interval))
 
 
 def panels_of(comparison):
-    """A panel per configuration, a group per schedule, a bar per file; and how many rows only one file has."""
+    """By configuration a section per schedule with a bar per file; and how many rows only one file has."""
     found, alone = {}, 0
     for row in comparison["rows"]:
         here = [(file, cell) for file, cell in enumerate(row["cells"]) if cell]
@@ -25,10 +25,12 @@ def panels_of(comparison):
             alone += 1
             continue
         name = " | ".join(dict.fromkeys(cell["schedule"] for _, cell in here))
-        drawn = [bars.Bar(file, file_colour(file), cell["throughput_samples_per_s"], spread=throughput_interval(cell))
-                 for file, cell in here]
-        found.setdefault(configuration_lines(row["configuration"]), []).append((style.clip(name, 22), drawn))
-    return [bars.Panel(title, groups, len(comparison["files"])) for title, groups in found.items()], alone
+        drawn = []
+        for file, cell in here:
+            low, high = throughput_interval(cell)
+            drawn.append(bars.Bar(file_colour(file), bars.known(cell["throughput_samples_per_s"]), low=low, high=high))
+        found.setdefault(configuration_lines(row["configuration"]), []).append(bars.Section([style.clip(name, 22)], [("", drawn)]))
+    return list(found.items()), alone
 
 
 def caption_of(comparison, panels, alone):
@@ -62,10 +64,11 @@ def caption_of(comparison, panels, alone):
 def plot(comparison):
     panels, alone = panels_of(comparison)
     legend = file_handles(f"{file['label']}: {file['scenario']}, {file['evidence']}" for file in comparison["files"])
-    block = Block(len(panels[:PANELS]), 3, 1.7, legend)
+    block = Block(len(panels[:PANELS]), 3, 2.2, legend)
     figure = page("Throughput side by side", caption_of(comparison, len(panels), alone), [block])
-    for i, (axes, panel) in enumerate(zip(block.axes, panels)):
-        bars.draw_panel(axes, panel)
+    for i, (axes, (title, sections)) in enumerate(zip(block.axes, panels)):
+        bars.draw(axes, sections)
+        axes.set_title(title)
         if block.first_column(i):
             axes.set_ylabel("samples/s")
     return figure

@@ -18,9 +18,10 @@ class Writer {
     for (const ProgramStream& stream : program.streams) threads_.push_back(++streams[stream.rank]);
   }
 
-  void write() && {
+  void write(const std::string& title, const std::string& time_unit) && {
     out_ << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"schedule\":" << json_text(program_.schedule.name)
-         << ",\"microbatches\":" << program_.schedule.microbatches << "},\"traceEvents\":[";
+         << ",\"microbatches\":" << program_.schedule.microbatches << ",\"title\":" << json_text(title)
+         << ",\"time_unit\":" << json_text(time_unit) << "},\"traceEvents\":[";
     names();
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) write_rank(rank);
     out_ << "\n]}\n";
@@ -70,14 +71,19 @@ class Writer {
 
   void write_rank(int rank) {
     int32_t block = -1;
+    double computed_until = 0;
     for (OpId op = program_.rank_begin[rank]; op < program_.rank_begin[rank + 1]; ++op) {
       if (!timeline_.has(op)) continue;
       if (program_.ops[op].block != block) {
         block = program_.ops[op].block;
         if (block >= 0) write_block(rank, op);
       }
-      write_op(rank, op);
+      const bool compute = program_.stream_of(op).kind == StreamKind::compute;
+      const bool waited = compute && timeline_.start[op] > computed_until &&
+                          waited_for_own_all_reduce(program_, timeline_, op);
+      write_op(rank, op, waited ? R"("waited_for":"all-reduce")" : "");
       write_arrows(op);
+      if (compute) computed_until = timeline_.end[op];
     }
   }
 
@@ -96,17 +102,18 @@ class Writer {
     if (end >= 0) slice(to_string(program_.schedule.ranks[rank][block]), "block", stream, start, end, "");
   }
 
-  void write_op(int rank, OpId id) {
+  void write_op(int rank, OpId id, const std::string& waited) {
     const Op& op = program_.ops[id];
     const std::string category = to_string(program_.stream_of(id).kind);
     if (op.kind == OpKind::optimizer)
-      return slice("optimizer", category, op.stream, timeline_.start[id], timeline_.end[id], "");
+      return slice("optimizer", category, op.stream, timeline_.start[id], timeline_.end[id], waited);
     if (op.kind == OpKind::gradient_reduce)
       return slice("gradients of chunk " + std::to_string(op.chunk), category, op.stream, timeline_.start[id],
                    timeline_.end[id], "");
     const std::string action = to_string(Action{op.pass, op.chunk, op.microbatch});
     std::string args = "\"action\":\"" + action + "\",\"block\":\"" +
-                       to_string(program_.schedule.ranks[rank][op.block]) + "\"";
+                       to_string(program_.schedule.ranks[rank][op.block]) + "\"" +
+                       (waited.empty() ? "" : "," + waited);
     std::string name;
     switch (op.kind) {
       case OpKind::compute:
@@ -163,12 +170,13 @@ class Writer {
 
 }  // namespace
 
-void write_chrome_trace(std::ostream& out, const Program& program, const Timeline& timeline) {
+void write_chrome_trace(std::ostream& out, const Program& program, const Timeline& timeline,
+                        const std::string& title, const std::string& time_unit) {
   constexpr double kLongest = 9e9;  // seconds: in nanoseconds they fit 64 bits
   if (timeline.step_s > kLongest)
     throw InputError("", "costs", "the step takes more than 9e9 s, too long for a trace in nanoseconds",
                      "use smaller costs");
-  Writer(out, program, timeline).write();
+  Writer(out, program, timeline).write(title, time_unit);
 }
 
 }  // namespace stp

@@ -112,6 +112,23 @@ TEST_F(ChromeTrace, NamesRanksStreamsAndOps) {
     EXPECT_TRUE(names.count(name)) << name;
 }
 
+// The gaps in compute that slices say were waits for the rank's own all-reduces are its TP bubble.
+TEST_F(ChromeTrace, WaitsForOwnAllReducesAreTheTpBubble) {
+  std::map<int, int64_t> waited, computed_until;
+  for (const json& event : events_) {
+    if (event.at("ph") != "X" || event.at("cat") != "compute") continue;
+    const int rank = event.at("pid");
+    const int64_t start = nanoseconds(event.at("ts"));
+    if (event.at("args").value("waited_for", "") == "all-reduce")
+      waited[rank] += start - computed_until[rank];
+    computed_until[rank] = start + nanoseconds(event.at("dur"));
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_GT(waited[rank], 0);
+    EXPECT_NEAR(static_cast<double>(waited[rank]), timeline_.ranks[rank].tp_bubble_s * 1e9, 1e3);
+  }
+}
+
 TEST_F(ChromeTrace, ArrowsLeadForwardInTimeFromEveryTransfer) {
   std::map<int, std::pair<int64_t, int64_t>> arrows;
   for (const json& event : events_) {
@@ -124,13 +141,16 @@ TEST_F(ChromeTrace, ArrowsLeadForwardInTimeFromEveryTransfer) {
   for (const auto& [id, ends] : arrows) EXPECT_LE(ends.first, ends.second) << id;
 }
 
-TEST(ChromeTraceText, EscapesTheScheduleName) {
+TEST(ChromeTraceText, EscapesNames) {
   Program program = lower(make_schedule(schedule_stp, {.pp = 1, .microbatches = 2}), {1, 1}, {});
   program.schedule.name = "a \"b\" \\ \n \xff";
   const Timeline timeline = simulate(program, std::vector<double>(program.ops.size(), 0.0));
   std::ostringstream text;
-  write_chrome_trace(text, program, timeline);
-  EXPECT_EQ(json::parse(text.str()).at("otherData").at("schedule"), "a \"b\" \\ \n \xef\xbf\xbd");
+  write_chrome_trace(text, program, timeline, "c \"d\"", "unit times");
+  const json other = json::parse(text.str()).at("otherData");
+  EXPECT_EQ(other.at("schedule"), "a \"b\" \\ \n \xef\xbf\xbd");
+  EXPECT_EQ(other.at("title"), "c \"d\"");
+  EXPECT_EQ(other.at("time_unit"), "unit times");
 }
 
 }  // namespace

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Draws the plots of a result folder, its timelines and its report.html.
+
+    report.py FOLDER
+
+FOLDER is what `stp reproduce` writes: summary.json, a record per experiment, timeline-*.json. The plots (PNG), the timelines
+(SVG) and the page, which holds them all, are put beside these. Exits with 1 and one line on stderr if that cannot be done.
+"""
+
+import argparse
+import dataclasses
+import multiprocessing
+import os
+import re
+import sys
+from pathlib import Path
+
+try:
+    from stp_analysis import (
+        accuracy, breakdown, claims, closed_forms, figures, overlap, page, records, sensitivity, splits, style, timelines,
+    )  # fmt: skip
+    from stp_analysis.files import ReportError, write_whole
+except ImportError as error:
+    sys.exit(f"report.py: numpy, pandas, matplotlib and jinja2 are needed: {error}")
+
+
+def makers(experiment):
+    """The plots that fit the experiment, the most telling first."""
+    if experiment.pairs:
+        return [overlap.plot]
+    if not len(experiment):
+        return []
+    if splits.cells(experiment):
+        return [splits.ablation, breakdown.breakdown]
+    if splits.contention_groups(experiment):
+        return [splits.contention]
+    if experiment.has_published("tp_share"):
+        return [figures.tp_share]
+    closed = experiment.has_closed_forms()
+    chosen = [closed_forms.closed_forms] if closed else []
+    if experiment.has_published("throughput"):
+        chosen += [figures.gain] if len(experiment.schedules) > 1 else []
+        chosen += [accuracy.strips, figures.throughput, accuracy.scatter, sensitivity.tornado]
+    else:
+        chosen += [figures.step_time] if not closed and experiment.rows["step_time"].notna().any() else []
+        chosen += [accuracy.strips, accuracy.scatter]
+    if experiment.has_ours("memory") or experiment.has_published("memory"):
+        chosen.append(figures.memory)
+    return chosen + ([breakdown.breakdown] if not closed or closed_forms.legible(experiment) else [])
+
+
+@dataclasses.dataclass
+class Task:
+    """A plot of an experiment, or a timeline of it if there is a trace."""
+
+    experiment: records.Experiment
+    maker: object = None
+    trace: Path = None
+
+    def draw(self, colours):
+        """The plot with its file; None if there is nothing for it, or the trace is none."""
+        kind, render = ("svg", style.svg) if self.trace else ("png", style.png)
+        try:
+            plot = timelines.plot(self.trace, self.word()) if self.trace else self.maker(self.experiment, colours)
+        except ReportError:
+            return None
+        if plot is None:
+            return None
+        return page.Drawn(dataclasses.replace(plot, figure=None), render(plot.figure), kind, tuple(plot.figure.get_size_inches()))
+
+    def word(self):
+        return self.trace.stem.removeprefix(f"timeline-{self.experiment.id}-")
+
+
+def draw_all(tasks, colours):
+    """What each task draws, in as many processes as there are processors."""
+    workers = min(os.cpu_count() or 1, len(tasks) // 3, 8)
+    if workers < 2:
+        return [task.draw(colours) for task in tasks]
+    Inherited.tasks, Inherited.colours = tasks, colours
+    drawn = []
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        for one in pool.imap(Inherited.draw, range(len(tasks))):
+            drawn.append(one)
+            if sys.stderr.isatty():
+                end = "\r" if len(drawn) < len(tasks) else "\r\033[K"
+                print(f"\rdrawing plots: {len(drawn)} of {len(tasks)}\033[K", end=end, file=sys.stderr, flush=True)
+    return drawn
+
+
+class Inherited:
+    """What the processes of a pool have from their parent without its being sent to them."""
+
+    tasks, colours = [], {}
+
+    @staticmethod
+    def draw(number):
+        return Inherited.tasks[number].draw(Inherited.colours)
+
+
+def report(folder):
+    folder = Path(folder)
+    experiments = records.read_folder(folder)
+    sensitivity.attach(folder, experiments)
+    style.set_up()
+    tasks = [Task(one, trace=trace) for one in experiments for trace in one.timelines]
+    tasks += [Task(one, maker=maker) for one in experiments for maker in makers(one)]
+    colours = style.schedule_colours(list(dict.fromkeys(name for one in experiments for name in one.schedules)))
+    plots, traces = {}, {}
+    for task, drawn in zip(tasks, draw_all(tasks, colours)):
+        if task.trace:
+            traces.setdefault(task.experiment.id, []).append((task.trace.name, drawn))
+        if drawn is None:
+            continue
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", task.experiment.id)
+        write_whole(task.trace.with_suffix(".svg") if task.trace else folder / f"plot-{name}-{drawn.plot.name}.png", drawn.content)
+        if not task.trace:
+            plots.setdefault(task.experiment.id, []).append(drawn)
+    told = claims.of_experiments(experiments)
+    write_whole(folder / "report.html", page.render(experiments, plots, traces, told).encode())
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="report.py", description="Plots, timelines and report.html of a result folder.")
+    parser.add_argument("folder", metavar="FOLDER", help="a folder written by stp reproduce")
+    options = parser.parse_args(arguments)
+    try:
+        report(options.folder)
+    except ReportError as error:
+        print(f"report.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""How the plots look: colours, type, legends, files."""
+
+import io
+import logging
+import textwrap
+import warnings
+from dataclasses import dataclass
+
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a new font cache is no news
+warnings.filterwarnings("ignore", message="Glyph .* missing")  # boxes in a plot; the tables have the name
+warnings.filterwarnings("ignore", message="constrained_layout not applied")  # names longer than a plot
+
+import matplotlib  # noqa: E402
+import numpy as np  # noqa: E402
+from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
+from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.lines import Line2D  # noqa: E402
+from matplotlib.patches import Patch, PathPatch  # noqa: E402
+from matplotlib.path import Path  # noqa: E402
+from matplotlib.ticker import MaxNLocator  # noqa: E402
+
+DPI = 130
+SHOWN_DPI = 100  # CSS pixels per inch on the page
+FULL_WIDTH = 10.6  # inches
+LETTER = 0.074  # about the width of one, inches
+
+INK, FAINT, GRID, BAND = "#222222", "#666666", "#dddddd", "#e8e8e8"
+
+# Okabe and Ito's palette without its yellow, then Tol's "muted": both made for colour-blind readers.
+SCHEDULE_COLOURS = {
+    "1f1b-i": "#0072B2",
+    "zb-v": "#E69F00",
+    "stp": "#009E73",
+    "1f1b": "#56B4E9",
+    "gpipe": "#444444",
+    "zb-h1": "#CC79A7",
+    "zb-h2": "#D55E00",
+    "v-half": "#332288",
+    "v-min": "#AA4499",
+}
+FURTHER_COLOURS = ["#999933", "#CC6677", "#44AA99", "#6E4B1F", "#88CCEE", "#117733", "#9C8AC0", "#B0B0B0"]
+PUBLISHED = {"marker": "D", "markersize": 5, "linestyle": "none", "color": "black", "markerfacecolor": "white"}
+CALIBRATED = {"hatch": "////", "edgecolor": "white", "linewidth": 0}
+
+SETTINGS = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "text.parse_math": False,  # a $ in a name is a $
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8.5,
+    "axes.edgecolor": FAINT,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.borderaxespad": 0,
+    "hatch.linewidth": 0.9,
+    "svg.hashsalt": "stp",  # the same figure is the same file
+    "svg.fonttype": "none",
+}
+
+
+def set_up():
+    matplotlib.rcdefaults()  # whatever the user's own settings say
+    matplotlib.rcParams.update(SETTINGS)
+
+
+@dataclass
+class Plot:
+    """A figure with what the page says of it."""
+
+    name: str
+    title: str
+    figure: Figure
+    caption: str
+    alt: str
+
+
+def schedule_colours(names):
+    """One colour per schedule; names without a fixed one take what is left, in order, then paler shades."""
+    others = [name for name in names if name not in SCHEDULE_COLOURS]
+    free = FURTHER_COLOURS + [colour for name, colour in SCHEDULE_COLOURS.items() if name not in names]
+    free += [_paler(colour) for colour in [*SCHEDULE_COLOURS.values(), *FURTHER_COLOURS]]
+    return SCHEDULE_COLOURS | {name: free[i % len(free)] for i, name in enumerate(others)}
+
+
+def _paler(colour):
+    return "#" + "".join(f"{(int(colour[i : i + 2], 16) + 255) // 2:02x}" for i in (1, 3, 5))
+
+
+def new_figure(width, height):
+    """A figure that matplotlib lays out, in inches."""
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+
+
+def add_boxes(axes, boxes, **look):
+    """Rectangles (left, right, bottom, top) as one artist: far faster than a patch each."""
+    if len(boxes):
+        corners = np.array(boxes, dtype=float)[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]
+        axes.add_patch(PathPatch(Path.make_compound_path_from_polys(corners), **{"linewidth": 0, "zorder": 2} | look))
+
+
+def ticks(most=6):
+    """Few round ticks."""
+    return MaxNLocator(nbins=most, steps=[1, 2, 4, 5, 10] if most < 7 else [1, 2, 5, 10])
+
+
+def clip(text, length):
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def wrap(parts, length, most=7):
+    """Parts of a label in lines, broken between parts where that fits."""
+    joined = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") if len(part) < int(length) else part for part in parts)
+    lines = textwrap.wrap(joined, max(4, int(length)))
+    return "\n".join(lines if len(lines) <= most else [*lines[: most - 1], lines[most - 1] + "…"])
+
+
+def legend(axes, handles):
+    """To the right of the axes."""
+    if handles:
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), ncol=1 + len(handles) // 16)
+
+
+def schedule_handles(schedules, colours):
+    return [Patch(facecolor=colours[name], label=clip(name, 24)) for name in schedules]
+
+
+def published_handle():
+    return Line2D([], [], **PUBLISHED, label="published")
+
+
+def calibrated_handle():
+    return Patch(facecolor="#999999", **CALIBRATED, label="calibrated")
+
+
+# The canvases write at once what savefig() lays out twice.
+
+
+def svg(figure):
+    """The figure as the bytes of a file."""
+    buffer = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+    return buffer.getvalue().encode()
+
+
+def png(figure):
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
+    return buffer.getvalue()

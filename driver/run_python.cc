@@ -1,0 +1,43 @@
+#include "run_python.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "stp/base/data.h"
+#include "stp/base/error.h"
+
+namespace stp {
+
+int run_python(const std::string& script, const std::vector<std::string>& arguments,
+               const std::string& without) {
+  const char* set = std::getenv("STP_PYTHON");
+  const std::string python = set != nullptr && *set != '\0' ? set : STP_PYTHON;
+  const std::string alternative = without.empty() ? "" : ", or " + without;
+  if (python.empty())
+    throw InputError("", "Python 3", "was not found with the packages needed when stp was built",
+                     "install " STP_PYTHON_PACKAGES
+                     " and configure again, or set STP_PYTHON; only stp compare and plots need it" +
+                         alternative);
+  const std::string path = data_path(script);
+  std::vector<const char*> argv{python.c_str(), path.c_str()};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  argv.push_back(nullptr);
+  std::fflush(stdout);
+  pid_t child = 0;
+  if (posix_spawnp(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv.data()), environ) != 0)
+    throw InputError(python, "Python 3", "cannot be started",
+                     "set STP_PYTHON to a Python 3 with the packages of " STP_PYTHON_PACKAGES
+                     "; only stp compare and plots need it" +
+                         alternative);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+}  // namespace stp

@@ -1,1 +1,0 @@
-"""Plots and the report page of a result folder. Reads results only; predicts nothing."""
