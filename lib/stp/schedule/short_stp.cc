@@ -10,15 +10,15 @@
 #include <array>
 #include <functional>
 #include <initializer_list>
-#include <limits>
 #include <queue>
 #include <type_traits>
 #include <utility>
 
+#include "stp/schedule/pipeline_state.h"
+
 namespace stp {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kEpsilon = 1e-9;
 // The times that are played: F, I and W last 1 each, and a forward or I with nothing beside it its all-reduce
 // longer. Blocks are atomic, so that the order does not rest on an output that leaves its block early.
