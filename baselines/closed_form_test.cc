@@ -9,11 +9,14 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "baselines/registry.h"
 #include "stp/base/error.h"
 #include "stp/base/json_input.h"
+#include "stp/schedule/timing.h"
 #include "stp/schedule/validate.h"
+#include "support/schedules.h"
 
 namespace stp {
 namespace {
@@ -49,7 +52,7 @@ std::string title(const Schedule& schedule) {
 // other.
 enum class Braids { atomic, in_turn };
 
-struct Played {
+struct Times {
   std::vector<double> first, last;  // by rank: when its first action starts and its last one ends
 
   [[nodiscard]] double makespan() const { return *std::ranges::max_element(last); }
@@ -64,7 +67,7 @@ double cost_of(Pass pass, const PassCosts& costs) {
   return std::array{costs.F, costs.I, costs.W, costs.I + costs.W}[static_cast<size_t>(pass)];
 }
 
-Played play(const Schedule& schedule, const PassCosts& costs, Braids braids = Braids::atomic) {
+Times run_order(const Schedule& schedule, const PassCosts& costs, Braids braids = Braids::atomic) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   const Placement& placement = schedule.placement;
   const int p = schedule.pp(), stages = placement.stages(), m = schedule.microbatches;
@@ -80,7 +83,7 @@ Played play(const Schedule& schedule, const PassCosts& costs, Braids braids = Br
     return stage == stages - 1 ? from(forward, stage) : from(backward, stage + 1);
   };
 
-  Played run{std::vector<double>(p, kNever), std::vector<double>(p, 0)};
+  Times run{std::vector<double>(p, kNever), std::vector<double>(p, 0)};
   std::vector<size_t> block_of(p, 0), action_of(p, 0);
   for (bool moved = true; moved;) {
     moved = false;
@@ -121,10 +124,33 @@ double work(const Schedule& schedule, const PassCosts& costs) {
 }
 
 double bubble(const Schedule& schedule, const PassCosts& costs, Braids braids = Braids::atomic) {
-  return play(schedule, costs, braids).makespan() - work(schedule, costs);
+  return run_order(schedule, costs, braids).makespan() - work(schedule, costs);
 }
 
 int most(const std::vector<int>& numbers) { return *std::ranges::max_element(numbers); }
+
+// time_blocks() is another implementation of the same.
+TEST(ClosedForm, OrdersRunAsTheTimingOfTheirBlocksSays) {
+  std::vector<Schedule> schedules;
+  for (const Generator* generator : generators())
+    for (const int p : {1, 3, 4}) schedules.push_back(make(generator->name, p, 4 * p));
+  std::mt19937 random(1);
+  for (int chunks = 1; chunks <= 4; ++chunks) {
+    schedules.push_back(random_schedule(random, Placement::loop(3, chunks), 6));
+    schedules.push_back(random_schedule(random, Placement::wave(4, chunks), 5));
+  }
+  for (const Schedule& schedule : schedules) {
+    for (const PassCosts& costs : {kEqual, kUnequal, PassCosts{2, 0.5, 0, 1}}) {
+      const Timing timing = time_blocks(schedule, costs);
+      const Times run = run_order(schedule, costs);
+      for (int rank = 0; rank < schedule.pp(); ++rank) {
+        EXPECT_EQ(timing[rank].size(), schedule.ranks[rank].size()) << title(schedule);
+        EXPECT_NEAR(timing[rank].front().start, run.first[rank], kEpsilon) << title(schedule);
+        EXPECT_NEAR(timing[rank].back().end, run.last[rank], kEpsilon) << title(schedule);
+      }
+    }
+  }
+}
 
 // ---- against the golden orders ----
 
@@ -162,8 +188,9 @@ TEST_P(NoWorse, MakespanAndPeaksAreAtMostTheGoldenOnes) {
     const json& expected = golden["makespan"][0];
     const json& costs = expected["costs"];
     const PassCosts equal{costs["F"], costs["I"], costs["W"], costs["p2p"]};
-    EXPECT_LE(play(schedule, equal).makespan(), expected["atomic"].get<double>() + kEpsilon);
-    EXPECT_LE(play(schedule, equal, Braids::in_turn).makespan(), expected["early"].get<double>() + kEpsilon);
+    EXPECT_LE(run_order(schedule, equal).makespan(), expected["atomic"].get<double>() + kEpsilon);
+    EXPECT_LE(run_order(schedule, equal, Braids::in_turn).makespan(),
+              expected["early"].get<double>() + kEpsilon);
     const auto until_W = peak_activations(schedule), until_I = peak_activations(schedule, true);
     for (size_t rank = 0; rank < until_W.size(); ++rank) {
       EXPECT_LE(until_W[rank], golden["peak"]["until_W"][rank].get<int>()) << "rank " << rank;
@@ -244,7 +271,7 @@ TEST(ClosedForm, ZbH2HasItsPublishedBubbleInTheLongestSpanOfARank) {
     for (int p = 1; p <= 9; ++p) {
       for (int m = 2 * p - 1; m <= 30; ++m) {
         const Schedule schedule = make("zb-h2", p, m);
-        const Played run = play(schedule, costs);
+        const Times run = run_order(schedule, costs);
         EXPECT_NEAR(run.longest_span() - work(schedule, costs), (p - 1) * (costs.F + costs.I - 2 * costs.W),
                     kEpsilon)
             << title(schedule);
@@ -273,7 +300,7 @@ TEST(ClosedForm, ZbH2TakesNoLongerThanAnyOrderMust) {
   for (int p = 1; p <= 9; ++p) {
     for (int m = 1; m <= 30; ++m) {
       const double way = (m + p - 1) * 2 + 1, last_rank = 3 * m + p - 1;
-      EXPECT_NEAR(play(make("zb-h2", p, m), kEqual).makespan(), std::max(way, last_rank), kEpsilon)
+      EXPECT_NEAR(run_order(make("zb-h2", p, m), kEqual).makespan(), std::max(way, last_rank), kEpsilon)
           << p << " " << m;
     }
   }

@@ -7,22 +7,11 @@
 namespace stp {
 namespace {
 
-void braid(RankWriter& rank, int forward_chunk, int backward_chunk) {
-  const Action forward = rank.forward(forward_chunk);
-  rank.braid(forward, rank.backward(backward_chunk));
-}
-
 std::vector<Block> dualpipev_rank(int p, int m, int r) {
   RankWriter rank;
 
-  // 1. Warm-up, down the V.
-  for (int i = 0; i < 2 * (p - r - 1); ++i) rank.run(rank.forward(0));
-
-  // 2. Warm-up, both chunks in turn.
-  for (int i = 0; i < r + 1; ++i) {
-    rank.run(rank.forward(0));
-    rank.run(rank.forward(1));
-  }
+  // 1, 2. Warm-up, down the V, then both chunks in turn.
+  warm_up(rank, p, r);
 
   // 3. The first backwards come down: W is split off so that I leaves early.
   for (int i = 0; i < p - r - 1; ++i) {
@@ -38,18 +27,18 @@ std::vector<Block> dualpipev_rank(int p, int m, int r) {
       rank.run(rank.forward(0));
       rank.run(rank.backward(1));
     } else {
-      braid(rank, 0, 1);
+      rank.run({rank.forward(0), rank.backward(1)});
     }
-    braid(rank, 1, 0);
+    rank.run({rank.forward(1), rank.backward(0)});
   }
 
   // 5. The forwards of chunk 1 that are left; chunk 0 has none left to braid.
   for (int i = 0; i < p - r - 1; ++i) {
     rank.run(rank.backward(1));
-    braid(rank, 1, 0);
+    rank.run({rank.forward(1), rank.backward(0)});
   }
 
-  // 6. Cool-down, both chunks in turn; the second half puts W off.
+  // 6. Cool-down, both chunks in turn; the second half defers W.
   for (int i = 0; i < 2 * (r + 1); ++i) {
     const int chunk = i % 2 == 0 ? 1 : 0;
     if (i < r + 1) {
@@ -59,7 +48,7 @@ std::vector<Block> dualpipev_rank(int p, int m, int r) {
     }
   }
 
-  // 7. Cool-down, up the V: the weight gradients put off fill the waits.
+  // 7. Cool-down, up the V: the weight gradients deferred fill the waits.
   for (int i = 0; i < p - r - 1; ++i) {
     rank.run(rank.weight_gradient());
     rank.run(rank.input_gradient(0));

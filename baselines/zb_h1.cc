@@ -1,48 +1,39 @@
 // ZB-H1 (Qi et al., "Zero Bubble Pipeline Parallelism", 2024), in the order of its authors' quick start, a
 // change to Megatron-LM's 1F1B: as many microbatches in flight as 1F1B, but rank r splits a backward where a
-// rank waits for it, and puts off r weight gradients, which fill its cool-down. Any m.
+// rank waits for it, and defers r weight gradients, which fill its cool-down. Any m.
 #include <algorithm>
 
 #include "stp/schedule/generator.h"
+#include "stp/schedule/rank_writer.h"
 
 namespace stp {
 namespace {
 
 std::vector<Block> zb_h1_rank(int p, int m, int r) {
-  std::vector<Block> blocks;
-  const auto run = [&](Pass pass, int microbatch) { blocks.emplace_back(Action{pass, 0, microbatch}); };
-  int split = 0, weights = 0;  // backwards split so far, and W done for them
-  std::vector<int> microbatches;
-  const auto backward = [&](int microbatch, bool is_split) {
-    run(is_split ? Pass::I : Pass::B, microbatch);
-    if (!is_split) return;
-    microbatches.push_back(microbatch);
-    ++split;
-  };
-  const auto weight_gradient = [&] { run(Pass::W, microbatches[weights++]); };
+  RankWriter rank;
   const int warm_up = std::min(p - 1 - r, m);
 
   // 1. Warm-up: that of 1F1B.
-  for (int i = 0; i < warm_up; ++i) run(Pass::F, i);
+  for (int i = 0; i < warm_up; ++i) rank.run(rank.forward(0));
 
   // 2. Steady state: one forward, one backward. The first r backwards leave their W for the cool-down, and
   // the last is split so that I leaves early. Rank 0 has nobody to hurry for.
   for (int i = 0; i < m - warm_up; ++i) {
     const bool last = i == m - warm_up - 1;
-    run(Pass::F, warm_up + i);
-    backward(i, r > 0 && (i < r || last));
-    if (last && i >= r && r > 0) weight_gradient();
+    rank.run(rank.forward(0));
+    rank.run(r > 0 && (i < r || last) ? rank.input_gradient(0) : rank.backward(0));
+    if (last && i >= r && r > 0) rank.run(rank.weight_gradient());
   }
 
-  // 3. Cool-down: once r weight gradients are put off, the oldest one fills the wait for the next I.
+  // 3. Cool-down: once r weight gradients are deferred, the oldest one fills the wait for the next I.
   for (int i = m - warm_up; i < m; ++i) {
-    backward(i, r > 0);
-    if (i >= r && r > 0) weight_gradient();
+    rank.run(r > 0 ? rank.input_gradient(0) : rank.backward(0));
+    if (i >= r && r > 0) rank.run(rank.weight_gradient());
   }
 
   // 4. The weight gradients that are left.
-  while (weights < split) weight_gradient();
-  return blocks;
+  for (int i = 0; i < std::min(r, m); ++i) rank.run(rank.weight_gradient());
+  return rank.take();
 }
 
 Schedule make_zb_h1(const GeneratorRequest& request) {

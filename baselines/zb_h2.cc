@@ -1,7 +1,7 @@
 // ZB-H2 (Qi et al., "Zero Bubble Pipeline Parallelism", 2024): up to 2p − 1 microbatches in flight instead of
 // 1F1B's p, so that the first backward comes back before the warm-up is over. Every backward is split; what a
-// rank's warm-up leaves of that memory is for weight gradients put off, which end the iteration. The order is
-// written by hand from the paper's figure. Any m; the bubble of the paper from m = 2p − 1 on.
+// rank's warm-up leaves of that memory is for weight gradients deferred, which end the iteration. The order
+// is written by hand from the paper's figure. Any m; the bubble of the paper from m = 2p − 1 on.
 #include <algorithm>
 
 #include "stp/schedule/generator.h"
@@ -16,20 +16,20 @@ Schedule make_zb_h2(const GeneratorRequest& request) {
     std::vector<Block> blocks;
     const auto run = [&](Pass pass, int microbatch) { blocks.emplace_back(Action{pass, 0, microbatch}); };
     const int warm_up = std::min(2 * (p - r) - 1, m);
-    const int put_off = std::min(2 * p - 1, m) - warm_up;
+    const int deferred = std::min(2 * p - 1, m) - warm_up;
 
     // 1. Warm-up: a microbatch's way down to the last rank and back, in forwards.
     for (int i = 0; i < warm_up; ++i) run(Pass::F, i);
 
-    // 2. The first backwards put their W off. Then I, W and F in turn, and I and W where no F is left.
+    // 2. The first backwards defer their W. Then I, W and F in turn, and I and W where no F is left.
     for (int i = 0; i < m; ++i) {
       run(Pass::I, i);
-      if (i >= put_off) run(Pass::W, i - put_off);
+      if (i >= deferred) run(Pass::W, i - deferred);
       if (warm_up + i < m) run(Pass::F, warm_up + i);
     }
 
-    // 3. The weight gradients put off.
-    for (int i = m - put_off; i < m; ++i) run(Pass::W, i);
+    // 3. The weight gradients deferred.
+    for (int i = m - deferred; i < m; ++i) run(Pass::W, i);
     schedule.ranks.push_back(std::move(blocks));
   }
   return schedule;

@@ -8,10 +8,9 @@
 
 namespace stp {
 
-/// All all-reduces, transfers and gradient reductions of all ranks, in one linear extension of the Program: a
-/// rank that issues its share in this order, receives as their senders send, agrees with all others. Ops that
-/// could go at the same time stand by rank. Throws std::runtime_error that names an op if the Program itself
-/// has a circle.
+/// All all-reduces, transfers and gradient reductions of all ranks, in their topological_order: a rank that
+/// issues its share in this order, receives as their senders send, agrees with all others. Throws
+/// std::runtime_error that names an op if the Program has a circle.
 std::vector<OpId> communication_order(const Program& program);
 
 /// How many receives a rank must post ahead per link at the least: the smallest k ≥ 1 for which no wait can

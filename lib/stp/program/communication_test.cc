@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <random>
 #include <stdexcept>
+#include <utility>
 
 #include "stp/program/lower.h"
+#include "stp/program/topological_order.h"
 #include "support/schedules.h"
 
 namespace stp {
@@ -56,6 +59,58 @@ TEST(CommunicationOrder, IsALinearExtensionOfTheProgram) {
   }
 }
 
+Program with_options(const Schedule& schedule, Release release) {
+  return lower(schedule, std::vector<int>(schedule.placement.stages(), 2),
+               {.release = release, .optimizer = true, .data_parallel = true, .sequence_parallel = true});
+}
+
+TEST(TopologicalOrder, HasEveryOpBehindAllThatItWaitsFor) {
+  std::mt19937 random(3);
+  for (const Release release : {Release::chain, Release::block, Release::released}) {
+    for (const Schedule& schedule :
+         {stp_schedule(3, 12), random_schedule(random, Placement::wave(2, 3), 4)}) {
+      const Program program = with_options(schedule, release);
+      const std::vector<OpId> order = topological_order(program);
+      ASSERT_EQ(order.size(), program.ops.size());
+      std::vector<bool> issued(program.ops.size(), false);
+      std::vector<OpId> last(program.streams.size(), kNoOp), before(program.ops.size(), kNoOp);
+      for (OpId op = 0; op < program.ops.size(); ++op)
+        before[op] = std::exchange(last[program.ops[op].stream], op);
+      for (const OpId op : order) {
+        EXPECT_FALSE(issued[op]) << describe(program, op);
+        EXPECT_TRUE(before[op] == kNoOp || issued[before[op]]) << describe(program, op);
+        for (const OpId needed : program.dependencies(op))
+          EXPECT_TRUE(issued[needed]) << describe(program, op);
+        issued[op] = true;
+      }
+    }
+  }
+}
+
+// Issued in this order, ops of the same level stand by rank: with a second each and no other limit, they
+// would run in the same second.
+TEST(TopologicalOrder, GoesByLevelThenByRank) {
+  const Program program = with_options(stp_schedule(2, 6), Release::chain);
+  const std::vector<uint32_t> level = op_levels(program);
+  EXPECT_TRUE(std::ranges::is_sorted(topological_order(program), {},
+                                     [&](OpId op) { return std::pair(level[op], op); }));
+}
+
+TEST(OpLevels, GrowByOneAlongTheLongestWay) {
+  const Program program = lower(by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}}), {1}, {});
+  const std::vector<uint32_t> level = op_levels(program);
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    uint32_t deepest = 0;
+    for (OpId other = 0; other < op; ++other)
+      if (program.ops[other].stream == program.ops[op].stream) deepest = level[other];
+    for (const OpId needed : program.dependencies(op)) deepest = std::max(deepest, level[needed]);
+    EXPECT_EQ(level[op], deepest + 1) << describe(program, op);
+  }
+  std::vector<OpId> also(program.ops.size(), kNoOp);
+  also[0] = 1;  // which waits for op 0
+  EXPECT_THAT(op_levels(program, also), testing::Each(0U));
+}
+
 TEST(ReceivesAhead, OneIsEnoughWhereTensorsAreTakenUpAsTheyCome) {
   const Schedule schedule =
       by_hand(Placement::loop(2, 1), 2, {{"F0.0", "F0.1", "B0.0", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}});
@@ -85,6 +140,7 @@ TEST(ReceivesAhead, AProgramWithACircleIsRefusedByName) {
   program.depends.insert(program.depends.begin(), program.rank_begin[2] - 1);
   for (size_t op = 1; op < program.depends_begin.size(); ++op) ++program.depends_begin[op];
   EXPECT_THROW(communication_order(program), std::runtime_error);
+  EXPECT_THROW(topological_order(program), std::runtime_error);
   EXPECT_THROW(receives_ahead(program), std::runtime_error);
 }
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <optional>
 
 #include "stp/base/error.h"
 #include "stp/schedule/csv_cells.h"
+#include "stp/schedule/pipeline_state.h"
+#include "stp/schedule/timing.h"
 
 namespace stp {
 namespace {
@@ -53,105 +56,77 @@ std::string to_cell(const Placement& placement, int rank, const Block& block) {
   return block.braided() ? to_overlap(first, leaf_of(placement, rank, block.actions()[1])) : to_string(first);
 }
 
-// When each block ends if every pass starts as soon as it can, F, I and W take 1 and B 2: a measure of which
-// of two ranks' blocks comes first.
-std::vector<std::vector<int64_t>> end_times(const Schedule& schedule) {
-  const Placement& placement = schedule.placement;
-  constexpr int64_t kNotYet = -1;
-  std::vector<std::vector<int64_t>> ends(schedule.pp());
-  std::array<std::vector<int64_t>, 2> made;  // forward and backward, by stage and microbatch
-  for (auto& times : made)
-    times.assign(static_cast<size_t>(placement.stages()) * schedule.microbatches, kNotYet);
-  const auto at = [&](int stage, const Action& action) {
-    return static_cast<size_t>(stage) * schedule.microbatches + action.microbatch;
-  };
-  // When `block` can start, or kNotYet.
-  const auto start = [&](int rank, const Block& block) {
-    int64_t time = ends[rank].empty() ? 0 : ends[rank].back();
-    for (const Action& action : block.actions()) {
-      if (action.pass == Pass::W) continue;
-      const bool backward = action.pass != Pass::F;
-      const int stage = placement.stage(rank, action.chunk), from = backward ? stage + 1 : stage - 1;
-      if (from < 0) continue;
-      const int64_t input =
-          from < placement.stages() ? made[backward ? 1 : 0][at(from, action)] : made[0][at(stage, action)];
-      if (input == kNotYet) return kNotYet;
-      time = std::max(time, input);
-    }
-    return time;
-  };
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (int rank = 0; rank < schedule.pp(); ++rank) {
-      while (ends[rank].size() < schedule.ranks[rank].size()) {
-        const Block& block = schedule.ranks[rank][ends[rank].size()];
-        int64_t time = start(rank, block);
-        if (time == kNotYet) break;
-        for (const Action& action : block.actions()) time += action.pass == Pass::B ? 2 : 1;
-        for (const Action& action : block.actions())
-          if (action.pass != Pass::W)
-            made[action.pass == Pass::F ? 0 : 1][at(placement.stage(rank, action.chunk), action)] = time;
-        ends[rank].push_back(time);
-        progress = true;
-      }
-    }
-  }
-  return ends;
-}
-
-// A tensor that is sent, and the block that makes it.
-struct Send {
+// A tensor that one rank sends another.
+struct Transfer {
   Tensor tensor;
-  size_t position;
+  std::pair<double, int> sent;  // when, F, I and W taking 1 and B 2, and by which rank, which breaks ties
+  size_t made, needed;          // the positions of the blocks that make it and that need it
 };
 
-// By rank, its receives and the blocks before which they stand.
-using Receives = std::vector<std::vector<std::pair<size_t, Leaf>>>;
+// By receiver and sender, the transfers of a link in the order of its sends.
+using Links = std::map<std::pair<int, int>, std::vector<Transfer>>;
 
-Receives place_receives(const Schedule& schedule) {
-  const Placement& placement = schedule.placement;
-  const auto ends = end_times(schedule);
-  std::map<std::pair<int, int>, std::vector<Send>> links;  // by receiver and sender
+template <typename Visit>
+void for_each_leaf(const Schedule& schedule, const Visit& visit) {
   for (int rank = 0; rank < schedule.pp(); ++rank)
     for (size_t position = 0; position < schedule.ranks[rank].size(); ++position)
       for (const Action& action : schedule.ranks[rank][position].actions())
-        if (const auto tensor = output_of(placement, leaf_of(placement, rank, action)))
-          links[{placement.rank_of(tensor->to()), rank}].push_back({*tensor, position});
+        visit(rank, position, leaf_of(schedule.placement, rank, action));
+}
 
-  Receives receives(schedule.pp());
-  std::vector<size_t> needed(size_t{2} * schedule.chunks() * schedule.microbatches);  // of one rank at a time
-  const auto need = [&](const Tensor& tensor) -> size_t& {
-    const size_t chunk = size_t{2} * placement.chunk_of(tensor.to()) + (tensor.backward ? 1 : 0);
-    return needed[chunk * schedule.microbatches + tensor.microbatch];
+Links find_links(const Schedule& schedule) {
+  const Placement& placement = schedule.placement;
+  const int m = schedule.microbatches;
+  const Timing timing = time_blocks(schedule);
+  const auto index = [&](const Leaf& leaf) {
+    const int hop = hop_of(placement.stages(), leaf.stage, leaf.type != Type::F);
+    return static_cast<size_t>(hop) * m + leaf.microbatch;
   };
-  int rank = -1;
-  for (const auto& [link, sends] : links) {
-    const int sender = link.second;
-    if (rank != link.first) {
-      rank = link.first;
-      for (size_t position = 0; position < schedule.ranks[rank].size(); ++position)
-        for (const Action& action : schedule.ranks[rank][position].actions())
-          if (const auto tensor = input_of(placement, leaf_of(placement, rank, action)))
-            need(*tensor) = position;
-    }
-    const auto back = links.find({sender, rank});
-    const std::vector<Send> none;
-    const std::vector<Send>& own = back == links.end() ? none : back->second;
-    auto& mine = receives[rank];
-    const size_t begin = mine.size();
-    size_t position = schedule.ranks[rank].size(), later = own.size();
-    for (size_t i = sends.size(); i-- > 0;) {
-      const std::pair sent{ends[sender][sends[i].position], sender};
-      while (later > 0 && std::pair{ends[rank][own[later - 1].position], rank} > sent) --later;
-      position = std::min(position, need(sends[i].tensor));
-      if (later < own.size()) position = std::min(position, own[later].position);
-      mine.emplace_back(position, sends[i].tensor.receive());
-    }
-    std::reverse(mine.begin() + static_cast<ptrdiff_t>(begin), mine.end());
+  std::vector<size_t> positions(2 * static_cast<size_t>(placement.stages()) * m);  // by hop and microbatch
+  for_each_leaf(schedule, [&](int /*rank*/, size_t position, const Leaf& leaf) {
+    if (leaf.type != Type::W) positions[index(leaf)] = position;
+  });
+  Links links;
+  for_each_leaf(schedule, [&](int rank, size_t position, const Leaf& leaf) {
+    const auto tensor = output_of(placement, leaf);
+    if (!tensor) return;
+    const size_t needed = positions[index(leaf) + m];  // by the next hop
+    links[{placement.rank_of(tensor->to()), rank}].push_back(
+        {*tensor, {timing[rank][position].end, rank}, position, needed});
+  });
+  return links;
+}
+
+// A receive, and the block before which it stands.
+using Receive = std::pair<size_t, Leaf>;
+
+// The receives of `transfers`, in their order. Each stands before what needs it and before what its rank
+// sends `back` later, and so do all before it.
+std::vector<Receive> receives_of(const std::vector<Transfer>& transfers, const std::vector<Transfer>& back) {
+  std::vector<Receive> receives;
+  size_t position = std::numeric_limits<size_t>::max(), later = back.size();
+  for (size_t i = transfers.size(); i-- > 0;) {
+    while (later > 0 && back[later - 1].sent > transfers[i].sent) --later;
+    position = std::min(position, transfers[i].needed);
+    if (later < back.size()) position = std::min(position, back[later].made);
+    receives.emplace_back(position, transfers[i].tensor.receive());
   }
-  for (auto& mine : receives)
-    std::stable_sort(mine.begin(), mine.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::reverse(receives);
+  return receives;
+}
+
+// By rank, its receives in the order in which they stand.
+std::vector<std::vector<Receive>> place_receives(const Schedule& schedule) {
+  const Links links = find_links(schedule);
+  const std::vector<Transfer> none;
+  std::vector<std::vector<Receive>> receives(schedule.pp());
+  for (const auto& [link, transfers] : links) {
+    const auto [receiver, sender] = link;
+    const auto back = links.find({sender, receiver});
+    const auto more = receives_of(transfers, back == links.end() ? none : back->second);
+    receives[receiver].insert(receives[receiver].end(), more.begin(), more.end());
+  }
+  for (auto& of_rank : receives) std::ranges::stable_sort(of_rank, {}, &Receive::first);
   return receives;
 }
 
@@ -389,7 +364,7 @@ class SheetReader {
 std::string to_csv(const Schedule& schedule, CsvForm form) {
   const bool comms = form != CsvForm::compute_only, waits = form == CsvForm::compute_comms_waits;
   const Placement& placement = schedule.placement;
-  Receives receives(schedule.pp());
+  std::vector<std::vector<Receive>> receives(schedule.pp());
   if (comms) receives = place_receives(schedule);
   std::string text;
   for (int rank = 0; rank < schedule.pp(); ++rank) {

@@ -1,8 +1,7 @@
-// How a generator of two chunks a rank writes a rank's list.
+// How a generator of one chunk a rank or two writes a rank's list.
 #pragma once
 
 #include <array>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -11,25 +10,21 @@
 namespace stp {
 
 /// One rank's list, written with the counters that such methods think in: the next forward and the next
-/// backward of each chunk, and the queue of weight gradients put off, first-in first-out over both chunks.
+/// backward of each chunk, and the queue of weight gradients deferred, first-in first-out over both chunks.
 class RankWriter {
  public:
   Action forward(int chunk) { return action(Pass::F, chunk, next_forward_[chunk]++); }
   Action backward(int chunk) { return action(Pass::B, chunk, next_backward_[chunk]++); }
   Action input_gradient(int chunk) {
     const Action input = action(Pass::I, chunk, next_backward_[chunk]++);
-    pending_.push_back(action(Pass::W, chunk, input.microbatch));
+    weights_.push_back(action(Pass::W, chunk, input.microbatch));
     return input;
   }
-  /// The oldest weight gradient put off; there must be one.
-  Action weight_gradient() {
-    const Action weight = pending_.front();
-    pending_.pop_front();
-    return weight;
-  }
+  /// The oldest weight gradient deferred; there must be one.
+  Action weight_gradient() { return weights_[next_weight_++]; }
 
-  void run(Action only) { blocks_.emplace_back(only); }
-  void braid(Action first, Action second) { blocks_.emplace_back(first, second); }
+  /// A braid is run({forward(0), backward(1)}): braces are evaluated from left to right.
+  void run(const Block& block) { blocks_.push_back(block); }
   std::vector<Block> take() { return std::move(blocks_); }
 
  private:
@@ -38,8 +33,19 @@ class RankWriter {
   }
 
   std::array<int, 2> next_forward_{}, next_backward_{};
-  std::deque<Action> pending_;
+  std::vector<Action> weights_;  // of all split backwards
+  size_t next_weight_ = 0;
   std::vector<Block> blocks_;
 };
+
+/// The warm-up of the schedules on the V placement that braid, on rank r of p: forwards down the V, then of
+/// both chunks in turn.
+inline void warm_up(RankWriter& rank, int p, int r) {
+  for (int i = 0; i < 2 * (p - r - 1); ++i) rank.run(rank.forward(0));
+  for (int i = 0; i < r + 1; ++i) {
+    rank.run(rank.forward(0));
+    rank.run(rank.forward(1));
+  }
+}
 
 }  // namespace stp

@@ -11,45 +11,32 @@ namespace {
 std::vector<Block> stp_rank(int p, int m, int r) {
   RankWriter rank;
 
-  // 1. Warm-up, down the V.
-  for (int i = 0; i < 2 * (p - r - 1); ++i) rank.run(rank.forward(0));
-
-  // 2. Warm-up, both chunks in turn.
-  for (int i = 0; i < r + 1; ++i) {
-    rank.run(rank.forward(0));
-    rank.run(rank.forward(1));
-  }
+  // 1, 2. Warm-up, down the V, then both chunks in turn.
+  warm_up(rank, p, r);
 
   // 3. The forwards that later braids will lack a partner for: in pairs, one alone where their number is odd.
   if ((r + 1) % 2 == 1) rank.run(rank.forward(0));
-  for (int i = 0; i < (r + 1) / 2; ++i) {
-    const Action first = rank.forward(0);
-    rank.braid(first, rank.forward(0));
-  }
+  for (int i = 0; i < (r + 1) / 2; ++i) rank.run({rank.forward(0), rank.forward(0)});
 
   // 4. The first backwards: W is split off and braided with the next forward, so that I leaves early.
   for (int i = 0; i < p - r - 1; ++i) {
-    const Action forward = rank.forward(1);
-    rank.braid(forward, rank.input_gradient(1));
-    const Action next = rank.forward(0);
-    rank.braid(next, rank.weight_gradient());
+    rank.run({rank.forward(1), rank.input_gradient(1)});
+    rank.run({rank.forward(0), rank.weight_gradient()});
   }
 
   // 5. Steady state: braids of a chunk's forward and full backward, chunk 1 first and last.
-  // The last r put W off.
+  // The last r defer W.
   const int braids = 2 * (m - 3 * p + 1) + 1 + 2 * r;
   for (int i = 0; i < braids; ++i) {
     const int chunk = i % 2 == 0 ? 1 : 0;
-    const Action forward = rank.forward(chunk);
-    rank.braid(forward, i < braids - r ? rank.backward(chunk) : rank.input_gradient(chunk));
+    rank.run({rank.forward(chunk), i < braids - r ? rank.backward(chunk) : rank.input_gradient(chunk)});
   }
 
   // 6. The forwards of chunk 1 that are left, braided; chunk 0 has none left to braid.
   const int left = m - p - 1 - braids / 2;
   for (int i = 0; i < left; ++i) {
     rank.run(rank.backward(0));
-    const Action forward = rank.forward(1);
-    rank.braid(forward, rank.input_gradient(1));
+    rank.run({rank.forward(1), rank.input_gradient(1)});
   }
 
   // 7. Cool-down, both chunks in turn.
@@ -58,7 +45,7 @@ std::vector<Block> stp_rank(int p, int m, int r) {
     rank.run(rank.backward(1));
   }
 
-  // 8. Cool-down, up the V: the waits are filled with the weight gradients put off.
+  // 8. Cool-down, up the V: the waits are filled with the weight gradients deferred.
   for (int i = 0; i < 2 * (p - r - 1) + 1; ++i) {
     if (i % 2 == 0) {
       rank.run(rank.backward(0));

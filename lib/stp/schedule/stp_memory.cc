@@ -8,7 +8,7 @@
 // STP's warm-up holds more, so that no rank waits while the first I comes down, braided, at two passes a hop.
 // Here that I comes down alone, at one pass a hop; those that follow have time for braids the sooner the
 // later they come. In the cool-down the last I come up alone likewise, since for STP's full backwards there
-// would not be enough weight gradients put off to fill the waits.
+// would not be enough weight gradients deferred to fill the waits.
 #include "stp/schedule/generator.h"
 #include "stp/schedule/rank_writer.h"
 #include "stp/schedule/short_stp.h"
@@ -16,75 +16,68 @@
 namespace stp {
 namespace {
 
-std::vector<Block> stp_memory_rank(int p, int m, int r) {
-  RankWriter rank;
-  const int below = p - r - 1;  // ranks further down
-
-  // 1. Warm-up, down the V.
-  for (int i = 0; i < 2 * below; ++i) rank.run(rank.forward(0));
-
-  // 2. Warm-up, both chunks in turn.
-  for (int i = 0; i < r + 1; ++i) {
-    rank.run(rank.forward(0));
-    rank.run(rank.forward(1));
-  }
-
-  // 3. The first backwards, W split off. The first half of I is waited for at the turn of the V as soon as it
-  // can be there: it runs alone, and W hides the forward's all-reduce. The others can wait for a braid.
-  const int hurried = (below + 1) / 2;
-  for (int i = 0; i < hurried; ++i) {
+// Steps 3 and 4: the first backwards, W split off, for a rank with `below` ranks further down.
+void first_backwards(RankWriter& rank, int below) {
+  // 3. The first half of I is waited for at the turn of the V as soon as it can be there: it runs alone, and
+  // W hides the forward's all-reduce. The others can wait for a braid.
+  const int urgent = (below + 1) / 2;
+  for (int i = 0; i < urgent; ++i) {
     rank.run(rank.input_gradient(1));
-    const Action forward = rank.forward(1);
-    rank.braid(forward, rank.weight_gradient());
+    rank.run({rank.forward(1), rank.weight_gradient()});
   }
-  for (int i = hurried; i < below; ++i) {
-    const Action forward = rank.forward(1);
-    rank.braid(forward, rank.input_gradient(1));
+  for (int i = urgent; i < below; ++i) {
+    rank.run({rank.forward(1), rank.input_gradient(1)});
     if (i < below - 1) rank.run(rank.weight_gradient());
   }
 
   // 4. The forward that the steady state is ahead by, beside the W that is left.
   const Action ahead = rank.forward(0);
-  if (hurried < below) {
-    rank.braid(ahead, rank.weight_gradient());
-  } else {
-    rank.run(ahead);
-  }
+  rank.run(urgent < below ? Block{ahead, rank.weight_gradient()} : ahead);
+}
 
-  // 5. Steady state: braids of a chunk's forward and full backward.
-  for (int i = 0; i < m - 2 * p + r; ++i) {
-    for (const int chunk : {1, 0}) {
-      const Action forward = rank.forward(chunk);
-      rank.braid(forward, rank.backward(chunk));
-    }
-  }
-
-  // 6. The forwards of chunk 1 that are left; chunk 0 has none left to braid. I leaves early, and W follows,
-  // but for the last one, which fills a wait later; on one rank nobody waits.
+// Step 6: the forwards of chunk 1 that are left; chunk 0 has none left to braid. I leaves early, and W
+// follows, but for the last one, which fills a wait later; on one rank nobody waits.
+void last_forwards(RankWriter& rank, int p, int below) {
   for (int i = 0; i < below; ++i) {
-    const Action forward = rank.forward(1);
-    rank.braid(forward, rank.input_gradient(1));
+    rank.run({rank.forward(1), rank.input_gradient(1)});
     rank.run(rank.weight_gradient());
     rank.run(rank.backward(0));
   }
-  const Action last = rank.forward(1);
-  rank.braid(last, p > 1 ? rank.input_gradient(1) : rank.backward(1));
+  rank.run({rank.forward(1), p > 1 ? rank.input_gradient(1) : rank.backward(1)});
+}
 
-  // 7. Cool-down, both chunks in turn; the last r − 1 put W off.
+// Steps 7 to 9.
+void cool_down(RankWriter& rank, int p, int r) {
+  // 7. Both chunks in turn; the last r − 1 defer W.
   for (int i = 0; i < 2 * (r + 1); ++i) {
     const int chunk = i % 2;
     rank.run(i < r + 3 ? rank.backward(chunk) : rank.input_gradient(chunk));
   }
 
-  // 8. Cool-down, up the V: the waits are filled with the weight gradients put off. For I0 of rank 0 nobody
-  // waits.
-  for (int i = 0; i < below + 1; ++i) {
+  // 8. Up the V: the waits are filled with the weight gradients deferred. For I0 of rank 0 nobody waits.
+  for (int i = 0; i < p - r; ++i) {
     rank.run(r == 0 ? rank.backward(0) : rank.input_gradient(0));
     if (r > 0 || (i == 0 && p > 1)) rank.run(rank.weight_gradient());
   }
 
   // 9. The weight gradients that are left.
   for (int i = 0; i < r; ++i) rank.run(rank.weight_gradient());
+}
+
+std::vector<Block> stp_memory_rank(int p, int m, int r) {
+  RankWriter rank;
+  const int below = p - r - 1;  // ranks further down
+
+  // 1, 2. Warm-up, down the V, then both chunks in turn.
+  warm_up(rank, p, r);
+  first_backwards(rank, below);
+
+  // 5. Steady state: braids of a chunk's forward and full backward.
+  for (int i = 0; i < m - 2 * p + r; ++i)
+    for (const int chunk : {1, 0}) rank.run({rank.forward(chunk), rank.backward(chunk)});
+
+  last_forwards(rank, p, below);
+  cool_down(rank, p, r);
   return rank.take();
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <span>
 
 #include "stp/base/error.h"
+#include "stp/schedule/pipeline_state.h"
+#include "stp/schedule/timing.h"
 
 namespace stp {
 namespace {
@@ -69,106 +71,45 @@ void check_complete(const Schedule& schedule) {
   }
 }
 
-// All ranks together: play the blocks, each as soon as its inputs are there, and see whether all are reached.
-class Player {
- public:
-  explicit Player(const Schedule& schedule)
-      : schedule_(schedule),
-        next_(schedule.pp(), 0),
-        done_{std::vector<bool>(states()), std::vector<bool>(states())},
-        waiting_{std::vector<int>(states(), -1), std::vector<int>(states(), -1)} {}
-
-  void play() {
-    std::vector<int> runnable;
-    for (int rank = schedule_.pp() - 1; rank >= 0; --rank) runnable.push_back(rank);
-    while (!runnable.empty()) {
-      const int rank = runnable.back();
-      runnable.pop_back();
-      const auto& blocks = schedule_.ranks[rank];
-      for (; next_[rank] < blocks.size(); ++next_[rank]) {
-        const Block& block = blocks[next_[rank]];
-        if (const auto missing = missing_input(rank, block)) {
-          waiting_[missing->backward][index(*missing)] = rank;
-          break;
-        }
-        for (const Action& action : block.actions()) finish(rank, action, runnable);
-      }
-    }
-    for (int rank = 0; rank < schedule_.pp(); ++rank)
-      if (next_[rank] < schedule_.ranks[rank].size()) report(rank);
-  }
-
- private:
-  // The output of a virtual stage for a microbatch: its activation (forward) or its input's gradient
-  // (backward).
-  struct Output {
-    bool backward;
-    int stage, microbatch;
+// All ranks together: whether every block is reached.
+void check_deadlock(const Schedule& schedule) {
+  const Placement& placement = schedule.placement;
+  const int stages = placement.stages();
+  const Timing timing = time_blocks(schedule);
+  const auto is_done = [&](int rank, int wanted, int microbatch) {
+    const auto is_it = [&](const Action& action) {
+      return action.pass != Pass::W && action.microbatch == microbatch &&
+             hop_of(placement, rank, action) == wanted;
+    };
+    return std::ranges::any_of(
+        std::span(schedule.ranks[rank]).first(timing[rank].size()),
+        [&](const Block& block) { return std::ranges::any_of(block.actions(), is_it); });
   };
-
-  [[nodiscard]] size_t states() const {
-    return static_cast<size_t>(schedule_.placement.stages()) * schedule_.microbatches;
-  }
-  [[nodiscard]] size_t index(const Output& output) const {
-    return static_cast<size_t>(output.stage) * schedule_.microbatches + output.microbatch;
-  }
-
-  // What `action` waits for besides its own rank's order, if anything.
-  [[nodiscard]] std::optional<Output> input(int rank, const Action& action) const {
-    const int stage = schedule_.placement.stage(rank, action.chunk);
-    if (action.pass == Pass::F && stage > 0) return Output{false, stage - 1, action.microbatch};
-    if (!is_backward(action.pass)) return std::nullopt;
-    const bool last = stage + 1 == schedule_.placement.stages();
-    return last ? Output{false, stage, action.microbatch} : Output{true, stage + 1, action.microbatch};
-  }
-
-  [[nodiscard]] std::optional<Output> missing_input(int rank, const Block& block) const {
-    for (const Action& action : block.actions()) {
-      const auto needed = input(rank, action);
-      if (needed && !done_[needed->backward][index(*needed)]) return needed;
+  for (int rank = 0; rank < schedule.pp(); ++rank) {
+    const size_t stuck = timing[rank].size();
+    if (stuck == schedule.ranks[rank].size()) continue;
+    for (const Action& action : schedule.ranks[rank][stuck].actions()) {
+      if (action.pass == Pass::W) continue;
+      const int before = hop_of(placement, rank, action) - 1;
+      if (before < 0) continue;
+      const int stage = stage_of_hop(stages, before), owner = placement.rank_of(stage);
+      if (is_done(owner, before, action.microbatch)) continue;
+      const size_t stuck_there = timing[owner].size();
+      refuse(place(rank, stuck, action),
+             std::string("deadlock: it waits for the ") + (before < stages ? "activation" : "gradient") +
+                 " of microbatch " + std::to_string(action.microbatch) + " from virtual stage " +
+                 std::to_string(stage) + " on rank " + std::to_string(owner) +
+                 ", which comes at or after that rank's block " + std::to_string(stuck_there) + ", " +
+                 to_string(schedule.ranks[owner][stuck_there]) + ", which cannot start");
     }
-    return std::nullopt;
   }
-
-  void finish(int rank, const Action& action, std::vector<int>& runnable) {
-    if (action.pass == Pass::W) return;
-    const Output output{action.pass != Pass::F, schedule_.placement.stage(rank, action.chunk),
-                        action.microbatch};
-    done_[output.backward][index(output)] = true;
-    int& waiting = waiting_[output.backward][index(output)];
-    if (waiting >= 0) runnable.push_back(waiting);
-    waiting = -1;
-  }
-
-  [[noreturn]] void report(int rank) const {
-    const Block& block = schedule_.ranks[rank][next_[rank]];
-    for (const Action& action : block.actions()) {
-      const auto needed = input(rank, action);
-      if (!needed || done_[needed->backward][index(*needed)]) continue;
-      const int owner = schedule_.placement.rank_of(needed->stage);
-      const Block& stuck = schedule_.ranks[owner][next_[owner]];
-      refuse(place(rank, next_[rank], action),
-             std::string("deadlock: it waits for the ") + (needed->backward ? "gradient" : "activation") +
-                 " of microbatch " + std::to_string(needed->microbatch) + " from virtual stage " +
-                 std::to_string(needed->stage) + " on rank " + std::to_string(owner) +
-                 ", which comes at or after that rank's block " + std::to_string(next_[owner]) + ", " +
-                 to_string(stuck) + ", which cannot start");
-    }
-    refuse("rank " + std::to_string(rank), "deadlock");
-  }
-
-  const Schedule& schedule_;
-  std::vector<size_t> next_;               // by rank: the first block not yet played
-  std::array<std::vector<bool>, 2> done_;  // by direction, stage, microbatch
-  std::array<std::vector<int>, 2>
-      waiting_;  // likewise: the rank that waits for it, or -1; only one consumes it
-};
+}
 
 }  // namespace
 
 void validate(const Schedule& schedule) {
   check_complete(schedule);
-  Player(schedule).play();
+  check_deadlock(schedule);
 }
 
 std::vector<int> peak_activations(const Schedule& schedule, bool freed_at_I) {
