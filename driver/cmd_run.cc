@@ -249,7 +249,7 @@ void run_command(RunOptions options, const Invocation& invocation) {
       }
     }
     if (processes) processes->end();
-  } catch (const Stopped&) {
+  } catch (const Cancelled&) {
     throw std::runtime_error(guard.failure());
   }
   if (!speaks) return;

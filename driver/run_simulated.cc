@@ -62,7 +62,7 @@ Program lowered(const ScheduleChoice& choice, const Experiment& experiment, cons
     lowering.embedding = embedding;
     if (experiment.hardware) {
       lowering.sequence_parallel = experiment.hardware->sequence_parallel;
-      lowering.recompute = experiment.hardware->recompute == Recompute::full;
+      lowering.recompute = experiment.hardware->recompute;
     }
     return lower(std::move(schedule), layers, lowering);
   } catch (const InputError& error) {

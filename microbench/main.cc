@@ -174,7 +174,7 @@ int run(int argc, char** argv) {
       ran = benchmark::RunSpecifiedBenchmarks();
       suite.end();
     }
-  } catch (const stp::Stopped&) {
+  } catch (const stp::Cancelled&) {
     throw std::runtime_error(guard.failure());
   }
   if (processes) processes->end();

@@ -98,7 +98,7 @@ TEST_F(CudaOnHost, ScratchIsCountedApartFromTensors) {
     EXPECT_EQ(device().memory().scratch(), scratch);
     if (limit == 0) continue;
     device().allocate(stream(), MemoryKind::working, DType::f32, 1, (limit - 80008) / 4);
-    EXPECT_THROW(device().synchronize(), Stopped)
+    EXPECT_THROW(device().synchronize(), Cancelled)
         << "what fits beside the tensors does not beside the scratch";
     EXPECT_THAT(backend_->guard().failure(), HasSubstr("scratch " + std::to_string(scratch)));
   }
@@ -215,7 +215,7 @@ TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {
   fake_cuda::fail_next("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
   stream().begin(7);
   bytes(1000);
-  EXPECT_THROW(device().synchronize(), Stopped);
+  EXPECT_THROW(device().synchronize(), Cancelled);
   EXPECT_EQ(backend_->guard().failure(),
             "rank 0, compute, op 7: out of memory: the GPU has no 1024 bytes more");
 }
@@ -247,7 +247,7 @@ TEST_F(CudaOnHost, WhatTheGpuDoesNotFinishIsNamedAtTheDeadline) {
   stream().record();
   stream().begin(6);
   set(tensor, 2);
-  EXPECT_THROW(device().synchronize(), Stopped);
+  EXPECT_THROW(device().synchronize(), Cancelled);
   EXPECT_THAT(backend_->guard().failure(),
               AllOf(HasSubstr("rank 0, compute, F0.5 is not done"),
                     HasSubstr("rank 0, host waits for compute"), HasSubstr("nothing moved")));
@@ -262,7 +262,7 @@ TEST_F(CudaOnHost, AGpuThatFailsIsNamed) {
   set(tensor, 1);
   const EventRef event = stream().record();
   fake_cuda::fail_next("cudaEventQuery", cudaErrorIllegalAddress);
-  EXPECT_THROW(stream().synchronize(event), Stopped);
+  EXPECT_THROW(stream().synchronize(event), Cancelled);
   EXPECT_THAT(backend_->guard().failure(),
               AllOf(HasSubstr("rank 0, compute, op 5"), HasSubstr("cudaEventQuery: cudaErrorFake")));
 }

@@ -49,7 +49,7 @@ std::string failure_of(const std::function<void(CudaStream&)>& trouble) {
           group->all_reduce(*stream, Reduce::sum, tensor);
         }
         device.synchronize();
-      } catch (const Stopped&) {
+      } catch (const Cancelled&) {
         ++stopped;
       }
     });

@@ -110,7 +110,7 @@ TEST_F(Graphs, AReplayThatDoesNotEndIsNamedAtTheDeadline) {
   device().synchronize();
   fake_cuda::hold(true);
   op(9, values_);
-  EXPECT_THROW(device().synchronize(), Stopped);
+  EXPECT_THROW(device().synchronize(), Cancelled);
   EXPECT_THAT(backend_->guard().failure(), HasSubstr("rank 0, compute, op 9 is not done"));
   fake_cuda::hold(false);
 }
@@ -120,7 +120,7 @@ TEST_F(Graphs, AGraphThatCannotBeLaunchedIsNamed) {
   stream().record();  // issues op 2
   fake_cuda::fail_next("cudaGraphLaunch", cudaErrorLaunchOutOfResources);
   op(3, values_);
-  EXPECT_THROW(device().synchronize(), Stopped);
+  EXPECT_THROW(device().synchronize(), Cancelled);
   EXPECT_THAT(backend_->guard().failure(),
               AllOf(HasSubstr("rank 0, compute, op 3: cudaGraphLaunch"), HasSubstr("graph_cache.cc:")));
 }

@@ -77,7 +77,7 @@ TEST(MicrobenchOfProcesses, TheFirstHasTheOthersDoEverySampleWithIt) {
           }
         }
         rendezvous.end();
-      } catch (const Stopped&) {
+      } catch (const Cancelled&) {
         failures[rank] = guard.failure();
       } catch (const std::exception& error) {
         failures[rank] = error.what();

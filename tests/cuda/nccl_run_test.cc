@@ -99,7 +99,7 @@ std::vector<Outcome> run_processes(
         outcome.run = run_measured(experiment.schedules[0], experiment, "s.json", options, nullptr,
                                    [&] { stepped(rank, ++step); });
         rendezvous.end();
-      } catch (const Stopped&) {
+      } catch (const Cancelled&) {
         outcome.failure = guard.failure();
       } catch (const std::exception& error) {
         outcome.failure = error.what();

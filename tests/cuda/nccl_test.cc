@@ -104,7 +104,7 @@ class One {
     session.reset();
     try {
       rendezvous->end();
-    } catch (const Stopped&) {
+    } catch (const Cancelled&) {
     }
   }
 
@@ -238,7 +238,7 @@ TEST_F(GpuNccl, WhatTheDeviceDoesNotEndIsNamedAtTheDeadlineAndAllIsAborted) {
               AllOf(HasSubstr("rank 0, tp, F0.4: ncclAllGather of 10007 f32 in group tp"),
                     testing::ContainsRegex("nccl_session.cc:[0-9]+"), HasSubstr("has not ended"),
                     HasSubstr("nothing moved")));
-  EXPECT_THROW(dp->all_reduce("rank 0, tp, F0.5", Reduce::sum, DType::f32, nullptr, 1, nullptr), Stopped);
+  EXPECT_THROW(dp->all_reduce("rank 0, tp, F0.5", Reduce::sum, DType::f32, nullptr, 1, nullptr), Cancelled);
   one.session.reset();
   EXPECT_EQ(one.aborts, 2);
 }
@@ -259,7 +259,7 @@ TEST_F(GpuNccl, ACallThatNcclRefusesNamesCallRankOpAndPlaceAndAllIsAborted) {
   cuda_stream(*one.stream).begin(4);
   one.all_reduce(tp, in);
   one.all_gather(dp, in, out);  // is not called any more
-  EXPECT_THROW(one.device.synchronize(), Stopped);
+  EXPECT_THROW(one.device.synchronize(), Cancelled);
   EXPECT_THAT(one.run.guard.failure(),
               AllOf(HasSubstr("rank 0, tp, F0.4: ncclAllReduce: "), HasSubstr("10007 f32 in group tp"),
                     testing::ContainsRegex("nccl_session.cc:[0-9]+")));

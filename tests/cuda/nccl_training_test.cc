@@ -70,7 +70,7 @@ Trained train(
           else
             EXPECT_THAT(gradients, IsEmpty());
           result.use[rank] = trainer.use().at(0);
-        } catch (const Stopped&) {  // between the steps
+        } catch (const Cancelled&) {  // between the steps
           result.failures[rank] = guard.failure();
         }
         if (!guard.failed()) rendezvous.end();

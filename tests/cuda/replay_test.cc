@@ -146,7 +146,7 @@ TEST_F(GpuReplay, ACallBeyondTheDeadlineFailsAtOnceAndIsNamed) {
   Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::bf16, 2, 8);
   stream->begin(7);
   group->send(*stream, tensor, 1);
-  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THROW(device.synchronize(), Cancelled);
   EXPECT_THAT(
       backend->guard().failure(),
       HasSubstr("rank 0, send to rank 1, op 7: send of 2 x 8 bf16 takes 3000 s at the pace of its links"));

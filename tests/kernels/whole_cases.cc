@@ -53,7 +53,7 @@ KERNEL_CASE(WhatIsNotFiniteFailsTheRun) {
       values[static_cast<size_t>(at)] = static_cast<float>(value);
       device.upload(*stream, tensor, std::as_bytes(std::span(values)));
       machine_->kernels(Attention::best).check_finite(*stream, tensor, "the gradient");
-      EXPECT_THROW(device.synchronize(), Stopped);
+      EXPECT_THROW(device.synchronize(), Cancelled);
       EXPECT_THAT(machine_->guard().failure(), testing::HasSubstr("the gradient is not finite"));
     }
 }

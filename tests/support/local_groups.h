@@ -188,7 +188,7 @@ struct Pair {
   }
   // Both ranks' waits end, with this failure.
   std::string failure() {
-    for (int rank = 0; rank < 2; ++rank) EXPECT_THROW(backend->device(rank).synchronize(), Stopped);
+    for (int rank = 0; rank < 2; ++rank) EXPECT_THROW(backend->device(rank).synchronize(), Cancelled);
     return backend->guard().failure();
   }
 
@@ -204,7 +204,7 @@ TEST_P(LocalGroups, AMissingMemberEndsTheRunAndIsNamed) {
   // Another stream of the rank that waits behind it must not be the one that is blamed.
   const auto compute = pair.backend->device(0).make_stream("compute", StreamPriority::compute);
   compute->wait(pair.streams[0]->record());
-  EXPECT_THROW(pair.backend->device(0).synchronize(), Stopped);
+  EXPECT_THROW(pair.backend->device(0).synchronize(), Cancelled);
   EXPECT_THAT(pair.backend->guard().failure(),
               AllOf(HasSubstr("rank 0, tp, op 5"), HasSubstr("group pair"), HasSubstr("for rank 1")));
 }
@@ -212,7 +212,7 @@ TEST_P(LocalGroups, AMissingMemberEndsTheRunAndIsNamed) {
 TEST_P(LocalGroups, AReceiveWithoutASendEndsTheRun) {
   Pair pair(GetParam(), kSoon);
   pair.ends[1]->receive(*pair.streams[1], pair.tensor(1, 2, 3), 0);
-  EXPECT_THROW(pair.backend->device(1).synchronize(), Stopped);
+  EXPECT_THROW(pair.backend->device(1).synchronize(), Cancelled);
   EXPECT_THAT(pair.backend->guard().failure(),
               AllOf(HasSubstr("rank 1, tp"), HasSubstr("group pair"), HasSubstr("for rank 0")));
 }
@@ -220,7 +220,7 @@ TEST_P(LocalGroups, AReceiveWithoutASendEndsTheRun) {
 TEST_P(LocalGroups, ASendWithoutAReceiveEndsTheRun) {
   Pair pair(GetParam(), kSoon);
   pair.ends[0]->send(*pair.streams[0], pair.tensor(0, 2, 3), 1);
-  EXPECT_THROW(pair.backend->device(0).synchronize(), Stopped);
+  EXPECT_THROW(pair.backend->device(0).synchronize(), Cancelled);
   EXPECT_THAT(pair.backend->guard().failure(), AllOf(HasSubstr("rank 0, tp"), HasSubstr("for rank 1")));
 }
 

@@ -49,14 +49,14 @@ inline std::vector<std::string> outcomes(NcclWorld& world, int ranks, const Nccl
         NcclSession session(world.nccl.api(rank), world.nccl.device(rank), rendezvous, run.guard, options);
         try {
           program(rank, session, run);
-        } catch (const Stopped&) {
+        } catch (const Cancelled&) {
         } catch (const std::exception& error) {
           run.guard.fail(place(rank) + ": " + error.what());
         }
       }
       try {
         rendezvous.end();
-      } catch (const Stopped&) {
+      } catch (const Cancelled&) {
       }
       texts[rank] = run.guard.failure();
     });

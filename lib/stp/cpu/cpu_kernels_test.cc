@@ -141,7 +141,7 @@ TYPED_TEST(CpuKernels, WhatIsNotFiniteFailsTheRun) {
   this->device_.synchronize();
   x[14] = -INFINITY;
   this->k_.check_finite(this->s_, this->put(5, 3, x), "the last of it");
-  EXPECT_THROW(this->device_.synchronize(), Stopped);
+  EXPECT_THROW(this->device_.synchronize(), Cancelled);
   EXPECT_THAT(this->backend_->guard().failure(), testing::HasSubstr("the last of it"));
 }
 

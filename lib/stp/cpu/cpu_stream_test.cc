@@ -93,8 +93,8 @@ TEST_F(CpuStreams, AThrowingTaskFailsTheRunAndNoLaterTaskBegins) {
   b->wait(a->record());
   cpu_stream(*b).enqueue([&] { later = true; });
   // Both ranks' waits end, though deadlines are an hour off.
-  EXPECT_THROW(backend->device(1).synchronize(), Stopped);
-  EXPECT_THROW(backend->device(0).synchronize(), Stopped);
+  EXPECT_THROW(backend->device(1).synchronize(), Cancelled);
+  EXPECT_THROW(backend->device(0).synchronize(), Cancelled);
   EXPECT_EQ(backend->guard().failure(), "rank 1, compute, op 7 as rank 1 calls it: no luck");
   EXPECT_FALSE(later);
 }
@@ -107,7 +107,7 @@ TEST_F(CpuStreams, ADeviceThatFailedTakesCallsAndDoesNothing) {
   EXPECT_NO_THROW(device.release(*compute, tensor));
   std::vector<std::byte> read(4);
   tensor = device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1);
-  EXPECT_THROW(device.download(*compute, tensor, read), Stopped);
+  EXPECT_THROW(device.download(*compute, tensor, read), Cancelled);
 }
 
 TEST_F(CpuStreams, TheMemoryLimitFailsTheRunWhereTheStreamPassesIt) {
@@ -119,7 +119,7 @@ TEST_F(CpuStreams, TheMemoryLimitFailsTheRunWhereTheStreamPassesIt) {
   most = device.allocate(*compute, MemoryKind::saved, DType::f64, 1, 512);  // after the release: fits
   compute->begin(3);
   const Tensor more = device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1);
-  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THROW(device.synchronize(), Cancelled);
   EXPECT_THAT(backend->guard().failure(),
               HasSubstr("rank 0, compute, op 3: out of memory: 4 bytes (working) asked for, limit 4096"));
 }
@@ -131,7 +131,7 @@ TEST_F(CpuStreams, UseAfterReleaseIsNamed) {
   device.release(*compute, tensor);
   EXPECT_FALSE(tensor);
   cpu_stream(*compute).enqueue([copy] { *data<float>(copy) = 1; });
-  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THROW(device.synchronize(), Cancelled);
   EXPECT_THAT(backend->guard().failure(), HasSubstr("after its release"));
 }
 
@@ -141,7 +141,7 @@ TEST_F(CpuStreams, ASecondReleaseIsNamed) {
   Tensor copy = tensor;
   device.release(*compute, tensor);
   device.release(*compute, copy);
-  EXPECT_THROW(device.synchronize(), Stopped);
+  EXPECT_THROW(device.synchronize(), Cancelled);
   EXPECT_THAT(backend->guard().failure(), HasSubstr("already released"));
 }
 

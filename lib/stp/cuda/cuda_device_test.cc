@@ -47,7 +47,7 @@ class GpuDevice : public testing::Test {
     return found;
   }
   std::string failure() {
-    EXPECT_THROW(device().synchronize(), Stopped);
+    EXPECT_THROW(device().synchronize(), Cancelled);
     return backend_->guard().failure();
   }
 
@@ -243,7 +243,7 @@ TEST_F(GpuStream, WorkThatThrowsFailsTheRunAndIsNamed) {
   other().begin(4);
   other().enqueue([](cudaStream_t) { throw std::runtime_error("no luck"); });
   EXPECT_EQ(failure(), "rank 0, tp, F0.4: no luck");
-  EXPECT_THROW(downloaded(stream(), bytes(4), 4), Stopped);
+  EXPECT_THROW(downloaded(stream(), bytes(4), 4), Cancelled);
 }
 
 TEST_F(GpuStream, ErrorsOfTheRuntimeNameCallAndPlace) {

@@ -54,7 +54,7 @@ class CudaStream : public Stream {
   /// Seconds of the work that was timed since this was last asked, added up. After a synchronisation.
   double take_work_seconds();
 
-  /// Waits until the GPU is done with all work given so far. Throws Stopped if the run has failed.
+  /// Waits until the GPU is done with all work given so far. Throws Cancelled if the run has failed.
   void synchronize();
   void synchronize(const EventRef& event);
 

@@ -58,7 +58,7 @@ void IssueQueue::push_step(Step step) {
     const auto room = [this] { return steps_.size() < order_.most_steps_; };
     try {
       order_.wait(lock, rank_, "for room in the queue of " + name_, room, [] { return true; });
-    } catch (const Stopped&) {
+    } catch (const Cancelled&) {
       return;  // as all calls of a run that has failed
     }
   }

@@ -118,7 +118,7 @@ class IssueOrder {
   /// `ranks`: the hosts that push. `look`: how often a host that waits asks whether what it waits for is
   /// there. `run` and `device`, which may be null, outlive this.
   IssueOrder(RunContext& run, int ranks, IssueDevice* device = nullptr, size_t most_steps = kMostSteps,
-             std::chrono::microseconds look = kLook);
+             std::chrono::microseconds look = kPollInterval);
 
   /// This outlives its queues. `has_room`, if given, is asked before each step, under the order's mutex,
   /// whether the device takes more of this queue's work; where it does not, hosts that wait or push ask
@@ -126,8 +126,8 @@ class IssueOrder {
   std::unique_ptr<IssueQueue> make_queue(int rank, std::string name, std::function<bool()> has_room = {});
 
   /// The host of `rank`, named `who` in failures, waits until `issued()`, which only issuing can bring about,
-  /// and `passed()`, which the device does. Both are asked under the order's mutex. Throws Stopped if the run
-  /// has failed; fails it where the hosts of all ranks wait for what is not going to be issued, and where
+  /// and `passed()`, which the device does. Both are asked under the order's mutex. Throws Cancelled if the
+  /// run has failed; fails it where the hosts of all ranks wait for what is not going to be issued, and where
   /// nothing moves for the deadline: naming the first of every queue's steps, and what it waits for.
   void wait(int rank, const std::string& who, const std::function<bool()>& issued,
             const std::function<bool()>& passed);
@@ -147,7 +147,7 @@ class IssueOrder {
   };
 
   static constexpr size_t kMostSteps = 4096;
-  static constexpr std::chrono::microseconds kLook{200};
+  static constexpr std::chrono::microseconds kPollInterval{200};
 
   void wait(Lock& lock, int rank, const std::string& who, const std::function<bool()>& issued,
             const std::function<bool()>& passed);

@@ -134,7 +134,7 @@ TEST_F(Order, WorkThatThrowsFailsTheRunAndEndsAllIssuing) {
   other->push(kNoOp, note("elsewhere"));
   EXPECT_THAT(log_, ElementsAre());
   EXPECT_EQ(run_.guard.failure(), "rank 1, compute, op 17: no such kernel");
-  EXPECT_THROW(finish(*other, 0), Stopped);
+  EXPECT_THROW(finish(*other, 0), Cancelled);
 }
 
 TEST_F(Order, AJointStepThatThrowsNamesAPartysPlace) {
@@ -151,7 +151,7 @@ TEST_F(Order, NothingIsTakenOnceTheRunHasFailed) {
   run_.guard.fail("something else");
   compute->push(kNoOp, note("late"));
   EXPECT_THAT(log_, ElementsAre());
-  EXPECT_THROW(finish(*compute, 0), Stopped);
+  EXPECT_THROW(finish(*compute, 0), Cancelled);
 }
 
 TEST_F(Order, AQueueMayEndWithWorkThatNobodyIssues) {
@@ -173,8 +173,8 @@ TEST_F(Order, APartyThatNeverComesIsNamedWhenAllRanksWait) {
   const auto a = queue(0, "tp"), b = queue(1, "tp"), compute = queue(1, "compute");
   a->join(5, joint("call 0 of group tp", {0, 1}), 0);
   compute->wait(6, std::make_shared<IssuePoint>(), note("wait"));
-  std::thread other([&] { EXPECT_THROW(finish(*compute, 1), Stopped); });
-  EXPECT_THROW(finish(*a, 0), Stopped);
+  std::thread other([&] { EXPECT_THROW(finish(*compute, 1), Cancelled); });
+  EXPECT_THROW(finish(*a, 0), Cancelled);
   other.join();
   EXPECT_EQ(run_.guard.failure(),
             "all ranks wait, and nothing more can be issued: rank 0, tp, op 5 waits in call 0 of group tp "
@@ -188,8 +188,8 @@ TEST_F(Order, QueuesThatWaitForEachOtherAreAllNamed) {
   a->join(kNoOp, second, 1);
   b->join(kNoOp, second, 0);
   b->join(kNoOp, first, 1);
-  std::thread other([&] { EXPECT_THROW(finish(*b, 1), Stopped); });
-  EXPECT_THROW(finish(*a, 0), Stopped);
+  std::thread other([&] { EXPECT_THROW(finish(*b, 1), Cancelled); });
+  EXPECT_THROW(finish(*a, 0), Cancelled);
   other.join();
   EXPECT_THAT(run_.guard.failure(), AllOf(HasSubstr("rank 0, send waits in transfer 0 to 1 for rank 1"),
                                           HasSubstr("rank 1, send waits in transfer 1 to 0 for rank 0")));
@@ -213,7 +213,7 @@ struct SoonOrder : Order {
 TEST_F(SoonOrder, APartyThatNeverComesEndsTheRunByTheDeadline) {
   const auto a = queue(0, "tp");
   a->join(5, joint("call 0 of group tp", {0, 1}), 0);
-  EXPECT_THROW(finish(*a, 0), Stopped);
+  EXPECT_THROW(finish(*a, 0), Cancelled);
   EXPECT_THAT(run_.guard.failure(),
               AllOf(HasSubstr("rank 0, host waits for tp; rank 0, tp, op 5 waits in call 0 of group tp for "
                               "rank 1"),
@@ -266,7 +266,7 @@ TEST(OrderOfADevice, WhatTheDeviceDoesNotFinishIsNamedAtTheDeadline) {
   IssueOrder order(run, 1, &device);
   EXPECT_THROW(order.wait(
                    0, "for compute", [] { return true; }, [] { return false; }),
-               Stopped);
+               Cancelled);
   EXPECT_THAT(run.guard.failure(), HasSubstr("rank 3, compute, F0.1 is not done; rank 0, host waits for "
                                              "compute: nothing moved"));
 }

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{10};                  // of the watchdog
+constexpr milliseconds kPollInterval{10};          // of the watchdog
 constexpr std::chrono::microseconds kSettle{200};  // of who waits for NCCL itself
 /// An error that another rank caused: that rank's own words are waited for so long.
 constexpr milliseconds kGrace{1000};
@@ -110,7 +110,7 @@ NcclSession::~NcclSession() {
     guard_.fail("rank " + std::to_string(rendezvous_.place().rank) + " ended early");
   try {
     finish(lock);
-  } catch (const Stopped&) {  // whoever failed has said why
+  } catch (const Cancelled&) {  // whoever failed has said why
   } catch (const std::exception& error) {
     guard_.fail(error.what());
   }
@@ -139,7 +139,7 @@ void NcclSession::check(ncclResult_t result, const NcclComm* comm, const Call& c
 void NcclSession::settle(Lock& lock, NcclComm& comm, const Call& call, ncclResult_t result) {
   ncclResult_t state = result;
   const auto settled = [&] {
-    if (comm.over_) throw Stopped();
+    if (comm.over_) throw Cancelled();
     check(api_.comm_get_async_error(comm.handle_, &state), &comm, call);
     check(state, &comm, call);
     return state != ncclInProgress;
@@ -163,7 +163,7 @@ void NcclSession::issue(NcclComm& comm, const Call& call, cudaStream_t stream,
                         const std::function<ncclResult_t()>& run) {
   Lock lock(mutex_);
   guard_.check();
-  if (comm.over_) throw Stopped();
+  if (comm.over_) throw Cancelled();
   comm.latest_ = call.text();
   settle(lock, comm, call, run());
   if (auto mark = device_.record(stream)) comm.pending_.push_back({comm.latest_, std::move(mark)});
@@ -248,7 +248,7 @@ void NcclSession::watch() {
   Lock lock(mutex_);
   std::optional<RunGuard::Idle> idle;
   while (!closing_) {
-    changed_.wait_for(lock, kLook);
+    changed_.wait_for(lock, kPollInterval);
     const NcclComm* waiting = nullptr;
     try {
       const std::vector<std::shared_ptr<NcclComm>> comms = comms_;
@@ -289,7 +289,7 @@ void NcclSession::look(Lock& lock, NcclComm& comm) {
   if (result == ncclRemoteError || result == ncclSystemError) {
     const auto until = std::chrono::steady_clock::now() + kGrace;
     while (!guard_.failed() && !closing_ && std::chrono::steady_clock::now() < until)
-      changed_.wait_for(lock, kLook);
+      changed_.wait_for(lock, kPollInterval);
   }
   guard_.fail(text);
 }

@@ -41,10 +41,10 @@ ncclRedOp_t nccl_reduce(Reduce reduce);
 class NcclSession;
 
 /// This process's end of a communicator. Calls are made where their stream's work is issued, by any thread;
-/// `where` says for whom ("rank 3, tp, F0.1"). They throw CudaError that names the NCCL function, and Stopped
-/// once the run has failed. Buffers are the device's. A stream may be captured into a CUDA graph; of the
-/// graph's launches the session knows nothing: that they end within the deadline is for who launches them to
-/// see.
+/// `where` says for whom ("rank 3, tp, F0.1"). They throw CudaError that names the NCCL function, and
+/// Cancelled once the run has failed. Buffers are the device's. A stream may be captured into a CUDA graph;
+/// of the graph's launches the session knows nothing: that they end within the deadline is for who launches
+/// them to see.
 class NcclComm {
  public:
   [[nodiscard]] int size() const { return static_cast<int>(group_.members.size()); }
@@ -104,8 +104,8 @@ class NcclSession {
   ~NcclSession();
 
   /// Founds a group. All members call this, each with its own `index`, and found the groups that they share
-  /// in the same order. For transfers alone it has no window, whatever its tuning says. Throws Stopped if the
-  /// run fails: because the order or anything else differs among the members, or because NCCL does.
+  /// in the same order. For transfers alone it has no window, whatever its tuning says. Throws Cancelled if
+  /// the run fails: because the order or anything else differs among the members, or because NCCL does.
   std::shared_ptr<NcclComm> found(const std::string& name, const std::vector<int>& members, int index,
                                   GroupUse use = GroupUse::any);
 

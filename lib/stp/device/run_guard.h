@@ -13,9 +13,9 @@
 namespace stp {
 
 /// Thrown out of waits when the run has failed elsewhere; the failure itself is in RunGuard::failure().
-class Stopped : public std::runtime_error {
+class Cancelled : public std::runtime_error {
  public:
-  Stopped() : std::runtime_error("the run was stopped") {}
+  Cancelled() : std::runtime_error("the run was cancelled") {}
 };
 
 /// One per run, shared by all its ranks and threads.
@@ -28,9 +28,9 @@ class RunGuard {
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   /// What failed first; "" if nothing did.
   [[nodiscard]] std::string failure() const;
-  /// Throws Stopped if the run has failed.
+  /// Throws Cancelled if the run has failed.
   void check() const {
-    if (failed()) throw Stopped();
+    if (failed()) throw Cancelled();
   }
 
   /// To be called whenever some work anywhere is done: it puts off all deadlines.
@@ -59,15 +59,15 @@ class RunGuard {
   enum class WaitFor { peer, own_work };
 
   /// How often a waiting thread looks whether the run has failed.
-  static constexpr std::chrono::milliseconds kLook{50};
+  static constexpr std::chrono::milliseconds kPollInterval{50};
 
-  /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Stopped if the run fails meanwhile;
-  /// fails the run itself, naming `what` (a callable that returns the text), if nothing made progress for the
-  /// deadline (for twice as long where it is for `own_work`). `look`: how often to ask where nobody notifies
-  /// `changed`.
+  /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Cancelled if the run fails
+  /// meanwhile; fails the run itself, naming `what` (a callable that returns the text), if nothing made
+  /// progress for the deadline (for twice as long where it is for `own_work`). `look`: how often to ask where
+  /// nobody notifies `changed`.
   template <typename Ready, typename What>
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, WaitFor wait_for,
-            Ready ready, What what, std::chrono::microseconds look = kLook) {
+            Ready ready, What what, std::chrono::microseconds look = kPollInterval) {
     if (ready()) return;
     const auto deadline = wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
     Idle idle(*this);
@@ -80,7 +80,7 @@ class RunGuard {
       lock.unlock();
       fail_idle(text, deadline);
       lock.lock();
-      throw Stopped();
+      throw Cancelled();
     }
   }
 
