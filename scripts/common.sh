@@ -8,7 +8,7 @@ export STP_FROM STP_ROOT
 # What a bare Debian 12 lacks: to configure, build and draw, and, further, to check.
 STP_BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libopenblas-dev
   python3 python3-numpy python3-matplotlib)
-STP_TEST_PACKAGES=(git libbenchmark-dev python3-jsonschema clang-format clang-tidy shellcheck)
+STP_TEST_PACKAGES=(git libbenchmark-dev libopenmpi-dev openmpi-bin python3-jsonschema clang-format clang-tidy shellcheck)
 
 say() { printf '\n== %s\n' "$*"; }
 have() { command -v "$1" >/dev/null 2>&1; }

@@ -1,6 +1,6 @@
-// What groups must do whose members one process drives, whatever their devices: collectives and transfers
-// against plain sums of numbers that add up exactly, parts that do not fit, many groups at once. A test program
-// includes this once and says of which backend:
+// What groups must do, whatever their devices, and whether one process drives all members or several drive
+// some each: collectives and transfers against plain sums of numbers that add up exactly, parts that do not
+// fit, many groups at once. A test program includes this once and says of which backend:
 //   INSTANTIATE_TEST_SUITE_P(Cpu, LocalGroups, testing::Values(GroupBackend{make}), {});
 #pragma once
 
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -40,18 +41,22 @@ class LocalGroups : public testing::TestWithParam<GroupBackend> {
 
 inline constexpr double kNever = 3600;  // seconds
 
-// Ranks with a stream each, and the group of them all.
+// Ranks with a stream each, and the group of them all. `ranks` are those that this process drives.
 struct World {
   World(const GroupBackend& which, int size, double deadline_s = 10)
       : backend(which.make({.world_size = size, .deadline_s = deadline_s, .poison = true})) {
+    ranks = backend->ranks();
     std::vector<int> members(size);
     std::iota(members.begin(), members.end(), 0);
-    for (int rank = 0; rank < size; ++rank)
-      streams.push_back(device(rank).make_stream("tp", StreamPriority::communication));
-    group = backend->group("all", members);
+    for (const int rank : ranks)
+      streams[rank] = device(rank).make_stream("tp", StreamPriority::communication);
+    if (!ranks.empty()) group = backend->group("all", members);
   }
   Device& device(int rank) const { return backend->device(rank); }
-  Stream& stream(int rank) const { return *streams[rank]; }
+  Stream& stream(int rank) const { return *streams.at(rank); }
+  [[nodiscard]] bool drives(int rank) const {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  }
 
   template <typename T>
   [[nodiscard]] Tensor tensor(int rank, const std::vector<T>& values, int64_t rows) const {
@@ -72,7 +77,8 @@ struct World {
   [[nodiscard]] Part part(int rank, const Tensor& both) const { return part(rank, both, both); }
 
   std::unique_ptr<Backend> backend;
-  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<int> ranks;
+  std::map<int, std::unique_ptr<Stream>> streams;  // by rank
   std::unique_ptr<Group> group;
 };
 
@@ -85,23 +91,25 @@ inline std::vector<double> numbers(int rank, int64_t count) {
 
 // Odd lengths, one of more than one piece.
 inline constexpr int64_t kLengths[] = {1, 7, 40001};
+inline constexpr int kSizes[] = {1, 2, 3, 4, 6, 8};
 
 TEST_P(LocalGroups, AllReducesSumsAndMaxima) {
-  for (const int size : {1, 2, 3, 4})
+  for (const int size : kSizes)
     for (const int64_t length : kLengths)
       for (const Reduce reduce : {Reduce::sum, Reduce::maximum}) {
         const World world(GetParam(), size);
+        if (world.ranks.empty()) continue;
         std::vector<Part> parts;
         std::vector<double> expected = numbers(0, length);
         for (int rank = 0; rank < size; ++rank) {
           const std::vector<double> own = numbers(rank, length);
-          parts.push_back(world.part(rank, world.tensor(rank, own, 1)));
+          if (world.drives(rank)) parts.push_back(world.part(rank, world.tensor(rank, own, 1)));
           for (int64_t i = 0; i < length && rank > 0; ++i)
             expected[i] = reduce == Reduce::sum ? expected[i] + own[i] : std::max(expected[i], own[i]);
         }
         world.group->all_reduce(reduce, parts);
-        for (int rank = 0; rank < size; ++rank)
-          ASSERT_EQ(world.values(rank, parts[rank].out), expected) << size << " " << length;
+        for (size_t i = 0; i < parts.size(); ++i)
+          ASSERT_EQ(world.values(world.ranks[i], parts[i].out), expected) << size << " " << length;
         EXPECT_EQ(world.group->traffic(0).all_reduce_bytes, size > 1 ? length * 8 : 0);
       }
 }
@@ -109,26 +117,28 @@ TEST_P(LocalGroups, AllReducesSumsAndMaxima) {
 // In bf16 itself, 256 + 1 is 256 again.
 TEST_P(LocalGroups, SumsOfBf16AreRoundedOnce) {
   const World world(GetParam(), 3);
+  if (world.ranks.empty()) return;
   std::vector<Part> sums, pieces;
-  for (int rank = 0; rank < 3; ++rank) {
+  for (const int rank : world.ranks) {
     const std::vector<Bfloat16> values(3, Bfloat16(rank == 0 ? 256.0F : 1.0F)), room(1);
     sums.push_back(world.part(rank, world.tensor(rank, values, 3)));
     pieces.push_back(world.part(rank, world.tensor(rank, values, 3), world.tensor(rank, room, 1)));
   }
   world.group->all_reduce(Reduce::sum, sums);
   world.group->reduce_scatter(pieces);
-  for (int rank = 0; rank < 3; ++rank)
-    for (const Tensor& tensor : {sums[rank].out, pieces[rank].out})
-      for (const Bfloat16 value : world.values<Bfloat16>(rank, tensor)) EXPECT_EQ(value, 258);
+  for (size_t i = 0; i < sums.size(); ++i)
+    for (const Tensor& tensor : {sums[i].out, pieces[i].out})
+      for (const Bfloat16 value : world.values<Bfloat16>(world.ranks[i], tensor)) EXPECT_EQ(value, 258);
   EXPECT_EQ(world.group->traffic(0).all_reduce_bytes, 6);
   EXPECT_EQ(world.group->traffic(0).reduce_scatter_bytes, 6);
 }
 
 TEST_P(LocalGroups, GathersAndScatters) {
-  for (const int size : {1, 2, 3}) {
+  for (const int size : kSizes) {
     const World world(GetParam(), size);
+    if (world.ranks.empty()) continue;
     std::vector<Part> gathered, scattered;
-    for (int rank = 0; rank < size; ++rank) {
+    for (const int rank : world.ranks) {
       gathered.push_back(world.part(rank, world.tensor(rank, numbers(rank, 10), 2),
                                     world.tensor(rank, std::vector<double>(10 * size, -1), 2 * size)));
       scattered.push_back(world.part(rank, world.tensor(rank, numbers(rank, 6 * size), size),
@@ -136,8 +146,9 @@ TEST_P(LocalGroups, GathersAndScatters) {
     }
     world.group->all_gather(gathered);
     world.group->reduce_scatter(scattered);
-    for (int rank = 0; rank < size; ++rank) {
-      const auto all = world.values(rank, gathered[rank].out), piece = world.values(rank, scattered[rank].out);
+    for (size_t own = 0; own < gathered.size(); ++own) {
+      const int rank = world.ranks[own];
+      const auto all = world.values(rank, gathered[own].out), piece = world.values(rank, scattered[own].out);
       for (int from = 0; from < size; ++from)
         for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(all[from * 10 + i], numbers(from, 10)[i]);
       for (int64_t i = 0; i < 6; ++i) {
@@ -151,28 +162,38 @@ TEST_P(LocalGroups, GathersAndScatters) {
 
 TEST_P(LocalGroups, TransfersComeInTheirOrderOnTwoStreamsOrOne) {
   const World world(GetParam(), 2);
+  if (world.ranks.empty()) return;
   const auto link = world.backend->group("link", {0, 1}, GroupUse::transfers);
   for (const bool one_stream : {false, true}) {
+    if (one_stream && world.ranks.size() == 1) continue;
     std::vector<Tensor> received;
     for (int i = 0; i < 20; ++i) {
-      received.push_back(world.tensor(1, std::vector<double>(5, -1), 1));
-      Part from = world.part(0, world.tensor(0, numbers(i, 5), 1), {}), to = world.part(1, {}, received.back());
-      if (one_stream) {
-        from.stream->wait(to.stream->record());
-        to.stream = from.stream;
+      std::vector<Part> parts;
+      if (world.drives(0)) parts.push_back(world.part(0, world.tensor(0, numbers(i, 5), 1), {}));
+      if (world.drives(1)) {
+        received.push_back(world.tensor(1, std::vector<double>(5, -1), 1));
+        parts.push_back(world.part(1, {}, received.back()));
       }
-      const std::vector<Part> parts{from, to};
+      if (one_stream) {
+        parts.front().stream->wait(parts.back().stream->record());
+        parts.back().stream = parts.front().stream;
+      }
       link->transfer(parts);
-      if (one_stream) world.stream(1).wait(from.stream->record());
+      if (one_stream) world.stream(1).wait(parts.front().stream->record());
     }
-    for (int i = 0; i < 20; ++i) EXPECT_EQ(world.values(1, received[i]), numbers(i, 5));
+    for (size_t i = 0; i < received.size(); ++i)
+      EXPECT_EQ(world.values(1, received[i]), numbers(static_cast<int>(i), 5));
+    for (const int rank : world.ranks) world.device(rank).synchronize();
   }
-  EXPECT_EQ(link->traffic(0).sent_bytes, 2 * 20 * 5 * 8);
-  EXPECT_EQ(link->traffic(1).sent_bytes, 0);
+  if (world.ranks.size() == 2) {
+    EXPECT_EQ(link->traffic(0).sent_bytes, 2 * 20 * 5 * 8);
+    EXPECT_EQ(link->traffic(1).sent_bytes, 0);
+  }
 }
 
 TEST_P(LocalGroups, PartsThatDoNotFitAreRefusedAtTheCall) {
   const World world(GetParam(), 2);
+  if (world.ranks.size() < 2) return;
   Group& group = *world.group;
   const auto of = [&](int rank, int64_t rows, int64_t columns) {
     return world.tensor(rank, std::vector<double>(rows * columns, 0), rows);
@@ -218,11 +239,12 @@ TEST_P(LocalGroups, PartsThatDoNotFitAreRefusedAtTheCall) {
 TEST_P(LocalGroups, SumsAreInTheMembersOrder) {
   const std::vector<double> values{1e16, -1e16, 1};
   const World world(GetParam(), 3);
+  if (world.ranks.empty()) return;
   std::vector<Part> parts;
-  for (int rank = 0; rank < 3; ++rank)
+  for (const int rank : world.ranks)
     parts.push_back(world.part(rank, world.tensor(rank, std::vector<double>{values[rank]}, 1)));
   world.group->all_reduce(Reduce::sum, parts);
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(world.values(rank, parts[rank].out)[0], 1) << rank;
+  for (size_t i = 0; i < parts.size(); ++i) EXPECT_EQ(world.values(world.ranks[i], parts[i].out)[0], 1) << i;
 }
 
 // A grid of 2 x 2 ranks: all-reduces along the rows on one stream and, at once, gathers along the columns on
@@ -230,37 +252,45 @@ TEST_P(LocalGroups, SumsAreInTheMembersOrder) {
 TEST_P(LocalGroups, ManyGroupsAtOnce) {
   static constexpr int kRounds = 60;
   const World world(GetParam(), 4, kNever);
-  std::vector<std::unique_ptr<Stream>> pp;
-  for (int rank = 0; rank < 4; ++rank)
-    pp.push_back(world.device(rank).make_stream("pp", StreamPriority::communication));
+  std::map<int, std::unique_ptr<Stream>> pp;  // by rank
+  for (const int rank : world.ranks)
+    pp[rank] = world.device(rank).make_stream("pp", StreamPriority::communication);
   std::vector<std::unique_ptr<Group>> rows, columns;
+  const auto make = [&](const char* name, const std::vector<int>& members) {
+    return local_members(members, world.ranks).empty() ? nullptr : world.backend->group(name, members);
+  };
   for (int i = 0; i < 2; ++i) {
-    rows.push_back(world.backend->group("row", {2 * i, 2 * i + 1}));
-    columns.push_back(world.backend->group("column", {i, i + 2}));
+    rows.push_back(make("row", {2 * i, 2 * i + 1}));
+    columns.push_back(make("column", {i, i + 2}));
   }
   std::mt19937 engine(17);
-  std::vector<std::vector<Tensor>> gathered;
+  std::vector<std::map<int, Tensor>> gathered;  // by round and rank
   std::vector<int64_t> lengths;
   for (int round = 0; round < kRounds; ++round) {
     const int64_t length = lengths.emplace_back(round % 10 == 0 ? 50001 : 1 + engine() % 300);
-    std::vector<Tensor> sums, &all = gathered.emplace_back();
-    for (int rank = 0; rank < 4; ++rank) {
-      sums.push_back(world.tensor(rank, std::vector<double>(length, rank + 1), 1));
-      all.push_back(world.device(rank).allocate(*pp[rank], MemoryKind::working, DType::f64, 2, length));
+    std::map<int, Tensor> sums, &all = gathered.emplace_back();
+    for (const int rank : world.ranks) {
+      sums[rank] = world.tensor(rank, std::vector<double>(length, rank + 1), 1);
+      all[rank] = world.device(rank).allocate(*pp[rank], MemoryKind::working, DType::f64, 2, length);
     }
-    for (int i = 0; i < 2; ++i) {
-      const std::vector<Part> parts{world.part(2 * i, sums[2 * i]), world.part(2 * i + 1, sums[2 * i + 1])};
-      rows[i]->all_reduce(Reduce::sum, parts);
-    }
-    for (int rank = 0; rank < 4; ++rank) pp[rank]->wait(world.stream(rank).record());
-    for (int i = 0; i < 2; ++i) {
-      const std::vector<Part> parts{{pp[i].get(), sums[i], all[i]}, {pp[i + 2].get(), sums[i + 2], all[i + 2]}};
-      columns[i]->all_gather(parts);
-    }
-    for (int rank = 0; rank < 4; ++rank) world.device(rank).release(*pp[rank], sums[rank]);
+    const auto parts_of = [&](const Group& group, auto part) {
+      std::vector<Part> parts;
+      for (const int member : group.local()) parts.push_back(part(group.members()[member]));
+      return parts;
+    };
+    for (const auto& row : rows)
+      if (row)
+        row->all_reduce(Reduce::sum, parts_of(*row, [&](int rank) { return world.part(rank, sums[rank]); }));
+    for (const int rank : world.ranks) pp[rank]->wait(world.stream(rank).record());
+    for (const auto& column : columns)
+      if (column)
+        column->all_gather(parts_of(*column, [&](int rank) {
+          return Part{pp[rank].get(), sums[rank], all[rank]};
+        }));
+    for (const int rank : world.ranks) world.device(rank).release(*pp[rank], sums[rank]);
   }
   for (int round = 0; round < kRounds; ++round)
-    for (int rank = 0; rank < 4; ++rank) {
+    for (const int rank : world.ranks) {
       std::vector<double> read(2 * lengths[round]);
       world.device(rank).download(*pp[rank], gathered[round][rank], std::as_writable_bytes(std::span(read)));
       // Rows hold ranks {0, 1} and {2, 3}, whose numbers are 1 + 2 and 3 + 4.
@@ -269,12 +299,20 @@ TEST_P(LocalGroups, ManyGroupsAtOnce) {
       ASSERT_EQ(read, expected) << "rank " << rank << " " << round;
       world.device(rank).release(*pp[rank], gathered[round][rank]);
     }
-  for (int rank = 0; rank < 4; ++rank) {
+  for (const int rank : world.ranks) {
     world.device(rank).synchronize();
     EXPECT_EQ(world.device(rank).memory().held(), 0U);
   }
-  EXPECT_EQ(rows[0]->traffic(1).calls, kRounds);
-  EXPECT_EQ(columns[1]->traffic(0).all_gather_bytes, rows[1]->traffic(0).all_reduce_bytes);
+  const int64_t bytes = 8 * std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  for (const auto& row : rows) {
+    if (!row) continue;
+    EXPECT_EQ(row->traffic(0).calls, kRounds);
+    EXPECT_EQ(row->traffic(0).all_reduce_bytes, bytes);
+  }
+  for (const auto& column : columns)
+    if (column) {
+      EXPECT_EQ(column->traffic(0).all_gather_bytes, bytes);
+    }
   EXPECT_EQ(world.backend->guard().failure(), "");
 }
 

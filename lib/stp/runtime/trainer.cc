@@ -111,6 +111,7 @@ void Trainer::note_times(StepResult& result) const {
   const Executor& executor = *state_->executor;
   result.times.resize(program.ops.size());
   result.known.resize(program.ops.size(), false);
+  if (executor.ranks().empty()) return;  // there are more processes than ranks
   const auto note = [&](OpId op, const OpTime& time) {
     result.times[op] = time;
     result.known[op] = true;
