@@ -25,6 +25,7 @@ class MemoryTracker {
   /// What kernels need while they run, beside all tensors: it counts for the limit, and for no kind nor sum
   /// below. Throws likewise.
   void add_scratch(size_t bytes);
+  void release_scratch(size_t bytes) { scratch_ -= bytes; }
   [[nodiscard]] size_t scratch() const { return scratch_; }
 
   [[nodiscard]] size_t held(MemoryKind kind) const { return held_[static_cast<size_t>(kind)]; }

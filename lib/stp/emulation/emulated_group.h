@@ -60,7 +60,7 @@ class EmulatedGroup : public Group {
   EmulatedGroup(std::string name, const Replay& replay, const std::vector<int>& members, int64_t piece);
 
   /// Of the calls since this was last asked. After the device was synchronised.
-  [[nodiscard]] EmulatedUse take_use() { return use_->take(); }
+  [[nodiscard]] virtual EmulatedUse take_use() { return use_->take(); }
 
  protected:
   virtual void carry_out(EmulatedCall call) = 0;

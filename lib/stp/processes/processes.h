@@ -18,10 +18,18 @@ class Processes {
   [[nodiscard]] virtual int index() const { return 0; }
   [[nodiscard]] virtual int count() const { return 1; }
   [[nodiscard]] bool is_root() const { return index() == 0; }
+  /// Which of the processes of its node this one is: for the choice of a GPU.
+  [[nodiscard]] virtual int index_on_node() const { return 0; }
   /// What every process says: at process 0 all their texts, in the processes' order; elsewhere nothing.
-  virtual std::vector<std::string> gather(std::string text);
+  std::vector<std::string> gather(std::string text);
   /// What process 0 says, at all of them.
-  virtual std::string broadcast(std::string text);
+  std::string broadcast(std::string text);
+  /// What the first process of `among` says, at all of those, which alone make the call.
+  std::string broadcast(std::string text, const std::vector<int>& among);
+
+ private:
+  virtual void send(int to, const std::string& text);
+  virtual std::string receive(int from);
 };
 
 /// The world ranks that process `index` of `count` drives: as many as the others, or one more or less, the
