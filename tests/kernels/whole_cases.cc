@@ -1,4 +1,4 @@
-// Kernels on whole tensors, products, and the optimizer.
+// Kernels on whole tensors, GEMMs, and the optimizer.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -28,6 +28,14 @@ KERNEL_CASE(WholeTensors) {
       on.kernels.scale(on.stream, 0.7, on.t[3], on.t[3]);
     });
   }
+}
+
+// From the first row on and from others, which with odd columns begin anywhere in a pack.
+KERNEL_CASE(RowsAreAdded) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 8}, {5, 33}, {40, 1000}, {0, 8}})
+    for (const int64_t first : {0, 1, 7})
+      expect_exact({in(rows, columns), in_out(first + rows + 2, columns)},
+                   [&](const On& on) { on.kernels.add_rows(on.stream, on.t[0], first, on.t[1]); });
 }
 
 KERNEL_CASE(WhatIsFiniteGoesOn) {
