@@ -1,5 +1,5 @@
 # What the CUDA backend links: the toolkit's static runtime. What else it calls is loaded when it is needed
-# (lib/stp/cuda/shared_library.h). STP_CUDA_LACKS says what is missing, "" if nothing is. Installed with the package,
+# (lib/stp/cuda/libraries/shared_library.h). STP_CUDA_LACKS says what is missing, "" if nothing is. Installed with the package,
 # whose users need the same.
 set(STP_CUDA_LACKS "")
 find_package(CUDAToolkit QUIET)

@@ -61,7 +61,7 @@ json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, c
 json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Invocation& invocation) {
   json rows = json::array();
   {
-    Progress progress("simulating " + scenario.name, scenario.experiments.size());
+    ProgressBar progress("simulating " + scenario.name, scenario.experiments.size());
     for (const Experiment& experiment : scenario.experiments) {
       for (const ScheduleChoice& choice : experiment.schedules) {
         check_interrupted();

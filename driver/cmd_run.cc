@@ -1,6 +1,7 @@
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <exception>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -26,11 +27,9 @@ using nlohmann::json;
 struct Plan {
   Scenario scenario;
   DeviceOptions devices;
-  std::optional<ProcessPlace> place;        // where a launcher started several processes
   std::optional<HardwareProfile> predicts;  // each step
   bool one_device = false;                  // which all ranks take turns on
 
-  [[nodiscard]] bool is_root() const { return !place || place->rank == 0; }
   [[nodiscard]] Evidence evidence() const { return devices.replay ? Evidence::replayed : Evidence::measured; }
 };
 
@@ -49,34 +48,19 @@ HardwareProfile profile_of_flag(const std::string& word, const char* flag) {
   return read_profile(find_data_file(word, "profiles", "", flag));
 }
 
-void check_devices(const RunOptions& options, const std::optional<ProcessPlace>& place) {
-  if (!place) check_backend(options.backend);
-  if (place) check_processes(options.backend, options.nccl);
-  if (!options.nccl.empty() && !place)
+void check_devices(const RunOptions& options, const Processes& processes) {
+  check_backend(options.backend, processes.index_on_node());
+  if (!options.nccl.empty() && processes.count() == 1)
     throw InputError("", "--nccl", "no launcher started several processes, so nothing goes over NCCL",
                      "leave it out");
   if (options.graphs && !backend_has_graphs(options.backend))
     throw InputError("", "--graphs", options.backend + " has none", "leave it out");
 }
 
-void check_place(const RunOptions& options, const Scenario& scenario, const ProcessPlace& place) {
-  if (options.replay_rank >= 0)
-    throw InputError(
-        "", "--replay-rank",
-        "is one rank alone, but the launcher started " + std::to_string(place.world_size) + " processes",
-        "start it without the launcher");
-  for (const Experiment& experiment : scenario.experiments) {
-    check_world(world_size(experiment), place, scenario.file,
-                experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
-    // What all processes would refuse is refused before they meet.
-    if (experiment.run && !experiment.run->skip_refused)
-      for (const ScheduleChoice& choice : experiment.schedules)
-        schedule_for(choice, experiment, scenario.file);
-  }
-}
-
 void check_experiment(const Experiment& experiment, const Plan& plan) {
   const std::string& backend = plan.devices.backend;
+  check_processes(backend, *plan.devices.processes, world_size(experiment), plan.devices.nccl,
+                  experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
   if (plan.predicts && plan.one_device && world_size(experiment) > backend_ranks(backend))
     throw InputError("", "--predict", "cannot be held against ranks that share one device of " + backend,
                      "use scenarios of one rank, --replay-rank, or leave it out");
@@ -90,33 +74,62 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
                      "use another, or --backend cpu");
 }
 
-Plan make_plan(const RunOptions& options) {
+Plan make_plan(const RunOptions& options, Processes& processes) {
   Plan plan;
-  plan.place = place_among_processes(options.backend);
-  check_devices(options, plan.place);
+  check_devices(options, processes);
   plan.devices = {.backend = options.backend,
                   .deadline_s = options.deadline_s,
                   .memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20)),
                   .graphs = options.graphs,
                   .nccl = options.nccl,
                   .time_kernels = options.time_kernels,
-                  .replay = {}};
+                  .replay = {},
+                  .processes = &processes};
   plan.scenario = read_scenario(options.scenario);
-  if (plan.place) {
-    check_place(options, plan.scenario, *plan.place);
-    check_backend(options.backend, plan.place->local_rank);
-  }
-  if (plan.is_root()) {
+  if (processes.is_root()) {
     refuse_existing(options.json, "--json");
     refuse_existing(options.trace, "--trace");
   }
   if (!options.predict.empty()) plan.predicts = profile_of_flag(options.predict, "--predict");
   if (options.replay_rank >= 0) {
+    if (processes.count() > 1)
+      throw InputError(
+          "", "--replay-rank",
+          "is one rank alone, but the launcher started " + std::to_string(processes.count()) + " processes",
+          "start it without the launcher");
     check_replay(plan.scenario, options.replay_rank);
     plan.devices.replay = {options.replay_rank, profile_of_flag(options.replay_cluster, "--replay-cluster")};
   }
-  plan.one_device = !plan.place && backend_ranks(options.backend) > 0;
+  plan.one_device = processes.count() == 1 && backend_ranks(options.backend) > 0;
   for (const Experiment& experiment : plan.scenario.experiments) check_experiment(experiment, plan);
+  return plan;
+}
+
+// The plan of all processes, or none goes on: what one of them finds wrong, or reads otherwise than the root,
+// the root reports.
+std::optional<Plan> make_plan_together(const RunOptions& options, Processes& processes) {
+  if (processes.count() == 1) return make_plan(options, processes);
+  Plan plan;
+  json found;
+  try {
+    plan = make_plan(options, processes);
+    found = {{"scenario", plan.scenario.as_run()}};
+  } catch (const InputError& error) {
+    found = {{"problem", error.what()}};
+  }
+  const std::vector<std::string> all = processes.gather(json_text(found));
+  std::string problem;
+  for (size_t i = 0; i < all.size() && problem.empty(); ++i) {
+    const json each = json::parse(all[i]);
+    if (each.contains("problem")) {
+      problem = each["problem"];
+    } else if (all[i] != all.front()) {
+      problem = plan.scenario.file + ": process " + std::to_string(i) +
+                " reads another scenario there than process 0; make the files the same on all nodes";
+    }
+  }
+  if (!problem.empty()) std::fprintf(stderr, "stp: %s\n", problem.c_str());
+  if (!processes.broadcast(problem).empty()) return std::nullopt;
   return plan;
 }
 
@@ -129,7 +142,7 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
   }
 }
 
-// Runs everything; `stepped` is called after every step. Another process than the root has nothing to tell.
+// Runs everything; `stepped` is called after every step. Of several processes only the root has an outcome.
 Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepped) {
   const std::string& file = plan.scenario.file;
   Outcome outcome{
@@ -155,26 +168,17 @@ Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepp
   return outcome;
 }
 
-// The same, with all processes of the run where there are several.
-Outcome run_together(Plan& plan, bool trace) {
+Outcome run_with_progress(const Plan& plan, bool trace) {
+  const Processes& processes = *plan.devices.processes;
   size_t steps = 0;
   for (const Experiment& experiment : plan.scenario.experiments)
     steps += experiment.schedules.size() * steps_of(experiment);
-  RunGuard guard(std::chrono::duration<double>(plan.devices.deadline_s));
-  std::optional<Rendezvous> processes;
-  if (plan.place) plan.devices.processes = &processes.emplace(*plan.place, guard);
-  try {
-    std::optional<Progress> progress;
-    if (plan.is_root()) progress.emplace("running " + plan.scenario.name, steps);
-    Outcome outcome = run_all(plan, trace, [&] {
-      if (progress) progress->step();
-      check_interrupted();
-    });
-    if (processes) processes->end();
-    return outcome;
-  } catch (const Stopped&) {
-    throw std::runtime_error(guard.failure());
-  }
+  std::optional<ProgressBar> progress;
+  if (processes.is_root()) progress.emplace("running " + plan.scenario.name, steps);
+  return run_all(plan, trace, [&] {
+    if (progress) progress->step();
+    check_interrupted();
+  });
 }
 
 void print_report(const Plan& plan, const RunReport& report) {
@@ -187,20 +191,34 @@ void print_report(const Plan& plan, const RunReport& report) {
               report.text().c_str());
 }
 
-}  // namespace
-
-void run_command(const RunOptions& options, const Invocation& invocation) {
-  Plan plan = make_plan(options);
-  Outcome outcome = run_together(plan, !options.trace.empty());
-  if (!plan.is_root()) return;
+int run(const RunOptions& options, const Invocation& invocation, Processes& processes) {
+  const std::optional<Plan> plan = make_plan_together(options, processes);
+  if (!plan) return 2;
+  Outcome outcome = run_with_progress(*plan, !options.trace.empty());
+  if (!processes.is_root()) return 0;
   if (!options.trace.empty()) write_new_file(options.trace, outcome.trace);
-  json record = make_record(plan.scenario.as_run(), plan.evidence(), invocation.argv, "results",
+  json record = make_record(plan->scenario.as_run(), plan->evidence(), invocation.argv, "results",
                             std::move(outcome.rows));
   const SharedJson accelerator = backend_facts(options.backend);
   record["system"]["accelerator"] = accelerator ? *accelerator : json();
-  if (write_record(options.json, record)) print_report(plan, outcome.report);
+  if (write_record(options.json, record)) print_report(*plan, outcome.report);
   const std::string failure = outcome.report.failure();
   if (!failure.empty()) throw std::runtime_error(failure);
+  return 0;
+}
+
+}  // namespace
+
+int run_command(const RunOptions& options, const Invocation& invocation) {
+  const std::unique_ptr<Processes> processes = join_processes(options.deadline_s);
+  try {
+    return run(options, invocation, *processes);
+  } catch (const std::exception& error) {
+    // What ends this process alone must end the others, which may wait for it.
+    if (processes->count() > 1)
+      processes->abort(error.what(), dynamic_cast<const InputError*>(&error) != nullptr ? 2 : 1);
+    throw;
+  }
 }
 
 }  // namespace stp

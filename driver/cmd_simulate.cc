@@ -23,7 +23,7 @@ void simulate_pairs_command(const SimulateOptions& options, const Invocation& in
 
 std::vector<Result> simulate_all(const Scenario& scenario) {
   std::vector<Result> results;
-  Progress progress("simulating " + scenario.name, scenario.experiments.size());
+  ProgressBar progress("simulating " + scenario.name, scenario.experiments.size());
   for (const Experiment& experiment : scenario.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules)
       results.push_back(run_simulated(choice, experiment, scenario.file).result);

@@ -4,7 +4,7 @@
 #include "commands.h"
 #include "schedule_table.h"
 #include "stp/base/error.h"
-#include "stp/program/communication.h"
+#include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/read_schedule.h"
 #include "stp/schedule/validate.h"
@@ -40,7 +40,7 @@ void validate_command(const ValidateOptions& options) {
                fixed(time.tp_bubble_s, 3), std::to_string(held[rank]), std::to_string(freed[rank])});
   }
   std::printf("%s%d receive(s) must be posted ahead on each link, or waits close a circle\n",
-              table.text().c_str(), receives_ahead(program));
+              table.text().c_str(), issue_order(program).receives_ahead);
 }
 
 }  // namespace stp

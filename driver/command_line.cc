@@ -37,7 +37,7 @@ void add_simulate(CLI::App& app, const Invocation& invocation) {
   command->callback([options, &invocation] { simulate_command(*options, invocation); });
 }
 
-void add_run(CLI::App& app, const Invocation& invocation) {
+void add_run(CLI::App& app, const Invocation& invocation, int& status) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Train a scenario's model on devices");
   command
@@ -85,7 +85,7 @@ void add_run(CLI::App& app, const Invocation& invocation) {
                     "Replay the kernels of ops that come again as CUDA graphs (cuda alone)");
   command->add_option("--memory-limit", options->memory_limit_mib, "Most memory of a rank, MiB")
       ->check(CLI::Range(0.001, 1e9));
-  command->callback([options, &invocation] { run_command(*options, invocation); });
+  command->callback([options, &invocation, &status] { status = run_command(*options, invocation); });
 }
 
 std::string list_of_generators() {
@@ -232,11 +232,11 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   add_reproduce(app, invocation);
   add_simulate(app, invocation);
-  add_run(app, invocation);
+  int status = 0;
+  add_run(app, invocation, status);
   add_schedule(app);
   add_validate(app);
   add_trace(app);
-  int status = 0;
   add_compare(app, invocation, status);
   try {
     app.parse(argc, argv);

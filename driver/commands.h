@@ -39,7 +39,8 @@ struct RunOptions {
   bool time_kernels = false, graphs = false;
   double memory_limit_mib = 0;  // 0: none
 };
-void run_command(const RunOptions& options, const Invocation& invocation);
+/// The exit code.
+int run_command(const RunOptions& options, const Invocation& invocation);
 
 struct ScheduleOptions {
   std::string name, format = "text";

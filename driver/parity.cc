@@ -22,7 +22,7 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
   const auto backend = make_backend(backend_name, options);
   Trainer trainer(*backend,
                   lower(make_schedule(find_generator("1f1b"), {1, microbatches}), {training.model.layers},
-                        {.optimizer = true}),
+                        {.optimizer = true, .embedding = true}),
                   training);
   trainer.step(samples);
   return trainer.gradients();

@@ -2,62 +2,64 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
 
-#include "stp/processes/tcp.h"
+#include "stp/base/json_input.h"
 
 namespace stp {
 namespace {
 
-std::string bytes_of(const ProcessShare& share) {
-  Frame fields;
-  fields.add(share.losses).add(share.step_times_s).add(std::vector{share.step_s});
-  fields.add(std::count(share.known.begin(), share.known.end(), true));
-  for (size_t op = 0; op < share.times.size(); ++op)
-    if (share.known[op])
-      fields.add(static_cast<int64_t>(op)).add(std::vector{share.times[op].start, share.times[op].end});
-  for (const RankUse& use : share.uses) {
-    fields.add(int64_t{use.world_rank}).add(std::ssize(use.peak_bytes));
-    for (const auto& [kind, bytes] : use.peak_bytes) fields.add(kind).add(static_cast<int64_t>(bytes));
-    fields.add(static_cast<int64_t>(use.peak_total)).add(use.all_reduce_bytes).add(use.sent_bytes);
-    fields.add(static_cast<int64_t>(use.scratch_bytes));
-    fields.add(use.share_in_graphs ? std::vector{*use.share_in_graphs} : std::vector<double>());
-  }
-  return fields.body();
+using nlohmann::json;
+
+json to_json(const RankUse& use) {
+  return {{"world_rank", use.world_rank},
+          {"peak_bytes", use.peak_bytes},
+          {"peak_total", use.peak_total},
+          {"scratch_bytes", use.scratch_bytes},
+          {"share_in_graphs", use.share_in_graphs ? json(*use.share_in_graphs) : json()}};
 }
 
-RankUse read_use(Frame& fields) {
+RankUse use_from_json(const json& value) {
   RankUse use;
-  use.world_rank = static_cast<int>(fields.number());
-  const int64_t kinds = fields.number();
-  for (int64_t i = 0; i < kinds; ++i) {
-    const std::string kind = fields.text();
-    use.peak_bytes[kind] = static_cast<size_t>(fields.number());
-  }
-  use.peak_total = static_cast<size_t>(fields.number());
-  use.all_reduce_bytes = fields.number();
-  use.sent_bytes = fields.number();
-  use.scratch_bytes = static_cast<size_t>(fields.number());
-  if (const std::vector<double> graphs = fields.values(); !graphs.empty()) use.share_in_graphs = graphs[0];
+  use.world_rank = value.at("world_rank");
+  use.peak_bytes = value.at("peak_bytes").get<std::map<std::string, size_t>>();
+  use.peak_total = value.at("peak_total");
+  use.scratch_bytes = value.at("scratch_bytes");
+  if (const json& graphs = value.at("share_in_graphs"); !graphs.is_null()) use.share_in_graphs = graphs;
   return use;
 }
 
+// msgpack keeps all bits of a double.
+std::string bytes_of(const ProcessShare& share) {
+  json times = json::array(), uses = json::array();
+  for (size_t op = 0; op < share.times.size(); ++op)
+    if (share.known[op]) times.push_back({op, share.times[op].start, share.times[op].end});
+  for (const RankUse& use : share.uses) uses.push_back(to_json(use));
+  std::string bytes;
+  json::to_msgpack({{"losses", share.losses},
+                    {"step_times_s", share.step_times_s},
+                    {"step_s", share.step_s},
+                    {"times", times},
+                    {"uses", uses}},
+                   bytes);
+  return bytes;
+}
+
 ProcessShare read_share(const std::string& bytes, size_t ops) {
-  Frame fields(0, bytes);
+  const json value = json::from_msgpack(bytes);
   ProcessShare share;
-  share.losses = fields.values();
-  share.step_times_s = fields.values();
-  share.step_s = fields.values().at(0);
+  share.losses = value.at("losses").get<std::vector<double>>();
+  share.step_times_s = value.at("step_times_s").get<std::vector<double>>();
+  share.step_s = value.at("step_s");
   share.times.resize(ops);
   share.known.resize(ops, false);
-  const int64_t known = fields.number();
-  for (int64_t i = 0; i < known; ++i) {
-    const auto op = static_cast<size_t>(fields.number());
-    const std::vector<double> time = fields.values();
+  for (const json& time : value.at("times")) {
+    const size_t op = time.at(0);
     share.known.at(op) = true;
-    share.times[op] = {time.at(0), time.at(1)};
+    share.times[op] = {time.at(1), time.at(2)};
   }
-  while (!fields.done()) share.uses.push_back(read_use(fields));
+  for (const json& use : value.at("uses")) share.uses.push_back(use_from_json(use));
   return share;
 }
 
@@ -85,21 +87,20 @@ void add(ProcessShare& all, const ProcessShare& share, const Program& program, c
 
 }  // namespace
 
-ProcessShare share_of_all(Backend& backend, const Program& program, const RankGrid& grid, ProcessShare own) {
-  if (backend.processes() == 1) return own;
+ProcessShare share_of_all(Processes& processes, const Program& program, const RankGrid& grid,
+                          ProcessShare own) {
+  if (processes.count() == 1) return own;
   ProcessShare all;
   all.times.resize(own.times.size());
   all.known.resize(own.known.size(), false);
-  for (const std::string& share : backend.gather("the results", bytes_of(own)))
+  for (const std::string& share : processes.gather(bytes_of(own)))
     add(all, read_share(share, own.times.size()), program, grid);
   return all;
 }
 
-double sum_of_all(Backend& backend, const std::string& name, double own) {
-  if (backend.processes() == 1) return own;
+double sum_of_all(Processes& processes, double own) {
   double sum = 0;
-  for (const std::string& share : backend.gather(name, Frame().add(std::vector{own}).body()))
-    sum += Frame(0, share).values().at(0);
+  for (const std::string& share : processes.gather(json_text(json(own)))) sum += std::stod(share);
   return sum;
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "stp/device/backend.h"
+#include "stp/processes/processes.h"
 #include "stp/program/program.h"
 #include "stp/runtime/trainer.h"
 
@@ -22,9 +22,10 @@ struct ProcessShare {
 
 /// The whole run's, at process 0; at the others nothing of use. All processes call it. Losses are summed,
 /// a step takes as long as the slowest process's, an op has the time of the first rank of its pipeline rank.
-ProcessShare share_of_all(Backend& backend, const Program& program, const RankGrid& grid, ProcessShare own);
+ProcessShare share_of_all(Processes& processes, const Program& program, const RankGrid& grid,
+                          ProcessShare own);
 
 /// The sum over all processes, in their order, at process 0. All call it.
-double sum_of_all(Backend& backend, const std::string& name, double own);
+double sum_of_all(Processes& processes, double own);
 
 }  // namespace stp

@@ -292,7 +292,7 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
     told["machines"].push_back(
         {{"name", machine.name}, {"fitted", machine.profile.fitted}, {"profile", *machine.profile_json}});
 
-  Progress progress("simulating", configurations.size());
+  ProgressBar progress("simulating", configurations.size());
   for (const ComparedConfiguration& configuration : configurations) {
     const Experiment& experiment = configuration.experiment;
     const bool shared = configuration.scenarios.size() == scenarios.size();

@@ -176,11 +176,11 @@ std::unique_ptr<Backend> open_backend(const DeviceOptions& options, const Backen
   return make_backend(options.backend, devices);
 }
 
-Measured describe(const Backend& backend, const Experiment::Run& run, const DeviceOptions& options) {
+Measured describe(Backend& backend, const Experiment::Run& run, const DeviceOptions& options) {
   Measured measured;
   measured.backend = backend.name();
   measured.type = to_string(run.type);
-  measured.processes = backend.processes();
+  measured.processes = backend.processes().count();
   measured.ranks_per_device = backend.ranks_per_device();
   if (options.replay) measured.replayed = {options.replay->rank, options.replay->profile.name, {}};
   return measured;
@@ -250,8 +250,8 @@ class MeasuredTraining {
     share_.known = std::move(last_.known);
     share_.step_s = last_.step_s;
     share_.uses = trainer_.use();
-    share_ = share_of_all(*backend_, program_, training_.grid, std::move(share_));
-    if (backend_->process() != 0) return std::nullopt;
+    share_ = share_of_all(backend_->processes(), program_, training_.grid, std::move(share_));
+    if (!backend_->processes().is_root()) return std::nullopt;
     MeasuredRun run{program_, timeline_of_share(), {}, std::move(share_.uses)};
     take_losses_and_uses(run.uses);
     Result& result = run.result;
@@ -279,13 +279,13 @@ class MeasuredTraining {
   // What the warm-up took counts no more.
   void begin_timed_steps() {
     blas_before_ = blas_use_of_all(*backend_);
-    trainer_.take_paced_use();
+    trainer_.take_emulated_use();
     timed_s_ = 0;
   }
 
   void end_timed_steps() {
     if (measured_.replayed)
-      for (const auto& [kind, use] : trainer_.take_paced_use())
+      for (const auto& [kind, use] : trainer_.take_emulated_use())
         measured_.replayed->groups[kind] = {use.calls, use.late_s, use.latest_s,
                                             static_cast<double>(use.link_bytes)};
     if (predicted_) predicted_->disturbed_steps = steady_.disturbed();
@@ -296,10 +296,10 @@ class MeasuredTraining {
   }
 
   void compare_with_reference(const std::vector<TokenSample>& samples) {
-    const double loss = sum_of_all(*backend_, "the loss", last_.loss);
+    const double loss = sum_of_all(backend_->processes(), last_.loss);
     const auto gradients = trainer_.gradients();
     const RunGuard::Work work(backend_->guard());  // the other processes wait meanwhile
-    if (backend_->process() == 0)
+    if (backend_->processes().is_root())
       measured_.parity = measure_parity(loss, gradients, training_, samples, options_.backend, devices_);
   }
 

@@ -9,7 +9,7 @@
 #include "replay.h"
 #include "scenario.h"
 #include "stp/device/backend.h"
-#include "stp/processes/rendezvous.h"
+#include "stp/processes/processes.h"
 #include "stp/report/record.h"
 #include "stp/runtime/trainer.h"
 #include "stp/simulate/simulate.h"
@@ -24,7 +24,7 @@ struct DeviceOptions {
   std::vector<std::string> nccl;  // likewise
   bool time_kernels = false;      // in further steps
   std::optional<ReplayChoice> replay;
-  Rendezvous* processes = nullptr;  // of the run, one for each rank; none: this one has all ranks
+  Processes* processes = nullptr;  // of the run; none: this one has all ranks
 };
 
 struct MeasuredRun {
@@ -38,7 +38,7 @@ struct MeasuredRun {
 
 /// Trains `experiment` (which has a `run`) with one of its schedules; `stepped` is called after every step.
 /// InputError for what the input is at fault for, std::runtime_error that names the rank if the run fails.
-/// With a profile, the result says what it foretells. With `options.replay` one rank runs, alone. With
+/// With a profile, the result says what it predicts. With `options.replay` one rank runs, alone. With
 /// `options.processes` all of them call this; process 0 gets what all have measured, the others nothing.
 std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment,
                                         const std::string& file, const DeviceOptions& options,

@@ -49,27 +49,6 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
   return schedule;
 }
 
-Program lowered(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
-                bool embedding) {
-  Schedule schedule = schedule_for(choice, experiment, file);
-  try {
-    const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
-    Lowering lowering{.release = experiment.release,
-                      .backward = experiment.backward,
-                      .optimizer = experiment.hardware || experiment.run,
-                      .braid = experiment.braid,
-                      .data_parallel = experiment.dp > 1};
-    lowering.embedding = embedding;
-    if (experiment.hardware) {
-      lowering.sequence_parallel = experiment.hardware->sequence_parallel;
-      lowering.recompute = experiment.hardware->recompute == Recompute::full;
-    }
-    return lower(std::move(schedule), layers, lowering);
-  } catch (const InputError& error) {
-    throw error.below(experiment.field).in_file(file);
-  }
-}
-
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline) {
   const Schedule& schedule = program.schedule;
@@ -95,8 +74,8 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
   return {hardware.model,
-          {hardware.seq, experiment.microbatch_size, experiment.tp, hardware.sequence_parallel,
-           hardware.recompute},
+          {hardware.seq, experiment.microbatch_size, experiment.tp, experiment.sequence_parallel,
+           experiment.recompute},
           hardware.implementation,
           experiment.pp,
           hardware.scatter_transfers};
@@ -128,8 +107,22 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
 }
 
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
-  // The executor has the embedding inside the first op of its chain.
-  return lowered(choice, experiment, file, experiment.hardware.has_value());
+  Schedule schedule = schedule_for(choice, experiment, file);
+  const bool of_model = !experiment.unit_costs;
+  try {
+    const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
+    return lower(std::move(schedule), layers,
+                 {.release = experiment.release,
+                  .backward = experiment.backward,
+                  .optimizer = of_model,
+                  .braid = experiment.braid,
+                  .data_parallel = experiment.dp > 1,
+                  .embedding = of_model,
+                  .sequence_parallel = experiment.sequence_parallel,
+                  .recompute = experiment.recompute});
+  } catch (const InputError& error) {
+    throw error.below(experiment.field).in_file(file);
+  }
 }
 
 Configuration configuration_of(const Experiment& experiment, const Program& program) {
@@ -145,6 +138,10 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.backward = to_string(experiment.backward);
   configuration.braid = to_string(experiment.braid);
   configuration.freed_at = freed_at(experiment);
+  if (!experiment.unit_costs) {
+    configuration.recompute = to_string(experiment.recompute);
+    configuration.sequence_parallel = experiment.sequence_parallel;
+  }
   return configuration;
 }
 
@@ -160,11 +157,14 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
                          " describes all-reduces of " + std::to_string(profile.gpus_per_node) +
                          " at the most",
                      "use smaller groups, or a profile of larger ones");
-  Job job{
-      run.model, {run.seq, experiment.microbatch_size, experiment.tp}, Implementation::suite, experiment.pp};
+  Job job{run.model,
+          {run.seq, experiment.microbatch_size, experiment.tp, experiment.sequence_parallel,
+           experiment.recompute},
+          Implementation::suite,
+          experiment.pp};
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   job.dp = experiment.dp;
-  const Program program = lowered(choice, experiment, file, /*embedding=*/true);
+  const Program program = program_for(choice, experiment, file);
   const CostTable table =
       hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement);
   const int replicas = experiment.tp * experiment.dp;
@@ -212,8 +212,6 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.cluster = hardware.profile.name;
     configuration.seq = hardware.seq;
     configuration.contention = hardware.contention;
-    configuration.recompute = to_string(hardware.recompute);
-    configuration.sequence_parallel = hardware.sequence_parallel;
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);

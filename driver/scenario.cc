@@ -112,8 +112,6 @@ Experiment::Hardware read_hardware(JsonInput& input) {
   hardware.seq = input.integer("seq", 1, 1 << 24);
   hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);
   hardware.contention = input.boolean_or("contention", true);
-  hardware.sequence_parallel = input.boolean_or("sequence_parallel", false);
-  hardware.recompute = choose(input, "recompute", Recompute::none, kRecomputes);
   hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
   return hardware;
 }
@@ -201,10 +199,16 @@ void check_hardware(const JsonInput& input, const Experiment& experiment) {
                       std::to_string(experiment.tp) + " is more than the " + std::to_string(node) +
                           " GPUs of a node, and the profile does not describe all-reduces between nodes",
                       "use at most " + std::to_string(node));
-  if (hardware.sequence_parallel && hardware.seq % experiment.tp != 0)
+}
+
+// What lowering adds to a model's units.
+void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int seq) {
+  experiment.sequence_parallel = input.boolean_or("sequence_parallel", false);
+  experiment.recompute = choose(input, "recompute", Recompute::none, kRecomputes);
+  if (experiment.sequence_parallel && seq % experiment.tp != 0)
     throw input.error("sequence_parallel",
-                      "cannot divide " + std::to_string(hardware.seq) + " tokens by " +
-                          std::to_string(experiment.tp) + " tensor-parallel ranks",
+                      "cannot divide " + std::to_string(seq) + " tokens by " + std::to_string(experiment.tp) +
+                          " tensor-parallel ranks",
                       "make seq a multiple of parallel.tp");
 }
 
@@ -231,10 +235,12 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   } else if (input.has("run")) {
     experiment.run = read_run(input);
     check_model(input, experiment, experiment.run->model);
+    read_sharding_and_recompute(input, experiment, experiment.run->seq);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else if (input.has("model")) {
     experiment.hardware = read_hardware(input);
     check_hardware(input, experiment);
+    read_sharding_and_recompute(input, experiment, experiment.hardware->seq);
   } else {
     throw input.error(
         "costs", "is missing, and so is model",
@@ -283,8 +289,6 @@ json to_json(const Experiment::Hardware& hardware) {
           {"seq", hardware.seq},
           {"implementation", word_of(hardware.implementation, kImplementations)},
           {"contention", hardware.contention},
-          {"sequence_parallel", hardware.sequence_parallel},
-          {"recompute", word_of(hardware.recompute, kRecomputes)},
           {"scatter_transfers", hardware.scatter_transfers}};
 }
 
@@ -340,7 +344,12 @@ json to_json(const Experiment& experiment) {
     const PassCosts& costs = *experiment.schedule_costs;
     value["schedule_costs"] = {{"F", costs.F}, {"I", costs.I}, {"W", costs.W}, {"p2p", costs.p2p}};
   }
-  if (experiment.unit_costs) value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
+  if (experiment.unit_costs) {
+    value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
+  } else {
+    value["sequence_parallel"] = experiment.sequence_parallel;
+    value["recompute"] = to_string(experiment.recompute);
+  }
   if (experiment.run) value.update(to_json(*experiment.run));
   if (experiment.run) value["parallel"]["dp"] = experiment.dp;
   if (experiment.hardware) value.update(to_json(*experiment.hardware));

@@ -45,6 +45,8 @@ struct Experiment {
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;
   bool freed_at_I = false;
+  bool sequence_parallel = false;  // this and the next: of models alone, not under unit costs
+  Recompute recompute = Recompute::none;
   std::optional<PassCosts>
       schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
 
@@ -57,8 +59,7 @@ struct Experiment {
     int seq;
     Implementation implementation;
     bool contention;
-    bool sequence_parallel, scatter_transfers;
-    Recompute recompute;
+    bool scatter_transfers;
     NamedData model_data, cluster_data;
   };
   std::optional<Hardware> hardware;

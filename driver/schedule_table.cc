@@ -4,7 +4,7 @@
 
 #include "baselines/registry.h"
 #include "stp/base/error.h"
-#include "stp/program/communication.h"
+#include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/validate.h"
 #include "stp/simulate/simulate.h"
@@ -42,7 +42,7 @@ std::string row(const Generator& generator, int pp, int microbatches) {
   return name + std::to_string(schedule.chunks()) + " | " + fixed(plain.step_s - compute, 2) + " | " +
          fixed((exposed.step_s - plain.step_s) / kAllReduce, 2) + " | " + largest(false) + " | " +
          largest(true) + " | " + fixed(static_cast<double>(transfers) / microbatches, 0) + " | " +
-         std::to_string(receives_ahead(program)) + what;
+         std::to_string(issue_order(program).receives_ahead) + what;
 }
 
 }  // namespace

@@ -66,16 +66,16 @@ std::string points(std::optional<double> share, int decimals) {
   return text;
 }
 
-Progress::Progress(std::string label, size_t total)
+ProgressBar::ProgressBar(std::string label, size_t total)
     : label_(std::move(label)), total_(total), shown_(isatty(STDERR_FILENO) == 1) {
   if (shown_) std::fprintf(stderr, "\r%s: 0 of %zu", label_.c_str(), total_);
 }
 
-Progress::~Progress() {
+ProgressBar::~ProgressBar() {
   if (shown_) std::fprintf(stderr, "\r\033[K");
 }
 
-void Progress::step() {
+void ProgressBar::step() {
   ++done_;
   if (shown_) std::fprintf(stderr, "\r%s: %zu of %zu", label_.c_str(), done_, total_);
 }

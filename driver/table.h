@@ -32,12 +32,12 @@ std::string percent(std::optional<double> share, int decimals = 1);
 std::string points(std::optional<double> share, int decimals = 1);
 
 /// Progress on a terminal's standard error, "label: 3 of 9"; silent in a pipe.
-class Progress {
+class ProgressBar {
  public:
-  Progress(std::string label, size_t total);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  ProgressBar(std::string label, size_t total);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
   void step();
 
  private:

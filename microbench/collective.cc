@@ -2,42 +2,36 @@
 // Counters are nccl-tests' columns: size in bytes, count of elements, algbw = size / time and busbw = algbw ·
 // factor in decimal GB/s, type and redop the row's label; the factor is 2(n−1)/n of an all-reduce, (n−1)/n of
 // the other two, 1 of a transfer.
+#include <algorithm>
+
 #include "suite.h"
 
 namespace stp::microbench {
 namespace {
 
-enum class Call { all_reduce, all_gather, reduce_scatter, send_receive };
-
-const char* name_of(Call call) {
-  switch (call) {
-    case Call::all_reduce:
-      return "all_reduce";
-    case Call::all_gather:
-      return "all_gather";
-    case Call::reduce_scatter:
-      return "reduce_scatter";
-    case Call::send_receive:
-      return "send_receive";
-  }
-  return "";
+// As a row is called.
+std::string name_of(CallKind kind) {
+  if (kind == CallKind::transfer) return "send_receive";
+  std::string name = to_string(kind);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
-bool reduces(Call call) { return call == Call::all_reduce || call == Call::reduce_scatter; }
+bool reduces(CallKind kind) { return kind == CallKind::all_reduce || kind == CallKind::reduce_scatter; }
 
 // As nccl-tests calls them.
 std::string type_name(DType type) {
   return type == DType::bf16 ? "bfloat16" : type == DType::f64 ? "double" : "float";
 }
 
-double bus_factor(Call call, int n) {
-  switch (call) {
-    case Call::all_reduce:
+double bus_factor(CallKind kind, int n) {
+  switch (kind) {
+    case CallKind::all_reduce:
       return 2.0 * (n - 1) / n;
-    case Call::all_gather:
-    case Call::reduce_scatter:
+    case CallKind::all_gather:
+    case CallKind::reduce_scatter:
       return 1.0 * (n - 1) / n;
-    case Call::send_receive:
+    case CallKind::transfer:
       return 1;
   }
   return 1;
@@ -46,19 +40,20 @@ double bus_factor(Call call, int n) {
 // On the communication streams of all ranks.
 class CollectiveWork : public Prepared {
  public:
-  CollectiveWork(Machine& machine, Call call, double bytes) : machine_(machine), call_(call), bytes_(bytes) {
+  CollectiveWork(Machine& machine, CallKind kind, double bytes)
+      : machine_(machine), kind_(kind), bytes_(bytes) {
     const int n = machine.world();
-    const auto rows = static_cast<int64_t>(bytes) / element_bytes() / (call == Call::send_receive ? 1 : n);
+    const auto rows = static_cast<int64_t>(bytes) / element_bytes() / (kind == CallKind::transfer ? 1 : n);
     for (int rank = 0; rank < machine.ranks(); ++rank) {
-      whole_.push_back(machine.make(rank, call == Call::send_receive ? rows : n * rows, 1));
+      whole_.push_back(machine.make(rank, kind == CallKind::transfer ? rows : n * rows, 1));
       piece_.push_back(machine.make(rank, rows, 1));
     }
   }
   double sample(int calls) override {
     return machine_
                .time({},
-                     [&](int rank) {
-                       for (int call = 0; call < calls; ++call) issue(rank);
+                     [&] {
+                       for (int call = 0; call < calls; ++call) issue();
                      })
                .communication /
            calls;
@@ -69,30 +64,33 @@ class CollectiveWork : public Prepared {
             {"count", bytes_ / static_cast<double>(element_bytes())},
             {"time_us", 1e6 * seconds},
             {"algbw", algbw},
-            {"busbw", algbw * bus_factor(call_, machine_.world())}};
+            {"busbw", algbw * bus_factor(kind_, machine_.world())}};
   }
 
  private:
   [[nodiscard]] int64_t element_bytes() const { return static_cast<int64_t>(bytes_of(machine_.type())); }
-  void issue(int rank) {
-    Communicator& group = machine_.group(rank);
-    Stream& stream = machine_.communication(rank);
-    switch (call_) {
-      case Call::all_reduce:
-        return group.all_reduce(stream, Reduce::sum, whole_[rank]);
-      case Call::all_gather:
-        return group.all_gather(stream, piece_[rank], whole_[rank]);
-      case Call::reduce_scatter:
-        return group.reduce_scatter(stream, whole_[rank], piece_[rank]);
-      case Call::send_receive:
-        if (machine_.world_rank(rank) == 0) group.send(stream, whole_[rank], 1);
-        if (machine_.world_rank(rank) == 1) group.receive(stream, whole_[rank], 0);
-        return;
+  void issue() {
+    Group& group = machine_.group();
+    switch (kind_) {
+      case CallKind::all_reduce:
+        return group.all_reduce(Reduce::sum, machine_.parts(whole_, whole_));
+      case CallKind::all_gather:
+        return group.all_gather(machine_.parts(piece_, whole_));
+      case CallKind::reduce_scatter:
+        return group.reduce_scatter(machine_.parts(whole_, piece_));
+      case CallKind::transfer:
+        return group.transfer(ends_of_transfer());
     }
+  }
+  [[nodiscard]] std::vector<Part> ends_of_transfer() const {
+    std::vector<Part> parts = machine_.parts(whole_, whole_);
+    for (int rank = 0; rank < machine_.ranks(); ++rank)
+      (machine_.world_rank(rank) == 0 ? parts[rank].out : parts[rank].in) = {};
+    return parts;
   }
 
   Machine& machine_;
-  const Call call_;
+  const CallKind kind_;
   const double bytes_;
   std::vector<Tensor> whole_, piece_;
 };
@@ -137,20 +135,21 @@ void add_collective(Suite& suite) {
   std::vector<double> sizes{1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22};
   if (!options.quick) sizes.insert(sizes.end(), {1 << 16, 1 << 24, 1 << 26});
   for (const int ranks : options.ranks)
-    for (const Call call : {Call::all_reduce, Call::all_gather, Call::reduce_scatter, Call::send_receive}) {
-      if (call == Call::send_receive && ranks != 2) continue;
+    for (const CallKind kind :
+         {CallKind::all_reduce, CallKind::all_gather, CallKind::reduce_scatter, CallKind::transfer}) {
+      if (kind == CallKind::transfer && ranks != 2) continue;
       for (const double bytes : sizes)
-        suite.add({.name = std::string("collective/") + name_of(call) + "/ranks:" + std::to_string(ranks) +
+        suite.add({.name = std::string("collective/") + name_of(kind) + "/ranks:" + std::to_string(ranks) +
                            "/size:" + std::to_string(static_cast<int64_t>(bytes)),
                    .on = {.ranks = ranks},
                    .bytes = 2 * ranks * bytes,
                    .prepare =
-                       [call, bytes](Machine& machine) {
-                         return std::make_unique<CollectiveWork>(machine, call, bytes);
+                       [kind, bytes](Machine& machine) {
+                         return std::make_unique<CollectiveWork>(machine, kind, bytes);
                        },
-                   .label = type_name(options.machine.type) + (reduces(call) ? " sum" : " none")});
+                   .label = type_name(options.machine.type) + (reduces(kind) ? " sum" : " none")});
     }
-  if (options.machine.processes != nullptr) return;  // what one process measures alone
+  if (options.machine.has_others()) return;  // what one process measures alone
   for (const bool up : {true, false})
     for (const size_t bytes : {size_t{1} << 16, size_t{1} << 24})
       suite.add({.name = std::string("collective/") + (up ? "upload" : "download") +

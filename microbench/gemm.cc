@@ -83,7 +83,7 @@ void add_gemm(Suite& suite) {
               suite.add({.name = family + "/" + model.name + "/" + linear.name + "/" +
                                  to_string(gemm.product) + "/tp:" + std::to_string(tp) +
                                  "/busy:" + std::to_string(ranks),
-                         .on = {.ranks = ranks, .fastest_products = fastest},
+                         .on = {.ranks = ranks, .fastest_gemms = fastest},
                          .bytes = gemm_bytes(gemm, ranks, options.machine.type),
                          .prepare = [gemm, counters](Machine& machine) {
                            return std::make_unique<ComputeWork>(machine, gemm_work(machine, gemm), counters);

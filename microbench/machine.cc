@@ -19,9 +19,9 @@ constexpr int64_t kProbeOfCore = 256, kProbeOfDevice = 4096;
 std::unique_ptr<Backend> make_ranks(const MachineKind& kind, const Arrangement& arrangement) {
   BackendOptions options;
   options.world_size = arrangement.ranks;
-  options.time_products = arrangement.fastest_products;
-  options.product_multiprocessors = arrangement.product_multiprocessors;
-  if (kind.processes != nullptr) return make_backend(kind.backend, options, *kind.processes);
+  options.time_gemms = arrangement.fastest_gemms;
+  options.gemm_multiprocessors = arrangement.gemm_multiprocessors;
+  if (kind.has_others()) return make_backend(kind.backend, options, *kind.processes);
   if (!kind.peers || arrangement.ranks == 1) return make_backend(kind.backend, options);
   Replay replay{.rank = 0, .times = call_times(*kind.peers)};
   if (arrangement.communication_ctas > 0) replay.collective_ctas = arrangement.communication_ctas;
@@ -53,10 +53,10 @@ Machine::Machine(MachineKind kind, const Arrangement& arrangement)
     here.communication = device(rank).make_stream("communication", arrangement.communication_priority
                                                                        ? StreamPriority::communication
                                                                        : StreamPriority::compute);
-    here.group = backend_->communicator("all", members, world_rank(rank));
-    here.flag = make(rank, DType::f32, 1, 1);
+    flags_.push_back(make(rank, DType::f32, 1, 1));
     for (Tensor* tensor : {&here.a, &here.b, &here.c}) *tensor = make(rank, probe, probe);
   }
+  group_ = backend_->group("all", members);
   made_.clear();  // these stay
   synchronize();
 }
@@ -81,22 +81,29 @@ void Machine::synchronize() {
   for (int rank = 0; rank < ranks(); ++rank) device(rank).synchronize();
 }
 
-Machine::Times Machine::time(const Work& compute, const Work& communicate) {
+std::vector<Part> Machine::parts(const std::vector<Tensor>& in, const std::vector<Tensor>& out) const {
+  std::vector<Part> parts;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    parts.push_back({ranks_[rank].communication.get(), rank < in.size() ? in[rank] : Tensor(),
+                     rank < out.size() ? out[rank] : Tensor()});
+  return parts;
+}
+
+Machine::Times Machine::time(const Work& compute, const Exchange& communicate) {
   struct Events {
     EventRef start, compute, communication;
   };
   std::vector<Events> events(ranks_.size());
   hold_back();
   // No rank starts before all are awake.
+  for (const Rank& here : ranks_) here.communication->wait(here.compute->record());
+  group_->all_reduce(Reduce::sum, parts(flags_, flags_));
   for (int rank = 0; rank < ranks(); ++rank) {
-    Rank& here = ranks_[rank];
-    here.communication->wait(here.compute->record());
-    here.group->all_reduce(*here.communication, Reduce::sum, here.flag);
-    events[rank].start = here.communication->record();
-    here.compute->wait(events[rank].start);
+    events[rank].start = communication(rank).record();
+    this->compute(rank).wait(events[rank].start);
   }
+  if (communicate) communicate();
   for (int rank = 0; rank < ranks(); ++rank) {
-    if (communicate) communicate(rank);
     events[rank].communication = this->communication(rank).record();
     if (compute) compute(rank);
     events[rank].compute = this->compute(rank).record();

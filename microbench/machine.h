@@ -11,9 +11,8 @@
 
 #include "stp/cluster/profile.h"
 #include "stp/device/backend.h"
-#include "stp/device/communicator.h"
 #include "stp/device/kernels.h"
-#include "stp/processes/rendezvous.h"
+#include "stp/processes/processes.h"
 
 namespace stp::microbench {
 
@@ -25,8 +24,10 @@ struct MachineKind {
   DType type = DType::f32;  // of matrices
   /// Where given, rank 0 is alone, and what ranks exchange takes the time of this machine's links.
   std::optional<HardwareProfile> peers = std::nullopt;
-  /// Where given, this process drives the rank of its place, on a device of its own.
-  Rendezvous* processes = nullptr;
+  /// Where given and several, each drives ranks_of_process(), or one rank on a device of its own.
+  Processes* processes = nullptr;
+
+  [[nodiscard]] bool has_others() const { return processes != nullptr && processes->count() > 1; }
 };
 /// InputError if that backend is not built in, or has no device of that number here.
 MachineKind find_machine(const std::string& backend, int device = 0);
@@ -34,9 +35,9 @@ MachineKind find_machine(const std::string& backend, int device = 0);
 /// How many ranks, and what of a device is set for them; 0: as it is by itself.
 struct Arrangement {
   int ranks = 1;
-  int communication_ctas = 0;          // blocks of threads of a collective that is paced
-  int product_multiprocessors = 0;     // that products' kernels are chosen for
-  bool fastest_products = false;       // of all candidates that a library has, each timed at first
+  int communication_ctas = 0;          // blocks of threads of a collective over emulated links
+  int gemm_multiprocessors = 0;        // that GEMMs' kernels are chosen for
+  bool fastest_gemms = false;          // of all candidates that a library has, each timed at first
   bool communication_priority = true;  // over computation
   auto operator<=>(const Arrangement&) const = default;
 };
@@ -57,7 +58,11 @@ class Machine {
   Kernels& kernels(int rank) { return device(rank).kernels(); }
   Stream& compute(int rank) { return *ranks_[rank].compute; }
   Stream& communication(int rank) { return *ranks_[rank].communication; }
-  Communicator& group(int rank) { return *ranks_[rank].group; }
+  /// Of all ranks of the world.
+  Group& group() { return *group_; }
+  /// What the ranks here bring to its calls on their communication streams: the tensor at their index of
+  /// each, none where there are none.
+  [[nodiscard]] std::vector<Part> parts(const std::vector<Tensor>& in, const std::vector<Tensor>& out) const;
 
   /// Filled with a small number, so that nothing is denormal and nothing overflows.
   Tensor make(int rank, DType type, int64_t rows, int64_t columns);
@@ -66,13 +71,14 @@ class Machine {
   void clear();
   void synchronize();
 
-  using Work = std::function<void(int rank)>;  // gives work to the rank's streams
+  using Work = std::function<void(int rank)>;  // gives work to the rank's compute stream
+  using Exchange = std::function<void()>;      // gives work to the communication streams of all ranks
   /// All ranks begin `compute` on their compute streams and `communicate` on their communication streams at
   /// once (either may be empty). Seconds from the last rank's start to the last one's end of each.
   struct Times {
     double compute = 0, communication = 0;
   };
-  Times time(const Work& compute, const Work& communicate);
+  Times time(const Work& compute, const Exchange& communicate);
 
   /// Puts other data into every rank's caches.
   void flush_caches();
@@ -83,8 +89,6 @@ class Machine {
  private:
   struct Rank {
     std::unique_ptr<Stream> compute, communication;
-    std::unique_ptr<Communicator> group;
-    Tensor flag;        // for the barrier before each timing
     Tensor a, b, c;     // of the probe
     Tensor other_data;  // once it is needed
   };
@@ -96,6 +100,8 @@ class Machine {
   int world_;
   std::unique_ptr<Backend> backend_;
   std::vector<Rank> ranks_;
+  std::unique_ptr<Group> group_;
+  std::vector<Tensor> flags_;                 // by rank, for the barrier before each timing
   std::vector<std::pair<int, Tensor>> made_;  // with the rank
 };
 

@@ -4,12 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,7 +16,7 @@
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
-#include "stp/processes/rendezvous.h"
+#include "stp/processes/processes.h"
 #include "stp/report/record.h"
 #include "stp/version.h"
 #include "suite.h"
@@ -44,10 +43,8 @@ void add_context(const Options& options) {
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : stp::json_text(value));
 }
 
-// The suite's own flags; Google Benchmark's, which it leaves, go to `others`. `place`: where a launcher
-// started several processes.
-Options parse(int argc, char** argv, std::vector<std::string>& others,
-              std::optional<stp::ProcessPlace>& place) {
+// The suite's own flags; Google Benchmark's, which it leaves, go to `others`.
+Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Processes& processes) {
   CLI::App app{
       "Microbenchmarks of products, attention, memory, collectives, their overlap and the executor. Google "
       "Benchmark's flags are taken too: --benchmark_filter=^gemm/ runs one family, "
@@ -94,15 +91,17 @@ Options parse(int argc, char** argv, std::vector<std::string>& others,
       throw stp::InputError("", "--slow", "\"" + word + "\" is no family and factor", "write gemm=1.1, say");
     options.slow[word.substr(0, equals)] = factor;
   }
-  place = stp::place_among_processes(backend);
-  if (place) stp::check_processes(backend, {});
-  options.machine = find_machine(backend, place ? place->local_rank : 0);
-  if (place && !peers.empty())
-    throw stp::InputError("", "--peers",
-                          "are in place of others, but the launcher started " +
-                              std::to_string(place->world_size) + " processes",
-                          "leave it out, or start one process");
-  if (place) options.ranks = {place->world_size};
+  options.machine = find_machine(backend, processes.index_on_node());
+  options.machine.processes = &processes;
+  if (processes.count() > 1) {
+    stp::check_processes(backend, processes, processes.count(), {}, "--ranks");
+    if (!peers.empty())
+      throw stp::InputError("", "--peers",
+                            "are in place of others, but the launcher started " +
+                                std::to_string(processes.count()) + " processes",
+                            "leave it out, or start one process");
+    options.ranks = {processes.count()};
+  }
   if (!peers.empty())
     options.machine.peers = stp::read_profile(stp::find_data_file(peers, "profiles", "", "--peers"));
   for (const std::string& model : models)
@@ -135,17 +134,13 @@ std::string new_file(const std::vector<std::string>& flags) {
 }
 
 /// Seconds in which no process does anything, after which the run is given up.
-constexpr std::chrono::seconds kDeadline{60};
+constexpr double kDeadlineS = 60;
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, stp::Processes& processes) {
   std::vector<std::string> flags;
-  std::optional<stp::ProcessPlace> place;
-  Options options = parse(argc, argv, flags, place);
-  const bool speaks = !place || place->rank == 0;  // for all
-  const std::string file = speaks ? new_file(flags) : "";
-  stp::RunGuard guard(kDeadline);
-  std::optional<stp::Rendezvous> processes;
-  if (place) options.machine.processes = &processes.emplace(*place, guard);
+  const Options options = parse(argc, argv, flags, processes);
+  const bool alone = processes.count() == 1;
+  const std::string file = processes.is_root() ? new_file(flags) : "";
   std::vector<char*> words;
   for (std::string& word : flags) words.push_back(word.data());
   int count = static_cast<int>(words.size());
@@ -154,33 +149,28 @@ int run(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 2;
   add_context(options);
 
-  size_t ran = 0;
-  try {
-    Suite suite(options);
-    if (!place) {
-      add_gemm(suite);
-      add_attention(suite);
-      add_memory(suite);
-    }
-    add_collective(suite);
-    if (!place) {
-      add_overlap(suite);
-      add_executor(suite);
-    }
-    suite.check_slow();
-    suite.begin();
-    if (!speaks) {
-      suite.follow();
-    } else {
-      ran = benchmark::RunSpecifiedBenchmarks();
-      suite.end();
-    }
-  } catch (const stp::Stopped&) {
-    throw std::runtime_error(guard.failure());
+  Suite suite(options);
+  if (alone) {
+    add_gemm(suite);
+    add_attention(suite);
+    add_memory(suite);
   }
-  if (processes) processes->end();
+  add_collective(suite);
+  if (alone) {
+    add_overlap(suite);
+    add_executor(suite);
+  }
+  suite.check_slow();
+  suite.begin();
+  size_t ran = 0;
+  if (processes.is_root()) {
+    ran = benchmark::RunSpecifiedBenchmarks();
+    suite.end();
+  } else {
+    suite.follow();
+  }
   benchmark::Shutdown();
-  if (ran > 0 || !speaks) return 0;
+  if (ran > 0 || !processes.is_root()) return 0;
   if (!file.empty()) std::filesystem::remove(file);
   throw stp::InputError("", "--benchmark_filter", "matches no benchmark",
                         "--benchmark_list_tests shows those that there are");
@@ -189,13 +179,19 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::unique_ptr<stp::Processes> processes;
+  const auto fail = [&](const std::string& why, int code) {
+    // What ends this process alone must end the others, which may wait for it.
+    if (processes && processes->count() > 1) processes->abort(why, code);
+    std::fprintf(stderr, "microbench: %s\n", why.c_str());
+    return code;
+  };
   try {
-    return run(argc, argv);
+    processes = stp::join_processes(kDeadlineS);
+    return run(argc, argv, *processes);
   } catch (const stp::InputError& error) {
-    std::fprintf(stderr, "microbench: %s\n", error.what());
-    return 2;
+    return fail(error.what(), 2);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "microbench: %s\n", error.what());
-    return 1;
+    return fail(error.what(), 1);
   }
 }

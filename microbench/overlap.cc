@@ -22,9 +22,9 @@ class OverlapWork : public Prepared {
     const Machine::Work products = [&](int rank) {
       for (int call = 0; call < calls; ++call) product_(rank);
     };
-    const Machine::Work reduces = [&](int rank) {
+    const Machine::Exchange reduces = [&] {
       for (int call = 0; call < calls; ++call)
-        machine_.group(rank).all_reduce(machine_.communication(rank), Reduce::sum, messages_[rank]);
+        machine_.group().all_reduce(Reduce::sum, machine_.parts(messages_, messages_));
     };
     // Alone, alone, together, and again: of each the median, so that one interruption does not show.
     constexpr int kRounds = 3;
@@ -96,7 +96,7 @@ void add_overlap(Suite& suite) {
           add(model, linear, message, {.ranks = ranks, .communication_ctas = ctas},
               "/ctas:" + std::to_string(ctas));
         for (const int multiprocessors : {96, 112, 120})
-          add(model, linear, message, {.ranks = ranks, .product_multiprocessors = multiprocessors},
+          add(model, linear, message, {.ranks = ranks, .gemm_multiprocessors = multiprocessors},
               "/multiprocessors:" + std::to_string(multiprocessors));
         add(model, linear, message, {.ranks = ranks, .communication_priority = false}, "/priority:same");
       }

@@ -57,7 +57,7 @@ class Run {
         backend_(cpu::make_backend({.world_size = tp})),
         trainer_(*backend_,
                  lower(make_schedule(find_generator("1f1b"), {1, kMicrobatches}), {training_.model.layers},
-                       {.optimizer = true}),
+                       {.optimizer = true, .embedding = true}),
                  training_),
         samples_(samples(training_)) {
     step();  // pages and tables

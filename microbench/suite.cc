@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
 #include <set>
 
 #include "stp/base/error.h"
@@ -78,30 +77,24 @@ Suite::Place& Suite::place(const Arrangement& on) {
   return place;
 }
 
-std::vector<std::string> Suite::meet(const std::string& text) const {
-  Rendezvous& processes = *options_.machine.processes;
-  std::vector<int> all(processes.place().world_size);
-  std::iota(all.begin(), all.end(), 0);
-  return processes.meet({"benchmarks", all, "", text});
-}
-
 // The first process's own work, and the same of all others: the seconds of whichever takes longest. Of the
 // probe the name is "".
 double Suite::together(const std::string& name, int calls, const std::function<double()>& own) const {
-  if (options_.machine.processes == nullptr) return own();
-  meet(std::to_string(calls) + " " + name);
+  if (!options_.machine.has_others()) return own();
+  Processes& processes = *options_.machine.processes;
+  processes.broadcast(std::to_string(calls) + " " + name);
   double most = 0;
-  for (const std::string& seconds : meet(exact(own()))) most = std::max(most, std::stod(seconds));
+  for (const std::string& seconds : processes.gather(exact(own()))) most = std::max(most, std::stod(seconds));
   return most;
 }
 
 void Suite::begin() {
-  if (options_.machine.processes != nullptr) place({.ranks = options_.machine.processes->place().world_size});
+  if (options_.machine.has_others()) place({.ranks = options_.machine.processes->count()});
 }
 
 void Suite::follow() {
   for (;;) {
-    const std::string what = meet("").front();
+    const std::string what = options_.machine.processes->broadcast("");
     if (what.empty()) return;
     const int calls = std::stoi(what);
     const std::string name = what.substr(what.find(' ') + 1);
@@ -113,12 +106,12 @@ void Suite::follow() {
                             [&](const Benchmark& each) { return each.name == name; }));
       seconds = current_->prepared->sample(calls);
     }
-    meet(exact(seconds));
+    options_.machine.processes->gather(exact(seconds));
   }
 }
 
 void Suite::end() const {
-  if (options_.machine.processes != nullptr) meet("");
+  if (options_.machine.has_others()) options_.machine.processes->broadcast("");
 }
 
 bool Suite::prepare(const Benchmark& benchmark) {
@@ -183,12 +176,12 @@ void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchm
 void Suite::add(Benchmark benchmark) {
   const MachineKind& machine = options_.machine;
   if (benchmark.skip.empty() && benchmark.on.ranks > 1 && machine.processors == 0 && !machine.peers &&
-      machine.processes == nullptr)
+      !machine.has_others())
     benchmark.skip =
         "ranks that exchange data need a device each, and here is one; --peers PROFILE has the exchange "
         "take the time of that machine's links";
   benchmarks_.push_back(std::move(benchmark));
-  if (machine.processes != nullptr && machine.processes->place().rank != 0) return;
+  if (machine.has_others() && !machine.processes->is_root()) return;
   const Benchmark* added = &benchmarks_.back();
   // Repetitions are the flags' matter: so names do not say how many there were.
   auto* registered =

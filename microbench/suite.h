@@ -57,7 +57,7 @@ class Suite {
   void add(Benchmark benchmark);
   // Of a run of several processes (MachineKind::processes) the first runs the benchmarks, and has the others
   // do each sample with it: so what it decides on the way, as how many calls a sample has, it decides for
-  // all. These throw Stopped if the run fails.
+  // all.
   /// Of all processes, once all benchmarks are added: sets up the machine.
   void begin();
   /// Of the others: does what the first has them do, until it calls end().
@@ -79,7 +79,6 @@ class Suite {
   Place& place(const Arrangement& on);
   /// True if it was not prepared before.
   bool prepare(const Benchmark& benchmark);
-  std::vector<std::string> meet(const std::string& text) const;
   double together(const std::string& name, int calls, const std::function<double()>& own) const;
 
   Options options_;

@@ -6,9 +6,10 @@ STP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export STP_FROM STP_ROOT
 
 # What a bare Debian 12 lacks: to configure, build and draw, and, further, to check.
-STP_BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libopenblas-dev
+STP_BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libopenblas-dev
   python3 python3-numpy python3-scipy python3-pandas python3-matplotlib python3-jinja2)
-STP_TEST_PACKAGES=(git libbenchmark-dev python3-jsonschema clang-format clang-tidy shellcheck)
+STP_TEST_PACKAGES=(git libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin python3-jsonschema
+  clang-format clang-tidy shellcheck)
 
 say() { printf '\n== %s\n' "$*"; }
 have() { command -v "$1" >/dev/null 2>&1; }

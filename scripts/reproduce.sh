@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the suite and reproduces the paper's experiments. Arguments are those of
 # `stp reproduce`: scenarios (default: all), --out FOLDER, --no-plots. Safe to run again: each run has its own folder.
-# STP_PRESET: the build that is run, if not `release`.
+# STP_PRESET: the build that is run, if not `simulate`.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 install_missing "${STP_BUILD_PACKAGES[@]}"
-preset=${STP_PRESET:-release}
+preset=${STP_PRESET:-simulate}
 configure "$preset"
 build "$preset" --target stp
 

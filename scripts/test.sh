@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing and runs every check, or the stages named:
+# Installs what is missing, builds and runs all tests (the stages format and ci), or the stages named:
 #
-#   scripts/test.sh [--quick] [stage…]
+#   scripts/test.sh [--all] [stage…]
 #
 #   format     clang-format, shellcheck
 #   ci         build with warnings as errors, all tests
@@ -10,7 +10,7 @@
 #   tsan       the tests of code with threads under the thread sanitizer
 #   reproduce  scripts/reproduce.sh, to a temporary folder, must leave a report
 #
-# --quick stands for format and ci. A stage that fails does not keep the others from running; the table at the end says
+# --all stands for all of them. A stage that fails does not keep the others from running; the table at the end says
 # which did, and the exit code is 1 if one did.
 # shellcheck disable=SC2317  # the stages are called by name
 # shellcheck source-path=SCRIPTDIR source=common.sh
@@ -19,16 +19,16 @@
 all=(format ci tidy asan tsan reproduce)
 stages=()
 for word in "$@"; do
-  if [[ $word == --quick ]]; then
-    stages+=(format ci)
+  if [[ $word == --all ]]; then
+    stages+=("${all[@]}")
   elif [[ " ${all[*]} " == *" $word "* ]]; then
     stages+=("$word")
   else
-    echo "there is no stage $word; there are ${all[*]}, and --quick" >&2
+    echo "there is no stage $word; there are ${all[*]}, and --all" >&2
     exit 2
   fi
 done
-if ((${#stages[@]} == 0)); then stages=("${all[@]}"); fi
+if ((${#stages[@]} == 0)); then stages=(format ci); fi
 
 cd "$STP_ROOT"
 temporary=$(mktemp -d)

@@ -84,14 +84,14 @@ class CommandLine(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         self.folder = Path(holder.name)
 
-    def run_stp(self, *arguments, data=None, variables=None):
+    def run_stp(self, *arguments, data=None, variables=None, launcher=()):
         environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"} | (variables or {})
         if data:
             environment["STP_DATA_DIR"] = str(data)
         # To look for leaks takes longer than what most of these do; the tests of the libraries look for them.
         if "ASAN_OPTIONS" in environment:
             environment["ASAN_OPTIONS"] += ":detect_leaks=0"
-        command = [self.stp, *map(str, arguments)]
+        command = [*map(str, launcher), self.stp, *map(str, arguments)]
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
     def write(self, content, name="s.json"):

@@ -4,29 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "process_share.h"
 #include "run_measured.h"
 #include "run_simulated.h"
-#include "stp/backends/backends.h"
-#include "stp/cuda/gpu_facts.h"
-#include "stp/cuda/nccl_api.h"
 #include "support/effort.h"
 #include "support/fake_cuda.h"
-#include "support/nccl_exchange.h"
+#include "support/fake_nccl.h"
+#include "support/processes_as_threads.h"
 
 namespace stp {
-namespace testing_support {
-
-thread_local std::optional<NcclApi> nccl_of_this_process;
-
-}  // namespace testing_support
-
-// In the library's place.
-cuda::NcclApi cuda::loaded_nccl() { return testing_support::nccl_of_this_process.value(); }
-SharedJson cuda::gpu_facts(int) { return {}; }
-
 namespace {
 
 using namespace testing_support;
@@ -34,6 +21,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Ne;
 
 constexpr int kSteps = kStride > 1 ? 1 : 2;  // and one before them
 
@@ -67,53 +55,25 @@ Experiment experiment(RankGrid grid, DType type) {
 }
 
 struct Outcome {
-  std::optional<MeasuredRun> run;
-  std::string failure;
+  std::vector<std::optional<MeasuredRun>> runs;  // by process
+  std::vector<std::string> failures;
 };
 
-// By process; `stepped` is called there after every step.
-std::vector<Outcome> run_processes(
-    const Experiment& experiment, int processes, NcclOnHost& world,
-    const std::function<void(int rank, int step)>& stepped = [](int, int) {},
+// `stepped` is called in each process after every step.
+Outcome run_of_processes(
+    const Experiment& experiment, int count,
+    const std::function<void(int process, int step)>& stepped = [](int, int) {},
     const std::vector<std::string>& nccl = {}) {
-  Listener listener("127.0.0.1", 0);
-  const uint16_t port = listener.port();
-  std::vector<Outcome> outcomes(processes);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < processes; ++rank) {
-    threads.emplace_back([&, rank] {
-      std::optional<Listener> own;
-      if (rank == 0) own = std::move(listener);
-      nccl_of_this_process = world.nccl.api(rank);
-      RunGuard guard{std::chrono::duration<double>(60)};
-      Outcome& outcome = outcomes[rank];
-      try {
-        Rendezvous rendezvous({.rank = rank, .world_size = processes, .port = port}, guard, {},
-                              std::move(own));
-        DeviceOptions options;
-        options.backend = "cuda";
-        options.processes = &rendezvous;
-        options.nccl = nccl;
-        int step = 0;
-        outcome.run = run_measured(experiment.schedules[0], experiment, "s.json", options, nullptr,
-                                   [&] { stepped(rank, ++step); });
-        rendezvous.end();
-      } catch (const Stopped&) {
-        outcome.failure = guard.failure();
-      } catch (const std::exception& error) {
-        outcome.failure = error.what();
-      }
-      nccl_of_this_process.reset();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return outcomes;
-}
-
-std::vector<std::string> failures(const std::vector<Outcome>& outcomes) {
-  std::vector<std::string> all;
-  for (const Outcome& outcome : outcomes) all.push_back(outcome.failure);
-  return all;
+  Outcome outcome{std::vector<std::optional<MeasuredRun>>(count), {}};
+  outcome.failures = run_processes(count, [&](Processes& own) {
+    FakeNccl::be(own.index());
+    const DeviceOptions options{
+        .backend = "cuda", .deadline_s = 5, .nccl = nccl, .replay = {}, .processes = &own};
+    int step = 0;
+    outcome.runs[own.index()] = run_measured(experiment.schedules[0], experiment, "s.json", options, nullptr,
+                                             [&] { stepped(own.index(), ++step); });
+  });
+  return outcome;
 }
 
 MeasuredRun run_of_one_process(const Experiment& experiment, DeviceOptions options = {}) {
@@ -139,40 +99,14 @@ void expect_whole_timeline(const MeasuredRun& run) {
     EXPECT_NEAR(rank.compute_s + rank.pp_bubble_s + rank.tp_bubble_s, timeline.step_s, 1e-9);
 }
 
-// One of two processes: what each gives is what `given` holds of it.
-class TwoProcesses : public Backend {
- public:
-  TwoProcesses(int process, std::vector<std::string>& given) : process_(process), given_(given) {}
-  [[nodiscard]] std::string name() const override { return "two"; }
-  [[nodiscard]] int world_size() const override { return 2; }
-  [[nodiscard]] std::vector<int> ranks() const override { return {process_}; }
-  Device& device(int) override { throw std::logic_error("no device"); }
-  std::unique_ptr<Communicator> communicator(const std::string&, const std::vector<int>&, int,
-                                             GroupUse) override {
-    return nullptr;
-  }
-  RunGuard& guard() override { throw std::logic_error("no guard"); }
-  void describe_with(DescribeOp) override {}
-  [[nodiscard]] int process() const override { return process_; }
-  [[nodiscard]] int processes() const override { return 2; }
-  std::vector<std::string> gather(const std::string&, std::string text) override {
-    given_[process_] = std::move(text);
-    return process_ == 0 ? given_ : std::vector<std::string>();
-  }
-
- private:
-  const int process_;
-  std::vector<std::string>& given_;
-};
-
 // Of two pipeline ranks each has the times of its own ops, and of what came to it from the other.
 TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
   const Experiment one = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32);
   const Program program = program_for(one.schedules[0], one, "s.json");
   const size_t ops = program.ops.size();
-  std::vector<std::string> given(2);
   ProcessShare all;
-  for (const int rank : {1, 0}) {
+  run_processes(2, [&](Processes& process) {
+    const int rank = process.index();
     ProcessShare share;
     share.losses = {rank + 0.1, 0};
     share.step_times_s = {rank == 0 ? 3.0 : 2.0, rank == 0 ? 1.0 : 4.0};
@@ -188,11 +122,13 @@ TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
     share.uses = {{.world_rank = rank,
                    .peak_bytes = {{"saved", 10U + rank}},
                    .peak_total = 20U + rank,
-                   .all_reduce_bytes = 30 + rank,
-                   .sent_bytes = 40 + rank}};
-    TwoProcesses backend(rank, given);
-    all = share_of_all(backend, program, {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, std::move(share));
-  }
+                   .traffic = {},
+                   .scratch_bytes = 30U + rank,
+                   .share_in_graphs = 0.5}};
+    ProcessShare found =
+        share_of_all(process, program, {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, std::move(share));
+    if (process.is_root()) all = std::move(found);
+  });
   EXPECT_THAT(all.losses, ElementsAre(0.1 + 1.1, 0));
   EXPECT_THAT(all.step_times_s, ElementsAre(3, 4));
   EXPECT_EQ(all.step_s, 4);
@@ -207,8 +143,8 @@ TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
     EXPECT_EQ(all.uses[rank].world_rank, rank);
     EXPECT_EQ(all.uses[rank].peak_bytes.at("saved"), 10U + rank);
     EXPECT_EQ(all.uses[rank].peak_total, 20U + rank);
-    EXPECT_EQ(all.uses[rank].all_reduce_bytes, 30 + rank);
-    EXPECT_EQ(all.uses[rank].sent_bytes, 40 + rank);
+    EXPECT_EQ(all.uses[rank].scratch_bytes, 30U + rank);
+    EXPECT_EQ(all.uses[rank].share_in_graphs, 0.5);
   }
 }
 
@@ -219,13 +155,13 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
   for (const RankGrid& grid : grids) {
     SCOPED_TRACE("dp " + std::to_string(grid.dp));
     fake_cuda::reset(seed++);
-    NcclOnHost world;
+    FakeNccl nccl;
     const Experiment one = experiment(grid, DType::f32);
-    const std::vector<Outcome> outcomes = run_processes(one, grid.size(), world);
-    ASSERT_THAT(failures(outcomes), Each(""));
-    for (int rank = 1; rank < grid.size(); ++rank) EXPECT_FALSE(outcomes[rank].run.has_value());
-    const MeasuredRun& found = outcomes[0].run.value();
-    EXPECT_THAT(world.nccl.problems(), IsEmpty());
+    const Outcome outcome = run_of_processes(one, grid.size());
+    ASSERT_THAT(outcome.failures, Each(""));
+    for (int rank = 1; rank < grid.size(); ++rank) EXPECT_FALSE(outcome.runs[rank].has_value());
+    const MeasuredRun& found = outcome.runs[0].value();
+    EXPECT_THAT(nccl.problems(), IsEmpty());
 
     fake_cuda::reset(seed++);
     const MeasuredRun expected = run_of_one_process(one);
@@ -251,20 +187,19 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
     ASSERT_EQ(found.uses.size(), expected.uses.size());
     for (size_t rank = 0; rank < found.uses.size(); ++rank) {
       EXPECT_EQ(found.uses[rank].world_rank, static_cast<int>(rank));
-      EXPECT_EQ(found.uses[rank].all_reduce_bytes, expected.uses[rank].all_reduce_bytes);
-      EXPECT_EQ(found.uses[rank].sent_bytes, expected.uses[rank].sent_bytes);
+      EXPECT_EQ(found.uses[rank].peak_bytes, expected.uses[rank].peak_bytes);
     }
   }
 }
 
 TEST(NcclRun, GroupsUseNcclAsTheFlagSays) {
   fake_cuda::reset(9);
-  NcclOnHost world;
-  const auto outcomes = run_processes(experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2, world,
-                                      [](int, int) {}, {"p2p:max_ctas=3"});
-  ASSERT_THAT(failures(outcomes), Each(""));
+  FakeNccl nccl;
+  const Outcome outcome = run_of_processes(experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2,
+                                           [](int, int) {}, {"p2p:max_ctas=3"});
+  ASSERT_THAT(outcome.failures, Each(""));
   std::vector<int> most;
-  for (const ncclConfig_t& config : world.nccl.configs(0)) most.push_back(config.maxCTAs);
+  for (const ncclConfig_t& config : nccl.configs(0)) most.push_back(config.maxCTAs);
   EXPECT_EQ(std::count(most.begin(), most.end(), 3), 2) << "a link in each direction";
   EXPECT_GT(most.size(), 2U) << "and the group of the whole model, which was left alone";
 }
@@ -290,52 +225,35 @@ TEST(OneProcess, TheRecordSaysHowKernelsWereGivenAndTimed) {
 // In bf16 process 0 trains one rank beside it, while the others wait.
 TEST(NcclRun, InBf16IsHeldAgainstOneRank) {
   fake_cuda::reset(11);
-  NcclOnHost world;
-  const auto outcomes =
-      run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16), 4, world);
-  ASSERT_THAT(failures(outcomes), Each(""));
-  const Parity parity = outcomes[0].run->result.measured->parity.value();
+  const FakeNccl nccl;
+  const Outcome outcome = run_of_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16), 4);
+  ASSERT_THAT(outcome.failures, Each(""));
+  const Parity parity = outcome.runs[0]->result.measured->parity.value();
   EXPECT_GT(parity.gradient, 1e-4);  // it is bf16
   EXPECT_LE(parity.gradient, 2 * parity.one_rank_gradient.value());
 }
 
-TEST(NcclRun, AProcessThatDiesInTheMiddleEndsAllAndIsNamed) {
-  for (const int victim : {0, 3}) {
+// In the midst of a step of the others, or when all they lack is its share.
+TEST(NcclRun, AProcessThatDiesEndsAll) {
+  for (const int last_step : {1, 1 + kSteps}) {
     fake_cuda::reset(13);
-    NcclOnHost world;
-    const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4,
-                                        world, [&](int rank, int step) {
-                                          if (rank == victim && step == 1)
-                                            throw std::runtime_error("the disk is full");
-                                        });
-    for (int rank = 0; rank < 4; ++rank) {
-      EXPECT_FALSE(outcomes[rank].run.has_value());
-      EXPECT_THAT(
-          outcomes[rank].failure,
-          HasSubstr(rank == victim ? "the disk is full" : "rank " + std::to_string(victim) + " ended early"));
-    }
+    const FakeNccl nccl;
+    const Outcome outcome = run_of_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4,
+                                             [&](int process, int step) {
+                                               if (process == 3 && step == last_step)
+                                                 throw std::runtime_error("the disk is full");
+                                             });
+    EXPECT_EQ(outcome.failures[3], "the disk is full");
+    EXPECT_FALSE(outcome.runs[0].has_value());
+    EXPECT_THAT(outcome.failures[0], Ne(""));
   }
-}
-
-// After the last step: the others have given all they have, or wait for what is missing.
-TEST(NcclRun, AProcessThatDiesBeforeItsShareIsNamed) {
-  fake_cuda::reset(17);
-  NcclOnHost world;
-  const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4, world,
-                                      [&](int rank, int step) {
-                                        if (rank == 2 && step == 1 + kSteps)
-                                          throw std::runtime_error("no more power");
-                                      });
-  EXPECT_FALSE(outcomes[0].run.has_value());
-  EXPECT_EQ(outcomes[2].failure, "no more power");
-  EXPECT_THAT(outcomes[0].failure, HasSubstr("rank 2 ended early"));
 }
 
 TEST(NcclRun, AWorldOfAnotherSizeIsRefusedByAll) {
   fake_cuda::reset(19);
-  NcclOnHost world;
-  const auto outcomes = run_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2, world);
-  EXPECT_THAT(failures(outcomes), Each(HasSubstr("has 4 ranks, but the launcher started 2 processes")));
+  const FakeNccl nccl;
+  const Outcome outcome = run_of_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2);
+  EXPECT_THAT(outcome.failures, Each(HasSubstr("has 4 ranks, but the launcher started 2 processes")));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "stp/cuda/cuda_backend.h"
-#include "stp/cuda/cuda_replay.h"
+#include "stp/emulation/emulated_group.h"
 #include "support/effort.h"
 #include "support/training.h"
 
@@ -63,8 +63,8 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
       EXPECT_EQ(use.world_rank, rank);
       for (const char* kind : {"weights", "gradients", "optimizer", "saved"})
         EXPECT_EQ(use.peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
-      EXPECT_EQ(use.all_reduce_bytes, 2 * expected[rank].all_reduce_bytes);
-      EXPECT_EQ(use.sent_bytes, 2 * expected[rank].sent_bytes);
+      EXPECT_EQ(use.traffic.all_reduce_bytes, 2 * expected[rank].traffic.all_reduce_bytes);
+      EXPECT_EQ(use.traffic.sent_bytes, 2 * expected[rank].traffic.sent_bytes);
       for (const MemoryKind kind :
            {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
         EXPECT_EQ(backend->device(rank).memory().held(kind), 0U) << to_string(kind) << " left after the step";
@@ -78,7 +78,12 @@ TEST_F(GpuReplay, CallsMoveTheRanksOwnNumbers) {
                                            {.rank = 1, .times = all_take({1e-6, 4e-6})});
   Device& device = backend->device(1);
   const auto stream = device.make_stream("tp", StreamPriority::communication);
-  const auto group = backend->communicator("tp", {0, 1, 2}, 1);
+  const auto group = backend->group("tp", {0, 1, 2}),
+             from = backend->group("p2p", {0, 1}, GroupUse::transfers),
+             to = backend->group("p2p", {1, 2}, GroupUse::transfers);
+  const auto part = [&](const Tensor& in, const Tensor& out) {
+    return std::vector<Part>{{stream.get(), in, out}};
+  };
   const int64_t rows = 6, columns = 50'001;
   std::vector<float> numbers(rows * columns);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 9973) - 0.25F;
@@ -92,64 +97,66 @@ TEST_F(GpuReplay, CallsMoveTheRanksOwnNumbers) {
   };
   Tensor whole = make(rows), share = make(rows / 3), all = make(3 * rows), got = make(rows);
   device.upload(*stream, whole, std::as_bytes(std::span(numbers)));
-  group->all_reduce(*stream, Reduce::sum, whole);
+  group->all_reduce(Reduce::sum, part(whole, whole));
   EXPECT_EQ(read(whole), numbers);
-  group->reduce_scatter(*stream, whole, share);
+  group->reduce_scatter(part(whole, share));
   const auto first = numbers.begin() + rows / 3 * columns;
   EXPECT_EQ(read(share), std::vector<float>(first, first + rows / 3 * columns));
-  group->all_gather(*stream, whole, all);
+  group->all_gather(part(whole, all));
   std::vector<float> thrice;
   for (int i = 0; i < 3; ++i) thrice.insert(thrice.end(), numbers.begin(), numbers.end());
   EXPECT_EQ(read(all), thrice);
-  group->send(*stream, whole, 2);
-  group->receive(*stream, got, 0);
+  to->transfer(part(whole, {}));
+  from->transfer(part({}, got));
   for (const float value : read(got)) ASSERT_LE(std::abs(value), 0.008F);
   EXPECT_EQ(read(whole), numbers);
-  EXPECT_EQ(group->traffic().all_reduce_bytes, 4 * rows * columns);
-  EXPECT_EQ(group->traffic().reduce_scatter_bytes, 4 * rows * columns);
-  EXPECT_EQ(group->traffic().all_gather_bytes, 4 * rows * columns);
-  EXPECT_EQ(group->traffic().sent_bytes, 4 * rows * columns);
-  EXPECT_EQ(group->traffic().calls, 5);
+  EXPECT_EQ(group->traffic(0).all_reduce_bytes, 4 * rows * columns);
+  EXPECT_EQ(group->traffic(0).reduce_scatter_bytes, 4 * rows * columns);
+  EXPECT_EQ(group->traffic(0).all_gather_bytes, 4 * rows * columns);
+  EXPECT_EQ(to->traffic(0).sent_bytes, 4 * rows * columns);
+  EXPECT_EQ(group->traffic(0).calls, 3);
   for (Tensor* tensor : {&whole, &share, &all, &got}) device.release(*stream, *tensor);
   device.synchronize();
 }
 
 // No time at all is less than any copy takes.
-TEST_F(GpuReplay, ACommunicatorSaysThatItCouldNotKeepThePace) {
+TEST_F(GpuReplay, ACallThatTakesLongerThanItsLinksSaysSo) {
   const auto backend =
       make_replay_backend({.world_size = 2, .deadline_s = 60}, {.rank = 0, .times = all_take({0, 0})});
   Device& device = backend->device(0);
   const auto stream = device.make_stream("tp", StreamPriority::communication);
-  const auto group = backend->communicator("tp", {0, 1}, 0);
-  auto& paced = dynamic_cast<PacedCommunicator&>(*group);
-  EXPECT_EQ(paced.take_paced_use().calls, 0);
+  const auto group = backend->group("p2p", {0, 1}, GroupUse::transfers);
+  auto& emulated = dynamic_cast<EmulatedGroup&>(*group);
+  EXPECT_EQ(emulated.take_use().calls, 0);
   Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, 1024, 4096);
-  for (int i = 0; i < 3; ++i) group->send(*stream, tensor, 1);
+  const std::vector<Part> parts{{stream.get(), tensor, {}}};
+  for (int i = 0; i < 3; ++i) group->transfer(parts);
   device.synchronize();
-  const PacedUse use = paced.take_paced_use();
+  const EmulatedUse use = emulated.take_use();
   EXPECT_EQ(use.calls, 3);
   EXPECT_GT(use.latest_s, 0);
   EXPECT_LT(use.latest_s, use.late_s);
   EXPECT_LE(use.late_s, 3 * use.latest_s);
   EXPECT_LT(use.late_s, 60);
-  EXPECT_EQ(paced.take_paced_use().calls, 0) << "since it was last asked";
+  EXPECT_EQ(emulated.take_use().calls, 0) << "since it was last asked";
   device.release(*stream, tensor);
   device.synchronize();
 }
 
-TEST_F(GpuReplay, ACallBeyondTheDeadlineFailsAtOnceAndIsNamed) {
+TEST_F(GpuReplay, ACallBeyondTheDeadlineIsRefused) {
   const auto backend =
       make_replay_backend({.world_size = 2, .deadline_s = 5}, {.rank = 0, .times = all_take({1000, 2000})});
   Device& device = backend->device(0);
   const auto stream = device.make_stream("send to rank 1", StreamPriority::communication);
-  const auto group = backend->communicator("p2p", {0, 1}, 0);
-  Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::bf16, 2, 8);
-  stream->begin(7);
-  group->send(*stream, tensor, 1);
-  EXPECT_THROW(device.synchronize(), Stopped);
-  EXPECT_THAT(
-      backend->guard().failure(),
-      HasSubstr("rank 0, send to rank 1, op 7: send of 2 x 8 bf16 takes 3000 s at the pace of its links"));
+  const auto group = backend->group("p2p", {0, 1}, GroupUse::transfers);
+  const Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::bf16, 2, 8);
+  try {
+    const std::vector<Part> parts{{stream.get(), tensor, {}}};
+    group->transfer(parts);
+    FAIL() << "it would take 3000 s";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("transfer of 2 x 8 bf16 takes 3000 s over its emulated link"));
+  }
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// Cases of kernels, run on a machine and held against the CPU backend in float64. The files *_cases.cc are
-// compiled into two programs: one runs the kernels on the host (host_machine.cc), the other on a GPU
-// (gpu_machine.cc).
+// Cases of kernels, run on a machine and compared with the CPU backend in float64. They are compiled into two
+// programs: one runs the kernels on the host, the other on a GPU (cuda_machine.cc).
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Every kernel holds its tensors against the rules of lib/stp/device/kernel_checks.h at the call, and names
-// itself. What the rules are is tested with the CPU's (refused_kernels_test.cc).
+// Every kernel checks its tensors at the call (lib/stp/device/kernels.h), and names itself. What the rules
+// are is tested with the CPU's (refused_kernels_test.cc).
 #include <stdexcept>
 
 #include "kernels/kernel_cases.h"
@@ -41,6 +41,7 @@ KERNEL_CASE(WhatDoesNotFitIsRefused) {
       {"fill", with(&Kernels::fill, index, 1.0)},
       {"copy", with(&Kernels::copy, x, y)},
       {"scale", with(&Kernels::scale, 1.0, x, y)},
+      {"add_rows", with(&Kernels::add_rows, x, int64_t{0}, y)},
       {"check_finite", with(&Kernels::check_finite, index, std::string("it"))},
       {"gemm", with(&Kernels::gemm, false, false, 1.0, x, y, 0.0, z)},
       {"rms_norm_forward", with(&Kernels::rms_norm_forward, x, y, 0.0, y, z)},
@@ -83,6 +84,7 @@ KERNEL_CASE(WhatThereAreNoKernelsForIsRefused) {
   };
   expect("gemm", "f64", [&](Kernels& k, Stream& s) { k.gemm(s, false, false, 1, x, x, 0, y); });
   expect("scale", "f64", [&](Kernels& k, Stream& s) { k.scale(s, 1, x, y); });
+  expect("add_rows", "f64", [&](Kernels& k, Stream& s) { k.add_rows(s, x, 0, y); });
   expect("row_maximum", "f64", [&](Kernels& k, Stream& s) { k.row_maximum(s, x, column); });
   expect("adamw", "f64", [&](Kernels& k, Stream& s) { k.adamw(s, {}, 1, {}, x, x, x, y, y); });
   expect("rope_backward", "heads of 258",

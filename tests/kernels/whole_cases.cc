@@ -1,4 +1,4 @@
-// Kernels on whole tensors, products, and the optimizer.
+// Kernels on whole tensors, GEMMs, and the optimizer.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -30,6 +30,14 @@ KERNEL_CASE(WholeTensors) {
   }
 }
 
+// From the first row on and from others, which with odd columns begin anywhere in a pack.
+KERNEL_CASE(RowsAreAdded) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 8}, {5, 33}, {40, 1000}, {0, 8}})
+    for (const int64_t first : {0, 1, 7})
+      expect_exact({in(rows, columns), in_out(first + rows + 2, columns)},
+                   [&](const On& on) { on.kernels.add_rows(on.stream, on.t[0], first, on.t[1]); });
+}
+
 KERNEL_CASE(WhatIsFiniteGoesOn) {
   const auto check = [](const On& on) {
     for (const Tensor& tensor : on.t) on.kernels.check_finite(on.stream, tensor, "it");
@@ -53,7 +61,7 @@ KERNEL_CASE(WhatIsNotFiniteFailsTheRun) {
       values[static_cast<size_t>(at)] = static_cast<float>(value);
       device.upload(*stream, tensor, std::as_bytes(std::span(values)));
       machine_->kernels(Attention::best).check_finite(*stream, tensor, "the gradient");
-      EXPECT_THROW(device.synchronize(), Stopped);
+      EXPECT_THROW(device.synchronize(), Cancelled);
       EXPECT_THAT(machine_->guard().failure(), testing::HasSubstr("the gradient is not finite"));
     }
 }

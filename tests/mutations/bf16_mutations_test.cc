@@ -19,7 +19,7 @@ struct Outcome {
 // One step of tp 2, dp 2, pp 2.
 Outcome run(const Mutation& mutation) {
   const Training training = small_training(4, DType::bf16, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
-  MutatedBackend backend(cpu::make_backend({.world_size = 8, .deadline_s = 20}), mutation);
+  MutatedBackend backend({.world_size = 8, .deadline_s = 20}, mutation);
   const auto samples = random_samples(6 * 2 * 2, training.seq, training.model.vocab);
   Trainer trainer(backend, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2),
                   training);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "stp/cpu/cpu_backend.h"
-#include "stp/cpu/cpu_memory.h"
 #include "stp/cpu/cpu_stream.h"
+#include "stp/device/bfloat16.h"
 #include "stp/device/kernels.h"
 
 namespace stp::testing_support {
@@ -39,95 +39,102 @@ struct Mutation {
 
 class MutatedKernels : public Kernels {
  public:
-  MutatedKernels(Kernels& real, Device& device, const Mutation& mutation)
-      : real_(real), device_(device), mutation_(mutation) {}
+  MutatedKernels(std::unique_ptr<Kernels> real, Device& device, const Mutation& mutation)
+      : real_(std::move(real)), device_(device), mutation_(mutation) {}
 
-  void fill(Stream& s, const Tensor& t, double v) override { real_.fill(s, t, v); }
-  void copy(Stream& s, const Tensor& a, const Tensor& b) override { real_.copy(s, a, b); }
-  void scale(Stream& s, double factor, const Tensor& a, const Tensor& b) override {
-    real_.scale(s, mutation_.scale ? mutation_.scale(factor) : factor, a, b);
+ private:
+  void run_fill(Stream& s, const Tensor& t, double v) override { real_->fill(s, t, v); }
+  void run_copy(Stream& s, const Tensor& a, const Tensor& b) override { real_->copy(s, a, b); }
+  void run_scale(Stream& s, double factor, const Tensor& a, const Tensor& b) override {
+    real_->scale(s, mutation_.scale ? mutation_.scale(factor) : factor, a, b);
   }
-  void check_finite(Stream& s, const Tensor& t, const std::string& w) override {
-    real_.check_finite(s, t, w);
+  void run_check_finite(Stream& s, const Tensor& t, const std::string& w) override {
+    real_->check_finite(s, t, w);
   }
-  void gemm(Stream& s, bool ta, bool tb, double alpha, const Tensor& a, const Tensor& b, double beta,
-            const Tensor& c) override {
+  void run_add_rows(Stream& s, const Tensor& a, int64_t first, const Tensor& b) override {
+    real_->add_rows(s, a, first, b);
+  }
+  void run_gemm(Stream& s, const GemmShape& shape, double alpha, const Tensor& a, const Tensor& b,
+                double beta, const Tensor& c) override {
+    const bool ta = shape.transpose_a, tb = shape.transpose_b;
     const bool weight_gradient = ta && beta == 1;
     if (weight_gradient && weight_gradients_++ == mutation_.lost_weight_gradient) return;
     if (weight_gradient && mutation_.overwrite_gradients) beta = 0;
     if (weight_gradient && mutation_.early_free) {
       Tensor other = device_.allocate(s, MemoryKind::working, b.type, b.rows, b.columns);
-      real_.fill(s, other, 0.5);
-      real_.gemm(s, ta, tb, alpha, a, other, beta, c);
+      real_->fill(s, other, 0.5);
+      real_->gemm(s, ta, tb, alpha, a, other, beta, c);
       return device_.release(s, other);
     }
-    real_.gemm(s, ta, tb, alpha, a, b, beta, c);
+    real_->gemm(s, ta, tb, alpha, a, b, beta, c);
     if (weight_gradient && mutation_.narrow_gradients) round_to_bf16(s, c);
   }
-  void rms_norm_forward(Stream& s, const Tensor& x, const Tensor& g, double e, const Tensor& y,
-                        const Tensor& r) override {
-    real_.rms_norm_forward(s, x, g, e, y, r);
+  void run_rms_norm_forward(Stream& s, const Tensor& x, const Tensor& g, double e, const Tensor& y,
+                            const Tensor& r) override {
+    real_->rms_norm_forward(s, x, g, e, y, r);
     if (mutation_.keep_saved) kept_.push_back(device_.allocate(s, MemoryKind::saved, x.type, x.rows, 1));
   }
-  void rms_norm_backward(Stream& s, const Tensor& dy, const Tensor& x, const Tensor& g, const Tensor& r,
-                         double factor, const Tensor& residual, const Tensor& dx, const Tensor& dg) override {
-    real_.rms_norm_backward(s, dy, x, g, r, mutation_.residual ? mutation_.residual(factor) : factor,
-                            residual, dx, dg);
+  void run_rms_norm_backward(Stream& s, const Tensor& dy, const Tensor& x, const Tensor& g, const Tensor& r,
+                             double factor, const Tensor& residual, const Tensor& dx,
+                             const Tensor& dg) override {
+    real_->rms_norm_backward(s, dy, x, g, r, mutation_.residual ? mutation_.residual(factor) : factor,
+                             residual, dx, dg);
   }
-  void bias_rope_forward(Stream& s, const AttentionShape& shape, double theta, const Tensor& b,
-                         const Tensor& qkv) override {
-    real_.bias_rope_forward(s, shape, theta, b, qkv);
+  void run_bias_rope_forward(Stream& s, const AttentionShape& shape, double theta, const Tensor& b,
+                             const Tensor& qkv) override {
+    real_->bias_rope_forward(s, shape, theta, b, qkv);
   }
-  void rope_backward(Stream& s, const AttentionShape& shape, double theta, const Tensor& g) override {
-    if (!mutation_.no_rope_backward) real_.rope_backward(s, shape, theta, g);
+  void run_rope_backward(Stream& s, const AttentionShape& shape, double theta, const Tensor& g) override {
+    if (!mutation_.no_rope_backward) real_->rope_backward(s, shape, theta, g);
   }
-  void add_column_sums(Stream& s, const Tensor& g, const Tensor& b) override {
-    if (!mutation_.no_bias_gradient) real_.add_column_sums(s, g, b);
+  void run_add_column_sums(Stream& s, const Tensor& g, const Tensor& b) override {
+    if (!mutation_.no_bias_gradient) real_->add_column_sums(s, g, b);
   }
-  void attention_forward(Stream& s, const AttentionShape& shape, const Tensor& qkv, const Tensor& o,
-                         const Tensor& l) override {
-    real_.attention_forward(s, mutated(shape), qkv, o, l);
+  void run_attention_forward(Stream& s, const AttentionShape& shape, const Tensor& qkv, const Tensor& o,
+                             const Tensor& l) override {
+    real_->attention_forward(s, mutated(shape), qkv, o, l);
   }
-  void attention_backward(Stream& s, const AttentionShape& shape, const Tensor& qkv, const Tensor& o,
-                          const Tensor& l, const Tensor& d, const Tensor& g) override {
-    real_.attention_backward(s, mutated(shape), qkv, o, l, d, g);
+  void run_attention_backward(Stream& s, const AttentionShape& shape, const Tensor& qkv, const Tensor& o,
+                              const Tensor& l, const Tensor& d, const Tensor& g) override {
+    real_->attention_backward(s, mutated(shape), qkv, o, l, d, g);
   }
-  void swiglu_forward(Stream& s, const Tensor& g, const Tensor& o) override { real_.swiglu_forward(s, g, o); }
-  void swiglu_backward(Stream& s, const Tensor& g, const Tensor& d, const Tensor& o) override {
-    real_.swiglu_backward(s, g, d, o);
+  void run_swiglu_forward(Stream& s, const Tensor& g, const Tensor& o) override {
+    real_->swiglu_forward(s, g, o);
   }
-  void embedding_forward(Stream& s, const Tensor& t, const Tensor& table, int64_t first,
-                         const Tensor& o) override {
-    real_.embedding_forward(s, t, table, mutated(first), o);
+  void run_swiglu_backward(Stream& s, const Tensor& g, const Tensor& d, const Tensor& o) override {
+    real_->swiglu_backward(s, g, d, o);
   }
-  void embedding_backward(Stream& s, const Tensor& t, const Tensor& d, int64_t first,
-                          const Tensor& g) override {
-    real_.embedding_backward(s, t, d, mutated(first), g);
+  void run_embedding_forward(Stream& s, const Tensor& t, const Tensor& table, int64_t first,
+                             const Tensor& o) override {
+    real_->embedding_forward(s, t, table, mutated(first), o);
   }
-  void row_maximum(Stream& s, const Tensor& l, const Tensor& m) override { real_.row_maximum(s, l, m); }
-  void exponential_sums(Stream& s, const Tensor& l, const Tensor& m, const Tensor& t, int64_t first,
-                        const Tensor& sums) override {
-    real_.exponential_sums(s, l, m, t, first, sums);
+  void run_embedding_backward(Stream& s, const Tensor& t, const Tensor& d, int64_t first,
+                              const Tensor& g) override {
+    real_->embedding_backward(s, t, d, mutated(first), g);
   }
-  void cross_entropy(Stream& s, const Tensor& m, const Tensor& sums, const Tensor& t, int64_t first,
-                     double factor, const Tensor& l, const Tensor& loss) override {
-    real_.cross_entropy(s, m, sums, t, first, factor, l, loss);
+  void run_row_maximum(Stream& s, const Tensor& l, const Tensor& m) override { real_->row_maximum(s, l, m); }
+  void run_exponential_sums(Stream& s, const Tensor& l, const Tensor& m, const Tensor& t, int64_t first,
+                            const Tensor& sums) override {
+    real_->exponential_sums(s, l, m, t, first, sums);
   }
-  void add_sum_of_squares(Stream& s, double f, const Tensor& x, const Tensor& t) override {
-    real_.add_sum_of_squares(s, f, x, t);
+  void run_cross_entropy(Stream& s, const Tensor& m, const Tensor& sums, const Tensor& t, int64_t first,
+                         double factor, const Tensor& l, const Tensor& loss) override {
+    real_->cross_entropy(s, m, sums, t, first, factor, l, loss);
   }
-  void adamw(Stream& s, const AdamW& options, double max_norm, const Tensor& total, const Tensor& g,
-             const Tensor& m1, const Tensor& m2, const Tensor& master, const Tensor& w) override {
+  void run_add_sum_of_squares(Stream& s, double f, const Tensor& x, const Tensor& t) override {
+    real_->add_sum_of_squares(s, f, x, t);
+  }
+  void run_adamw(Stream& s, const AdamW& options, double max_norm, const Tensor& total, const Tensor& g,
+                 const Tensor& m1, const Tensor& m2, const Tensor& master, const Tensor& w) override {
     AdamW changed = options;
     changed.step += mutation_.step_offset;
     if (mutation_.narrow_masters) round_to_bf16(s, master);
-    real_.adamw(s, changed, max_norm, total, g, m1, m2, master, mutation_.stale_weights ? master : w);
+    real_->adamw(s, changed, max_norm, total, g, m1, m2, master, mutation_.stale_weights ? master : w);
   }
 
- private:
   static void round_to_bf16(Stream& s, const Tensor& tensor) {  // of f32
     cpu::cpu_stream(s).enqueue([tensor] {
-      auto* values = cpu::data<float>(tensor);
+      auto* values = data<float>(tensor);
       std::transform(values, values + tensor.elements(), values, [](float x) { return Bfloat16(x); });
     });
   }
@@ -142,85 +149,61 @@ class MutatedKernels : public Kernels {
     return shape;
   }
 
-  Kernels& real_;
+  std::unique_ptr<Kernels> real_;
   Device& device_;
   const Mutation& mutation_;
   int weight_gradients_ = 0;
   std::vector<Tensor> kept_;
 };
 
-class MutatedDevice : public Device {
+class MutatedGroup : public Group {
  public:
-  MutatedDevice(Device& real, const Mutation& mutation)
-      : real_(real), kernels_(real.kernels(), real, mutation) {}
-  std::unique_ptr<Stream> make_stream(const std::string& name, StreamPriority priority) override {
-    return real_.make_stream(name, priority);
-  }
-  Tensor allocate(Stream& s, MemoryKind kind, DType type, int64_t rows, int64_t columns) override {
-    return real_.allocate(s, kind, type, rows, columns);
-  }
-  void retag(Stream& s, const Tensor& t, MemoryKind kind) override { real_.retag(s, t, kind); }
-  void release(Stream& s, Tensor& t) override { real_.release(s, t); }
-  void upload(Stream& s, const Tensor& t, std::span<const std::byte> b) override { real_.upload(s, t, b); }
-  void download(Stream& s, const Tensor& t, std::span<std::byte> b) override { real_.download(s, t, b); }
-  void synchronize() override { real_.synchronize(); }
-  Kernels& kernels() override { return kernels_; }
-  MemoryLedger& memory() override { return real_.memory(); }
+  MutatedGroup(std::unique_ptr<Group> real, const Mutation& mutation)
+      : Group(real->name(), real->members(), real->local()), real_(std::move(real)), mutation_(mutation) {}
 
  private:
-  Device& real_;
-  MutatedKernels kernels_;
-};
-
-class MutatedCommunicator : public Communicator {
- public:
-  MutatedCommunicator(std::unique_ptr<Communicator> real, std::string name, const Mutation& mutation)
-      : real_(std::move(real)), name_(std::move(name)), mutation_(mutation) {}
-  [[nodiscard]] int size() const override { return real_->size(); }
-  [[nodiscard]] int index() const override { return real_->index(); }
-  void all_reduce(Stream& s, Reduce reduce, const Tensor& t) override {
-    if (name_ == mutation_.dropped_group) return;
-    if (name_ == "tp" && all_reduces_++ == mutation_.dropped_all_reduce) return;
-    real_->all_reduce(s, reduce, t);
+  void carry_out(const Call& call) override {
+    switch (call.kind) {
+      case CallKind::all_reduce:
+        if (name() == mutation_.dropped_group) return;
+        if (name() == "tp" && all_reduces_++ == mutation_.dropped_all_reduce) return;
+        return real_->all_reduce(call.reduce, call.parts);
+      case CallKind::all_gather:
+        return real_->all_gather(call.parts);
+      case CallKind::reduce_scatter:
+        return real_->reduce_scatter(call.parts);
+      case CallKind::transfer:
+        return real_->transfer(call.parts);
+    }
   }
-  void all_gather(Stream& s, const Tensor& a, const Tensor& b) override { real_->all_gather(s, a, b); }
-  void reduce_scatter(Stream& s, const Tensor& a, const Tensor& b) override {
-    real_->reduce_scatter(s, a, b);
-  }
-  void send(Stream& s, const Tensor& t, int to) override { real_->send(s, t, to); }
-  void receive(Stream& s, const Tensor& t, int from) override { real_->receive(s, t, from); }
-  [[nodiscard]] Traffic traffic() const override { return real_->traffic(); }
 
- private:
-  std::unique_ptr<Communicator> real_;
-  const std::string name_;
+  std::unique_ptr<Group> real_;
   const Mutation& mutation_;
   int all_reduces_ = 0;
 };
 
 class MutatedBackend : public Backend {
  public:
-  MutatedBackend(std::unique_ptr<Backend> real, Mutation mutation)
-      : real_(std::move(real)), mutation_(std::move(mutation)) {
-    for (const int rank : real_->ranks())
-      devices_.push_back(std::make_unique<MutatedDevice>(real_->device(rank), mutation_));
-  }
+  MutatedBackend(const BackendOptions& options, Mutation mutation)
+      : mutation_(std::move(mutation)),
+        real_(cpu::make_backend(options, [this](std::unique_ptr<Kernels> kernels, Device& device) {
+          return std::make_unique<MutatedKernels>(std::move(kernels), device, mutation_);
+        })) {}
   [[nodiscard]] std::string name() const override { return real_->name(); }
   [[nodiscard]] int world_size() const override { return real_->world_size(); }
   [[nodiscard]] std::vector<int> ranks() const override { return real_->ranks(); }
-  Device& device(int rank) override { return *devices_[rank]; }
-  std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                             int index, GroupUse use) override {
-    return std::make_unique<MutatedCommunicator>(real_->communicator(name, members, index, use), name,
-                                                 mutation_);
+  Device& device(int rank) override { return real_->device(rank); }
+  std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
+                               GroupUse use) override {
+    return std::make_unique<MutatedGroup>(real_->group(name, members, use), mutation_);
   }
+  Processes& processes() override { return real_->processes(); }
   RunGuard& guard() override { return real_->guard(); }
   void describe_with(DescribeOp describe) override { real_->describe_with(std::move(describe)); }
 
  private:
-  std::unique_ptr<Backend> real_;
   const Mutation mutation_;
-  std::vector<std::unique_ptr<MutatedDevice>> devices_;
+  std::unique_ptr<Backend> real_;
 };
 
 }  // namespace stp::testing_support

@@ -13,8 +13,8 @@ namespace {
 
 using namespace testing_support;
 
-void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType type, BackwardOrder order,
-                           Release release, std::vector<int> layers = {}) {
+void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType type,
+                           const Variant& variant = {}, std::vector<int> layers = {}) {
   std::optional<Schedule> schedule;
   try {
     schedule = make_schedule(find_generator(name), {pp, m});
@@ -26,13 +26,15 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   for (const int each : layers) sum += each;
   const Training training = small_training(sum, type, {.tp = tp, .cp = 1, .dp = 1, .pp = pp});
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
-  Trainer trainer(*backend, execution_program(*schedule, layers, 1, order, release), training);
+  Trainer trainer(*backend, execution_program(*schedule, layers, 1, variant), training);
   trainer.step(random_samples(m * training.microbatch_size, training.seq, training.model.vocab));
 
   const Program& program = trainer.program();
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
                     .tp = tp,
+                    .sequence_parallel = variant.sequence_parallel,
+                    .recompute = variant.recompute,
                     .element_bytes = static_cast<int>(bytes_of(type))};
   const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
   const double tensor = hidden_bytes(training.model, shape);
@@ -41,13 +43,20 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
     SCOPED_TRACE(name + " pp " + std::to_string(pp) + " tp " + std::to_string(tp) + " m " +
                  std::to_string(m) + ", world rank " + std::to_string(use.world_rank));
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("saved")), saved[rank]);
-    double reduced = 0, sent = 0, parameters = 0;
+    // Payload: a gather's input and a transfer of sequence parallelism are a share of the rows.
+    const double share = variant.sequence_parallel ? tensor / tp : tensor;
+    double reduced = 0, scattered = 0, gathered = 0, sent = 0, parameters = 0;
     for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op) {
-      if (program.ops[op].kind == OpKind::all_reduce) reduced += tensor;
-      if (program.ops[op].kind == OpKind::transfer) sent += program.ops[op].tensors * tensor;
+      const OpKind kind = program.ops[op].kind;
+      if (kind == OpKind::all_reduce) reduced += tp > 1 ? tensor : 0;
+      if (kind == OpKind::reduce_scatter) scattered += tensor;
+      if (kind == OpKind::all_gather) gathered += share;
+      if (kind == OpKind::transfer) sent += program.ops[op].tensors() * share;
     }
-    EXPECT_EQ(static_cast<double>(use.all_reduce_bytes), tp > 1 ? reduced : 0);
-    EXPECT_EQ(static_cast<double>(use.sent_bytes), sent);
+    EXPECT_EQ(static_cast<double>(use.traffic.all_reduce_bytes), reduced);
+    EXPECT_EQ(static_cast<double>(use.traffic.reduce_scatter_bytes), scattered);
+    EXPECT_EQ(static_cast<double>(use.traffic.all_gather_bytes), gathered);
+    EXPECT_EQ(static_cast<double>(use.traffic.sent_bytes), sent);
     // Layers, and the tables and the last norm where they are.
     const ModelConfig& model = training.model;
     const double norms = 2.0 * model.hidden;
@@ -66,7 +75,7 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("optimizer")), states * state * parameters);
   }
   for (const int rank : backend->ranks()) {
-    MemoryLedger& memory = backend->device(rank).memory();
+    MemoryTracker& memory = backend->device(rank).memory();
     for (const MemoryKind kind :
          {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
       EXPECT_EQ(memory.held(kind), 0U) << name << ": " << to_string(kind) << " left after the step";
@@ -79,15 +88,24 @@ TEST(Bytes, OfEveryScheduleAreThoseDeclared) {
     for (const int pp : {1, 2, 4})
       for (const int tp : {1, 2})
         for (const DType type : {tp == 1 ? DType::f32 : DType::f64, DType::bf16})
-          if (sampled())
-            expect_declared_bytes(generator->name, pp, tp, 3 * pp + 1, type, BackwardOrder::suite,
-                                  Release::chain);
+          if (sampled()) expect_declared_bytes(generator->name, pp, tp, 3 * pp + 1, type);
 }
 
 TEST(Bytes, OfOtherOrdersToo) {
   for (const char* name : {"stp", "zb-v", "1f1b-i"})
     for (const Release release : {Release::block, Release::released})
-      expect_declared_bytes(name, 2, 2, 8, DType::f32, BackwardOrder::megatron, release, {0, 2, 1, 1});
+      expect_declared_bytes(name, 2, 2, 8, DType::f32, {BackwardOrder::megatron, release}, {0, 2, 1, 1});
+}
+
+TEST(Bytes, OfSequenceParallelismAndEveryRecomputation) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const bool sequence_parallel : {false, true})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+        for (const int tp : {1, 2, 4})
+          if (sampled() && (sequence_parallel || recompute != Recompute::none))
+            expect_declared_bytes(generator->name, 2, tp, 7, DType::f32,
+                                  {BackwardOrder::suite, Release::chain, sequence_parallel, recompute});
 }
 
 }  // namespace

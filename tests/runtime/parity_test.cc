@@ -22,22 +22,22 @@ struct Case {
   int tp, dp, pp, m, chunks;
 };
 
-void expect_parity_of(const Schedule& schedule, const Case& c, DType type, BackwardOrder order,
-                      Release release, std::vector<int> layers);
+void expect_parity_of(const Schedule& schedule, const Case& c, DType type, const Variant& variant,
+                      std::vector<int> layers);
 
-void expect_parity(const Case& c, DType type, BackwardOrder order = BackwardOrder::suite,
-                   Release release = Release::chain, const std::vector<int>& layers = {}) {
+void expect_parity(const Case& c, DType type, const Variant& variant = {},
+                   const std::vector<int>& layers = {}) {
   std::optional<Schedule> schedule;
   try {
     schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m, c.chunks, {}, 0});
   } catch (const InputError&) {
     return;  // the method cannot do it; why is tested elsewhere
   }
-  expect_parity_of(*schedule, c, type, order, release, layers);
+  expect_parity_of(*schedule, c, type, variant, layers);
 }
 
-void expect_parity_of(const Schedule& schedule, const Case& c, DType type, BackwardOrder order,
-                      Release release, std::vector<int> layers) {
+void expect_parity_of(const Schedule& schedule, const Case& c, DType type, const Variant& variant,
+                      std::vector<int> layers) {
   const int stages = schedule.placement.stages();
   if (layers.empty()) layers.assign(stages, 1);
   int sum = 0;
@@ -45,12 +45,12 @@ void expect_parity_of(const Schedule& schedule, const Case& c, DType type, Backw
   const Training training = small_training(sum, type, {.tp = c.tp, .cp = 1, .dp = c.dp, .pp = c.pp});
   const auto backend =
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
-  Trainer trainer(*backend, execution_program(schedule, layers, c.dp, order, release), training);
+  Trainer trainer(*backend, execution_program(schedule, layers, c.dp, variant), training);
   const auto samples =
       random_samples(c.m * training.microbatch_size * c.dp, training.seq, training.model.vocab);
   SCOPED_TRACE(c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " pp " +
                std::to_string(c.pp) + " m " + std::to_string(c.m) + " layers " +
-               testing::PrintToString(layers) + " release " + std::to_string(static_cast<int>(release)));
+               testing::PrintToString(layers) + " " + to_string(variant));
   StepResult step;
   try {
     step = trainer.step(samples);
@@ -90,7 +90,7 @@ TEST(Parity, BothBackwardOrdersAndEveryRelease) {
   for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
     for (const Release release : {Release::chain, Release::block, Release::released})
       for (const char* schedule : {"stp", "zb-v", "1f1b"})
-        expect_parity({schedule, 2, 1, 2, 7, 0}, DType::f64, order, release);
+        expect_parity({schedule, 2, 1, 2, 7, 0}, DType::f64, {order, release});
 }
 TEST(Parity, UnevenAndEmptyChunks) {
   Sample sampled;
@@ -100,8 +100,20 @@ TEST(Parity, UnevenAndEmptyChunks) {
       for (const Release release : {Release::chain, Release::block, Release::released})
         for (const int tp : {1, 2})
           if (sampled())
-            expect_parity({schedule, tp, tp == 1 ? 2 : 1, 2, 4, 0}, DType::f64, BackwardOrder::megatron,
-                          release, layers);
+            expect_parity({schedule, tp, tp == 1 ? 2 : 1, 2, 4, 0}, DType::f64,
+                          {BackwardOrder::megatron, release}, layers);
+}
+
+// Sequence parallelism and recomputation, of every schedule.
+TEST(Parity, SequenceParallelismAndEveryRecomputation) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const bool sequence_parallel : {false, true})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+        for (const int tp : {1, 2, 4})
+          if (sampled() && (sequence_parallel || recompute != Recompute::none))
+            expect_parity({generator->name, tp, 1, 2, 7, 0}, tp == 2 ? DType::f32 : DType::f64,
+                          {BackwardOrder::suite, Release::chain, sequence_parallel, recompute});
 }
 
 // Orders of other authors' generators, as files.
@@ -115,7 +127,7 @@ TEST(Parity, GoldenOrders) {
     ++orders;
     if (!sampled()) continue;
     expect_parity_of(schedule, {entry.path().stem(), 2, 1, schedule.pp(), schedule.microbatches, 0},
-                     DType::f64, BackwardOrder::suite, Release::chain, {});
+                     DType::f64, {}, {});
   }
   EXPECT_GE(orders, 30);
 }
@@ -129,9 +141,11 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
     std::vector<int> layers(static_cast<size_t>(pp) * generator->chunks);
     for (int& each : layers) each = static_cast<int>(random() % 4);
     if (std::accumulate(layers.begin(), layers.end(), 0) == 0) layers[0] = 1;
-    expect_parity({generator->name, 1 << random() % 3, 1, pp, m, 0}, DType::f64,
-                  random() % 2 == 0 ? BackwardOrder::suite : BackwardOrder::megatron,
-                  static_cast<Release>(random() % 3), layers);
+    Variant variant{random() % 2 == 0 ? BackwardOrder::suite : BackwardOrder::megatron,
+                    static_cast<Release>(random() % 3)};
+    variant.sequence_parallel = random() % 2 == 0;
+    variant.recompute = static_cast<Recompute>(random() % 3);
+    expect_parity({generator->name, 1 << random() % 3, 1, pp, m, 0}, DType::f64, variant, layers);
   }
 }
 

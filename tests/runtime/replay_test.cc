@@ -1,4 +1,4 @@
-// Replays: one rank of a world alone does all that it does among the others, at the pace of its links.
+// Replays: one rank of a world alone does all that it does among the others, over emulated links.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int
   for (const int each : layers) sum += each;
   const Training training = small_training(sum, type, {.tp = tp, .cp = 1, .dp = dp, .pp = pp});
   const auto program = [&] {
-    return execution_program(*schedule, layers, dp, BackwardOrder::suite, release);
+    return execution_program(*schedule, layers, dp, {BackwardOrder::suite, release});
   };
   const auto samples = random_samples(m * training.microbatch_size * dp, training.seq, training.model.vocab);
 
@@ -78,11 +78,10 @@ void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int
       const bool own = op >= ops.rank_begin[pp_rank] && op < ops.rank_begin[pp_rank + 1];
       const bool comes = transfer && stream.peer == pp_rank;
       ASSERT_EQ(step.known[op], own || comes) << describe(ops, op);
-      if (transfer && own) sends += ops.ops[op].tensors;
-      if (comes) receives += ops.ops[op].tensors;
+      if (transfer && own) sends += ops.ops[op].tensors();
+      if (comes) receives += ops.ops[op].tensors();
     }
-    EXPECT_EQ(asked.calls[CallKind::send], sends);
-    EXPECT_EQ(asked.calls[CallKind::receive], receives);
+    EXPECT_EQ(asked.calls[CallKind::transfer], sends + receives);
     EXPECT_EQ(flops(*backend, rank), flops(*whole, rank));
     EXPECT_GT(flops(*backend, rank), 0);
 
@@ -91,27 +90,27 @@ void expect_each_rank_does_the_same(const std::string& name, int pp, int tp, int
     EXPECT_EQ(use.world_rank, rank);
     for (const char* kind : {"weights", "gradients", "optimizer", "saved", "data"})
       EXPECT_EQ(use.peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
-    EXPECT_EQ(use.all_reduce_bytes, expected[rank].all_reduce_bytes);
-    EXPECT_EQ(use.sent_bytes, expected[rank].sent_bytes);
-    MemoryLedger& memory = backend->device(rank).memory();
+    EXPECT_EQ(use.traffic.all_reduce_bytes, expected[rank].traffic.all_reduce_bytes);
+    EXPECT_EQ(use.traffic.sent_bytes, expected[rank].traffic.sent_bytes);
+    MemoryTracker& memory = backend->device(rank).memory();
     for (const MemoryKind kind :
          {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
       EXPECT_EQ(memory.held(kind), 0U) << to_string(kind) << " left after the step";
-    // Every call that was paced is counted, in a group of its kind.
+    // Every call over emulated links is counted, in a group of its kind.
     int calls = 0;
     for (const auto& [kind, count] : asked.calls) calls += count;
-    for (const auto& [kind, paced] : trainer.take_paced_use()) {
+    for (const auto& [kind, use_of_links] : trainer.take_emulated_use()) {
       const int members = kind == "tp" ? tp : kind == "dp" ? dp : kind == "pp" ? pp : tp * pp;
       EXPECT_GT(members, 1) << kind;
-      EXPECT_GE(paced.late_s, paced.latest_s);
-      EXPECT_EQ(paced.link_bytes > 0, paced.calls > 0);
+      EXPECT_GE(use_of_links.late_s, use_of_links.latest_s);
+      EXPECT_EQ(use_of_links.link_bytes > 0, use_of_links.calls > 0);
       if (kind == "pp") {
-        EXPECT_EQ(paced.calls, sends + receives);
+        EXPECT_EQ(use_of_links.calls, sends + receives);
       }
-      calls -= static_cast<int>(paced.calls);
+      calls -= static_cast<int>(use_of_links.calls);
     }
     EXPECT_EQ(calls, 0);
-    EXPECT_TRUE(together.take_paced_use().empty());
+    EXPECT_TRUE(together.take_emulated_use().empty());
     EXPECT_NO_THROW(trainer.step(samples));  // its weights are finite still
   }
 }
@@ -136,7 +135,7 @@ TEST(Replay, SoDoesEachRankOfOtherGridsTypesAndOrders) {
 constexpr double kTransfer = 2e-3, kAllReduce = 1e-3;
 
 // Nothing that comes is there sooner than its link allows, whatever waits for it.
-TEST(Replay, NoTransferOrCollectiveTakesLessThanItsPace) {
+TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
   const CallTimes times = [](CallKind kind, double, const std::vector<int>&) {
     return kind == CallKind::all_reduce ? CallTime{kAllReduce, 0} : CallTime{kTransfer / 2, kTransfer / 2};
   };
@@ -168,7 +167,7 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsPace) {
           EXPECT_GE(time.start, free);
           free = time.end;
           if (time.start == 0) continue;  // began before the first op, from which times count
-          EXPECT_GE(time.end - time.start, kTransfer * ops.ops[op].tensors);
+          EXPECT_GE(time.end - time.start, kTransfer * ops.ops[op].tensors());
           ++transfers;
         } else if (ops.ops[op].kind == OpKind::all_reduce) {
           EXPECT_GE(time.end - time.start, kAllReduce);
@@ -205,12 +204,11 @@ TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
       return CallTime{kind == which && members.size() == 2 ? 1e9 : 0, 0};
     };
   };
-  const std::string receive = failure_alone(training, options, 2, never(CallKind::receive));
+  const std::string receive = failure_alone(training, options, 2, never(CallKind::transfer));
   EXPECT_THAT(receive, HasSubstr("rank 2, receive from rank 0, "));
-  EXPECT_THAT(receive, HasSubstr("transfer to rank 1 of F0.0: receive of 12 x 16 f32 takes 1e+09 s at the "
-                                 "pace of its links, more than "
-                                 "the run's deadline of 5 s"));
-  EXPECT_THAT(failure_alone(training, options, 0, never(CallKind::send)),
+  EXPECT_THAT(receive, HasSubstr("transfer to rank 1 of F0.0: transfer of 12 x 16 f32 takes 1e+09 s over its "
+                                 "emulated link, more than the run's deadline of 5 s"));
+  EXPECT_THAT(failure_alone(training, options, 0, never(CallKind::transfer)),
               HasSubstr("rank 0, send to rank 1, "));
   EXPECT_THAT(failure_alone(training, options, 3, never(CallKind::all_reduce)), HasSubstr("all-reduce"));
 }

@@ -4,22 +4,22 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_check.h"
-#include "stp/cuda/cuda_memory.h"
-#include "stp/cuda/cuda_stream.h"
 #include "support/fake_cuda.h"
 
 namespace stp::testing_support {
 
 using namespace cuda;
 
-/// Deadlines that are never reached, or always.
-inline constexpr double kNever = 3600, kSoon = 0.1;
-
 class CudaOnHost : public testing::Test {
  protected:
+  /// Deadlines that are never reached, or always.
+  static constexpr double kNever = 3600, kSoon = 0.1;
+
   CudaOnHost() { fake_cuda::reset(1); }
   ~CudaOnHost() override { fake_cuda::reset(1); }
   void start(const BackendOptions& options) {
@@ -27,16 +27,23 @@ class CudaOnHost : public testing::Test {
     backend_ = cuda::make_backend(options);
     stream_ = device().make_stream("compute", StreamPriority::compute);
   }
-  Device& device() { return backend_->device(0); }
+  CudaDevice& device() { return dynamic_cast<CudaDevice&>(backend_->device(0)); }
   CudaStream& stream() { return cuda_stream(*stream_); }
-  Tensor bytes(int64_t count) {
-    return device().allocate(*stream_, MemoryKind::working, DType::bf16, 1, count / 2);
+  Tensor bytes(int64_t count) { return bytes(count, *stream_); }
+  Tensor bytes(int64_t count, Stream& on) {
+    return device().allocate(on, MemoryKind::working, DType::bf16, 1, count / 2);
   }
-  void set(const Tensor& tensor, int value) {
-    stream().enqueue([tensor, value](cudaStream_t at) {
-      STP_CUDA(cudaMemsetAsync(data<std::byte>(tensor), value, tensor.bytes(), at));
-    });
+  void set(const Tensor& tensor, int value) { set(tensor, value, stream()); }
+  static void set(const Tensor& tensor, int value, Stream& on) {
+    cuda_stream(on).give(
+        [&](cudaStream_t at) { STP_CUDA(cudaMemsetAsync(address(tensor), value, tensor.bytes(), at)); });
   }
+  std::vector<float> floats(const Tensor& tensor) {
+    std::vector<float> found(tensor.elements());
+    device().download(stream(), tensor, std::as_writable_bytes(std::span(found)));
+    return found;
+  }
+  [[nodiscard]] std::string failure() const { return backend_->guard().failure(); }
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Stream> stream_;

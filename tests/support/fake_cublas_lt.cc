@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <mutex>
+#include <numeric>
+#include <vector>
 
-#include "stp/cuda/cublas_lt_api.h"
+#include "stp/cuda/libraries/cublas_lt_api.h"
 #include "stp/device/bfloat16.h"
 #include "support/fake_cuda.h"
 
@@ -24,8 +26,9 @@ namespace {
 using fake_cublas_lt::state;
 
 constexpr int kRubbish = 0x5A;
+std::mutex mutex;  // processes may be threads of a test
 
-struct Handle {};
+int the_handle;  // of all: who leaves one, as where the GPU is stuck, leaks no memory
 struct Layout {
   cudaDataType type;
   int64_t rows, columns, leading;
@@ -41,14 +44,27 @@ struct Preference {
 
 template <typename Ours, typename Theirs>
 cublasStatus_t create(Theirs* made, const Ours& value = {}) {
+  const std::lock_guard lock(mutex);
   ++state().alive;
   *made = reinterpret_cast<Theirs>(new Ours(value));
   return CUBLAS_STATUS_SUCCESS;
 }
 template <typename Ours, typename Theirs>
 cublasStatus_t destroy(Theirs handle) {
+  const std::lock_guard lock(mutex);
   --state().alive;
   delete reinterpret_cast<Ours*>(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t create_handle(cublasLtHandle_t* made) {
+  const std::lock_guard lock(mutex);
+  ++state().alive;
+  *made = reinterpret_cast<cublasLtHandle_t>(&the_handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t destroy_handle(cublasLtHandle_t) {
+  const std::lock_guard lock(mutex);
+  --state().alive;
   return CUBLAS_STATUS_SUCCESS;
 }
 template <typename Ours, typename Theirs>
@@ -123,20 +139,30 @@ double read(const void* matrix, cudaDataType type, int64_t at) {
   return type == CUDA_R_32F ? static_cast<const float*>(matrix)[at]
                             : static_cast<float>(static_cast<const Bfloat16*>(matrix)[at]);
 }
-double element(const void* matrix, const Layout& layout, bool transpose, int64_t row, int64_t column) {
-  if (transpose) std::swap(row, column);
-  return read(matrix, layout.type, column * layout.leading + row);
+// The vectors that sums are made of: rows of a left factor, or columns of a right one, one after the other.
+std::vector<double> vectors(const void* matrix, const Layout& layout, bool of_rows, bool transposed) {
+  const bool strided = of_rows != transposed;
+  const int64_t count = strided ? layout.rows : layout.columns,
+                length = strided ? layout.columns : layout.rows;
+  std::vector<double> all(static_cast<size_t>(count * length));
+  for (int64_t vector = 0; vector < count; ++vector)
+    for (int64_t i = 0; i < length; ++i) {
+      const int64_t row = strided ? vector : i, column = strided ? i : vector;
+      all[vector * length + i] = read(matrix, layout.type, column * layout.leading + row);
+    }
+  return all;
 }
 
 void multiply(const Shape& shape, double alpha, const void* left, const void* right, double beta,
               void* result) {
   const Layout& to = shape.result;
+  const int64_t inner = shape.inner();
+  const std::vector<double> rows = vectors(left, shape.left, true, shape.transpose_left),
+                            columns = vectors(right, shape.right, false, shape.transpose_right);
   for (int64_t column = 0; column < to.columns; ++column)
     for (int64_t row = 0; row < to.rows; ++row) {
-      double sum = 0;
-      for (int64_t i = 0; i < shape.inner(); ++i)
-        sum += element(left, shape.left, shape.transpose_left, row, i) *
-               element(right, shape.right, shape.transpose_right, i, column);
+      const auto first = rows.begin() + row * inner;
+      const double sum = std::inner_product(first, first + inner, columns.begin() + column * inner, 0.0);
       const int64_t at = column * to.leading + row;
       const auto value = static_cast<float>(alpha * sum + (beta == 0 ? 0 : beta * read(result, to.type, at)));
       if (to.type == CUDA_R_32F) {
@@ -151,6 +177,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, cubl
                          cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                          cublasLtMatmulPreference_t preference, int most,
                          cublasLtMatmulHeuristicResult_t* found, int* count) {
+  const std::lock_guard lock(mutex);
   const auto& how = of<Descriptor>(descriptor);
   const auto& prefers = of<Preference>(preference);
   state().questions.push_back({most, how.multiprocessors, prefers.workspace_bytes, prefers.reductions});
@@ -174,13 +201,14 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, const v
                       const void* add, cublasLtMatrixLayout_t c, void* result, cublasLtMatrixLayout_t d,
                       const cublasLtMatmulAlgo_t* chosen, void* workspace, size_t workspace_bytes,
                       cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
   if (state().outcome != CUBLAS_STATUS_SUCCESS) return state().outcome;
   const Shape shape(of<Descriptor>(descriptor), of<Layout>(a), of<Layout>(b), of<Layout>(d));
   const auto& algorithm = state().algorithms.at(chosen->data[0]);
   if (c != d || add != result || !shape.fits() || algorithm.state != CUBLAS_STATUS_SUCCESS ||
       workspace_bytes < algorithm.workspace_bytes || (workspace == nullptr) != (workspace_bytes == 0))
     return CUBLAS_STATUS_INVALID_VALUE;
-  state().products.push_back(static_cast<int>(chosen->data[0]));
+  state().gemms.push_back(static_cast<int>(chosen->data[0]));
   for (int i = 1; i < algorithm.steps; ++i) fake_cuda::launch(stream, [] {});
   fake_cuda::launch(stream, [=, alpha = *static_cast<const float*>(alpha),
                              beta = *static_cast<const float*>(beta), bytes = algorithm.workspace_bytes] {
@@ -195,8 +223,8 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, const v
 const CublasLtApi& cublas_lt() {
   static const CublasLtApi api{
       .cublasLtGetStatusName = status_name,
-      .cublasLtCreate = [](cublasLtHandle_t* made) { return create<Handle>(made); },
-      .cublasLtDestroy = [](cublasLtHandle_t handle) { return destroy<Handle>(handle); },
+      .cublasLtCreate = create_handle,
+      .cublasLtDestroy = destroy_handle,
       .cublasLtMatrixLayoutCreate =
           [](cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows, uint64_t columns,
              int64_t leading) {

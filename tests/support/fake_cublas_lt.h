@@ -1,7 +1,7 @@
-// A cuBLASLt without a device, in place of lib/stp/cuda/cublas_lt_api.cc, on the runtime of fake_cuda.h:
-// products by plain loops when their stream comes to them, by kernels that take as many of its steps as a
-// test says. Stricter than cuBLASLt: attributes of a wrong size, layouts that do not fit and workspaces that
-// are too small are errors.
+// A cuBLASLt without a device, in place of lib/stp/cuda/libraries/cublas_lt_api.cc, on the runtime of
+// fake_cuda.h: GEMMs by plain loops when their stream comes to them, by kernels that take as many of its
+// steps as a test says. Stricter than cuBLASLt: attributes of a wrong size, layouts that do not fit and
+// workspaces that are too small are errors.
 #pragma once
 
 #include <cublasLt.h>
@@ -11,7 +11,7 @@
 
 namespace stp::fake_cublas_lt {
 
-/// One of the kernels that there are for any product.
+/// One of the kernels that there are for any GEMM.
 struct Algorithm {
   int steps = 1;               // of the device
   size_t workspace_bytes = 0;  // all of which it writes to
@@ -29,13 +29,13 @@ struct Question {
 struct State {
   std::vector<Algorithm> algorithms{{}};           // best first, by the heuristic
   cublasStatus_t answer = CUBLAS_STATUS_SUCCESS;   // of the heuristic
-  cublasStatus_t outcome = CUBLAS_STATUS_SUCCESS;  // of products
+  cublasStatus_t outcome = CUBLAS_STATUS_SUCCESS;  // of GEMMs
   std::vector<Question> questions;
-  std::vector<int> products;  // the algorithm of each, in the order of the calls
-  int alive = 0;              // handles, descriptors, layouts and preferences
+  std::vector<int> gemms;  // the algorithm of each, in the order of the calls
+  int alive = 0;           // handles, descriptors, layouts and preferences
 };
 
-/// Of the calling program, whose tests set and read it; not for several threads at once.
+/// Of the calling program, whose tests set and read it while nothing else runs.
 State& state();
 
 }  // namespace stp::fake_cublas_lt

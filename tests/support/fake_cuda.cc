@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,14 @@ constexpr size_t kMostSteps = 1024;
 /// Steps that all streams together take each time the host asks.
 constexpr int kStepsPerQuery = 3;
 constexpr size_t kDefaultShared = size_t{48} << 10, kMostShared = size_t{227} << 10;
+/// What a kernel declares that no test says anything of: a word for each warp of a block.
+constexpr size_t kDeclaredShared = 32 * sizeof(float);
+/// Multiprocessors, and blocks of any kernel on each: few, so that kernels must go over their data in
+/// strides.
+constexpr int kMultiprocessors = 3, kBlocksEach = 2;
+/// Behind a block of memory, for who writes past its end.
+constexpr size_t kMargin = 256;
+constexpr unsigned char kUntouched = 0xAB;
 
 /// One recording of an event: later ones change nothing for who waits already.
 struct FakeRecord {
@@ -48,12 +57,9 @@ struct FakeStream {
   bool spoilt = false;                  // the capture, by a call that cannot be captured
   bool gone = false;                    // but for what it was given
 };
-struct FakePool {
-  size_t taken = 0;  // and not freed, by the host's calls
-};
 struct FakeBlock {
   size_t bytes;
-  FakePool* pool;  // null once it is freed
+  bool freed = false;  // by the host's calls
 };
 
 // One device, and all that was made on it.
@@ -64,9 +70,8 @@ struct FakeDevice {
   uint64_t steps = 0;
   std::vector<std::unique_ptr<FakeStream>> streams;
   std::vector<std::unique_ptr<FakeEvent>> events;
-  std::map<void*, FakeBlock> memory;  // all that was ever taken, by address
-  size_t allocated = 0;               // as the streams have come
-  size_t pools_kept = 0;
+  std::map<void*, FakeBlock> memory;                         // all that was ever taken, by address
+  size_t allocated = 0;                                      // as the streams have come
   std::set<void*> pinned;                                    // memory of the host
   std::map<const void*, size_t> declared;                    // shared memory by kernel
   std::map<std::pair<int, const void*>, size_t> added_most;  // what launches may add, by device and kernel
@@ -114,20 +119,21 @@ FakeDevice& device() {
 thread_local int current_gpu = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
-// False if it is not to be freed.
-bool leave_pool(void* at) {
-  const auto found = device().memory.find(at);
-  if (found == device().memory.end() || found->second.pool == nullptr) return false;
-  --found->second.pool->taken;
-  found->second.pool = nullptr;
-  return true;
-}
-
 // The block itself is never given back: what still reads it finds rubbish, and no other's data.
 void spoil(void* at) {
   const size_t bytes = device().memory.at(at).bytes;
+  const auto* const margin = static_cast<unsigned char*>(at) + bytes;
+  if (std::any_of(margin, margin + kMargin, [](unsigned char each) { return each != kUntouched; })) {
+    std::fprintf(stderr, "fake_cuda: a write past the end of %zu bytes\n", bytes);
+    std::abort();
+  }
   std::memset(at, kRubbish, bytes);
   device().allocated -= bytes;
+}
+
+size_t declared_shared(const void* kernel) {
+  const auto found = device().declared.find(kernel);
+  return found == device().declared.end() ? kDeclaredShared : found->second;
 }
 
 FakeStream& stream_of(cudaStream_t stream) { return *reinterpret_cast<FakeStream*>(stream); }
@@ -165,6 +171,19 @@ void launch(cudaStream_t stream, std::function<void()> kernel) {
   const std::lock_guard lock(device().mutex);
   push(stream, std::move(kernel));
 }
+cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> run) {
+  const std::lock_guard lock(device().mutex);
+  if (const auto failure = device().called("cudaLaunchKernel")) return last_error = *failure;
+  const auto& [blocks, threads, shared] = std::tie(config.gridDim, config.blockDim, config.dynamicSmemBytes);
+  const auto raised = device().added_most.find({current_gpu, kernel});
+  const bool fits = shared + declared_shared(kernel) <= kDefaultShared ||
+                    (raised != device().added_most.end() && shared <= raised->second);
+  if (!fits || blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
+      threads.x * threads.y * threads.z > 1024)
+    return last_error = cudaErrorInvalidValue;
+  push(config.stream, std::move(run));
+  return cudaSuccess;
+}
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel) {
   const std::lock_guard lock(device().mutex);
   push(stream, FakeStep{std::move(kernel), {}, std::move(ready)});
@@ -192,10 +211,6 @@ void watch(const std::string& call, std::function<void()> look) {
 size_t allocated_bytes() {
   const std::lock_guard lock(device().mutex);
   return device().allocated;
-}
-size_t pools_kept() {
-  const std::lock_guard lock(device().mutex);
-  return device().pools_kept;
 }
 void declare_shared(const void* kernel, size_t bytes) {
   const std::lock_guard lock(device().mutex);
@@ -237,9 +252,20 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   FAKE_CALL();
-  *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? static_cast<int>(kMostShared) : 1;
+  *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? static_cast<int>(kMostShared)
+           : attribute == cudaDevAttrMultiProcessorCount        ? kMultiprocessors
+                                                                : 1;
   return cudaSuccess;
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  FAKE_CALL();
+  *properties = {};
+  std::strcpy(properties->name, "fake");
+  properties->totalGlobalMem = size_t{1} << 30;
+  properties->multiProcessorCount = kMultiprocessors;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
   *lowest = 0;
   *highest = -5;
@@ -254,29 +280,20 @@ const char* cudaGetErrorString(cudaError_t) { return "as the test says"; }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   FAKE_CALL();
   *attributes = {};
-  attributes->sharedSizeBytes = device().declared[kernel];
+  attributes->sharedSizeBytes = declared_shared(kernel);
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   FAKE_CALL();
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      static_cast<size_t>(value) + device().declared[kernel] > kMostShared)
+      static_cast<size_t>(value) + declared_shared(kernel) > kMostShared)
     return last_error = cudaErrorInvalidValue;
   device().added_most[{current_gpu, kernel}] = static_cast<size_t>(value);
   return cudaSuccess;
 }
-// What may be launched; nothing is done.
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, size_t) {
   FAKE_CALL();
-  const auto raised = device().added_most.find({current_gpu, kernel});
-  const bool fits = config->dynamicSmemBytes + device().declared[kernel] <= kDefaultShared ||
-                    (raised != device().added_most.end() && config->dynamicSmemBytes <= raised->second);
-  return fits ? cudaSuccess : last_error = cudaErrorInvalidValue;
-}
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t,
-                                                                   unsigned) {
-  FAKE_CALL();
-  *blocks = 2;
+  *blocks = kBlocksEach;
   return cudaSuccess;
 }
 
@@ -297,6 +314,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   FAKE_CALL();
+  device().run_some(kStepsPerQuery);
   if (stream_of(stream).steps.empty()) return cudaSuccess;
   return last_error = cudaErrorNotReady;
 }
@@ -332,6 +350,15 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   FAKE_CALL();
   *made = reinterpret_cast<cudaGraphExec_t>(new FakeGraph(*reinterpret_cast<FakeGraph*>(graph)));
+  return cudaSuccess;
+}
+// As strict as it may be: graphs of as many steps alone fit each other.
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t made, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
+  FAKE_CALL();
+  auto& to = *reinterpret_cast<FakeGraph*>(made);
+  const auto& from = *reinterpret_cast<FakeGraph*>(graph);
+  if (to.steps.size() != from.steps.size()) return last_error = cudaErrorGraphExecUpdateFailure;
+  to = from;
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
@@ -390,29 +417,13 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
   return cudaSuccess;
 }
 
-cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
-  FAKE_CALL();
-  *pool = reinterpret_cast<cudaMemPool_t>(new FakePool);
-  return cudaSuccess;
-}
-cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
-  FAKE_CALL();
-  auto* const gone = reinterpret_cast<FakePool*>(pool);
-  if (gone->taken == 0)
-    delete gone;
-  else
-    ++device().pools_kept;
-  return cudaSuccess;
-}
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
-cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+cudaError_t cudaMallocAsync(void** at, size_t bytes, cudaStream_t stream) {
   FAKE_CALL();
   if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   if (bytes == 0) return cudaErrorInvalidValue;
-  *at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  auto* const from = reinterpret_cast<FakePool*>(pool);
-  ++from->taken;
-  device().memory[*at] = {bytes, from};
+  *at = std::aligned_alloc(256, (bytes + kMargin + 255) / 256 * 256);
+  device().memory[*at] = {bytes};
+  std::memset(static_cast<std::byte*>(*at) + bytes, kUntouched, kMargin);
   push(stream, [at = *at, bytes] {
     std::memset(at, kRubbish, bytes);
     device().allocated += bytes;
@@ -422,15 +433,10 @@ cudaError_t cudaMallocFromPoolAsync(void** at, size_t bytes, cudaMemPool_t pool,
 cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {
   FAKE_CALL();
   if (refused_in_capture(stream)) return cudaErrorStreamCaptureUnsupported;
-  if (!leave_pool(at)) return cudaErrorInvalidValue;
+  const auto found = device().memory.find(at);
+  if (found == device().memory.end() || std::exchange(found->second.freed, true))
+    return cudaErrorInvalidValue;
   push(stream, [at] { spoil(at); });
-  return cudaSuccess;
-}
-// Of memory of a pool: no stream is asked.
-cudaError_t cudaFree(void* at) {
-  FAKE_CALL();
-  if (!leave_pool(at)) return cudaErrorInvalidValue;
-  spoil(at);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stream) {
@@ -441,11 +447,6 @@ cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   FAKE_CALL();
   push(stream, [=] { std::memcpy(to, from, bytes); });
-  return cudaSuccess;
-}
-cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  FAKE_CALL();
-  *free = *total = size_t{1} << 30;
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** at, size_t bytes, unsigned) {

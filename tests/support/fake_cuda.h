@@ -3,7 +3,8 @@
 //   - streams go on when the host asks for an event, by turns drawn at random among those whose next step may
 //   run;
 //   - waiting for an event that is not recorded yet is no wait;
-//   - memory holds rubbish until the stream comes to its allocation, and again from its release on;
+//   - memory holds rubbish until the stream comes to its allocation, and again from its release on; who
+//     wrote behind its end is found then, and the program ended;
 //   - an error stays the thread's last one until it is asked for;
 //   - what is given to a stream that is captured is done by the graph's launches alone, and an event that was
 //     recorded there cannot be asked for;
@@ -21,6 +22,8 @@ namespace stp::fake_cuda {
 
 /// What a kernel's launch would do, once `stream` comes to it.
 void launch(cudaStream_t stream, std::function<void()> kernel);
+/// Likewise, of a kernel whose launch a device may refuse for its shared memory.
+cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> run);
 /// Likewise; the stream stays where it is until `ready()`, which only work of other streams brings about.
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel);
 
@@ -34,9 +37,7 @@ void fail_next(const std::string& call, cudaError_t error);
 void watch(const std::string& call, std::function<void()> look);
 /// Device memory that is allocated and not released, in the order of the streams as far as they have come.
 size_t allocated_bytes();
-/// Pools that were destroyed while something taken from them was not freed: their memory stays taken.
-size_t pools_kept();
-/// What a kernel declares of shared memory, in bytes; 0 for one that was not named.
+/// What a kernel declares of shared memory, in bytes; for one that was not named, what reduce_block() does.
 void declare_shared(const void* kernel, size_t bytes);
 /// Of the host's calls, how often the name was called.
 size_t calls(const std::string& name);

@@ -1,4 +1,4 @@
-// The kernels of lib/stp/cuda on the host: what cuda_target.cuh gives them on a device. The threads of a
+// The kernels of lib/stp/cuda on the host: what target.cuh gives them on a device. The threads of a
 // block are fibers, which change at barriers alone; one that is done lends its stack to the next. A warp runs
 // ahead of the others as far as the block's barriers let it, the first one first or the last one, or all of
 // them to some point by chance. So a kernel is run as it is written, and a result that changes with the order
@@ -6,10 +6,8 @@
 //   - what a block does not see yet is NaN: dynamic shared memory at first, and the target of an asynchronous
 //     copy until its thread waits for it;
 //   - a barrier that not all threads of the block (or warp) reach is an error;
-//   - accesses of 16 bytes must be aligned;
-//   - a launch is refused whose shared memory is more than a device gives: what a kernel declares is not
-//     known here, so every kernel is taken to declare what reduce_block() of a float does.
-// One block runs after the other, on the calling thread.
+//   - accesses of 16 bytes must be aligned.
+// One block runs after the other, when the stream of the fake runtime comes to the launch (fake_cuda.h).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,15 +24,13 @@
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <numbers>
 #include <numeric>
 #include <random>
-#include <stdexcept>
 #include <vector>
 
-#include "stp/cuda/shared_memory.h"
+#include "stp/cuda/kernels/launch.h"
+#include "support/fake_cuda.h"
 
 #undef __shared__
 #define __shared__ static  // one block at a time
@@ -51,44 +47,8 @@ namespace stp::simt {
 /// In which order the warps of a block run, and the lanes of a warp between two barriers.
 enum class Order { forward, backward, shuffled };
 inline Order order = Order::forward;
-/// Blocks that a "device" holds at once: few, so that kernels must go over their data in strides.
-inline int blocks_at_once = 6;
-inline size_t most_shared = size_t{227} * 1024;
 
 constexpr int kWarp = 32;
-constexpr size_t kDeclaredShared = kWarp * sizeof(float);
-
-/// Launches that a device would refuse for their shared memory, unless it was raised before: see
-/// SharedMemory.
-class DynamicShared {
- public:
-  static int device() { return 0; }
-  static size_t most_shared() { return simt::most_shared; }
-  static size_t declared_shared(const void*) { return kDeclaredShared; }
-  static void raise_shared(const void* kernel, size_t bytes) {
-    if (bytes + kDeclaredShared > simt::most_shared)
-      throw std::logic_error("more shared memory than a device has");
-    const std::lock_guard lock(mutex());
-    raised()[kernel] = bytes;
-  }
-  static bool fits(const void* kernel, size_t bytes) {
-    if (bytes + kDeclaredShared <= cuda::kDefaultShared) return true;
-    const std::lock_guard lock(mutex());
-    const auto known = raised().find(kernel);
-    return known != raised().end() && bytes <= known->second;
-  }
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex mutex;
-    return mutex;
-  }
-  static std::map<const void*, size_t>& raised() {
-    static std::map<const void*, size_t> raised;
-    return raised;
-  }
-};
-
 constexpr size_t kStack = size_t{128} * 1024;
 constexpr size_t kExchange = 32;  // bytes that a lane can show its warp
 
@@ -414,42 +374,19 @@ using std::min;
 
 namespace stp::cuda {
 
-struct LaunchShape {
-  dim3 blocks, threads;
-  size_t shared = 0;
-};
-
-inline SharedMemory<simt::DynamicShared>& shared_memory() {
-  static SharedMemory<simt::DynamicShared> memory;
-  return memory;
-}
-
 template <typename... Parameters>
-size_t shared_limit(void (*kernel)(Parameters...)) {
-  return shared_memory().limit(reinterpret_cast<const void*>(kernel));
-}
-
-template <typename... Parameters>
-int resident_blocks(void (*)(Parameters...), int, size_t = 0) {
-  return simt::blocks_at_once;
-}
-
-template <typename... Parameters, typename... Arguments>
-void start(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t, Arguments... arguments) {
-  const dim3 blocks = shape.blocks, threads = shape.threads;
-  const auto* const function = reinterpret_cast<const void*>(kernel);
-  shared_memory().allow(function, shape.shared);
-  if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
-      threads.x * threads.y * threads.z > 1024 || !simt::DynamicShared::fits(function, shape.shared))
-    throw std::logic_error("a launch that a device refuses");
-  gridDim = blocks;
-  const std::function<void()> body = [&] { kernel(static_cast<Parameters>(arguments)...); };
-  for (unsigned z = 0; z < blocks.z; ++z)
-    for (unsigned y = 0; y < blocks.y; ++y)
-      for (unsigned x = 0; x < blocks.x; ++x) {
-        blockIdx = {x, y, z};
-        simt::Block::get().run(threads, shape.shared, body);
-      }
+cudaError_t launch_kernel(const cudaLaunchConfig_t& config, void (*kernel)(Parameters...),
+                          Parameters... parameters) {
+  return fake_cuda::launch_kernel(config, address_of(kernel), [=] {
+    const dim3 blocks = gridDim = config.gridDim;
+    const std::function<void()> body = [&] { kernel(parameters...); };
+    for (unsigned z = 0; z < blocks.z; ++z)
+      for (unsigned y = 0; y < blocks.y; ++y)
+        for (unsigned x = 0; x < blocks.x; ++x) {
+          blockIdx = {x, y, z};
+          simt::Block::get().run(config.blockDim, config.dynamicSmemBytes, body);
+        }
+  });
 }
 
 inline void* dynamic_shared() { return simt::Block::get().shared(); }
@@ -474,7 +411,7 @@ void wait_copies() {
   simt::Block::get().wait(kGroups);
 }
 
-// Fragments as the PTX ISA lays them out: see cuda_target.cuh.
+// Fragments as the PTX ISA lays them out: see target.cuh.
 
 inline void load_matrices(uint32_t (&words)[4], const void* shared_row) {
   simt::Block::check_aligned(shared_row);

@@ -54,13 +54,31 @@ inline Training small_training(int layers, DType type, RankGrid grid) {
   return training;
 }
 
-/// A schedule's program for execution.
+/// How a schedule's program is lowered for execution.
+struct Variant {
+  BackwardOrder order = BackwardOrder::suite;
+  Release release = Release::chain;
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
+};
+inline std::string to_string(const Variant& variant) {
+  return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
+         std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
+         std::to_string(variant.sequence_parallel) + " recompute " +
+         std::to_string(static_cast<int>(variant.recompute));
+}
+
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
-                                 BackwardOrder order = BackwardOrder::suite,
-                                 Release release = Release::chain) {
+                                 const Variant& variant = {}) {
   validate(schedule);
   return lower(std::move(schedule), layers,
-               {.release = release, .backward = order, .optimizer = true, .data_parallel = dp > 1});
+               {.release = variant.release,
+                .backward = variant.order,
+                .optimizer = true,
+                .data_parallel = dp > 1,
+                .embedding = true,
+                .sequence_parallel = variant.sequence_parallel,
+                .recompute = variant.recompute});
 }
 
 inline reference::LossAndGradients exact_gradients(const Training& training,

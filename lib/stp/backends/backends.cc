@@ -12,7 +12,7 @@
 #include "stp/cuda/gpu_facts.h"
 #endif
 #ifdef STP_HAVE_NCCL
-#include "stp/cuda/nccl_backend.h"
+#include "stp/cuda/nccl/nccl_backend.h"
 #endif
 
 namespace stp {
@@ -33,9 +33,8 @@ struct Entry {
   void (*check)(int device);
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
-  // Null where a run is always one process.
   void (*check_processes)(const std::vector<std::string>& nccl);
-  std::unique_ptr<Backend> (*one_of_several)(const BackendOptions& options, Rendezvous& rendezvous);
+  std::unique_ptr<Backend> (*one_of_several)(const BackendOptions& options, Processes& processes);
 };
 
 #ifdef STP_HAVE_CUDA
@@ -46,18 +45,18 @@ constexpr bool kCudnn = false;
 #endif
 #ifdef STP_HAVE_NCCL
 constexpr bool kNccl = true;
-void check_gpus(const std::vector<std::string>& nccl) { cuda::read_nccl_options("--nccl", nccl); }
-std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Rendezvous& rendezvous) {
-  return cuda::make_nccl_backend(options, rendezvous, cuda::read_nccl_options("--nccl", options.nccl));
+void check_nccl(const std::vector<std::string>& nccl) { cuda::prepare_for_nccl(nccl); }
+std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Processes& processes) {
+  return cuda::make_nccl_backend(options, processes);
 }
 #else
 constexpr bool kNccl = false;
-void check_gpus(const std::vector<std::string>&) {
+void check_nccl(const std::vector<std::string>&) {
   throw InputError("", "--backend", "this build has no NCCL, by which processes exchange data",
                    "build where nccl.h is found, or start one process");
 }
-std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Rendezvous&) {
-  check_gpus(options.nccl);
+std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Processes&) {
+  check_nccl(options.nccl);
   return nullptr;
 }
 #endif
@@ -73,10 +72,12 @@ const std::vector<Entry>& entries() {
        {},
        false,
        [](int) {},
-       cpu::make_backend,
+       [](const BackendOptions& options) { return cpu::make_backend(options); },
        cpu::make_replay_backend,
-       nullptr,
-       nullptr},
+       [](const std::vector<std::string>&) {},
+       [](const BackendOptions& options, Processes& processes) {
+         return cpu::make_backend(options, processes);
+       }},
 #ifdef STP_HAVE_CUDA
       {"cuda",
        {DType::bf16, DType::f32},
@@ -90,7 +91,7 @@ const std::vector<Entry>& entries() {
        [](const BackendOptions& options, const Replay& replay) {
          return cuda::make_replay_backend(options, replay);
        },
-       check_gpus,
+       check_nccl,
        one_gpu_of_several},
 #endif
   };
@@ -141,25 +142,24 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
 
 bool backend_has_graphs(const std::string& name) { return find(name).graphs; }
 
-bool backend_has_processes(const std::string& name) { return find(name).one_of_several != nullptr; }
-
-std::optional<ProcessPlace> place_among_processes(const std::string& name) {
-  if (!backend_has_processes(name)) return std::nullopt;
-  const auto place = place_from_environment(process_environment());
-  return place && place->world_size > 1 ? place : std::nullopt;
-}
-
-void check_processes(const std::string& name, const std::vector<std::string>& nccl) {
+void check_processes(const std::string& name, const Processes& processes, int world_size,
+                     const std::vector<std::string>& nccl, const std::string& field) {
   const Entry& entry = find(name);
-  if (entry.check_processes == nullptr) throw std::logic_error(name + " runs in one process");
+  if (processes.count() == 1) return;
   entry.check_processes(nccl);
+  const bool one_each = entry.ranks > 0;
+  if (one_each ? processes.count() == world_size : processes.count() <= world_size) return;
+  throw InputError("", field,
+                   "has " + std::to_string(world_size) + " ranks, but the launcher started " +
+                       std::to_string(processes.count()) + " processes",
+                   one_each ? "start one for each rank" : "start one for each rank at the most");
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
-                                      Rendezvous& rendezvous) {
-  const Entry& entry = find(name);
-  if (entry.one_of_several == nullptr) throw std::logic_error(name + " runs in one process");
-  return entry.one_of_several(options, rendezvous);
+                                      Processes& processes) {
+  if (processes.count() == 1) return make_backend(name, options);
+  check_processes(name, processes, options.world_size, options.nccl);
+  return find(name).one_of_several(options, processes);
 }
 
 std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,

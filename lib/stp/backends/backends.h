@@ -9,9 +9,8 @@
 
 #include "stp/base/json_input.h"
 #include "stp/device/backend.h"
-#include "stp/emulation/pacing.h"
-#include "stp/processes/bootstrap.h"
-#include "stp/processes/rendezvous.h"
+#include "stp/emulation/link_emulation.h"
+#include "stp/processes/processes.h"
 
 namespace stp {
 
@@ -34,25 +33,23 @@ SharedJson backend_facts(const std::string& name);
 /// Of X of lib/stp/device/kernels.h: what its kernels take, the usual one first. InputError likewise, here
 /// and below.
 std::vector<DType> backend_types(const std::string& name);
-/// All ranks, driven by this process.
-std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
-
 /// Whether BackendOptions::graphs means anything there.
 bool backend_has_graphs(const std::string& name);
-/// Whether a run there can be of several processes, each of which drives one rank on a device of its own.
-bool backend_has_processes(const std::string& name);
-/// This process's place among them, where a launcher started several (lib/stp/processes/bootstrap.h).
-std::optional<ProcessPlace> place_among_processes(const std::string& name);
-/// Throws InputError if this build lacks what several processes need, or `nccl` (BackendOptions::nccl) says
-/// what nobody understands: what each process can tell before they meet.
-void check_processes(const std::string& name, const std::vector<std::string>& nccl);
-/// The rank of the rendezvous' place, on the device of its place on the node; one backend at a time.
-/// `rendezvous` outlives it, and its guard is the run's: options.deadline_s is not looked at. InputError if
-/// this build lacks what that needs, or options.world_size is not the number of processes.
-std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
-                                      Rendezvous& rendezvous);
 
-/// One rank of a world of options.world_size, alone; all its communicators are paced.
+/// All ranks, driven by this process.
+std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
+/// Those of this process (ranks_of_process); of devices each process has one and drives one rank on it.
+/// `processes` outlives it. All processes make their backends in one order. InputError if check_processes()
+/// would throw it.
+std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
+                                      Processes& processes);
+/// Throws InputError if these processes, where they are several, cannot drive a run of `world_size` ranks
+/// there: this build lacks what they need, there are too many or too few of them, or `nccl`
+/// (BackendOptions::nccl) says what nobody understands. `field`: what says how many ranks there are.
+void check_processes(const std::string& name, const Processes& processes, int world_size,
+                     const std::vector<std::string>& nccl, const std::string& field = "parallel");
+
+/// One rank of a world of options.world_size, alone; all its groups are over emulated links.
 std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,
                                              const Replay& replay);
 

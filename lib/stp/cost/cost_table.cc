@@ -23,7 +23,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       const ProgramStream& link = program.stream_of(id);
       const bool near =
           table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
-      return op.tensors * (near ? table.transfer_within_node : table.transfer_between_nodes);
+      return op.tensors() * (near ? table.transfer_within_node : table.transfer_between_nodes);
     }
     case OpKind::gradient_reduce:
       return table.gradient_reduce.empty() ? 0 : table.gradient_reduce[program.stage_of(id)];

@@ -1,49 +1,95 @@
 #include "stp/cost/saved_memory.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 namespace stp {
 namespace {
 
-// What one pass of one unit makes and frees, bytes.
+// What an op makes and frees of one unit's saved tensors, bytes.
 struct Change {
   double made = 0, freed = 0;
 };
 
-using Changes = std::array<Change, kUnitPasses.size()>;
-
-Changes changes_of(const std::vector<SavedTensor>& tensors) {
-  Changes changes{};
-  const auto at = [&](UnitPass pass) -> Change& { return changes[static_cast<size_t>(pass)]; };
-  for (const SavedTensor& tensor : tensors) {
-    at(tensor.made_by_forward ? UnitPass::F : UnitPass::I).made += tensor.bytes;
-    at(!tensor.weight_gradient ? UnitPass::I
-       : tensor.early          ? UnitPass::W_early
-                               : UnitPass::W_late)
-        .freed += tensor.bytes;
+// When one unit's tensors come and go. With sequence parallelism the norm's are made by what gathers its
+// output, and freed by what scatters the gradient of it.
+class SavedBytes {
+ public:
+  SavedBytes(const Program& program, Unit unit, const std::vector<SavedTensor>& tensors)
+      : sequence_parallel_(program.sequence_parallel),
+        full_(program.recompute == Recompute::full && (unit == Unit::attn || unit == Unit::mlp)) {
+    for (const SavedTensor& tensor : tensors) {
+      // Of layers that are computed again, a layer's input alone stays from the first forward on.
+      if (full_ && unit == Unit::attn && tensor.norm && !tensor.weight_gradient && input_ == 0)
+        input_ = tensor.bytes;
+      double& made = !tensor.made_by_forward ? made_by_I_ : tensor.norm ? norm_ : made_by_F_;
+      made += tensor.bytes;
+      double& freed = tensor.weight_gradient ? (tensor.early ? freed_early_ : freed_late_)
+                      : tensor.norm          ? norm_freed_
+                                             : freed_by_I_;
+      freed += tensor.bytes;
+    }
   }
-  return changes;
-}
+
+  [[nodiscard]] Change by(const Op& op) const {
+    switch (op.kind) {
+      case OpKind::all_gather:
+        return op.unit_pass == UnitPass::F ? Change{forward(op, 0, norm_)} : Change{};
+      case OpKind::reduce_scatter:
+        return op.unit_pass == UnitPass::I ? Change{0, norm_freed_} : Change{};
+      case OpKind::weight_gradients:
+        return {0, freed_early_ + freed_late_};
+      case OpKind::compute:
+        break;
+      default:
+        return {};
+    }
+    switch (op.unit_pass) {
+      case UnitPass::F:
+        return {forward(op, input_, made_by_F_ + (sequence_parallel_ ? 0 : norm_))};
+      case UnitPass::I: {
+        // The head's own collectives are inside it, its norm's backward too.
+        const bool norm = !sequence_parallel_ || op.unit == Unit::head;
+        return {made_by_I_, freed_by_I_ + (norm ? norm_freed_ : 0)};
+      }
+      case UnitPass::W_early:
+        return {0, freed_early_};
+      case UnitPass::W_late:
+        return {0, freed_late_};
+    }
+    return {};
+  }
+
+ private:
+  // What a forward makes: `kept` where a backward runs it again, which then makes the rest of `all`. With
+  // sequence parallelism the layer's input, which is kept, is among what the all-gather makes.
+  [[nodiscard]] double forward(const Op& op, double kept, double all) const {
+    if (!full_) return all;
+    if (!op.recomputed()) return kept;
+    const bool of_norm = op.kind == OpKind::all_gather || !sequence_parallel_;
+    return all - (of_norm ? input_ : 0);
+  }
+
+  const bool sequence_parallel_, full_;
+  double input_ = 0, norm_ = 0, norm_freed_ = 0, made_by_F_ = 0, made_by_I_ = 0;
+  double freed_by_I_ = 0, freed_early_ = 0, freed_late_ = 0;
+};
 
 }  // namespace
 
 std::vector<double> peak_saved_bytes(const Program& program, const ModelConfig& model, const Shape& shape,
                                      Implementation implementation) {
-  std::array<Changes, kUnits.size()> changes;
+  std::vector<SavedBytes> units;  // by unit
   for (const Unit unit : kUnits)
-    changes[static_cast<size_t>(unit)] = changes_of(saved_tensors(model, shape, implementation, unit));
+    units.emplace_back(program, unit, saved_tensors(model, shape, implementation, unit));
   std::vector<double> peaks;
   for (int rank = 0; rank < program.schedule.pp(); ++rank) {
     double held = 0, peak = 0;
     for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
       const Op& op = program.ops[id];
-      const Changes& unit = changes[static_cast<size_t>(op.unit)];
-      const auto at = [&](UnitPass pass) { return unit[static_cast<size_t>(pass)]; };
-      Change change;
-      if (op.kind == OpKind::compute) change = at(op.unit_pass);
-      if (op.kind == OpKind::weight_gradients)
-        change = {0, at(UnitPass::W_early).freed + at(UnitPass::W_late).freed};
+      if (op.kind != OpKind::compute && op.kind != OpKind::weight_gradients && !is_collective(op.kind))
+        continue;
+      const Change change = units[static_cast<size_t>(op.unit)].by(op);
       held += change.made;
       peak = std::max(peak, held);
       held -= change.freed;

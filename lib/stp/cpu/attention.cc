@@ -67,7 +67,7 @@ void attention_forward(BlasCounter& counter, const AttentionShape& shape, const 
         for (int64_t key = 0; key < query + queries; key += kBlock) {
           const int64_t keys = std::min(kBlock, seq - key);
           const MatrixView<T> s{scores.data(), keys};
-          blas_gemm<T>(counter, false, true, queries, keys, d, scale, at.q(query), at.k(key), 0, s);
+          blas_gemm<T>(counter, {false, true, queries, keys, d}, scale, at.q(query), at.k(key), 0, s);
           for (int64_t i = 0; i < queries; ++i) {
             T* row = s.data + i * s.stride;
             const int64_t seen = visible(query + i, key, keys);
@@ -82,7 +82,7 @@ void attention_forward(BlasCounter& counter, const AttentionShape& shape, const 
             std::fill(row + seen, row + keys, T{0});
             sum[i] += sum_of(seen, [&](int64_t j) { return row[j]; });
           }
-          blas_gemm<T>(counter, false, false, queries, d, keys, 1, read(s), at.v(key), 1, o);
+          blas_gemm<T>(counter, {false, false, queries, d, keys}, 1, read(s), at.v(key), 1, o);
         }
         for (int64_t i = 0; i < queries; ++i) {
           const T inverse = static_cast<T>(1 / sum[i]);
@@ -125,8 +125,8 @@ void attention_backward(BlasCounter& counter, const AttentionShape& shape, const
              query += kBlock) {  // blocks start alike: none above the diagonal
           const int64_t queries = std::min(kBlock, seq - query);
           const MatrixView<T> p{probabilities.data(), keys}, ds{gradients.data(), keys};
-          blas_gemm<T>(counter, false, true, queries, keys, d, scale, at.q(query), at.k(key), 0, p);
-          blas_gemm<T>(counter, false, true, queries, keys, d, 1, out_at(out_gradient, query), at.v(key), 0,
+          blas_gemm<T>(counter, {false, true, queries, keys, d}, scale, at.q(query), at.k(key), 0, p);
+          blas_gemm<T>(counter, {false, true, queries, keys, d}, 1, out_at(out_gradient, query), at.v(key), 0,
                        ds);
           for (int64_t i = 0; i < queries; ++i) {
             const int64_t seen = visible(query + i, key, keys);
@@ -139,11 +139,11 @@ void attention_backward(BlasCounter& counter, const AttentionShape& shape, const
             std::fill(row + seen, row + keys, T{0});
             std::fill(gradient + seen, gradient + keys, T{0});
           }
-          blas_gemm<T>(counter, true, false, keys, d, queries, 1, read(p), out_at(out_gradient, query), 1,
+          blas_gemm<T>(counter, {true, false, keys, d, queries}, 1, read(p), out_at(out_gradient, query), 1,
                        gradient_of(key, at.v_column));
-          blas_gemm<T>(counter, true, false, keys, d, queries, 1, read(ds), at.q(query), 1,
+          blas_gemm<T>(counter, {true, false, keys, d, queries}, 1, read(ds), at.q(query), 1,
                        gradient_of(key, at.k_column));
-          blas_gemm<T>(counter, false, false, queries, d, keys, 1, read(ds), at.k(key), 1,
+          blas_gemm<T>(counter, {false, false, queries, d, keys}, 1, read(ds), at.k(key), 1,
                        gradient_of(query, at.q_column));
         }
       }

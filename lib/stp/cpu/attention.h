@@ -1,7 +1,7 @@
 // Causal grouped-query attention in blocks of queries and keys, with a running softmax.
 #pragma once
 
-#include "stp/cpu/blas_counter.h"
+#include "stp/cpu/blas.h"
 #include "stp/device/kernels.h"
 
 namespace stp::cpu {

@@ -1,11 +1,22 @@
-// Matrix products of OpenBLAS on raw pointers, one thread per caller, counted.
+// GEMMs of OpenBLAS on raw pointers, one thread per caller, counted.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
-#include "stp/cpu/blas_counter.h"
+#include "stp/device/kernels.h"
 
 namespace stp::cpu {
+
+/// Of one device's BLAS calls, added to by all of its streams; see blas_use in cpu_backend.h.
+struct BlasCounter {
+  std::atomic<double> seconds{0}, flops{0};
+
+  void add(double more_seconds, double more_flops) {
+    seconds.fetch_add(more_seconds, std::memory_order_relaxed);
+    flops.fetch_add(more_flops, std::memory_order_relaxed);
+  }
+};
 
 /// A row-major matrix within a larger one: element (i, j) is at data[i · stride + j].
 template <typename T>
@@ -14,10 +25,9 @@ struct MatrixView {
   int64_t stride;
 };
 
-/// c = alpha · op(a) · op(b) + beta · c, where op(a) is m × k, op(b) k × n, and c m × n. With beta 0, c is
-/// not read.
+/// As Kernels::gemm. With beta 0, c is not read.
 template <typename T>
-void blas_gemm(BlasCounter& counter, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
-               double alpha, MatrixView<const T> a, MatrixView<const T> b, double beta, MatrixView<T> c);
+void blas_gemm(BlasCounter& counter, const GemmShape& shape, double alpha, MatrixView<const T> a,
+               MatrixView<const T> b, double beta, MatrixView<T> c);
 
 }  // namespace stp::cpu

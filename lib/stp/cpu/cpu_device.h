@@ -1,17 +1,15 @@
-// A device of the CPU backend: streams, and memory that is taken and given back in their order.
+// A device of the CPU backend: one rank's streams and memory.
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "stp/cpu/blas_counter.h"
-#include "stp/cpu/cpu_allocator.h"
+#include "stp/cpu/blas.h"
+#include "stp/cpu/cpu_backend.h"
 #include "stp/cpu/cpu_run.h"
 #include "stp/device/backend.h"
-#include "stp/device/device.h"
 #include "stp/device/kernels.h"
 
 namespace stp::cpu {
@@ -23,27 +21,28 @@ class CpuStream;
 class CpuDevice : public Device {
  public:
   /// `run` outlives the device, the device its streams.
-  CpuDevice(CpuRun& run, int rank, const BackendOptions& options);
+  CpuDevice(CpuRun& run, int rank, const BackendOptions& options, const ReplaceKernels& replace = {});
+  CpuDevice(const CpuDevice&) = delete;
+  CpuDevice& operator=(const CpuDevice&) = delete;
+  ~CpuDevice() override;
 
   std::unique_ptr<Stream> make_stream(const std::string& name, StreamPriority priority) override;
-  Tensor allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) override;
-  void retag(Stream& stream, const Tensor& tensor, MemoryKind kind) override;
-  void release(Stream& stream, Tensor& tensor) override;
   void upload(Stream& stream, const Tensor& tensor, std::span<const std::byte> bytes) override;
   void download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) override;
   void synchronize() override;
 
   Kernels& kernels() override { return *kernels_; }
-  MemoryLedger& memory() override { return allocator_.ledger(); }
-
   [[nodiscard]] const BlasCounter& blas() const { return blas_; }
 
  private:
   class Registered;
 
+  std::byte* take_memory(size_t bytes) override;
+  void free_memory(std::byte* at) override;
+  void fill_with_nan(Stream& stream, std::byte* at, size_t bytes) override;
+
   CpuRun& run_;
   const int rank_;
-  CpuAllocator allocator_;
   BlasCounter blas_;
   std::unique_ptr<Kernels> kernels_;
   std::vector<CpuStream*> streams_;  // those that are alive

@@ -11,7 +11,6 @@
 #include "stp/cpu/cpu_stream.h"
 #include "stp/cpu/elementwise.h"
 #include "stp/cpu/operand.h"
-#include "stp/device/kernel_checks.h"
 
 namespace stp::cpu {
 namespace {
@@ -73,51 +72,45 @@ class CpuKernels : public Kernels {
  public:
   explicit CpuKernels(BlasCounter& counter) : counter_(counter) {}
 
-  void fill(Stream& stream, const Tensor& tensor, double value) override {
-    check::floating("fill", tensor);
-    enqueue(stream, tensor, [=](auto zero) {
-      using T = decltype(zero);
+  void run_fill(Stream& stream, const Tensor& tensor, double value) override {
+    enqueue(stream, tensor, [=]<typename T>(T) {
       const Out<T> elements(tensor);
       std::fill_n(static_cast<T*>(elements), tensor.elements(), static_cast<T>(value));
     });
   }
 
-  void copy(Stream& stream, const Tensor& from, const Tensor& to) override {
-    check::copy(from, to);
-    enqueue(stream, from, [=](auto zero) {
-      using T = decltype(zero);
+  void run_copy(Stream& stream, const Tensor& from, const Tensor& to) override {
+    enqueue(stream, from, [=]<typename T>(T) {
       const In<T> source(from);
       const Out<T> target(to);
       std::copy_n(static_cast<const T*>(source), from.elements(), static_cast<T*>(target));
     });
   }
 
-  void scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) override {
-    check::scale(in, out);
-    enqueue(stream, in, [=](auto zero) {
-      using T = decltype(zero);
-      cpu::scale<T>(in.elements(), factor, In<T>(in), Out<T>(out));
+  void run_scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) override {
+    enqueue(stream, in, [=]<typename T>(T) { cpu::scale<T>(in.elements(), factor, In<T>(in), Out<T>(out)); });
+  }
+
+  void run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) override {
+    enqueue(stream, in, [=]<typename T>(T) {
+      cpu::add<T>(in.elements(), In<T>(in), InOut<T>(out) + first * out.columns);
     });
   }
 
-  void check_finite(Stream& stream, const Tensor& tensor, const std::string& what) override {
-    check::floating("check_finite", tensor);
-    enqueue(stream, tensor, [=](auto zero) {
-      using T = decltype(zero);
+  void run_check_finite(Stream& stream, const Tensor& tensor, const std::string& what) override {
+    enqueue(stream, tensor, [=]<typename T>(T) {
       const In<T> values(tensor);
       for (int64_t i = 0; i < tensor.elements(); ++i)
         if (!std::isfinite(values[i])) throw std::runtime_error(what + " is not finite");
     });
   }
 
-  void gemm(Stream& stream, bool transpose_a, bool transpose_b, double alpha, const Tensor& a,
-            const Tensor& b, double beta, const Tensor& c) override {
-    const check::GemmSize size = check::gemm(transpose_a, transpose_b, a, b, c);
-    enqueue(stream, a, [=, this](auto zero) {
-      using T = decltype(zero);
+  void run_gemm(Stream& stream, const GemmShape& shape, double alpha, const Tensor& a, const Tensor& b,
+                double beta, const Tensor& c) override {
+    enqueue(stream, a, [=, this]<typename T>(T) {
       const auto multiply = [&](T* to) {
-        blas_gemm<T>(counter_, transpose_a, transpose_b, size.m, size.n, size.k, alpha, {In<T>(a), a.columns},
-                     {In<T>(b), b.columns}, beta, {to, c.columns});
+        blas_gemm<T>(counter_, shape, alpha, {In<T>(a), a.columns}, {In<T>(b), b.columns}, beta,
+                     {to, c.columns});
       };
       if (beta == 0)
         multiply(Out<T>(c));
@@ -126,152 +119,118 @@ class CpuKernels : public Kernels {
     });
   }
 
-  void rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, double epsilon, const Tensor& y,
-                        const Tensor& rstd) override {
-    check::rms_norm_forward(x, gain, y, rstd);
-    enqueue(stream, x, [=](auto zero) {
-      using T = decltype(zero);
+  void run_rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, double epsilon,
+                            const Tensor& y, const Tensor& rstd) override {
+    enqueue(stream, x, [=]<typename T>(T) {
       cpu::rms_norm_forward<T>(x.rows, x.columns, In<T>(x), In<T>(gain), epsilon, Out<T>(y), data<T>(rstd));
     });
   }
 
-  void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
-                         const Tensor& rstd, double residual_factor, const Tensor& residual, const Tensor& dx,
-                         const Tensor& gain_gradient) override {
-    check::rms_norm_backward(dy, x, gain, rstd, residual, dx, gain_gradient);
-    enqueue(stream, x, [=](auto zero) {
-      using T = decltype(zero);
+  void run_rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                             const Tensor& rstd, double residual_factor, const Tensor& residual,
+                             const Tensor& dx, const Tensor& gain_gradient) override {
+    enqueue(stream, x, [=]<typename T>(T) {
       cpu::rms_norm_backward<T>(x.rows, x.columns, In<T>(dy), In<T>(x), In<T>(gain), data<T>(rstd),
                                 residual_factor, InIfAny<T>(residual), Out<T>(dx), data<T>(gain_gradient));
     });
   }
 
-  void bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
-                         const Tensor& qkv) override {
-    check::bias_rope_forward(shape, bias, qkv);
-    enqueue(stream, qkv, [=](auto zero) {
-      using T = decltype(zero);
-      rotate_all<T>(shape, theta, InOut<T>(qkv), In<T>(bias), 1);
-    });
+  void run_bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
+                             const Tensor& qkv) override {
+    enqueue(stream, qkv, [=]<typename T>(T) { rotate_all<T>(shape, theta, InOut<T>(qkv), In<T>(bias), 1); });
   }
 
-  void rope_backward(Stream& stream, const AttentionShape& shape, double theta,
-                     const Tensor& qkv_gradient) override {
-    check::rope_backward(shape, qkv_gradient);
-    enqueue(stream, qkv_gradient, [=](auto zero) {
-      using T = decltype(zero);
-      rotate_all<T>(shape, theta, InOut<T>(qkv_gradient), nullptr, -1);
-    });
+  void run_rope_backward(Stream& stream, const AttentionShape& shape, double theta,
+                         const Tensor& qkv_gradient) override {
+    enqueue(stream, qkv_gradient,
+            [=]<typename T>(T) { rotate_all<T>(shape, theta, InOut<T>(qkv_gradient), nullptr, -1); });
   }
 
-  void add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) override {
-    check::add_column_sums(gradient, bias_gradient);
-    enqueue(stream, gradient, [=](auto zero) {
-      using T = decltype(zero);
+  void run_add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) override {
+    enqueue(stream, gradient, [=]<typename T>(T) {
       cpu::add_column_sums<T>(gradient.rows, gradient.columns, In<T>(gradient), data<T>(bias_gradient));
     });
   }
 
-  void attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
-                         const Tensor& log_sum_exp) override {
-    check::attention_forward(shape, qkv, out, log_sum_exp);
-    enqueue(stream, qkv, [=, this](auto zero) {
-      using T = decltype(zero);
+  void run_attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
+                             const Tensor& out, const Tensor& log_sum_exp) override {
+    enqueue(stream, qkv, [=, this]<typename T>(T) {
       cpu::attention_forward<T>(counter_, shape, In<T>(qkv), Out<T>(out), data<T>(log_sum_exp));
     });
   }
 
-  void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
-                          const Tensor& log_sum_exp, const Tensor& out_gradient,
-                          const Tensor& qkv_gradient) override {
-    check::attention_backward(shape, qkv, out, log_sum_exp, out_gradient, qkv_gradient);
-    enqueue(stream, qkv, [=, this](auto zero) {
-      using T = decltype(zero);
+  void run_attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
+                              const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+                              const Tensor& qkv_gradient) override {
+    enqueue(stream, qkv, [=, this]<typename T>(T) {
       cpu::attention_backward<T>(counter_, shape, In<T>(qkv), In<T>(out), data<T>(log_sum_exp),
                                  In<T>(out_gradient), Out<T>(qkv_gradient));
     });
   }
 
-  void swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) override {
-    check::swiglu_forward(gate_up, out);
-    enqueue(stream, out, [=](auto zero) {
-      using T = decltype(zero);
+  void run_swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) override {
+    enqueue(stream, out, [=]<typename T>(T) {
       cpu::swiglu_forward<T>(out.rows, out.columns, In<T>(gate_up), Out<T>(out));
     });
   }
 
-  void swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
-                       const Tensor& gate_up_gradient) override {
-    check::swiglu_backward(gate_up, out_gradient, gate_up_gradient);
-    enqueue(stream, out_gradient, [=](auto zero) {
-      using T = decltype(zero);
+  void run_swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
+                           const Tensor& gate_up_gradient) override {
+    enqueue(stream, out_gradient, [=]<typename T>(T) {
       cpu::swiglu_backward<T>(out_gradient.rows, out_gradient.columns, In<T>(gate_up), In<T>(out_gradient),
                               Out<T>(gate_up_gradient));
     });
   }
 
-  void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, int64_t first,
-                         const Tensor& out) override {
-    check::embedding_forward(tokens, table, out);
-    enqueue(stream, table, [=](auto zero) {
-      using T = decltype(zero);
+  void run_embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, int64_t first,
+                             const Tensor& out) override {
+    enqueue(stream, table, [=]<typename T>(T) {
       cpu::embedding_forward<T>(out.rows, out.columns, data<int32_t>(tokens), In<T>(table), first, table.rows,
                                 Out<T>(out));
     });
   }
 
-  void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& out_gradient, int64_t first,
-                          const Tensor& table_gradient) override {
-    check::embedding_backward(tokens, out_gradient, table_gradient);
-    enqueue(stream, out_gradient, [=](auto zero) {
-      using T = decltype(zero);
+  void run_embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& out_gradient, int64_t first,
+                              const Tensor& table_gradient) override {
+    enqueue(stream, out_gradient, [=]<typename T>(T) {
       cpu::embedding_backward<T>(out_gradient.rows, out_gradient.columns, data<int32_t>(tokens),
                                  In<T>(out_gradient), first, table_gradient.rows, data<T>(table_gradient));
     });
   }
 
-  void row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) override {
-    check::row_maximum(logits, maximum);
-    enqueue(stream, logits, [=](auto zero) {
-      using T = decltype(zero);
+  void run_row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) override {
+    enqueue(stream, logits, [=]<typename T>(T) {
       cpu::row_maximum<T>(logits.rows, logits.columns, In<T>(logits), data<T>(maximum));
     });
   }
 
-  void exponential_sums(Stream& stream, const Tensor& logits, const Tensor& maximum, const Tensor& targets,
-                        int64_t first, const Tensor& sums) override {
-    check::exponential_sums(logits, maximum, targets, sums);
-    enqueue(stream, logits, [=](auto zero) {
-      using T = decltype(zero);
+  void run_exponential_sums(Stream& stream, const Tensor& logits, const Tensor& maximum,
+                            const Tensor& targets, int64_t first, const Tensor& sums) override {
+    enqueue(stream, logits, [=]<typename T>(T) {
       cpu::exponential_sums<T>(logits.rows, logits.columns, In<T>(logits), data<T>(maximum),
                                data<int32_t>(targets), first, data<T>(sums));
     });
   }
 
-  void cross_entropy(Stream& stream, const Tensor& maximum, const Tensor& sums, const Tensor& targets,
-                     int64_t first, double factor, const Tensor& logits, const Tensor& loss) override {
-    check::cross_entropy(maximum, sums, targets, logits, loss);
-    enqueue(stream, logits, [=](auto zero) {
-      using T = decltype(zero);
+  void run_cross_entropy(Stream& stream, const Tensor& maximum, const Tensor& sums, const Tensor& targets,
+                         int64_t first, double factor, const Tensor& logits, const Tensor& loss) override {
+    enqueue(stream, logits, [=]<typename T>(T) {
       cpu::cross_entropy<T>(logits.rows, logits.columns, data<T>(maximum), data<T>(sums),
                             data<int32_t>(targets), first, factor, InOut<T>(logits), data<T>(loss));
     });
   }
 
-  void add_sum_of_squares(Stream& stream, double factor, const Tensor& x, const Tensor& total) override {
-    check::add_sum_of_squares(x, total);
-    enqueue(stream, x, [=](auto zero) {
-      using T = decltype(zero);
+  void run_add_sum_of_squares(Stream& stream, double factor, const Tensor& x, const Tensor& total) override {
+    enqueue(stream, x, [=]<typename T>(T) {
       *data<double>(total) += factor * cpu::sum_of_squares<T>(x.elements(), In<T>(x));
     });
   }
 
-  void adamw(Stream& stream, const AdamW& options, double max_norm, const Tensor& total,
-             const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
-             const Tensor& master, const Tensor& weight) override {
-    const bool rounded = check::adamw(total, gradient, first_moment, second_moment, master, weight);
-    enqueue(stream, gradient, [=](auto zero) {
-      using T = decltype(zero);
+  void run_adamw(Stream& stream, const AdamW& options, double max_norm, const Tensor& total,
+                 const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
+                 const Tensor& master, const Tensor& weight) override {
+    const bool rounded = weight.memory != master.memory;
+    enqueue(stream, gradient, [=]<typename T>(T) {
       double scale = 1;
       if (total)
         if (const double norm = std::sqrt(*data<double>(total)); norm > max_norm) scale = max_norm / norm;

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "stp/cpu/blas_counter.h"
+#include "stp/cpu/blas.h"
 #include "stp/device/kernels.h"
 
 namespace stp::cpu {

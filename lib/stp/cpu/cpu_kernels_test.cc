@@ -12,7 +12,7 @@
 
 #include "stp/cpu/blas.h"
 #include "stp/cpu/cpu_backend.h"
-#include "stp/cpu/cpu_memory.h"
+#include "stp/device/bfloat16.h"
 #include "stp/device/kernels.h"
 
 namespace stp::cpu {
@@ -109,7 +109,7 @@ TEST(BlasGemm, ManyThreadsMultiplyAtOnce) {
   for (auto& result : results)
     threads.emplace_back([&] {
       for (int repeat = 0; repeat < 20; ++repeat)
-        blas_gemm<float>(counter, false, true, kSize, kSize, kSize, 1, {ones.data(), kSize},
+        blas_gemm<float>(counter, {false, true, kSize, kSize, kSize}, 1, {ones.data(), kSize},
                          {ones.data(), kSize}, 0, {result.data(), kSize});
     });
   for (std::thread& thread : threads) thread.join();
@@ -141,7 +141,7 @@ TYPED_TEST(CpuKernels, WhatIsNotFiniteFailsTheRun) {
   this->device_.synchronize();
   x[14] = -INFINITY;
   this->k_.check_finite(this->s_, this->put(5, 3, x), "the last of it");
-  EXPECT_THROW(this->device_.synchronize(), Stopped);
+  EXPECT_THROW(this->device_.synchronize(), Cancelled);
   EXPECT_THAT(this->backend_->guard().failure(), testing::HasSubstr("the last of it"));
 }
 

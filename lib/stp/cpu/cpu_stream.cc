@@ -98,7 +98,7 @@ void CpuStream::push(Task task) {
         });
     queue_.push_back(std::move(task));
     wake = std::exchange(idle_, false);
-  } catch (const Stopped&) {
+  } catch (const Cancelled&) {
     return;
   }
   if (wake) filled_.notify_one();
@@ -138,7 +138,7 @@ void CpuStream::perform(Task& task) {
       const RunGuard::Work work(run_.guard);
       task.run();
     }
-  } catch (const Stopped&) {
+  } catch (const Cancelled&) {
     // Whoever failed has said why.
   } catch (const std::exception& error) {
     run_.guard.fail(where() + ": " + error.what());

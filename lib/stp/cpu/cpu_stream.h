@@ -37,7 +37,7 @@ class CpuStream : public Stream {
   /// A task that mostly waits, by RunGuard::wait, for tasks of other streams.
   void enqueue_waiting(std::function<void()> task);
 
-  /// Waits until all tasks given so far are done. Throws Stopped if the run has failed.
+  /// Waits until all tasks given so far are done. Throws Cancelled if the run has failed.
   void synchronize();
 
   [[nodiscard]] CpuRun& run() const { return run_; }

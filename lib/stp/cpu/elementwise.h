@@ -52,6 +52,11 @@ void scale(int64_t count, double factor, const T* in, T* out) {
 }
 
 template <typename T>
+void add(int64_t count, const T* in, T* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] += in[i];
+}
+
+template <typename T>
 void add_column_sums(int64_t rows, int64_t columns, const T* x, T* sums) {
   for (int64_t row = 0; row < rows; ++row, x += columns)
     for (int64_t i = 0; i < columns; ++i) sums[i] += x[i];

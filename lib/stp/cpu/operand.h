@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "stp/cpu/cpu_memory.h"
 #include "stp/cpu/elementwise.h"
 
 namespace stp::cpu {

@@ -67,15 +67,14 @@ TEST_F(RefusedKernels, Gemm) {
   expect_refused("gemm", "f64", [&] { k_.gemm(s_, false, true, 1, x_, double_, 0, square); });
   expect_refused("gemm", "i32",
                  [&] { k_.gemm(s_, false, true, 1, integers_, integers_, 0, tensor(6, 6, DType::i32)); });
-  expect_refused("gemm", "b is 6 x 8 f32, not 6 x 0 f32",
-                 [&] { k_.gemm(s_, false, true, 1, none_, y_, 0, square); });
+  expect_refused("gemm", "a tensor is empty", [&] { k_.gemm(s_, false, true, 1, none_, y_, 0, square); });
 }
 
 TEST_F(RefusedKernels, RmsNorm) {
   expect_refused("rms_norm_forward", "gain", [&] { k_.rms_norm_forward(s_, x_, column_, 0, y_, column_); });
   expect_refused("rms_norm_forward", "y is", [&] { k_.rms_norm_forward(s_, x_, row_, 0, tall_, column_); });
   expect_refused("rms_norm_forward", "rstd", [&] { k_.rms_norm_forward(s_, x_, row_, 0, y_, row_); });
-  expect_refused("rms_norm_forward", "not 1 x 0",
+  expect_refused("rms_norm_forward", "a tensor is empty",
                  [&] { k_.rms_norm_forward(s_, none_, row_, 0, y_, column_); });
   const auto backward = [&](const Tensor& dy, const Tensor& residual, const Tensor& dx, const Tensor& sums) {
     k_.rms_norm_backward(s_, dy, x_, row_, column_, 1, residual, dx, sums);
@@ -123,7 +122,7 @@ TEST_F(RefusedKernels, SwiGluAndEmbedding) {
 
 TEST_F(RefusedKernels, CrossEntropy) {
   const Tensor nothing = tensor(6, 0);
-  expect_refused("row_maximum", "6 x 0", [&] { k_.row_maximum(s_, nothing, column_); });
+  expect_refused("row_maximum", "no columns", [&] { k_.row_maximum(s_, nothing, column_); });
   expect_refused("row_maximum", "maximum", [&] { k_.row_maximum(s_, x_, row_); });
   expect_refused("exponential_sums", "sums",
                  [&] { k_.exponential_sums(s_, x_, column_, tokens_, 0, column_); });

@@ -1,62 +1,76 @@
 #include "stp/cuda/cuda_backend.h"
 
+#include <algorithm>
 #include <cstdlib>
-#include <map>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "stp/base/error.h"
 #include "stp/cuda/cuda_check.h"
-#include "stp/cuda/cuda_device.h"
-#include "stp/cuda/cuda_local_communicator.h"
+#include "stp/cuda/cuda_group.h"
+#include "stp/cuda/cuda_replay.h"
 
 namespace stp::cuda {
 namespace {
 
-class CudaBackend : public Backend {
+class ReplayBackend : public CudaBackend {
  public:
-  CudaBackend(const BackendOptions& options, int gpu) : run_(options.deadline_s, options.world_size, gpu) {
-    for (int rank = 0; rank < options.world_size; ++rank)
-      devices_.push_back(std::make_unique<CudaDevice>(run_, rank, options));
-  }
+  ReplayBackend(const BackendOptions& options, const Replay& replay, int gpu)
+      : CudaBackend(options, {replay.rank}, gpu), replay_(replay) {}
 
-  [[nodiscard]] std::string name() const override { return "cuda"; }
-  [[nodiscard]] int world_size() const override { return static_cast<int>(devices_.size()); }
-  [[nodiscard]] std::vector<int> ranks() const override {
-    std::vector<int> all(devices_.size());
-    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-    return all;
+  std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members, GroupUse) override {
+    return make_emulated_group(device(replay_.rank), name, replay_, members);
   }
-  Device& device(int rank) override { return *devices_.at(rank); }
-  [[nodiscard]] std::optional<int> ranks_per_device() const override { return world_size(); }
-
-  std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                             int index, GroupUse) override {
-    return std::make_unique<CudaLocalCommunicator>(groups_.of(name, members, index), index);
-  }
-
-  RunGuard& guard() override { return run_.guard; }
-  void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
 
  private:
-  CudaRun run_;
-  std::vector<std::unique_ptr<CudaDevice>> devices_;  // by rank
-  Groups<CudaLocalCall> groups_;
+  const Replay replay_;
 };
 
-// What the driver looks at once, when it is first called; what the user has set stays. Streams share the
-// hardware's queues, by default eight, and hold each other up in them. And a kernel that is loaded at its
-// first launch, as by default, may have the host wait for the GPU, which may be waiting for a peer's call
-// that this host's next ones would bring about.
-void set_up_driver() {
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+// Before anything touches the GPU.
+int checked_world_size(const BackendOptions& options, const std::vector<int>& ranks, int gpu) {
+  if (options.world_size < 1) throw std::logic_error("a world of no rank");
+  for (const int rank : ranks)
+    if (rank < 0 || rank >= options.world_size)
+      throw std::logic_error("rank " + std::to_string(rank) + " of a world of " +
+                             std::to_string(options.world_size));
+  check_gpu(gpu);
+  return options.world_size;
 }
 
 }  // namespace
 
+CudaBackend::CudaBackend(const BackendOptions& options, const std::vector<int>& ranks, int gpu,
+                         Progress* progress)
+    : world_size_(checked_world_size(options, ranks, gpu)), run_(options.deadline_s, gpu, progress) {
+  for (const int rank : ranks) devices_.emplace(rank, std::make_unique<CudaDevice>(run_, rank, options));
+}
+
+std::vector<int> CudaBackend::ranks() const {
+  std::vector<int> all;
+  for (const auto& [rank, device] : devices_) all.push_back(rank);
+  return all;
+}
+
+std::unique_ptr<Group> CudaBackend::group(const std::string& name, const std::vector<int>& members,
+                                          GroupUse) {
+  return make_local_group(name, members);
+}
+
+std::unique_ptr<Backend> make_backend(const BackendOptions& options, int gpu) {
+  std::vector<int> all(std::max(options.world_size, 0));
+  std::iota(all.begin(), all.end(), 0);
+  return std::make_unique<CudaBackend>(options, all, gpu);
+}
+
+std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay, int gpu) {
+  return std::make_unique<ReplayBackend>(options, replay, gpu);
+}
+
 std::string lack_of_gpu(int gpu) {
-  set_up_driver();
+  // The driver looks at it when it is first called; what the user has set stays. Streams share the
+  // hardware's queues, by default eight, and hold each other up in them.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int driver = 0, count = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) return "no NVIDIA driver is installed";
   const cudaError_t state = cudaGetDeviceCount(&count);
@@ -73,17 +87,11 @@ void check_gpu(int gpu) {
     throw InputError("", "", "no CUDA device: " + lack, "run with --backend cpu");
 }
 
+// Asked so that no context is opened there.
 double gpu_memory(int gpu) {
-  size_t free = 0, total = 0;
-  set_current_gpu(gpu);
-  STP_CUDA(cudaMemGetInfo(&free, &total));
-  return static_cast<double>(total);
-}
-
-std::unique_ptr<Backend> make_backend(const BackendOptions& options, int gpu) {
-  if (options.world_size < 1) throw std::logic_error("a world of no rank");
-  check_gpu(gpu);
-  return std::make_unique<CudaBackend>(options, gpu);
+  cudaDeviceProp properties{};
+  STP_CUDA(cudaGetDeviceProperties(&properties, gpu));
+  return static_cast<double>(properties.totalGlobalMem);
 }
 
 }  // namespace stp::cuda

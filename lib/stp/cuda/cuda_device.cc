@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <stdexcept>
 #include <utility>
 
 #include "stp/cuda/cuda_check.h"
-#include "stp/cuda/cuda_kernels.h"
-#include "stp/cuda/cuda_memory.h"
-#include "stp/cuda/cuda_stream.h"
-#include "stp/cuda/staging_ring.h"
+#include "stp/cuda/kernels/cuda_kernels.h"
 
 namespace stp::cuda {
 namespace {
@@ -17,12 +15,6 @@ namespace {
 /// Pinned memory of a rank, and what goes through it at a time: several pieces are under way at once.
 constexpr size_t kStagingBytes = size_t{16} << 20;
 constexpr size_t kPieceBytes = size_t{4} << 20;
-
-void check_fits(const Tensor& tensor, size_t bytes) {
-  if (bytes > held_memory(tensor).bytes)
-    throw std::logic_error(std::to_string(bytes) + " bytes are more than the tensor's " +
-                           std::to_string(tensor.memory->bytes));
-}
 
 /// Calls work(offset, bytes) for each piece of `total` bytes.
 template <typename Work>
@@ -32,62 +24,18 @@ void for_each_piece(size_t total, Work work) {
 
 }  // namespace
 
-/// What the rank has of the GPU's memory; slots see to it that little of it is ever given back.
-class CudaDevice::Pool {
- public:
-  explicit Pool(int gpu) {
-    cudaMemPoolProps properties{};
-    properties.allocType = cudaMemAllocationTypePinned;
-    properties.location.type = cudaMemLocationTypeDevice;
-    properties.location.id = gpu;
-    STP_CUDA(cudaMemPoolCreate(&handle_, &properties));
-  }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-  ~Pool() { cudaMemPoolDestroy(handle_); }
-
-  [[nodiscard]] void* take(cudaStream_t stream, size_t bytes) const {
-    void* at = nullptr;
-    const cudaError_t state = cudaMallocFromPoolAsync(&at, bytes, handle_, stream);
-    if (state == cudaErrorMemoryAllocation) {
-      static_cast<void>(cudaGetLastError());
-      throw std::runtime_error("out of memory: the GPU has no " + std::to_string(bytes) + " bytes more");
-    }
-    check_call(state, cuda_error_text, "cudaMallocFromPoolAsync", __FILE__, __LINE__);
-    return at;
-  }
-
- private:
-  cudaMemPool_t handle_ = nullptr;
-};
-
-struct CudaDevice::Staging {
-  StagingRing ring{kStagingBytes};
-  std::byte* host = nullptr;
-};
-
 CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
-    : run_(run),
+    : Device(options.memory_limit, options.poison),
+      run_(run),
       rank_(rank),
       poison_(options.poison),
-      graphs_(options.graphs),
-      ledger_(options.memory_limit),
-      scratch_(
-          [this](cudaStream_t stream, size_t bytes) {
-            ledger_.add_scratch(bytes);
-            return fresh(stream, bytes);
-          },
-          poison_) {
+      has_graphs_(options.graphs) {
   run_.make_current();
-  pool_ = std::make_unique<Pool>(run_.gpu());
-  kernels_ = make_cuda_kernels(run_, scratch_.memory(),
-                               {.gemm = {.time_candidates = options.time_products,
-                                         .multiprocessors = options.product_multiprocessors}});
+  kernels_ = std::make_unique<CudaKernels>(
+      *this, CudaKernelOptions{.gemm = {.time_candidates = options.time_gemms,
+                                        .multiprocessors = options.gemm_multiprocessors}});
 }
 
-// A pool that is destroyed lives on until all that was taken from it is freed. Where streams ended at work,
-// as those of a failed run may, nobody can say when the GPU has done with the memory: it goes with the
-// process.
 CudaDevice::~CudaDevice() {
   try {
     run_.make_current();  // for what ends here
@@ -95,150 +43,148 @@ CudaDevice::~CudaDevice() {
     // The run has failed; whoever ends it knows.
   }
   kernels_.reset();
-  if (run_.left_at_work()) return;
-  for (void* at : live_) cudaFree(at);  // of a pool: does not wait
+  if (!run_.left_at_work()) free_blocks();
 }
 
 std::unique_ptr<Stream> CudaDevice::make_stream(const std::string& name, StreamPriority priority) {
-  return std::make_unique<CudaStream>(run_, rank_, name, priority, graphs_);
+  return std::make_unique<CudaStream>(*this, name, priority);
 }
 
-void* CudaDevice::fresh(cudaStream_t stream, size_t bytes) {
-  void* at = pool_->take(stream, bytes);
-  live_.insert(at);
-  return at;
+std::vector<CudaStream*> CudaDevice::streams() const {
+  std::vector<CudaStream*> own;
+  for (CudaStream* stream : run_.streams())
+    if (&stream->device() == this) own.push_back(stream);
+  return own;
 }
 
-Tensor CudaDevice::allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) {
-  if (rows < 0 || columns < 0) throw std::logic_error("a tensor of negative size");
-  CudaStream& worker = cuda_stream(stream);
-  const auto memory = std::make_shared<CudaMemory>();
-  Tensor tensor{memory, rows, columns, type};
-  memory->bytes = tensor.bytes();
-  memory->kind = kind;
-  try {
-    ledger_.allocate(kind, memory->bytes);
-  } catch (const std::runtime_error& error) {
-    run_.guard.fail(run_.where(rank_, worker.name(), worker.op()) + ": " + error.what());
-    return tensor;
+// ---- memory ----
+
+// From CUDA's pool, on a stream of which nothing else is asked: cudaMalloc and cudaFree may wait for all that
+// the GPU has to do.
+std::byte* CudaDevice::take_memory(size_t bytes) {
+  run_.make_current();
+  void* at = nullptr;
+  const cudaError_t state = cudaMallocAsync(&at, std::max<size_t>(bytes, 1), run_.side_stream());
+  if (state == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw std::runtime_error("out of memory: the GPU has no " + std::to_string(bytes) + " bytes more");
   }
-  memory->held = true;
-  const auto [slot, is_new] = slots_.take(&worker, memory->bytes);
-  memory->slot = slot;
-  if (is_new || poison_)
-    worker.enqueue([this, slot = slot, is_new = is_new](cudaStream_t at) {
-      if (is_new) slot->at = fresh(at, slot->bytes);
-      if (poison_) STP_CUDA(cudaMemsetAsync(slot->at, kPoison, slot->bytes, at));
-    });
-  return tensor;
+  check_call(state, cuda_error_text, "cudaMallocAsync", __FILE__, __LINE__);
+  run_.wait_until([this] { return is_idle(run_.side_stream()); },
+                  [this] { return "rank " + std::to_string(rank_) + ", host, waits for memory"; });
+  return static_cast<std::byte*>(at);
 }
 
-void CudaDevice::retag(Stream& stream, const Tensor& tensor, MemoryKind kind) {
-  cuda_stream(stream);
-  CudaMemory& memory = cuda_memory(tensor);
-  if (run_.guard.failed()) return;
-  held_memory(tensor);
-  ledger_.retag(memory.kind, kind, memory.bytes);
-  memory.kind = kind;
+void CudaDevice::free_memory(std::byte* at) {
+  static_cast<void>(cudaFreeAsync(at, run_.side_stream()));  // only a failed GPU refuses
 }
 
-void CudaDevice::release(Stream& stream, Tensor& tensor) {
-  CudaStream& worker = cuda_stream(stream);
-  CudaMemory& memory = cuda_memory(tensor);
-  const Tensor released = std::exchange(tensor, {});
-  if (run_.guard.failed()) return;
-  held_memory(released);
-  ledger_.release(memory.kind, memory.bytes);
-  memory.held = false;
-  if (poison_)
-    worker.enqueue([slot = memory.slot](cudaStream_t at) {
-      STP_CUDA(cudaMemsetAsync(slot->at, kPoison, slot->bytes, at));
-    });
-  slots_.give_back(&worker, memory.slot, [&] {
-    return [this, left = std::dynamic_pointer_cast<CudaEvent>(worker.record())] {
-      run_.make_current();
-      return run_.order.is_issued(*left) && left->passed();
-    };
-  });
+void CudaDevice::fill_with_nan(Stream& stream, std::byte* at, size_t bytes) {
+  constexpr int kNan = 0xFF;  // a quiet NaN in every floating-point type
+  if (bytes == 0) return;
+  cuda_stream(stream).give([=](cudaStream_t on) { STP_CUDA(cudaMemsetAsync(at, kNan, bytes, on)); });
 }
 
-CudaDevice::Staging& CudaDevice::staging() {
-  if (!staging_) {
-    staging_ = std::make_shared<Staging>();
-    staging_->host = static_cast<std::byte*>(run_.pinned(kStagingBytes));
+// What became too small stays: kernels may still be at work on it.
+std::byte* CudaDevice::scratch(Stream& stream, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  std::vector<Block>& blocks = scratch_[&cuda_stream(stream)];
+  if (blocks.empty() || blocks.back().bytes < bytes) {
+    memory().add_scratch(bytes);
+    blocks.push_back({take_memory(bytes), bytes});
   }
-  return *staging_;
+  if (poison_) fill_with_nan(stream, blocks.back().at, blocks.back().bytes);
+  return blocks.back().at;
 }
 
-// Where there is no room, it comes when the rank's streams have passed what was given them.
-size_t CudaDevice::take_staging(size_t bytes) {
-  StagingRing& ring = staging().ring;
-  if (const auto at = ring.take(bytes)) return *at;
-  for (CudaStream* stream : run_.streams_of(rank_)) {
-    stream->synchronize();
-    if (const auto at = ring.take(bytes)) return *at;
+void CudaDevice::forget(const CudaStream& stream) {
+  ended_graphs_ += stream.graphs();
+  const auto found = scratch_.find(&stream);
+  if (found == scratch_.end()) return;
+  for (const Block& block : found->second) {
+    memory().release_scratch(block.bytes);
+    if (!run_.left_at_work()) free_memory(block.at);
   }
-  throw std::logic_error("pinned memory was not given back");
+  scratch_.erase(found);
+}
+
+// ---- data of the host ----
+
+std::byte* CudaDevice::staging(size_t bytes) {
+  if (pinned_ == nullptr) pinned_ = static_cast<std::byte*>(run_.pinned(kStagingBytes));
+  const size_t begin = pinned_end_ + bytes <= kStagingBytes ? pinned_end_ : 0;
+  pinned_end_ = begin + bytes;
+  const auto in_the_way = [&] {
+    return std::any_of(staged_.begin(), staged_.end(),
+                       [&](const Staged& piece) { return piece.begin < pinned_end_ && begin < piece.end; });
+  };
+  for (; in_the_way(); staged_.pop_front())
+    run_.wait_until([this] { return staged_.front().copied->passed(); },
+                    [this] { return "rank " + std::to_string(rank_) + ", host, waits for copies"; });
+  return pinned_ + begin;
 }
 
 void CudaDevice::upload(Stream& stream, const Tensor& tensor, std::span<const std::byte> bytes) {
-  check_fits(tensor, bytes.size());
-  CudaStream& worker = cuda_stream(stream);
+  check_holds(tensor, bytes.size());
+  CudaStream& to = cuda_stream(stream);
   for_each_piece(bytes.size(), [&](size_t offset, size_t size) {
-    const size_t place = take_staging(size);
-    std::memcpy(staging_->host + place, bytes.data() + offset, size);
-    worker.enqueue([&worker, tensor, offset, size, place, staging = staging_](cudaStream_t at) {
-      STP_CUDA(cudaMemcpyAsync(data<std::byte>(tensor) + offset, staging->host + place, size,
-                               cudaMemcpyHostToDevice, at));
-      worker.when_passed([staging, place] { staging->ring.give_back(place); });
+    if (run_.guard.failed()) return;
+    std::byte* const piece = staging(size);
+    std::memcpy(piece, bytes.data() + offset, size);
+    to.give([&](cudaStream_t on) {
+      STP_CUDA(cudaMemcpyAsync(address(tensor) + offset, piece, size, cudaMemcpyHostToDevice, on));
     });
+    const auto begin = static_cast<size_t>(piece - pinned_);
+    staged_.push_back({begin, begin + size, std::dynamic_pointer_cast<CudaEvent>(to.record())});
   });
 }
 
 void CudaDevice::download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) {
-  check_fits(tensor, bytes.size());
-  CudaStream& worker = cuda_stream(stream);
-  if (bytes.empty()) return worker.synchronize();
+  check_holds(tensor, bytes.size());
+  CudaStream& from = cuda_stream(stream);
+  from.synchronize();
   for_each_piece(bytes.size(), [&](size_t offset, size_t size) {
-    const size_t place = take_staging(size);
-    worker.enqueue([tensor, offset, size, place, staging = staging_](cudaStream_t at) {
-      STP_CUDA(cudaMemcpyAsync(staging->host + place, data<std::byte>(tensor) + offset, size,
-                               cudaMemcpyDeviceToHost, at));
+    const std::byte* const piece = staging(size);
+    from.give([&](cudaStream_t on) {
+      STP_CUDA(cudaMemcpyAsync(const_cast<std::byte*>(piece), address(tensor) + offset, size,
+                               cudaMemcpyDeviceToHost, on));
     });
-    worker.synchronize();
-    std::memcpy(bytes.data() + offset, staging_->host + place, size);
-    staging_->ring.give_back(place);
+    from.synchronize();
+    std::memcpy(bytes.data() + offset, piece, size);
   });
 }
 
+// ---- all streams ----
+
+void CudaDevice::synchronize() {
+  for (CudaStream* stream : streams()) stream->synchronize();
+  run_.guard.check();
+  run_.renew_clock();
+  trim_memory();
+}
+
+GraphCounts CudaDevice::graphs() const {
+  GraphCounts all = ended_graphs_;
+  for (const CudaStream* stream : streams()) all += stream->graphs();
+  return all;
+}
+
 std::optional<double> CudaDevice::share_in_graphs() {
-  if (!graphs_) return std::nullopt;
+  if (!has_graphs_) return std::nullopt;
   const GraphCounts counts = graphs();
-  const uint64_t all = counts.launched + counts.replayed;
-  return all == 0 ? 0 : static_cast<double>(counts.replayed) / static_cast<double>(all);
+  const uint64_t all = counts.alone + counts.in_graphs;
+  return all == 0 ? 0 : static_cast<double>(counts.in_graphs) / static_cast<double>(all);
 }
 
 bool CudaDevice::time_kernels(bool on) {
-  for (CudaStream* stream : run_.streams_of(rank_)) stream->time_work(on);
+  for (CudaStream* stream : streams()) stream->time_kernels(on);
   return true;
 }
 
 double CudaDevice::take_kernel_seconds() {
   double seconds = 0;
-  for (CudaStream* stream : run_.streams_of(rank_)) seconds += stream->take_work_seconds();
+  for (CudaStream* stream : streams()) seconds += stream->take_kernel_seconds();
   return seconds;
-}
-
-void CudaDevice::synchronize() {
-  const std::vector<CudaStream*> streams = run_.streams_of(rank_);
-  for (CudaStream* stream : streams) stream->synchronize();
-  run_.guard.check();
-  if (streams.empty()) return;
-  for (const SlotRef& slot : slots_.settle())
-    streams.front()->enqueue([this, slot](cudaStream_t at) {
-      STP_CUDA(cudaFreeAsync(slot->at, at));
-      live_.erase(slot->at);
-    });
 }
 
 }  // namespace stp::cuda

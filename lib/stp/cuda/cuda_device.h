@@ -2,27 +2,23 @@
 // its process.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
+#include <cstddef>
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_set>
+#include <vector>
 
 #include "stp/cuda/cuda_run.h"
-#include "stp/cuda/graph_cache.h"
-#include "stp/cuda/memory_slots.h"
-#include "stp/cuda/scratch_blocks.h"
+#include "stp/cuda/cuda_stream.h"
 #include "stp/device/backend.h"
 #include "stp/device/device.h"
 #include "stp/device/kernels.h"
 
 namespace stp::cuda {
 
-/// Tensors get slots (lib/stp/cuda/memory_slots.h) of a pool of the rank's own. They are counted, and held
-/// against the limit, in the order of the host's calls, which is that of the program; what kernels and links
-/// use beside them is counted apart. synchronize() gives slots back to the GPU that are not used any more.
 /// Data of hosts goes through pinned memory, a piece at a time. What is never released ends with the device,
 /// save where the run has failed and the GPU is still at work.
 class CudaDevice : public Device {
@@ -34,46 +30,55 @@ class CudaDevice : public Device {
   ~CudaDevice() override;
 
   std::unique_ptr<Stream> make_stream(const std::string& name, StreamPriority priority) override;
-  Tensor allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) override;
-  void retag(Stream& stream, const Tensor& tensor, MemoryKind kind) override;
-  void release(Stream& stream, Tensor& tensor) override;
   void upload(Stream& stream, const Tensor& tensor, std::span<const std::byte> bytes) override;
   void download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) override;
   void synchronize() override;
 
   Kernels& kernels() override { return *kernels_; }
-  MemoryLedger& memory() override { return ledger_; }
   std::optional<double> share_in_graphs() override;
   bool time_kernels(bool on) override;
   double take_kernel_seconds() override;
 
-  /// For work that is being issued; the device outlives it.
-  [[nodiscard]] ScratchBlocks& scratch() { return scratch_; }
+  /// Memory for one call on `stream`, which is the next call's there. It is counted apart from tensors
+  /// (MemoryTracker::scratch()). Null for no bytes. Throws std::runtime_error where there is none.
+  std::byte* scratch(Stream& stream, size_t bytes);
+  /// How kernels of all streams so far were launched.
+  [[nodiscard]] GraphCounts graphs() const;
 
-  /// Of all streams so far. After a synchronisation.
-  [[nodiscard]] GraphCounts graphs() const { return run_.graphs(rank_); }
-
+  [[nodiscard]] bool has_graphs() const { return has_graphs_; }
   [[nodiscard]] CudaRun& run() const { return run_; }
   [[nodiscard]] int rank() const { return rank_; }
+  /// To be called by a stream that ends.
+  void forget(const CudaStream& stream);
 
  private:
-  class Pool;
-  struct Staging;
+  struct Block {
+    std::byte* at;
+    size_t bytes;
+  };
+  struct Staged {
+    size_t begin, end;
+    std::shared_ptr<CudaEvent> copied;
+  };
 
-  void* fresh(cudaStream_t stream, size_t bytes);
-  Staging& staging();
-  size_t take_staging(size_t bytes);
+  std::byte* take_memory(size_t bytes) override;
+  void free_memory(std::byte* at) override;
+  void fill_with_nan(Stream& stream, std::byte* at, size_t bytes) override;
+
+  [[nodiscard]] std::vector<CudaStream*> streams() const;
+  std::byte* staging(size_t bytes);
 
   CudaRun& run_;
   const int rank_;
-  const bool poison_, graphs_;
-  MemoryLedger ledger_;
-  std::unique_ptr<Pool> pool_;
-  std::unordered_set<void*> live_;  // of the pool, and not given back; guarded by the order's mutex
-  MemorySlots slots_;
-  ScratchBlocks scratch_;
-  std::shared_ptr<Staging> staging_;  // once it is needed
-  std::unique_ptr<Kernels> kernels_;  // last: they may use all others
+  const bool poison_, has_graphs_;
+  std::map<const CudaStream*, std::vector<Block>> scratch_;  // the last of a stream is its largest
+  GraphCounts ended_graphs_;                                 // of streams that ended
+
+  std::byte* pinned_ = nullptr;  // once it is needed
+  size_t pinned_end_ = 0;        // of the latest piece
+  std::deque<Staged> staged_;    // pieces on their way, the oldest first
+
+  std::unique_ptr<Kernels> kernels_;  // last: they use all others
 };
 
 }  // namespace stp::cuda

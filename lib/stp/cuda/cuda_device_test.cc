@@ -5,13 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <random>
 #include <vector>
 
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_check.h"
-#include "stp/cuda/cuda_memory.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/device/kernels.h"
 
@@ -45,10 +45,6 @@ class GpuDevice : public testing::Test {
     std::vector<std::byte> found(count);
     device().download(stream, tensor, found);
     return found;
-  }
-  std::string failure() {
-    EXPECT_THROW(device().synchronize(), Stopped);
-    return backend_->guard().failure();
   }
 
   std::unique_ptr<Backend> backend_;
@@ -101,31 +97,33 @@ TEST_F(GpuDevice, NothingIsFineToo) {
 }
 
 TEST_F(GpuDevice, BytesAreCountedAtTheCallByKind) {
-  MemoryLedger& ledger = device().memory();
+  MemoryTracker& tracker = device().memory();
   Tensor a = device().allocate(stream(), MemoryKind::weights, DType::f32, 3, 5);
-  EXPECT_EQ(ledger.held(MemoryKind::weights), 60U);
+  EXPECT_EQ(tracker.held(MemoryKind::weights), 60U);
   Tensor b = device().allocate(stream(), MemoryKind::working, DType::f64, 1, 10);
-  EXPECT_EQ(ledger.held(), 140U);
-  device().retag(stream(), b, MemoryKind::saved);
-  EXPECT_EQ(ledger.held(MemoryKind::working), 0U);
-  EXPECT_EQ(ledger.held(MemoryKind::saved), 80U);
+  EXPECT_EQ(tracker.held(), 140U);
+  device().retag(b, MemoryKind::saved);
+  EXPECT_EQ(tracker.held(MemoryKind::working), 0U);
+  EXPECT_EQ(tracker.held(MemoryKind::saved), 80U);
   device().release(other(), a);
   device().release(stream(), b);
-  EXPECT_EQ(ledger.held(), 0U);
-  EXPECT_EQ(ledger.peak(), 140U);
+  EXPECT_EQ(tracker.held(), 0U);
+  EXPECT_EQ(tracker.peak(), 140U);
   device().synchronize();
 }
 
-TEST_F(GpuDevice, MoreThanTheLimitFailsTheRun) {
+TEST_F(GpuDevice, MoreThanTheLimitIsRefusedAtTheCall) {
   start({.world_size = 1, .memory_limit = 100});
-  backend_->describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
   Tensor fits = device().allocate(stream(), MemoryKind::weights, DType::f32, 1, 25);
-  stream().begin(3);
-  Tensor more = device().allocate(stream(), MemoryKind::working, DType::bf16, 1, 1);
-  EXPECT_THAT(failure(), AllOf(HasSubstr("rank 0, compute, F0.3: out of memory: 2 bytes (working)"),
-                               HasSubstr("weights 100")));
-  device().release(stream(), more);  // as who unwinds may do
+  try {
+    device().allocate(stream(), MemoryKind::working, DType::bf16, 1, 1);
+    FAIL() << "two bytes over the limit were given";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("out of memory: 2 bytes (working)"), HasSubstr("weights 100")));
+  }
   device().release(stream(), fits);
+  bytes(100);
+  device().synchronize();
 }
 
 TEST_F(GpuDevice, PoisonedMemoryIsNaN) {
@@ -143,13 +141,11 @@ TEST_F(GpuDevice, RefusesWhatIsNotItsOwn) {
   device().release(stream(), tensor);
   EXPECT_THROW(device().release(stream(), tensor), std::logic_error);
   EXPECT_THROW(device().release(stream(), copy), std::logic_error);
-  EXPECT_THROW(device().retag(stream(), copy, MemoryKind::saved), std::logic_error);
+  EXPECT_THROW(device().retag(copy, MemoryKind::saved), std::logic_error);
 }
 
 TEST_F(GpuDevice, WhatIsReleasedIsNotUsedAnyMore) {
   Tensor tensor = bytes(10), copy = tensor;
-  stream().enqueue([copy](cudaStream_t) { EXPECT_NE(data<__nv_bfloat16>(copy), nullptr); });
-  stream().enqueue([copy](cudaStream_t) { EXPECT_THROW(data<float>(copy), std::logic_error); });
   device().release(stream(), tensor);
   EXPECT_THROW(device().kernels().fill(stream(), copy, 1), std::logic_error);
   EXPECT_THROW(device().upload(stream(), copy, random_bytes(2, 1)), std::logic_error);
@@ -170,8 +166,8 @@ TEST_F(GpuStream, WaitsOrderWhatTwoStreamsDo) {
   for (int i = 1; i < kPieces; ++i) {
     CudaStream& on = i % 2 == 0 ? stream() : other();
     on.wait(before);
-    on.enqueue([chain, i](cudaStream_t at) {
-      std::byte* const to = data<std::byte>(chain) + i * kPiece;
+    on.give([&](cudaStream_t at) {
+      std::byte* const to = address(chain) + i * kPiece;
       STP_CUDA(cudaMemcpyAsync(to, to - kPiece, kPiece, cudaMemcpyDeviceToDevice, at));
     });
     before = on.record();
@@ -190,9 +186,8 @@ TEST_F(GpuStream, MemoryMayGoFromStreamToStream) {
     device().upload(stream(), tensor, sent);
     other().wait(stream().record());
     Tensor copy = device().allocate(other(), MemoryKind::communication, DType::bf16, 1, 5000);
-    other().enqueue([tensor, copy](cudaStream_t at) {
-      STP_CUDA(cudaMemcpyAsync(data<std::byte>(copy), data<std::byte>(tensor), 10000,
-                               cudaMemcpyDeviceToDevice, at));
+    other().give([&](cudaStream_t at) {
+      STP_CUDA(cudaMemcpyAsync(address(copy), address(tensor), 10000, cudaMemcpyDeviceToDevice, at));
     });
     device().release(other(), tensor);
     EXPECT_EQ(downloaded(other(), copy, 10000), sent);
@@ -208,8 +203,7 @@ TEST_F(GpuStream, EventsHaveTimesOnOneClock) {
   for (int i = 0; i < 20; ++i) {
     CudaStream& on = i % 2 == 0 ? other() : stream();
     on.wait(events.back());
-    on.enqueue(
-        [tensor, i](cudaStream_t at) { STP_CUDA(cudaMemsetAsync(data<std::byte>(tensor), i, 1 << 20, at)); });
+    on.give([&](cudaStream_t at) { STP_CUDA(cudaMemsetAsync(address(tensor), i, 1 << 20, at)); });
     events.push_back(on.record());
   }
   device().synchronize();
@@ -220,36 +214,45 @@ TEST_F(GpuStream, EventsHaveTimesOnOneClock) {
 TEST_F(GpuStream, TakesMoreWorkThanTheGpuHoldsAtOnce) {
   Tensor tensor = bytes(2);
   for (int i = 0; i <= 20000; ++i)
-    stream().enqueue(
-        [tensor, i](cudaStream_t at) { STP_CUDA(cudaMemsetAsync(data<std::byte>(tensor), i % 251, 2, at)); });
+    stream().give([&](cudaStream_t at) { STP_CUDA(cudaMemsetAsync(address(tensor), i % 251, 2, at)); });
   EXPECT_THAT(downloaded(stream(), tensor, 2), Each(static_cast<std::byte>(20000 % 251)));
 }
 
-TEST_F(GpuStream, CallsBackWhenTheGpuHasPassed) {
-  Tensor tensor = bytes(1 << 16);
-  int passed = 0;
-  for (int i = 0; i < 100; ++i)
-    stream().enqueue([&, tensor](cudaStream_t at) {
-      STP_CUDA(cudaMemsetAsync(data<std::byte>(tensor), 1, 1 << 16, at));
-      stream().when_passed([&passed, i] { EXPECT_EQ(passed++, i); });
-    });
+TEST_F(GpuStream, ErrorsOfTheRuntimeAreThrownAtTheCallWithItsNameAndPlace) {
+  try {
+    other().give([](cudaStream_t at) { STP_CUDA(cudaFreeAsync(reinterpret_cast<void*>(8), at)); });
+    FAIL() << "memory that is nowhere was freed";
+  } catch (const CudaError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("cudaFreeAsync: cudaError"), HasSubstr(" at cuda_device_test.cc:")));
+  }
   device().synchronize();
-  EXPECT_EQ(passed, 100);
 }
 
-TEST_F(GpuStream, WorkThatThrowsFailsTheRunAndIsNamed) {
-  backend_->describe_with(
-      [](int rank, uint32_t op) { return "F" + std::to_string(rank) + "." + std::to_string(op); });
-  other().begin(4);
-  other().enqueue([](cudaStream_t) { throw std::runtime_error("no luck"); });
-  EXPECT_EQ(failure(), "rank 0, tp, F0.4: no luck");
-  EXPECT_THROW(downloaded(stream(), bytes(4), 4), Stopped);
+TEST_F(GpuStream, AFailedRunGivesNothingToTheGpuAnyMore) {
+  Tensor tensor = bytes(4);
+  device().synchronize();
+  backend_->guard().fail("enough");
+  stream().give([](cudaStream_t) { FAIL(); });
+  stream().wait(other().record());
+  EXPECT_THROW(downloaded(stream(), tensor, 4), Cancelled);
+  device().release(stream(), tensor);  // as who unwinds may do
 }
 
-TEST_F(GpuStream, ErrorsOfTheRuntimeNameCallAndPlace) {
-  other().enqueue([](cudaStream_t at) { STP_CUDA(cudaFreeAsync(reinterpret_cast<void*>(8), at)); });
-  EXPECT_THAT(failure(), AllOf(HasSubstr("rank 0, tp: cudaFreeAsync: cudaError"),
-                               HasSubstr(" at cuda_device_test.cc:")));
+// What kernels find is told where the host waits next.
+TEST_F(GpuStream, WhatIsNotFiniteFailsTheRunAndIsNamed) {
+  backend_->describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
+  Tensor tensor = device().allocate(stream(), MemoryKind::working, DType::f32, 3, 1000);
+  device().kernels().fill(stream(), tensor, 1);
+  stream().begin(3);
+  device().kernels().check_finite(stream(), tensor, "the loss");
+  device().synchronize();
+  stream().begin(4);
+  device().kernels().fill(stream(), tensor, INFINITY);
+  device().kernels().check_finite(stream(), tensor, "the loss");
+  device().release(stream(), tensor);
+  EXPECT_THROW(device().synchronize(), Cancelled);
+  EXPECT_EQ(backend_->guard().failure(), "rank 0, compute, F0.4: the loss is not finite");
 }
 
 }  // namespace

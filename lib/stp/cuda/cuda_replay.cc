@@ -1,79 +1,64 @@
 #include "stp/cuda/cuda_replay.h"
 
 #include <utility>
-#include <vector>
 
-#include "stp/cuda/cuda_check.h"
-#include "stp/cuda/cuda_memory.h"
-#include "stp/cuda/cuda_rank_backend.h"
-#include "stp/cuda/cuda_stream.h"
-#include "stp/cuda/host_numbers.h"
-#include "stp/cuda/paced.h"
+#include "stp/cuda/kernels/emulated_link.h"
 
 namespace stp::cuda {
 namespace {
 
-// By how many nanoseconds calls were late.
-using LateNumbers = HostNumbers<unsigned long long>;
-
-class PacedCudaCommunicator : public PacedCommunicator {
+class EmulatedCudaGroup : public EmulatedGroup {
  public:
-  PacedCudaCommunicator(CudaDevice& device, const Replay& replay, const std::vector<int>& members, int index)
-      : PacedCommunicator(replay, members, index, launch::kPacedPiece),
-        device_(device),
-        late_(std::make_shared<LateNumbers>(device.run())) {}
+  EmulatedCudaGroup(CudaDevice& device, std::string name, const Replay& replay,
+                    const std::vector<int>& members)
+      : EmulatedGroup(std::move(name), replay, members, kLinkPiece), device_(device) {}
+
+  EmulatedUse take_use() override {
+    for (size_t i = 0; i < link_bytes_.size(); ++i)
+      use()->count(1e-9 * static_cast<double>(late_ns(i)), link_bytes_[i]);
+    link_bytes_.clear();
+    return EmulatedGroup::take_use();
+  }
 
  private:
-  void enter(Stream& stream, PacedCall call) override {
-    CudaStream& ours = cuda_stream(stream);
-    ours.enqueue([&device = device_, &ours, counter = counter(), paced = paced(), late = late_,
-                  call = std::move(call)](cudaStream_t on) {
-      call.refuse_endless(device.run().guard);
-      const auto& [kind, reduce, in, out] = call.part;
-      launch::PacedMove move{.pace = call.pace, .kind = kind, .size = call.size, .index = call.index};
-      if (in) move.in = data<std::byte>(in);
-      if (out) move.out = data<std::byte>(out);
-      move.type = out ? out.type : in.type;
-      move.late_ns = late->take();
-      const size_t bytes = launch::paced_link_bytes(call.pace);
-      device.scratch().memory().with(on, bytes, [&](void* link) {
-        move.link = link;
-        launch::paced(on, move);
-      });
-      counter->count(kind, call.part.sent_bytes());
-      ours.when_passed([paced, late, bytes, number = move.late_ns] {
-        paced->count(1e-9 * static_cast<double>(late->give_back(number)), bytes);
-      });
-    });
+  static constexpr size_t kBlock = 512;
+
+  void carry_out(EmulatedCall call) override {
+    call.refuse_endless(device_.run().guard);
+    const auto& [stream, in, out] = call.part;
+    const size_t bytes = link_buffer_bytes(call.link);
+    unsigned long long& late = late_ns(link_bytes_.size());
+    late = 0;
+    link_bytes_.push_back(bytes);
+    emulate_link(*stream, {.link = call.link,
+                           .kind = call.kind,
+                           .size = call.size,
+                           .index = call.index,
+                           .type = out ? out.type : in.type,
+                           .in = address(in),
+                           .out = address(out),
+                           .buffers = device_.scratch(*stream, bytes),
+                           .late_ns = &late});
+  }
+
+  // By how much the i-th call was late that has not been counted yet: the GPU writes it.
+  unsigned long long& late_ns(size_t i) {
+    if (i / kBlock == late_ns_.size())
+      late_ns_.push_back(
+          static_cast<unsigned long long*>(device_.run().pinned(kBlock * sizeof(unsigned long long))));
+    return late_ns_[i / kBlock][i % kBlock];
   }
 
   CudaDevice& device_;
-  std::shared_ptr<LateNumbers> late_;
-};
-
-class CudaReplayBackend : public CudaRankBackend {
- public:
-  CudaReplayBackend(const BackendOptions& options, const Replay& replay, int gpu)
-      : CudaRankBackend(options, replay.rank, gpu), replay_(replay) {}
-
-  std::unique_ptr<Communicator> communicator(const std::string&, const std::vector<int>& members, int index,
-                                             GroupUse) override {
-    return make_paced_cuda_communicator(device(replay_.rank), replay_, members, index);
-  }
-
- private:
-  const Replay replay_;
+  std::vector<size_t> link_bytes_;  // of calls that are not counted yet
+  std::vector<unsigned long long*> late_ns_;
 };
 
 }  // namespace
 
-std::unique_ptr<PacedCommunicator> make_paced_cuda_communicator(CudaDevice& device, const Replay& replay,
-                                                                const std::vector<int>& members, int index) {
-  return std::make_unique<PacedCudaCommunicator>(device, replay, members, index);
-}
-
-std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay, int gpu) {
-  return std::make_unique<CudaReplayBackend>(options, replay, gpu);
+std::unique_ptr<EmulatedGroup> make_emulated_group(CudaDevice& device, std::string name, const Replay& replay,
+                                                   const std::vector<int>& members) {
+  return std::make_unique<EmulatedCudaGroup>(device, std::move(name), replay, members);
 }
 
 }  // namespace stp::cuda

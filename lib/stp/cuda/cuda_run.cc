@@ -1,18 +1,16 @@
 #include "stp/cuda/cuda_run.h"
 
 #include <algorithm>
-#include <iterator>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/cuda/op_ranges.h"
 
 namespace stp::cuda {
-namespace {
-
-constexpr std::chrono::milliseconds kSweep{10};
-
-}  // namespace
 
 void set_current_gpu(int gpu) {
   thread_local int current = -1;
@@ -21,74 +19,94 @@ void set_current_gpu(int gpu) {
   current = gpu;
 }
 
-CudaRun::CudaRun(double deadline_s, int ranks, int gpu)
-    : RunContext(deadline_s), gpu_(gpu), order(*this, ranks, this) {
+CudaRun::CudaRun(double deadline_s, int gpu, Progress* progress)
+    : RunContext(deadline_s, progress), gpu_(gpu), events_(std::make_shared<CudaEvents>()) {
   make_current();
-  events_ = std::make_shared<CudaEvents>();
-}
-
-CudaRun::CudaRun(RunGuard& of_run, int ranks, int gpu)
-    : RunContext(of_run), gpu_(gpu), order(*this, ranks, this) {
-  make_current();
-  events_ = std::make_shared<CudaEvents>();
+  STP_CUDA(cudaStreamCreateWithFlags(&side_stream_, cudaStreamNonBlocking));
+  alarm_flag_ = static_cast<int32_t*>(pinned(sizeof *alarm_flag_));  // now: later it would wait for the GPU
+  *alarm_flag_ = 0;
+  renew_clock();
 }
 
 CudaRun::~CudaRun() {
-  if (left_at_work_) return;
+  if (left_at_work_) return;  // what follows would wait for the GPU
   for (void* block : pinned_) cudaFreeHost(block);
+  cudaStreamDestroy(side_stream_);
+}
+
+void CudaRun::wait_until(const std::function<bool()>& ready, const std::function<std::string()>& who,
+                         double patience) {
+  // Most waits are short; after these tries others may have the processor.
+  constexpr int kTries = 200;
+  constexpr std::chrono::microseconds kPause{20};
+  Idle idle = guard.idle();
+  for (int tries = 0;; ++tries) {
+    sweep();
+    guard.check();
+    if (ready()) return;
+    if (idle.time() > patience * guard.deadline()) {
+      const std::string stuck = unfinished();
+      guard.fail_idle((stuck.empty() ? "" : stuck + " is not done; ") + who(), patience * guard.deadline());
+      throw Cancelled();
+    }
+    if (tries >= kTries) std::this_thread::sleep_for(kPause);
+  }
+}
+
+// What the GPU has passed, and what went wrong meanwhile.
+void CudaRun::sweep() {
+  if (guard.failed()) return;
+  bool idle = true;
+  for (CudaStream* stream : streams_) {
+    stream->sweep();
+    idle = idle && stream->idle();
+  }
+  if (look_) look_();
+  if (const int32_t mark = *static_cast<const volatile int32_t*>(alarm_flag_); mark != 0)
+    guard.fail(alarms_[mark - 1]);
+  else if (idle)
+    alarms_.clear();
+}
+
+// Work is given after all that it waits for, so whatever keeps the GPU is where the first mark is.
+std::string CudaRun::unfinished() const {
+  const CudaStream::Mark* first = nullptr;
+  std::string where;
+  for (const CudaStream* stream : streams_)
+    if (const CudaStream::Mark* mark = stream->first_mark();
+        mark != nullptr && (first == nullptr || mark->number < first->number)) {
+      first = mark;
+      where = stream->where(*mark);
+    }
+  return where;
+}
+
+void CudaRun::renew_clock() {
+  if (!events_->wants_epoch()) return;
+  const cudaEvent_t epoch = events_->take();
+  STP_CUDA(cudaEventRecord(epoch, side_stream_));
+  wait_until([&] { return has_passed(epoch); }, [] { return "the host waits for the GPU's clock"; });
+  events_->add_epoch(epoch);
 }
 
 void* CudaRun::pinned(size_t bytes) {
   make_current();
   void* block = nullptr;
   STP_CUDA(cudaHostAlloc(&block, bytes, cudaHostAllocDefault));
-  const std::lock_guard lock(pinned_mutex_);
   pinned_.push_back(block);
   return block;
 }
 
-std::vector<CudaStream*> CudaRun::streams_of(int rank) {
-  const std::lock_guard lock(streams_mutex_);
-  std::vector<CudaStream*> own;
-  std::copy_if(streams_.begin(), streams_.end(), std::back_inserter(own),
-               [&](const CudaStream* stream) { return stream->rank() == rank; });
-  return own;
+std::pair<int32_t*, int32_t> CudaRun::alarm(std::string text) {
+  alarms_.push_back(std::move(text));
+  return {alarm_flag_, static_cast<int32_t>(alarms_.size())};
 }
 
-GraphCounts CudaRun::graphs(int rank) {
-  const std::lock_guard lock(streams_mutex_);
-  GraphCounts all = ended_graphs_[rank];
-  for (const CudaStream* stream : streams_)
-    if (stream->rank() == rank) all += stream->graphs();
-  return all;
-}
-
-void CudaRun::begin(int rank, std::optional<uint32_t> op) {
-  if (profiler_attached()) begin_op_range(op ? words(rank, *op) : "no op");
-}
-
-void CudaRun::end() {
-  if (profiler_attached()) end_op_range();
-}
-
-// Work is issued after all that it waits for, so whatever keeps the device is where the first mark is.
-std::string CudaRun::unfinished() {
-  const std::lock_guard lock(streams_mutex_);
-  const CudaStream* first = nullptr;
-  for (CudaStream* stream : streams_) {
-    stream->sweep();
-    if (stream->marks_.empty()) continue;
-    if (first == nullptr || stream->marks_.front().number < first->marks_.front().number) first = stream;
-  }
-  return first == nullptr ? "" : where(first->rank(), first->name(), first->marks_.front().op);
-}
-
-void CudaRun::sweep_now_and_then() {
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_sweep_) return;
-  next_sweep_ = now + kSweep;
-  const std::lock_guard lock(streams_mutex_);
-  for (CudaStream* stream : streams_) stream->sweep();
+void CudaRun::show_op(int rank, std::optional<uint32_t> op) {
+  if (op == shown_op_ || !profiler_attached()) return;
+  if (shown_op_) end_op_range();
+  if (op) begin_op_range(words(rank, *op));
+  shown_op_ = op;
 }
 
 }  // namespace stp::cuda

@@ -1,19 +1,21 @@
-// What all devices, streams and communicators of one CUDA backend share: one GPU, driven by the ranks of this
-// process.
+// What all devices, streams and groups of one CUDA backend share: one GPU, which one thread gives work to,
+// for the ranks that its process drives.
+//
+// That thread also watches the GPU. It never waits inside a call of CUDA, but in wait_until(), which asks
+// again and again what the GPU is done with: so whatever gets stuck, there or in another process, ends the
+// run at its deadline.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <map>
+#include <cuda_runtime_api.h>
+
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stp/cuda/cuda_event.h"
-#include "stp/cuda/graph_cache.h"
-#include "stp/cuda/issue_order.h"
 #include "stp/device/run_context.h"
 
 namespace stp::cuda {
@@ -24,54 +26,63 @@ class CudaStream;
 /// thread remembers what it set. Throws CudaError.
 void set_current_gpu(int gpu);
 
-class CudaRun : public RunContext, private IssueDevice {
+class CudaRun : public RunContext {
  public:
-  /// `ranks`: how many this process drives; `gpu`: their device's number. Throws CudaError.
-  CudaRun(double deadline_s, int ranks, int gpu);
-  /// Of a run that is more than this process's ranks; `of_run` outlives this.
-  CudaRun(RunGuard& of_run, int ranks, int gpu);
+  /// `progress`: of the run's processes, where there are several. Throws CudaError.
+  CudaRun(double deadline_s, int gpu, Progress* progress = nullptr);
   CudaRun(const CudaRun&) = delete;
   CudaRun& operator=(const CudaRun&) = delete;
-  ~CudaRun() override;
+  ~CudaRun();
 
-  /// Makes the GPU the calling thread's current device.
   void make_current() const { set_current_gpu(gpu_); }
   [[nodiscard]] int gpu() const { return gpu_; }
-  [[nodiscard]] const std::shared_ptr<CudaEvents>& events() const { return events_; }
-  /// Those that are alive; for the host of `rank`, which alone makes and ends them.
-  [[nodiscard]] std::vector<CudaStream*> streams_of(int rank);
-  /// Of a rank's streams, those that ended too. After they were synchronised.
-  [[nodiscard]] GraphCounts graphs(int rank);
-  /// Whether a stream ended before the GPU had done its work, or when the GPU had failed.
+
+  /// Returns when `ready()`, which is asked until then. Throws Cancelled if the run fails meanwhile, or has
+  /// failed. Fails it if nothing moves for `patience` deadlines: "rank 0, compute, F0.1 is not done; `who`".
+  void wait_until(const std::function<bool()>& ready, const std::function<std::string()>& who,
+                  double patience = 1);
+  /// `look` is called while this thread waits: for what else may fail. Null: nothing.
+  void while_waiting(std::function<void()> look) { look_ = std::move(look); }
+
+  /// The streams that are alive, of all ranks.
+  [[nodiscard]] std::vector<CudaStream*>& streams() { return streams_; }
+  /// Marks are numbered over all streams, in the order of issue.
+  uint64_t next_mark() { return marks_++; }
+  /// A stream ended before the GPU had done its work, or the GPU has failed: then nobody can say when the GPU
+  /// is done with memory, which goes with the process.
+  void leave_at_work() { left_at_work_ = true; }
   [[nodiscard]] bool left_at_work() const { return left_at_work_; }
 
-  /// Memory of the host that stays in its place, for copies and for kernels, at the same address. It ends
-  /// with the run; where streams ended at work, with the process, since to free it waits for the GPU. Throws
-  /// CudaError.
+  [[nodiscard]] const std::shared_ptr<CudaEvents>& events() const { return events_; }
+  /// To be called now and then, with no op under way: events are timed the better.
+  void renew_clock();
+  /// Idle but for what does not wait: for memory, and the clock.
+  [[nodiscard]] cudaStream_t side_stream() const { return side_stream_; }
+
+  /// Memory of the host, at the same address for kernels, which ends with the run. Throws CudaError.
   [[nodiscard]] void* pinned(size_t bytes);
 
+  /// Where a kernel writes a number to fail the run with `text`, and which.
+  std::pair<int32_t*, int32_t> alarm(std::string text);
+
+  /// What the host does from here on is shown as this op's where a profiler is attached.
+  void show_op(int rank, std::optional<uint32_t> op);
+
  private:
-  friend class CudaStream;
-  void begin(int rank, std::optional<uint32_t> op) override;
-  void end() override;
-  std::string unfinished() override;
-  /// Has all streams forget what the GPU has passed, if that was not done lately. Under the order's mutex.
-  void sweep_now_and_then();
+  void sweep();
+  [[nodiscard]] std::string unfinished() const;
 
   const int gpu_;
-  std::shared_ptr<CudaEvents> events_;
-  std::atomic<bool> left_at_work_ = false;
-  std::mutex streams_mutex_;
   std::vector<CudaStream*> streams_;
-  std::map<int, GraphCounts> ended_graphs_;  // by rank, of streams that ended
-  std::mutex pinned_mutex_;
-  std::vector<void*> pinned_;
-  // Guarded by the order's mutex.
   uint64_t marks_ = 0;
-  std::chrono::steady_clock::time_point next_sweep_;
-
- public:
-  IssueOrder order;  // last: its queues use all others
+  bool left_at_work_ = false;
+  std::shared_ptr<CudaEvents> events_;
+  cudaStream_t side_stream_ = nullptr;
+  std::vector<void*> pinned_;
+  std::function<void()> look_;
+  int32_t* alarm_flag_ = nullptr;
+  std::vector<std::string> alarms_;  // by mark, from 1; of checks that the GPU may not have made yet
+  std::optional<uint32_t> shown_op_;
 };
 
 }  // namespace stp::cuda

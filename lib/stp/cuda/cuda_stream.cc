@@ -5,191 +5,191 @@
 #include <utility>
 
 #include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_device.h"
 
 namespace stp::cuda {
 namespace {
 
-/// Calls that a stream may be ahead of the GPU, whose own queue holds about 1024 kernels and copies.
+/// Calls that a stream may be ahead of the GPU, whose own queue holds about 1024 kernels and copies and has
+/// the host wait in the call where it is full.
 constexpr uint64_t kAhead = 256;
 /// How far marks may lie apart.
-constexpr uint64_t kStepsPerMark = 32;
-/// Most calls that are issued together.
-constexpr size_t kMostCalls = 64;
+constexpr uint64_t kCallsPerMark = 32;
+/// Most kernels of a graph: the GPU is not kept waiting for more of them.
+constexpr size_t kMostCollected = 64;
 
 }  // namespace
 
-CudaStream::CudaStream(CudaRun& run, int rank, std::string name, StreamPriority priority, bool graphs)
-    : run_(run), rank_(rank), name_(std::move(name)), replays_(graphs) {
-  run_.make_current();
+CudaStream::CudaStream(CudaDevice& device, std::string name, StreamPriority priority)
+    : device_(device), name_(std::move(name)) {
+  device_.run().make_current();
   int lowest = 0, highest = 0;
   STP_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
   STP_CUDA(cudaStreamCreateWithPriority(&handle_, cudaStreamNonBlocking,
                                         priority == StreamPriority::compute ? lowest : highest));
-  queue_ = run_.order.make_queue(rank_, name_, [this] { return has_room(); });
-  const std::lock_guard lock(run_.streams_mutex_);
-  run_.streams_.push_back(this);
+  device_.run().streams().push_back(this);
 }
 
 CudaStream::~CudaStream() {
+  CudaRun& run = device_.run();
   try {
     synchronize();
   } catch (const std::exception&) {
     // The run has failed; whoever ends it knows.
   }
-  {
-    const std::lock_guard lock(run_.streams_mutex_);
-    std::erase(run_.streams_, this);
-    run_.ended_graphs_[rank_] += graphs();
-  }
-  queue_.reset();
+  std::erase(run.streams(), this);
   if (cudaStreamQuery(handle_) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());  // the run has failed: that is known
-    run_.left_at_work_ = true;
+    static_cast<void>(cudaGetLastError());  // that the run has failed is known
+    run.leave_at_work();
   }
+  device_.forget(*this);
   cudaStreamDestroy(handle_);  // does not wait
 }
 
-void CudaStream::begin(uint32_t op) {
-  if (op != op_) flush();
-  op_ = op;
+std::string CudaStream::where() const { return device_.run().where(device_.rank(), name_, op_); }
+
+std::string CudaStream::where(const Mark& mark) const {
+  return device_.run().where(device_.rank(), name_, mark.op) + (mark.words.empty() ? "" : ", " + mark.words);
 }
 
-EventRef CudaStream::record() {
+std::shared_ptr<CudaEvent> CudaStream::make_event() {
+  return std::make_shared<CudaEvent>(device_.run().events(), *this);
+}
+
+bool CudaStream::ready() {
+  CudaRun& run = device_.run();
+  if (run.guard.failed()) return false;
+  run.make_current();
+  if (given_ - passed_ < kAhead) return true;
+  try {
+    run.wait_until([this] { return given_ - passed_ < kAhead; },
+                   [this] { return where() + ": the host waits until the GPU takes more work"; });
+  } catch (const Cancelled&) {
+    return false;
+  }
+  return true;
+}
+
+void CudaStream::begin(uint32_t op) {
+  if (op == op_) return;
   flush();
-  auto event = std::make_shared<CudaEvent>(run_.events(), *this);
-  queue_->record(op_, event, [this, op = op_, event] {
-    run_.make_current();
-    event->record(handle_);
-    ++steps_;
-    mark(event, op);
-  });
+  op_ = op;
+  device_.run().show_op(device_.rank(), op);
+}
+
+void CudaStream::give(const std::function<void(cudaStream_t)>& work, std::string words) {
+  flush();
+  if (!ready()) return;
+  work(handle_);
+  ++given_;
+  if (!words.empty() || given_ - marked_ >= kCallsPerMark) mark(make_event(), std::move(words));
+}
+
+void CudaStream::launch(const void* kernel, std::function<void(cudaStream_t)> launch) {
+  if (timed_ && op_) {
+    const Timed& timed = timed_kernels_.emplace_back(Timed{make_event(), make_event()});
+    return give([&](cudaStream_t stream) {
+      timed.begin->record(stream);
+      launch(stream);
+      timed.end->record(stream);
+      given_ += 2;
+    });
+  }
+  if (!device_.has_graphs()) return give(launch);
+  collected_.push_back({kernel, std::move(launch)});
+  if (collected_.size() >= kMostCollected) flush();
+}
+
+// What was collected is of the op so far, where a failure belongs; the call that brings it about may be of
+// another.
+void CudaStream::flush() {
+  if (collected_.empty()) return;
+  const std::vector<GraphCall> calls = std::exchange(collected_, {});
+  const std::shared_ptr<CudaEvent> behind = std::exchange(behind_collected_, nullptr);
+  if (!ready()) return;
+  try {
+    graphs_.launch(handle_, calls);
+    given_ += calls.size();
+    if (behind || given_ - marked_ >= kCallsPerMark) mark(behind ? behind : make_event(), "");
+  } catch (const std::exception& error) {
+    device_.run().guard.fail(where() + ": " + error.what());
+  }
+}
+
+// What fails here and in wait() fails the run, and throws nothing: memory is released while others unwind.
+EventRef CudaStream::record() {
+  if (!collected_.empty()) {
+    if (!behind_collected_) behind_collected_ = make_event();
+    return behind_collected_;
+  }
+  if (latest_ && marked_ == given_) return latest_;
+  auto event = make_event();
+  try {
+    if (ready()) mark(event, "");
+  } catch (const std::exception& error) {
+    device_.run().guard.fail(where() + ": " + error.what());
+  }
   return event;
+}
+
+void CudaStream::mark(std::shared_ptr<CudaEvent> event, std::string words) {
+  event->record(handle_);
+  marked_ = ++given_;
+  latest_ = event;
+  marks_.push_back({std::move(event), op_, std::move(words), device_.run().next_mark(), given_});
 }
 
 void CudaStream::wait(const EventRef& event) {
   const auto awaited = std::dynamic_pointer_cast<CudaEvent>(event);
   if (!awaited) throw std::logic_error("a stream is told to wait for an event of another backend");
-  if (awaited->of(*this)) return;
+  if (device_.run().guard.failed() || &awaited->stream() == this) return;
+  if (awaited->handle() == nullptr) awaited->stream().flush();
   flush();
-  queue_->wait(op_, awaited, [this, op = op_, awaited] {
-    run_.make_current();
+  if (!ready() || awaited->handle() == nullptr) return;
+  try {
     STP_CUDA(cudaStreamWaitEvent(handle_, awaited->handle(), 0));
-    issued(op);
-  });
+    ++given_;
+  } catch (const std::exception& error) {
+    device_.run().guard.fail(where() + ": " + error.what());
+  }
 }
 
-void CudaStream::enqueue(std::function<void(cudaStream_t)> work) {
-  flush();
-  queue_->push(op_, [this, op = op_, timed = timed_, work = std::move(work)] {
-    run_.make_current();
-    give(timed, [&] { work(handle_); });
-    issued(op);
-  });
-}
-
-void CudaStream::enqueue(std::unique_ptr<RepeatableCall> call) {
-  calls_.push_back(std::move(call));
-  if (calls_.size() >= kMostCalls) flush();
-}
-
-void CudaStream::flush() {
-  if (calls_.empty()) return;
-  const auto calls = std::make_shared<const Calls>(std::exchange(calls_, {}));
-  queue_->push(op_, [this, op = op_, timed = timed_, calls] {
-    run_.make_current();
-    if (timed) {
-      for (const auto& call : *calls) give(true, [&] { call->issue(handle_); });
-    } else {
-      graphs_.issue(handle_, *calls, replays_);
+void CudaStream::sweep() {
+  while (!marks_.empty()) {
+    const Mark& first = marks_.front();
+    try {
+      if (!first.event->passed()) return;
+    } catch (const std::exception& error) {
+      // A GPU that failed, at whatever work of whichever stream, answers nothing else from then on.
+      return device_.run().guard.fail(where(first) + ", or later: " + error.what());
     }
-    issued(op, calls->size());
-  });
+    passed_ = first.given;
+    marks_.pop_front();
+    device_.run().guard.progress();
+  }
 }
 
-template <typename Work>
-void CudaStream::give(bool timed, Work work) {
-  if (!timed) return work();
-  Timed& noted = timed_work_.emplace_back(run_.events(), *this);
-  noted.begin.record(handle_);
-  work();
-  noted.end.record(handle_);
-  steps_ += 2;
+// The destructor calls it, when no other class's record() is there any more.
+void CudaStream::synchronize() {
+  flush();
+  CudaStream::record();
+  device_.run().wait_until(
+      [this] { return marks_.empty(); },
+      [this] { return "rank " + std::to_string(device_.rank()) + ", host, waits for " + name_; });
+  op_.reset();
+  device_.run().show_op(device_.rank(), std::nullopt);
 }
 
-void CudaStream::time_work(bool on) {
+void CudaStream::time_kernels(bool on) {
   flush();
   timed_ = on;
 }
 
-double CudaStream::take_work_seconds() {
+double CudaStream::take_kernel_seconds() {
   double seconds = 0;
-  for (const Timed& noted : timed_work_) seconds += noted.end.seconds() - noted.begin.seconds();
-  timed_work_.clear();
+  for (const Timed& timed : timed_kernels_) seconds += timed.end->seconds() - timed.begin->seconds();
+  timed_kernels_.clear();
   return seconds;
-}
-
-IssueQueue& CudaStream::queue() {
-  flush();
-  return *queue_;
-}
-
-void CudaStream::when_passed(std::function<void()> then) { then_.push_back(std::move(then)); }
-
-void CudaStream::issued(std::optional<uint32_t> op) { issued(op, 1); }
-
-void CudaStream::issued(std::optional<uint32_t> op, size_t steps) {
-  steps_ += steps;
-  if (then_.empty() && steps_ - marked_steps_ < kStepsPerMark) return;
-  auto event = std::make_shared<CudaEvent>(run_.events(), *this);
-  event->record(handle_);
-  mark(std::move(event), op);
-}
-
-void CudaStream::mark(std::shared_ptr<CudaEvent> event, std::optional<uint32_t> op) {
-  marks_.push_back({std::move(event), op, run_.marks_++, steps_, std::exchange(then_, {})});
-  marked_steps_ = steps_;
-}
-
-void CudaStream::sweep() {
-  while (!marks_.empty() && !run_.guard.failed()) {
-    const Mark& first = marks_.front();
-    bool passed = false;
-    try {
-      if (!first.event->passed()) return;
-      passed = true;
-      for (const auto& then : first.then) then();
-    } catch (const std::exception& error) {
-      // A GPU that failed, at whatever work of whichever stream, answers nothing else from then on.
-      return run_.guard.fail(run_.where(rank_, name_, first.op) + (passed ? ": " : ", or later: ") +
-                             error.what());
-    }
-    passed_steps_ = first.steps;
-    marks_.pop_front();
-    run_.guard.progress();
-  }
-}
-
-bool CudaStream::has_room() {
-  if (steps_ - passed_steps_ >= kAhead) {
-    run_.make_current();
-    sweep();
-  }
-  return steps_ - passed_steps_ < kAhead;
-}
-
-// The destructor calls it, when no other class's record() is there any more.
-void CudaStream::synchronize() { synchronize(CudaStream::record()); }
-
-void CudaStream::synchronize(const EventRef& event) {
-  const auto awaited = std::dynamic_pointer_cast<CudaEvent>(event);
-  run_.make_current();
-  run_.order.wait_for(rank_, "for " + name_, *awaited, [&] {
-    run_.sweep_now_and_then();
-    sweep();  // names the place where the GPU has failed
-    if (run_.guard.failed() || !awaited->passed()) return false;
-    sweep();
-    return true;
-  });
 }
 
 CudaStream& cuda_stream(Stream& stream) {

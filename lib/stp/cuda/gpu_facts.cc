@@ -7,7 +7,7 @@
 #include <string>
 
 #include "stp/cuda/cuda_check.h"
-#include "stp/cuda/cudnn_attention.h"
+#include "stp/cuda/libraries/cudnn_attention.h"
 
 namespace stp::cuda {
 namespace {

@@ -1,15 +1,16 @@
 // A backend: the devices of the ranks that this process drives, and the groups among them.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "stp/device/communicator.h"
 #include "stp/device/device.h"
+#include "stp/device/group.h"
 #include "stp/device/run_context.h"
+#include "stp/processes/processes.h"
 
 namespace stp {
 
@@ -17,39 +18,35 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Number of ranks in the world, and those that this process drives.
+  /// Number of ranks in the world, and those that this process drives, ascending.
   [[nodiscard]] virtual int world_size() const = 0;
   [[nodiscard]] virtual std::vector<int> ranks() const = 0;
   virtual Device& device(int rank) = 0;
   /// How many ranks share one device; none where ranks are threads of the machine's processors.
   [[nodiscard]] virtual std::optional<int> ranks_per_device() const { return std::nullopt; }
-  /// The end of `members[index]` in the group `name` of world ranks. Every member asks for its end; names are
-  /// unique to a set of members, and all members ask for their groups in the same order.
-  virtual std::unique_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& members,
-                                                     int index, GroupUse use = GroupUse::any) = 0;
+  /// The group `name` of world ranks, some of which this process drives. Every process that drives a member
+  /// asks for it; names are unique to a set of members, and all processes ask for groups in one order.
+  virtual std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
+                                       GroupUse use = GroupUse::collectives) = 0;
+  /// The processes that drive the world's ranks together.
+  virtual Processes& processes() = 0;
   virtual RunGuard& guard() = 0;
-  /// Which of the run's processes this one is, and how many there are. Process 0 speaks for all.
-  [[nodiscard]] virtual int process() const { return 0; }
-  [[nodiscard]] virtual int processes() const { return 1; }
-  /// What every process says at this point: at process 0 all their texts, in the processes' order; nothing at
-  /// the others, which do not wait. All come to their gathers in one order. Throws Stopped if the run fails.
-  virtual std::vector<std::string> gather(const std::string& name, std::string text) {
-    static_cast<void>(name);
-    return {std::move(text)};
-  }
   virtual void describe_with(DescribeOp describe) = 0;
 };
+
+/// Which of `members` are among `ranks`, by index: what Group takes.
+std::vector<int> local_members(const std::vector<int>& members, const std::vector<int>& ranks);
 
 struct BackendOptions {
   int world_size = 1;
   double deadline_s = 10;         // without progress anywhere
   size_t memory_limit = 0;        // bytes a rank; 0: none
   bool poison = false;            // fill fresh and released memory with NaN, for tests
-  bool graphs = false;            // what comes again is captured, and replayed (CUDA)
+  bool graphs = false;            // ops are captured, and launched as graphs (CUDA)
   std::vector<std::string> nccl;  // how groups among processes use NCCL (lib/stp/cuda/nccl_tuning.h)
-  // Of matrix products, where a library chooses among kernels (CUDA):
-  bool time_products = false;  // candidates are timed at a shape's first use, for benchmarks
-  int product_multiprocessors =
+  // Of GEMMs, where a library chooses among kernels (CUDA):
+  bool time_gemms = false;  // candidates are timed at a shape's first use, for benchmarks
+  int gemm_multiprocessors =
       0;  // that kernels are chosen for, the others being left to communication; 0: all
 };
 

@@ -1,6 +1,9 @@
 // The kernels that the model's units are made of. Each call gives one piece of work to a stream. Matrices are
-// row-major; T tokens (batch · seq, samples one after the other) are rows. A shape or type that does not fit
-// is a std::logic_error at the call. Weight-gradient kernels add to what is there; all others overwrite.
+// row-major; T tokens (batch · seq, samples one after the other) are rows. A shape or type that does not fit,
+// or memory that is not held, is a std::logic_error at the call, which names kernel and tensor.
+// Weight-gradient kernels add to what is there; all others overwrite.
+//
+// A kernel is a function here, which checks, and a run_ function of each backend, which does the work.
 //
 // Types. X, one of f32, f64 and bf16, is the type of a call's activations and their gradients, of logits, and
 // of weights, gains, biases and tables. S = statistics_type(X), f32 for bf16, is that of statistics, the
@@ -9,6 +12,9 @@
 // attention alone may round its probabilities and their gradients to X before it multiplies them, as its
 // implementations on matrix units do. Below, tensors are of X where nothing is said.
 #pragma once
+
+#include <initializer_list>
+#include <string>
 
 #include "stp/device/device.h"
 
@@ -29,83 +35,260 @@ struct AdamW {
   int step = 1;
 };
 
+/// op(a) is m × k, op(b) k × n, and c m × n.
+struct GemmShape {
+  bool transpose_a, transpose_b;
+  int64_t m, n, k;
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
 
   // Whole tensors.
-  virtual void fill(Stream& stream, const Tensor& tensor, double value) = 0;
+  void fill(Stream& stream, const Tensor& tensor, double value) {
+    expect("fill", tensor);
+    run_fill(stream, tensor, value);
+  }
   /// Both of one type.
-  virtual void copy(Stream& stream, const Tensor& from, const Tensor& to) = 0;
+  void copy(Stream& stream, const Tensor& from, const Tensor& to) {
+    expect("copy", from, {{"the target", to, from.rows, from.columns, from.type}});
+    run_copy(stream, from, to);
+  }
   /// out = factor · in
-  virtual void scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) = 0;
+  void scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) {
+    expect("scale", in, {{"out", out, in.rows, in.columns, in.type}});
+    run_scale(stream, factor, in, out);
+  }
+  /// The rows [first, first + in.rows) of out += in.
+  void add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) {
+    expect("add_rows", in, {{"out", out, out.rows, in.columns, in.type}});
+    if (first < 0 || first + in.rows > out.rows) refuse("add_rows", "rows beyond the end of out");
+    run_add_rows(stream, in, first, out);
+  }
   /// Fails the run, naming `what`, if an element is not finite.
-  virtual void check_finite(Stream& stream, const Tensor& tensor, const std::string& what) = 0;
+  void check_finite(Stream& stream, const Tensor& tensor, const std::string& what) {
+    expect("check_finite", tensor);
+    run_check_finite(stream, tensor, what);
+  }
 
   /// c = alpha · op(a) · op(b) + beta · c; op transposes where the flag says so. With beta 0, c may be
   /// uninitialised. c is of X (activations) or of S (gradients of weights).
-  virtual void gemm(Stream& stream, bool transpose_a, bool transpose_b, double alpha, const Tensor& a,
-                    const Tensor& b, double beta, const Tensor& c) = 0;
+  void gemm(Stream& stream, bool transpose_a, bool transpose_b, double alpha, const Tensor& a,
+            const Tensor& b, double beta, const Tensor& c) {
+    const GemmShape shape{transpose_a, transpose_b, transpose_a ? a.columns : a.rows,
+                          transpose_b ? b.rows : b.columns, transpose_a ? a.rows : a.columns};
+    const DType c_type = c.type == a.type ? a.type : statistics_type(a.type);
+    expect("gemm", a,
+           {{"b", b, transpose_b ? shape.n : shape.k, transpose_b ? shape.k : shape.n, a.type},
+            {"c", c, shape.m, shape.n, c_type}});
+    run_gemm(stream, shape, alpha, a, b, beta, c);
+  }
 
-  // RMSNorm: y = x · rstd · gain, rstd = 1/√(mean(x²) + epsilon) per row, of S.
-  virtual void rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, double epsilon,
-                                const Tensor& y, const Tensor& rstd) = 0;
+  /// RMSNorm: y = x · rstd · gain, rstd = 1/√(mean(x²) + epsilon) per row, of S.
+  void rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, double epsilon, const Tensor& y,
+                        const Tensor& rstd) {
+    expect("rms_norm_forward", x,
+           {{"gain", gain, 1, x.columns, x.type},
+            {"y", y, x.rows, x.columns, x.type},
+            {"rstd", rstd, x.rows, 1, statistics_type(x.type)}});
+    run_rms_norm_forward(stream, x, gain, epsilon, y, rstd);
+  }
   /// dx = (∂y/∂x)ᵀ·dy + residual_factor · residual; gain_gradient (of S) += Σ_rows dy · x · rstd. `residual`
   /// may be empty. dx may be dy.
-  virtual void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
-                                 const Tensor& rstd, double residual_factor, const Tensor& residual,
-                                 const Tensor& dx, const Tensor& gain_gradient) = 0;
+  void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                         const Tensor& rstd, double residual_factor, const Tensor& residual, const Tensor& dx,
+                         const Tensor& gain_gradient) {
+    expect("rms_norm_backward", x,
+           {{"dy", dy, x.rows, x.columns, x.type},
+            {"gain", gain, 1, x.columns, x.type},
+            {"rstd", rstd, x.rows, 1, statistics_type(x.type)},
+            {"dx", dx, x.rows, x.columns, x.type},
+            {"the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type)}});
+    if (residual) expect("rms_norm_backward", x, {{"residual", residual, x.rows, x.columns, x.type}});
+    run_rms_norm_backward(stream, dy, x, gain, rstd, residual_factor, residual, dx, gain_gradient);
+  }
 
   /// qkv += bias (one row), then q and k are rotated in place by their position in the sample: pairs (i,
   /// i + d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
-  virtual void bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta,
-                                 const Tensor& bias, const Tensor& qkv) = 0;
+  void bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
+                         const Tensor& qkv) {
+    expect_heads("bias_rope_forward", shape, true);
+    expect("bias_rope_forward", qkv,
+           {{"bias", bias, 1, shape.qkv_columns(), qkv.type},
+            {"qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type}});
+    run_bias_rope_forward(stream, shape, theta, bias, qkv);
+  }
   /// The gradients of q and k are rotated back, in place.
-  virtual void rope_backward(Stream& stream, const AttentionShape& shape, double theta,
-                             const Tensor& qkv_gradient) = 0;
+  void rope_backward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& qkv_gradient) {
+    expect_heads("rope_backward", shape, true);
+    expect("rope_backward", qkv_gradient,
+           {{"the gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv_gradient.type}});
+    run_rope_backward(stream, shape, theta, qkv_gradient);
+  }
   /// bias_gradient (of S) += Σ_rows gradient
-  virtual void add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) = 0;
+  void add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) {
+    expect("add_column_sums", gradient,
+           {{"the sums", bias_gradient, 1, gradient.columns, statistics_type(gradient.type)}});
+    run_add_column_sums(stream, gradient, bias_gradient);
+  }
 
   /// Causal softmax(q·kᵀ/√d)·v per head, computed in blocks; out: T × q_columns; log_sum_exp: T × q_heads, of
   /// S. Query head j reads key head j / (q_heads / kv_heads).
-  virtual void attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
-                                 const Tensor& out, const Tensor& log_sum_exp) = 0;
-  virtual void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
-                                  const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                                  const Tensor& qkv_gradient) = 0;
+  void attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                         const Tensor& log_sum_exp) {
+    expect_attention("attention_forward", shape, qkv, out, log_sum_exp);
+    run_attention_forward(stream, shape, qkv, out, log_sum_exp);
+  }
+  void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                          const Tensor& log_sum_exp, const Tensor& out_gradient, const Tensor& qkv_gradient) {
+    expect_attention("attention_backward", shape, qkv, out, log_sum_exp);
+    expect("attention_backward", qkv,
+           {{"out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type},
+            {"qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv.type}});
+    run_attention_backward(stream, shape, qkv, out, log_sum_exp, out_gradient, qkv_gradient);
+  }
 
   /// gate_up rows are [gate | up], f columns each; out = silu(gate) · up.
-  virtual void swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) = 0;
-  virtual void swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
-                               const Tensor& gate_up_gradient) = 0;
+  void swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) {
+    expect("swiglu_forward", out, {{"gate and up", gate_up, out.rows, 2 * out.columns, out.type}});
+    run_swiglu_forward(stream, gate_up, out);
+  }
+  void swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
+                       const Tensor& gate_up_gradient) {
+    const Tensor& g = out_gradient;
+    expect("swiglu_backward", g,
+           {{"gate and up", gate_up, g.rows, 2 * g.columns, g.type},
+            {"their gradient", gate_up_gradient, g.rows, 2 * g.columns, g.type}});
+    run_swiglu_backward(stream, gate_up, out_gradient, gate_up_gradient);
+  }
 
   // Vocabulary-parallel embedding: this rank holds the rows [first, first + table.rows) of the table; tokens
   // is T × 1 of i32. Rows of other ranks' tokens come out zero, and are skipped backward. table_gradient is
   // of S.
-  virtual void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, int64_t first,
-                                 const Tensor& out) = 0;
-  virtual void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& out_gradient,
-                                  int64_t first, const Tensor& table_gradient) = 0;
+  void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, int64_t first,
+                         const Tensor& out) {
+    expect("embedding_forward", table,
+           {{"tokens", tokens, out.rows, 1, DType::i32}, {"out", out, out.rows, table.columns, table.type}});
+    run_embedding_forward(stream, tokens, table, first, out);
+  }
+  void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& out_gradient, int64_t first,
+                          const Tensor& table_gradient) {
+    expect("embedding_backward", out_gradient,
+           {{"tokens", tokens, out_gradient.rows, 1, DType::i32},
+            {"the table's gradient", table_gradient, table_gradient.rows, out_gradient.columns,
+             statistics_type(out_gradient.type)}});
+    run_embedding_backward(stream, tokens, out_gradient, first, table_gradient);
+  }
 
   // Vocabulary-parallel cross-entropy in three steps, with an all-reduce after the first (max) and the second
   // (sum). `logits` is T × this rank's entries; maximum T × 1, sums T × 2: Σ exp(logit − maximum), and the
   // target's logit where this rank holds it, else 0; both of S.
-  virtual void row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) = 0;
-  virtual void exponential_sums(Stream& stream, const Tensor& logits, const Tensor& maximum,
-                                const Tensor& targets, int64_t first, const Tensor& sums) = 0;
+  void row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) {
+    if (logits.columns < 1) refuse("row_maximum", "logits have no columns");
+    expect("row_maximum", logits, {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)}});
+    run_row_maximum(stream, logits, maximum);
+  }
+  void exponential_sums(Stream& stream, const Tensor& logits, const Tensor& maximum, const Tensor& targets,
+                        int64_t first, const Tensor& sums) {
+    expect("exponential_sums", logits,
+           {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)},
+            {"targets", targets, logits.rows, 1, DType::i32},
+            {"sums", sums, logits.rows, 2, statistics_type(logits.type)}});
+    run_exponential_sums(stream, logits, maximum, targets, first, sums);
+  }
   /// loss (1 × 1, of S) += factor · Σ_rows (log Σ exp + maximum − target's logit); logits become their
   /// gradient, factor · (softmax − one-hot).
-  virtual void cross_entropy(Stream& stream, const Tensor& maximum, const Tensor& sums, const Tensor& targets,
-                             int64_t first, double factor, const Tensor& logits, const Tensor& loss) = 0;
+  void cross_entropy(Stream& stream, const Tensor& maximum, const Tensor& sums, const Tensor& targets,
+                     int64_t first, double factor, const Tensor& logits, const Tensor& loss) {
+    expect("cross_entropy", logits,
+           {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)},
+            {"sums", sums, logits.rows, 2, statistics_type(logits.type)},
+            {"targets", targets, logits.rows, 1, DType::i32},
+            {"loss", loss, 1, 1, statistics_type(logits.type)}});
+    run_cross_entropy(stream, maximum, sums, targets, first, factor, logits, loss);
+  }
 
   /// total (1 × 1, f64) += factor · Σ x², x of any type but i32.
-  virtual void add_sum_of_squares(Stream& stream, double factor, const Tensor& x, const Tensor& total) = 0;
+  void add_sum_of_squares(Stream& stream, double factor, const Tensor& x, const Tensor& total) {
+    expect("add_sum_of_squares", x, {{"total", total, 1, 1, DType::f64}});
+    run_add_sum_of_squares(stream, factor, x, total);
+  }
   /// One step for one parameter: gradient · min(1, max_norm / √total) where `total` is given, decay, moments,
   /// update of `master`, and `weight` = master, rounded, where the two are not the same tensor. All of S but
   /// `weight`, which is of X: bf16 with a master, or the master itself.
-  virtual void adamw(Stream& stream, const AdamW& options, double max_norm, const Tensor& total,
-                     const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
-                     const Tensor& master, const Tensor& weight) = 0;
+  void adamw(Stream& stream, const AdamW& options, double max_norm, const Tensor& total,
+             const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
+             const Tensor& master, const Tensor& weight) {
+    const Tensor& g = gradient;
+    const bool rounded = weight.memory != master.memory;
+    const DType type = rounded ? DType::bf16 : g.type;
+    expect("adamw", g,
+           {{"the first moment", first_moment, g.rows, g.columns, g.type},
+            {"the second moment", second_moment, g.rows, g.columns, g.type},
+            {"master", master, g.rows, g.columns, g.type},
+            {rounded ? "the weight beside its master" : "the weight", weight, g.rows, g.columns, type},
+            {"the gradient", g, g.rows, g.columns, statistics_type(type)}});
+    if (total) expect("adamw", g, {{"total", total, 1, 1, DType::f64}});
+    run_adamw(stream, options, max_norm, total, gradient, first_moment, second_moment, master, weight);
+  }
+
+ protected:
+  struct Expected {
+    const char* name;
+    const Tensor& tensor;
+    int64_t rows, columns;
+    DType type;
+  };
+  /// Refuses `x` if it is empty, released or of whole numbers, then what is not as expected.
+  static void expect(const char* kernel, const Tensor& x, std::initializer_list<Expected> others = {});
+  /// Query heads share key heads evenly, and halves of a head are rotated.
+  static void expect_heads(const char* kernel, const AttentionShape& shape, bool rotated);
+  static void expect_attention(const char* kernel, const AttentionShape& shape, const Tensor& qkv,
+                               const Tensor& out, const Tensor& log_sum_exp);
+  [[noreturn]] static void refuse(const char* kernel, const std::string& why);
+
+ private:
+  virtual void run_fill(Stream& stream, const Tensor& tensor, double value) = 0;
+  virtual void run_copy(Stream& stream, const Tensor& from, const Tensor& to) = 0;
+  virtual void run_scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) = 0;
+  virtual void run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) = 0;
+  virtual void run_check_finite(Stream& stream, const Tensor& tensor, const std::string& what) = 0;
+  virtual void run_gemm(Stream& stream, const GemmShape& shape, double alpha, const Tensor& a,
+                        const Tensor& b, double beta, const Tensor& c) = 0;
+  virtual void run_rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, double epsilon,
+                                    const Tensor& y, const Tensor& rstd) = 0;
+  virtual void run_rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                                     const Tensor& rstd, double residual_factor, const Tensor& residual,
+                                     const Tensor& dx, const Tensor& gain_gradient) = 0;
+  virtual void run_bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta,
+                                     const Tensor& bias, const Tensor& qkv) = 0;
+  virtual void run_rope_backward(Stream& stream, const AttentionShape& shape, double theta,
+                                 const Tensor& qkv_gradient) = 0;
+  virtual void run_add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) = 0;
+  virtual void run_attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
+                                     const Tensor& out, const Tensor& log_sum_exp) = 0;
+  virtual void run_attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
+                                      const Tensor& out, const Tensor& log_sum_exp,
+                                      const Tensor& out_gradient, const Tensor& qkv_gradient) = 0;
+  virtual void run_swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) = 0;
+  virtual void run_swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
+                                   const Tensor& gate_up_gradient) = 0;
+  virtual void run_embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, int64_t first,
+                                     const Tensor& out) = 0;
+  virtual void run_embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& out_gradient,
+                                      int64_t first, const Tensor& table_gradient) = 0;
+  virtual void run_row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) = 0;
+  virtual void run_exponential_sums(Stream& stream, const Tensor& logits, const Tensor& maximum,
+                                    const Tensor& targets, int64_t first, const Tensor& sums) = 0;
+  virtual void run_cross_entropy(Stream& stream, const Tensor& maximum, const Tensor& sums,
+                                 const Tensor& targets, int64_t first, double factor, const Tensor& logits,
+                                 const Tensor& loss) = 0;
+  virtual void run_add_sum_of_squares(Stream& stream, double factor, const Tensor& x,
+                                      const Tensor& total) = 0;
+  virtual void run_adamw(Stream& stream, const AdamW& options, double max_norm, const Tensor& total,
+                         const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
+                         const Tensor& master, const Tensor& weight) = 0;
 };
 
 }  // namespace stp

@@ -18,8 +18,9 @@ using DescribeOp = std::function<std::string(int rank, uint32_t op)>;
 
 class RunContext {
  public:
-  explicit RunContext(double deadline_s)
-      : own_(std::make_unique<RunGuard>(std::chrono::duration<double>(deadline_s))), guard(*own_) {}
+  /// `progress`: of the run's processes, where there are several.
+  explicit RunContext(double deadline_s, Progress* progress = nullptr)
+      : own_(std::make_unique<RunGuard>(std::chrono::duration<double>(deadline_s), progress)), guard(*own_) {}
   /// Of a run that is more than this backend's; `of_run` outlives this.
   explicit RunContext(RunGuard& of_run) : guard(of_run) {}
 

@@ -1,6 +1,7 @@
 #include "stp/device/run_guard.h"
 
-#include <sstream>
+#include <algorithm>
+#include <thread>
 
 namespace stp {
 
@@ -16,20 +17,19 @@ std::string RunGuard::failure() const {
   return failure_;
 }
 
-std::chrono::duration<double> RunGuard::Idle::time() {
-  const auto now = std::chrono::steady_clock::now();
-  const uint64_t progress = guard_.progress_.load(std::memory_order_relaxed);
-  if (progress != seen_ || guard_.working_.load(std::memory_order_relaxed) > 0) {
-    seen_ = progress;
-    since_ = now;
-  }
-  return now - since_;
+// At first awake, since a thread that sleeps is woken tens of microseconds late, but giving way to others
+// that have work; then asleep for a part of what it has waited, so that it is late by no more than that.
+void RunGuard::pause(std::chrono::steady_clock::duration waited) {
+  constexpr std::chrono::microseconds kAwake{100};
+  constexpr std::chrono::steady_clock::duration kLongest = std::chrono::milliseconds(1);
+  if (waited < kAwake)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(std::min(waited / 8, kLongest));
 }
 
 void RunGuard::fail_idle(const std::string& what, std::chrono::duration<double> time) {
-  std::ostringstream text;
-  text << what << ": nothing moved for " << time.count() << " s";
-  fail(text.str());
+  fail(nothing_moved(what, time));
 }
 
 }  // namespace stp

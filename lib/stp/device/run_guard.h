@@ -10,44 +10,50 @@
 #include <stdexcept>
 #include <string>
 
+#include "stp/processes/progress.h"
+
 namespace stp {
 
 /// Thrown out of waits when the run has failed elsewhere; the failure itself is in RunGuard::failure().
-class Stopped : public std::runtime_error {
+class Cancelled : public std::runtime_error {
  public:
-  Stopped() : std::runtime_error("the run was stopped") {}
+  Cancelled() : std::runtime_error("the run was cancelled") {}
 };
 
 /// One per run, shared by all its ranks and threads.
 class RunGuard {
  public:
-  explicit RunGuard(std::chrono::duration<double> deadline) : deadline_(deadline) {}
+  /// `progress`: of the run's processes, where there are several.
+  explicit RunGuard(std::chrono::duration<double> deadline, Progress* progress = nullptr)
+      : deadline_(deadline), progress_(progress == nullptr ? own_progress_ : *progress) {}
 
   /// Ends the run. The first failure is kept; later ones are mostly its consequences.
   void fail(const std::string& what);
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   /// What failed first; "" if nothing did.
   [[nodiscard]] std::string failure() const;
-  /// Throws Stopped if the run has failed.
+  /// Throws Cancelled if the run has failed.
   void check() const {
-    if (failed()) throw Stopped();
+    if (failed()) throw Cancelled();
   }
 
   /// To be called whenever some work anywhere is done: it puts off all deadlines.
-  void progress() { progress_.fetch_add(1, std::memory_order_relaxed); }
+  void progress() { progress_.done.fetch_add(1, std::memory_order_relaxed); }
   /// How often progress() was called so far; whether a thread computes now.
-  [[nodiscard]] uint64_t moved() const { return progress_.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool working() const { return working_.load(std::memory_order_relaxed) > 0; }
+  [[nodiscard]] uint64_t moved() const { return progress_.done.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool working() const { return progress_.working.load(std::memory_order_relaxed) > 0; }
 
   /// Held by a thread while it computes: however long that takes, no deadline runs out meanwhile.
   class Work {
    public:
-    explicit Work(RunGuard& guard) : guard_(guard) { guard.working_.fetch_add(1, std::memory_order_relaxed); }
+    explicit Work(RunGuard& guard) : guard_(guard) {
+      guard.progress_.working.fetch_add(1, std::memory_order_relaxed);
+    }
     Work(const Work&) = delete;
     Work& operator=(const Work&) = delete;
     ~Work() {
       guard_.progress();
-      guard_.working_.fetch_sub(1, std::memory_order_relaxed);
+      guard_.progress_.working.fetch_sub(1, std::memory_order_relaxed);
     }
 
    private:
@@ -59,18 +65,18 @@ class RunGuard {
   enum class WaitFor { peer, own_work };
 
   /// How often a waiting thread looks whether the run has failed.
-  static constexpr std::chrono::milliseconds kLook{50};
+  static constexpr std::chrono::milliseconds kPollInterval{50};
 
-  /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Stopped if the run fails meanwhile;
-  /// fails the run itself, naming `what` (a callable that returns the text), if nothing made progress for the
-  /// deadline (for twice as long where it is for `own_work`). `look`: how often to ask where nobody notifies
-  /// `changed`.
+  /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Cancelled if the run fails
+  /// meanwhile; fails the run itself, naming `what` (a callable that returns the text), if nothing made
+  /// progress for the deadline (for twice as long where it is for `own_work`). `look`: how often to ask where
+  /// nobody notifies `changed`.
   template <typename Ready, typename What>
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, WaitFor wait_for,
-            Ready ready, What what, std::chrono::microseconds look = kLook) {
+            Ready ready, What what, std::chrono::microseconds look = kPollInterval) {
     if (ready()) return;
-    const auto deadline = wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
-    Idle idle(*this);
+    const auto deadline = patience(wait_for);
+    Idle idle(progress_);
     for (;;) {
       check();
       changed.wait_for(lock, look);
@@ -80,7 +86,20 @@ class RunGuard {
       lock.unlock();
       fail_idle(text, deadline);
       lock.lock();
-      throw Stopped();
+      throw Cancelled();
+    }
+  }
+
+  /// The same where `ready()` has no mutex and nobody notifies: it is asked less often the longer it takes.
+  template <typename Ready, typename What>
+  void poll(WaitFor wait_for, Ready ready, What what) {
+    const auto deadline = patience(wait_for);
+    const auto start = std::chrono::steady_clock::now();
+    for (Idle idle(progress_); !ready(); pause(std::chrono::steady_clock::now() - start)) {
+      check();
+      if (idle.time() <= deadline) continue;
+      fail_idle(what(), deadline);
+      throw Cancelled();
     }
   }
 
@@ -88,24 +107,20 @@ class RunGuard {
   /// Fails the run: "`what`: nothing moved for 10 s".
   void fail_idle(const std::string& what, std::chrono::duration<double> time);
 
-  /// For how long nothing has made progress, as far as one thread saw that looks now and then.
-  class Idle {
-   public:
-    explicit Idle(const RunGuard& guard)
-        : guard_(guard), seen_(guard.progress_.load(std::memory_order_relaxed)) {}
-    std::chrono::duration<double> time();
-
-   private:
-    const RunGuard& guard_;
-    uint64_t seen_;
-    std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
-  };
+  /// For how long nothing has moved, for threads that wait by themselves.
+  [[nodiscard]] Idle idle() const { return Idle(progress_); }
 
  private:
+  [[nodiscard]] std::chrono::duration<double> patience(WaitFor wait_for) const {
+    return wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
+  }
+  /// Between two questions of a thread that has waited for so long.
+  static void pause(std::chrono::steady_clock::duration waited);
+
   const std::chrono::duration<double> deadline_;
+  Progress own_progress_;
+  Progress& progress_;
   std::atomic<bool> failed_{false};
-  std::atomic<uint64_t> progress_{0};
-  std::atomic<int> working_{0};
   mutable std::mutex mutex_;
   std::string failure_;
 };

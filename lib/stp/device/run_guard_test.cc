@@ -53,10 +53,10 @@ TEST(RunGuard, TheFirstFailureIsKeptAndEndsWaits) {
     guard.fail("first");
     guard.fail("second");
   });
-  EXPECT_THROW(waiting.wait(guard), Stopped);
+  EXPECT_THROW(waiting.wait(guard), Cancelled);
   other.join();
   EXPECT_EQ(guard.failure(), "first");
-  EXPECT_THROW(guard.check(), Stopped);
+  EXPECT_THROW(guard.check(), Cancelled);
 }
 
 TEST(RunGuard, WhatIsReadyNeedsNoRunThatGoesOn) {
@@ -70,14 +70,14 @@ TEST(RunGuard, WhatIsReadyNeedsNoRunThatGoesOn) {
 TEST(RunGuard, NothingMovingIsAFailureThatNamesWhatWaits) {
   RunGuard guard(kSoon);
   Waiting waiting;
-  EXPECT_THROW(waiting.wait(guard), Stopped);
+  EXPECT_THROW(waiting.wait(guard), Cancelled);
   EXPECT_EQ(guard.failure(), "the test waits: nothing moved for 0.1 s");
 }
 
 TEST(RunGuard, WhoWaitsForItsOwnWorkHasTwiceThePatience) {
   RunGuard guard(kSoon);
   Waiting waiting;
-  EXPECT_THROW(waiting.wait(guard, RunGuard::WaitFor::own_work), Stopped);
+  EXPECT_THROW(waiting.wait(guard, RunGuard::WaitFor::own_work), Cancelled);
   EXPECT_THAT(guard.failure(), HasSubstr("nothing moved for 0.2 s"));
 }
 

@@ -1,6 +1,7 @@
 #include "stp/device/tensor.h"
 
 #include <array>
+#include <stdexcept>
 
 namespace stp {
 
@@ -14,6 +15,12 @@ std::string to_string(MemoryKind kind) {
                                     "working", "communication", "data"};
   static_assert(names.size() == kMemoryKinds);
   return names[static_cast<size_t>(kind)];
+}
+
+std::byte* address(const Tensor& tensor) { return tensor ? tensor.memory->at : nullptr; }
+
+void throw_wrong_type(DType is, DType asked) {
+  throw std::logic_error("the tensor is of " + to_string(is) + ", not " + to_string(asked));
 }
 
 }  // namespace stp

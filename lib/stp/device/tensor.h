@@ -8,13 +8,15 @@
 
 namespace stp {
 
+class Bfloat16;
+
 enum class DType : uint8_t { f32, f64, bf16, i32 };
 constexpr size_t bytes_of(DType type) { return type == DType::f64 ? 8 : type == DType::bf16 ? 2 : 4; }
 /// What sums over many elements are kept in: statistics of norms and softmax, losses.
 constexpr DType statistics_type(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
 std::string to_string(DType type);
 
-/// What memory is held for. Bytes are counted by kind (memory_ledger.h).
+/// What memory is held for. Bytes are counted by kind (memory_tracker.h).
 enum class MemoryKind : uint8_t {
   weights,
   gradients,
@@ -27,11 +29,13 @@ enum class MemoryKind : uint8_t {
 inline constexpr int kMemoryKinds = 7;
 std::string to_string(MemoryKind kind);
 
-/// One allocation. A backend derives its own; `bytes` and `kind` are changed by its Device alone.
+/// One allocation. Its address is known to the host from the call of Device::allocate() on; what is there is
+/// for work of streams that are ordered between the allocation and the release.
 struct Memory {
-  virtual ~Memory() = default;
+  std::byte* at = nullptr;
   size_t bytes = 0;
   MemoryKind kind = MemoryKind::working;
+  bool held = false;  // allocated and not released, in the order of the host's calls
 };
 
 /// A dense row-major matrix that is a whole allocation. Copies share the memory; it is given back by
@@ -45,5 +49,31 @@ struct Tensor {
   [[nodiscard]] int64_t elements() const { return rows * columns; }
   [[nodiscard]] size_t bytes() const { return static_cast<size_t>(elements()) * bytes_of(type); }
 };
+
+/// The DType that T stands for; a backend adds its own types of bf16.
+template <typename T>
+inline constexpr DType kTypeOf = T::has_no_type;  // specialised below
+template <>
+inline constexpr DType kTypeOf<float> = DType::f32;
+template <>
+inline constexpr DType kTypeOf<double> = DType::f64;
+template <>
+inline constexpr DType kTypeOf<Bfloat16> = DType::bf16;
+template <>
+inline constexpr DType kTypeOf<int32_t> = DType::i32;
+
+/// Where the elements of `tensor` are; null if it is empty. Throws std::logic_error if it is of another type
+/// than T (std::byte goes with all).
+std::byte* address(const Tensor& tensor);
+[[noreturn]] void throw_wrong_type(DType is, DType asked);
+template <typename T>
+T* data(const Tensor& tensor) {
+  if (tensor && tensor.type != kTypeOf<T>) throw_wrong_type(tensor.type, kTypeOf<T>);
+  return reinterpret_cast<T*>(address(tensor));
+}
+template <>
+inline std::byte* data<std::byte>(const Tensor& tensor) {
+  return address(tensor);
+}
 
 }  // namespace stp

@@ -228,6 +228,8 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   const Widths w(model, shape);
   const bool fused = implementation != Implementation::megatron;
   const bool of_2022 = implementation == Implementation::megatron_2022;
+  // The suite keeps nothing of the attention's core then; Megatron-LM keeps its output, an input of a linear.
+  const bool core_again = implementation == Implementation::suite && shape.recompute == Recompute::selective;
   const double heads = double{1} * model.q_heads / shape.tp, fc1 = (model.gated() ? 2 : 1) * w.ffn;
   // Statistics and other sums are fp32 at the least; widths are in elements.
   const double fp32 = std::max(kFp32, w.element) / w.element;
@@ -245,20 +247,24 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   // Megatron-LM's default dropout a mask of one byte per element.
   if (fused) {
     keep("norm input", w.norm);
-    if (implementation == Implementation::suite) keep("norm statistics", fp32);
+    if (implementation == Implementation::suite) keep("norm statistics", fp32 * w.norm / w.hidden);
   } else {
     keep("norm input in fp32", fp32 * w.norm);
     keep("normalised input", w.norm);
   }
   if (implementation != Implementation::suite && unit != Unit::head) keep("dropout mask", w.norm / w.element);
   keep_for(UnitPass::W_late, "norm output", w.norm);
+  for (SavedTensor& tensor : tensors) tensor.norm = true;
   switch (unit) {
     case Unit::attn:
       keep("q, k, v", w.q + 2 * w.kv);
-      keep_for(UnitPass::W_early, "attention output", w.q);
-      if (!of_2022) {
-        keep("log-sum-exp", heads * fp32);
-      } else if (shape.recompute != Recompute::selective) {
+      if (core_again) {
+        make_for(UnitPass::W_early, "attention output", w.q);
+      } else {
+        keep_for(UnitPass::W_early, "attention output", w.q);
+        if (!of_2022) keep("log-sum-exp", heads * fp32);
+      }
+      if (of_2022 && shape.recompute != Recompute::selective) {
         keep("softmax", heads * shape.seq);
         keep("mask of the softmax", heads * shape.seq / w.element);
         keep("softmax after dropout", heads * shape.seq);

@@ -82,6 +82,7 @@ struct SavedTensor {
   bool weight_gradient;  // kept on for W: an input of a linear, or (made by I) the gradient of its output
   bool made_by_forward;  // false: I makes it for W
   bool early = false;    // whether W_early, not W_late, is its last use
+  bool norm = false;     // whether the unit's norm makes it
 };
 
 /// What one layer's unit (or the head) keeps per microbatch.

@@ -20,14 +20,16 @@ size_t ops_of(const Segment& segment, bool sequence_parallel) {
   const size_t weights = segment.weights == Segment::Weights::none          ? 0
                          : segment.weights == Segment::Weights::both_behind ? 1
                                                                             : 2;
-  const size_t collectives = !segment.all_reduce ? 0 : sequence_parallel ? 2 : 1;
-  return 1 + collectives + weights;
+  const size_t gathers = sequence_parallel && segment.gathers ? 1 : 0;
+  return 1 + gathers + (segment.all_reduce ? 1 : 0) + weights;
 }
 
 class Lowerer {
  public:
   Lowerer(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering)
-      : lowering_(lowering), program_{std::move(schedule), layers_per_stage, {}, {}, {}, {}, {}} {
+      : lowering_(lowering), program_{.schedule = std::move(schedule), .layers_per_stage = layers_per_stage} {
+    program_.sequence_parallel = lowering.sequence_parallel;
+    program_.recompute = lowering.recompute;
     const Schedule& s = program_.schedule;
     for (int rank = 0; rank < s.pp(); ++rank) {
       program_.streams.push_back({StreamKind::compute, rank, -1});
@@ -39,9 +41,9 @@ class Lowerer {
       refuse_size();
     for (int pass = 0; pass < 4; ++pass)
       for (int stage = 0; stage < s.placement.stages(); ++stage)
-        chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
-                                         stage + 1 == s.placement.stages(), lowering.backward,
-                                         {lowering.embedding && stage == 0, lowering.recompute}));
+        chains_[pass].push_back(segments(
+            static_cast<Pass>(pass), layers_per_stage[stage], stage + 1 == s.placement.stages(),
+            lowering.backward, {lowering.embedding && stage == 0, lowering.recompute == Recompute::full}));
     outputs_.assign(2 * static_cast<size_t>(s.placement.stages()) * s.microbatches, {kNothing, kNothing});
   }
 
@@ -51,6 +53,7 @@ class Lowerer {
       program_.rank_begin.push_back(size());
       sends_before_.clear();
       reductions_.clear();
+      last_scatter_ = kNothing;
       const auto& blocks = program_.schedule.ranks[rank_];
       if (lowering_.data_parallel) count_backwards(blocks);
       for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) {
@@ -60,6 +63,7 @@ class Lowerer {
       if (lowering_.optimizer) {
         begin_op();
         for (const OpId reduction : reductions_) depend(reduction);
+        if (reductions_.empty()) depend(last_scatter_);
         program_.ops.push_back({.kind = OpKind::optimizer, .block = -1, .stream = compute_stream()});
       }
     }
@@ -74,9 +78,12 @@ class Lowerer {
     Action action;
     int stage;
     const std::vector<Segment>* segments;
-    Ref input;              // kNothing for W and for the first stage's F
-    size_t taken = 0;       // segments issued
-    Ref wait = kNothing;    // the all-reduce of the segment before
+    Ref input;            // kNothing for W and for the first stage's F
+    ValueId value;        // the chain's own
+    ValueId source;       // what its main line takes in next: another chain's value, then its own
+    size_t taken = 0;     // segments issued
+    Ref wait = kNothing;  // the collective that the next segment waits for
+    Ref gathered_for_embedding = kNothing;
     Ref result = kNothing;  // the last op of the main line so far
   };
 
@@ -98,6 +105,32 @@ class Lowerer {
     const bool last = stage + 1 == stages();
     return last ? output_key(false, stage, action.microbatch)
                 : output_key(true, stage + 1, action.microbatch);
+  }
+
+  // The chain's own value, and the one that its main line takes in at first. W takes in what only the
+  // embedding's gradient needs: what the stage's own I leaves.
+  [[nodiscard]] ValueId value_of(const Action& action, int stage) const {
+    const ValueKind kind = action.pass == Pass::F ? ValueKind::activation : ValueKind::gradient;
+    return program_.value(kind, stage, action.microbatch);
+  }
+  [[nodiscard]] ValueId source_of(const Action& action, int stage) const {
+    if (action.pass == Pass::W) return produced(true, stage, action.microbatch);
+    if (action.pass == Pass::F) return produced(false, stage - 1, action.microbatch);
+    return produced(true, stage + 1, action.microbatch);
+  }
+  // The value that leaves `stage`: that of the nearest chain before it, or itself, that has a segment.
+  [[nodiscard]] ValueId produced(bool backward, int stage, int microbatch) const {
+    const auto& chains = chains_[static_cast<int>(backward ? Pass::I : Pass::F)];
+    while (stage >= 0 && stage < stages() && chains[stage].empty()) stage += backward ? 1 : -1;
+    if (stage < 0 || stage == stages()) return kNoValue;
+    return program_.value(backward ? ValueKind::gradient : ValueKind::activation, stage, microbatch);
+  }
+
+  // The value that leaves after a chain. Without an embedding no op makes what an empty first stage sends: it
+  // counts as the stage's own.
+  [[nodiscard]] ValueId sent(const Chain& chain) const {
+    const ValueId made = produced(is_backward(chain.action.pass), chain.stage, chain.action.microbatch);
+    return made == kNoValue ? chain.value : made;
   }
 
   [[noreturn]] static void refuse_size() {
@@ -133,10 +166,13 @@ class Lowerer {
     chains.clear();
     for (const Action& action : block.actions()) {
       const int stage = program_.schedule.placement.stage(rank_, action.chunk);
-      chains.push_back({action, stage, &chain_of(action, stage), input_of(action, stage)});
+      chains.push_back({action, stage, &chain_of(action, stage), input_of(action, stage),
+                        value_of(action, stage), source_of(action, stage)});
     }
     first_op_ = size();
     last_compute_ = last_all_reduce_ = kNothing;
+    if (lowering_.sequence_parallel)
+      for (Chain& chain : chains) gather_input(chain);
     if (chains.size() == 1) {
       while (issue_segment(chains[0])) {
       }
@@ -169,48 +205,114 @@ class Lowerer {
     const Segment& segment = (*chain.segments)[chain.taken];
 
     begin_op();
-    if (lowering_.release == Release::chain) {
-      if (chain.taken == 0) depend(chain.input);
-    } else if (size() == first_op_) {
-      for (const Chain& each : block_chains_) depend(each.input);
-      if (lowering_.release == Release::released)
-        for (const Ref send : sends_before_) depend(send);
-    }
+    wait_for_inputs(chain, last_compute_ == kNothing);
     depend(chain.wait);
-    using Main = Segment::Main;
-    const OpKind kind = segment.main == Main::weight_gradients ? OpKind::weight_gradients : OpKind::compute;
-    const UnitPass pass = segment.main == Main::forward          ? UnitPass::F
-                          : segment.main == Main::input_gradient ? UnitPass::I
-                                                                 : UnitPass::W_late;
-    chain.result = add_compute(chain, segment, kind, pass);
+    chain.wait = kNothing;
+    chain.result = add_main(chain, segment);
     using Weights = Segment::Weights;
     if (segment.weights == Weights::early_before_late_behind) {
       begin_op();
       add_compute(chain, segment, OpKind::compute, UnitPass::W_early);
     }
-    chain.wait = kNothing;
     if (segment.all_reduce) {
       begin_op();
       depend(last_compute_);
+      const ValueId value = value_of(chain, segment);
+      // Of a layer that is computed again, nothing takes the output.
+      const bool unused = segment.recomputed && segment.unit == Unit::mlp;
       last_all_reduce_ = chain.wait = chain.result =
           add_op(chain, segment, lowering_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
-                 pass, tp_stream());
+                 pass_of(segment), tp_stream(), value, unused ? kNoValue : value);
+      if (lowering_.sequence_parallel) last_scatter_ = last_all_reduce_;
     }
     if (segment.weights != Weights::none) {
       begin_op();
       const bool both = segment.weights == Weights::both_behind;
       add_compute(chain, segment, both ? OpKind::weight_gradients : OpKind::compute, UnitPass::W_late);
     }
-    // What it gathers, the next segment's norm has still to make, behind the weight gradients on the compute
-    // stream.
-    if (segment.all_reduce && lowering_.sequence_parallel) {
+    ++chain.taken;
+    if (lowering_.sequence_parallel && chain.taken < chain.segments->size() &&
+        (*chain.segments)[chain.taken].gathers && chain.action.pass != Pass::W) {
       begin_op();
       depend(last_compute_);
-      last_all_reduce_ = chain.wait = chain.result =
-          add_op(chain, segment, OpKind::all_gather, pass, tp_stream());
+      last_all_reduce_ = chain.wait = add_gather(chain, (*chain.segments)[chain.taken]);
     }
-    ++chain.taken;
     return true;
+  }
+
+  // The chain's first op waits for its input; where blocks are atomic, the block's first op on each stream
+  // for all that the block waits for.
+  void wait_for_inputs(const Chain& chain, bool first_on_its_stream) {
+    if (lowering_.release == Release::chain) {
+      if (chain.result == kNothing && chain.wait == kNothing) depend(chain.input);
+      return;
+    }
+    if (!first_on_its_stream) return;
+    for (const Chain& each : block_chains_) depend(each.input);
+    if (lowering_.release == Release::released)
+      for (const Ref send : sends_before_) depend(send);
+  }
+
+  // With sequence parallelism: what a chain takes in from another is gathered before the block's first
+  // segment. Of W that is what the embedding's gradient needs.
+  void gather_input(Chain& chain) {
+    if (chain.segments->empty()) return;
+    const bool split = chain.action.pass == Pass::W;
+    const Segment& segment = split ? chain.segments->back() : chain.segments->front();
+    if (!segment.gathers) return;
+    begin_op();
+    wait_for_inputs(chain, size() == first_op_);
+    if (split) depend(output_key(true, chain.stage, chain.action.microbatch));
+    const OpId gather = add_gather(chain, segment);
+    (split ? chain.gathered_for_embedding : chain.wait) = gather;
+    last_all_reduce_ = gather;
+  }
+
+  // The all-gather of what a segment takes in.
+  OpId add_gather(Chain& chain, const Segment& segment) {
+    const ValueId from = source_of(chain, segment), to = value_of(chain, segment);
+    return add_op(chain, segment, OpKind::all_gather, pass_of(segment), tp_stream(), from, to);
+  }
+
+  static UnitPass pass_of(const Segment& segment) {
+    return segment.main == Segment::Main::forward          ? UnitPass::F
+           : segment.main == Segment::Main::input_gradient ? UnitPass::I
+                                                           : UnitPass::W_late;
+  }
+
+  // The value that a segment's main line works on.
+  [[nodiscard]] ValueId value_of(const Chain& chain, const Segment& segment) const {
+    if (segment.recomputed)
+      return program_.value(ValueKind::recomputed, chain.stage, chain.action.microbatch);
+    return chain.value;
+  }
+  // The value that a segment takes in, of another chain or its own; from then on it is its own. A layer that
+  // is computed again begins with its own input, which was kept.
+  ValueId source_of(Chain& chain, const Segment& segment) const {
+    if (segment.recomputed) return segment.unit == Unit::attn ? kNoValue : value_of(chain, segment);
+    return std::exchange(chain.source, chain.value);
+  }
+
+  // The compute op on a segment's main line.
+  OpId add_main(Chain& chain, const Segment& segment) {
+    const bool embedding = segment.unit == Unit::embedding, head = segment.unit == Unit::head;
+    const bool gathered = lowering_.sequence_parallel && segment.gathers;
+    if (segment.main == Segment::Main::weight_gradients) {
+      if (!embedding) return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late);
+      if (chain.action.pass == Pass::W)
+        depend(gathered ? chain.gathered_for_embedding
+                        : output_key(true, chain.stage, chain.action.microbatch));
+      const ValueId from = gathered ? chain.value : source_of(chain, segment);
+      return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late, from);
+    }
+    const ValueId own = value_of(chain, segment);
+    if (head && segment.main == Segment::Main::input_gradient) {
+      chain.source = chain.value;
+      return add_compute(chain, segment, OpKind::compute, UnitPass::I, kNoValue, own);
+    }
+    const ValueId from = gathered ? own : embedding ? kNoValue : source_of(chain, segment);
+    if (embedding) chain.source = chain.value;
+    return add_compute(chain, segment, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
   }
 
   // The outputs of the block's chains: to the consumer's rank by a transfer, or directly where it is this
@@ -220,9 +322,12 @@ class Lowerer {
     for (size_t i = 0; i < chains.size(); ++i) {
       const Chain& chain = chains[i];
       const bool backward = is_backward(chain.action.pass);
-      if (backward && chain.stage == 0)
-        embedding_gradient_ = chain.segments->empty() ? chain.input : chain.result;
-      if (chain.action.pass == Pass::W || (backward && chain.stage == 0)) continue;
+      if (chain.action.pass == Pass::W) continue;
+      if (backward && chain.stage == 0) {  // for the embedding's gradient, where W makes it
+        outputs_[output_key(true, 0, chain.action.microbatch) & ~kOutputBit] = {
+            chain.segments->empty() ? chain.input : chain.result, kNothing};
+        continue;
+      }
       const bool last = !backward && chain.stage + 1 == stages();
       const int consumer = last ? chain.stage : chain.stage + (backward ? -1 : 1);
       const int receiver = program_.schedule.placement.rank_of(consumer);
@@ -242,8 +347,9 @@ class Lowerer {
                               .layer = 0,
                               .microbatch = chain.action.microbatch,
                               .block = block_,
-                              .tensors = static_cast<uint16_t>(merged ? 2 : 1),
-                              .stream = link_to(receiver)});
+                              .stream = link_to(receiver),
+                              .input = sent(chain),
+                              .output = merged ? sent(chains[1]) : kNoValue});
       outputs_[key & ~kOutputBit] = {size() - 1, kNothing};
       sends_before_.push_back(size() - 1);
       if (merged) {
@@ -280,9 +386,8 @@ class Lowerer {
         if (ends_life(action.pass)) ++backwards_left_[action.chunk];
   }
 
-  // Once a chunk's last weight gradients are issued, its gradients are reduced. They wait for the block's
-  // last compute op; the embedding's, which is made of what a backward of stage 0 puts out, for that output
-  // too.
+  // Once a chunk's last weight gradients are issued, its gradients are reduced: behind the block's last
+  // compute op and, with sequence parallelism, the last reduce-scatter, which makes gradients of norm gains.
   void reduce_gradients(const Block& block) {
     for (const Action& action : block.actions()) {
       if (!ends_life(action.pass) || --backwards_left_[action.chunk] > 0) continue;
@@ -290,8 +395,8 @@ class Lowerer {
       if (program_.layers_per_stage[stage] == 0 && stage != 0 && stage + 1 != stages())
         continue;  // no weights
       begin_op();
-      if (last_compute_ != kNothing) depend(last_compute_);
-      if (stage == 0) depend(embedding_gradient_);
+      depend(last_compute_);
+      depend(last_scatter_);
       reductions_.push_back(size());
       program_.ops.push_back({.kind = OpKind::gradient_reduce,
                               .unit = {},
@@ -301,7 +406,6 @@ class Lowerer {
                               .layer = 0,
                               .microbatch = action.microbatch,
                               .block = block_,
-                              .tensors = 0,
                               .stream = stream_of_rank(StreamKind::dp, -1)});
     }
   }
@@ -311,7 +415,8 @@ class Lowerer {
   void depend(Ref ref) {
     if (ref != kNothing) program_.depends.push_back(ref);
   }
-  OpId add_op(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass, uint32_t stream) {
+  OpId add_op(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass, uint32_t stream,
+              ValueId input = kNoValue, ValueId output = kNoValue) {
     program_.ops.push_back({.kind = kind,
                             .unit = segment.unit,
                             .unit_pass = pass,
@@ -320,12 +425,14 @@ class Lowerer {
                             .layer = segment.layer,
                             .microbatch = chain.action.microbatch,
                             .block = block_,
-                            .tensors = 0,
-                            .stream = stream});
+                            .stream = stream,
+                            .input = input,
+                            .output = output});
     return size() - 1;
   }
-  OpId add_compute(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass) {
-    return last_compute_ = add_op(chain, segment, kind, pass, compute_stream());
+  OpId add_compute(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass,
+                   ValueId input = kNoValue, ValueId output = kNoValue) {
+    return last_compute_ = add_op(chain, segment, kind, pass, compute_stream(), input, output);
   }
 
   // Replaces "the output of that stage" by the ops that make it, now that all are known.
@@ -370,8 +477,8 @@ class Lowerer {
   OpId first_op_ = 0;
   Ref last_compute_ = kNothing, last_all_reduce_ = kNothing;
   std::vector<Ref> sends_before_;
-  std::vector<int> backwards_left_;    // by chunk: B and W not issued yet
-  Ref embedding_gradient_ = kNothing;  // what the latest backward of the first stage ends with
+  std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
+  Ref last_scatter_ = kNothing;      // the rank's latest reduce-scatter
   std::vector<OpId> reductions_;
 };
 

@@ -22,8 +22,8 @@ struct Lowering {
   BraidPolicy braid = BraidPolicy::static_merge;
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued
   bool embedding = false;      // whether the first virtual stage has it as a unit
-  bool sequence_parallel = false;  // a reduce-scatter and an all-gather for each all-reduce
-  bool recompute = false;          // whether a backward runs each layer's forward again first
+  bool sequence_parallel = false;         // reduce-scatters and all-gathers in place of all-reduces
+  Recompute recompute = Recompute::none;  // `full`: a backward runs each layer's forward again first
 };
 
 /// The largest number of ops that a Program may have.

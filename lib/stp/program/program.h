@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stp/model/unit.h"
+#include "stp/model/work.h"
 #include "stp/schedule/schedule.h"
 
 namespace stp {
@@ -25,9 +26,9 @@ struct ProgramStream {
 enum class OpKind : uint8_t {
   compute,           // one pass of one unit of one layer
   weight_gradients,  // both parts, W_early and W_late, of one unit of one layer
-  all_reduce,  // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
-  reduce_scatter,
-  all_gather,       // with sequence parallelism the two for an all-reduce, in that order
+  all_reduce,       // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
+  reduce_scatter,   // with sequence parallelism in its place: each rank gets its share of the rows
+  all_gather,       // with sequence parallelism of what `unit_pass` of the unit takes in, before it
   transfer,         // of a chunk's output to the rank that waits for it
   gradient_reduce,  // of a chunk's weight gradients, over the data-parallel group
   optimizer,        // the weight update of a rank's chunks
@@ -40,18 +41,32 @@ constexpr bool is_collective(OpKind kind) {
 /// "all-reduce", "reduce-scatter" or "all-gather".
 std::string collective_name(OpKind kind);
 
+/// What a chain hands from op to op and at its end to the next chain: an activation (of a forward), the
+/// gradient of one (of a backward), or an activation that a backward computes again. Each has one number per
+/// virtual stage and microbatch (Program::value()).
+using ValueId = uint32_t;
+inline constexpr ValueId kNoValue = ~ValueId{0};
+enum class ValueKind : uint8_t { activation, gradient, recomputed };
+
 struct Op {
   OpKind kind;
   Unit unit;           // of compute, weight_gradients and collectives
-  UnitPass unit_pass;  // of compute; of a collective F or I
+  UnitPass unit_pass;  // of compute; of a collective F or I, of an embedding's all-gather W_late
   Pass pass;           // of the action that it is part of
   int16_t chunk;
   int16_t layer;  // within the chunk, in the order of the forward
   int32_t microbatch;
-  int32_t block;     // index of the block in its rank's list; -1: none (optimizer)
-  uint16_t tensors;  // of a transfer: how many microbatches' tensors it carries
-  uint16_t reserved = 0;
+  int32_t block;    // index of the block in its rank's list; -1: none (optimizer)
   uint32_t stream;  // index into Program::streams
+  /// The value that it takes over and the one that it leaves, which may be the same: along a chain each op
+  /// changes the chain's value. kNoValue: none. A transfer takes one, or two where two microbatches' are
+  /// merged (`input` and `output`), to the other rank, where they have the same numbers.
+  ValueId input = kNoValue, output = kNoValue;
+
+  /// A forward that a backward runs again.
+  [[nodiscard]] bool recomputed() const { return unit_pass == UnitPass::F && is_backward(pass); }
+  /// Of a transfer: how many tensors it carries.
+  [[nodiscard]] int tensors() const { return output == kNoValue ? 1 : 2; }
 };
 
 using OpId = uint32_t;
@@ -59,6 +74,8 @@ using OpId = uint32_t;
 struct Program {
   Schedule schedule;
   std::vector<int> layers_per_stage;
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // rank after rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
@@ -71,6 +88,11 @@ struct Program {
   [[nodiscard]] const ProgramStream& stream_of(OpId op) const { return streams[ops[op].stream]; }
   /// The virtual stage that an op works for; -1 for the optimizer.
   [[nodiscard]] int stage_of(OpId op) const;
+  /// The number of the value that the chain of a virtual stage works on.
+  [[nodiscard]] ValueId value(ValueKind kind, int stage, int microbatch) const {
+    return (static_cast<ValueId>(kind) * schedule.placement.stages() + stage) * schedule.microbatches +
+           microbatch;
+  }
 };
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".

@@ -31,61 +31,7 @@ using testing::StartsWith;
 
 using Texts = std::vector<std::string>;
 
-// ---- section 5, once more ----
-
-// The ops of one segment, the main one first: "attn.F", "AR", "W", "W_early", with the layer.
-using SegmentText = Texts;
-
-std::vector<SegmentText> chain_text(Pass pass, int layers, bool last, BackwardOrder order) {
-  std::vector<SegmentText> chain;
-  const auto add = [&](const std::string& unit, int layer) {
-    const std::string at = unit == "head" ? "" : std::to_string(layer), reduce = "AR " + unit;
-    const bool early = order == BackwardOrder::megatron && unit != "head";
-    switch (pass) {
-      case Pass::F:
-        chain.push_back({unit + ".F" + at});
-        break;
-      case Pass::I:
-        chain.push_back({unit + ".I" + at});
-        break;
-      case Pass::W:
-        chain.push_back({unit + ".W both" + at});
-        break;
-      case Pass::B:
-        chain.push_back({unit + ".I" + at});
-        if (early) chain.back().push_back(unit + ".W_early" + at);
-        break;
-    }
-    if (unit != "head" && pass != Pass::W)
-      chain.back().push_back(reduce + (pass == Pass::F ? ".F" : ".I") + at);
-    if (pass == Pass::B) chain.back().push_back(unit + (early ? ".W" : ".W both") + at);
-  };
-  if (last && pass != Pass::F) add("head", 0);
-  for (int i = 0; i < layers; ++i) {
-    const int layer = pass == Pass::F ? i : layers - 1 - i;
-    add(pass == Pass::F ? "attn" : "mlp", layer);
-    add(pass == Pass::F ? "mlp" : "attn", layer);
-  }
-  if (last && pass == Pass::F) add("head", 0);
-  return chain;
-}
-
-// The static braid: from a while a is not used up and (i·nb ≤ j·na or b is used up), else from b.
-std::vector<uint8_t> literal_braid(int na, int nb) {
-  std::vector<uint8_t> order;
-  int i = 0, j = 0;
-  for (int taken = 0; taken < na + nb; ++taken) {
-    const bool a_used_up = i == na, b_used_up = j == nb;
-    if (!a_used_up && (i * nb <= j * na || b_used_up)) {
-      order.push_back(0);
-      i += 1;
-    } else {
-      order.push_back(1);
-      j += 1;
-    }
-  }
-  return order;
-}
+// ---- programs as text ----
 
 std::string op_text(const Program& program, OpId id) {
   const Op& op = program.ops[id];
@@ -103,7 +49,7 @@ std::string op_text(const Program& program, OpId id) {
     case OpKind::all_gather:
       return action + "AG " + to_string(op.unit, op.unit_pass) + at;
     case OpKind::transfer:
-      return action + "send " + std::to_string(op.tensors) + " to " +
+      return action + "send " + std::to_string(op.tensors()) + " to " +
              std::to_string(program.stream_of(id).peer);
     case OpKind::gradient_reduce:
       return "reduce chunk " + std::to_string(op.chunk);
@@ -112,191 +58,6 @@ std::string op_text(const Program& program, OpId id) {
   }
   return "";
 }
-
-// Everything that section 5 says of one lowered Program: which ops each rank issues in what order, on which
-// stream, and what each waits for.
-class Law {
- public:
-  Law(const Program& program, const Lowering& lowering) : program_(program), lowering_(lowering) {}
-
-  void check() {
-    const Schedule& schedule = program_.schedule;
-    ASSERT_EQ(program_.rank_begin.size(), static_cast<size_t>(schedule.pp()) + 1);
-    ASSERT_EQ(program_.rank_begin.front(), 0U);
-    ASSERT_EQ(program_.rank_begin.back(), program_.ops.size());
-    ASSERT_EQ(program_.depends_begin.size(), program_.ops.size() + 1);
-    ASSERT_EQ(program_.depends_begin.back(), program_.depends.size());
-    for (int rank = 0; rank < schedule.pp(); ++rank) {
-      next_ = program_.rank_begin[rank];
-      std::set<std::string> sends_before;
-      for (int block = 0; block < static_cast<int>(schedule.ranks[rank].size()); ++block) {
-        check_block(rank, block, sends_before);
-        if (testing::Test::HasFatalFailure()) return;
-      }
-      if (lowering_.optimizer) {
-        expect_op(rank, -1, "optimizer", StreamKind::compute, -1);
-        if (testing::Test::HasFatalFailure()) return;
-        wanted_.emplace_back();
-      }
-      ASSERT_EQ(next_, program_.rank_begin[rank + 1]) << "rank " << rank;
-    }
-    check_dependencies();
-    check_streams();
-  }
-
- private:
-  // An output is named "F s m" or "G s m": of virtual stage s, forward or gradient, for microbatch m.
-  static std::string output(bool backward, int stage, int microbatch) {
-    return (backward ? "G " : "F ") + std::to_string(stage) + " " + std::to_string(microbatch);
-  }
-  [[nodiscard]] std::string input_of(const Action& action, int stage) const {
-    if (action.pass == Pass::W || (action.pass == Pass::F && stage == 0)) return "";
-    if (action.pass == Pass::F) return output(false, stage - 1, action.microbatch);
-    const bool last = stage + 1 == program_.schedule.placement.stages();
-    return last ? output(false, stage, action.microbatch) : output(true, stage + 1, action.microbatch);
-  }
-
-  void expect_op(int rank, int block, const std::string& text, StreamKind kind, int peer) {
-    ASSERT_LT(next_, program_.rank_begin[rank + 1]) << "rank " << rank << " lacks " << text;
-    ASSERT_EQ(op_text(program_, next_), text) << "rank " << rank << ", block " << block;
-    const ProgramStream& stream = program_.stream_of(next_);
-    EXPECT_EQ(stream.kind, kind) << text;
-    EXPECT_EQ(stream.rank, rank) << text;
-    EXPECT_EQ(stream.peer, peer) << text;
-    EXPECT_EQ(program_.ops[next_].block, block) << text;
-    ++next_;
-  }
-
-  void check_block(int rank, int block, std::set<std::string>& sends_before) {
-    const Placement& placement = program_.schedule.placement;
-    const auto actions = program_.schedule.ranks[rank][block].actions();
-    const bool atomic = lowering_.release != Release::chain,
-               published = lowering_.release == Release::released;
-    const bool two_forwards = actions.size() == 2 && actions[0].pass == Pass::F && actions[1].pass == Pass::F;
-    const int count = static_cast<int>(actions.size());
-
-    std::vector<int> stages;
-    std::vector<std::vector<SegmentText>> chains;
-    std::set<std::string> inputs;
-    for (const Action& action : actions) {
-      stages.push_back(placement.stage(rank, action.chunk));
-      chains.push_back(chain_text(action.pass, program_.layers_per_stage[stages.back()],
-                                  stages.back() + 1 == placement.stages(), lowering_.backward));
-      if (const std::string input = input_of(action, stages.back()); !input.empty()) inputs.insert(input);
-    }
-    const int na = static_cast<int>(chains[0].size()),
-              nb = count == 2 ? static_cast<int>(chains[1].size()) : 0;
-    std::vector<uint8_t> order = literal_braid(na, nb);
-    if (published && two_forwards) std::sort(order.begin(), order.end());  // one after the other
-
-    const OpId first = next_;
-    std::vector<size_t> taken(count, 0);
-    std::vector<std::string> main_line(count);  // the op, by number, that the chain's next segment waits for
-    std::vector<std::string> result(count);
-    std::string last_compute, last_all_reduce;
-    for (const uint8_t which : order) {
-      const Action& action = actions[which];
-      const SegmentText& segment = chains[which][taken[which]];
-      for (size_t part = 0; part < segment.size(); ++part) {
-        std::set<std::string> wanted;
-        const bool all_reduce = segment[part].starts_with("AR");
-        if (part == 0) {
-          if (atomic && next_ == first) {
-            wanted = inputs;
-            if (published) wanted.insert(sends_before.begin(), sends_before.end());
-          } else if (!atomic && taken[which] == 0) {
-            if (const std::string input = input_of(action, stages[which]); !input.empty())
-              wanted.insert(input);
-          }
-          if (published && two_forwards && which == 1 && taken[1] == 0 && na > 0) wanted.insert(result[0]);
-          if (!main_line[which].empty()) wanted.insert(main_line[which]);
-          main_line[which].clear();
-        } else if (all_reduce) {
-          wanted.insert(last_compute);
-        }
-        const std::string id = "#" + std::to_string(next_);
-        if (part == 0) result[which] = id;
-        if (all_reduce)
-          result[which] = main_line[which] = last_all_reduce = id;
-        else
-          last_compute = id;
-        expect_op(rank, block, to_string(action) + ": " + segment[part],
-                  all_reduce ? StreamKind::tp : StreamKind::compute, -1);
-        if (testing::Test::HasFatalFailure()) return;
-        wanted_.push_back(wanted);
-      }
-      ++taken[which];
-    }
-
-    sends_before.clear();
-    for (int i = 0; i < count; ++i) {
-      const Action& action = actions[i];
-      if (action.pass == Pass::W || (is_backward(action.pass) && stages[i] == 0)) continue;
-      const bool backward = is_backward(action.pass), last = stages[i] + 1 == placement.stages();
-      const int consumer = backward ? stages[i] - 1 : last ? stages[i] : stages[i] + 1;
-      std::set<std::string> done;
-      if (!atomic) {
-        if (!chains[i].empty())
-          done.insert(result[i]);
-        else if (const std::string input = input_of(action, stages[i]); !input.empty())
-          done.insert(input);
-      } else if (!last_compute.empty()) {
-        done.insert(last_compute);
-        if (!last_all_reduce.empty()) done.insert(last_all_reduce);
-      } else {
-        done = inputs;
-      }
-      const int receiver = placement.rank_of(consumer);
-      std::set<std::string>& leaves = made_[output(backward, stages[i], action.microbatch)];
-      if (receiver == rank) {
-        leaves = done;
-        continue;
-      }
-      const bool merged = published && two_forwards && stages[0] == stages[1];
-      leaves = {"#" + std::to_string(next_)};
-      if (merged) made_[output(false, stages[1], actions[1].microbatch)] = leaves;
-      sends_before.insert(*leaves.begin());
-      expect_op(rank, block,
-                to_string(action) + ": send " + (merged ? "2" : "1") + " to " + std::to_string(receiver),
-                StreamKind::p2p, receiver);
-      if (testing::Test::HasFatalFailure()) return;
-      wanted_.push_back(done);
-      if (merged) break;
-    }
-  }
-
-  // Names of ops become ops, names of outputs the ops that make them, through chunks without layers.
-  void resolve(const std::string& name, std::set<OpId>& ops) const {
-    if (name.starts_with("#")) {
-      ops.insert(static_cast<OpId>(std::stoul(name.substr(1))));
-      return;
-    }
-    ASSERT_TRUE(made_.contains(name)) << name;
-    for (const std::string& part : made_.at(name)) resolve(part, ops);
-  }
-
-  void check_dependencies() {
-    ASSERT_EQ(wanted_.size(), program_.ops.size());
-    for (OpId op = 0; op < program_.ops.size(); ++op) {
-      std::set<OpId> wanted;
-      for (const std::string& name : wanted_[op]) resolve(name, wanted);
-      const auto span = program_.dependencies(op);
-      ASSERT_EQ(std::set<OpId>(span.begin(), span.end()), wanted) << describe(program_, op);
-    }
-  }
-
-  void check_streams() {
-    std::set<std::tuple<StreamKind, int, int>> seen;
-    for (const ProgramStream& stream : program_.streams)
-      EXPECT_TRUE(seen.insert({stream.kind, stream.rank, stream.peer}).second) << "a stream twice";
-  }
-
-  const Program& program_;
-  const Lowering lowering_;
-  OpId next_ = 0;
-  std::vector<std::set<std::string>> wanted_;          // by op
-  std::map<std::string, std::set<std::string>> made_;  // by output: the ops or outputs that it stands for
-};
 
 // ---- schedules ----
 
@@ -330,7 +91,7 @@ Counts count(const Program& program) {
         break;
       case OpKind::transfer:
         ++counts.of["transfer"];
-        counts.tensors += op.tensors;
+        counts.tensors += op.tensors();
         break;
       case OpKind::gradient_reduce:
         ++counts.of["gradient reduction"];
@@ -396,12 +157,6 @@ TEST(Segments, OfEveryPassAreThoseOfSectionFive) {
 
 // ---- braids ----
 
-TEST(StaticBraid, IsTheRule) {
-  for (int na = 0; na <= 12; ++na)
-    for (int nb = 0; nb <= 12; ++nb)
-      EXPECT_EQ(static_braid(na, nb), literal_braid(na, nb)) << na << " " << nb;
-}
-
 TEST(StaticBraid, OfSmallChainsIsWhatTheRuleGivesByHand) {
   EXPECT_THAT(static_braid(0, 0), IsEmpty());
   EXPECT_THAT(static_braid(0, 2), ElementsAre(1, 1));
@@ -446,35 +201,136 @@ TEST(StaticBraid, OfLongChainsDoesNotOverflow) {
   }
 }
 
-// ---- lowering: the whole of section 5 ----
+// ---- lowering ----
 
 constexpr Release kReleases[] = {Release::chain, Release::block, Release::released};
 
-TEST(Lower, ObeysSectionFiveForStpOrders) {
-  for (const Release release : kReleases) {
-    for (const BackwardOrder backward : {BackwardOrder::suite, BackwardOrder::megatron}) {
-      for (const auto& [p, m] : {std::pair{1, 2}, {2, 6}, {3, 9}, {4, 13}}) {
-        std::vector<int> layers(2 * p, 2);
-        layers.back() = 1;
-        const Lowering lowering{release, backward, p % 2 == 0};
-        Law(lower(stp_schedule(p, m), layers, lowering), lowering).check();
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
-}
+// Walks all ranks' lists and carries every value as the ops say: what an op takes in is there, is what the
+// next unit of the model needs, and nothing is left in the end.
+class ValueFlow {
+ public:
+  explicit ValueFlow(const Program& program) : program_(program), done_(program.ops.size(), false) {}
 
-TEST(Lower, ObeysSectionFiveForRandomOrdersPlacementsAndChunksWithoutLayers) {
+  void check() {
+    std::vector<OpId> next(program_.rank_begin.begin(), program_.rank_begin.end() - 1);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t rank = 0; rank < next.size(); ++rank)
+        for (; next[rank] < program_.rank_begin[rank + 1] && ready(next[rank]); ++next[rank], moved = true) {
+          carry(static_cast<int>(rank), next[rank]);
+          if (testing::Test::HasFatalFailure()) return;
+          done_[next[rank]] = true;
+        }
+    }
+    for (size_t rank = 0; rank < next.size(); ++rank)
+      ASSERT_EQ(next[rank], program_.rank_begin[rank + 1]) << describe(program_, next[rank]) << " is stuck";
+    EXPECT_THAT(held_, IsEmpty());
+    const int layers = std::accumulate(program_.layers_per_stage.begin(), program_.layers_per_stage.end(), 0);
+    EXPECT_EQ(units_, program_.schedule.microbatches * 2 * (2 * layers + 2));
+  }
+
+ private:
+  // What a value is: the activation that a unit puts out, or the gradient of a unit's input, units counted
+  // through the model; and what of it a rank holds: its part of a sum, its share of the rows, or all.
+  enum class Held { summand, share, all };
+  struct Value {
+    int unit;
+    Held held;
+    bool operator==(const Value&) const = default;
+  };
+
+  bool ready(OpId op) const {
+    const auto needed = program_.dependencies(op);
+    return std::all_of(needed.begin(), needed.end(), [&](OpId each) { return done_[each]; });
+  }
+  // attn of the first layer is 1, the embedding 0, the head the last.
+  int unit_of(const Op& op, int stage) const {
+    int layer = op.layer;
+    for (int before = 0; before < stage; ++before) layer += program_.layers_per_stage[before];
+    if (op.unit == Unit::embedding) return 0;
+    if (op.unit == Unit::head)
+      return 1 + 2 * std::accumulate(program_.layers_per_stage.begin(), program_.layers_per_stage.end(), 0);
+    return 2 * layer + (op.unit == Unit::attn ? 1 : 2);
+  }
+
+  void carry(int rank, OpId id) {
+    const Op& op = program_.ops[id];
+    const std::string text = describe(program_, id);
+    const auto take = [&](ValueId value) {
+      const auto found = held_.find({rank, value});
+      EXPECT_NE(found, held_.end()) << text << " takes a value that is not there";
+      if (found == held_.end()) return Value{-1, Held::summand};
+      const Value taken = found->second;
+      held_.erase(found);
+      return taken;
+    };
+    const auto leave = [&](int on, ValueId value, Value what) {
+      EXPECT_TRUE(held_.emplace(std::pair(on, value), what).second) << text << " leaves a value twice";
+    };
+    if (op.kind == OpKind::transfer) {
+      for (const ValueId value : {op.input, op.output})
+        if (value != kNoValue) leave(program_.stream_of(id).peer, value, take(value));
+      return;
+    }
+    if (op.kind != OpKind::compute && op.kind != OpKind::weight_gradients && !is_collective(op.kind)) return;
+    const bool weights = op.kind == OpKind::weight_gradients || op.unit_pass == UnitPass::W_early ||
+                         op.unit_pass == UnitPass::W_late;
+    if (weights && op.unit != Unit::embedding) return;
+    const int unit = unit_of(op, program_.stage_of(id));
+    const bool forward = op.unit_pass == UnitPass::F;
+    const int before = forward ? unit - 1 : unit + 1;
+    if (op.kind == OpKind::all_reduce || op.kind == OpKind::reduce_scatter) {
+      EXPECT_EQ(take(op.input), (Value{unit, Held::summand})) << text;
+      const Held held = op.kind == OpKind::all_reduce ? Held::all : Held::share;
+      EXPECT_EQ(op.output == kNoValue, op.recomputed() && op.unit == Unit::mlp) << text;
+      if (op.output != kNoValue) leave(rank, op.output, {unit, held});
+      return;
+    }
+    // The embedding and, backward, the head begin by themselves; so does a layer that is computed again.
+    const bool begins = (op.unit == Unit::embedding && forward) || (op.unit == Unit::head && !forward) ||
+                        (op.recomputed() && op.unit == Unit::attn && op.kind != OpKind::compute) ||
+                        (op.recomputed() && op.unit == Unit::attn && !program_.sequence_parallel);
+    EXPECT_EQ(op.input == kNoValue, begins) << text;
+    const bool gathers = op.kind == OpKind::all_gather;
+    if (!begins) {
+      EXPECT_EQ(take(op.input), (Value{before, gathers ? Held::share : Held::all})) << text;
+    }
+    if (!gathers && !op.recomputed()) ++units_;
+    const bool ends = op.unit == Unit::embedding ? !forward : op.unit == Unit::head && forward;
+    EXPECT_EQ(op.output == kNoValue, ends && !gathers) << text;
+    if (op.output == kNoValue) return;
+    if (gathers) return leave(rank, op.output, {before, Held::all});
+    // The head's own collectives are inside it.
+    const Held of_head = program_.sequence_parallel ? Held::share : Held::all;
+    leave(rank, op.output, {unit, op.unit == Unit::head ? of_head : Held::summand});
+  }
+
+  const Program& program_;
+  std::vector<bool> done_;
+  std::map<std::pair<int, ValueId>, Value> held_;
+  int units_ = 0;  // computed, but for those computed again
+};
+
+TEST(Lower, CarriesEveryValueFromUnitToUnit) {
   std::mt19937 random(510);
-  for (int draw = 0; draw < 400; ++draw) {
+  for (int draw = 0; draw < 600; ++draw) {
     const int p = 1 + static_cast<int>(random() % 4), v = 1 + static_cast<int>(random() % 3);
     const Placement placement = random() % 3 == 0 ? Placement::v(p) : Placement::loop(p, v);
     const Schedule schedule = random_schedule(random, placement, 1 + static_cast<int>(random() % 5));
-    const Lowering lowering{kReleases[random() % 3],
-                            random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron, random() % 2 == 0};
-    const Program program = lower(schedule, random_layers(random, placement.stages()), lowering);
-    Law(program, lowering).check();
-    ASSERT_FALSE(HasFatalFailure()) << "draw " << draw << ":\n" << to_text(schedule);
+    const std::vector<int> layers = random_layers(random, placement.stages());
+    const Lowering lowering{.release = kReleases[random() % 3],
+                            .backward = random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
+                            .optimizer = random() % 2 == 0,
+                            .data_parallel = random() % 2 == 0,
+                            .embedding = true,
+                            .sequence_parallel = random() % 2 == 0,
+                            .recompute = random() % 2 == 0 ? Recompute::full : Recompute::none};
+    const Program program = lower(schedule, layers, lowering);
+    ValueFlow(program).check();
+    ASSERT_FALSE(testing::Test::HasFailure())
+        << "draw " << draw << ", sequence parallel " << lowering.sequence_parallel << ", layers "
+        << testing::PrintToString(layers) << ":\n"
+        << to_text(schedule);
   }
 }
 
@@ -657,23 +513,45 @@ TEST(LowerByHand, TheEarlyWeightGradientsStandBeforeTheAllReduce) {
 
 TEST(LowerByHand, SequenceParallelismHidesTheReduceScatterBehindWeightGradientsAndNotTheAllGather) {
   const Schedule schedule = by_hand(Placement::loop(1, 1), 2, {{"F0.0", "B0.0", "F0.1", "I0.1", "W0.1"}});
-  const Lowering lowering{.backward = BackwardOrder::megatron, .sequence_parallel = true};
+  const Lowering lowering{
+      .backward = BackwardOrder::megatron, .optimizer = true, .embedding = true, .sequence_parallel = true};
   const Program program = lower(schedule, {1}, lowering);
+  EXPECT_THAT(waits_of(program, 0, "F0.0: embedding.F"), IsEmpty());
+  EXPECT_THAT(waits_of(program, 0, "F0.0: AG attn.F0"), ElementsAre("0 F0.0: embedding.F"));
+  EXPECT_THAT(waits_of(program, 0, "F0.0: attn.F0"), ElementsAre("0 F0.0: AG attn.F0"));
   EXPECT_THAT(waits_of(program, 0, "F0.0: RS attn.F0"), ElementsAre("0 F0.0: attn.F0"));
-  EXPECT_THAT(waits_of(program, 0, "F0.0: mlp.F0"), ElementsAre("0 F0.0: AG attn.F0"));
+  EXPECT_THAT(waits_of(program, 0, "F0.0: AG mlp.F0"), ElementsAre("0 F0.0: attn.F0"));
+  EXPECT_THAT(waits_of(program, 0, "F0.0: head.F"), ElementsAre("0 F0.0: AG head.F"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: AG mlp.I0"), ElementsAre("0 B0.0: head.W both"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: RS mlp.I0"), ElementsAre("0 B0.0: mlp.W_early0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.W0"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 0, "B0.0: AG mlp.I0"), ElementsAre("0 B0.0: mlp.W0"));
-  EXPECT_THAT(waits_of(program, 0, "B0.0: attn.I0"), ElementsAre("0 B0.0: AG mlp.I0"));
-  EXPECT_THAT(waits_of(program, 0, "I0.1: AG mlp.I0"), ElementsAre("0 I0.1: mlp.I0"));
-  EXPECT_THAT(waits_of(program, 0, "I0.1: attn.I0"), ElementsAre("0 I0.1: AG mlp.I0"));
-  const Program plain = lower(schedule, {1}, {.backward = BackwardOrder::megatron});
+  EXPECT_THAT(waits_of(program, 0, "B0.0: AG attn.I0"), ElementsAre("0 B0.0: mlp.W0"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: AG embedding.W"), ElementsAre("0 B0.0: attn.W0"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: embedding.W both"), ElementsAre("0 B0.0: AG embedding.W"));
+  // W gathers what I left at once, and needs it at its end.
+  EXPECT_THAT(waits_of(program, 0, "W0.1: AG embedding.W"), ElementsAre("0 I0.1: RS attn.I0"));
+  EXPECT_THAT(waits_of(program, 0, "W0.1: head.W both"), IsEmpty());
+  EXPECT_THAT(waits_of(program, 0, "W0.1: embedding.W both"), ElementsAre("0 W0.1: AG embedding.W"));
+  EXPECT_THAT(waits_of(program, 0, "optimizer"), ElementsAre("0 I0.1: RS attn.I0"));
+  const Program plain = lower(schedule, {1}, {.backward = BackwardOrder::megatron, .embedding = true});
   Counts with = count(program), without = count(plain);
-  EXPECT_EQ(program.ops.size() - plain.ops.size(), 8U);  // one more per all-reduce
-  for (const std::string pass : {"F", "I", "B"}) {
+  const std::map<std::string, int> gathers{{"F", 2 * 3}, {"B", 3}, {"I", 2}, {"W", 1}};
+  for (const auto& [pass, expected] : gathers) {
     EXPECT_EQ(with.of["all-reduce in " + pass], 0);
     EXPECT_EQ(with.of["reduce-scatter in " + pass], without.of["all-reduce in " + pass]);
-    EXPECT_EQ(with.of["all-gather in " + pass], without.of["all-reduce in " + pass]);
+    EXPECT_EQ(with.of["all-gather in " + pass], expected);
+  }
+}
+
+TEST(LowerByHand, SequenceParallelismGathersWhatComesFromAnotherRankBeforeTheBlock) {
+  const Lowering lowering{.embedding = true, .sequence_parallel = true};
+  for (const Release release : kReleases) {
+    Lowering with = lowering;
+    with.release = release;
+    const Program program = lower(two_ranks(), {1, 1}, with);
+    EXPECT_THAT(waits_of(program, 0, "F0.0: send 1 to 1"), testing::Contains("0 F0.0: RS mlp.F0"));
+    EXPECT_THAT(waits_of(program, 1, "F0.1: AG attn.F0"), testing::Contains("0 F0.1: send 1 to 1"));
+    EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"), testing::Contains("1 F0.1: AG attn.F0"));
   }
 }
 
@@ -691,7 +569,7 @@ TEST(LowerByHand, TheEmbeddingIsOnTheFirstVirtualStageAloneAndItsGradientWaitsFo
 
 TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
   const Schedule schedule = by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
-  const Program program = lower(schedule, {1, 1}, {.recompute = true});
+  const Program program = lower(schedule, {1, 1}, {.recompute = Recompute::full});
   EXPECT_THAT(waits_of(program, 0, "B0.0: attn.F0"), ElementsAre("1 B0.0: send 1 to 0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.F0"), ElementsAre("0 B0.0: AR attn.F0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("0 B0.0: AR mlp.F0"));

@@ -20,8 +20,12 @@ struct Segment {
   Unit unit;
   int16_t layer;
   enum class Main : uint8_t { forward, input_gradient, weight_gradients } main;
-  bool all_reduce;  // with sequence parallelism a reduce-scatter and an all-gather
+  bool all_reduce;  // with sequence parallelism a reduce-scatter
   enum class Weights : uint8_t { none, both_behind, early_before_late_behind } weights;
+  /// Whether it needs its input whole: with sequence parallelism an all-gather stands before it.
+  bool gathers;
+  /// A forward that a backward runs again, from the layer's input.
+  bool recomputed = false;
 };
 
 struct ChainOptions {

@@ -136,7 +136,7 @@ class Writer {
     }
     if (op.kind == OpKind::transfer)
       args += ",\"to\":" + std::to_string(program_.stream_of(id).peer) +
-              ",\"tensors\":" + std::to_string(op.tensors);
+              ",\"tensors\":" + std::to_string(op.tensors());
     else
       args += ",\"layer\":" + std::to_string(op.layer) + ",\"unit\":\"" + to_string(op.unit) + "\"";
     slice(name + " " + action, category, op.stream, timeline_.start[id], timeline_.end[id], args);

@@ -16,7 +16,8 @@ std::vector<GemmFigure> gemm_figures(const HardwareProfile& profile, const Model
 
 double exposed_share(double compute_s, double all_reduce_s, const Contention& contention) {
   // One rank with two ops that wait for nothing.
-  Program program{{"overlap", Placement::loop(1, 1), 1, {{}}}, {1}, {}, {}, {}, {0}, {}};
+  Program program{
+      .schedule = {"overlap", Placement::loop(1, 1), 1, {{}}}, .layers_per_stage = {1}, .depends_begin = {0}};
   for (const auto& [kind, stream] :
        {std::pair{OpKind::compute, StreamKind::compute}, {OpKind::all_reduce, StreamKind::tp}}) {
     program.streams.push_back({stream, 0, -1});

@@ -12,8 +12,7 @@ CallTimes call_times(const HardwareProfile& profile) {
     };
     const bool one_node = std::all_of(members.begin(), members.end(), on_first_node);
     const LinkProfile& link = one_node ? profile.within_node : profile.between_nodes;
-    if (kind == CallKind::send || kind == CallKind::receive)
-      return {link.latency_s, transfer_seconds(link, bytes) - link.latency_s};
+    if (kind == CallKind::transfer) return {link.latency_s, transfer_seconds(link, bytes) - link.latency_s};
     if (one_node) {
       const auto seconds = kind == CallKind::all_reduce ? all_reduce_seconds : half_all_reduce_seconds;
       const double latency = seconds(profile, 0, ranks);

@@ -1,8 +1,8 @@
-// What calls among ranks take on a machine that a hardware profile describes: the pace of replays.
+// What calls among ranks take on a machine that a hardware profile describes.
 #pragma once
 
 #include "stp/cluster/profile.h"
-#include "stp/emulation/pacing.h"
+#include "stp/emulation/link_emulation.h"
 
 namespace stp {
 

@@ -97,6 +97,12 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
   return chunk;
 }
 
+void release_parameter(Device& device, Stream& stream, ParameterState& state) {
+  if (state.master.memory != state.weight.memory) device.release(stream, state.master);
+  for (Tensor* tensor : {&state.weight, &state.gradient, &state.first_moment, &state.second_moment})
+    device.release(stream, *tensor);
+}
+
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {
   return with_element<Bfloat16>(tensor.type, "a parameter", [&](auto zero) {
     std::vector<decltype(zero)> elements(static_cast<size_t>(tensor.elements()));

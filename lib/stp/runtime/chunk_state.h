@@ -36,6 +36,9 @@ struct ChunkShape {
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
                       int tp_index);
 
+/// Gives the memory of a parameter back.
+void release_parameter(Device& device, Stream& stream, ParameterState& state);
+
 /// Elements of `tensor` (of any type but i32) as doubles, and back, rounded. For set-up and inspection, not
 /// for steps.
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor);

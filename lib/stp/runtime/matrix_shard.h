@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -14,15 +13,16 @@ struct MatrixShard {
   std::string name;
   int64_t all_rows, all_columns;
   int64_t first_row, rows, first_column, columns;
-  std::span<const double> values;
+  std::vector<double> values;
 };
+/// Whole matrices by name, row by row.
+using Matrices = std::map<std::string, std::vector<double>>;
 
 /// Puts a shard at its place in its matrix.
-void add(std::map<std::string, std::vector<double>>& whole, const MatrixShard& shard);
+void add(Matrices& whole, const MatrixShard& shard);
 
-/// Shards as bytes for another process, one behind the other; values keep all their bits.
-void append(std::string& bytes, const MatrixShard& shard);
-/// add() of all that append() has put into `bytes`. BadFrame if they are none.
-void add_all(std::map<std::string, std::vector<double>>& whole, const std::string& bytes);
+/// Shards as bytes for another process; values keep all their bits.
+std::string to_bytes(const std::vector<MatrixShard>& shards);
+std::vector<MatrixShard> shards_from_bytes(const std::string& bytes);
 
 }  // namespace stp

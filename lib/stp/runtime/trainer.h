@@ -8,13 +8,11 @@
 #include <vector>
 
 #include "stp/device/backend.h"
-#include "stp/emulation/paced_use.h"
+#include "stp/emulation/emulated_group.h"
 #include "stp/program/program.h"
 #include "stp/runtime/training.h"
 
 namespace stp {
-
-class RankExecutor;
 
 struct StepResult {
   double loss = 0;  // mean over all tokens of the step: the share of this process's ranks
@@ -33,9 +31,9 @@ struct RankUse {
   int world_rank = 0;
   std::map<std::string, size_t> peak_bytes;  // by to_string(MemoryKind)
   size_t peak_total = 0;
-  int64_t all_reduce_bytes = 0, sent_bytes = 0;  // tensor parallel; point to point
-  size_t scratch_bytes = 0;                      // MemoryLedger::scratch()
-  std::optional<double> share_in_graphs;         // Device::share_in_graphs()
+  Traffic traffic;                        // Executor::traffic()
+  size_t scratch_bytes = 0;               // MemoryTracker::scratch()
+  std::optional<double> share_in_graphs;  // Device::share_in_graphs()
 };
 
 class Trainer {
@@ -57,10 +55,10 @@ class Trainer {
   [[nodiscard]] std::map<std::string, std::vector<double>> masters();
   /// Of every rank of this process.
   [[nodiscard]] std::vector<RankUse> use();
-  /// What paced calls (lib/stp/emulation/paced_communicator.h) took since this was last asked, by kind of
-  /// group: "tp", "dp", "pp" and "model", of those with several members. Of all ranks of this process
-  /// together; empty where no group is paced.
-  std::map<std::string, PacedUse> take_paced_use();
+  /// What calls over emulated links (lib/stp/emulation) took since this was last asked, by kind of group:
+  /// "tp", "dp", "pp" and "model", of those with several members. Of all ranks of this process together;
+  /// empty where no link is emulated.
+  std::map<std::string, EmulatedUse> take_emulated_use();
   /// Device::time_kernels() of all ranks of this process, between steps.
   bool time_kernels(bool on);
   /// Device::take_kernel_seconds(), of the rank that has most.
@@ -69,6 +67,7 @@ class Trainer {
 
  private:
   struct State;
+  void note_times(StepResult& result) const;
   std::unique_ptr<State> state_;
 };
 

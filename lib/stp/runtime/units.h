@@ -1,62 +1,84 @@
-// The passes of the units of section 3 of the paper, as kernels on a compute stream. What a unit keeps for
+// The passes of the units of section 3 of the paper, as kernels on one rank's streams. What a unit keeps for
 // later passes is what lib/stp/model/work.h declares for the `suite` implementation, tensor by tensor.
 //
 // The residual is added before the all-reduce, one t-th on each of t ranks (equations 1 and 2): a forward
 // puts out Attn(LN(X)) + X/t, the sum of which over the group is the unit's output. The backward goes the
 // same way: the norm's Jacobian is linear, so each rank applies it to its own share of the gradient and adds
 // dY/t, and the one all-reduce that follows gives dX.
+//
+// With sequence parallelism a rank holds a t-th of the rows of X and of dX. The norm works on those rows;
+// what it puts out is gathered before the unit's forward, and dY before its backward. A forward adds the
+// rank's rows of X to its own rows before the reduce-scatter; a backward applies the norm's Jacobian behind
+// it.
 #pragma once
 
-#include <functional>
+#include <vector>
 
-#include "stp/device/communicator.h"
 #include "stp/runtime/chunk_state.h"
 
 namespace stp {
 
-/// What one unit of one microbatch keeps (kind `saved`). Empty tensors: not there, or no more.
+/// What one unit of one microbatch keeps (kind `saved`, where nothing is said). Empty tensors: not there, or
+/// no more. With sequence parallelism the norm's are this rank's rows.
 struct SavedUnit {
   Tensor input, statistics, normed;        // the norm's
   Tensor qkv, attention, log_sum_exp;      // attn
   Tensor gate_up, activation;              // mlp
   Tensor logits_gradient;                  // head
   Tensor output_gradient, inner_gradient;  // made by I: of the unit's output; of qkv, or of gate and up
+  // With sequence parallelism, kind `working`: this rank's rows of the output's gradient, until the
+  // reduce-scatter; all rows of `normed`, for the weight gradients, and when they are there.
+  Tensor residual, gathered;
+  EventRef gathered_at;
 };
 
-/// Where a rank's units run.
+/// Where one rank's units run, and how.
 struct UnitContext {
   Device& device;
   Stream& compute;
   const Training& training;
-  /// The tensor-parallel group, for the collectives inside the head's and the embedding's ops.
-  Communicator& inline_group;
+  int tp_index;
+  bool sequence_parallel;
+  Recompute recompute;
 
   [[nodiscard]] int tp() const { return training.grid.tp; }
-  [[nodiscard]] int tp_index() const { return inline_group.index(); }
+  /// Rows of an activation: of all ranks, and those that this rank holds between units.
+  [[nodiscard]] int64_t tokens() const { return training.tokens(); }
+  [[nodiscard]] int64_t own_tokens() const { return sequence_parallel ? tokens() / tp() : tokens(); }
+  [[nodiscard]] Tensor make(Stream& stream, MemoryKind kind, int64_t rows, int64_t columns) const {
+    return device.allocate(stream, kind, training.type, rows, columns);
+  }
 };
 
-/// F of attn or mlp: takes over `input` (T × hidden); returns this rank's share of the output.
+/// The norm before a unit, as work of `stream`: takes over `input`, keeps it, its statistics and what it puts
+/// out in `saved`. `keep`: as saved tensors; else as working memory, for one pass.
+void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
+                  Tensor input, SavedUnit& saved, bool keep);
+/// `gradient`, of what the norm puts out, becomes that of its input, `factor` · `residual` added (if there is
+/// one). Releases what only it needs.
+void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
+                   SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient);
+
+/// F of attn or mlp behind its norm, whose output is `normed`, all rows: returns this rank's summand of the
+/// output, the residual included.
 Tensor unit_forward(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
-                    Tensor input, SavedUnit& saved);
-/// I of attn or mlp: takes over the gradient of the output; returns this rank's share of the input's.
+                    const Tensor& normed, SavedUnit& saved, bool keep);
+/// Releases what a forward does not keep: with `recompute: full` all but a layer's input, with `selective`
+/// what the core of the attention makes.
+void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved);
+/// I of attn or mlp up to its norm: takes over the gradient of the output, all rows; returns this rank's
+/// summand of the gradient of what the norm put out.
 Tensor unit_input_gradient(const UnitContext& context, Unit unit,
                            const std::vector<ParameterState>& parameters, Tensor output_gradient,
                            SavedUnit& saved);
-/// W_early or W_late of any unit; the head has no early part.
+/// W_early or W_late of attn, mlp or head; the head has no early part.
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
                           const std::vector<ParameterState>& parameters, SavedUnit& saved);
 
-/// F of the head: takes over `input`; adds `factor` times the summed cross-entropy to `loss`.
-void head_forward(const UnitContext& context, const std::vector<ParameterState>& parameters, Tensor input,
-                  const Tensor& targets, double factor, const Tensor& loss, SavedUnit& saved);
-/// I of the head: the whole gradient of its input.
-Tensor head_input_gradient(const UnitContext& context, const std::vector<ParameterState>& parameters,
-                           SavedUnit& saved);
-
-/// The embedding of `tokens`, whole on every rank.
+/// The embedding of `tokens`: this rank's summand.
 Tensor embedding_forward(const UnitContext& context, const ParameterState& table, const Tensor& tokens);
-/// Adds to the table's gradient, on `stream`, and gives `output_gradient` back there.
-void embedding_gradient(const UnitContext& context, Stream& stream, const ParameterState& table,
-                        const Tensor& tokens, Tensor output_gradient);
+/// Adds to the table's gradient; takes over `output_gradient`, all rows.
+void embedding_weight_gradient(const UnitContext& context, const ParameterState& table, const Tensor& tokens,
+                               Tensor output_gradient);
 
 }  // namespace stp

@@ -30,7 +30,8 @@ constexpr Contention kNearlyNone{1 - 1e-15, 1 - 1e-15};
 // ---- Programs written by hand ----
 
 struct Hand {
-  explicit Hand(int ranks) : program{{"by hand", Placement::loop(ranks, 1), 1, {}}, {}, {}, {}, {}, {0}, {}} {
+  explicit Hand(int ranks)
+      : program{.schedule = {"by hand", Placement::loop(ranks, 1), 1, {}}, .depends_begin = {0}} {
     program.schedule.ranks.resize(ranks);
   }
 
@@ -110,7 +111,7 @@ struct Costs {
           seconds.push_back(all_reduce / 2);
           break;
         case OpKind::transfer:
-          seconds.push_back(op.tensors * p2p);
+          seconds.push_back(op.tensors() * p2p);
           break;
         case OpKind::gradient_reduce:
         case OpKind::optimizer:

@@ -1,0 +1,280 @@
+#include "stp/cpu/cpu_group.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "stp/cpu/cpu_stream.h"
+#include "stp/device/bfloat16.h"
+#include "stp/device/element_type.h"
+
+namespace stp::cpu {
+namespace {
+
+/// Elements, or bytes of a copy, that a thread works off at a time.
+constexpr size_t kPiece = size_t{1} << 14;
+
+/// The processes of a group that has members in several.
+struct Remote {
+  std::map<int, std::vector<int>> members;  // by process
+  int here;                                 // this process
+  std::unique_ptr<Exchange> exchange;
+};
+
+/// One call, shared by the streams of its parts. The last that comes to it has inputs exchanged with other
+/// processes. Then the elements are worked off in pieces by whichever threads are awake, so that none waits
+/// for a thread that the system has not woken yet; an element's value does not depend on who does it. No
+/// stream goes on before all is done, so buffers are there throughout.
+class SharedCall {
+ public:
+  /// `remote`: null where this process drives all members; else this is call `number` of the group.
+  SharedCall(const Group& group, const Call& call, std::shared_ptr<const Remote> remote, uint64_t number)
+      : name_(to_string(call.kind) + " of group " + group.name()),
+        kind_(call.kind),
+        reduce_(call.reduce),
+        type_(call.parts.front().in.type),
+        members_(group.size()),
+        remote_(std::move(remote)),
+        number_(number) {
+    for (size_t i = 0; i < call.parts.size(); ++i) {
+      const Part& part = call.parts[i];
+      members_[group.local()[i]] = {address(part.in), address(part.out)};
+      const CpuStream& stream = cpu_stream(*part.stream);
+      if (std::find(streams_.begin(), streams_.end(), &stream) == streams_.end()) streams_.push_back(&stream);
+    }
+    come_.assign(streams_.size(), false);
+    const Tensor& in = call.parts.front().in;
+    input_bytes_ = (in ? in : call.parts.front().out).bytes();
+    if (kind_ == CallKind::all_reduce || kind_ == CallKind::reduce_scatter)
+      elements_ = static_cast<size_t>(in.elements());
+    else if (kind_ == CallKind::all_gather || !remote_)  // other transfers are messages
+      elements_ = input_bytes_;
+    pieces_ = (elements_ + kPiece - 1) / kPiece;
+    done_ = pieces_ == 0;
+  }
+
+  /// A task of `stream`: comes to the call, does a share of the work, and waits until all is done.
+  void join(const CpuStream& stream) {
+    RunGuard& guard = stream.run().guard;
+    std::unique_lock lock(mutex_);
+    come_[std::find(streams_.begin(), streams_.end(), &stream) - streams_.begin()] = true;
+    if (std::find(come_.begin(), come_.end(), false) == come_.end()) {
+      if (remote_) {
+        lock.unlock();
+        exchange(stream);
+        lock.lock();
+      }
+      ready_ = true;
+      changed_.notify_all();
+    }
+    guard.wait(
+        lock, changed_, RunGuard::WaitFor::peer, [this] { return ready_; },
+        [&] { return stream.where() + " waits in " + name_ + " for " + missing(); });
+    lock.unlock();
+    work();
+    lock.lock();
+    guard.wait(
+        lock, changed_, RunGuard::WaitFor::own_work, [this] { return done_; },
+        [&] { return stream.where() + " waits for the end of " + name_; });
+  }
+
+ private:
+  struct Buffers {
+    std::byte* in = nullptr;
+    std::byte* out = nullptr;  // null: of another process
+  };
+
+  [[nodiscard]] std::string missing() const {
+    std::string text;
+    for (size_t i = 0; i < streams_.size(); ++i)
+      if (!come_[i]) text += (text.empty() ? "rank " : ", rank ") + std::to_string(streams_[i]->rank());
+    return text.empty() ? "other processes" : text;
+  }
+
+  // Work of the last stream that came.
+  void exchange(const CpuStream& stream) {
+    std::vector<Message> sends, receives;
+    collect_messages(sends, receives);
+    const std::unique_ptr<Pending> pending = remote_->exchange->start(number_, sends, receives);
+    // A sender that does not come mostly waits for others itself.
+    const auto wait_for = kind_ == CallKind::transfer ? RunGuard::WaitFor::own_work : RunGuard::WaitFor::peer;
+    stream.run().guard.poll(
+        wait_for, [&] { return pending->done(); },
+        [&] {
+          std::string text;
+          for (const int process : pending->missing())
+            text += (text.empty() ? "process " : ", process ") + std::to_string(process);
+          return stream.where() + " waits in " + name_ + " for " + text;
+        });
+  }
+
+  void collect_messages(std::vector<Message>& sends, std::vector<Message>& receives) {
+    const auto add = [](std::vector<Message>& to, int process, std::span<std::byte> bytes) {
+      to.push_back({process, bytes.data(), bytes.size()});
+    };
+    const std::vector<int>& own = remote_->members.at(remote_->here);
+    std::byte* room = nullptr;
+    if (kind_ == CallKind::all_gather) {
+      room = members_[own.front()].out;
+    } else if (kind_ != CallKind::transfer) {
+      received_ = std::make_unique_for_overwrite<std::byte[]>(members_.size() * input_bytes_);
+      room = received_.get();
+    }
+    for (const auto& [process, theirs] : remote_->members) {
+      if (process == remote_->here) continue;
+      if (kind_ == CallKind::transfer) {
+        const Buffers& end = members_[own.front()];
+        if (end.in != nullptr)
+          add(sends, process, {end.in, input_bytes_});
+        else
+          add(receives, process, {end.out, input_bytes_});
+        continue;
+      }
+      for (const int member : own)
+        for (const auto& slice : wanted(members_[member].in, theirs)) add(sends, process, slice);
+      for (const int member : theirs) {
+        members_[member].in = room + member * input_bytes_;
+        for (const auto& slice : wanted(members_[member].in, own)) add(receives, process, slice);
+      }
+    }
+  }
+
+  // What the process that drives `receivers` needs of an input.
+  [[nodiscard]] std::vector<std::span<std::byte>> wanted(std::byte* input,
+                                                         const std::vector<int>& receivers) const {
+    if (kind_ != CallKind::reduce_scatter) return {{input, input_bytes_}};
+    std::vector<std::span<std::byte>> slices;
+    const size_t share = input_bytes_ / members_.size();
+    for (const int member : receivers) slices.emplace_back(input + member * share, share);
+    return slices;
+  }
+
+  void work() {
+    for (size_t piece = next_.fetch_add(1); piece < pieces_; piece = next_.fetch_add(1)) {
+      do_range(piece * kPiece, std::min(elements_, (piece + 1) * kPiece));
+      if (finished_.fetch_add(1) + 1 == pieces_) {
+        {
+          const std::lock_guard lock(mutex_);
+          done_ = true;
+        }
+        changed_.notify_all();
+      }
+    }
+  }
+
+  void do_range(size_t begin, size_t end) const {
+    switch (kind_) {
+      case CallKind::transfer:
+        std::copy(members_.front().in + begin, members_.front().in + end, members_.back().out + begin);
+        return;
+      case CallKind::all_gather:
+        for (const Buffers& to : members_)
+          for (size_t from = 0; from < members_.size() && to.out != nullptr; ++from) {
+            const std::byte* const in = members_[from].in;
+            std::byte* const out = to.out + from * elements_;
+            if (out != in) std::copy(in + begin, in + end, out + begin);  // else it was received there
+          }
+        return;
+      case CallKind::all_reduce:
+      case CallKind::reduce_scatter:
+        with_element<Bfloat16>(type_, "no reduction",
+                               [&](auto zero) { reduce_range<decltype(zero)>(begin, end); });
+    }
+  }
+
+  // Sums of bf16 are rounded once.
+  template <typename T>
+  void reduce_range(size_t begin, size_t end) const {
+    constexpr size_t kSums = 1024;
+    using Sum = Wide<T>;
+    std::array<Sum, kSums> total;
+    const size_t share = kind_ == CallKind::all_reduce ? elements_ : elements_ / members_.size();
+    for (size_t at = begin, count = 0; at < end; at += count) {
+      const size_t to = at / share;  // of a reduce-scatter: the member whose share this is
+      count = std::min({kSums, end - at, (to + 1) * share - at});
+      if (kind_ == CallKind::reduce_scatter && members_[to].out == nullptr) continue;
+      for (size_t member = 0; member < members_.size(); ++member) {
+        const T* in = reinterpret_cast<const T*>(members_[member].in) + at;
+        if (member == 0) {
+          std::copy_n(in, count, total.begin());
+        } else if (reduce_ == Reduce::sum) {
+          for (size_t i = 0; i < count; ++i) total[i] += in[i];
+        } else {
+          for (size_t i = 0; i < count; ++i) total[i] = std::max<Sum>(total[i], in[i]);
+        }
+      }
+      const auto round_to = [&](std::byte* out) {
+        if (out != nullptr)
+          std::transform(total.begin(), total.begin() + count, reinterpret_cast<T*>(out) + at % share,
+                         [](Sum sum) { return T(sum); });
+      };
+      if (kind_ == CallKind::reduce_scatter)
+        round_to(members_[to].out);
+      else
+        for (const Buffers& member : members_) round_to(member.out);
+    }
+  }
+
+  const std::string name_;
+  const CallKind kind_;
+  const Reduce reduce_;
+  const DType type_;
+  std::vector<Buffers> members_;
+  const std::shared_ptr<const Remote> remote_;
+  const uint64_t number_;
+  std::vector<const CpuStream*> streams_;
+  size_t input_bytes_ = 0, elements_ = 0, pieces_ = 0;
+  std::unique_ptr<std::byte[]> received_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> come_;  // by stream
+  bool ready_ = false, done_ = false;
+  std::atomic<size_t> next_{0}, finished_{0};
+};
+
+class CpuGroup : public Group {
+ public:
+  CpuGroup(std::string name, std::vector<int> members, std::vector<int> local,
+           std::shared_ptr<const Remote> remote)
+      : Group(std::move(name), std::move(members), std::move(local)), remote_(std::move(remote)) {}
+
+ private:
+  void carry_out(const Call& call) override {
+    const auto shared = std::make_shared<SharedCall>(*this, call, remote_, calls_++);
+    std::set<CpuStream*> given;
+    for (const Part& part : call.parts) {
+      CpuStream& worker = cpu_stream(*part.stream);
+      if (given.insert(&worker).second) worker.enqueue_waiting([shared, &worker] { shared->join(worker); });
+    }
+  }
+
+  const std::shared_ptr<const Remote> remote_;
+  uint64_t calls_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, std::vector<int> driven_by,
+                                  Processes& processes) {
+  auto remote = std::make_shared<Remote>();
+  remote->here = processes.index();
+  std::vector<int> among;
+  for (size_t member = 0; member < members.size(); ++member)
+    remote->members[driven_by[member]].push_back(static_cast<int>(member));
+  for (const auto& [process, theirs] : remote->members) among.push_back(process);
+  std::vector<int> local = remote->members[remote->here];
+  if (among.size() == 1)
+    remote = nullptr;
+  else
+    remote->exchange = processes.make_exchange(among);
+  return std::make_unique<CpuGroup>(std::move(name), std::move(members), std::move(local), std::move(remote));
+}
+
+}  // namespace stp::cpu

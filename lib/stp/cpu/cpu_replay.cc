@@ -1,0 +1,131 @@
+#include "stp/cpu/cpu_replay.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "stp/cpu/cpu_stream.h"
+#include "stp/device/bfloat16.h"
+#include "stp/emulation/link_emulation.h"
+
+namespace stp::cpu {
+namespace {
+
+constexpr int64_t kLinkPiece = int64_t{1} << 20;
+
+template <typename T>
+std::vector<std::byte> received_numbers() {
+  std::vector<std::byte> buffer(kLinkPiece);
+  auto* numbers = reinterpret_cast<T*>(buffer.data());
+  for (size_t i = 0; i < buffer.size() / sizeof(T); ++i)
+    numbers[i] = static_cast<T>(received_number(static_cast<int64_t>(i)));
+  return buffer;
+}
+
+const std::vector<std::byte>& received_numbers(DType type) {
+  static const std::vector<std::byte> f32 = received_numbers<float>(), f64 = received_numbers<double>(),
+                                      bf16 = received_numbers<Bfloat16>(), i32(kLinkPiece);
+  switch (type) {
+    case DType::f32:
+      return f32;
+    case DType::f64:
+      return f64;
+    case DType::bf16:
+      return bf16;
+    case DType::i32:
+      break;
+  }
+  return i32;
+}
+
+// Asleep but for the end, since a thread wakes up too late. Returns by how many seconds it was.
+double wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point start, double due_ns) {
+  constexpr std::chrono::milliseconds kPollInterval{20};
+  constexpr std::chrono::microseconds kAwake{200};
+  const auto due = start + std::chrono::nanoseconds(std::llround(std::ceil(due_ns)));
+  for (;;) {
+    guard.check();
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= due) return std::chrono::duration<double>(now - due).count();
+    if (due - now > kAwake) {
+      std::this_thread::sleep_until(std::min(due - kAwake, now + kPollInterval));
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+// What more than one round of a ring takes through the link buffers, of which there are two then.
+void pass_on(std::vector<std::byte>& link, std::vector<std::byte>& other, int64_t bytes) {
+  other.resize(std::max(other.size(), static_cast<size_t>(bytes)));
+  std::copy_n(link.begin(), bytes, other.begin());
+  std::copy_n(other.begin(), bytes, link.begin());
+}
+
+void carry_out(const RunGuard& guard, const EmulatedCall& call, EmulatedUseCounter& use) {
+  const auto start = std::chrono::steady_clock::now();
+  const LinkEmulation& emulation = call.link;
+  std::vector<std::byte> link(std::min(emulation.bytes, kLinkPiece)), other;
+  // Where a piece of the whole lies in the input, and where in the output; a member has one share of it.
+  const int64_t share = emulation.bytes / call.size, mine = call.index * share;
+  const std::byte* from = address(call.part.in);
+  std::byte* to = address(call.part.out);
+  for (int64_t i = 0; i < emulation.pieces(0); ++i) {
+    const int64_t begin = emulation.piece_begin(0, i), end = emulation.piece_end(0, i);
+    switch (call.kind) {
+      case CallKind::all_reduce:
+        std::copy(from + begin, from + end, link.begin());
+        pass_on(link, other, link_bytes_again(end - begin, call.size));
+        std::copy_n(link.begin(), end - begin, to + begin);
+        break;
+      case CallKind::all_gather:
+        for (int64_t at = begin; at < end;) {
+          const int64_t count = std::min(end, (at / share + 1) * share) - at;
+          std::copy_n(from + at % share, count, link.begin());
+          std::copy_n(link.begin(), count, to + at);
+          at += count;
+        }
+        break;
+      case CallKind::reduce_scatter: {
+        std::copy(from + begin, from + end, link.begin());
+        const int64_t first = std::max(begin, mine), last = std::min(end, mine + share);
+        if (first < last) std::copy(from + first, from + last, to + first - mine);
+        break;
+      }
+      case CallKind::transfer:
+        if (from != nullptr) std::copy(from + begin, from + end, link.begin());
+        if (to != nullptr) std::copy_n(received_numbers(call.part.out.type).begin(), end - begin, to + begin);
+        break;
+    }
+    wait_until(guard, start, emulation.due_ns(0, i));
+  }
+  const double late_s = wait_until(guard, start, emulation.total_ns());
+  use.count(late_s, link.size() + other.size());
+}
+
+class EmulatedCpuGroup : public EmulatedGroup {
+ public:
+  using EmulatedGroup::EmulatedGroup;
+
+ private:
+  void carry_out(EmulatedCall call) override {
+    CpuStream& worker = cpu_stream(*call.part.stream);
+    worker.enqueue([&worker, use = use(), call = std::move(call)] {
+      call.refuse_endless(worker.run().guard);
+      cpu::carry_out(worker.run().guard, call, *use);
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_emulated_group(std::string name, const Replay& replay,
+                                           const std::vector<int>& members) {
+  Replay one = replay;
+  one.collective_ctas = one.transfer_ctas = 1;  // the stream's thread
+  return std::make_unique<EmulatedCpuGroup>(std::move(name), one, members, kLinkPiece);
+}
+
+}  // namespace stp::cpu

@@ -1,0 +1,58 @@
+#include "stp/cuda/cuda_group.h"
+
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/kernels/local_reduce.h"
+
+namespace stp::cuda {
+namespace {
+
+class LocalGroup : public Group {
+ public:
+  using Group::Group;
+
+ private:
+  void carry_out(const Call& call) override {
+    Stream& on = *call.parts.front().stream;
+    for (const Part& part : call.parts)
+      if (part.stream != &on) on.wait(part.stream->record());
+    exchange(on, call);
+    for (const Part& part : call.parts)
+      if (part.stream != &on) part.stream->wait(on.record());
+  }
+
+  static void exchange(Stream& on, const Call& call) {
+    const Tensor& in = call.parts.front().in;
+    if (call.kind == CallKind::transfer)
+      return cuda_stream(on).give([&](cudaStream_t stream) {
+        STP_CUDA(cudaMemcpyAsync(address(call.parts.back().out), address(in), in.bytes(),
+                                 cudaMemcpyDeviceToDevice, stream));
+      });
+    LocalBuffers buffers;
+    for (const Part& part : call.parts) {
+      buffers.in[buffers.members] = address(part.in);
+      buffers.out[buffers.members++] = address(part.out);
+    }
+    if (call.kind == CallKind::all_gather) return local_all_gather(on, buffers, in.bytes());
+    if (call.kind == CallKind::all_reduce)
+      return local_all_reduce(on, call.reduce, in.type, buffers, in.elements());
+    local_reduce_scatter(on, call.reduce, in.type, buffers, call.parts.front().out.elements());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_local_group(std::string name, const std::vector<int>& members) {
+  if (members.size() > kMostLocalMembers)
+    throw std::logic_error("group " + name + " has " + std::to_string(members.size()) +
+                           " ranks on one GPU, which takes " + std::to_string(kMostLocalMembers));
+  std::vector<int> local(members.size());
+  std::iota(local.begin(), local.end(), 0);
+  return std::make_unique<LocalGroup>(std::move(name), members, std::move(local));
+}
+
+}  // namespace stp::cuda

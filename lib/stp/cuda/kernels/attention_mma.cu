@@ -1,0 +1,403 @@
+// Causal grouped-query attention on the tensor cores, after FlashAttention-2 (Dao, 2023): bf16 in and out,
+// float32 sums.
+//
+// A block has four warps and owns kTile rows (queries, or in the gradients of keys and values, keys) of one
+// head, 16 to a warp; tiles of the other side pass through shared memory. Scores stay in registers: the
+// fragment in which the tensor cores leave a result is the one in which they take it up again as a left
+// factor. The backward makes dQ by blocks of queries and dK, dV by blocks of keys, which makes the scores
+// twice, but has no sum across blocks: results are the same bits in every run.
+//
+// Heads shorter than D, the next size there is a kernel for, are filled up with zeros in shared memory.
+#include <cmath>
+#include <numbers>
+
+#include "stp/cuda/kernels/attention.h"
+#include "stp/cuda/kernels/device.cuh"
+
+namespace stp::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRows = 16;              // of a fragment
+constexpr int kTile = kWarps * kRows;  // queries and keys of a tile
+// The backward takes its scores in two halves of a tile, so that they and the sums fit into registers.
+constexpr int kHalf = kTile / 2;
+
+constexpr float kLog2E = std::numbers::log2e_v<float>;
+
+// kTile rows in shared memory. A row is an odd number of 16-byte pieces long, so that the eight rows of a
+// matrix that load_matrices() fetches lie in different banks.
+template <int D>
+struct Tile {
+  static constexpr int kStride = D + 8;
+  bf16 row[kTile][kStride];
+};
+
+// Where a thread is in its block, and in fragments.
+struct Lane {
+  int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int first_row = static_cast<int>(threadIdx.x) / kWarp * kRows;  // of the warp's rows
+  int g = lane / 4, t = lane % 4;
+};
+
+// Starts to copy rows [first, first + kTile) of one head to `tile`; rows past `seq` and columns past the
+// head: zeros.
+template <int D>
+__device__ void copy_rows(const AttentionLayout& layout, const bf16* head, int64_t stride, int first,
+                          Tile<D>& tile) {
+  constexpr int kPieces = D / 8;  // of 16 bytes, per row
+#pragma unroll
+  for (int i = 0; i < kTile * kPieces / kThreads; ++i) {
+    const int piece = i * kThreads + static_cast<int>(threadIdx.x);
+    const int row = piece / kPieces, column = piece % kPieces * 8;
+    const bool valid = first + row < layout.seq && column < layout.head_dim;
+    copy_16_async(&tile.row[row][column], head + (valid ? (first + row) * stride + column : 0), valid);
+  }
+}
+
+// The left factor (rows × 16 columns) at (row, column) of a tile.
+template <int D>
+__device__ void load_left(uint32_t (&a)[4], const Lane& me, const Tile<D>& tile, int row, int column) {
+  load_matrices(a, &tile.row[row + me.lane % 16][column + me.lane / 16 * 8]);
+}
+// Two right factors (16 columns × 8) of the transposed tile: those of the rows row + [0, 8) and row + [8,
+// 16).
+template <int D>
+__device__ void load_right_transposed(uint32_t (&b)[4], const Lane& me, const Tile<D>& tile, int row,
+                                      int column) {
+  load_matrices(b, &tile.row[row + me.lane % 8 + me.lane / 16 * 8][column + me.lane / 8 % 2 * 8]);
+}
+// Two right factors (16 rows × 8) of the tile itself: those of column + [0, 8) and column + [8, 16).
+template <int D>
+__device__ void load_right(uint32_t (&b)[4], const Lane& me, const Tile<D>& tile, int row, int column) {
+  load_matrices_transposed(b, &tile.row[row + me.lane % 16][column + me.lane / 16 * 8]);
+}
+
+// 16 rows of a result: fragments side by side, each 8 columns.
+template <int kColumns>
+using Fragments = float[kColumns / 8][4];
+
+// result += left rows · right rowsᵀ: the warp's rows of `left` and kColumns rows of `right` from `row` on.
+template <int D, int kColumns>
+__device__ void multiply_transposed(Fragments<kColumns>& result, const Lane& me, const Tile<D>& left,
+                                    const Tile<D>& right, int row) {
+#pragma unroll
+  for (int column = 0; column < D; column += 16) {
+    uint32_t a[4];
+    load_left(a, me, left, me.first_row, column);
+#pragma unroll
+    for (int n = 0; n < kColumns; n += 16) {
+      uint32_t b[4];
+      load_right_transposed(b, me, right, row + n, column);
+      multiply_add(result[n / 8], a, b[0], b[1]);
+      multiply_add(result[n / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// sums += weights · right: weights are 16 × kColumns, rounded to bf16, times kColumns rows of `right` from
+// `row` on.
+template <int D, int kColumns>
+__device__ void multiply(Fragments<D>& sums, const Fragments<kColumns>& weights, const Lane& me,
+                         const Tile<D>& right, int row) {
+#pragma unroll
+  for (int n = 0; n < kColumns; n += 16) {
+    const float(&low)[4] = weights[n / 8];
+    const float(&high)[4] = weights[n / 8 + 1];
+    const uint32_t a[4] = {pack_two(low[0], low[1]), pack_two(low[2], low[3]), pack_two(high[0], high[1]),
+                           pack_two(high[2], high[3])};
+#pragma unroll
+    for (int column = 0; column < D; column += 16) {
+      uint32_t b[4];
+      load_right(b, me, right, row + n, column);
+      multiply_add(sums[column / 8], a, b[0], b[1]);
+      multiply_add(sums[column / 8 + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// Writes the warp's rows, times `factor` of the upper and lower half of the fragment, through its own rows of
+// `tile`, from which no other warp may read any more. `head`: the head's first element in row 0 of the
+// sample.
+template <int D>
+__device__ void store_rows(const AttentionLayout& layout, const Lane& me, const Fragments<D>& sums,
+                           const float (&factor)[2], Tile<D>& tile, bf16* head, int64_t stride, int first) {
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t two = pack_two(sums[n][2 * half] * factor[half], sums[n][2 * half + 1] * factor[half]);
+      memcpy(static_cast<void*>(&tile.row[me.first_row + me.g + 8 * half][n * 8 + 2 * me.t]), &two,
+             sizeof two);
+    }
+  __syncwarp();
+  constexpr int kPieces = D / 8;
+  for (int piece = me.lane; piece < kRows * kPieces; piece += kWarp) {
+    const int row = me.first_row + piece / kPieces, column = piece % kPieces * 8;
+    if (first + row < layout.seq && column < layout.head_dim)
+      store_16(head + (first + row) * stride + column, load_16(&tile.row[row][column]));
+  }
+}
+
+template <int D>
+struct ForwardTiles {
+  Tile<D> q, k, v;
+};
+
+template <int D>
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(AttentionLayout layout, const bf16* qkv, bf16* out, float* log_sum_exp) {
+  auto& tiles = *static_cast<ForwardTiles<D>*>(dynamic_shared());
+  const Lane me;
+  // Blocks with the most keys first, since the last ones to run decide when the kernel ends.
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int64_t sample = int64_t{blockIdx.z} * layout.seq;
+  const bf16* const rows = qkv + sample * layout.stride;
+  const bf16* const q = rows + head * layout.head_dim;
+  const bf16* const k = rows + layout.k_column + head / layout.group * layout.head_dim;
+  const bf16* const v = k + (layout.v_column - layout.k_column);
+
+  copy_rows(layout, q, layout.stride, first, tiles.q);
+  copy_rows(layout, k, layout.stride, 0, tiles.k);
+  commit_copies();
+  copy_rows(layout, v, layout.stride, 0, tiles.v);
+  commit_copies();
+
+  Fragments<D> sums = {};
+  float maximum[2] = {-INFINITY, -INFINITY},
+        total[2] = {};  // of rows g and g + 8; totals of this lane's columns
+  // The keys of the tile after next are on their way while this one's scores, or its values, are worked on.
+  for (int key = 0; key <= first; key += kTile) {
+    wait_copies<1>();  // the keys; the values may still be on their way
+    __syncthreads();
+    Fragments<kTile> scores = {};
+    multiply_transposed<D, kTile>(scores, me, tiles.q, tiles.k, 0);
+    __syncthreads();
+    if (key < first) copy_rows(layout, k, layout.stride, key + kTile, tiles.k);
+    commit_copies();
+
+    if (key == first) {  // the tile on the diagonal: its later keys are not seen
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (n * 8 + 2 * me.t + e % 2 > me.first_row + me.g + e / 2 * 8) scores[n][e] = -INFINITY;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = maximum[half];
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n)
+        largest = fmaxf(largest, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+      largest = reduce_lanes<4>(largest, Maximum{});  // the four lanes of a row; the first key is seen by all
+      const float shift = largest * layout.scale_log2;
+      const float shrink = exp2f(maximum[half] * layout.scale_log2 - shift);
+      maximum[half] = largest;
+      total[half] *= shrink;
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          scores[n][e] = exp2f(scores[n][e] * layout.scale_log2 - shift);
+          total[half] += scores[n][e];
+        }
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) sums[n][e] *= shrink;
+    }
+
+    wait_copies<1>();  // the values; the next keys may still be on their way
+    __syncthreads();
+    multiply<D, kTile>(sums, scores, me, tiles.v, 0);
+    __syncthreads();
+    if (key < first) copy_rows(layout, v, layout.stride, key + kTile, tiles.v);
+    commit_copies();
+  }
+
+  float inverse[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float sum = reduce_lanes<4>(total[half], Sum{});
+    inverse[half] = 1.0F / sum;
+    const int query = first + me.first_row + me.g + 8 * half;
+    if (me.t == 0 && query < layout.seq)
+      log_sum_exp[(sample + query) * layout.q_heads + head] = maximum[half] * layout.scale + logf(sum);
+  }
+  store_rows(layout, me, sums, inverse, tiles.q, out + sample * layout.out_stride + head * layout.head_dim,
+             layout.out_stride, first);
+}
+
+template <int D>
+struct QueryTiles {
+  Tile<D> q, g, k, v;  // g: the gradient of the output
+};
+
+// A block owns queries, and sums over keys.
+template <int D>
+__global__ void __launch_bounds__(kThreads)
+    query_gradient_kernel(AttentionLayout layout, const bf16* qkv, const float* log_sum_exp,
+                          const bf16* out_gradient, const float* delta, bf16* qkv_gradient) {
+  auto& tiles = *static_cast<QueryTiles<D>*>(dynamic_shared());
+  const Lane me;
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int64_t sample = int64_t{blockIdx.z} * layout.seq;
+  const bf16* const rows = qkv + sample * layout.stride;
+  const bf16* const k = rows + layout.k_column + head / layout.group * layout.head_dim;
+  const bf16* const v = k + (layout.v_column - layout.k_column);
+  copy_rows(layout, rows + head * layout.head_dim, layout.stride, first, tiles.q);
+  copy_rows(layout, out_gradient + sample * layout.out_stride + head * layout.head_dim, layout.out_stride,
+            first, tiles.g);
+
+  float shift[2], mean[2];  // rows past the end have neither scores nor gradients, and are not stored
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = min(first + me.first_row + me.g + 8 * half, layout.seq - 1);
+    shift[half] = log_sum_exp[(sample + query) * layout.q_heads + head] * kLog2E;
+    mean[half] = delta[(sample + query) * layout.q_heads + head];
+  }
+  Fragments<D> sums = {};
+  for (int key = 0; key <= first; key += kTile) {
+    copy_rows(layout, k, layout.stride, key, tiles.k);
+    copy_rows(layout, v, layout.stride, key, tiles.v);
+    commit_copies();
+    wait_copies<0>();
+    __syncthreads();
+#pragma unroll
+    for (int part = 0; part < kTile; part += kHalf) {
+      Fragments<kHalf> scores = {}, gradients = {};
+      multiply_transposed<D, kHalf>(scores, me, tiles.q, tiles.k, part);
+      multiply_transposed<D, kHalf>(gradients, me, tiles.g, tiles.v, part);
+#pragma unroll
+      for (int n = 0; n < kHalf / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int row = me.first_row + me.g + e / 2 * 8, column = part + n * 8 + 2 * me.t + e % 2;
+          const bool seen = key + column <= first + row;
+          const float weight = exp2f(scores[n][e] * layout.scale_log2 - shift[e / 2]);
+          gradients[n][e] = seen ? weight * (gradients[n][e] - mean[e / 2]) : 0.0F;
+        }
+      multiply<D, kHalf>(sums, gradients, me, tiles.k, part);
+    }
+    __syncthreads();  // all are done with the keys and values
+  }
+  const float factor[2] = {layout.scale, layout.scale};
+  store_rows(layout, me, sums, factor, tiles.q,
+             qkv_gradient + sample * layout.stride + head * layout.head_dim, layout.stride, first);
+}
+
+template <int D>
+struct KeyTiles {
+  Tile<D> k, v, q, g;
+  float shift[kTile], mean[kTile];  // of the queries
+};
+
+// A block owns keys, and sums over the queries of all heads of the group. Scores are made transposed: keys
+// are rows.
+template <int D>
+__global__ void __launch_bounds__(kThreads)
+    key_value_gradient_kernel(AttentionLayout layout, const bf16* qkv, const float* log_sum_exp,
+                              const bf16* out_gradient, const float* delta, bf16* qkv_gradient) {
+  auto& tiles = *static_cast<KeyTiles<D>*>(dynamic_shared());
+  const Lane me;
+  const int first = static_cast<int>(blockIdx.x) * kTile, key_head = static_cast<int>(blockIdx.y);
+  const int64_t sample = int64_t{blockIdx.z} * layout.seq;
+  const bf16* const rows = qkv + sample * layout.stride;
+  const int k_column = layout.k_column + key_head * layout.head_dim;
+  const int v_column = layout.v_column + key_head * layout.head_dim;
+  copy_rows(layout, rows + k_column, layout.stride, first, tiles.k);
+  copy_rows(layout, rows + v_column, layout.stride, first, tiles.v);
+
+  Fragments<D> k_sums = {}, v_sums = {};
+  for (int head = key_head * layout.group; head < (key_head + 1) * layout.group; ++head) {
+    const bf16* const q = rows + head * layout.head_dim;
+    const bf16* const g = out_gradient + sample * layout.out_stride + head * layout.head_dim;
+    for (int query = first; query < layout.seq; query += kTile) {
+      copy_rows(layout, q, layout.stride, query, tiles.q);
+      copy_rows(layout, g, layout.out_stride, query, tiles.g);
+      commit_copies();
+      for (int i = static_cast<int>(threadIdx.x); i < kTile; i += kThreads) {
+        const bool valid = query + i < layout.seq;
+        const int64_t at = (sample + query + i) * layout.q_heads + head;
+        tiles.shift[i] =
+            valid ? log_sum_exp[at] * kLog2E : INFINITY;  // weights of queries past the end are 0
+        tiles.mean[i] = valid ? delta[at] : 0.0F;
+      }
+      wait_copies<0>();
+      __syncthreads();
+#pragma unroll
+      for (int part = 0; part < kTile; part += kHalf) {
+        Fragments<kHalf> weights = {}, gradients = {};
+        multiply_transposed<D, kHalf>(weights, me, tiles.k, tiles.q, part);
+        multiply_transposed<D, kHalf>(gradients, me, tiles.v, tiles.g, part);
+#pragma unroll
+        for (int n = 0; n < kHalf / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int row = me.first_row + me.g + e / 2 * 8, column = part + n * 8 + 2 * me.t + e % 2;
+            const bool seen = first + row <= query + column;
+            const float weight = exp2f(weights[n][e] * layout.scale_log2 - tiles.shift[column]);
+            weights[n][e] = seen ? weight : 0.0F;
+            gradients[n][e] = weights[n][e] * (gradients[n][e] - tiles.mean[column]);
+          }
+        multiply<D, kHalf>(v_sums, weights, me, tiles.g, part);
+        multiply<D, kHalf>(k_sums, gradients, me, tiles.q, part);
+      }
+      __syncthreads();  // all are done with the queries
+    }
+  }
+  bf16* const to = qkv_gradient + sample * layout.stride;
+  const float factor[2] = {layout.scale, layout.scale}, one[2] = {1, 1};
+  store_rows(layout, me, k_sums, factor, tiles.k, to + k_column, layout.stride, first);
+  store_rows(layout, me, v_sums, one, tiles.v, to + v_column, layout.stride, first);
+}
+
+LaunchShape block_shape(const AttentionShape& shape, int heads, size_t shared) {
+  return {dim3(narrow(divide_up(shape.seq, kTile)), narrow(heads), narrow(shape.batch)), kThreads, shared};
+}
+
+// Calls work(Width<D>) with the smallest D that holds a head.
+template <typename Work>
+void by_head_dim(int head_dim, Work work) {
+  if (head_dim <= 64) {
+    work(Width<64>{});
+  } else if (head_dim <= 80) {
+    work(Width<80>{});
+  } else if (head_dim <= 96) {
+    work(Width<96>{});
+  } else {
+    work(Width<128>{});
+  }
+}
+
+}  // namespace
+
+// Heads that are whole pieces of 16 bytes start at such pieces: rows of qkv are whole heads.
+bool attention_mma_supports(const AttentionShape& shape) {
+  return shape.head_dim % 8 == 0 && shape.head_dim <= 128;
+}
+
+void attention_mma_forward(Stream& stream, const AttentionShape& shape, const bf16* qkv, bf16* out,
+                           float* log_sum_exp) {
+  if (shape.tokens() == 0) return;
+  by_head_dim(shape.head_dim, [&](auto width) {
+    start(stream, forward_kernel<width>, block_shape(shape, shape.q_heads, sizeof(ForwardTiles<width>)),
+          layout_of(shape), qkv, out, log_sum_exp);
+  });
+}
+
+void attention_mma_backward(Stream& stream, const AttentionShape& shape, const bf16* qkv,
+                            const float* log_sum_exp, const bf16* out_gradient, const float* delta,
+                            bf16* qkv_gradient) {
+  if (shape.tokens() == 0) return;
+  by_head_dim(shape.head_dim, [&](auto width) {
+    start(stream, query_gradient_kernel<width>, block_shape(shape, shape.q_heads, sizeof(QueryTiles<width>)),
+          layout_of(shape), qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
+    start(stream, key_value_gradient_kernel<width>,
+          block_shape(shape, shape.kv_heads, sizeof(KeyTiles<width>)), layout_of(shape), qkv, log_sum_exp,
+          out_gradient, delta, qkv_gradient);
+  });
+}
+
+}  // namespace stp::cuda

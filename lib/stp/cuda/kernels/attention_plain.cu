@@ -1,0 +1,305 @@
+// Causal grouped-query attention in float32 on the CUDA cores: for parity in float32, and for heads that the
+// tensor cores' kernels do not take. A block has kTile queries (or keys) of one head, and goes through the
+// keys (or queries) in tiles of a warp's width: a lane is one of them while scores are made, and one of the
+// head's columns while rows are summed. No sum crosses blocks, so that its order is fixed.
+#include <cmath>
+
+#include "stp/cuda/kernels/attention.h"
+#include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/cuda/kernels/device.cuh"
+
+namespace stp::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kRowsPerWarp = 4;
+constexpr int kTile = kWarps * kRowsPerWarp;  // rows that a block owns
+constexpr int kStrips = kMaxHeadDim / kWarp;  // columns of a head per lane
+constexpr int kThreads = kWarps * kWarp;
+
+// A tile of rows of one head in shared memory, as float32. Rows are an odd number of words apart: lanes that
+// read one column of neighbouring rows meet in no bank.
+struct Rows {
+  float* at;
+  int stride;
+  __device__ const float* row(int i) const { return at + i * stride; }
+};
+__host__ __device__ int odd(int columns) { return columns | 1; }
+size_t rows_bytes(int rows, int head_dim) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(odd(head_dim)) * sizeof(float);
+}
+
+// Rows [first, first + rows) of a matrix whose first row and column of the head `from` points to; zeros past
+// `seq`.
+template <typename T>
+__device__ void load_rows(const AttentionLayout& layout, const T* from, int64_t stride, int first, int rows,
+                          Rows to) {
+  for (int i = static_cast<int>(threadIdx.x); i < rows * layout.head_dim; i += kThreads) {
+    const int row = i / layout.head_dim, column = i % layout.head_dim;
+    to.at[row * to.stride + column] =
+        first + row < layout.seq ? to_float(from[(first + row) * stride + column]) : 0.0F;
+  }
+}
+
+__device__ float dot(const float* a, const float* b, int count) {
+  float sum = 0;
+  for (int i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// One lane's columns (lane, lane + 32, …) of one row.
+struct Strip {
+  float at[kStrips];
+};
+// strip += weight of lane j · row j of the tile, over all lanes
+__device__ void add_rows(Strip& strip, float weight, const Rows& tile, int head_dim) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int j = 0; j < kWarp; ++j) {
+    const float w = __shfl_sync(kAllLanes, weight, j);
+    const float* const row = tile.row(j);
+#pragma unroll
+    for (int s = 0; s < kStrips; ++s)
+      if (s * kWarp + lane < head_dim) strip.at[s] += w * row[s * kWarp + lane];
+  }
+}
+template <typename T>
+__device__ void store_strip(const Strip& strip, float factor, T* to, int head_dim) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int s = 0; s < kStrips; ++s)
+    if (s * kWarp + lane < head_dim) to[s * kWarp + lane] = from_float<T>(strip.at[s] * factor);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    attention_forward_kernel(AttentionLayout layout, const T* qkv, T* out, float* log_sum_exp) {
+  const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;  // first row of this warp in the tile
+  const int first = static_cast<int>(blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int64_t sample = int64_t{blockIdx.z} * layout.seq;
+  const T* const rows = qkv + sample * layout.stride;
+  const int key_head = head / layout.group * d;
+  const Rows q{static_cast<float*>(dynamic_shared()), odd(d)};
+  const Rows k{q.at + kTile * q.stride, q.stride}, v{k.at + kWarp * k.stride, k.stride};
+  load_rows(layout, rows + head * d, layout.stride, first, kTile, q);
+
+  float maximum[kRowsPerWarp], sum[kRowsPerWarp];
+  Strip result[kRowsPerWarp] = {};
+  for (int r = 0; r < kRowsPerWarp; ++r) {
+    maximum[r] = -INFINITY;
+    sum[r] = 0;
+  }
+  const int last = min(first + kTile, layout.seq) - 1;
+  for (int key = 0; key <= last; key += kWarp) {
+    __syncthreads();  // all are done with the tiles before
+    load_rows(layout, rows + layout.k_column + key_head, layout.stride, key, kWarp, k);
+    load_rows(layout, rows + layout.v_column + key_head, layout.stride, key, kWarp, v);
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < kRowsPerWarp; ++r) {
+      const int query = first + own + r;
+      const bool seen = key + lane <= query;
+      const float score = seen ? dot(q.row(own + r), k.row(lane), d) * layout.scale : -INFINITY;
+      const float largest = fmaxf(maximum[r], reduce_lanes<kWarp>(score, Maximum{}));
+      if (largest == -INFINITY) continue;  // no key of this tile is seen, nor any before
+      const float shrink = expf(maximum[r] - largest), weight = expf(score - largest);
+      maximum[r] = largest;
+      sum[r] = sum[r] * shrink + reduce_lanes<kWarp>(weight, Sum{});
+#pragma unroll
+      for (int s = 0; s < kStrips; ++s) result[r].at[s] *= shrink;
+      add_rows(result[r], weight, v, d);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRowsPerWarp; ++r) {
+    const int query = first + own + r;
+    if (query >= layout.seq) continue;
+    store_strip(result[r], 1.0F / sum[r], out + (sample + query) * layout.out_stride + head * d, d);
+    if (lane == 0) log_sum_exp[(sample + query) * layout.q_heads + head] = maximum[r] + logf(sum[r]);
+  }
+}
+
+// A block owns queries, and sums over keys.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    query_gradient_kernel(AttentionLayout layout, const T* qkv, const float* log_sum_exp,
+                          const T* out_gradient, const float* delta, T* qkv_gradient) {
+  const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;
+  const int first = static_cast<int>(blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int64_t sample = int64_t{blockIdx.z} * layout.seq;
+  const T* const rows = qkv + sample * layout.stride;
+  const int key_head = head / layout.group * d;
+  const Rows q{static_cast<float*>(dynamic_shared()), odd(d)}, g{q.at + kTile * q.stride, q.stride};
+  const Rows k{g.at + kTile * g.stride, g.stride}, v{k.at + kWarp * k.stride, k.stride};
+  load_rows(layout, rows + head * d, layout.stride, first, kTile, q);
+  load_rows(layout, out_gradient + sample * layout.out_stride + head * d, layout.out_stride, first, kTile, g);
+
+  float shift[kRowsPerWarp], mean[kRowsPerWarp];
+  Strip result[kRowsPerWarp] = {};
+  for (int r = 0; r < kRowsPerWarp; ++r) {
+    const int query = min(first + own + r, layout.seq - 1);  // what is past the end is not stored
+    shift[r] = log_sum_exp[(sample + query) * layout.q_heads + head];
+    mean[r] = delta[(sample + query) * layout.q_heads + head];
+  }
+  const int last = min(first + kTile, layout.seq) - 1;
+  for (int key = 0; key <= last; key += kWarp) {
+    __syncthreads();
+    load_rows(layout, rows + layout.k_column + key_head, layout.stride, key, kWarp, k);
+    load_rows(layout, rows + layout.v_column + key_head, layout.stride, key, kWarp, v);
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < kRowsPerWarp; ++r) {
+      float gradient = 0;
+      if (key + lane <= first + own + r) {
+        const float weight = expf(dot(q.row(own + r), k.row(lane), d) * layout.scale - shift[r]);
+        gradient = weight * (dot(g.row(own + r), v.row(lane), d) - mean[r]);
+      }
+      add_rows(result[r], gradient, k, d);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRowsPerWarp; ++r) {
+    const int query = first + own + r;
+    if (query >= layout.seq) continue;
+    store_strip(result[r], layout.scale, qkv_gradient + (sample + query) * layout.stride + head * d, d);
+  }
+}
+
+// A block owns keys, and sums over the queries of all heads of the group.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    key_value_gradient_kernel(AttentionLayout layout, const T* qkv, const float* log_sum_exp,
+                              const T* out_gradient, const float* delta, T* qkv_gradient) {
+  const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;
+  const int first = static_cast<int>(blockIdx.x) * kTile, key_head = static_cast<int>(blockIdx.y);
+  const int64_t sample = int64_t{blockIdx.z} * layout.seq;
+  const T* const rows = qkv + sample * layout.stride;
+  const int k_column = layout.k_column + key_head * d, v_column = layout.v_column + key_head * d;
+  const Rows k{static_cast<float*>(dynamic_shared()), odd(d)}, v{k.at + kTile * k.stride, k.stride};
+  const Rows q{v.at + kTile * v.stride, v.stride}, g{q.at + kWarp * q.stride, q.stride};
+  load_rows(layout, rows + k_column, layout.stride, first, kTile, k);
+  load_rows(layout, rows + v_column, layout.stride, first, kTile, v);
+
+  Strip k_result[kRowsPerWarp] = {}, v_result[kRowsPerWarp] = {};
+  for (int head = key_head * layout.group; head < (key_head + 1) * layout.group; ++head) {
+    for (int query = first / kWarp * kWarp; query < layout.seq; query += kWarp) {
+      __syncthreads();
+      load_rows(layout, rows + head * d, layout.stride, query, kWarp, q);
+      load_rows(layout, out_gradient + sample * layout.out_stride + head * d, layout.out_stride, query, kWarp,
+                g);
+      __syncthreads();
+      const int mine = query + lane;
+      const int64_t at = (sample + min(mine, layout.seq - 1)) * layout.q_heads + head;
+      const float shift = log_sum_exp[at], mean = delta[at];
+#pragma unroll
+      for (int r = 0; r < kRowsPerWarp; ++r) {
+        float weight = 0, gradient = 0;
+        if (first + own + r <= mine && mine < layout.seq) {
+          weight = expf(dot(q.row(lane), k.row(own + r), d) * layout.scale - shift);
+          gradient = weight * (dot(g.row(lane), v.row(own + r), d) - mean);
+        }
+        add_rows(v_result[r], weight, g, d);
+        add_rows(k_result[r], gradient, q, d);
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRowsPerWarp; ++r) {
+    const int key = first + own + r;
+    if (key >= layout.seq) continue;
+    T* const to = qkv_gradient + (sample + key) * layout.stride;
+    store_strip(k_result[r], layout.scale, to + k_column, d);
+    store_strip(v_result[r], 1.0F, to + v_column, d);
+  }
+}
+
+// A warp for each head of each token.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    attention_delta_kernel(int64_t pairs, int head_dim, const T* out, const T* out_gradient, float* delta) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t me = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp, all = int64_t{gridDim.x} * kWarps;
+  for (int64_t pair = me; pair < pairs; pair += all) {
+    const T *o = out + pair * head_dim, *g = out_gradient + pair * head_dim;
+    float sum = 0;
+    for (int i = lane; i < head_dim; i += kWarp) sum += to_float(o[i]) * to_float(g[i]);
+    sum = reduce_lanes<kWarp>(sum, Sum{});
+    if (lane == 0) delta[pair] = sum;
+  }
+}
+
+// Copies batch × rows × columns to batch × columns × rows.
+__global__ void __launch_bounds__(kThreads)
+    transpose_kernel(int64_t count, int rows, int columns, const float* from, float* to) {
+  for_each_pack<1>(count, [&](auto, int64_t i) {
+    const int64_t row = i / columns % rows, sample = i / columns / rows;
+    to[(sample * columns + i % columns) * rows + row] = from[i];
+  });
+}
+
+void transpose(Stream& stream, int64_t batch, int64_t rows, int64_t columns, const float* from, float* to) {
+  const int64_t count = batch * rows * columns;
+  if (count == 0) return;
+  start(stream, transpose_kernel, flat_shape(transpose_kernel, count), count, static_cast<int>(rows),
+        static_cast<int>(columns), from, to);
+}
+
+// Blocks of kTile rows × heads × samples; the tiles that a block holds take `tile_rows` rows in all.
+LaunchShape attention_shape(const AttentionShape& shape, int heads, int tile_rows) {
+  return {dim3(narrow(divide_up(shape.seq, kTile)), narrow(heads), narrow(shape.batch)), kThreads,
+          rows_bytes(tile_rows, shape.head_dim)};
+}
+
+}  // namespace
+
+template <typename T>
+void attention_plain_forward(Stream& stream, const AttentionShape& shape, const T* qkv, T* out,
+                             float* log_sum_exp) {
+  if (shape.tokens() == 0) return;
+  start(stream, attention_forward_kernel<T>, attention_shape(shape, shape.q_heads, kTile + 2 * kWarp),
+        layout_of(shape), qkv, out, log_sum_exp);
+}
+
+template <typename T>
+void attention_delta(Stream& stream, const AttentionShape& shape, const T* out, const T* out_gradient,
+                     float* delta) {
+  const int64_t pairs = shape.tokens() * shape.q_heads;
+  if (pairs == 0) return;
+  const auto kernel = attention_delta_kernel<T>;
+  const int64_t wanted = divide_up<int64_t>(pairs, kWarps);
+  start(stream, kernel, LaunchShape{narrow(std::min(wanted, resident(kernel, kThreads))), kThreads}, pairs,
+        shape.head_dim, out, out_gradient, delta);
+}
+
+template <typename T>
+void attention_plain_backward(Stream& stream, const AttentionShape& shape, const T* qkv,
+                              const float* log_sum_exp, const T* out_gradient, const float* delta,
+                              T* qkv_gradient) {
+  if (shape.tokens() == 0) return;
+  constexpr int kRows = 2 * (kTile + kWarp);
+  start(stream, query_gradient_kernel<T>, attention_shape(shape, shape.q_heads, kRows), layout_of(shape), qkv,
+        log_sum_exp, out_gradient, delta, qkv_gradient);
+  start(stream, key_value_gradient_kernel<T>, attention_shape(shape, shape.kv_heads, kRows), layout_of(shape),
+        qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
+}
+
+void statistics_by_head(Stream& stream, const AttentionShape& shape, const float* by_token, float* by_head) {
+  transpose(stream, shape.batch, shape.seq, shape.q_heads, by_token, by_head);
+}
+
+void statistics_by_token(Stream& stream, const AttentionShape& shape, const float* by_head, float* by_token) {
+  transpose(stream, shape.batch, shape.q_heads, shape.seq, by_head, by_token);
+}
+
+#define STP_INSTANTIATE(T)                                                                                 \
+  template void attention_delta(Stream&, const AttentionShape&, const T*, const T*, float*);               \
+  template void attention_plain_forward(Stream&, const AttentionShape&, const T*, T*, float*);             \
+  template void attention_plain_backward(Stream&, const AttentionShape&, const T*, const float*, const T*, \
+                                         const float*, T*)
+STP_INSTANTIATE(float);
+STP_INSTANTIATE(bf16);
+#undef STP_INSTANTIATE
+
+}  // namespace stp::cuda

@@ -1,0 +1,129 @@
+// The vocabulary-parallel cross-entropy: a block to each row of logits. Between the steps are all-reduces, so
+// each of them reads the logits once.
+#include <cmath>
+
+#include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/cuda/kernels/device.cuh"
+
+namespace stp::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads)
+    row_maximum_kernel(int64_t rows, int columns, const T* logits, float* maximum) {
+  const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    float largest = -INFINITY;
+    for (int i = first; i < columns; i += step) {
+      const Values<N> v = load<N>(logits + row * columns + i);
+#pragma unroll
+      for (int k = 0; k < N; ++k) largest = fmaxf(largest, v.at[k]);
+    }
+    largest = reduce_block(largest, Maximum{}, -INFINITY);
+    if (threadIdx.x == 0) maximum[row] = largest;
+  }
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads)
+    exponential_sums_kernel(int64_t rows, int columns, const T* logits, const float* maximum,
+                            const int32_t* targets, int64_t first_entry, float* sums) {
+  const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* const from = logits + row * columns;
+    const float shift = maximum[row];
+    float sum = 0;
+    for (int i = first; i < columns; i += step) {
+      const Values<N> v = load<N>(from + i);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum += expf(v.at[k] - shift);
+    }
+    sum = reduce_block(sum, Sum{}, 0.0F);
+    if (threadIdx.x == 0) {
+      const int64_t target = targets[row] - first_entry;
+      sums[2 * row] = sum;
+      sums[2 * row + 1] = target >= 0 && target < columns ? to_float(from[target]) : 0.0F;
+    }
+  }
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads)
+    logits_gradient_kernel(int64_t rows, int columns, const float* maximum, const float* sums,
+                           const int32_t* targets, int64_t first_entry, float factor, T* logits) {
+  const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    T* const at = logits + row * columns;
+    const float shift = maximum[row], share = factor / sums[2 * row];
+    const int64_t target = targets[row] - first_entry;
+    for (int i = first; i < columns; i += step) {
+      Values<N> v = load<N>(at + i);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        v.at[k] = expf(v.at[k] - shift) * share;
+        if (i + k == target) v.at[k] -= factor;
+      }
+      store(at + i, v);
+    }
+  }
+}
+
+// One block: the order of the sum is the same in every run.
+__global__ void __launch_bounds__(kThreads)
+    add_loss_kernel(int64_t rows, const float* maximum, const float* sums, double factor, float* loss) {
+  double total = 0;
+  for (int64_t row = threadIdx.x; row < rows; row += blockDim.x)
+    total += log(static_cast<double>(sums[2 * row])) + static_cast<double>(maximum[row]) -
+             static_cast<double>(sums[2 * row + 1]);
+  total = reduce_block(total, Sum{}, 0.0);
+  if (threadIdx.x == 0) *loss += static_cast<float>(factor * total);
+}
+
+}  // namespace
+
+void CudaKernels::run_row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) {
+  expect_columns("row_maximum", logits.columns);
+  with_type("row_maximum", logits.type, [&]<typename T>(T) {
+    if (logits.rows == 0) return;
+    by_width<T>(logits.columns, [&](auto width) {
+      const auto kernel = row_maximum_kernel<T, width>;
+      start(stream, kernel, row_shape(kernel, logits.rows, logits.columns / width, kThreads), logits.rows,
+            static_cast<int>(logits.columns), data<T>(logits), data<float>(maximum));
+    });
+  });
+}
+
+void CudaKernels::run_exponential_sums(Stream& stream, const Tensor& logits, const Tensor& maximum,
+                                       const Tensor& targets, int64_t first, const Tensor& sums) {
+  expect_columns("exponential_sums", logits.columns);
+  with_type("exponential_sums", logits.type, [&]<typename T>(T) {
+    if (logits.rows == 0) return;
+    by_width<T>(logits.columns, [&](auto width) {
+      const auto kernel = exponential_sums_kernel<T, width>;
+      start(stream, kernel, row_shape(kernel, logits.rows, logits.columns / width, kThreads), logits.rows,
+            static_cast<int>(logits.columns), data<T>(logits), data<float>(maximum), data<int32_t>(targets),
+            first, data<float>(sums));
+    });
+  });
+}
+
+void CudaKernels::run_cross_entropy(Stream& stream, const Tensor& maximum, const Tensor& sums,
+                                    const Tensor& targets, int64_t first, double factor, const Tensor& logits,
+                                    const Tensor& loss) {
+  expect_columns("cross_entropy", logits.columns);
+  with_type("cross_entropy", logits.type, [&]<typename T>(T) {
+    if (logits.rows == 0) return;
+    start(stream, add_loss_kernel, LaunchShape{1, kThreads}, logits.rows, data<float>(maximum),
+          data<float>(sums), factor, data<float>(loss));
+    by_width<T>(logits.columns, [&](auto width) {
+      const auto kernel = logits_gradient_kernel<T, width>;
+      start(stream, kernel, row_shape(kernel, logits.rows, logits.columns / width, kThreads), logits.rows,
+            static_cast<int>(logits.columns), data<float>(maximum), data<float>(sums), data<int32_t>(targets),
+            first, static_cast<float>(factor), data<T>(logits));
+    });
+  });
+}
+
+}  // namespace stp::cuda

@@ -1,0 +1,172 @@
+// Kernels that look at each element once: fill, scale, add_rows, check_finite, SwiGLU.
+#include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/cuda/kernels/device.cuh"
+#include "stp/device/bfloat16.h"
+#include "stp/device/element_type.h"
+
+namespace stp::cuda {
+namespace {
+
+__global__ void fill_kernel(int64_t packs, int64_t bytes, uint4 pattern, void* to) {
+  const int64_t me = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, all = int64_t{gridDim.x} * blockDim.x;
+  auto* const at = static_cast<unsigned char*>(to);
+  for (int64_t i = me; i < packs; i += all) store_16(at + i * 16, pattern);
+  unsigned char part[16];
+  memcpy(part, &pattern, sizeof part);
+  if (me < bytes % 16) at[packs * 16 + me] = part[me];
+}
+
+template <typename T>
+__global__ void scale_kernel(int64_t count, float factor, const T* in, T* out) {
+  for_each_pack<kPack<T>>(count, [&](auto width, int64_t i) {
+    Values<width> x = load<width>(in + i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) x.at[k] *= factor;
+    store(out + i, x);
+  });
+}
+
+template <typename T, int N>
+__global__ void add_kernel(int64_t count, const T* in, T* out) {
+  for_each_pack<N>(count, [&](auto width, int64_t i) {
+    const Values<width> x = load<width>(in + i);
+    Values<width> sum = load<width>(out + i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) sum.at[k] += x.at[k];
+    store(out + i, sum);
+  });
+}
+
+template <typename T>
+__global__ void check_finite_kernel(int64_t count, const T* values, int32_t mark, int32_t* flag) {
+  bool finite = true;
+  if constexpr (std::is_same_v<T, double>) {
+    for_each_pack<1>(count, [&](auto, int64_t i) { finite = finite && isfinite(values[i]); });
+  } else {
+    for_each_pack<kPack<T>>(count, [&](auto width, int64_t i) {
+      const Values<width> x = load<width>(values + i);
+#pragma unroll
+      for (int k = 0; k < width; ++k) finite = finite && isfinite(x.at[k]);
+    });
+  }
+  if (!finite) *flag = mark;  // whichever thread's write is last: they write the same
+}
+
+__device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+
+template <typename T, int N>
+__global__ void swiglu_forward_kernel(int64_t rows, int columns, const T* gate_up, T* out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N;
+  if (i >= columns) return;
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const T* gate = gate_up + row * 2 * columns + i;
+    Values<N> g = load<N>(gate);
+    const Values<N> up = load<N>(gate + columns);
+#pragma unroll
+    for (int k = 0; k < N; ++k) g.at[k] *= sigmoid(g.at[k]) * up.at[k];
+    store(out + row * columns + i, g);
+  }
+}
+
+template <typename T, int N>
+__global__ void swiglu_backward_kernel(int64_t rows, int columns, const T* gate_up, const T* gradient,
+                                       T* gate_up_gradient) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N;
+  if (i >= columns) return;
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const T* gate = gate_up + row * 2 * columns + i;
+    const Values<N> g = load<N>(gate), up = load<N>(gate + columns);
+    const Values<N> d = load<N>(gradient + row * columns + i);
+    Values<N> gate_gradient, up_gradient;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const float s = sigmoid(g.at[k]), silu = g.at[k] * s;
+      up_gradient.at[k] = d.at[k] * silu;
+      gate_gradient.at[k] = d.at[k] * up.at[k] * (s + silu * (1.0F - s));
+    }
+    T* to = gate_up_gradient + row * 2 * columns + i;
+    store(to, gate_gradient);
+    store(to + columns, up_gradient);
+  }
+}
+
+}  // namespace
+
+void CudaKernels::run_fill(Stream& stream, const Tensor& tensor, double value) {
+  const auto bytes = static_cast<int64_t>(tensor.bytes());
+  if (bytes == 0) return;
+  unsigned char pattern[16];
+  with_element<Bfloat16>(tensor.type, "fill", [&](auto zero) {
+    using T = decltype(zero);
+    const T element(static_cast<Wide<T>>(value));
+    for (size_t at = 0; at < sizeof pattern; at += sizeof element)
+      memcpy(pattern + at, &element, sizeof element);
+  });
+  uint4 pack;
+  memcpy(&pack, pattern, sizeof pack);
+  // One block at least: it writes the bytes after the last pack.
+  start(stream, fill_kernel, flat_shape(fill_kernel, std::max<int64_t>(bytes / 16, 1)), bytes / 16, bytes,
+        pack, data<std::byte>(tensor));
+}
+
+void CudaKernels::run_scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) {
+  with_type("scale", in.type, [&]<typename T>(T) {
+    const auto kernel = scale_kernel<T>;
+    const int64_t count = in.elements();
+    if (count == 0) return;
+    start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count,
+          static_cast<float>(factor), data<T>(in), data<T>(out));
+  });
+}
+
+void CudaKernels::run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) {
+  with_type("add_rows", in.type, [&]<typename T>(T) {
+    const int64_t count = in.elements();
+    if (count == 0) return;
+    by_width<T>(in.columns, [&](auto width) {  // else the first row need not be aligned
+      const auto kernel = add_kernel<T, width>;
+      start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, width)), count, data<T>(in),
+            data<T>(out) + first * out.columns);
+    });
+  });
+}
+
+void CudaKernels::run_check_finite(Stream& stream, const Tensor& tensor, const std::string& what) {
+  const int64_t count = tensor.elements();
+  if (count == 0) return;
+  const auto [flag, mark] = alarm(stream, what + " is not finite");
+  with_element<bf16>(tensor.type, "check_finite", [&](auto zero) {
+    using T = decltype(zero);
+    const auto kernel = check_finite_kernel<T>;
+    start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, data<T>(tensor),
+          mark, flag);
+  });
+}
+
+void CudaKernels::run_swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) {
+  expect_columns("swiglu_forward", gate_up.columns);
+  with_type("swiglu_forward", out.type, [&]<typename T>(T) {
+    if (out.elements() == 0) return;
+    by_width<T>(out.columns, [&](auto width) {
+      const auto kernel = swiglu_forward_kernel<T, width>;
+      start(stream, kernel, tile_shape(kernel, out.rows, out.columns / width), out.rows,
+            static_cast<int>(out.columns), data<T>(gate_up), data<T>(out));
+    });
+  });
+}
+
+void CudaKernels::run_swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
+                                      const Tensor& gate_up_gradient) {
+  const Tensor& g = out_gradient;
+  expect_columns("swiglu_backward", gate_up.columns);
+  with_type("swiglu_backward", g.type, [&]<typename T>(T) {
+    if (g.elements() == 0) return;
+    by_width<T>(g.columns, [&](auto width) {
+      const auto kernel = swiglu_backward_kernel<T, width>;
+      start(stream, kernel, tile_shape(kernel, g.rows, g.columns / width), g.rows,
+            static_cast<int>(g.columns), data<T>(gate_up), data<T>(g), data<T>(gate_up_gradient));
+    });
+  });
+}
+
+}  // namespace stp::cuda

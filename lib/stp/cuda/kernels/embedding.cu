@@ -1,0 +1,106 @@
+// The vocabulary-parallel embedding.
+#include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/cuda/kernels/device.cuh"
+
+namespace stp::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <typename T, int N>
+__global__ void embedding_forward_kernel(int64_t rows, int columns, const int32_t* tokens, const T* table,
+                                         int64_t first, int64_t entries, T* out) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N;
+  if (i >= columns) return;
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const int64_t entry = tokens[row] - first;
+    const bool ours = entry >= 0 && entry < entries;
+    store(out + row * columns + i, ours ? load<N>(table + entry * columns + i) : Values<N>{});
+  }
+}
+
+// The sum for an entry is made by one block (per kThreads · N columns), in the order of the tokens: that of
+// the first token which names the entry. The others find that they are not first, and have nothing to do.
+// Looking through the tokens costs rows² comparisons at most, but neither a sort nor memory.
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads)
+    embedding_backward_kernel(int rows, int columns, const int32_t* tokens, const T* gradient, int64_t first,
+                              int64_t entries, float* table_gradient) {
+  __shared__ int found[kThreads];            // tokens of one turn that name the entry, in order
+  __shared__ int of_warp[kThreads / kWarp];  // how many of them each warp has
+  const int me = static_cast<int>(threadIdx.x), lane = me % kWarp, warp = me / kWarp;
+  const int column = (static_cast<int>(blockIdx.x) * kThreads + me) * N;
+  for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
+    const int32_t token = tokens[row];
+    const int64_t entry = token - first;
+    if (entry < 0 || entry >= entries) continue;
+    bool earlier = false;
+    for (int j = me; j < row && !earlier; j += kThreads) earlier = tokens[j] == token;
+    if (__syncthreads_or(earlier ? 1 : 0) != 0) continue;
+    Values<N> sum{};
+    for (int begin = row; begin < rows; begin += kThreads) {
+      const int j = begin + me;
+      const bool same = j < rows && tokens[j] == token;
+      const unsigned lanes = __ballot_sync(kAllLanes, same);
+      if (lane == 0) of_warp[warp] = __popc(lanes);
+      __syncthreads();
+      int before = 0, count = 0;
+      for (int w = 0; w < kThreads / kWarp; ++w) {
+        if (w < warp) before += of_warp[w];
+        count += of_warp[w];
+      }
+      if (same) found[before + __popc(lanes & ((1U << lane) - 1))] = j;
+      __syncthreads();
+      if (column < columns)
+#pragma unroll 4
+        for (int k = 0; k < count; ++k) {
+          const Values<N> v = load<N>(gradient + int64_t{found[k]} * columns + column);
+#pragma unroll
+          for (int e = 0; e < N; ++e) sum.at[e] += v.at[e];
+        }
+    }
+    if (column < columns) {
+      float* const to = table_gradient + entry * columns + column;
+      Values<N> total = load<N>(to);
+#pragma unroll
+      for (int e = 0; e < N; ++e) total.at[e] += sum.at[e];
+      store(to, total);
+    }
+  }
+}
+
+}  // namespace
+
+void CudaKernels::run_embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table,
+                                        int64_t first, const Tensor& out) {
+  expect_columns("embedding_forward", out.columns);
+  with_type("embedding_forward", table.type, [&]<typename T>(T) {
+    if (out.elements() == 0) return;
+    by_width<T>(out.columns, [&](auto width) {
+      const auto kernel = embedding_forward_kernel<T, width>;
+      start(stream, kernel, tile_shape(kernel, out.rows, out.columns / width), out.rows,
+            static_cast<int>(out.columns), data<int32_t>(tokens), data<T>(table), first, table.rows,
+            data<T>(out));
+    });
+  });
+}
+
+void CudaKernels::run_embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& out_gradient,
+                                         int64_t first, const Tensor& table_gradient) {
+  const Tensor& g = out_gradient;
+  expect_columns("embedding_backward", g.columns);
+  with_type("embedding_backward", g.type, [&]<typename T>(T) {
+    if (g.elements() == 0) return;
+    by_width<T>(g.columns, [&](auto width) {
+      // A block to each token, as far as the grid goes: most of them end at once.
+      const LaunchShape shape{dim3(narrow(divide_up<int64_t>(g.columns, kThreads * width)),
+                                   narrow(std::min<int64_t>(g.rows, 65535))),
+                              kThreads};
+      start(stream, embedding_backward_kernel<T, width>, shape, static_cast<int>(g.rows),
+            static_cast<int>(g.columns), data<int32_t>(tokens), data<T>(g), first, table_gradient.rows,
+            data<float>(table_gradient));
+    });
+  });
+}
+
+}  // namespace stp::cuda

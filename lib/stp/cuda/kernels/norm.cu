@@ -1,0 +1,195 @@
+// RMSNorm, and sums over columns, which its backward and biases need: a first kernel sums shares of the rows,
+// a second one adds the shares up in order.
+#include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/cuda/kernels/device.cuh"
+
+namespace stp::cuda {
+namespace {
+
+// Threads of a block that has one row.
+constexpr int kRowThreads = 512;
+// Shares of the rows that are summed apart, at most.
+constexpr int64_t kMostShares = 512;
+// Sums over columns: a block is lanes along the columns times lines along the rows.
+constexpr int kLines = 8;
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kRowThreads)
+    rms_norm_forward_kernel(int64_t rows, int columns, const T* x, const T* gain, float epsilon, T* y,
+                            float* rstd) {
+  const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* from = x + row * columns;
+    float squares = 0;
+    for (int i = first; i < columns; i += step) {
+      const Values<N> v = load<N>(from + i);
+#pragma unroll
+      for (int k = 0; k < N; ++k) squares += v.at[k] * v.at[k];
+    }
+    squares = reduce_block(squares, Sum{}, 0.0F);
+    const float r = 1.0F / sqrtf(squares / static_cast<float>(columns) + epsilon);
+    if (threadIdx.x == 0) rstd[row] = r;
+    for (int i = first; i < columns; i += step) {  // the row is in the first-level cache
+      Values<N> v = load<N>(from + i);
+      const Values<N> g = load<N>(gain + i);
+#pragma unroll
+      for (int k = 0; k < N; ++k) v.at[k] *= r * g.at[k];
+      store(y + row * columns + i, v);
+    }
+  }
+}
+
+// Each block takes every gridDim-th row, and sums its share of the gain's gradient: in shared memory, or
+// where a row is too long for that, where the share goes. A thread has the same columns of all rows and sees
+// no others' sums.
+template <typename T, int N>
+__global__ void __launch_bounds__(kRowThreads)
+    rms_norm_backward_kernel(int64_t rows, int columns, const T* dy, const T* x, const T* gain,
+                             const float* rstd, float residual_factor, const T* residual, T* dx,
+                             float* gain_shares, bool in_shared) {
+  const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
+  float* const share = gain_shares + int64_t{blockIdx.x} * columns;
+  float* const sums = in_shared ? static_cast<float*>(dynamic_shared()) : share;
+  for (int i = first; i < columns; i += step) store(sums + i, Values<N>{});
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t offset = row * columns;
+    const float r = rstd[row];
+    float along = 0;
+    for (int i = first; i < columns; i += step) {
+      const Values<N> d = load<N>(dy + offset + i), v = load<N>(x + offset + i), g = load<N>(gain + i);
+#pragma unroll
+      for (int k = 0; k < N; ++k) along += d.at[k] * g.at[k] * v.at[k];
+    }
+    along = reduce_block(along, Sum{}, 0.0F);
+    // y = x·r·gain, ∂r/∂x = −r³·x / columns
+    const float pull = along * r * r * r / static_cast<float>(columns);
+    for (int i = first; i < columns; i += step) {
+      const Values<N> d = load<N>(dy + offset + i), v = load<N>(x + offset + i), g = load<N>(gain + i);
+      Values<N> sum = load<N>(sums + i), to;
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        sum.at[k] += d.at[k] * v.at[k] * r;
+        to.at[k] = d.at[k] * g.at[k] * r - v.at[k] * pull;
+      }
+      store(sums + i, sum);
+      if (residual != nullptr) {
+        const Values<N> add = load<N>(residual + offset + i);
+#pragma unroll
+        for (int k = 0; k < N; ++k) to.at[k] += residual_factor * add.at[k];
+      }
+      store(dx + offset + i, to);
+    }
+  }
+  if (in_shared)
+    for (int i = first; i < columns; i += step) store(share + i, load<N>(sums + i));
+}
+
+// shares[y, column] = the sum over the y-th share of the rows. A line of threads takes every kLines-th row of
+// it.
+template <typename T, int N>
+__global__ void __launch_bounds__(kWarp* kLines)
+    column_shares_kernel(int64_t rows, int columns, const T* in, float* shares) {
+  __shared__ float of_line[kLines][N][kWarp];  // neighbouring lanes in neighbouring banks
+  const int lane = static_cast<int>(threadIdx.x), line = static_cast<int>(threadIdx.y);
+  const int column = (static_cast<int>(blockIdx.x) * kWarp + lane) * N;
+  const int64_t each = divide_up<int64_t>(rows, gridDim.y);
+  const int64_t begin = blockIdx.y * each, end = min(begin + each, rows);
+  Values<N> sum{};
+  if (column < columns)
+    for (int64_t row = begin + line; row < end; row += kLines) {
+      const Values<N> v = load<N>(in + row * columns + column);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum.at[k] += v.at[k];
+    }
+#pragma unroll
+  for (int k = 0; k < N; ++k) of_line[line][k][lane] = sum.at[k];
+  __syncthreads();
+  if (line != 0 || column >= columns) return;
+  for (int other = 1; other < kLines; ++other)
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum.at[k] += of_line[other][k][lane];
+  store(shares + int64_t{blockIdx.y} * columns + column, sum);
+}
+
+// sums += Σ shares
+__global__ void __launch_bounds__(kWarp* kLines)
+    add_shares_kernel(int64_t count, int columns, const float* shares, float* sums) {
+  __shared__ float of_line[kLines][kWarp];
+  const int lane = static_cast<int>(threadIdx.x), line = static_cast<int>(threadIdx.y);
+  const int column = static_cast<int>(blockIdx.x) * kWarp + lane;
+  float sum = 0;
+  if (column < columns)
+    for (int64_t share = line; share < count; share += kLines) sum += shares[share * columns + column];
+  of_line[line][lane] = sum;
+  __syncthreads();
+  if (line != 0 || column >= columns) return;
+  for (int other = 1; other < kLines; ++other) sum += of_line[other][lane];
+  sums[column] += sum;
+}
+
+void add_shares(Stream& stream, int64_t count, const float* shares, const Tensor& sums) {
+  const LaunchShape shape{narrow(divide_up<int64_t>(sums.columns, kWarp)), dim3(kWarp, kLines)};
+  start(stream, add_shares_kernel, shape, count, static_cast<int>(sums.columns), shares, data<float>(sums));
+}
+
+}  // namespace
+
+void CudaKernels::run_rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, double epsilon,
+                                       const Tensor& y, const Tensor& rstd) {
+  expect_columns("rms_norm_forward", x.columns);
+  with_type("rms_norm_forward", x.type, [&]<typename T>(T) {
+    if (x.elements() == 0) return;
+    by_width<T>(x.columns, [&](auto width) {
+      const auto kernel = rms_norm_forward_kernel<T, width>;
+      start(stream, kernel, row_shape(kernel, x.rows, x.columns / width, kRowThreads), x.rows,
+            static_cast<int>(x.columns), data<T>(x), data<T>(gain), static_cast<float>(epsilon), data<T>(y),
+            data<float>(rstd));
+    });
+  });
+}
+
+void CudaKernels::run_rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                                        const Tensor& rstd, double residual_factor, const Tensor& residual,
+                                        const Tensor& dx, const Tensor& gain_gradient) {
+  expect_columns("rms_norm_backward", x.columns);
+  with_type("rms_norm_backward", x.type, [&]<typename T>(T) {
+    if (x.elements() == 0) return;
+    const size_t row_bytes = static_cast<size_t>(x.columns) * sizeof(float);
+    const auto most = static_cast<size_t>(std::min(x.rows, kMostShares));
+    auto* const shares = reinterpret_cast<float*>(scratch(stream, most * row_bytes));
+    int64_t count = 0;
+    by_width<T>(x.columns, [&](auto width) {
+      const auto kernel = rms_norm_backward_kernel<T, width>;
+      const bool in_shared = row_bytes <= shared_limit(address_of(kernel));
+      LaunchShape shape =
+          row_shape(kernel, x.rows, x.columns / width, kRowThreads, in_shared ? row_bytes : 0);
+      shape.blocks.x = std::min(shape.blocks.x, narrow(kMostShares));
+      count = shape.blocks.x;
+      start(stream, kernel, shape, x.rows, static_cast<int>(x.columns), data<T>(dy), data<T>(x),
+            data<T>(gain), data<float>(rstd), static_cast<float>(residual_factor), data<T>(residual),
+            data<T>(dx), shares, in_shared);
+    });
+    add_shares(stream, count, shares, gain_gradient);
+  });
+}
+
+void CudaKernels::run_add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) {
+  constexpr int64_t kRowsEach = 64;  // eight loads in flight per thread
+  const Tensor& g = gradient;
+  expect_columns("add_column_sums", g.columns);
+  with_type("add_column_sums", g.type, [&]<typename T>(T) {
+    if (g.elements() == 0) return;
+    const int64_t count = std::min(divide_up(g.rows, kRowsEach), kMostShares);
+    auto* const shares =
+        reinterpret_cast<float*>(scratch(stream, static_cast<size_t>(count * g.columns) * sizeof(float)));
+    by_width<T>(g.columns, [&](auto width) {
+      const LaunchShape shape{dim3(narrow(divide_up<int64_t>(g.columns, kWarp * width)), narrow(count)),
+                              dim3(kWarp, kLines)};
+      start(stream, column_shares_kernel<T, width>, shape, g.rows, static_cast<int>(g.columns), data<T>(g),
+            shares);
+    });
+    add_shares(stream, count, shares, bias_gradient);
+  });
+}
+
+}  // namespace stp::cuda

@@ -1,0 +1,215 @@
+#include "stp/cuda/libraries/cudnn_attention.h"
+
+#ifdef STP_HAVE_CUDNN_FRONTEND
+
+#include <cudnn_frontend.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+
+#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_stream.h"
+#include "stp/cuda/libraries/cudnn_library.h"
+
+namespace stp::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+
+// Names of the tensors in both graphs.
+enum : int64_t { kQ = 1, kK, kV, kOut, kStatistics, kOutGradient, kQGradient, kKGradient, kVGradient };
+
+void check(fe::error_t error, const char* call) {
+  if (error.is_bad()) throw CudaError(call, error.get_message(), __FILE__, __LINE__);
+}
+
+// Of one shape. No pointer is kept: tensors are bound to their names where a graph is run.
+struct Graphs {
+  bool supported = false;
+  fe::graph::Graph forward, backward;
+  size_t forward_workspace = 0, backward_workspace = 0;
+};
+
+// One head's rows of a matrix whose rows are `columns` elements long, as samples × heads × tokens × elements.
+fe::graph::Tensor_attributes heads(int64_t name, const AttentionShape& shape, int count, int64_t columns) {
+  return fe::graph::Tensor_attributes()
+      .set_uid(name)
+      .set_data_type(fe::DataType_t::BFLOAT16)
+      .set_dim({shape.batch, count, shape.seq, shape.head_dim})
+      .set_stride({shape.seq * columns, shape.head_dim, columns, 1});
+}
+
+void set_result(const std::shared_ptr<fe::graph::Tensor_attributes>& tensor,
+                const fe::graph::Tensor_attributes& like) {
+  tensor->set_output(true)
+      .set_uid(like.get_uid())
+      .set_data_type(fe::DataType_t::BFLOAT16)
+      .set_dim(like.get_dim())
+      .set_stride(like.get_stride());
+}
+
+std::vector<int64_t> statistics_dim(const AttentionShape& shape) {
+  return {shape.batch, shape.q_heads, shape.seq, 1};
+}
+std::vector<int64_t> statistics_stride(const AttentionShape& shape) {
+  return {int64_t{shape.q_heads} * shape.seq, shape.seq, 1, 1};
+}
+
+void set_types(fe::graph::Graph& graph) {
+  graph.set_io_data_type(fe::DataType_t::BFLOAT16)
+      .set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT);
+}
+
+float scale_of(const AttentionShape& shape) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
+}
+
+void describe_forward(fe::graph::Graph& graph, const AttentionShape& shape) {
+  set_types(graph);
+  const int64_t columns = shape.qkv_columns();
+  const auto [out, statistics] = graph.sdpa(graph.tensor(heads(kQ, shape, shape.q_heads, columns)),
+                                            graph.tensor(heads(kK, shape, shape.kv_heads, columns)),
+                                            graph.tensor(heads(kV, shape, shape.kv_heads, columns)),
+                                            fe::graph::SDPA_attributes()
+                                                .set_name("attention")
+                                                .set_generate_stats(true)
+                                                .set_causal_mask(true)
+                                                .set_attn_scale(scale_of(shape)));
+  set_result(out, heads(kOut, shape, shape.q_heads, shape.q_columns()));
+  statistics->set_output(true)
+      .set_uid(kStatistics)
+      .set_data_type(fe::DataType_t::FLOAT)
+      .set_dim(statistics_dim(shape))
+      .set_stride(statistics_stride(shape));
+}
+
+void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
+  set_types(graph);
+  const int64_t columns = shape.qkv_columns();
+  const auto statistics = graph.tensor(fe::graph::Tensor_attributes()
+                                           .set_uid(kStatistics)
+                                           .set_data_type(fe::DataType_t::FLOAT)
+                                           .set_dim(statistics_dim(shape))
+                                           .set_stride(statistics_stride(shape)));
+  const auto [q_gradient, k_gradient, v_gradient] = graph.sdpa_backward(
+      graph.tensor(heads(kQ, shape, shape.q_heads, columns)),
+      graph.tensor(heads(kK, shape, shape.kv_heads, columns)),
+      graph.tensor(heads(kV, shape, shape.kv_heads, columns)),
+      graph.tensor(heads(kOut, shape, shape.q_heads, shape.q_columns())),
+      graph.tensor(heads(kOutGradient, shape, shape.q_heads, shape.q_columns())), statistics,
+      fe::graph::SDPA_backward_attributes()
+          .set_name("attention_backward")
+          .set_causal_mask(true)
+          .set_deterministic_algorithm(true)
+          .set_attn_scale(scale_of(shape)));
+  set_result(q_gradient, heads(kQGradient, shape, shape.q_heads, columns));
+  set_result(k_gradient, heads(kKGradient, shape, shape.kv_heads, columns));
+  set_result(v_gradient, heads(kVGradient, shape, shape.kv_heads, columns));
+}
+
+// False where cuDNN says no: there are kernels of our own for that.
+bool build(fe::graph::Graph& graph, cudnnHandle_t handle, size_t& workspace) {
+  if (graph.validate().is_bad() || graph.build_operation_graph(handle).is_bad() ||
+      graph.create_execution_plans({fe::HeurMode_t::A}).is_bad() || graph.check_support().is_bad() ||
+      graph.build_plans().is_bad())
+    return false;
+  int64_t bytes = 0;
+  if (graph.get_workspace_size(bytes).is_bad()) return false;
+  workspace = static_cast<size_t>(bytes);
+  return true;
+}
+
+// What is only read is bound as the rest is.
+void* bind(const __nv_bfloat16* pointer, int64_t offset = 0) {
+  return const_cast<__nv_bfloat16*>(pointer + offset);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
+class FrontendAttention : public CudnnAttention {
+ public:
+  FrontendAttention() {
+    load_cudnn();
+    STP_CUDNN(cudnnCreate(&handle_));
+  }
+  FrontendAttention(const FrontendAttention&) = delete;
+  FrontendAttention& operator=(const FrontendAttention&) = delete;
+  ~FrontendAttention() override { cudnnDestroy(handle_); }
+
+  bool supports(const AttentionShape& shape) override {
+    if (shape.tokens() == 0) return false;
+    return graphs(shape).supported;
+  }
+  size_t forward_workspace(const AttentionShape& shape) override { return graphs(shape).forward_workspace; }
+  size_t backward_workspace(const AttentionShape& shape) override { return graphs(shape).backward_workspace; }
+
+  void forward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv, __nv_bfloat16* out,
+               float* log_sum_exp, void* workspace) override {
+    const int64_t k = shape.q_columns(), v = k + shape.kv_columns();
+    run(graphs(shape).forward, stream,
+        {{kQ, bind(qkv)}, {kK, bind(qkv, k)}, {kV, bind(qkv, v)}, {kOut, out}, {kStatistics, log_sum_exp}},
+        workspace);
+  }
+
+  void backward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv,
+                const __nv_bfloat16* out, const float* log_sum_exp, const __nv_bfloat16* out_gradient,
+                __nv_bfloat16* qkv_gradient, void* workspace) override {
+    const int64_t k = shape.q_columns(), v = k + shape.kv_columns();
+    run(graphs(shape).backward, stream,
+        {{kQ, bind(qkv)},
+         {kK, bind(qkv, k)},
+         {kV, bind(qkv, v)},
+         {kOut, bind(out)},
+         {kOutGradient, bind(out_gradient)},
+         {kStatistics, const_cast<float*>(log_sum_exp)},  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+         {kQGradient, qkv_gradient},
+         {kKGradient, qkv_gradient + k},
+         {kVGradient, qkv_gradient + v}},
+        workspace);
+  }
+
+ private:
+  Graphs& graphs(const AttentionShape& shape) {
+    std::unique_ptr<Graphs>& known =
+        graphs_[{shape.batch, shape.seq, shape.q_heads, shape.kv_heads, shape.head_dim}];
+    if (known) return *known;
+    auto made = std::make_unique<Graphs>();
+    describe_forward(made->forward, shape);
+    describe_backward(made->backward, shape);
+    made->supported = build(made->forward, handle_, made->forward_workspace) &&
+                      build(made->backward, handle_, made->backward_workspace);
+    known = std::move(made);
+    return *known;
+  }
+
+  // The graph of a shape stays, and tells its kernels from others.
+  void run(const fe::graph::Graph& graph, Stream& stream, const std::unordered_map<int64_t, void*>& tensors,
+           void* workspace) {
+    cuda_stream(stream).launch(&graph, [=, this, &graph](cudaStream_t on) {
+      STP_CUDNN(cudnnSetStream(handle_, on));
+      auto bound = tensors;
+      check(graph.execute(handle_, bound, workspace), "cudnn_frontend::graph::Graph::execute");
+    });
+  }
+
+  cudnnHandle_t handle_ = nullptr;
+  std::map<std::tuple<int, int, int, int, int>, std::unique_ptr<Graphs>> graphs_;
+};
+
+}  // namespace
+
+std::unique_ptr<CudnnAttention> make_cudnn_attention() { return std::make_unique<FrontendAttention>(); }
+
+}  // namespace stp::cuda
+
+#else
+
+namespace stp::cuda {
+
+std::unique_ptr<CudnnAttention> make_cudnn_attention() { return nullptr; }
+
+}  // namespace stp::cuda
+
+#endif

@@ -1,0 +1,38 @@
+// Causal grouped-query attention in bf16 by cuDNN's fused kernels, through the headers of cudnn-frontend. The
+// only file that includes them is cudnn_attention.cc.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <memory>
+
+#include "stp/device/kernels.h"
+
+namespace stp::cuda {
+
+class CudnnAttention {
+ public:
+  virtual ~CudnnAttention() = default;
+
+  /// Whether cuDNN has both directions of it on the current device. Finds that out, and makes what they run
+  /// by, where a shape is first asked for, which may take a second; what follows is for supported shapes
+  /// alone.
+  virtual bool supports(const AttentionShape& shape) = 0;
+
+  /// Bytes.
+  virtual size_t forward_workspace(const AttentionShape& shape) = 0;
+  virtual size_t backward_workspace(const AttentionShape& shape) = 0;
+  /// Rows as in kernels.h; log_sum_exp by samples, heads and tokens (statistics_by_token). Throw CudaError.
+  virtual void forward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv,
+                       __nv_bfloat16* out, float* log_sum_exp, void* workspace) = 0;
+  /// The same bits in every run.
+  virtual void backward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv,
+                        const __nv_bfloat16* out, const float* log_sum_exp, const __nv_bfloat16* out_gradient,
+                        __nv_bfloat16* qkv_gradient, void* workspace) = 0;
+};
+
+/// Null where the headers were not there when this was built. Throws CudaError, and InputError where
+/// cuDNN itself is not there now.
+std::unique_ptr<CudnnAttention> make_cudnn_attention();
+
+}  // namespace stp::cuda

@@ -1,0 +1,204 @@
+#include "stp/cuda/libraries/gemm.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "stp/cuda/cuda_device.h"
+#include "stp/cuda/libraries/cublas_lt_api.h"
+
+namespace stp::cuda {
+namespace {
+
+constexpr int kMostCandidates = 64;  // that are timed
+
+template <auto destroy>
+struct Destroy {
+  template <typename T>
+  void operator()(T* handle) const {
+    (cublas_lt().*destroy)(handle);
+  }
+};
+template <typename Handle, auto destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<destroy>>;
+using Descriptor = Owned<cublasLtMatmulDesc_t, &CublasLtApi::cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, &CublasLtApi::cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, &CublasLtApi::cublasLtMatmulPreferenceDestroy>;
+
+// A dense row-major matrix of `rows` x `columns` as the library, whose matrices are column-major, sees it: as
+// its transpose. So c = op(a) · op(b) is asked for as cᵀ = op(b)ᵀ · op(a)ᵀ: b is the left factor, a the right
+// one, and flags keep their meaning.
+Layout make_layout(DType type, int64_t rows, int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  STP_CUBLAS(cublasLtMatrixLayoutCreate(&layout, type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F,
+                                        static_cast<uint64_t>(columns), static_cast<uint64_t>(rows),
+                                        columns));
+  return Layout(layout);
+}
+
+template <typename Value>
+void set(const Descriptor& descriptor, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+  STP_CUBLAS(cublasLtMatmulDescSetAttribute(descriptor.get(), attribute, &value, sizeof value));
+}
+
+Descriptor make_descriptor(const GemmShape& shape, int multiprocessors) {
+  cublasLtMatmulDesc_t made = nullptr;
+  STP_CUBLAS(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  Descriptor descriptor(made);
+  set(descriptor, CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(descriptor, CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (multiprocessors > 0) set(descriptor, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, int32_t{multiprocessors});
+  return descriptor;
+}
+
+Preference make_preference(size_t workspace_bytes) {
+  cublasLtMatmulPreference_t made = nullptr;
+  STP_CUBLAS(cublasLtMatmulPreferenceCreate(&made));
+  Preference preference(made);
+  STP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                  &workspace_bytes, sizeof workspace_bytes));
+  // Where an inner dimension is split, its parts are added in float32, not in c's type.
+  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  STP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                  &reductions, sizeof reductions));
+  return preference;
+}
+
+std::string words(const GemmProblem& problem) {
+  const GemmShape& shape = problem.shape;
+  return std::to_string(shape.m) + " x " + std::to_string(shape.n) + " x " + std::to_string(shape.k) +
+         (shape.transpose_a ? ", a transposed" : "") + (shape.transpose_b ? ", b transposed" : "") + ", " +
+         to_string(problem.type) + " to " + to_string(problem.c_type);
+}
+
+// What cuBLAS recommends: Hopper's kernels split more.
+size_t recommended_workspace() {
+  int device = 0, major = 0;
+  STP_CUDA(cudaGetDevice(&device));
+  STP_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return (major >= 9 ? size_t{32} : size_t{4}) << 20;
+}
+
+}  // namespace
+
+bool GemmProblem::operator<(const GemmProblem& other) const {
+  const auto key = [](const GemmProblem& of) {
+    const auto& [transpose_a, transpose_b, m, n, k] = of.shape;
+    return std::tuple(transpose_a, transpose_b, m, n, k, of.type, of.c_type);
+  };
+  return key(*this) < key(other);
+}
+
+struct Gemm::Plan {
+  cublasLtHandle_t handle;
+  Descriptor descriptor;
+  Layout a, b, c;
+  cublasLtMatmulHeuristicResult_t chosen;
+};
+
+void Gemm::Call::operator()(cudaStream_t stream) const {
+  STP_CUBLAS(cublasLtMatmul(plan->handle, plan->descriptor.get(), &operands.alpha, operands.b, plan->b.get(),
+                            operands.a, plan->a.get(), &operands.beta, operands.c, plan->c.get(), operands.c,
+                            plan->c.get(), algorithm, workspace, workspace_bytes, stream));
+}
+
+Gemm::Gemm(CudaDevice& device, const GemmOptions& options)
+    : device_(device), options_(options), most_workspace_(recommended_workspace()) {
+  STP_CUBLAS(cublasLtCreate(&handle_));
+}
+
+Gemm::~Gemm() {
+  if (device_.run().left_at_work()) return;  // the library would wait for the GPU
+  cublas_lt().cublasLtDestroy(handle_);
+}
+
+Gemm::Call Gemm::prepare(Stream& stream, const GemmProblem& problem, const GemmOperands& operands) {
+  std::unique_ptr<Plan>& plan = plans_[problem];
+  if (!plan) plan = make_plan(stream, problem, operands);
+  const size_t bytes = plan->chosen.workspaceSize;
+  return {plan.get(), &plan->chosen.algo, operands, device_.scratch(stream, bytes), bytes};
+}
+
+std::unique_ptr<Gemm::Plan> Gemm::make_plan(Stream& stream, const GemmProblem& problem,
+                                            const GemmOperands& operands) {
+  const auto& [ta, tb, m, n, k] = problem.shape;
+  auto plan = std::make_unique<Plan>(Plan{handle_,
+                                          make_descriptor(problem.shape, options_.multiprocessors),
+                                          make_layout(problem.type, ta ? k : m, ta ? m : k),
+                                          make_layout(problem.type, tb ? n : k, tb ? k : n),
+                                          make_layout(problem.c_type, m, n),
+                                          {}});
+  const Candidates candidates = find(problem, *plan);
+  plan->chosen = candidates.size() == 1
+                     ? candidates.front()
+                     : candidates[fastest(cuda_stream(stream), *plan, problem, operands, candidates)];
+  return plan;
+}
+
+// Best first, by the library's own estimate.
+Gemm::Candidates Gemm::find(const GemmProblem& problem, const Plan& plan) const {
+  const Preference preference = make_preference(most_workspace_);
+  Candidates found(options_.time_candidates ? kMostCandidates : 1);
+  int count = 0;
+  const CublasLtApi& library = cublas_lt();
+  const cublasStatus_t status = library.cublasLtMatmulAlgoGetHeuristic(
+      handle_, plan.descriptor.get(), plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
+      preference.get(), static_cast<int>(found.size()), found.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    count = 0;  // its way to say that there is none
+  } else {
+    check_call(status, library.cublasLtGetStatusName, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
+  }
+  found.resize(static_cast<size_t>(count));
+  std::erase_if(found, [](const auto& each) { return each.state != CUBLAS_STATUS_SUCCESS; });
+  if (found.empty()) throw std::runtime_error("cuBLASLt has no algorithm for the GEMM " + words(problem));
+  return found;
+}
+
+// Results go to memory of their own: c may be added to.
+size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
+                     const Candidates& candidates) {
+  constexpr int kRuns = 3;
+  constexpr size_t kAlignment = 256;
+  const size_t bytes = static_cast<size_t>(problem.shape.m * problem.shape.n) * bytes_of(problem.c_type),
+               result_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  size_t most_workspace = 0;
+  for (const auto& candidate : candidates) most_workspace = std::max(most_workspace, candidate.workspaceSize);
+  std::byte* const memory = device_.scratch(stream, result_bytes + most_workspace);
+  operands.beta = 0;
+  operands.c = memory;
+  size_t best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const size_t workspace = candidates[i].workspaceSize;
+    const Call trial{&plan, &candidates[i].algo, operands, workspace > 0 ? memory + result_bytes : nullptr,
+                     workspace};
+    stream.give(trial);  // its code is loaded
+    const EventRef begin = stream.record();
+    for (int run = 0; run < kRuns; ++run) stream.give(trial);
+    const EventRef end = stream.record();
+    stream.synchronize();
+    const double seconds = end->seconds() - begin->seconds();
+    if (seconds >= least) continue;
+    least = seconds;
+    best = i;
+  }
+  return best;
+}
+
+void CudaKernels::run_gemm(Stream& stream, const GemmShape& shape, double alpha, const Tensor& a,
+                           const Tensor& b, double beta, const Tensor& c) {
+  if (a.type == DType::f64) refuse("gemm", "no CUDA kernel for f64");
+  if (c.elements() == 0) return;
+  if (shape.k == 0) return beta == 0 ? run_fill(stream, c, 0) : run_scale(stream, beta, c, c);
+  const Gemm::Call call = gemm_->prepare(
+      stream, {shape, a.type, c.type},
+      {static_cast<float>(alpha), static_cast<float>(beta), address(a), address(b), address(c)});
+  cuda_stream(stream).launch(call.plan, call);
+}
+
+}  // namespace stp::cuda

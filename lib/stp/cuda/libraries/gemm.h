@@ -1,0 +1,75 @@
+// GEMMs by cuBLASLt: bf16 or float32 in, sums in float32, rounded once. float32 is not rounded to TF32.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/device/kernels.h"
+
+namespace stp::cuda {
+
+class CudaStream;
+
+/// What cuBLASLt chooses a kernel by. No size is 0. `type` (bf16 or f32) is that of a and b; c is of it or of
+/// f32.
+struct GemmProblem {
+  GemmShape shape;
+  DType type, c_type;
+
+  bool operator<(const GemmProblem& other) const;
+};
+
+/// c = alpha · op(a) · op(b) + beta · c, all row-major and dense.
+struct GemmOperands {
+  float alpha, beta;
+  const void *a, *b;
+  void* c;
+};
+
+class Gemm {
+ public:
+  struct Plan;
+
+  /// A GEMM that only needs a stream.
+  struct Call {
+    const Plan* plan;
+    const cublasLtMatmulAlgo_t* algorithm;
+    GemmOperands operands;
+    void* workspace;
+    size_t workspace_bytes;
+
+    void operator()(cudaStream_t stream) const;
+  };
+
+  /// `device` outlives this. Throws CudaError, and InputError as cublas_lt() does.
+  Gemm(CudaDevice& device, const GemmOptions& options);
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
+  ~Gemm();
+
+  /// The next call on `stream`. Chooses the problem's kernel where it first comes. Throws CudaError, and
+  /// std::runtime_error where cuBLASLt has none.
+  Call prepare(Stream& stream, const GemmProblem& problem, const GemmOperands& operands);
+
+ private:
+  using Candidates = std::vector<cublasLtMatmulHeuristicResult_t>;
+
+  std::unique_ptr<Plan> make_plan(Stream& stream, const GemmProblem& problem, const GemmOperands& operands);
+  Candidates find(const GemmProblem& problem, const Plan& plan) const;
+  size_t fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
+                 const Candidates& candidates);
+
+  CudaDevice& device_;
+  const GemmOptions options_;
+  cublasLtHandle_t handle_ = nullptr;
+  size_t most_workspace_ = 0;  // bytes
+  std::map<GemmProblem, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace stp::cuda

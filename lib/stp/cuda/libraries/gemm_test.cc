@@ -1,0 +1,213 @@
+// GEMMs as the backend asks cuBLASLt for them, on a cuBLASLt without a device: which questions it asks, which
+// answer it takes, what it does where there is none.
+#include "stp/cuda/libraries/gemm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "stp/device/bfloat16.h"
+#include "support/cuda_on_host.h"
+#include "support/fake_cublas_lt.h"
+
+namespace stp::cuda {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Gemms : public testing_support::CudaOnHost {
+ protected:
+  Gemms() {
+    fake_cublas_lt::state() = {};
+    start({.deadline_s = kNever});
+  }
+  ~Gemms() override {
+    stream_.reset();
+    backend_.reset();
+    EXPECT_EQ(fake_cublas_lt::state().alive, 0);
+  }
+  void run(Gemm& gemm, const GemmProblem& problem, const GemmOperands& operands) {
+    stream().give(gemm.prepare(stream(), problem, operands));
+  }
+  template <typename T>
+  std::vector<T> numbers(int64_t count) {
+    std::vector<T> all(count);
+    for (T& each : all) each = T(static_cast<float>(static_cast<int>(random() % 17) - 8) / 4);
+    return all;
+  }
+
+  // A GEMM of random small numbers, and what plain loops make of it.
+  template <typename T, typename C>
+  void expect_gemm(Gemm& gemm, const GemmProblem& problem, float alpha, float beta) {
+    const auto [ta, tb, m, n, k] = problem.shape;
+    const auto a = numbers<T>(m * k), b = numbers<T>(k * n);
+    std::vector<C> c = numbers<C>(m * n);
+    std::vector<C> expected = c;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int64_t l = 0; l < k; ++l)
+          sum += static_cast<double>(static_cast<float>(a[ta ? l * m + i : i * k + l])) *
+                 static_cast<double>(static_cast<float>(b[tb ? j * k + l : l * n + j]));
+        C& to = expected[i * n + j];
+        to = C(
+            static_cast<float>(double{alpha} * sum +
+                               (beta == 0 ? 0 : double{beta} * static_cast<double>(static_cast<float>(to)))));
+      }
+    run(gemm, problem, {alpha, beta, a.data(), b.data(), c.data()});
+    device().synchronize();
+    ASSERT_EQ(std::memcmp(c.data(), expected.data(), c.size() * sizeof(C)), 0)
+        << m << " x " << n << " x " << k << ", " << ta << tb << ", beta " << beta;
+  }
+
+  std::mt19937 random{7};
+};
+
+GemmProblem problem_of(int64_t m, int64_t n, int64_t k, DType type = DType::bf16,
+                       DType c_type = DType::bf16) {
+  return {{.transpose_a = false, .transpose_b = false, .m = m, .n = n, .k = k}, type, c_type};
+}
+const GemmProblem kFloats = problem_of(2, 3, 4, DType::f32, DType::f32);
+
+TEST_F(Gemms, AreThoseOfPlainLoops) {
+  for (const bool timed : {false, true}) {
+    fake_cublas_lt::state().algorithms = {{.workspace_bytes = 100}, {.steps = 2}};
+    Gemm gemm(device(), {.time_candidates = timed});
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const float beta : {0.0F, 1.0F, -0.5F}) {
+          const GemmShape shape{.transpose_a = ta, .transpose_b = tb, .m = 5, .n = 3, .k = 7};
+          expect_gemm<Bfloat16, Bfloat16>(gemm, {shape, DType::bf16, DType::bf16}, 0.75F, beta);
+          expect_gemm<Bfloat16, float>(gemm, {shape, DType::bf16, DType::f32}, 0.75F, beta);
+          expect_gemm<float, float>(gemm, {shape, DType::f32, DType::f32}, 1, beta);
+        }
+  }
+}
+
+// As weight gradients are summed over the microbatches.
+TEST_F(Gemms, AreAddedToFloatsThatAreThere) {
+  fake_cublas_lt::state().algorithms = {{.steps = 3}, {}, {.steps = 2}};
+  Gemm gemm(device(), {.time_candidates = true});
+  const std::vector<Bfloat16> a(4, Bfloat16(0.5F)), b(4, Bfloat16(1));
+  std::vector<float> c{1000, 2000, 3000, 4000};
+  for (int i = 0; i < 3; ++i)
+    run(gemm, problem_of(2, 2, 2, DType::bf16, DType::f32), {1, 1, a.data(), b.data(), c.data()});
+  device().synchronize();
+  EXPECT_THAT(c, ElementsAre(1003, 2003, 3003, 4003));
+}
+
+TEST_F(Gemms, AskOnceForEveryProblem) {
+  Gemm gemm(device(), {});
+  std::vector<GemmProblem> problems{problem_of(2, 3, 4), problem_of(3, 2, 4), problem_of(2, 4, 3),
+                                    problem_of(2, 3, 4, DType::bf16, DType::f32), kFloats};
+  problems.push_back(problems[0]);
+  problems.back().shape.transpose_a = true;
+  problems.push_back(problems[0]);
+  problems.back().shape.transpose_b = true;
+  const std::vector<float> in(100, 0);
+  std::vector<float> out(100);
+  for (int round = 0; round < 3; ++round)
+    for (const GemmProblem& problem : problems) run(gemm, problem, {1, 0, in.data(), in.data(), out.data()});
+  device().synchronize();
+  EXPECT_EQ(fake_cublas_lt::state().questions.size(), problems.size());
+  EXPECT_EQ(fake_cublas_lt::state().gemms.size(), 3 * problems.size());
+  for (const auto& question : fake_cublas_lt::state().questions) {
+    EXPECT_EQ(question.most_algorithms, 1);
+    EXPECT_EQ(question.multiprocessors, 0);
+    EXPECT_GE(question.workspace_bytes, size_t{4} << 20);
+    EXPECT_EQ(question.reductions, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  }
+}
+
+TEST_F(Gemms, AreChosenForTheMultiprocessorsThatAreLeft) {
+  Gemm gemm(device(), {.multiprocessors = 116});
+  expect_gemm<float, float>(gemm, kFloats, 1, 0);
+  ASSERT_EQ(fake_cublas_lt::state().questions.size(), 1U);
+  EXPECT_EQ(fake_cublas_lt::state().questions[0].multiprocessors, 116);
+}
+
+TEST_F(Gemms, TakeTheFirstAnswerUnlessTheyAreTimed) {
+  fake_cublas_lt::state().algorithms = {{.steps = 9}, {.steps = 2}, {.steps = 5}};
+  Gemm gemm(device(), {});
+  for (int i = 0; i < 2; ++i) expect_gemm<float, float>(gemm, kFloats, 1, 0);
+  EXPECT_THAT(fake_cublas_lt::state().gemms, Each(0));
+}
+
+TEST_F(Gemms, AreTimedOnceAndTheFastestStays) {
+  fake_cublas_lt::state().algorithms = {
+      {.steps = 9}, {.steps = 4}, {.steps = 2, .workspace_bytes = 64}, {.steps = 5}};
+  Gemm gemm(device(), {.time_candidates = true});
+  expect_gemm<float, float>(gemm, kFloats, 1, 0);
+  std::vector<int>& gemms = fake_cublas_lt::state().gemms;
+  EXPECT_THAT(gemms, AllOf(Contains(0), Contains(1), Contains(2), Contains(3)));
+  EXPECT_EQ(gemms.back(), 2);
+  gemms.clear();
+  for (int i = 0; i < 3; ++i) expect_gemm<float, float>(gemm, kFloats, 1, 1);
+  EXPECT_THAT(gemms, ElementsAre(2, 2, 2));
+  EXPECT_EQ(fake_cublas_lt::state().questions.size(), 1U);
+  EXPECT_GE(device().memory().scratch(), 64U);
+}
+
+TEST_F(Gemms, ThatTheHeuristicFindsFaultyAreNotRun) {
+  fake_cublas_lt::state().algorithms = {{.state = CUBLAS_STATUS_NOT_SUPPORTED}, {.steps = 3}, {.steps = 2}};
+  Gemm gemm(device(), {.time_candidates = true});
+  expect_gemm<float, float>(gemm, kFloats, 1, 0);
+  EXPECT_THAT(fake_cublas_lt::state().gemms, Each(testing::Ge(1)));
+  EXPECT_EQ(fake_cublas_lt::state().gemms.back(), 2);
+}
+
+class FailingGemms : public Gemms {
+ protected:
+  std::string failure_of(Gemm& gemm, const GemmProblem& problem) {
+    std::vector<float> numbers(100);
+    try {
+      run(gemm, problem, {1, 0, numbers.data(), numbers.data(), numbers.data()});
+      device().synchronize();
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  }
+};
+
+// Three ways to say so: no answer, a status, and answers of which none is good.
+TEST_F(FailingGemms, ThatThereIsNoKernelForAreNamed) {
+  GemmProblem problem = problem_of(2, 3, 4, DType::bf16, DType::f32);
+  problem.shape.transpose_b = true;
+  const std::string words = "cuBLASLt has no algorithm for the GEMM 2 x 3 x 4, b transposed, bf16 to f32";
+  for (const bool timed : {false, true}) {
+    Gemm gemm(device(), {.time_candidates = timed});
+    fake_cublas_lt::state().algorithms = {};
+    EXPECT_EQ(failure_of(gemm, problem), words);
+    fake_cublas_lt::state().algorithms = {{}};
+    fake_cublas_lt::state().answer = CUBLAS_STATUS_NOT_SUPPORTED;
+    EXPECT_EQ(failure_of(gemm, problem), words);
+    fake_cublas_lt::state().answer = CUBLAS_STATUS_SUCCESS;
+    fake_cublas_lt::state().algorithms = {{.state = CUBLAS_STATUS_NOT_SUPPORTED}};
+    EXPECT_EQ(failure_of(gemm, problem), words);
+    fake_cublas_lt::state().algorithms = {{}};
+    EXPECT_EQ(failure_of(gemm, problem), "") << "no failure is kept for later calls";
+  }
+}
+
+TEST_F(FailingGemms, ThatFailOtherwiseNameCallStatusAndPlace) {
+  Gemm gemm(device(), {});
+  fake_cublas_lt::state().answer = CUBLAS_STATUS_INTERNAL_ERROR;
+  EXPECT_THAT(failure_of(gemm, problem_of(2, 3, 4)),
+              AllOf(HasSubstr("cublasLtMatmulAlgoGetHeuristic: CUBLAS_STATUS_FAKE"), HasSubstr("gemm.cc:")));
+  fake_cublas_lt::state().answer = CUBLAS_STATUS_SUCCESS;
+  fake_cublas_lt::state().outcome = CUBLAS_STATUS_NOT_SUPPORTED;
+  EXPECT_THAT(failure_of(gemm, problem_of(2, 3, 4)),
+              AllOf(HasSubstr("cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED"), HasSubstr("gemm.cc:")));
+}
+
+}  // namespace
+}  // namespace stp::cuda

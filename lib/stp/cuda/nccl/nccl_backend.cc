@@ -1,0 +1,53 @@
+#include "stp/cuda/nccl/nccl_backend.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "stp/base/error.h"
+#include "stp/cuda/cuda_backend.h"
+#include "stp/cuda/nccl/nccl_groups.h"
+
+namespace stp::cuda {
+namespace {
+
+class NcclBackend : public CudaBackend {
+ public:
+  NcclBackend(const BackendOptions& options, Processes& processes, int gpu)
+      : CudaBackend(options, {processes.index()}, gpu, &processes.progress()),
+        processes_(processes),
+        groups_(run(), processes, read_nccl_options("--nccl", options.nccl)) {}
+
+  std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
+                               GroupUse use) override {
+    return groups_.make_group(name, members, use);
+  }
+  Processes& processes() override { return processes_; }
+
+ private:
+  Processes& processes_;
+  NcclGroups groups_;
+};
+
+// Launchers show a process all GPUs of its node, or its own alone.
+int gpu_of(const Processes& processes) { return lack_of_gpu(1).empty() ? processes.index_on_node() : 0; }
+
+}  // namespace
+
+// A kernel that is loaded at its first launch, as by default, may have the host wait for the GPU, which may
+// be waiting for a peer's call that this host's next ones would bring about.
+void prepare_for_nccl(const std::vector<std::string>& nccl_options) {
+  read_nccl_options("--nccl", nccl_options);
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+}
+
+std::unique_ptr<Backend> make_nccl_backend(const BackendOptions& options, Processes& processes) {
+  prepare_for_nccl(options.nccl);
+  if (options.world_size != processes.count())
+    throw InputError("", "parallel",
+                     "has " + std::to_string(options.world_size) + " ranks, but there are " +
+                         std::to_string(processes.count()) + " processes, each of which drives one GPU",
+                     "start as many processes as there are ranks");
+  return std::make_unique<NcclBackend>(options, processes, gpu_of(processes));
+}
+
+}  // namespace stp::cuda

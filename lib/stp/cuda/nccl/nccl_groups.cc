@@ -1,0 +1,292 @@
+#include "stp/cuda/nccl/nccl_groups.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <future>
+#include <stdexcept>
+#include <utility>
+
+#include "stp/base/error.h"
+#include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_stream.h"
+#include "stp/device/backend.h"
+
+namespace stp::cuda {
+namespace {
+
+/// Before, a group of aborts is no group.
+constexpr int kGroupedAborts = NCCL_VERSION(2, 22, 3);
+/// Deadlines that the making of a communicator may take: the first ones start NCCL itself.
+constexpr double kSetUpPatience = 10;
+/// A link's kernels wait for the peer, with all their CTAs: its default is a few.
+constexpr int kLinkCtas = 4;
+
+std::string version_text(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+ncclConfig_t config_of(const NcclTuning& tuning) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (tuning.min_ctas > 0) config.minCTAs = tuning.min_ctas;
+  if (tuning.max_ctas > 0) config.maxCTAs = tuning.max_ctas;
+  if (tuning.cga_cluster_size >= 0) config.cgaClusterSize = tuning.cga_cluster_size;
+#ifdef STP_NCCL_WINDOWS
+  if (tuning.policy == CtaPolicy::efficiency) config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+  if (tuning.policy == CtaPolicy::zero) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
+  return config;
+}
+
+void check_tuning(const std::string& group, const NcclTuning& tuning, int version) {
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    throw InputError("", "nccl" + (group.empty() ? "" : "." + group), problem, remedy);
+  };
+  constexpr int kMostCtas = 64, kMostCluster = 8;
+  if (tuning.min_ctas < 0 || tuning.max_ctas < 0 || tuning.min_ctas > kMostCtas ||
+      tuning.max_ctas > kMostCtas || (tuning.max_ctas > 0 && tuning.min_ctas > tuning.max_ctas))
+    refuse(tuning.text() + ": no range of CTAs", "use 1 to 64, or 0 for NCCL's choice");
+  if (tuning.cga_cluster_size < -1 || tuning.cga_cluster_size > kMostCluster)
+    refuse(tuning.text() + ": no size of a cluster", "use 0 to 8, or -1 for NCCL's choice");
+  const int needed = tuning.policy == CtaPolicy::zero ? NCCL_VERSION(2, 28, 3)
+                     : tuning.policy != CtaPolicy::standard || tuning.window_bytes > 0
+                         ? NCCL_VERSION(2, 27, 3)
+                         : 0;
+  if (version < needed || NCCL_VERSION_CODE < needed)
+    refuse(tuning.text() + " needs NCCL " + version_text(needed) + "; here is " + version_text(version),
+           "leave it out");
+}
+
+ncclDataType_t nccl_type(DType type) {
+  switch (type) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::i32:
+      return ncclInt32;
+  }
+  throw std::logic_error("a type that NCCL does not know");
+}
+
+ncclRedOp_t nccl_reduce(Reduce reduce) { return reduce == Reduce::sum ? ncclSum : ncclMax; }
+
+void copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+  STP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+}
+
+class NcclGroup : public Group {
+ public:
+  /// `comm`: null in a group of one.
+  NcclGroup(NcclGroups& groups, NcclComm* comm, std::string name, std::vector<int> members, int rank)
+      : Group(std::move(name), members, local_members(members, {rank})), groups_(groups), comm_(comm) {}
+
+ private:
+  void carry_out(const Call& call) override {
+    if (comm_ != nullptr) return groups_.carry_out(*comm_, call, local().front());
+    const auto& [stream, in, out] = call.parts.front();
+    cuda_stream(*stream).give([&](cudaStream_t on) { copy(address(out), address(in), in.bytes(), on); });
+  }
+
+  NcclGroups& groups_;
+  NcclComm* const comm_;
+};
+
+}  // namespace
+
+NcclGroups::NcclGroups(CudaRun& run, Processes& processes, NcclOptions options)
+    : run_(run), processes_(processes), options_(std::move(options)) {
+  check(nccl().ncclGetVersion(&version_), nullptr, "ncclGetVersion");
+  check_tuning("", options_.standard, version_);
+  for (const auto& [group, tuning] : options_.groups) check_tuning(group, tuning, version_);
+  run_.while_waiting([this] { look(); });
+}
+
+NcclGroups::~NcclGroups() {
+  try {
+    if (std::uncaught_exceptions() > 0)
+      run_.guard.fail("process " + std::to_string(processes_.index()) + " ended early");
+    run_.guard.check();
+    finish();
+  } catch (const Cancelled&) {  // whoever failed has said why
+  } catch (const std::exception& error) {
+    run_.guard.fail(error.what());
+  }
+  run_.while_waiting(nullptr);
+  if (run_.guard.failed()) abort();
+}
+
+void NcclGroups::check(ncclResult_t result, const NcclComm* comm, const std::string& what) const {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  std::string text = what + ": NCCL: " + nccl().ncclGetErrorString(result);
+  const char* last = nccl().ncclGetLastError(comm == nullptr ? nullptr : comm->handle);
+  if (last != nullptr && *last != '\0') text += ": " + std::string(last);
+  throw std::runtime_error(text);
+}
+
+// The first question comes whatever the call returned: ncclCommWindowRegister returns success while a group
+// that it is part of is still under way.
+void NcclGroups::settle(const NcclComm& comm, const std::string& what, ncclResult_t result, double patience) {
+  check(result, &comm, what);
+  const auto settled = [&] {
+    ncclResult_t state = ncclSuccess;
+    check(nccl().ncclCommGetAsyncError(comm.handle, &state), &comm, what);
+    check(state, &comm, what);
+    return state != ncclInProgress;
+  };
+  if (!settled())
+    run_.wait_until(
+        settled, [&] { return what + " does not get under way"; }, patience);
+}
+
+// What NCCL's own threads have met with.
+void NcclGroups::look() {
+  for (const auto& comm : comms_) {
+    try {
+      ncclResult_t state = ncclSuccess;
+      check(nccl().ncclCommGetAsyncError(comm->handle, &state), comm.get(), comm->latest);
+      check(state, comm.get(), comm->latest);
+    } catch (const std::exception& error) {
+      return run_.guard.fail(error.what());
+    }
+  }
+}
+
+std::unique_ptr<Group> NcclGroups::make_group(const std::string& name, const std::vector<int>& members,
+                                              GroupUse use) {
+  NcclComm* const comm = members.size() > 1 ? &join(name, members, use) : nullptr;
+  return std::make_unique<NcclGroup>(*this, comm, name, members, processes_.index());
+}
+
+NcclComm& NcclGroups::join(const std::string& name, const std::vector<int>& members, GroupUse use) {
+  run_.make_current();
+  NcclTuning tuning = options_.of(name);
+  if (use == GroupUse::transfers && tuning.max_ctas == 0)
+    tuning.max_ctas = std::max(kLinkCtas, tuning.min_ctas);
+  auto comm = std::make_unique<NcclComm>();
+  comm->name = "group " + name + " of ranks";
+  for (const int member : members)
+    comm->name += (member == members.front() ? " " : ", ") + std::to_string(member);
+  comm->latest =
+      "rank " + std::to_string(processes_.index()) + ", host: ncclCommInitRankConfig of " + comm->name;
+
+  ncclUniqueId id{};
+  if (members.front() == processes_.index())
+    check(nccl().ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId for " + comm->name);
+  const std::string told = processes_.broadcast(std::string(id.internal, sizeof id.internal), members);
+  if (told.size() != sizeof id.internal)
+    throw std::runtime_error(comm->name + ": its first member sent no NCCL id");
+  std::memcpy(id.internal, told.data(), sizeof id.internal);
+
+  const int index = local_members(members, {processes_.index()}).at(0);
+  ncclConfig_t config = config_of(tuning);
+  NcclComm& made = *comms_.emplace_back(std::move(comm));  // first, so that a failure aborts it
+  const ncclResult_t result =
+      nccl().ncclCommInitRankConfig(&made.handle, static_cast<int>(members.size()), id, index, &config);
+  if (made.handle == nullptr) {
+    const std::unique_ptr<NcclComm> never_made = std::move(comms_.back());
+    comms_.pop_back();
+    check(result, nullptr, never_made->latest);
+    throw std::runtime_error(never_made->latest + ": NCCL made no communicator");
+  }
+  settle(made, made.latest, result, kSetUpPatience);
+  if (tuning.window_bytes > 0 && members.size() > 1 && use != GroupUse::transfers)
+    make_window(made, tuning.window_bytes);
+  return made;
+}
+
+void NcclGroups::make_window([[maybe_unused]] NcclComm& comm, [[maybe_unused]] size_t bytes) {
+#ifdef STP_NCCL_WINDOWS
+  const std::string what = "a window of " + std::to_string(bytes) + " bytes for " + comm.name;
+  check(nccl().ncclMemAlloc(&comm.window, bytes), &comm, what);
+  settle(comm, what,
+         nccl().ncclCommWindowRegister(comm.handle, comm.window, bytes, &comm.window_handle,
+                                       NCCL_WIN_COLL_SYMMETRIC),
+         kSetUpPatience);
+  comm.window_bytes = bytes;
+#endif
+}
+
+void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
+  const auto& [part_stream, in, out] = call.parts.front();
+  CudaStream& stream = cuda_stream(*part_stream);
+  const std::string what = call.text() + " in " + comm.name;
+  const auto count = [](const Tensor& tensor) { return static_cast<size_t>(tensor.elements()); };
+  const ncclDataType_t type = nccl_type(in ? in.type : out.type);
+  stream.give(
+      [&](cudaStream_t on) {
+        comm.latest = stream.where() + ": " + what;
+        const auto settled = [&](ncclResult_t result) { settle(comm, what, result); };
+        switch (call.kind) {
+          case CallKind::all_reduce: {
+            const bool by_window = comm.window != nullptr && in.bytes() <= comm.window_bytes;
+            void* const at = by_window ? comm.window : address(in);
+            if (by_window && comm.window_stream == nullptr) comm.window_stream = on;
+            if (by_window && comm.window_stream != on)
+              throw std::logic_error(comm.name + " has one window, and is used on two streams");
+            if (by_window) copy(at, address(in), in.bytes(), on);
+            settled(nccl().ncclAllReduce(at, at, count(in), type, nccl_reduce(call.reduce), comm.handle, on));
+            if (by_window) copy(address(in), at, in.bytes(), on);
+            return;
+          }
+          case CallKind::all_gather:
+            return settled(nccl().ncclAllGather(address(in), address(out), count(in), type, comm.handle, on));
+          case CallKind::reduce_scatter:
+            return settled(nccl().ncclReduceScatter(address(in), address(out), count(out), type, ncclSum,
+                                                    comm.handle, on));
+          case CallKind::transfer:
+            return settled(index == 0 ? nccl().ncclSend(address(in), count(in), type, 1, comm.handle, on)
+                                      : nccl().ncclRecv(address(out), count(out), type, 0, comm.handle, on));
+        }
+      },
+      what);
+}
+
+// First all of them begin to end: no process waits in one for another that waits in the next.
+void NcclGroups::finish() {
+  std::vector<ncclResult_t> results;
+  for (const auto& comm : comms_) {
+    comm->latest = "the end of " + comm->name;
+#ifdef STP_NCCL_WINDOWS
+    if (comm->window != nullptr)
+      settle(*comm, comm->latest, nccl().ncclCommWindowDeregister(comm->handle, comm->window_handle));
+#endif
+    results.push_back(nccl().ncclCommFinalize(comm->handle));
+  }
+  for (size_t i = 0; i < comms_.size(); ++i) settle(*comms_[i], comms_[i]->latest, results[i]);
+  const std::vector<std::unique_ptr<NcclComm>> ended = std::move(comms_);
+  comms_.clear();
+  for (const auto& comm : ended) {
+    check(nccl().ncclCommDestroy(comm->handle), nullptr, comm->latest);
+    if (comm->window != nullptr) static_cast<void>(nccl().ncclMemFree(comm->window));
+  }
+}
+
+// Together where NCCL can: the end of one may wait for a kernel of another. Nothing is to be done about
+// errors of what is given up.
+void NcclGroups::abort() {
+  if (comms_.empty()) return;
+  const std::future<void> ended = std::async(std::launch::async, [this] {
+    const bool grouped = version_ >= kGroupedAborts;
+    set_current_gpu(run_.gpu());
+    if (grouped) static_cast<void>(nccl().ncclGroupStart());
+    for (const auto& comm : comms_) static_cast<void>(nccl().ncclCommAbort(comm->handle));
+    if (grouped) static_cast<void>(nccl().ncclGroupEnd());
+    for (const auto& comm : comms_)
+      if (comm->window != nullptr) static_cast<void>(nccl().ncclMemFree(comm->window));
+  });
+  if (ended.wait_for(run_.guard.deadline()) == std::future_status::ready) return;
+  std::fprintf(stderr, "NCCL does not return from ending its communicators; the process is ended. %s\n",
+               run_.guard.failure().c_str());
+  std::_Exit(1);
+}
+
+}  // namespace stp::cuda

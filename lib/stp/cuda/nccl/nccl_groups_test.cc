@@ -1,0 +1,418 @@
+// NCCL as it is called: processes are threads of this one, NCCL and the GPU's streams are stand-ins.
+#include "stp/cuda/nccl/nccl_groups.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+
+#include "stp/base/error.h"
+#include "stp/cuda/nccl/nccl_backend.h"
+#include "support/fake_cuda.h"
+#include "support/fake_nccl.h"
+#include "support/nccl_process.h"
+#include "support/processes_as_threads.h"
+#include "support/refusal.h"
+
+namespace stp::cuda {
+namespace {
+
+using namespace testing_support;
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+/// A deadline that is reached only where something is stuck, but soon.
+constexpr double kStuck = 1;
+
+struct NcclWorld {
+  NcclWorld() { fake_cuda::reset(1); }
+  FakeNccl nccl;
+  NcclOptions options;
+  double deadline_s = 20;
+};
+
+/// How each process ended: "" or its failure. What `program` throws fails the run, as the trainer has it.
+std::vector<std::string> outcomes(NcclWorld& world, int count,
+                                  const std::function<void(NcclProcess&)>& program) {
+  return run_processes(count, [&](Processes& own) {
+    FakeNccl::be(own.index());
+    NcclProcess process(own, world.deadline_s, world.options);
+    try {
+      program(process);
+      process.device.synchronize();
+    } catch (const Cancelled&) {
+    } catch (const std::exception& error) {
+      process.run.guard.fail(error.what());
+    }
+    process.groups.reset();
+    if (process.run.guard.failed()) throw std::runtime_error(process.run.guard.failure());
+  });
+}
+
+// Two stages of two tensor-parallel ranks, and links both ways: `steps` times each stage sums what it has,
+// or got, and hands it on; the first stage ends with what the second made of it. All processes make their
+// calls in one order.
+void run_grid(
+    NcclProcess& process, int steps, const std::function<void(int step)>& before = [](int) {}) {
+  const int rank = process.rank(), first = rank / 2 * 2, top = rank % 2, bottom = top + 2;
+  const auto tp = process.group("tp", {first, first + 1});
+  const auto forward = process.group("p2p", {top, bottom}, GroupUse::transfers),
+             backward = process.group("p2p", {bottom, top}, GroupUse::transfers);
+  const auto on_tp = process.stream("tp"), down = process.stream("down"), up = process.stream("up");
+  for (int i = 0; i < steps; ++i) {
+    before(i);
+    for (Stream* stream : {on_tp.get(), down.get(), up.get()}) stream->begin(i);
+    if (rank < 2) {
+      const Tensor made = process.tensor(*on_tp, DType::f32, 1, 8 + i, rank + 1),
+                   got = process.tensor(*up, DType::f32, 1, 8 + i, 0);
+      tp->all_reduce(Reduce::sum, part(*on_tp, made));
+      down->wait(on_tp->record());
+      forward->transfer(part(*down, made, {}));
+      backward->transfer(part(*up, {}, got));
+      if (i + 1 == steps) {
+        EXPECT_THAT(process.floats(*up, got), Each(6));
+      }
+    } else {
+      const Tensor got = process.tensor(*down, DType::f32, 1, 8 + i, 0);
+      forward->transfer(part(*down, {}, got));
+      on_tp->wait(down->record());
+      tp->all_reduce(Reduce::sum, part(*on_tp, got));
+      up->wait(on_tp->record());
+      backward->transfer(part(*up, got, {}));
+    }
+  }
+  EXPECT_EQ(tp->traffic(0).calls, steps);
+  EXPECT_EQ((rank < 2 ? forward : backward)->traffic(0).sent_bytes,
+            4 * (8 * steps + steps * (steps - 1) / 2));
+  EXPECT_EQ((rank < 2 ? backward : forward)->traffic(0).sent_bytes, 0);
+  process.device.synchronize();
+}
+void run_three_steps(NcclProcess& process) { run_grid(process, 3); }
+
+TEST(NcclGroups, AreMadeUsedAndEnded) {
+  NcclWorld world;
+  EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  EXPECT_EQ(world.nccl.count("ncclGetUniqueId"), 6);
+  EXPECT_EQ(world.nccl.count("ncclCommInitRankConfig"), 12);
+  EXPECT_EQ(world.nccl.count("ncclCommFinalize"), 12);
+  EXPECT_EQ(world.nccl.count("ncclCommDestroy"), 12);
+  EXPECT_EQ(world.nccl.count("ncclCommAbort"), 0);
+}
+
+TEST(NcclGroups, CallNcclWithCountsTypesAndStreams) {
+  NcclWorld world;
+  std::array<cudaStream_t, 3> streams{};
+  const auto found = outcomes(world, 3, [&](NcclProcess& process) {
+    const auto group = process.group("tp", {0, 1, 2});
+    const auto tp = process.stream("tp");
+    streams[process.rank()] = cuda_stream(*tp).handle();
+    const auto tensor = [&](DType type, int64_t rows, int64_t columns) {
+      return process.tensor(*tp, type, rows, columns, process.rank());
+    };
+    const Tensor whole = tensor(DType::f32, 9, 2), share = tensor(DType::f32, 3, 2);
+    group->all_reduce(Reduce::sum, part(*tp, tensor(DType::bf16, 5, 3)));
+    group->all_reduce(Reduce::maximum, part(*tp, tensor(DType::f32, 5, 1)));
+    group->all_gather(part(*tp, tensor(DType::f64, 2, 4), tensor(DType::f64, 6, 4)));
+    group->reduce_scatter(part(*tp, whole, share));
+    EXPECT_THAT(process.floats(*tp, share), Each(0 + 1 + 2));
+    const Traffic& traffic = group->traffic(0);
+    EXPECT_EQ(traffic.all_reduce_bytes, 5 * 3 * 2 + 5 * 4);
+    EXPECT_EQ(traffic.all_gather_bytes, 2 * 4 * 8);
+    EXPECT_EQ(traffic.reduce_scatter_bytes, 9 * 2 * 4);
+    EXPECT_EQ(traffic.calls, 4);
+  });
+  EXPECT_THAT(found, Each(""));
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  const auto calls = world.nccl.work(1);
+  ASSERT_THAT(calls, SizeIs(4));
+  const auto is = [&](const FakeNccl::Call& call, const char* name, size_t count, int type) {
+    EXPECT_EQ(call.name, name);
+    EXPECT_EQ(call.count, count) << name;
+    EXPECT_EQ(call.type, type) << name;
+    EXPECT_EQ(call.stream, streams[1]) << name;
+  };
+  is(calls[0], "ncclAllReduce", 15, ncclBfloat16);
+  is(calls[1], "ncclAllReduce", 5, ncclFloat32);
+  is(calls[2], "ncclAllGather", 8, ncclFloat64);      // of each member
+  is(calls[3], "ncclReduceScatter", 6, ncclFloat32);  // for each member
+  EXPECT_EQ(calls[0].op, ncclSum);
+  EXPECT_EQ(calls[1].op, ncclMax);
+  EXPECT_EQ(calls[0].in, calls[0].out);
+}
+
+TEST(NcclGroups, TellNcclHowToUseTheDevice) {
+  NcclWorld world;
+  world.options.standard.max_ctas = 12;
+  world.options.groups["p2p"] = {
+      .min_ctas = 1, .max_ctas = 2, .cga_cluster_size = 4, .policy = CtaPolicy::efficiency};
+  EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
+  const auto configs = world.nccl.configs(3);
+  ASSERT_THAT(configs, SizeIs(3));
+  EXPECT_EQ(configs[0].maxCTAs, 12);
+  EXPECT_EQ(configs[0].minCTAs, NCCL_CONFIG_UNDEF_INT);
+  EXPECT_EQ(configs[0].cgaClusterSize, NCCL_CONFIG_UNDEF_INT);
+  EXPECT_EQ(configs[0].CTAPolicy, NCCL_CONFIG_UNDEF_INT);
+  EXPECT_EQ(configs[1].maxCTAs, 2);
+  EXPECT_EQ(configs[1].minCTAs, 1);
+  EXPECT_EQ(configs[1].cgaClusterSize, 4);
+  EXPECT_EQ(configs[1].CTAPolicy, NCCL_CTA_POLICY_EFFICIENCY);
+}
+
+TEST(NcclGroups, WaitUntilNcclIsDoneWithACall) {
+  NcclWorld world;
+  world.nccl.trouble = [](const FakeNccl::Call& call) {
+    return FakeNccl::Trouble{.in_progress = call.count % 2 == 0 ? 3 : 300};
+  };
+  world.nccl.init_trouble = [](int process) { return FakeNccl::Trouble{.in_progress = 50 * process}; };
+  EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+}
+
+TEST(NcclGroups, OfOneMemberNcclKnowsNothing) {
+  NcclWorld world;
+  const auto found = outcomes(world, 2, [](NcclProcess& process) {
+    const auto alone = process.group("tp", {process.rank()});
+    const auto tp = process.stream("tp");
+    const Tensor in = process.tensor(*tp, DType::f32, 2, 3, 5),
+                 gathered = process.tensor(*tp, DType::f32, 2, 3, 0),
+                 scattered = process.tensor(*tp, DType::f32, 2, 3, 0);
+    alone->all_reduce(Reduce::sum, part(*tp, in));
+    EXPECT_EQ(alone->traffic(0).calls, 0);
+    alone->all_gather(part(*tp, in, gathered));
+    alone->reduce_scatter(part(*tp, in, scattered));
+    EXPECT_EQ(alone->traffic(0).all_gather_bytes, 24);
+    EXPECT_THAT(process.floats(*tp, gathered), Each(5));
+    EXPECT_THAT(process.floats(*tp, scattered), Each(5));
+  });
+  EXPECT_THAT(found, Each(""));
+  EXPECT_THAT(world.nccl.calls(1), IsEmpty());
+}
+
+TEST(NcclGroups, AllReducesThatFitGoThroughTheWindow) {
+  NcclWorld world;
+  world.options.groups["tp"].window_bytes = 64;
+  std::array<const void*, 2> small{}, large{};
+  const auto found = outcomes(world, 2, [&](NcclProcess& process) {
+    const auto tp = process.group("tp", {0, 1}), dp = process.group("dp", {0, 1}),
+               link = process.group("tp", {0, 1}, GroupUse::transfers);
+    const auto stream = process.stream("tp"), other = process.stream("dp");
+    const Tensor fits = process.tensor(*stream, DType::f32, 1, 16, process.rank() + 1),
+                 too_large = process.tensor(*stream, DType::f32, 1, 17, process.rank() + 1);
+    small[process.rank()] = address(fits);
+    large[process.rank()] = address(too_large);
+    tp->all_reduce(Reduce::sum, part(*stream, fits));
+    tp->all_reduce(Reduce::sum, part(*stream, too_large));
+    other->wait(stream->record());
+    dp->all_reduce(Reduce::sum, part(*other, fits));
+    EXPECT_THAT(process.floats(*other, fits), Each(2 * 3));
+    EXPECT_THAT(process.floats(*stream, too_large), Each(3));
+    EXPECT_THROW(tp->all_reduce(Reduce::sum, part(*other, fits)), std::logic_error)
+        << "one window, one stream";
+  });
+  EXPECT_THAT(found, Each(""));
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), 2);
+  EXPECT_EQ(world.nccl.count("ncclCommWindowDeregister"), 2);
+  const auto calls = world.nccl.work(1);
+  ASSERT_THAT(calls, SizeIs(3));
+  EXPECT_NE(calls[0].in, small[1]);
+  EXPECT_EQ(calls[0].in, calls[0].out);
+  EXPECT_EQ(calls[1].in, large[1]);
+  EXPECT_EQ(calls[2].in, small[1]);
+}
+
+// ---- failures ----
+
+// Every communicator of every process is aborted, once, and nothing is asked of it afterwards.
+void expect_all_aborted(NcclWorld& world, int64_t never_made = 0) {
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  EXPECT_EQ(world.nccl.count("ncclCommAbort"), world.nccl.count("ncclCommInitRankConfig") - never_made);
+  EXPECT_EQ(world.nccl.count("ncclCommDestroy"), 0);
+}
+
+FakeNccl::Trouble if_it_is(bool it, FakeNccl::Trouble trouble) { return it ? trouble : FakeNccl::Trouble{}; }
+
+// The process says which call; the others wait for it until their deadline, and say for what.
+TEST(NcclGroups, AnErrorOfOneCallNamesItAndEndsAllProcesses) {
+  NcclWorld world;
+  world.deadline_s = kStuck;
+  world.nccl.trouble = [](const FakeNccl::Call& call) {
+    return if_it_is(call.process == 3 && call.name == "ncclAllReduce" && call.count == 9,
+                    {.result = ncclInternalError});
+  };
+  const auto found = outcomes(world, 4, run_three_steps);
+  EXPECT_EQ(found[3],
+            "all-reduce (sum) of 1 x 9 f32 in group tp of ranks 2, 3: NCCL: internal error: the last words");
+  EXPECT_THAT(found[2],
+              AllOf(HasSubstr("rank 2, tp, F0.1, all-reduce (sum) of 1 x 9 f32 in group tp of ranks 2, 3"),
+                    HasSubstr("is not done"), HasSubstr("nothing moved for 1 s")));
+  for (const int rank : {0, 1}) EXPECT_THAT(found[rank], HasSubstr("is not done"));
+  EXPECT_EQ(world.nccl.count("ncclCommAbort"), world.nccl.count("ncclCommInitRankConfig"));
+}
+
+TEST(NcclGroups, AnErrorThatNcclFindsLaterIsFoundWhereTheHostWaits) {
+  NcclWorld world;
+  world.deadline_s = kStuck;
+  world.nccl.trouble = [](const FakeNccl::Call& call) {
+    return if_it_is(call.process == 1 && call.name == "ncclSend",
+                    {.async = ncclRemoteError, .never_ends = true});
+  };
+  const auto found = outcomes(world, 4, run_three_steps);
+  EXPECT_THAT(
+      found[1],
+      HasSubstr("transfer of 1 x 8 f32 in group p2p of ranks 1, 3: NCCL: remote error: the last words"));
+  EXPECT_THAT(found, Each(testing::Ne("")));
+  expect_all_aborted(world);
+}
+
+TEST(NcclGroups, ACallThatTheDeviceNeverEndsIsNamedAtTheDeadline) {
+  NcclWorld world;
+  world.deadline_s = kStuck;
+  world.nccl.trouble = [](const FakeNccl::Call& call) {
+    return if_it_is(call.process == 2 && call.name == "ncclAllReduce" && call.count == 9,
+                    {.never_ends = true});
+  };
+  const auto found = outcomes(world, 4, run_three_steps);
+  for (const int rank : {2, 3})
+    EXPECT_THAT(found[rank],
+                AllOf(HasSubstr("rank " + std::to_string(rank) +
+                                ", tp, F0.1, all-reduce (sum) of 1 x 9 f32 in group tp of ranks 2, 3"),
+                      HasSubstr("is not done"), HasSubstr("nothing moved for 1 s")));
+  expect_all_aborted(world);
+}
+
+TEST(NcclGroups, ACallThatNcclNeverStartsIsNamedAtTheDeadline) {
+  NcclWorld world;
+  world.deadline_s = kStuck;
+  world.nccl.trouble = [](const FakeNccl::Call& call) {
+    return if_it_is(call.process == 0 && call.name == "ncclSend", {.in_progress = -1});
+  };
+  const auto found = outcomes(world, 4, run_three_steps);
+  EXPECT_THAT(found[0],
+              AllOf(HasSubstr("transfer of 1 x 8 f32 in group p2p of ranks 0, 2 does not get under way"),
+                    HasSubstr("nothing moved for 1 s")));
+  EXPECT_EQ(world.nccl.count("ncclCommAbort"), world.nccl.count("ncclCommInitRankConfig"));
+}
+
+TEST(NcclGroups, ACommunicatorThatIsNotMadeIsNamed) {
+  for (const bool fails : {true, false}) {
+    NcclWorld world;
+    world.deadline_s = kStuck / 10;  // which is longer for this
+    world.nccl.init_trouble = [&](int process) {
+      if (process != 1) return FakeNccl::Trouble{};
+      return fails ? FakeNccl::Trouble{.result = ncclSystemError} : FakeNccl::Trouble{.in_progress = -1};
+    };
+    const auto found = outcomes(world, 2, [](NcclProcess& process) { process.group("tp", {0, 1}); });
+    EXPECT_THAT(found[1],
+                AllOf(HasSubstr("rank 1, host: ncclCommInitRankConfig of group tp of ranks 0, 1"),
+                      HasSubstr(fails ? "NCCL: system error: the last words" : "does not get under way")));
+    if (fails) expect_all_aborted(world, 1);
+  }
+}
+
+// A process whose host fails at something else, in the middle of a step.
+TEST(NcclGroups, AProcessThatDiesAbortsItsGroupsAndTheOthersEndAtTheDeadline) {
+  NcclWorld world;
+  world.deadline_s = kStuck;
+  const auto found = run_processes(4, [&](Processes& own) {
+    FakeNccl::be(own.index());
+    NcclProcess process(own, world.deadline_s);
+    run_grid(process, 3, [&](int step) {
+      if (step == 1 && own.index() == 3) throw std::runtime_error("the disk is full");
+    });
+  });
+  EXPECT_EQ(found[3], "the disk is full");
+  EXPECT_THAT(found, Each(testing::Ne("")));
+  expect_all_aborted(world);
+}
+
+TEST(NcclGroups, AfterAFailureNothingIsCalled) {
+  NcclWorld world;
+  const auto found = outcomes(world, 2, [](NcclProcess& process) {
+    const auto tp = process.group("tp", {0, 1});
+    const auto stream = process.stream("tp");
+    const Tensor tensor = process.tensor(*stream, DType::f32, 1, 4, 0);
+    tp->all_reduce(Reduce::sum, part(*stream, tensor));
+    process.device.synchronize();
+    process.run.guard.fail("enough");
+    tp->all_reduce(Reduce::sum, part(*stream, tensor));
+  });
+  EXPECT_THAT(found, Each("enough"));
+  EXPECT_EQ(world.nccl.count("ncclAllReduce"), 2);
+  expect_all_aborted(world);
+}
+
+TEST(NcclGroups, AreAbortedOneByOneWhereNcclKnowsNoGroupsOfAborts) {
+  NcclWorld world;
+  world.nccl.version = 22100;
+  const auto found = outcomes(world, 2, [](NcclProcess& process) {
+    const auto tp = process.group("tp", {0, 1}), dp = process.group("dp", {0, 1});
+    process.run.guard.fail("enough");
+  });
+  EXPECT_THAT(found, Each("enough"));
+  expect_all_aborted(world);
+}
+
+TEST(NcclGroupsDeathTest, AnAbortThatHangsEndsTheProcess) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        NcclWorld world;
+        world.deadline_s = 0.3;
+        world.nccl.abort_hangs = true;
+        outcomes(world, 1, [](NcclProcess& process) {
+          process.groups->join("tp", {0}, GroupUse::collectives);
+          process.run.guard.fail("enough");
+        });
+      },
+      testing::ExitedWithCode(1), "NCCL does not return.*enough");
+}
+
+// ---- what is refused ----
+
+TEST(NcclGroups, RefuseWhatThisNcclHasNot) {
+  CudaRun run(1, 0);
+  Processes alone;
+  const auto refused = [&](const NcclOptions& options, int version) {
+    FakeNccl nccl;
+    nccl.version = version;
+    return refusal([&] { const NcclGroups groups(run, alone, options); });
+  };
+  EXPECT_EQ(refused({}, 21903), "");
+  EXPECT_THAT(refused({.standard = {.window_bytes = 8}}, 21903),
+              HasSubstr("needs NCCL 2.27.3; here is 2.19.3"));
+  EXPECT_THAT(refused({.standard = {}, .groups = {{"tp", {.policy = CtaPolicy::zero}}}}, 22703),
+              AllOf(HasSubstr("nccl.tp: "), HasSubstr("needs NCCL 2.28.3")));
+  EXPECT_THAT(refused({.standard = {.min_ctas = 5, .max_ctas = 4}}, 22809), HasSubstr("no range of CTAs"));
+  EXPECT_THAT(refused({.standard = {.max_ctas = 65}}, 22809), HasSubstr("no range of CTAs"));
+  EXPECT_THAT(refused({.standard = {.cga_cluster_size = 9}}, 22809), HasSubstr("no size of a cluster"));
+}
+
+TEST(NcclBackend, IsOneRankOfAProcessOnItsGpu) {
+  NcclWorld world;
+  const auto found = run_processes(2, [](Processes& own) {
+    FakeNccl::be(own.index());
+    EXPECT_THAT(refusal([&] { make_nccl_backend({.world_size = 3}, own); }),
+                AllOf(HasSubstr("has 3 ranks, but there are 2 processes"), HasSubstr("as many processes")));
+    const auto backend = make_nccl_backend({.world_size = 2}, own);
+    EXPECT_EQ(backend->world_size(), 2);
+    EXPECT_THAT(backend->ranks(), ElementsAre(own.index()));
+    EXPECT_EQ(&backend->processes(), &own);
+    EXPECT_EQ(backend->ranks_per_device(), 1);
+  });
+  EXPECT_THAT(found, Each(""));
+  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "EAGER");
+  EXPECT_NE(refusal([] { prepare_for_nccl({"tp:none=1"}); }), "");
+}
+
+}  // namespace
+}  // namespace stp::cuda

@@ -1,0 +1,52 @@
+#include "stp/device/device.h"
+
+#include <stdexcept>
+#include <utility>
+
+namespace stp {
+
+Device::Device(size_t memory_limit, bool poison)
+    : poison_(poison),
+      tracker_(memory_limit),
+      blocks_([this](size_t bytes) { return take_memory(bytes); },
+              [this](std::byte* at) { free_memory(at); }) {}
+
+Tensor Device::allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) {
+  if (rows < 0 || columns < 0) throw std::logic_error("a tensor of negative size");
+  const auto memory = std::make_shared<Memory>();
+  Tensor tensor{memory, rows, columns, type};
+  memory->bytes = tensor.bytes();
+  memory->kind = kind;
+  tracker_.allocate(kind, memory->bytes);
+  memory->at = blocks_.allocate(stream, memory->bytes);
+  memory->held = true;
+  if (poison_) fill_with_nan(stream, memory->at, memory->bytes);
+  return tensor;
+}
+
+void Device::retag(const Tensor& tensor, MemoryKind kind) {
+  check_holds(tensor, 0);
+  Memory& memory = *tensor.memory;
+  tracker_.retag(memory.kind, kind, memory.bytes);
+  memory.kind = kind;
+}
+
+void Device::release(Stream& stream, Tensor& tensor) {
+  check_holds(tensor, 0);
+  Memory& memory = *tensor.memory;
+  tracker_.release(memory.kind, memory.bytes);
+  memory.held = false;
+  if (poison_) fill_with_nan(stream, memory.at, memory.bytes);
+  blocks_.release(stream, memory.at, memory.bytes);
+  tensor = {};
+}
+
+void check_holds(const Tensor& tensor, size_t bytes) {
+  if (!tensor) throw std::logic_error("an empty tensor has no memory");
+  if (!tensor.memory->held) throw std::logic_error("the memory of a tensor is used after its release");
+  if (bytes > tensor.memory->bytes)
+    throw std::logic_error(std::to_string(bytes) + " bytes are more than the tensor's " +
+                           std::to_string(tensor.memory->bytes));
+}
+
+}  // namespace stp

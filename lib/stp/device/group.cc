@@ -1,0 +1,120 @@
+#include "stp/device/group.h"
+
+#include <stdexcept>
+
+namespace stp {
+
+std::string to_string(CallKind kind) {
+  switch (kind) {
+    case CallKind::all_reduce:
+      return "all-reduce";
+    case CallKind::all_gather:
+      return "all-gather";
+    case CallKind::reduce_scatter:
+      return "reduce-scatter";
+    case CallKind::transfer:
+      return "transfer";
+  }
+  return "";
+}
+
+namespace {
+
+const Tensor& whole(CallKind kind, const Part& part) {
+  return kind == CallKind::all_gather || !part.in ? part.out : part.in;
+}
+
+bool same_shape(const Tensor& a, const Tensor& b) {
+  return a.rows == b.rows && a.columns == b.columns && a.type == b.type;
+}
+
+}  // namespace
+
+int64_t Call::bytes() const { return static_cast<int64_t>(whole(kind, parts.front()).bytes()); }
+
+std::string Call::text() const {
+  const Tensor& tensor = whole(kind, parts.front());
+  const bool sums = kind == CallKind::all_reduce || kind == CallKind::reduce_scatter;
+  return to_string(kind) +
+         (!sums                   ? ""
+          : reduce == Reduce::sum ? " (sum)"
+                                  : " (maximum)") +
+         " of " + std::to_string(tensor.rows) + " x " + std::to_string(tensor.columns) + " " +
+         to_string(tensor.type);
+}
+
+Group::Group(std::string name, std::vector<int> members, std::vector<int> local)
+    : name_(std::move(name)),
+      members_(std::move(members)),
+      local_(std::move(local)),
+      traffic_(local_.size()) {
+  if (local_.empty()) throw std::logic_error("group " + name_ + " has no member in this process");
+}
+
+void Group::check(const Call& call) const {
+  const auto expect = [&](bool fits) {
+    if (!fits) throw std::logic_error("group " + name_ + ": the parts of a call do not fit: " + call.text());
+  };
+  expect(call.parts.size() == local_.size());
+  for (const Part& part : call.parts) {
+    expect(part.stream != nullptr && (part.in || part.out));
+    const Tensor &in = part.in, &out = part.out, &first = call.parts.front().in;
+    switch (call.kind) {
+      case CallKind::all_reduce:
+        expect(in.memory == out.memory && same_shape(in, out) && same_shape(in, first));
+        break;
+      case CallKind::all_gather:
+        expect(in && out && same_shape(in, first) && in.columns == out.columns && in.type == out.type &&
+               out.rows == size() * in.rows);
+        break;
+      case CallKind::reduce_scatter:
+        expect(in && out && same_shape(in, first) && in.columns == out.columns && in.type == out.type &&
+               in.rows == size() * out.rows);
+        break;
+      case CallKind::transfer: {
+        const bool sends = &part == &call.parts.front() && local_.front() == 0;
+        expect(size() == 2 && static_cast<bool>(in) == sends && static_cast<bool>(out) == !sends);
+        expect(sends || !first || same_shape(out, first));
+        break;
+      }
+    }
+    for (const Tensor* tensor : {&in, &out})
+      if (*tensor && !tensor->memory->held)
+        throw std::logic_error("group " + name_ + ": a tensor is used after its release: " + call.text());
+  }
+}
+
+void Group::give(const Call& call) {
+  check(call);
+  for (size_t i = 0; i < call.parts.size(); ++i) {
+    const int64_t sent = call.parts[i].in ? static_cast<int64_t>(call.parts[i].in.bytes()) : 0;
+    Traffic& traffic = traffic_[i];
+    traffic.calls += 1;
+    switch (call.kind) {
+      case CallKind::all_reduce:
+        traffic.all_reduce_bytes += sent;
+        break;
+      case CallKind::all_gather:
+        traffic.all_gather_bytes += sent;
+        break;
+      case CallKind::reduce_scatter:
+        traffic.reduce_scatter_bytes += sent;
+        break;
+      case CallKind::transfer:
+        traffic.sent_bytes += sent;
+        break;
+    }
+  }
+  carry_out(call);
+}
+
+void Group::all_reduce(Reduce reduce, std::span<const Part> parts) {
+  if (size() > 1) give({CallKind::all_reduce, reduce, parts});
+}
+void Group::all_gather(std::span<const Part> parts) { give({CallKind::all_gather, Reduce::sum, parts}); }
+void Group::reduce_scatter(std::span<const Part> parts) {
+  give({CallKind::reduce_scatter, Reduce::sum, parts});
+}
+void Group::transfer(std::span<const Part> parts) { give({CallKind::transfer, Reduce::sum, parts}); }
+
+}  // namespace stp

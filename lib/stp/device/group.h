@@ -1,0 +1,92 @@
+// Collectives and transfers among the ranks of a group. A process makes a call once, for all members that it
+// drives; processes make the calls of a group in one order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stp/device/stream.h"
+#include "stp/device/tensor.h"
+
+namespace stp {
+
+enum class Reduce : uint8_t { sum, maximum };
+enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, transfer };
+/// "all-reduce", …
+std::string to_string(CallKind kind);
+
+/// What a group is for, so that no more is set up than that needs: collectives of all members, or transfers
+/// from its first member to its second.
+enum class GroupUse : uint8_t { collectives, transfers };
+
+/// What one member brings to a call: the stream that the call is work of, and its tensors. Of an all-reduce
+/// `out` is `in`; a sender has no `out`, a receiver no `in`.
+struct Part {
+  Stream* stream = nullptr;
+  Tensor in, out;
+};
+
+/// One call of a group. Parts are those of the local members, in their order.
+struct Call {
+  CallKind kind;
+  Reduce reduce = Reduce::sum;
+  std::span<const Part> parts;
+
+  /// Of the whole call, as nccl-tests count them: of an all-reduce or a transfer the tensor's, of an
+  /// all-gather its output's, of a reduce-scatter its input's.
+  [[nodiscard]] int64_t bytes() const;
+  /// "all-reduce (sum) of 4 x 8 f32"
+  [[nodiscard]] std::string text() const;
+};
+
+/// What one member sent, by kind of call: payload bytes as given to the call, not what rings move.
+struct Traffic {
+  int64_t all_reduce_bytes = 0, all_gather_bytes = 0, reduce_scatter_bytes = 0, sent_bytes = 0;
+  int64_t calls = 0;
+};
+
+class Group {
+ public:
+  /// `members`: world ranks; `local`: which of them, by index, this process drives: one or more, ascending.
+  Group(std::string name, std::vector<int> members, std::vector<int> local);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  virtual ~Group() = default;
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
+  [[nodiscard]] const std::vector<int>& members() const { return members_; }
+  [[nodiscard]] const std::vector<int>& local() const { return local_; }
+
+  // Throw std::logic_error, naming the call, where parts do not fit together. In a group of one, an
+  // all-reduce does nothing; a gather or scatter copies.
+
+  /// In place. All members end with the same bits. Sums of bf16 may be rounded once or, as NCCL does, after
+  /// each addition.
+  void all_reduce(Reduce reduce, std::span<const Part> parts);
+  /// `out` holds the members' `in`, one below the other.
+  void all_gather(std::span<const Part> parts);
+  /// `out` is this member's piece (rows divided evenly) of the sum of all `in`.
+  void reduce_scatter(std::span<const Part> parts);
+  /// From the first member to the second: the sender's `in` becomes the receiver's `out`.
+  void transfer(std::span<const Part> parts);
+
+  /// Of a local member, by its index in local().
+  [[nodiscard]] const Traffic& traffic(int local) const { return traffic_[local]; }
+
+ protected:
+  /// Parts fit together. It gives the work to the parts' streams and returns.
+  virtual void carry_out(const Call& call) = 0;
+
+ private:
+  void check(const Call& call) const;
+  void give(const Call& call);
+
+  const std::string name_;
+  const std::vector<int> members_, local_;
+  std::vector<Traffic> traffic_;  // by local member
+};
+
+}  // namespace stp

@@ -1,0 +1,51 @@
+#include "stp/device/kernels.h"
+
+#include <stdexcept>
+
+namespace stp {
+namespace {
+
+std::string shape_text(int64_t rows, int64_t columns, DType type) {
+  return std::to_string(rows) + " x " + std::to_string(columns) + " " + to_string(type);
+}
+
+}  // namespace
+
+void Kernels::refuse(const char* kernel, const std::string& why) {
+  throw std::logic_error(std::string(kernel) + ": " + why);
+}
+
+void Kernels::expect(const char* kernel, const Tensor& x, std::initializer_list<Expected> others) {
+  if (!x) refuse(kernel, "a tensor is empty");
+  if (!x.memory->held) refuse(kernel, "the memory of a tensor is used after its release");
+  for (const Expected& other : others) {
+    const auto& [name, tensor, rows, columns, type] = other;
+    if (!tensor || tensor.rows != rows || tensor.columns != columns || tensor.type != type)
+      refuse(kernel, std::string(name) + " is " +
+                         (tensor ? shape_text(tensor.rows, tensor.columns, tensor.type) : "empty") +
+                         ", not " + shape_text(rows, columns, type));
+    if (!tensor.memory->held) refuse(kernel, std::string(name) + " is used after its release");
+  }
+  if (x.type == DType::i32) refuse(kernel, "no kernel for " + to_string(x.type));
+}
+
+void Kernels::expect_heads(const char* kernel, const AttentionShape& shape, bool rotated) {
+  if (shape.batch >= 0 && shape.seq >= 0 && shape.q_heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 &&
+      shape.q_heads % shape.kv_heads == 0 && (!rotated || shape.head_dim % 2 == 0))
+    return;
+  refuse(kernel, "no attention of " + std::to_string(shape.batch) + " x " + std::to_string(shape.seq) +
+                     " tokens with " + std::to_string(shape.q_heads) + " query heads and " +
+                     std::to_string(shape.kv_heads) + " key heads of " + std::to_string(shape.head_dim) +
+                     (rotated ? ", rotated" : ""));
+}
+
+void Kernels::expect_attention(const char* kernel, const AttentionShape& shape, const Tensor& qkv,
+                               const Tensor& out, const Tensor& log_sum_exp) {
+  expect_heads(kernel, shape, false);
+  expect(kernel, qkv,
+         {{"qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type},
+          {"out", out, shape.tokens(), shape.q_columns(), qkv.type},
+          {"the log-sum-exp", log_sum_exp, shape.tokens(), shape.q_heads, statistics_type(qkv.type)}});
+}
+
+}  // namespace stp

@@ -1,0 +1,55 @@
+#include "stp/device/memory_tracker.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace stp {
+
+void MemoryTracker::check_limit(const std::string& what, size_t bytes) const {
+  if (limit_ == 0 || all_ + scratch_ + bytes <= limit_) return;
+  std::string text = "out of memory: " + std::to_string(bytes) + " bytes (" + what + ") asked for, limit " +
+                     std::to_string(limit_) + ", held";
+  for (int each = 0; each < kMemoryKinds; ++each)
+    text += (each == 0 ? " " : ", ") + to_string(static_cast<MemoryKind>(each)) + " " +
+            std::to_string(held_[each]);
+  if (scratch_ > 0) text += ", scratch " + std::to_string(scratch_);
+  throw std::runtime_error(text);
+}
+
+void MemoryTracker::add_scratch(size_t bytes) {
+  check_limit("scratch", bytes);
+  scratch_ += bytes;
+}
+
+void MemoryTracker::allocate(MemoryKind kind, size_t bytes) {
+  check_limit(to_string(kind), bytes);
+  const auto index = static_cast<size_t>(kind);
+  held_[index] += bytes;
+  all_ += bytes;
+  peak_[index] = std::max(peak_[index], held_[index]);
+  all_peak_ = std::max(all_peak_, all_);
+}
+
+void MemoryTracker::release(MemoryKind kind, size_t bytes) {
+  const auto index = static_cast<size_t>(kind);
+  if (held_[index] < bytes) throw std::logic_error("more " + to_string(kind) + " memory released than held");
+  held_[index] -= bytes;
+  all_ -= bytes;
+}
+
+void MemoryTracker::retag(MemoryKind from, MemoryKind to, size_t bytes) {
+  if (from == to) return;
+  const auto source = static_cast<size_t>(from), target = static_cast<size_t>(to);
+  if (held_[source] < bytes)
+    throw std::logic_error("more " + to_string(from) + " memory changed its kind than held");
+  held_[source] -= bytes;
+  held_[target] += bytes;
+  peak_[target] = std::max(peak_[target], held_[target]);
+}
+
+void MemoryTracker::reset_peaks() {
+  peak_ = held_;
+  all_peak_ = all_;
+}
+
+}  // namespace stp

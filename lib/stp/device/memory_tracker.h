@@ -1,0 +1,46 @@
+// Bytes that a device's allocator holds, by kind: counted at the calls that allocate and release, in the
+// order of the program, never taken from what a unit declares.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "stp/device/tensor.h"
+
+namespace stp {
+
+/// For the thread that issues work.
+class MemoryTracker {
+ public:
+  /// `limit`: most bytes of all kinds together; 0: none.
+  explicit MemoryTracker(size_t limit = 0) : limit_(limit) {}
+
+  /// Throws std::runtime_error that says how much of which kind is held if the limit would be passed; then
+  /// nothing is counted.
+  void allocate(MemoryKind kind, size_t bytes);
+  void release(MemoryKind kind, size_t bytes);
+  void retag(MemoryKind from, MemoryKind to, size_t bytes);
+
+  /// What kernels need while they run, beside all tensors: it counts for the limit, and for no kind nor sum
+  /// below. Throws likewise.
+  void add_scratch(size_t bytes);
+  void release_scratch(size_t bytes) { scratch_ -= bytes; }
+  [[nodiscard]] size_t scratch() const { return scratch_; }
+
+  [[nodiscard]] size_t held(MemoryKind kind) const { return held_[static_cast<size_t>(kind)]; }
+  [[nodiscard]] size_t peak(MemoryKind kind) const { return peak_[static_cast<size_t>(kind)]; }
+  [[nodiscard]] size_t held() const { return all_; }
+  [[nodiscard]] size_t peak() const { return all_peak_; }  // of all kinds together
+  /// Peaks start again from what is held now.
+  void reset_peaks();
+
+ private:
+  void check_limit(const std::string& what, size_t bytes) const;
+
+  const size_t limit_;
+  std::array<size_t, kMemoryKinds> held_{}, peak_{};
+  size_t all_ = 0, all_peak_ = 0, scratch_ = 0;
+};
+
+}  // namespace stp

@@ -1,0 +1,91 @@
+#include "stp/device/memory_tracker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace stp {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(MemoryTracker, CountsHeldAndPeakByKindAndAltogether) {
+  MemoryTracker tracker;
+  tracker.allocate(MemoryKind::saved, 100);
+  tracker.allocate(MemoryKind::working, 30);
+  tracker.release(MemoryKind::saved, 60);
+  tracker.allocate(MemoryKind::working, 20);
+  EXPECT_EQ(tracker.held(MemoryKind::saved), 40U);
+  EXPECT_EQ(tracker.peak(MemoryKind::saved), 100U);
+  EXPECT_EQ(tracker.peak(MemoryKind::working), 50U);
+  EXPECT_EQ(tracker.held(), 90U);
+  EXPECT_EQ(tracker.peak(), 130U);  // not 150, the sum of peaks at different times
+  EXPECT_EQ(tracker.held(MemoryKind::weights), 0U);
+}
+
+TEST(MemoryTracker, AChangeOfKindMovesBytesAndMakesPeaks) {
+  MemoryTracker tracker;
+  tracker.allocate(MemoryKind::working, 50);
+  tracker.retag(MemoryKind::working, MemoryKind::saved, 20);
+  tracker.retag(MemoryKind::saved, MemoryKind::saved, 1000);  // none
+  EXPECT_EQ(tracker.held(MemoryKind::working), 30U);
+  EXPECT_EQ(tracker.peak(MemoryKind::saved), 20U);
+  EXPECT_EQ(tracker.held(), 50U);
+  EXPECT_EQ(tracker.peak(), 50U);
+}
+
+TEST(MemoryTracker, PeaksStartAgainFromWhatIsHeld) {
+  MemoryTracker tracker;
+  tracker.allocate(MemoryKind::saved, 50);
+  tracker.release(MemoryKind::saved, 40);
+  tracker.reset_peaks();
+  EXPECT_EQ(tracker.peak(MemoryKind::saved), 10U);
+  EXPECT_EQ(tracker.peak(), 10U);
+}
+
+TEST(MemoryTracker, TheLimitIsForAllKindsTogetherAndMayBeReached) {
+  MemoryTracker tracker(100);
+  tracker.allocate(MemoryKind::weights, 60);
+  tracker.allocate(MemoryKind::saved, 40);
+  try {
+    tracker.allocate(MemoryKind::working, 1);
+    FAIL() << "a byte over the limit was given";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("1 bytes (working) asked for, limit 100"));
+    EXPECT_THAT(error.what(), HasSubstr("weights 60"));
+    EXPECT_THAT(error.what(), HasSubstr("saved 40"));
+  }
+  EXPECT_EQ(tracker.held(), 100U);
+  tracker.release(MemoryKind::weights, 1);
+  EXPECT_NO_THROW(tracker.allocate(MemoryKind::working, 1));
+}
+
+TEST(MemoryTracker, ScratchCountsForTheLimitAlone) {
+  MemoryTracker tracker(100);
+  tracker.allocate(MemoryKind::weights, 60);
+  tracker.add_scratch(30);
+  EXPECT_EQ(tracker.scratch(), 30U);
+  EXPECT_EQ(tracker.held(), 60U);
+  EXPECT_EQ(tracker.peak(), 60U);
+  try {
+    tracker.allocate(MemoryKind::working, 11);
+    FAIL() << "a byte over the limit was given";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("scratch 30"));
+  }
+  EXPECT_THROW(tracker.add_scratch(11), std::runtime_error);
+  EXPECT_NO_THROW(tracker.add_scratch(10));
+}
+
+TEST(MemoryTracker, MoreThanIsHeldIsABug) {
+  MemoryTracker tracker;
+  tracker.allocate(MemoryKind::saved, 10);
+  EXPECT_THROW(tracker.release(MemoryKind::saved, 11), std::logic_error);
+  EXPECT_THROW(tracker.release(MemoryKind::working, 1), std::logic_error);
+  EXPECT_THROW(tracker.retag(MemoryKind::working, MemoryKind::saved, 1), std::logic_error);
+  EXPECT_EQ(tracker.held(MemoryKind::saved), 10U);
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,57 @@
+#include "stp/emulation/emulated_group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "stp/device/backend.h"
+
+namespace stp {
+
+EmulatedUse& EmulatedUse::operator+=(const EmulatedUse& other) {
+  calls += other.calls;
+  late_s += other.late_s;
+  latest_s = std::max(latest_s, other.latest_s);
+  link_bytes += other.link_bytes;
+  return *this;
+}
+
+void EmulatedUseCounter::count(double late_s, size_t link_bytes) {
+  const std::lock_guard lock(mutex_);
+  use_.calls += 1;
+  use_.late_s += late_s;
+  use_.latest_s = std::max(use_.latest_s, late_s);
+  use_.link_bytes = std::max(use_.link_bytes, link_bytes);
+}
+
+EmulatedUse EmulatedUseCounter::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(use_, {});
+}
+
+void EmulatedCall::refuse_endless(const RunGuard& guard) const {
+  const std::chrono::duration<double> takes(std::chrono::duration<double, std::nano>(link.total_ns()));
+  if (takes <= guard.deadline()) return;
+  std::ostringstream text;
+  text << Call{kind, Reduce::sum, {&part, 1}}.text() << " takes " << takes.count()
+       << " s over its emulated link, more than the run's deadline of " << guard.deadline().count() << " s";
+  throw std::runtime_error(text.str());
+}
+
+EmulatedGroup::EmulatedGroup(std::string name, const Replay& replay, const std::vector<int>& members,
+                             int64_t piece)
+    : Group(std::move(name), members, local_members(members, {replay.rank})),
+      replay_(replay),
+      piece_(piece) {}
+
+void EmulatedGroup::carry_out(const Call& call) {
+  const int64_t bytes = call.bytes();
+  const CallTime time = replay_.times(call.kind, static_cast<double>(bytes), members());
+  const int ctas = call.kind == CallKind::transfer ? replay_.transfer_ctas : replay_.collective_ctas;
+  carry_out(EmulatedCall{call.kind, call.parts.front(), emulate_links(bytes, time, ctas, piece_), size(),
+                         local().front()});
+}
+
+}  // namespace stp

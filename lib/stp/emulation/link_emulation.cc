@@ -1,0 +1,45 @@
+#include "stp/emulation/link_emulation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace stp {
+namespace {
+
+constexpr int64_t kLine = 16;  // bytes that a thread moves at a time
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+double link_share(CallKind kind, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  switch (kind) {
+    case CallKind::all_reduce:
+      return 2 * others;
+    case CallKind::all_gather:
+    case CallKind::reduce_scatter:
+      return others;
+    case CallKind::transfer:
+      return 1;
+  }
+  throw std::logic_error("a call of no kind");
+}
+
+LinkEmulation emulate_links(int64_t bytes, const CallTime& time, int ctas, int64_t piece) {
+  const auto possible = [](double seconds) { return seconds >= 0 && std::isfinite(seconds); };
+  if (bytes < 0 || !possible(time.latency_s) || !possible(time.transfer_s) || ctas < 1 || piece < 1)
+    throw std::logic_error("links that cannot be emulated");
+  constexpr double kNanoseconds = 1e9;
+  LinkEmulation link;
+  link.bytes = bytes;
+  link.span = std::max<int64_t>(kLine, divide_up(divide_up(bytes, ctas), kLine) * kLine);
+  link.ctas = std::max(1, static_cast<int>(divide_up(bytes, link.span)));
+  link.piece = divide_up(piece, kLine) * kLine;
+  link.latency_ns = kNanoseconds * time.latency_s;
+  link.transfer_ns = kNanoseconds * time.transfer_s;
+  return link;
+}
+
+}  // namespace stp

@@ -1,0 +1,86 @@
+// Emulated links: every byte once, none too soon, the last just in time.
+#include "stp/emulation/link_emulation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+
+namespace stp {
+namespace {
+
+TEST(LinkEmulation, EveryByteIsMovedOnceInOrder) {
+  for (const int64_t bytes : {int64_t{1}, int64_t{15}, int64_t{16}, int64_t{17}, int64_t{4096},
+                              int64_t{99999}, (int64_t{1} << 33) + 3})
+    for (const int ctas : {1, 2, 7, 16, 64})
+      for (const int64_t piece : {int64_t{1}, int64_t{1000}, int64_t{1} << 16}) {
+        if (bytes > int64_t{1} << 30 && piece == 1) continue;
+        const LinkEmulation link = emulate_links(bytes, {1e-6, 1e-3}, ctas, piece);
+        ASSERT_GE(link.ctas, 1);
+        ASSERT_LE(link.ctas, ctas);
+        int64_t at = 0;
+        for (int cta = 0; cta < link.ctas; ++cta) {
+          ASSERT_EQ(link.begin(cta), at);
+          ASSERT_EQ(at % 16, 0);
+          ASSERT_GE(link.pieces(cta), 1);
+          for (int64_t index = 0; index < link.pieces(cta); ++index) {
+            ASSERT_EQ(link.piece_begin(cta, index), at);
+            ASSERT_GT(link.piece_end(cta, index), at);
+            ASSERT_LE(link.piece_end(cta, index) - at, (piece + 15) / 16 * 16);
+            at = link.piece_end(cta, index);
+          }
+          ASSERT_EQ(link.end(cta), at);
+        }
+        ASSERT_EQ(at, bytes);
+      }
+}
+
+// Nothing is due before the latency and its share of the transfer are over; every CTA ends with the call.
+TEST(LinkEmulation, IsEvenAndEndsWithTheCall) {
+  const LinkEmulation link = emulate_links(1'000'000, {2e-6, 1e-3}, 4, 65536);
+  ASSERT_EQ(link.ctas, 4);
+  for (int cta = 0; cta < link.ctas; ++cta) {
+    double before = 2000;
+    for (int64_t index = 0; index < link.pieces(cta); ++index) {
+      const double due = link.due_ns(cta, index);
+      EXPECT_GT(due, before);
+      const double share = static_cast<double>(link.piece_end(cta, index) - link.begin(cta)) /
+                           static_cast<double>(link.end(cta) - link.begin(cta));
+      EXPECT_NEAR(due, 2000 + 1e6 * share, 1e-6);
+      before = due;
+    }
+    EXPECT_DOUBLE_EQ(before, 1'002'000);
+  }
+}
+
+TEST(LinkEmulation, OfNothingHasOneIdleCta) {
+  const LinkEmulation link = emulate_links(0, {5e-6, 0}, 16, 4096);
+  EXPECT_EQ(link.ctas, 1);
+  EXPECT_EQ(link.pieces(0), 0);
+  EXPECT_EQ(link.latency_ns, 5000);
+}
+
+TEST(LinkEmulation, RefusesWhatCannotBeEmulated) {
+  EXPECT_THROW(emulate_links(-1, {}, 1, 1), std::logic_error);
+  EXPECT_THROW(emulate_links(1, {-1, 0}, 1, 1), std::logic_error);
+  EXPECT_THROW(emulate_links(1, {0, -1}, 1, 1), std::logic_error);
+  EXPECT_THROW(emulate_links(1, {INFINITY, 0}, 1, 1), std::logic_error);
+  EXPECT_THROW(emulate_links(1, {0, NAN}, 1, 1), std::logic_error);
+  EXPECT_THROW(emulate_links(1, {}, 0, 1), std::logic_error);
+  EXPECT_THROW(emulate_links(1, {}, 1, 0), std::logic_error);
+}
+
+TEST(LinkEmulation, LinksCarryARingsShare) {
+  EXPECT_DOUBLE_EQ(link_share(CallKind::all_reduce, 2), 1);
+  EXPECT_DOUBLE_EQ(link_share(CallKind::all_reduce, 8), 1.75);
+  for (const int ranks : {2, 3, 8})
+    EXPECT_EQ(static_cast<double>(link_bytes_again(24'000, ranks)),
+              std::round((link_share(CallKind::all_reduce, ranks) - 1) * 24'000));
+  EXPECT_EQ(link_bytes_again(7, 4), 3);
+  EXPECT_DOUBLE_EQ(link_share(CallKind::all_gather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(link_share(CallKind::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(link_share(CallKind::transfer, 2), 1);
+}
+
+}  // namespace
+}  // namespace stp

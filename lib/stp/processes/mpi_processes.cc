@@ -1,0 +1,280 @@
+#include "stp/processes/mpi_processes.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <stop_token>
+#include <thread>
+
+#include "stp/base/error.h"
+
+namespace stp {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Most bytes of one message: MPI counts in int.
+constexpr size_t kPiece = size_t{1} << 30;
+/// A tag of data says which exchange of the two processes it is of, and which of its calls. Both numbers
+/// begin again after so many; no process is that far ahead of another.
+constexpr uint64_t kExchanges = 1 << 13, kCalls = 1 << 10;
+constexpr int kTextTag = kExchanges * kCalls;  // behind those of data
+/// How often processes that are at work tell each other so.
+constexpr auto kProgressInterval = 20ms;
+/// How many deadlines a text may take: of what hosts do between runs, no progress tells.
+constexpr int kPatience = 6;
+
+/// Ends this process where MPI waits for the others for longer than `most`.
+class TimeLimit {
+ public:
+  TimeLimit(const char* call, std::chrono::duration<double> most)
+      : thread_([call, most](const std::stop_token& stop) {
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any stopped;
+          if (stopped.wait_for(lock, stop, most, [&] { return stop.stop_requested(); })) return;
+          std::fprintf(stderr, "stp: the other processes did not come to %s for %g s\n", call, most.count());
+          std::_Exit(1);
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
+/// All calls of MPI are made under one mutex (MPI_THREAD_SERIALIZED), and none of them waits but the first
+/// and the last. Errors end all processes: MPI does that by itself.
+class MpiProcesses final : public Processes {
+ public:
+  MpiProcesses(int launched, double deadline_s);
+  MpiProcesses(const MpiProcesses&) = delete;
+  MpiProcesses& operator=(const MpiProcesses&) = delete;
+  ~MpiProcesses() override;
+
+  [[nodiscard]] int index() const override { return index_; }
+  [[nodiscard]] int count() const override { return count_; }
+  [[nodiscard]] int index_on_node() const override { return index_on_node_; }
+  std::unique_ptr<Exchange> make_exchange(const std::vector<int>& among) override;
+  [[noreturn]] void abort(const std::string& why, int code) override;
+
+ private:
+  class MpiExchange;
+  class MpiPending;
+  enum class Way { send, receive };
+
+  void transfer(Way way, const Message& message);
+  void send(int to, const std::string& text) override;
+  std::string receive(int from) override;
+  /// Before every call of MPI. Throws std::runtime_error where messages were given up.
+  std::unique_lock<std::mutex> enter();
+  void share_progress();
+
+  const std::chrono::duration<double> patience_;
+  std::mutex mutex_;
+  int index_ = 0, count_ = 0, index_on_node_ = 0;
+  std::vector<uint64_t> exchanges_;  // by process: how many were made with it
+  // Messages were given up: MPI may still write where they were to go, so it is not called any more.
+  std::atomic<bool> given_up_{false};
+  std::atomic<bool> ending_{false}, all_ending_{false};
+  std::thread progress_thread_;
+};
+
+MpiProcesses::MpiProcesses(int launched, double deadline_s) : patience_(kPatience * deadline_s) {
+  const TimeLimit limit("MPI_Init", patience_);
+  int threads = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &threads);
+  MPI_Comm_size(MPI_COMM_WORLD, &count_);
+  MPI_Comm_rank(MPI_COMM_WORLD, &index_);
+  if (count_ != launched) {
+    MPI_Finalize();
+    throw InputError(
+        "", "launcher",
+        "started " + std::to_string(launched) + " processes, but MPI knows of " + std::to_string(count_),
+        "start with mpirun of the MPI that this build has, or with srun --mpi=pmix");
+  }
+  int has_limit = 0;
+  const int* largest_tag = nullptr;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest_tag), &has_limit);
+  if (threads < MPI_THREAD_SERIALIZED || has_limit == 0 || *largest_tag < kTextTag)
+    abort("this MPI allows too few threads, or too few tags", 1);
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, index_, MPI_INFO_NULL, &node);
+  MPI_Comm_rank(node, &index_on_node_);
+  MPI_Comm_free(&node);
+  exchanges_.resize(count_);
+  progress_thread_ = std::thread([this] { share_progress(); });
+}
+
+MpiProcesses::~MpiProcesses() {
+  if (given_up_ || std::uncaught_exceptions() > 0) abort("ended while others may wait for it", 1);
+  ending_ = true;
+  for (Idle idle(progress()); !all_ending_; std::this_thread::sleep_for(1ms))
+    if (idle.time() > patience_) abort(nothing_moved("waits for the others to end", patience_), 1);
+  progress_thread_.join();
+  const TimeLimit limit("MPI_Finalize", patience_);
+  MPI_Finalize();
+}
+
+void MpiProcesses::abort(const std::string& why, int code) {
+  report_failure(why);
+  const std::lock_guard lock(mutex_);
+  MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
+
+std::unique_lock<std::mutex> MpiProcesses::enter() {
+  std::unique_lock lock(mutex_);
+  if (given_up_) throw std::runtime_error("messages to other processes were given up");
+  return lock;
+}
+
+bool test(std::vector<MPI_Request>& requests) {
+  int all = 0;
+  MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE);
+  return all != 0;
+}
+
+// ---- messages ----
+
+class MpiProcesses::MpiPending : public Pending {
+ public:
+  explicit MpiPending(MpiProcesses& all) : all_(all) {}
+  MpiPending(const MpiPending&) = delete;
+  MpiPending& operator=(const MpiPending&) = delete;
+  ~MpiPending() override {
+    const std::lock_guard lock(all_.mutex_);
+    if (!done_) all_.given_up_ = true;
+  }
+
+  void start(Way way, const Message& message, int tag) {
+    const auto lock = all_.enter();
+    for (size_t begin = 0; begin < message.count; begin += kPiece) {
+      std::byte* const bytes = message.bytes + begin;
+      const int count = static_cast<int>(std::min(kPiece, message.count - begin));
+      MPI_Request& request = requests_.emplace_back();
+      if (way == Way::send)
+        MPI_Isend(bytes, count, MPI_BYTE, message.process, tag, MPI_COMM_WORLD, &request);
+      else
+        MPI_Irecv(bytes, count, MPI_BYTE, message.process, tag, MPI_COMM_WORLD, &request);
+      processes_.push_back(message.process);
+    }
+  }
+  bool done() override {
+    const auto lock = all_.enter();
+    return done_ = done_ || test(requests_);
+  }
+  [[nodiscard]] std::vector<int> missing() const override {
+    const auto lock = all_.enter();
+    std::set<int> missing;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      int done = 0;
+      MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE);
+      if (done == 0) missing.insert(processes_[i]);
+    }
+    return {missing.begin(), missing.end()};
+  }
+
+ private:
+  MpiProcesses& all_;
+  std::vector<MPI_Request> requests_;
+  std::vector<int> processes_;  // by request
+  bool done_ = false;
+};
+
+class MpiProcesses::MpiExchange : public Exchange {
+ public:
+  /// `numbers`: by process, which of the exchanges with it this one is.
+  MpiExchange(MpiProcesses& all, std::vector<uint64_t> numbers) : all_(all), numbers_(std::move(numbers)) {}
+
+  std::unique_ptr<Pending> start(uint64_t call, std::span<const Message> sends,
+                                 std::span<const Message> receives) override {
+    const auto tag = [&](int process) {
+      return static_cast<int>(numbers_[process] % kExchanges * kCalls + call % kCalls);
+    };
+    auto pending = std::make_unique<MpiPending>(all_);
+    for (const Message& message : receives) pending->start(Way::receive, message, tag(message.process));
+    for (const Message& message : sends) pending->start(Way::send, message, tag(message.process));
+    return pending;
+  }
+
+ private:
+  MpiProcesses& all_;
+  const std::vector<uint64_t> numbers_;
+};
+
+// Every exchange in which two processes take part is made by both, in one order: so they agree on its number
+// without a word, and no communicator needs to be made.
+std::unique_ptr<Exchange> MpiProcesses::make_exchange(const std::vector<int>& among) {
+  const std::vector<uint64_t> numbers = exchanges_;
+  for (const int process : among) ++exchanges_[process];
+  return std::make_unique<MpiExchange>(*this, numbers);
+}
+
+// ---- texts ----
+
+void MpiProcesses::transfer(Way way, const Message& message) {
+  MpiPending pending(*this);
+  pending.start(way, message, kTextTag);
+  for (Idle idle(progress()); !pending.done(); std::this_thread::sleep_for(100us))
+    if (idle.time() > patience_)
+      throw std::runtime_error(nothing_moved("waits for a text " +
+                                                 std::string(way == Way::send ? "to reach" : "of") +
+                                                 " process " + std::to_string(message.process),
+                                             patience_));
+}
+
+void MpiProcesses::send(int to, const std::string& text) {
+  std::string copy = text;
+  uint64_t size = copy.size();
+  transfer(Way::send, {to, reinterpret_cast<std::byte*>(&size), sizeof size});
+  transfer(Way::send, {to, reinterpret_cast<std::byte*>(copy.data()), copy.size()});
+}
+
+std::string MpiProcesses::receive(int from) {
+  uint64_t size = 0;
+  transfer(Way::receive, {from, reinterpret_cast<std::byte*>(&size), sizeof size});
+  std::string text(size, '\0');
+  transfer(Way::receive, {from, reinterpret_cast<std::byte*>(text.data()), text.size()});
+  return text;
+}
+
+// ---- progress ----
+
+// Work of a thread of its own: a sum over all processes, time and again, until all of them are ending.
+void MpiProcesses::share_progress() {
+  Progress& own = progress();
+  for (uint64_t seen = 0; !all_ending_;) {
+    const std::array<uint64_t, 3> here{own.done, own.working > 0 ? 1U : 0U, ending_ ? 1U : 0U};
+    std::array<uint64_t, 3> sum{};
+    std::vector<MPI_Request> requests(1);
+    std::unique_lock lock(mutex_);
+    if (given_up_) return;
+    MPI_Iallreduce(here.data(), sum.data(), 3, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD, requests.data());
+    do {
+      lock.unlock();
+      std::this_thread::sleep_for(ending_ ? 1ms : kProgressInterval);
+      lock.lock();
+      if (given_up_) return;
+    } while (!test(requests));
+    if (sum[0] != seen || sum[1] > 0) ++own.elsewhere;
+    seen = sum[0];
+    all_ending_ = sum[2] == static_cast<uint64_t>(count_);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Processes> join_by_mpi(int count, double deadline_s) {
+  return std::make_unique<MpiProcesses>(count, deadline_s);
+}
+
+}  // namespace stp

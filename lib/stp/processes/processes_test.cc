@@ -1,0 +1,74 @@
+#include "stp/processes/processes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+#include "stp/base/error.h"
+
+namespace stp {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(Processes, AloneHasAllTexts) {
+  Processes alone;
+  EXPECT_THAT(alone.gather("mine"), ElementsAre("mine"));
+  EXPECT_EQ(alone.broadcast("mine"), "mine");
+  EXPECT_TRUE(alone.is_root());
+  EXPECT_EQ(alone.count(), 1);
+}
+
+TEST(Processes, EveryRankHasOneProcessAndSharesDifferByOneAtMost) {
+  EXPECT_THAT(ranks_of_process(8, 1, 2), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ranks_of_process(4, 0, 8), ElementsAre(0));
+  EXPECT_THAT(ranks_of_process(4, 1, 8), IsEmpty());
+  for (int world = 1; world <= 12; ++world)
+    for (int count = 1; count <= 12; ++count) {
+      std::vector<int> all;
+      for (int process = 0; process < count; ++process) {
+        const std::vector<int> ranks = ranks_of_process(world, process, count);
+        EXPECT_GE(ranks.size(), world / count);
+        EXPECT_LE(ranks.size(), (world + count - 1) / count);
+        for (const int rank : ranks) EXPECT_EQ(process_of_rank(rank, world, count), process);
+        all.insert(all.end(), ranks.begin(), ranks.end());
+      }
+      std::vector<int> expected(world);
+      std::iota(expected.begin(), expected.end(), 0);
+      EXPECT_EQ(all, expected);
+    }
+}
+
+// In a process of its own, whose environment `name` is in; it ends with the number of processes, or with 2.
+[[noreturn]] void join(const char* name, const char* value) {
+  setenv(name, value, 1);
+  try {
+    std::_Exit(join_processes(1)->count());
+  } catch (const InputError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    std::_Exit(2);  // at once: MPI leaks memory
+  }
+}
+
+TEST(Processes, WithoutALauncherThereIsOne) {
+  EXPECT_EXIT(join("UNKNOWN_SIZE", "2"), testing::ExitedWithCode(1), "");
+  EXPECT_EXIT(join("OMPI_COMM_WORLD_SIZE", "1"), testing::ExitedWithCode(1), "");
+}
+
+TEST(Processes, ALauncherMustSayHowManyItStarted) {
+  for (const char* count : {"", "0", "-2", "two", "2x", "99999999999"})
+    EXPECT_EXIT(join("WORLD_SIZE", count), testing::ExitedWithCode(2),
+                "WORLD_SIZE: .* is not a number of processes; ");
+}
+
+// As by torchrun, or by the mpirun of another MPI.
+TEST(Processes, StartedWithoutMpiAreRefused) {
+  EXPECT_EXIT(join("WORLD_SIZE", "2"), testing::ExitedWithCode(2), "launcher: started 2 processes, ");
+}
+
+}  // namespace
+}  // namespace stp

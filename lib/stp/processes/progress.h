@@ -1,0 +1,35 @@
+// Whether a run moves, by which deadlines go.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace stp {
+
+/// What one process has done, and what it knows of the others.
+struct Progress {
+  std::atomic<uint64_t> done{0};       // pieces of work that this process has done
+  std::atomic<int> working{0};         // threads of this process that compute now
+  std::atomic<uint64_t> elsewhere{0};  // changes while other processes do something, or compute
+};
+
+/// For how long nothing has moved, or computed, as far as one thread saw that looks now and then.
+class Idle {
+ public:
+  explicit Idle(const Progress& progress) : progress_(progress), seen_(moves()) {}
+  std::chrono::duration<double> time();
+
+ private:
+  [[nodiscard]] uint64_t moves() const { return progress_.done + progress_.elsewhere; }
+
+  const Progress& progress_;
+  uint64_t seen_;
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
+
+/// "`what`: nothing moved for 10 s".
+std::string nothing_moved(const std::string& what, std::chrono::duration<double> time);
+
+}  // namespace stp

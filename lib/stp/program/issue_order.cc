@@ -1,0 +1,98 @@
+#include "stp/program/issue_order.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+namespace stp {
+namespace {
+
+constexpr OpId kNone = ~OpId{0};
+
+// How deep every op lies: one more than the deepest op before it in its rank's list or that it waits for.
+// `also` gives some ops one more op to wait for. An op that can never be issued keeps level 0.
+std::vector<uint32_t> levels(const Program& program, const std::vector<OpId>& also) {
+  std::vector<uint32_t> level(program.ops.size(), 0);
+  const size_t ranks = program.rank_begin.size() - 1;
+  // A rank waits for one op at a time, so the ranks that wait for an op are a list through the ranks.
+  std::vector<OpId> next(program.rank_begin.begin(), program.rank_begin.end() - 1);
+  std::vector<size_t> first_waiter(program.ops.size(), ranks), next_waiter(ranks, ranks), runnable(ranks);
+  std::iota(runnable.rbegin(), runnable.rend(), size_t{0});
+  while (!runnable.empty()) {
+    const size_t rank = runnable.back();
+    runnable.pop_back();
+    for (OpId& op = next[rank]; op != program.rank_begin[rank + 1]; ++op) {
+      uint32_t deepest = op == program.rank_begin[rank] ? 0 : level[op - 1];
+      OpId missing = kNone;
+      const auto wait_for = [&](OpId needed) {
+        if (level[needed] == 0) missing = needed;
+        deepest = std::max(deepest, level[needed]);
+      };
+      for (const OpId needed : program.dependencies(op)) wait_for(needed);
+      if (also[op] != kNone) wait_for(also[op]);
+      if (missing != kNone) {
+        next_waiter[rank] = std::exchange(first_waiter[missing], rank);
+        break;
+      }
+      level[op] = deepest + 1;
+      for (size_t waiter = first_waiter[op]; waiter != ranks; waiter = next_waiter[waiter])
+        runnable.push_back(waiter);
+    }
+  }
+  return level;
+}
+
+// The first op of the receiver that waits for each transfer. (Where sends block, ops of the sender wait too.)
+std::vector<OpId> consumers(const Program& program) {
+  std::vector<OpId> consumer(program.ops.size(), kNone);
+  for (OpId op = 0; op < program.ops.size(); ++op)
+    for (const OpId needed : program.dependencies(op))
+      if (program.ops[needed].kind == OpKind::transfer && consumer[needed] == kNone &&
+          program.stream_of(op).rank == program.stream_of(needed).peer)
+        consumer[needed] = op;
+  return consumer;
+}
+
+}  // namespace
+
+IssueOrder issue_order(const Program& program) {
+  std::vector<OpId> also(program.ops.size(), kNone);
+  const std::vector<uint32_t> unlimited = levels(program, also);
+  if (const auto stuck = std::find(unlimited.begin(), unlimited.end(), 0); stuck != unlimited.end())
+    throw std::runtime_error("deadlock: " + describe(program, static_cast<OpId>(stuck - unlimited.begin())) +
+                             " can never start");
+
+  const std::vector<OpId> consumer = consumers(program);
+  std::vector<std::vector<OpId>> links(program.streams.size());
+  size_t longest = 1;
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    if (program.ops[op].kind != OpKind::transfer) continue;
+    links[program.ops[op].stream].push_back(op);
+    longest = std::max(longest, links[program.ops[op].stream].size());
+  }
+  std::vector<uint32_t> level;
+  const auto runs = [&](size_t ahead) {
+    std::fill(also.begin(), also.end(), kNone);
+    for (const auto& link : links)
+      for (size_t n = ahead; n < link.size(); ++n) also[link[n]] = consumer[link[n - ahead]];
+    level = levels(program, also);
+    return std::find(level.begin(), level.end(), 0) == level.end();
+  };
+  // More receives ahead are fewer waits: the smallest number that runs is found by halving.
+  size_t low = 1, high = longest;
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (runs(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  runs(low);  // all receives at once are no wait at all
+
+  IssueOrder order{std::vector<OpId>(program.ops.size()), static_cast<int>(low)};
+  std::iota(order.ops.begin(), order.ops.end(), OpId{0});
+  std::stable_sort(order.ops.begin(), order.ops.end(), [&](OpId a, OpId b) { return level[a] < level[b]; });
+  return order;
+}
+
+}  // namespace stp

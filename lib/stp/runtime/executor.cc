@@ -1,0 +1,559 @@
+#include "stp/runtime/executor.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace stp {
+
+ExecutionPlan make_plan(Program program) {
+  IssueOrder order = issue_order(program);  // refuses a program that would hang
+  ExecutionPlan plan{std::move(program), std::move(order), {}, {}};
+  int layer = 0;
+  for (const int layers : plan.program.layers_per_stage) {
+    plan.first_layer.push_back(layer);
+    layer += layers;
+  }
+  plan.number_on_link.resize(plan.program.ops.size());
+  std::vector<uint32_t> on_link(plan.program.streams.size(), 0);
+  for (OpId op = 0; op < plan.program.ops.size(); ++op)
+    if (plan.program.ops[op].kind == OpKind::transfer)
+      plan.number_on_link[op] = on_link[plan.program.ops[op].stream]++;
+  return plan;
+}
+
+// ---- set-up ----
+
+Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& training)
+    : backend_(backend), plan_(plan), training_(training) {
+  make_ranks();
+  make_groups();
+  make_links();
+  for (const auto& rank : ranks_) rank->device.synchronize();
+}
+
+Executor::~Executor() {
+  for (const auto& rank : ranks_)
+    for (ChunkState& chunk : rank->chunks)
+      for (ParameterState* state : chunk.all()) release_parameter(rank->device, *rank->compute, *state);
+}
+
+RankState* Executor::local(int world_rank) const {
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [&](const auto& rank) { return rank->world_rank == world_rank; });
+  return found == ranks_.end() ? nullptr : found->get();
+}
+
+void Executor::make_ranks() {
+  const Program& program = plan_.program;
+  const Placement& placement = program.schedule.placement;
+  for (const int world_rank : backend_.ranks()) {
+    Device& device = backend_.device(world_rank);
+    ranks_.push_back(
+        std::make_unique<RankState>(RankState{world_rank, training_.grid.place(world_rank), device}));
+    RankState& rank = *ranks_.back();
+    issuing_ = &rank;
+    const auto make = [&](const char* name, StreamPriority priority) {
+      return device.make_stream(name, priority);
+    };
+    rank.compute = make("compute", StreamPriority::compute);
+    if (training_.grid.tp > 1) rank.tp = make("tp", StreamPriority::communication);
+    if (training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
+    if (program.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
+    rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp,
+                                     program.sequence_parallel, program.recompute});
+    try {
+      for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
+        const int stage = placement.stage(rank.place.pp, chunk);
+        rank.chunks.push_back(make_chunk(device, *rank.compute, training_,
+                                         {plan_.first_layer[stage], program.layers_per_stage[stage],
+                                          stage == 0, stage + 1 == placement.stages()},
+                                         rank.place.tp));
+      }
+    } catch (const std::runtime_error& error) {  // out of memory
+      throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
+    }
+  }
+}
+
+Executor::RankGroup Executor::make_group(const std::string& name, const std::vector<int>& members) {
+  RankGroup group;
+  for (const int member : members)
+    if (RankState* rank = local(member)) group.ranks.push_back(rank);
+  if (!group.ranks.empty()) group.group = backend_.group(name, members);
+  return group;
+}
+
+// All processes ask for their groups in the same order.
+void Executor::make_groups() {
+  const RankGrid& grid = training_.grid;
+  tensor_groups_.resize(grid.pp);
+  data_groups_.resize(grid.pp);
+  for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
+    const RankGrid::Place place = grid.place(world_rank);
+    const std::vector<int> members = grid.tensor_group(world_rank);
+    if (place.tp == 0) {
+      if (RankGroup group = make_group("tp", members); group.group) {
+        TensorGroup made{
+            std::move(group.ranks), std::move(group.group), backend_.group("tp inside ops", members), {}};
+        if (plan_.program.sequence_parallel) made.again = backend_.group("tp again", members);
+        tensor_groups_[place.pp].push_back(std::move(made));
+      }
+    }
+    if (place.dp == 0 && grid.dp > 1)
+      if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
+        data_groups_[place.pp].push_back(std::move(group));
+    if (place.tp == 0 && place.pp == 0)
+      if (RankGroup group = make_group("model", grid.model_group(world_rank)); group.group)
+        model_groups_.push_back(std::move(group));
+  }
+  if (backend_.processes().count() > 1) {
+    std::vector<int> all(grid.size());
+    for (int rank = 0; rank < grid.size(); ++rank) all[rank] = rank;
+    world_ = make_group("world", all);
+  }
+}
+
+void Executor::make_links() {
+  const Program& program = plan_.program;
+  const RankGrid& grid = training_.grid;
+  links_.resize(program.streams.size());
+  for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
+    const ProgramStream& info = program.streams[stream];
+    if (info.kind != StreamKind::p2p) continue;
+    const int per_stage = grid.size() / grid.pp;
+    for (int i = 0; i < per_stage; ++i) {
+      RankGrid::Place place = grid.place(i);
+      const auto at = [&](int pp) {
+        place.pp = pp;
+        return grid.rank(place);
+      };
+      const std::vector<int> ends{at(info.rank), at(info.peer)};
+      Link link;
+      link.sender = local(ends[0]);
+      link.receiver = local(ends[1]);
+      if (link.sender == nullptr && link.receiver == nullptr) continue;
+      link.group = backend_.group("p2p", ends, GroupUse::transfers);
+      if (link.sender != nullptr)
+        link.send_stream = link.sender->device.make_stream("send to rank " + std::to_string(info.peer),
+                                                           StreamPriority::communication);
+      else  // where both ends are here, a transfer is one piece of work, of the sender's stream
+        link.receive_stream = link.receiver->device.make_stream(
+            "receive from rank " + std::to_string(info.rank), StreamPriority::communication);
+      links_[stream].push_back(std::move(link));
+    }
+  }
+}
+
+Traffic Executor::traffic(const RankState& rank) const {
+  Traffic traffic;
+  for (const TensorGroup& group : tensor_groups_[rank.place.pp])
+    for (size_t i = 0; i < group.ranks.size(); ++i)
+      if (group.ranks[i] == &rank) traffic = group.ops->traffic(static_cast<int>(i));
+  for (const auto& links : links_)
+    for (const Link& link : links)
+      if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
+  return traffic;
+}
+
+std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
+  std::map<std::string, EmulatedUse> uses;
+  const auto take = [&](const std::string& kind, Group* group) {
+    auto* const emulated = dynamic_cast<EmulatedGroup*>(group);
+    if (emulated != nullptr && emulated->size() > 1) uses[kind] += emulated->take_use();
+  };
+  for (const auto& groups : tensor_groups_)
+    for (const TensorGroup& group : groups)
+      for (Group* each : {group.ops.get(), group.inside.get(), group.again.get()}) take("tp", each);
+  for (const auto& groups : data_groups_)
+    for (const RankGroup& group : groups) take("dp", group.group.get());
+  for (const RankGroup& group : model_groups_) take("model", group.group.get());
+  for (const auto& links : links_)
+    for (const Link& link : links) take("pp", link.group.get());
+  return uses;
+}
+
+// ---- a step ----
+
+void Executor::issue_step(std::span<const TokenSample> samples, int step) {
+  step_ = step;
+  OpId op = 0;
+  try {
+    begin_step(samples);
+    std::vector<OpId> optimizers;  // each the last op of its rank
+    for (const OpId next : plan_.order.ops) {
+      op = next;
+      if (plan_.program.ops[op].kind == OpKind::optimizer)
+        optimizers.push_back(op);
+      else
+        issue(op);
+    }
+    issue_optimizers(optimizers);
+  } catch (const Cancelled&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw std::runtime_error("rank " + std::to_string(issuing_->world_rank) + ", " +
+                             to_string(plan_.program.stream_of(op).kind) + ", " +
+                             describe_op(plan_.program, op) + ": " + error.what());
+  }
+}
+
+void Executor::begin_step(std::span<const TokenSample> samples) {
+  const Schedule& schedule = plan_.program.schedule;
+  const size_t per_replica = samples.size() / training_.grid.dp;
+  for (const auto& rank : ranks_) {
+    issuing_ = rank.get();
+    Device& device = rank->device;
+    rank->ops.assign(plan_.program.rank_begin[rank->place.pp + 1] - plan_.program.rank_begin[rank->place.pp],
+                     {});
+    rank->arrivals.clear();
+    for (ChunkState& chunk : rank->chunks)
+      for (ParameterState* state : chunk.all()) device.kernels().fill(*rank->compute, state->gradient, 0);
+
+    const auto own = samples.subspan(rank->place.dp * per_replica, per_replica);
+    const auto upload = [&](std::vector<Tensor>& tensors, auto member) {
+      for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
+        std::vector<int32_t> flat;
+        for (int i = 0; i < training_.microbatch_size; ++i) {
+          const auto& row = own[static_cast<size_t>(microbatch) * training_.microbatch_size + i].*member;
+          flat.insert(flat.end(), row.begin(), row.end());
+        }
+        tensors.push_back(
+            device.allocate(*rank->compute, MemoryKind::data, DType::i32, training_.tokens(), 1));
+        device.upload(*rank->compute, tensors.back(), std::as_bytes(std::span(flat)));
+      }
+    };
+    const int stages = schedule.placement.stages();
+    if (schedule.placement.rank_of(0) == rank->place.pp) upload(rank->tokens, &TokenSample::tokens);
+    if (schedule.placement.rank_of(stages - 1) == rank->place.pp) {
+      upload(rank->targets, &TokenSample::targets);
+      rank->loss = device.allocate(*rank->compute, MemoryKind::data, statistics_type(training_.type), 1, 1);
+      device.kernels().fill(*rank->compute, rank->loss, 0);
+    }
+  }
+  if (world_.group) meet_all_ranks();
+  // With sequence parallelism, gradients of norm gains are added to on the tp stream.
+  for (const auto& rank : ranks_) rank->collectives().wait(rank->compute->record());
+  for (auto& links : links_)
+    for (Link& link : links) link.taken.clear();
+}
+
+// A sum is done nowhere before all members have come to it.
+void Executor::meet_all_ranks() {
+  std::vector<Part> parts;
+  for (RankState* rank : world_.ranks) {
+    Tensor flag = rank->device.allocate(*rank->compute, MemoryKind::working, DType::f32, 1, 1);
+    rank->device.kernels().fill(*rank->compute, flag, 0);
+    parts.push_back({rank->compute.get(), flag, flag});
+  }
+  world_.group->all_reduce(Reduce::sum, parts);
+  common_start_ = world_.ranks.front()->compute->record();
+  for (size_t i = 0; i < parts.size(); ++i)
+    world_.ranks[i]->device.release(*world_.ranks[i]->compute, parts[i].in);
+}
+
+void Executor::finish_step() {
+  for (const auto& rank : ranks_) {
+    if (rank->loss) {
+      rank->loss_value = download_doubles(rank->device, *rank->compute, rank->loss)[0];
+      rank->device.release(*rank->compute, rank->loss);
+    }
+    for (auto* tensors : {&rank->tokens, &rank->targets}) {
+      for (Tensor& tensor : *tensors) rank->device.release(*rank->compute, tensor);
+      tensors->clear();
+    }
+  }
+  for (const auto& rank : ranks_) rank->device.synchronize();
+}
+
+std::vector<OpTime> Executor::op_times(const RankState& rank) const {
+  std::vector<OpTime> times;
+  for (const OpEvents& op : rank.ops) times.push_back({op.started->seconds(), op.done->seconds()});
+  return times;
+}
+
+// ---- ops ----
+
+void Executor::begin(RankState& rank, Stream& stream, OpId id) {
+  issuing_ = &rank;
+  for (Stream* each : {rank.compute.get(), rank.tp.get(), rank.gather.get(), &stream})
+    if (each != nullptr) each->begin(id);
+  for (const OpId needed : plan_.program.dependencies(id)) stream.wait(events(rank, needed).done);
+  if (training_.record_times) events(rank, id).started = stream.record();
+}
+
+void Executor::end(RankState& rank, Stream& stream, OpId id) {
+  const EventRef done = events(rank, id).done = stream.record();
+  for (const OpId needed : plan_.program.dependencies(id)) {
+    if (is_own(rank, needed)) continue;
+    for (Link& link : links_[plan_.program.ops[needed].stream]) {
+      if (link.receiver != &rank) continue;
+      link.taken.resize(std::max<size_t>(link.taken.size(), plan_.number_on_link[needed] + 1));
+      EventRef& taken = link.taken[plan_.number_on_link[needed]];
+      if (!taken) taken = done;
+    }
+  }
+}
+
+void Executor::issue(OpId id) {
+  const Op& op = plan_.program.ops[id];
+  if (op.kind == OpKind::transfer) return issue_transfer(id);
+  if (op.kind == OpKind::gradient_reduce) return issue_gradient_reduce(id);
+  for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
+    const auto stream_of = [&](RankState& rank) -> Stream& {
+      return is_collective(op.kind) ? rank.collectives() : *rank.compute;
+    };
+    for (RankState* rank : group.ranks) begin(*rank, stream_of(*rank), id);
+    if (is_collective(op.kind))
+      issue_collective(group, op);
+    else
+      issue_compute(group, op);
+    for (RankState* rank : group.ranks) end(*rank, stream_of(*rank), id);
+  }
+}
+
+void Executor::issue_compute(TensorGroup& group, const Op& op) {
+  const bool weights = op.kind == OpKind::weight_gradients || op.unit_pass == UnitPass::W_early ||
+                       op.unit_pass == UnitPass::W_late;
+  if (weights && op.unit != Unit::embedding) return issue_weight_gradients(group, op);
+  const bool forward = op.unit_pass == UnitPass::F;
+  if (!forward && op.pass == Pass::B && op.unit != Unit::embedding) gather_again(group, op);
+  if (op.unit == Unit::head && forward) {
+    const double tokens = static_cast<double>(training_.tokens()) * training_.grid.dp;
+    return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
+  }
+  if (op.unit == Unit::head) return head_input_gradient(group, op);
+  for (RankState* rank : group.ranks) {
+    issuing_ = rank;
+    const UnitContext& context = *rank->context;
+    const auto& parameters = rank->parameters(op);
+    if (op.unit == Unit::embedding) {
+      const Tensor& tokens = rank->tokens[op.microbatch];
+      if (forward)
+        rank->values[op.output] = embedding_forward(context, parameters.front(), tokens);
+      else
+        embedding_weight_gradient(context, parameters.front(), tokens, rank->take(op.input));
+      continue;
+    }
+    SavedUnit& saved = rank->saved_unit(op);
+    if (!forward) {
+      Tensor gradient = unit_input_gradient(context, op.unit, parameters, rank->take(op.input), saved);
+      if (!context.sequence_parallel)
+        norm_backward(context, *rank->compute, parameters, saved, 1.0 / context.tp(), saved.output_gradient,
+                      gradient);
+      rank->values[op.output] = gradient;
+      continue;
+    }
+    const bool keep = context.recompute != Recompute::full || op.recomputed();
+    Tensor gathered;
+    if (context.sequence_parallel)
+      gathered = rank->take(op.input);
+    else
+      norm_forward(context, *rank->compute, parameters,
+                   op.input == kNoValue ? saved.input : rank->take(op.input), saved, keep);
+    rank->values[op.output] =
+        unit_forward(context, op.unit, parameters, gathered ? gathered : saved.normed, saved, keep);
+    if (gathered) rank->device.release(*rank->compute, gathered);
+    if (!op.recomputed()) drop_recomputed(context, op.unit, saved);
+  }
+}
+
+void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
+  gather_again(group, op);
+  for (RankState* rank : group.ranks) {
+    issuing_ = rank;
+    SavedUnit& saved = rank->saved_unit(op);
+    const bool both = op.kind == OpKind::weight_gradients;
+    if (both || op.unit_pass == UnitPass::W_early)
+      unit_weight_gradient(*rank->context, op.unit, UnitPass::W_early, rank->parameters(op), saved);
+    if (!both && op.unit_pass == UnitPass::W_early) continue;
+    unit_weight_gradient(*rank->context, op.unit, UnitPass::W_late, rank->parameters(op), saved);
+    rank->saved.erase({op.unit, op.chunk, op.layer, op.microbatch});
+  }
+}
+
+// With sequence parallelism, what the norm put out is kept in shares of the rows, and gathered once more for
+// the weight gradients, beside what the compute stream does meanwhile.
+void Executor::gather_again(TensorGroup& group, const Op& op) {
+  if (!plan_.program.sequence_parallel || group.ranks.front()->saved_unit(op).gathered) return;
+  std::vector<Part> parts;
+  for (RankState* rank : group.ranks) {
+    SavedUnit& saved = rank->saved_unit(op);
+    rank->gather->wait(rank->compute->record());
+    saved.gathered =
+        rank->context->make(*rank->gather, MemoryKind::working, training_.tokens(), saved.normed.columns);
+    parts.push_back({rank->gather.get(), saved.normed, saved.gathered});
+  }
+  group.again->all_gather(parts);
+  for (RankState* rank : group.ranks) rank->saved_unit(op).gathered_at = rank->gather->record();
+}
+
+void Executor::issue_collective(TensorGroup& group, const Op& op) {
+  std::vector<Part> parts;
+  for (RankState* rank : group.ranks) {
+    issuing_ = rank;
+    if (op.kind == OpKind::all_gather) {
+      parts.push_back(gather_part(*rank, op));
+      continue;
+    }
+    const Tensor in = rank->take(op.input);
+    const UnitContext& context = *rank->context;
+    parts.push_back({&rank->collectives(), in, in});
+    if (op.kind == OpKind::reduce_scatter)
+      parts.back().out =
+          context.make(rank->collectives(), MemoryKind::working, context.own_tokens(), in.columns);
+  }
+  if (op.kind == OpKind::all_reduce)
+    group.ops->all_reduce(Reduce::sum, parts);
+  else if (op.kind == OpKind::reduce_scatter)
+    group.ops->reduce_scatter(parts);
+  else
+    group.ops->all_gather(parts);
+
+  for (size_t i = 0; i < parts.size(); ++i) {
+    RankState& rank = *group.ranks[i];
+    issuing_ = &rank;
+    Stream& stream = rank.collectives();
+    Tensor &in = parts[i].in, &out = parts[i].out;
+    SavedUnit* const saved = op.unit == Unit::embedding ? nullptr : &rank.saved_unit(op);
+    if (op.kind == OpKind::reduce_scatter) {
+      rank.device.release(stream, in);
+      if (op.unit_pass == UnitPass::I) {
+        norm_backward(*rank.context, stream, rank.parameters(op), *saved, 1, saved->residual, out);
+        rank.device.release(stream, saved->residual);
+      }
+    }
+    if (op.kind == OpKind::all_gather && saved == nullptr) rank.device.release(stream, in);
+    if (op.output == kNoValue)
+      rank.device.release(stream, out);
+    else
+      rank.values[op.output] = out;
+  }
+}
+
+// What a unit takes in with sequence parallelism: forward its norm's output, backward the output's gradient,
+// whose own rows are the residual later.
+Part Executor::gather_part(RankState& rank, const Op& op) {
+  const UnitContext& context = *rank.context;
+  Stream& stream = rank.collectives();
+  Tensor in = op.input == kNoValue ? rank.saved_unit(op).input : rank.take(op.input);
+  if (op.unit_pass == UnitPass::F) {
+    const bool keep = context.recompute != Recompute::full || op.recomputed() || op.unit == Unit::head;
+    SavedUnit& saved = rank.saved_unit(op);
+    norm_forward(context, stream, rank.parameters(op), in, saved, keep);
+    in = saved.normed;
+  } else if (op.unit != Unit::embedding) {
+    rank.device.retag(in, MemoryKind::working);
+    rank.saved_unit(op).residual = in;
+  }
+  const Tensor out = context.make(stream, MemoryKind::working, context.tokens(), in.columns);
+  return {&stream, in, out};
+}
+
+void Executor::issue_transfer(OpId id) {
+  const Op& op = plan_.program.ops[id];
+  const size_t number = plan_.number_on_link[id], ahead = plan_.order.receives_ahead;
+  for (Link& link : links_[op.stream]) {
+    Stream& stream = link.sender != nullptr ? *link.send_stream : *link.receive_stream;
+    if (link.sender != nullptr) begin(*link.sender, stream, id);
+    if (link.receiver != nullptr) {
+      issuing_ = link.receiver;
+      stream.begin(id);
+      if (number >= ahead) stream.wait(link.taken.at(number - ahead));
+      if (training_.record_times) link.receiver->arrivals[id].started = stream.record();
+    }
+    for (const ValueId value : {op.input, op.output}) {
+      if (value == kNoValue) continue;
+      std::vector<Part> parts;
+      if (link.sender != nullptr) parts.push_back({&stream, link.sender->take(value), {}});
+      if (link.receiver != nullptr) {
+        const UnitContext& context = *link.receiver->context;
+        const Tensor received =
+            context.make(stream, MemoryKind::communication, context.own_tokens(), training_.model.hidden);
+        parts.push_back({&stream, {}, received});
+        link.receiver->values[value] = received;
+      }
+      link.group->transfer(parts);
+      if (link.sender != nullptr) link.sender->device.release(stream, parts.front().in);
+    }
+    if (link.sender != nullptr) end(*link.sender, stream, id);
+    if (link.receiver != nullptr) link.receiver->arrivals[id].done = stream.record();
+  }
+}
+
+void Executor::issue_gradient_reduce(OpId id) {
+  const Op& op = plan_.program.ops[id];
+  for (RankGroup& group : data_groups_[plan_.program.stream_of(id).rank]) {
+    std::vector<std::vector<ParameterState*>> states;  // by rank
+    for (RankState* rank : group.ranks) {
+      begin(*rank, *rank->dp, id);
+      states.push_back(rank->chunks[op.chunk].all());
+    }
+    for (size_t parameter = 0; parameter < states.front().size(); ++parameter) {
+      std::vector<Part> parts;
+      for (size_t i = 0; i < states.size(); ++i) {
+        const Tensor& gradient = states[i][parameter]->gradient;
+        parts.push_back({group.ranks[i]->dp.get(), gradient, gradient});
+      }
+      group.group->all_reduce(Reduce::sum, parts);
+    }
+    for (RankState* rank : group.ranks) end(*rank, *rank->dp, id);
+  }
+}
+
+// The optimizer ops of all ranks: the gradients' norm is a sum over all of them.
+void Executor::issue_optimizers(const std::vector<OpId>& ids) {
+  for (const OpId id : ids)
+    for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
+      for (RankState* rank : group.ranks) begin(*rank, *rank->compute, id);
+      add_gradient_norms(group);
+    }
+  for (RankGroup& group : model_groups_) {
+    std::vector<Part> parts;
+    for (RankState* rank : group.ranks) parts.push_back({rank->compute.get(), rank->norm, rank->norm});
+    group.group->all_reduce(Reduce::sum, parts);
+  }
+  AdamW options = training_.optimizer;
+  options.step = step_;
+  for (const OpId id : ids)
+    for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank])
+      for (RankState* rank : group.ranks) {
+        issuing_ = rank;
+        Kernels& kernels = rank->device.kernels();
+        kernels.check_finite(*rank->compute, rank->norm, "the gradients' norm");
+        for (ChunkState& chunk : rank->chunks)
+          for (ParameterState* state : chunk.all())
+            kernels.adamw(*rank->compute, options, training_.clip_norm, rank->norm, state->gradient,
+                          state->first_moment, state->second_moment, state->master, state->weight);
+        rank->device.release(*rank->compute, rank->norm);
+        end(*rank, *rank->compute, id);
+      }
+}
+
+// Of what all ranks of the group hold whole, each has a summand of the gradient.
+void Executor::add_gradient_norms(TensorGroup& group) {
+  std::vector<std::vector<ParameterState*>> states(group.ranks.size());  // by rank, over its chunks
+  for (size_t i = 0; i < group.ranks.size(); ++i) {
+    RankState& rank = *group.ranks[i];
+    rank.norm = rank.device.allocate(*rank.compute, MemoryKind::working, DType::f64, 1, 1);
+    rank.device.kernels().fill(*rank.compute, rank.norm, 0);
+    for (ChunkState& chunk : rank.chunks)
+      for (ParameterState* state : chunk.all()) states[i].push_back(state);
+  }
+  for (size_t parameter = 0; parameter < states.front().size(); ++parameter) {
+    const bool shared = states.front()[parameter]->parameter.partial_gradient();
+    std::vector<Part> parts;
+    for (size_t i = 0; shared && i < states.size(); ++i) {
+      const Tensor& gradient = states[i][parameter]->gradient;
+      parts.push_back({group.ranks[i]->compute.get(), gradient, gradient});
+    }
+    if (shared) group.inside->all_reduce(Reduce::sum, parts);
+    for (size_t i = 0; i < states.size(); ++i) {
+      RankState& rank = *group.ranks[i];
+      rank.device.kernels().add_sum_of_squares(*rank.compute, shared ? 1.0 / training_.grid.tp : 1,
+                                               states[i][parameter]->gradient, rank.norm);
+    }
+  }
+}
+
+}  // namespace stp

@@ -1,0 +1,114 @@
+// Runs a Program on the ranks that this process drives: one thread walks the issue order and gives each op of
+// these ranks to the streams of its device. It interprets ops alone; which schedule they came from it does
+// not know.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stp/device/backend.h"
+#include "stp/emulation/emulated_group.h"
+#include "stp/program/issue_order.h"
+#include "stp/runtime/head.h"
+#include "stp/runtime/rank_state.h"
+
+namespace stp {
+
+/// What all processes of a run share: the Program, and what follows from it.
+struct ExecutionPlan {
+  Program program;
+  IssueOrder order;
+  std::vector<int> first_layer;          // by virtual stage: of the whole model
+  std::vector<uint32_t> number_on_link;  // by transfer: how many of its link are issued before it
+};
+ExecutionPlan make_plan(Program program);
+
+class Executor {
+ public:
+  /// Makes streams, groups and parameters.
+  Executor(Backend& backend, const ExecutionPlan& plan, const Training& training);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();
+
+  /// Issues a whole step. `samples`: replica after replica, microbatch after microbatch. What is thrown names
+  /// the rank and the op.
+  void issue_step(std::span<const TokenSample> samples, int step);
+  /// Waits until all ranks are done; throws Cancelled if the run failed.
+  void finish_step();
+
+  [[nodiscard]] const std::vector<std::unique_ptr<RankState>>& ranks() const { return ranks_; }
+  /// By op of the rank, absolute seconds. After finish_step(), if times are recorded.
+  [[nodiscard]] std::vector<OpTime> op_times(const RankState& rank) const;
+  /// When all ranks of the world had come to the step, by this process's clock: what is comparable between
+  /// processes. After finish_step(); none where one process drives all ranks.
+  [[nodiscard]] std::optional<double> common_start() const {
+    return common_start_ ? std::optional(common_start_->seconds()) : std::nullopt;
+  }
+  /// What the rank gave to collectives of its tensor-parallel group that are ops, and sent to stages.
+  [[nodiscard]] Traffic traffic(const RankState& rank) const;
+  /// See Trainer::take_emulated_use(). After finish_step().
+  std::map<std::string, EmulatedUse> take_emulated_use();
+
+ private:
+  // The transfers from one rank to another of a neighbouring stage: at least one of them is driven here.
+  struct Link {
+    std::unique_ptr<Group> group;
+    std::unique_ptr<Stream> send_stream, receive_stream;
+    RankState *sender = nullptr, *receiver = nullptr;  // null: another process's
+    std::vector<EventRef> taken;  // by number on the link: when the receiver took the tensor up
+  };
+  // Ranks that hold the same parameters, or the same replica of the model.
+  struct RankGroup {
+    std::vector<RankState*> ranks;
+    std::unique_ptr<Group> group;
+  };
+
+  void make_ranks();
+  void make_groups();
+  void make_links();
+  RankGroup make_group(const std::string& name, const std::vector<int>& members);
+  [[nodiscard]] RankState* local(int world_rank) const;
+
+  void begin_step(std::span<const TokenSample> samples);
+  void meet_all_ranks();
+  void issue(OpId id);
+  /// Waits for what the op depends on, as work of `stream`.
+  void begin(RankState& rank, Stream& stream, OpId id);
+  void end(RankState& rank, Stream& stream, OpId id);
+  void issue_compute(TensorGroup& group, const Op& op);
+  void issue_weight_gradients(TensorGroup& group, const Op& op);
+  void issue_collective(TensorGroup& group, const Op& op);
+  Part gather_part(RankState& rank, const Op& op);
+  void gather_again(TensorGroup& group, const Op& op);
+  void issue_transfer(OpId id);
+  void issue_gradient_reduce(OpId id);
+  void issue_optimizers(const std::vector<OpId>& ids);
+  void add_gradient_norms(TensorGroup& group);
+
+  [[nodiscard]] bool is_own(const RankState& rank, OpId op) const {
+    return plan_.program.stream_of(op).rank == rank.place.pp;
+  }
+  OpEvents& events(RankState& rank, OpId op) const {
+    return is_own(rank, op) ? rank.ops[op - plan_.program.rank_begin[rank.place.pp]] : rank.arrivals[op];
+  }
+
+  Backend& backend_;
+  const ExecutionPlan& plan_;
+  const Training& training_;
+  std::vector<std::unique_ptr<RankState>> ranks_;        // by world rank
+  std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
+  std::vector<std::vector<RankGroup>> data_groups_;      // by stage
+  std::vector<RankGroup> model_groups_;
+  RankGroup world_;                       // where there are several processes
+  std::vector<std::vector<Link>> links_;  // by stream of the Program
+  int step_ = 0;
+  const RankState* issuing_ = nullptr;  // the rank whose work is being issued, for failures
+  EventRef common_start_;
+};
+
+}  // namespace stp

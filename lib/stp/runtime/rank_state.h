@@ -1,0 +1,68 @@
+// What one rank that this process drives holds while a Program runs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "stp/program/program.h"
+#include "stp/runtime/units.h"
+
+namespace stp {
+
+/// When an op began and ended on a rank.
+struct OpEvents {
+  EventRef started, done;  // `started`: only where times are recorded
+};
+
+struct RankState {
+  int world_rank;
+  RankGrid::Place place;
+  Device& device;
+  /// `tp` is null where a rank has no peers: its collectives are then work of `compute`. `gather`, for what
+  /// weight gradients gather again, is there with sequence parallelism, `dp` with data parallelism.
+  std::unique_ptr<Stream> compute, tp, dp, gather;
+  std::optional<UnitContext> context;
+  std::vector<ChunkState> chunks;
+
+  // The step that is being issued.
+  std::vector<Tensor> tokens, targets;  // by microbatch, where this rank needs them
+  Tensor loss, norm;                    // the loss; the square of the gradients' norm
+  std::vector<OpEvents> ops;            // by op of this rank, from rank_begin on
+  std::map<OpId, OpEvents> arrivals;    // transfers to this rank, from when their receive could begin
+  std::unordered_map<ValueId, Tensor> values;
+  std::map<std::tuple<Unit, int, int, int>, SavedUnit> saved;  // by unit, chunk, layer and microbatch
+  double loss_value = 0;                                       // of the step, after it ended
+
+  [[nodiscard]] Stream& collectives() const { return tp ? *tp : *compute; }
+  [[nodiscard]] SavedUnit& saved_unit(const Op& op) {
+    return saved[{op.unit, op.chunk, op.layer, op.microbatch}];
+  }
+  [[nodiscard]] const std::vector<ParameterState>& parameters(const Op& op) const {
+    const ChunkState& chunk = chunks[op.chunk];
+    switch (op.unit) {
+      case Unit::attn:
+        return chunk.attn[op.layer];
+      case Unit::mlp:
+        return chunk.mlp[op.layer];
+      case Unit::head:
+        return chunk.head;
+      case Unit::embedding:
+        break;
+    }
+    return chunk.embedding;
+  }
+  /// The tensor of a value, which is then no more here.
+  [[nodiscard]] Tensor take(ValueId value) {
+    auto node = values.extract(value);
+    if (!node) throw std::logic_error("rank " + std::to_string(world_rank) + " lacks a value");
+    return std::move(node.mapped());
+  }
+};
+
+}  // namespace stp

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""What the pages name exists: links, paths, functions; and docs/data.md has the fields that the readers of models and profiles accept.
+
+    docs.py STP_BINARY
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results/reference/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("analysis", "baselines", "cmake", "docs", "driver", "lib", "microbench", "models", "profiles", "results", "scenarios",
+           "scripts", "tests")
+NOT_TRACKED = "results/runs"
+SOURCES = ("lib", "driver", "baselines")
+
+
+def text_of(path):
+    return path.read_text(encoding="utf-8")
+
+
+def anchors(page):
+    """Of the page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def found(pattern):
+    """Every match in every page, with the page."""
+    return [(page, match) for page in PAGES for match in re.finditer(pattern, text_of(page))]
+
+
+class Pages(unittest.TestCase):
+    maxDiff = None
+
+    def test_links_lead_somewhere(self):
+        lost = []
+        for page, match in found(r"\]\(((?!https?:)[^)\s]*)\)"):
+            name, _, anchor = match[1].partition("#")
+            target = page.parent / name if name else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                lost.append(f"{page.name}: {match[1]}")
+        self.assertEqual(lost, [])
+
+    def test_paths_exist(self):
+        paths = found(rf"`((?:{'|'.join(FOLDERS)})/[\w.\-/]*)[` ]")
+        self.assertEqual([f"{page.name}: {match[1]}" for page, match in paths
+                          if not match[1].startswith(NOT_TRACKED) and not (ROOT / match[1]).exists()], [])
+
+    def test_functions_exist(self):
+        source = "\n".join(text_of(path) for folder in SOURCES for kind in ("h", "cc", "cu", "cuh")
+                           for path in (ROOT / folder).rglob(f"*.{kind}"))
+        known = set(re.findall(r"\b(\w+)(?=[(<])", source))
+        functions = found(r"`(?:\w+::)*(\w+)\(\)`")
+        self.assertEqual([f"{page.name}: {match[1]}()" for page, match in functions if match[1] not in known], [])
+
+
+class DataFiles(unittest.TestCase):
+    """The tables of docs/data.md."""
+
+    stp = ""
+
+    @staticmethod
+    def fields(heading):
+        """By field, its default."""
+        section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", text_of(ROOT / "docs/data.md"), re.MULTILINE | re.DOTALL)[1]
+        rows = re.findall(r"^\| `([^`]+)` \|[^|]*\|[^|]*\| ([^|]*) \|", section, re.MULTILINE)
+        return {name: default.strip() for name, default in rows}
+
+    def check_names(self, heading, reader):
+        """The readers call METHOD("FIELD", …) for each field, and nothing else with such a first argument."""
+        read = set(re.findall(r'\b(?!InputError)\w+\("([a-z]\w*)"[,)]', text_of(ROOT / reader)))
+        documented = {re.sub(r".*\.|\[\]", "", name) for name in self.fields(heading)}
+        self.assertEqual(documented, read)
+
+    def test_model_files_have_these_fields(self):
+        self.check_names("Model files", "lib/stp/model/config.cc")
+
+    def test_profile_files_have_these_fields(self):
+        self.check_names("Profile files", "lib/stp/cluster/profile.cc")
+
+    def check_defaults(self, heading, key, data):
+        """A field of `data` can be left out unless it is required; the scenario names the file as `key`."""
+        content = json.loads(text_of(ROOT / data))
+        scenario = {"name": "data", "schedules": ["1f1b"], "model": "llm-12.1b", "cluster": "a800", "seq": 64, "parallel": {"pp": 2},
+                    "microbatches": 2, key: "data.json"}
+        with tempfile.TemporaryDirectory(prefix="stp-docs-") as holder:
+            folder = Path(holder)
+            (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
+            for field, default in self.fields(heading).items():
+                if field not in content:
+                    continue
+                with self.subTest(field=field):
+                    rest = {name: value for name, value in content.items() if name != field}
+                    (folder / "data.json").write_text(json.dumps(rest), encoding="utf-8")
+                    done = subprocess.run([self.stp, "simulate", "scenario.json"], cwd=folder, capture_output=True, text=True,
+                                          timeout=60, check=False)
+                    if default == "required":
+                        self.assertEqual(done.returncode, 2)
+                        self.assertIn(f"data.json: {field}: is missing", done.stderr)
+                    else:
+                        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_models_need_what_is_required(self):
+        self.check_defaults("Model files", "model", "models/tiny.json")
+
+    def test_profiles_need_what_is_required(self):
+        self.check_defaults("Profile files", "cluster", "results/reference/measured/cpu-profile.json")
+        self.check_defaults("Profile files", "cluster", "profiles/h200.json")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    DataFiles.stp = str(Path(sys.argv.pop(1)).resolve())
+    unittest.main()

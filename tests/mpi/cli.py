@@ -1,0 +1,94 @@
+"""`stp run` as several processes: cli.py STP MPIRUN… They must leave what one process leaves, and one message where they refuse."""
+
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from command_line import RUN, CommandLine, changed  # noqa: E402
+
+MPIRUN = sys.argv[2:]
+PARITY = {"type": "float64", "parity": True, "weight_deviation": 0.2, "bias_deviation": 0.1, "gain_deviation": 0.1}
+# Every kind of group and of op, as eight ranks or fewer.
+SET = {
+    "name": "processes", "model": "tiny", "seq": 8, "microbatch_size": 2, "run": PARITY,
+    "configurations": [
+        {"schedules": ["stp", "zb-v", "1f1b-i", "dualpipev"], "parallel": {"pp": 4, "tp": 2}, "microbatches": 8},
+        {"schedules": ["stp", "1f1b"], "parallel": {"pp": 2, "tp": 4}, "microbatches": 4, "sequence_parallel": True, "recompute": "full"},
+        {"schedules": ["stp", "zb-v"], "parallel": {"pp": 2, "tp": 2, "dp": 2}, "microbatches": 4, "sequence_parallel": True,
+         "recompute": "selective"},
+        {"schedules": ["stp"], "parallel": {"pp": 4, "tp": 2}, "microbatches": 8, "run": PARITY | {"type": "bfloat16"}},
+    ],
+}
+
+
+class Processes(CommandLine):
+    stp = str(Path(sys.argv[1]).resolve())
+
+    def mpirun(self, processes, *arguments):
+        return self.run_stp(*arguments, launcher=[*MPIRUN, "-np", processes])
+
+    def rows(self, processes, scenario):
+        path = self.write(scenario)
+        with tempfile.TemporaryDirectory() as folder:
+            record = Path(folder) / "record.json"
+            done = self.mpirun(processes, "run", path, "--backend", "cpu", "--json", record, "--deadline", 60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(record.read_text(encoding="utf-8"))["results"]
+
+    def test_rows_are_those_of_one_process(self):
+        one = self.rows(1, SET)
+        self.assertTrue(all(row["parity"]["gradient"] < 1e-10 for row in one[:-1]))
+        for processes in 2, 8:
+            several = self.rows(processes, SET)
+            self.assertEqual(len(several), len(one))
+            for here, there in zip(one, several):
+                with self.subTest(schedule=here["schedule"], processes=processes):
+                    self.assertEqual(there["processes"], processes)
+                    self.assertEqual(there["losses"], here["losses"])  # the same bits
+                    self.assertEqual(there["parity"], here["parity"])
+                    for one_rank, same_rank in zip(here["ranks"], there["ranks"]):
+                        self.assertEqual(same_rank["memory_bytes"], one_rank["memory_bytes"])
+
+    def test_what_all_refuse_is_said_once(self):
+        done = self.mpirun(5, "run", self.write(RUN), "--backend", "cpu")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr.count("parallel: has 4 ranks, but the launcher started 5 processes; start one for each rank at the most"), 1)
+        done = self.mpirun(2, "run", self.write(changed(RUN, microbatches=3)), "--backend", "cpu")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("use 4", done.stderr)
+        done = self.mpirun(2, "run", self.write(RUN), "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr.count("--replay-rank: is one rank alone, but the launcher started 2 processes"), 1)
+
+    def test_all_read_one_scenario(self):
+        for process in 0, 1:
+            self.write(changed(RUN, microbatches=4 + 4 * process), f"of-{process}.json")
+        script = f'exec "$0" run {self.folder}/of-$OMPI_COMM_WORLD_RANK.json --backend cpu'
+        done = self.run_stp(launcher=[*MPIRUN, "-np", 2, "sh", "-c", script])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("process 1 reads another scenario", done.stderr)
+
+
+    @unittest.skipUnless(Path(stp).with_name("microbench").exists(), "no Google Benchmark")
+    def test_microbenchmarks_of_collectives(self):
+        """The first process has the others do every sample with it."""
+        self.stp = str(Path(self.stp).with_name("microbench"))
+        done = self.mpirun(2, "--quick", "--repetitions", 3, "--benchmark_out=rows.json", "--benchmark_out_format=json",
+                           "--benchmark_filter=(all_reduce|send_receive)/.*/size:(1024|16384)/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [row for row in json.loads((self.folder / "rows.json").read_text(encoding="utf-8"))["benchmarks"]
+                if row.get("aggregate_name") == "median"]
+        self.assertEqual(len(rows), 2 * 2)  # calls, sizes
+        for row in rows:
+            self.assertEqual(row["ranks"], 2)
+            self.assertAlmostEqual(row["busbw"] / row["algbw"], 1)  # of two ranks, every factor of nccl-tests is 1
+        done = self.mpirun(2, "--benchmark_filter=^nothing/")
+        self.assertEqual(done.returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

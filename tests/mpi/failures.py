@@ -1,0 +1,146 @@
+"""Runs of several processes that fail: failures.py TRAIN MPIRUN…, where TRAIN is mpi_train (train.cc). Whatever happens to
+one process, all others end in time, with an exit code and words that name it, and leave no result behind.
+STP_KILLS: how many runs are killed at a random moment (10)."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+TRAIN, MPIRUN = sys.argv[1], sys.argv[2:]
+IN_TIME = 10  # seconds
+SOON, LATE = "2", "600"  # seconds: deadlines that are to be reached, and those that are not
+
+
+class Run:
+    """mpi_train on some processes, whose numbers `pids` gets."""
+
+    def __init__(self, folder, processes, steps, deadline, *how, before=":"):
+        self.result = Path(folder) / "result.json"
+        # Each process says which it is, and does what `before` says, before it becomes TRAIN.
+        script = f'echo $$ > "{folder}/pid-$OMPI_COMM_WORLD_RANK.new"; mv "{folder}/pid-$OMPI_COMM_WORLD_RANK.new" ' \
+                 f'"{folder}/pid-$OMPI_COMM_WORLD_RANK"; {before}; exec "$0" "$@"'
+        self.mpirun = subprocess.Popen(
+            [*MPIRUN, "-np", str(processes), "sh", "-c", script, TRAIN, str(steps), self.result, deadline, *how],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        files = [Path(folder) / f"pid-{process}" for process in range(processes)]
+        ended = None
+        while not all(file.exists() for file in files):
+            assert ended is None, self.mpirun.communicate()
+            time.sleep(0.005)
+            ended = self.mpirun.poll()
+        self.pids = [int(file.read_text()) for file in files]
+
+    def wait_until_it_trains(self):
+        assert self.mpirun.stdout.readline() == "training\n"
+
+    def end(self, within):
+        """Exit code and standard error, once nothing of the run is left."""
+        start = time.monotonic()
+        try:
+            _, words = self.mpirun.communicate(timeout=within)
+            while any(alive(pid) for pid in self.pids):
+                if time.monotonic() > start + within:
+                    raise AssertionError("a process is left")
+                time.sleep(0.01)
+            return self.mpirun.returncode, words
+        finally:
+            self.mpirun.kill()
+            for pid in self.pids:
+                if alive(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Failures(unittest.TestCase):
+    def run_to_its_end(self, processes, steps, deadline, *how):
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run(folder, processes, steps, deadline, *how)
+            code, words = run.end(within=30)
+            left = run.result.read_text() if run.result.exists() else None
+            self.assertEqual([file for file in os.listdir(folder) if file.startswith(".")], [])
+            return code, words, left
+
+    def test_without_failures_losses_are_those_of_one_process(self):
+        losses = []
+        for processes in 1, 2, 3, 4:
+            code, words, left = self.run_to_its_end(processes, 3, LATE)
+            self.assertEqual(code, 0, words)
+            shares = json.loads(left)
+            losses.append([round(sum(shares[i:i + processes]), 5) for i in range(0, len(shares), processes)])
+        self.assertEqual(losses, [losses[0]] * 4)
+
+    def test_what_ends_one_process_ends_all(self):
+        for how, deadline, process, expected_code, expected_words in (
+                ("throw", LATE, 1, 1, "process 1: no luck"),
+                ("input", LATE, 1, 2, "process 1: mine.json: steps: too many; use less"),
+                ("exit", LATE, 1, None, "process rank 1 "),
+                ("hang", SOON, 1, 1, "for process 1: nothing moved for 2 s"),
+                ("silent", SOON, 1, 1, "process 0: waits for a text of process 1: nothing moved for 12 s"),
+                ("silent", SOON, 0, 1, "process 1: waits for the others to end: nothing moved for 12 s")):
+            with self.subTest(how, process=process):
+                code, words, left = self.run_to_its_end(2, 3, deadline, str(process), how)
+                self.assertIn(expected_words, words)
+                self.assertNotEqual(code, 0)
+                self.assertIn(expected_code, (code, None))
+                self.assertIsNone(left)
+
+    def test_a_stopped_process_ends_the_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run(folder, 3, 100_000, SOON)
+            run.wait_until_it_trains()
+            os.kill(run.pids[2], signal.SIGSTOP)
+            code, words = run.end(within=30)
+            self.assertEqual(code, 1)
+            self.assertRegex(words, "for process 2: nothing moved for 2 s")
+            self.assertFalse(run.result.exists())
+
+    def test_a_process_that_does_not_join_ends_the_others(self):
+        for before in "exec sleep 600", "exit 0":
+            with self.subTest(before), tempfile.TemporaryDirectory() as folder:
+                run = Run(folder, 2, 3, SOON, before=f"[ $OMPI_COMM_WORLD_RANK = 0 ] || {before}")
+                code, words = run.end(within=30)
+                self.assertEqual(code, 1)
+                self.assertRegex(words, "did not come to MPI_Init for 12 s|process rank 1 .*exiting improperly")
+                self.assertFalse(run.result.exists())
+
+    def test_killed_at_any_moment(self):
+        dice = random.Random(1)
+        for i in range(int(os.environ.get("STP_KILLS", "10"))):
+            processes = dice.choice((2, 4))
+            killed, when = dice.randrange(processes), dice.uniform(0, 1)
+            with self.subTest(i, processes=processes, killed=killed, when=when), \
+                    tempfile.TemporaryDirectory() as folder:
+                run = Run(folder, processes, 100_000, LATE)
+                if i % 2:
+                    run.wait_until_it_trains()
+                time.sleep(when)
+                os.kill(run.pids[killed], signal.SIGKILL)
+                code, words = run.end(within=IN_TIME)
+                self.assertNotEqual(code, 0)
+                self.assertRegex(words, f"process rank {killed} .*on signal 9")
+                self.assertFalse(run.result.exists())
+
+    def test_a_killed_launcher_ends_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run(folder, 3, 100_000, LATE)
+            run.wait_until_it_trains()
+            run.mpirun.kill()
+            run.end(within=IN_TIME)
+            self.assertFalse(run.result.exists())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

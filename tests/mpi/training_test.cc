@@ -1,0 +1,123 @@
+// What several processes train together is what one process trains, to the last bit, and what the reference
+// trains: losses, gradients, weights, bytes held and bytes sent.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <sstream>
+
+#include "all_processes.h"
+#include "support/training.h"
+
+namespace stp::testing_support {
+namespace {
+
+struct Case {
+  std::string schedule;
+  int tp, dp, pp, m;
+  Variant variant = {};
+  DType type = DType::f64;
+};
+
+/// What a run leaves behind, of all its ranks.
+struct Outcome {
+  std::vector<double> losses;  // by step
+  std::map<std::string, std::vector<double>> gradients, weights;
+  std::string use;  // of memory and links, by rank
+};
+
+constexpr int kSteps = 2;
+
+std::vector<TokenSample> samples_of_step(const Case& c, const Training& training, int step) {
+  return random_samples(c.m * training.microbatch_size * c.dp, training.seq, training.model.vocab,
+                        static_cast<uint32_t>(1 + step));
+}
+
+/// At process 0; elsewhere nothing of use.
+Outcome train(Backend& backend, const Case& c, const Training& training, const Program& program) {
+  Trainer trainer(backend, program, training);
+  Processes& processes = backend.processes();
+  Outcome outcome;
+  for (int step = 0; step < kSteps; ++step) {
+    const double own = trainer.step(samples_of_step(c, training, step)).loss;
+    double sum = 0;
+    for (const std::string& loss :
+         processes.gather(std::string(reinterpret_cast<const char*>(&own), sizeof own))) {
+      double value = 0;
+      std::copy_n(loss.data(), sizeof value, reinterpret_cast<char*>(&value));
+      sum += value;
+    }
+    outcome.losses.push_back(sum);
+    if (step == 0) outcome.gradients = trainer.gradients();
+  }
+  outcome.weights = trainer.weights();
+  std::ostringstream use;
+  for (const RankUse& rank : trainer.use()) {
+    use << "rank " << rank.world_rank << ": " << rank.peak_total << " bytes; sent "
+        << rank.traffic.all_reduce_bytes << " " << rank.traffic.all_gather_bytes << " "
+        << rank.traffic.reduce_scatter_bytes << " " << rank.traffic.sent_bytes << " in " << rank.traffic.calls
+        << " calls;";
+    for (const auto& [kind, bytes] : rank.peak_bytes) use << " " << kind << " " << bytes;
+    use << "\n";
+  }
+  for (const std::string& text : processes.gather(use.str())) outcome.use += text;
+  return outcome;
+}
+
+void check_against_reference(const Outcome& outcome, const Case& c, const Training& training) {
+  reference::Parameters weights = reference::initial_parameters(training.model, training.initialisation);
+  reference::AdamWState state;
+  const AdamW& adam = training.optimizer;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<reference::Sample> plain;
+    for (const TokenSample& sample : samples_of_step(c, training, step))
+      plain.push_back({sample.tokens, sample.targets});
+    const auto exact = reference::loss_and_gradients(training.model, weights, plain);
+    EXPECT_NEAR(outcome.losses[step], exact.loss, 1e-10 * exact.loss);
+    if (step == 0) {
+      EXPECT_LE(gradient_error(outcome.gradients, exact.gradients), 1e-10);
+    }
+    reference::adamw_step(
+        {adam.learning_rate, adam.beta1, adam.beta2, adam.epsilon, adam.weight_decay, training.clip_norm},
+        exact.gradients, weights, state);
+  }
+  // Adam's first steps divide tiny gradients by their own size, which magnifies the last bits.
+  EXPECT_LE(gradient_error(outcome.weights, weights), 1e-8);
+}
+
+class MpiTraining : public testing::TestWithParam<Case> {};
+
+TEST_P(MpiTraining, IsThatOfOneProcess) {
+  const Case& c = GetParam();
+  const Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m, 0, {}, 0});
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  Training training =
+      small_training(schedule.placement.stages(), c.type, {.tp = c.tp, .cp = 1, .dp = c.dp, .pp = c.pp});
+  training.optimizer.learning_rate = 0.01;
+  const Program program = execution_program(schedule, layers, c.dp, c.variant);
+  const BackendOptions options{.world_size = training.grid.size(), .deadline_s = 20, .poison = true};
+  const auto backend = cpu::make_backend(options, all_processes());
+  const Outcome outcome = train(*backend, c, training, program);
+  if (!all_processes().is_root()) return;
+
+  const RunGuard::Work work(backend->guard());  // the other processes wait
+  const Outcome one = train(*cpu::make_backend(options), c, training, program);
+  EXPECT_EQ(outcome.losses, one.losses);
+  EXPECT_EQ(outcome.gradients, one.gradients);
+  EXPECT_EQ(outcome.weights, one.weights);
+  EXPECT_EQ(outcome.use, one.use);
+  if (c.type == DType::f64) check_against_reference(outcome, c, training);
+}
+
+constexpr Variant kSequenceParallel{.sequence_parallel = true}, kFull{.recompute = Recompute::full},
+    kBoth{.sequence_parallel = true, .recompute = Recompute::full};
+
+INSTANTIATE_TEST_SUITE_P(
+    , MpiTraining,
+    testing::Values(Case{"stp", 1, 1, 1, 3}, Case{"stp", 2, 1, 2, 7}, Case{"stp", 2, 2, 2, 5},
+                    Case{"stp", 4, 1, 2, 7, kBoth}, Case{"stp", 2, 2, 2, 7, kSequenceParallel, DType::bf16},
+                    Case{"zb-v", 4, 1, 2, 5, kSequenceParallel}, Case{"zb-v", 2, 1, 4, 9, kFull},
+                    Case{"1f1b-i", 2, 2, 2, 4, kBoth}, Case{"1f1b-i", 1, 1, 8, 8, {}, DType::f32},
+                    Case{"dualpipev", 2, 1, 4, 8}, Case{"dualpipev", 1, 2, 4, 8, kFull}));
+
+}  // namespace
+}  // namespace stp::testing_support

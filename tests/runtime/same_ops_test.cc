@@ -1,0 +1,97 @@
+// One Program, two interpreters: every op of every option is simulated and run.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <tuple>
+
+#include "stp/base/data.h"
+#include "stp/cost/cost_table.h"
+#include "stp/cost/hardware.h"
+#include "stp/simulate/simulate.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+using Kind = std::tuple<OpKind, Unit, UnitPass>;
+
+Kind kind_of(const Op& op) {
+  const bool of_unit =
+      op.kind == OpKind::compute || op.kind == OpKind::weight_gradients || is_collective(op.kind);
+  if (!of_unit) return {op.kind, Unit::attn, UnitPass::F};
+  // A weight_gradients op is all of its unit's weight gradients, or what is left behind the all-reduce.
+  return {op.kind, op.unit, op.kind == OpKind::weight_gradients ? UnitPass::W_late : op.unit_pass};
+}
+
+void expect_simulated_and_run(const std::string& schedule, const Variant& variant, int dp,
+                              std::set<Kind>& seen) {
+  SCOPED_TRACE(schedule + ", " + to_string(variant) + ", dp " + std::to_string(dp));
+  const std::vector<int> layers{1, 1, 1, 0};
+  const Training training = small_training(3, DType::f32, {.tp = 2, .cp = 1, .dp = dp, .pp = 2});
+  const Program program =
+      execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);
+  for (const Op& op : program.ops) seen.insert(kind_of(op));
+
+  Job job{training.model,
+          {training.seq, training.microbatch_size, 2, variant.sequence_parallel, variant.recompute},
+          Implementation::suite,
+          2};
+  job.dp = dp;
+  const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
+  const std::vector<double> seconds = op_seconds(
+      program, hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement));
+  const Timeline simulated = simulate(program, seconds, {});
+
+  const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
+  Trainer trainer(*backend, program, training);
+  const StepResult run =
+      trainer.step(random_samples(4 * dp * training.microbatch_size, training.seq, training.model.vocab));
+
+  ASSERT_EQ(run.known.size(), program.ops.size());
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    EXPECT_TRUE(simulated.has(op)) << "not simulated: op " << op;
+    EXPECT_TRUE(run.known[op]) << "not run: op " << op;
+    EXPECT_GT(seconds[op], 0) << "costs nothing: op " << op;
+  }
+}
+
+// docs/architecture.md, section 5.
+std::set<Kind> all_kinds() {
+  std::set<Kind> all;
+  for (const Unit unit : {Unit::attn, Unit::mlp}) {
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_early, UnitPass::W_late})
+      all.insert({OpKind::compute, unit, pass});
+    all.insert({OpKind::weight_gradients, unit, UnitPass::W_late});
+    for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce_scatter})
+      for (const UnitPass pass : {UnitPass::F, UnitPass::I}) all.insert({kind, unit, pass});
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) all.insert({OpKind::all_gather, unit, pass});
+  }
+  all.insert({OpKind::compute, Unit::embedding, UnitPass::F});
+  all.insert({OpKind::weight_gradients, Unit::embedding, UnitPass::W_late});
+  all.insert({OpKind::all_reduce, Unit::embedding, UnitPass::F});
+  all.insert({OpKind::reduce_scatter, Unit::embedding, UnitPass::F});
+  all.insert({OpKind::all_gather, Unit::embedding, UnitPass::W_late});
+  all.insert({OpKind::compute, Unit::head, UnitPass::F});
+  all.insert({OpKind::compute, Unit::head, UnitPass::I});
+  all.insert({OpKind::weight_gradients, Unit::head, UnitPass::W_late});
+  all.insert({OpKind::all_gather, Unit::head, UnitPass::F});
+  for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::optimizer})
+    all.insert({kind, Unit::attn, UnitPass::F});
+  return all;
+}
+
+TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
+  std::set<Kind> seen;
+  for (const char* schedule : {"stp", "zb-v"})
+    for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
+      for (const Release release : {Release::chain, Release::block, Release::released})
+        for (const bool sequence_parallel : {false, true})
+          for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+            for (const int dp : {1, 2})
+              expect_simulated_and_run(schedule, {order, release, sequence_parallel, recompute}, dp, seen);
+  EXPECT_EQ(seen, all_kinds());
+}
+
+}  // namespace
+}  // namespace stp

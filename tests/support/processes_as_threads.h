@@ -1,0 +1,89 @@
+// The processes of a run as threads of a test.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "stp/processes/processes.h"
+
+namespace stp::testing_support {
+
+/// What is under way between any two of them.
+class Mail {
+ public:
+  void send(int from, int to, const std::string& text) {
+    {
+      const std::lock_guard lock(mutex_);
+      boxes_[{from, to}].push_back(text);
+    }
+    changed_.notify_all();
+  }
+  /// Throws once any of them has ended early.
+  std::string receive(int from, int to) {
+    std::unique_lock lock(mutex_);
+    auto& box = boxes_[{from, to}];
+    changed_.wait(lock, [&] { return !box.empty() || ended_early_; });
+    if (box.empty()) throw std::runtime_error("another process ended");
+    std::string text = std::move(box.front());
+    box.pop_front();
+    return text;
+  }
+  void end_early() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_early_ = true;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<int, int>, std::deque<std::string>> boxes_;  // by sender and receiver
+  bool ended_early_ = false;
+};
+
+class ProcessAsThread : public Processes {
+ public:
+  ProcessAsThread(Mail& mail, int index, int count) : mail_(mail), index_(index), count_(count) {}
+  [[nodiscard]] int index() const override { return index_; }
+  [[nodiscard]] int count() const override { return count_; }
+  [[nodiscard]] int index_on_node() const override { return index_; }
+
+ private:
+  void send(int to, const std::string& text) override { mail_.send(index_, to, text); }
+  std::string receive(int from) override { return mail_.receive(from, index_); }
+
+  Mail& mail_;
+  const int index_, count_;
+};
+
+/// Runs `process` as so many of them; returns how each ended: "" or what it threw.
+inline std::vector<std::string> run_processes(int count, const std::function<void(Processes&)>& process) {
+  Mail mail;
+  std::vector<std::string> failures(count);
+  std::vector<std::thread> threads;
+  for (int index = 0; index < count; ++index)
+    threads.emplace_back([&, index] {
+      ProcessAsThread own(mail, index, count);
+      try {
+        process(own);
+      } catch (const std::exception& error) {
+        failures[index] = error.what();
+        mail.end_early();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return failures;
+}
+
+}  // namespace stp::testing_support
