@@ -3,8 +3,8 @@
 
     compare.py [--json FILE] [--plot FILE] [--least-difference PERCENT] KNOWN.json [FILE…]
 
-KNOWN.json has what stp alone knows: system and provenance of the comparison, and under `simulated` what profiles come to
-(driver/profile_simulation.h). Exit codes are those of stp: 0 done, 1 it could not be done, 2 the input is at fault.
+KNOWN.json has data from stp: system and provenance of the comparison, and under `simulated` the simulations of profiles
+(driver/profile_simulation.h). Exit codes are those of stp: 0 success, 1 failure, 2 invalid input.
 """
 
 import argparse
@@ -22,7 +22,7 @@ LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def read_files(paths):
-    """The module that compares files of this kind, and what it has read of each, by label."""
+    """The module for files of this kind, and their contents by label."""
     from stp_analysis import compare_benchmarks, compare_records
 
     if len(paths) < 2:
@@ -64,7 +64,7 @@ def image(comparison, suffix):
 
 
 def write_new(path, content):
-    """Whole or not at all, and never over a file that another process created since stp looked."""
+    """Writes completely or not at all, and never over a file that another process created after stp checked."""
     if Path(path).is_char_device():  # such as /dev/null
         Path(path).write_bytes(content)
         return

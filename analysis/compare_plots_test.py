@@ -1,4 +1,4 @@
-"""The plots of comparisons, on small ones written by hand: what is drawn is what the file says.
+"""The plots of comparisons, on small files written by hand: the drawing matches the file.
 
 python3 analysis/compare_plots_test.py
 """
@@ -25,8 +25,8 @@ CONFIGURATION = {"model": "m", "seq": 8, "microbatch_size": 2, "tp": 4, "pp": 2,
 
 
 def benchmark_cell(median, verdict=None, interval=None, noisy=False):
-    told = verdict and {"difference": median - 1, "verdict": verdict}
-    return {"median_s": median, "interval_s": interval, "noisy": noisy, "against_first": told}
+    against = verdict and {"difference": median - 1, "verdict": verdict}
+    return {"median_s": median, "interval_s": interval, "noisy": noisy, "against_first": against}
 
 
 def benchmarks(rows):
@@ -77,7 +77,7 @@ class Records(unittest.TestCase):
         self.assertEqual(axes.get_title(loc="left"), "m, s 8 × 2\nTP4 PP2, m 6")
         self.assertNotIn("evidence", words_of(figure))
 
-    def test_rows_of_one_file_are_counted_and_differing_evidence_is_told(self):
+    def test_rows_of_one_file_are_counted_and_differing_evidence_is_named(self):
         rows = [
             {"configuration": CONFIGURATION, "cells": [record_cell(4.0, 2.0), record_cell(2.0, 4.0)]},
             {"configuration": CONFIGURATION, "cells": [None, record_cell(1.0, 4.0, schedule="zb-v")]},

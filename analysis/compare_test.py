@@ -105,19 +105,19 @@ class BenchmarkComparison(Case):
         return [row["cells"][file]["against_first"]["verdict"] for row in comparison["rows"]]
 
     def test_all_files_are_one_family(self):
-        told = benchmarks(run(1), run(2), run(3, slower=[1]))
-        self.assertEqual([self.verdicts(told, 1), self.verdicts(told, 2)], [["same"] * 3, ["same", "slower", "same"]])
-        self.assertEqual(told["rule"]["comparisons"], 6)
+        result = benchmarks(run(1), run(2), run(3, slower=[1]))
+        self.assertEqual([self.verdicts(result, 1), self.verdicts(result, 2)], [["same"] * 3, ["same", "slower", "same"]])
+        self.assertEqual(result["rule"]["comparisons"], 6)
 
     def test_figures_by_hand(self):
-        told = benchmarks(read(*(iteration("k", time) for time in (1, 2, 3))), read(*(iteration("k", time) for time in (5, 6, 7))))
-        first, second = told["rows"][0]["cells"]
+        result = benchmarks(read(*(iteration("k", time) for time in (1, 2, 3))), read(*(iteration("k", time) for time in (5, 6, 7))))
+        first, second = result["rows"][0]["cells"]
         self.assertEqual((first["median_s"], first["interval_s"], first["against_first"]), (2e-3, None, None))
         self.assertAlmostEqual(second["against_first"]["difference"], 2.0)
         self.assertAlmostEqual(second["against_first"]["p"], 0.1)
         self.assertEqual((second["against_first"]["u"], second["against_first"]["exact"]), (0, True))
-        self.assertEqual(self.verdicts(told), ["too few"])
-        self.assertEqual(told["rule"]["repetitions_needed"], 4)  # 2 of 70
+        self.assertEqual(self.verdicts(result), ["too few"])
+        self.assertEqual(result["rule"]["repetitions_needed"], 4)  # 2 of 70
 
     def test_noisy_rows_are_marked(self):
         rows = [iteration("noisy", time, "s") for time in (9.0, 9.1, 10.0, 10.1, 11.0, 11.1)]
@@ -126,15 +126,15 @@ class BenchmarkComparison(Case):
         self.assertEqual((noisy["noisy"], calm["noisy"], noisy["interval_s"]), (True, False, (9.0, 11.1)))
 
     def test_rows_that_one_file_lacks_or_that_failed_are_kept(self):
-        told = benchmarks(read(iteration("both", 1), iteration("first", 1), iteration("bad", 1)),
+        result = benchmarks(read(iteration("both", 1), iteration("first", 1), iteration("bad", 1)),
                           read(iteration("bad", 1, error_occurred=True, error_message="no GPU"), iteration("second", 1), iteration("both", 1)))
-        cells = {row["name"]: row["cells"] for row in told["rows"]}
+        cells = {row["name"]: row["cells"] for row in result["rows"]}
         self.assertEqual(list(cells), ["both", "first", "bad", "second"])
         self.assertEqual((cells["first"][1], cells["bad"][1], cells["second"][0]), (None, {"skipped": "no GPU"}, None))
         self.assertIsNone(cells["second"][1]["against_first"])
-        self.assertEqual(told["rule"]["comparisons"], 1)
+        self.assertEqual(result["rule"]["comparisons"], 1)
 
-    def test_differing_contexts_are_told_and_strangers_refused(self):
+    def test_differing_contexts_are_listed_and_files_without_common_rows_refused(self):
         here, there = (read(iteration("k", 1), host_name=name, date=name) for name in ("here", "there"))
         self.assertEqual(benchmarks(here, there)["differs"], [{"field": "host_name", "values": ["here", "there"]}])
         self.refused(lambda: benchmarks(here, read(iteration("other", 1))), "b.json: benchmarks: has no benchmark in common", "same filter")
@@ -164,7 +164,7 @@ class RecordFile(Case):
         file = compare_records.read(record(row("stp", 4), evidence="measured"), "r.json")
         self.assertEqual((file.evidence, file.rows[0]["bubbles"]), ("measured", (1.5 / 8, 0.5 / 8)))  # of the rank that computes most
 
-    def test_it_is_refused_with_the_field_at_fault(self):
+    def test_it_is_refused_with_the_name_of_the_bad_field(self):
         for content, *words in (
             (record(), "r.json: results: is empty", "; "),
             (record(row("stp", 1), evidence="guessed"), 'r.json: evidence: "guessed" is unknown', "measured"),
@@ -180,41 +180,41 @@ class RecordFile(Case):
 
 class RecordComparison(Case):
     def test_rows_of_the_same_thing_whatever_their_order(self):
-        told = records(record(row("stp", 4), row("zb-v", 5)), record(row("zb-v", 4, cluster="b"), row("stp", 8, cluster="b", peak_memory_gb=30.0)))
-        stp, zb_v = (one["cells"] for one in told["rows"])
+        result = records(record(row("stp", 4), row("zb-v", 5)), record(row("zb-v", 4, cluster="b"), row("stp", 8, cluster="b", peak_memory_gb=30.0)))
+        stp, zb_v = (one["cells"] for one in result["rows"])
         self.assertIsNone(stp[0]["against_first"])
         self.assertEqual([stp[1]["against_first"][key] for key in ("throughput", "step_time", "peak_memory")], [-0.5, 1, 0.5])
         self.assertAlmostEqual(zb_v[1]["against_first"]["step_time"], -0.2)
-        # The cluster tells no two rows of a file apart: in it the files differ.
-        self.assertEqual(told["differs"], [{"field": "cluster", "values": ["a", "b"]}])
-        self.assertNotIn("cluster", told["rows"][0]["configuration"])
-        self.assertEqual(told["predictions"], [])
+        # The cluster does not distinguish rows of one file: it is listed as a difference of the files.
+        self.assertEqual(result["differs"], [{"field": "cluster", "values": ["a", "b"]}])
+        self.assertNotIn("cluster", result["rows"][0]["configuration"])
+        self.assertEqual(result["predictions"], [])
 
-    def test_what_tells_rows_of_one_file_apart_keeps_them_apart(self):
-        told = records(record(row("stp", 4), row("stp", 3, contention=False)), record(row("stp", 6, contention=False), row("stp", 5)))
-        self.assertEqual([one["cells"][1]["step_time_s"] for one in told["rows"]], [5, 6])
-        self.assertIs(told["rows"][1]["configuration"]["contention"], False)
+    def test_fields_that_distinguish_rows_of_one_file_are_part_of_the_key(self):
+        result = records(record(row("stp", 4), row("stp", 3, contention=False)), record(row("stp", 6, contention=False), row("stp", 5)))
+        self.assertEqual([one["cells"][1]["step_time_s"] for one in result["rows"]], [5, 6])
+        self.assertIs(result["rows"][1]["configuration"]["contention"], False)
 
-    def test_rows_that_nothing_tells_apart_are_numbered(self):
-        told = records(record(row("stp", 4), row("stp", 3)), record(row("stp", 8), row("stp", 9)))
-        self.assertEqual([one["cells"][1]["against_first"]["step_time"] for one in told["rows"]], [1, 2])
+    def test_rows_without_a_distinguishing_field_are_numbered(self):
+        result = records(record(row("stp", 4), row("stp", 3)), record(row("stp", 8), row("stp", 9)))
+        self.assertEqual([one["cells"][1]["against_first"]["step_time"] for one in result["rows"]], [1, 2])
 
     def test_rows_that_one_file_lacks_are_listed(self):
-        told = records(record(row("stp", 4), row("gpipe", 9)), record(row("stp", 4), row("zb-v", 5)))
-        self.assertEqual([[cell and cell["schedule"] for cell in one["cells"]] for one in told["rows"]],
+        result = records(record(row("stp", 4), row("gpipe", 9)), record(row("stp", 4), row("zb-v", 5)))
+        self.assertEqual([[cell and cell["schedule"] for cell in one["cells"]] for one in result["rows"]],
                          [["stp", "stp"], ["gpipe", None], [None, "zb-v"]])
-        self.assertIsNone(told["rows"][2]["cells"][1]["against_first"])
+        self.assertIsNone(result["rows"][2]["cells"][1]["against_first"])
 
     def test_where_each_file_has_one_schedule_these_are_compared(self):
         (one,) = records(record(row("1f1b-i", 4)), record(row("stp", 2)))["rows"]
         self.assertEqual((one["cells"][0]["schedule"], one["cells"][1]["against_first"]["throughput"]), ("1f1b-i", 1))
 
-    def test_what_a_file_does_not_know_is_not_asked_for(self):
-        # Unit costs know neither model nor length.
-        told = records(record(row("stp", 4)), record(row("stp", 5, model=None, seq=None, cluster=None, contention=None)))
-        self.assertEqual(len(told["rows"]), 1)
-        self.assertNotIn("model", told["rows"][0]["configuration"])
-        self.assertEqual(told["differs"][0], {"field": "model", "values": ["m", None]})
+    def test_fields_that_a_file_lacks_are_not_part_of_the_key(self):
+        # Rows of unit costs have neither model nor length.
+        result = records(record(row("stp", 4)), record(row("stp", 5, model=None, seq=None, cluster=None, contention=None)))
+        self.assertEqual(len(result["rows"]), 1)
+        self.assertNotIn("model", result["rows"][0]["configuration"])
+        self.assertEqual(result["differs"][0], {"field": "model", "values": ["m", None]})
 
     def test_records_of_different_things_are_refused(self):
         self.refused(lambda: records(record(row("stp", 4)), record(row("stp", 4, tp=8))), "t.json: has no configuration in common with r.json; ")
@@ -224,13 +224,13 @@ class RecordComparison(Case):
                       row("zb-v", 5, step_time_repeats_s=[4.8, 4.9, 5.0, 5.0, 5.1, 5.2]), evidence="measured")
         model = record(row("stp", 4.1), row("zb-v", 4.5))
         for first, second, by in ((model, real, "A"), (real, model, "B")):
-            told = records(first, second)
-            self.assertIsNone(told["rows"][0]["cells"][1]["against_first"])
-            stp, zb_v = (one["cells"][1]["prediction"] for one in told["rows"])
+            result = records(first, second)
+            self.assertIsNone(result["rows"][0]["cells"][1]["against_first"])
+            stp, zb_v = (one["cells"][1]["prediction"] for one in result["rows"])
             self.assertEqual((stp["predicted_step_s"], stp["actual_step_s"], stp["within_interval"]), (4.1, 4, True))
             self.assertAlmostEqual(stp["step_error"], 0.025)
             self.assertIs(zb_v["within_interval"], False)
-            (errors,) = told["predictions"]
+            (errors,) = result["predictions"]
             self.assertEqual([errors[key] for key in ("predicted_evidence", "actual_evidence", "predicted_by", "within_interval", "intervals")],
                              ["simulated", "measured", by, 1, 2])
             self.assertAlmostEqual(errors["step_error_mean"], (0.025 + 0.1) / 2)
@@ -241,10 +241,10 @@ class RecordComparison(Case):
             return record(*(row(name, 1, step_time_repeats_s=[(1 + 0.001 * i) * factor for i in range(12)])
                             for name, factor in (("stp", scale), ("zb-v", 1))), evidence="measured")
 
-        told = records(repeated(1), repeated(1.1))
-        self.assertEqual([one["cells"][1]["against_first"]["verdict"] for one in told["rows"]], ["slower", "same"])
-        self.assertEqual(told["rule"]["comparisons"], 2)
-        self.assertEqual(told["rows"][0]["cells"][0]["step_time_interval_s"], (1.002, 1.009))  # of 1 … 1.011: the third from either end
+        result = records(repeated(1), repeated(1.1))
+        self.assertEqual([one["cells"][1]["against_first"]["verdict"] for one in result["rows"]], ["slower", "same"])
+        self.assertEqual(result["rule"]["comparisons"], 2)
+        self.assertEqual(result["rows"][0]["cells"][0]["step_time_interval_s"], (1.002, 1.009))  # of 1 … 1.011: the third from either end
         # One repeat is no sample.
         (one,) = records(record(row("stp", 1)), record(row("stp", 2)))["rows"]
         self.assertIsNone(one["cells"][1]["against_first"]["verdict"])
@@ -257,10 +257,10 @@ class ProfileFigures(Case):
     def test_gemm_rates_are_work_over_time(self):
         gemms = [{"of": of, "m": m, "n": 1, "k": 1e12, "seconds": [seconds, 2 * seconds]}
                  for of, m, seconds in (("attn.F", 1, 4), ("attn.I", 2, 4), ("mlp.F", 3, 8))]
-        told = compare_profiles.gemm_figures(gemms, np.array([3, 1.5]))
-        self.assertEqual([rate["tflops"] for rate in told["rates"]], [[0.5, 0.25], [0.75, 0.375], [0.75, 0.375]])
-        self.assertEqual(told["rates"][2]["share_of_peak"], [0.25, 0.25])
-        self.assertEqual(told["products"][1]["tflops"], [1, 0.5])
+        result = compare_profiles.gemm_figures(gemms, np.array([3, 1.5]))
+        self.assertEqual([rate["tflops"] for rate in result["rates"]], [[0.5, 0.25], [0.75, 0.375], [0.75, 0.375]])
+        self.assertEqual(result["rates"][2]["share_of_peak"], [0.25, 0.25])
+        self.assertEqual(result["products"][1]["tflops"], [1, 0.5])
 
     def test_bus_bandwidth_is_that_of_nccl_tests(self):
         # 64 MiB over 8 GPUs in 0.324 ms: 8/4 · 7/8 of the bytes over the time.
@@ -270,13 +270,13 @@ class ProfileFigures(Case):
 
     def test_gains_are_over_the_baseline_and_over_the_best_other(self):
         gain = {"of": "stp", "over": "1f1b-i"}
-        told = compare_profiles.gains_of({"1f1b-i": 2.0, "zb-v": 2.5, "gpipe": None, "stp": 3.0}, gain)
-        self.assertEqual((told["over_baseline"], told["best"]), (0.5, "zb-v"))
-        self.assertAlmostEqual(told["over_best"], 0.2)
+        result = compare_profiles.gains_of({"1f1b-i": 2.0, "zb-v": 2.5, "gpipe": None, "stp": 3.0}, gain)
+        self.assertEqual((result["over_baseline"], result["best"]), (0.5, "zb-v"))
+        self.assertAlmostEqual(result["over_best"], 0.2)
         for throughputs, expected in (({"1f1b-i": 2.0}, (None, None, None)), ({"stp": 3.0, "1f1b-i": None}, (None, None, None)),
                                       ({"stp": 3.0, "zb-v": 2.0}, (None, 0.5, "zb-v"))):
-            told = compare_profiles.gains_of(throughputs, gain)
-            self.assertEqual((told["over_baseline"], told["over_best"], told["best"]), expected)
+            result = compare_profiles.gains_of(throughputs, gain)
+            self.assertEqual((result["over_baseline"], result["over_best"], result["best"]), expected)
 
     def test_memory_holds_all_or_activations_or_nothing(self):
         ranks = [{"memory_bytes": {"activations": activations, "weights": 30e9, "gradients": 0, "optimizer": 0}} for activations in (20e9, 40e9)]

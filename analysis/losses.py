@@ -3,7 +3,7 @@
 
     losses.py RECORD.json PLOT.png
 
-Of curves that lie on each other the first is the widest. Exits with 1 and one line on stderr if the record has no losses,
+Where curves coincide, the first is the widest. Exits with 1 and one line on stderr if the record has no losses,
 or the plot cannot be written.
 """
 

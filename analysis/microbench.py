@@ -29,7 +29,7 @@ def aggregates(content):
     rows = pd.DataFrame(content.get("benchmarks", []))
     rows = rows[rows["run_type"] == "aggregate"] if "run_type" in rows else rows
     if rows.empty:
-        raise ReportError("holds no aggregates of bin/microbench; run it with two repetitions at the least")
+        raise ReportError("holds no aggregates of bin/microbench; run it with at least two repetitions")
     rows["seconds"] = rows["real_time"] * rows["time_unit"].map(SECONDS)
     times = rows.pivot(index="run_name", columns="aggregate_name", values="seconds")[["median", "low95", "high95", "noisy"]]
     counters = rows[rows["aggregate_name"] == "median"].set_index("run_name")
@@ -67,7 +67,7 @@ def draw_collectives(axes, rows):
 
 
 def draw_overlap(axes, rows):
-    """Alone one after the other, and together: what is saved, and what of the all-reduce stays exposed."""
+    """Alone one after the other, and together: the saved time, and the exposed part of the all-reduce."""
     rows = rows.assign(name=rows["parts"].str[2]).sort_values(["name", "ranks", "size"])
     at = range(len(rows))
     left, right = [place - 0.2 for place in at], [place + 0.2 for place in at]

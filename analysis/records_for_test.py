@@ -1,4 +1,4 @@
-"""Synthetic records for the tests, a reader of the page that comes of them, and what both need."""
+"""Synthetic records for the tests, and a reader of the resulting page."""
 
 import contextlib
 import io
@@ -110,7 +110,7 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data.strip()
 
     def row(self, *start):
-        """What follows `start` in the row of a table that begins so."""
+        """The cells after `start` in the table row that begins with `start`."""
         rows = [row for table in self.tables for row in table if row[: len(start)] == list(start)]
         assert len(rows) == 1, (start, rows)
         return rows[0][len(start) :]
@@ -120,7 +120,7 @@ class Page(HTMLParser):
 
 
 class FolderTest(unittest.TestCase):
-    """Tests that report on a folder of their own."""
+    """Tests that make reports of a temporary folder."""
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()

@@ -4,7 +4,7 @@
     report.py FOLDER
 
 FOLDER is what `stp reproduce` writes: summary.json, a record per experiment, timeline-*.json. The plots (PNG), the timelines
-(SVG) and the page, which holds them all, are put beside these. Exits with 1 and one line on stderr if that cannot be done.
+(SVG) and the page, which holds them all, are written beside these. Exits with 1 and one line on stderr on failure.
 """
 
 import argparse
@@ -25,7 +25,7 @@ except ImportError as error:
 
 
 def makers(experiment):
-    """The plots that fit the experiment, the most telling first."""
+    """The plots that fit the experiment, the most important first."""
     if experiment.pairs:
         return [overlap.plot]
     if not len(experiment):
@@ -58,7 +58,7 @@ class Task:
     trace: Path = None
 
     def draw(self, colours):
-        """The plot with its file; None if there is nothing for it, or the trace is none."""
+        """The plot with its file; None if there is no data for it, or the trace is invalid."""
         kind, render = ("svg", style.svg) if self.trace else ("png", style.png)
         try:
             plot = timelines.plot(self.trace, self.word()) if self.trace else self.maker(self.experiment, colours)
@@ -73,7 +73,7 @@ class Task:
 
 
 def draw_all(tasks, colours):
-    """What each task draws, in as many processes as there are processors."""
+    """The drawings of all tasks, made in one process per processor."""
     workers = min(os.cpu_count() or 1, len(tasks) // 3, 8)
     if workers < 2:
         return [task.draw(colours) for task in tasks]
@@ -89,7 +89,7 @@ def draw_all(tasks, colours):
 
 
 class Inherited:
-    """What the processes of a pool have from their parent without its being sent to them."""
+    """Data that the processes of a pool inherit from their parent by fork, without pickling."""
 
     tasks, colours = [], {}
 
@@ -116,8 +116,8 @@ def report(folder):
         write_whole(task.trace.with_suffix(".svg") if task.trace else folder / f"plot-{name}-{drawn.plot.name}.png", drawn.content)
         if not task.trace:
             plots.setdefault(task.experiment.id, []).append(drawn)
-    told = claims.of_experiments(experiments)
-    write_whole(folder / "report.html", page.render(experiments, plots, traces, told).encode())
+    evaluated = claims.of_experiments(experiments)
+    write_whole(folder / "report.html", page.render(experiments, plots, traces, evaluated).encode())
 
 
 def main(arguments=None):

@@ -1,4 +1,4 @@
-"""The report against synthetic result folders of every odd kind: its data, its figures as made, its page.
+"""The report on synthetic result folders, also malformed ones: its data, its figures as drawn, its page.
 
 python3 analysis/report_test.py
 """
@@ -72,15 +72,15 @@ class ReportTest(FolderTest):
 
     def sensitivity_of(self, rows, **fields):
         """An analysis of two values; the first moves 1F1B-I by −10 and +20 %, STP not at all; the second nothing."""
-        told = []
+        rows_of_analysis = []
         for each in rows:
             base = each["throughput_samples_per_s"]
             ends = {"smaller": 0.9 * base, "larger": 1.2 * base} if each["schedule"] == "1f1b-i" else {}
             still = {"smaller": base, "larger": base}
-            told.append({**{key: each.get(key) for key in sensitivity.KEY}, "throughput_samples_per_s": base,
+            rows_of_analysis.append({**{key: each.get(key) for key in sensitivity.KEY}, "throughput_samples_per_s": base,
                          "changed": {"a_value": {**still, **ends}, "b_value": still}})  # fmt: skip
         values = [{"name": "b_value", "fitted": True}, {"name": "a_value", "fitted": False}]
-        return {"scenario": "a", "change": 0.2, "values": values, "rows": told, **fields}
+        return {"scenario": "a", "change": 0.2, "values": values, "rows": rows_of_analysis, **fields}
 
     def test_sensitivity(self):
         rows = [row("1f1b-i"), row("stp", throughput_samples_per_s=3.0)]
@@ -121,12 +121,12 @@ class ReportTest(FolderTest):
 
     def test_claims_stand_on_the_page(self):
         experiments = kept()
-        told = claims.of_experiments(experiments)
-        self.assertGreater(len(told), 20)
-        source = page.render(experiments, {}, {}, told)
+        evaluated = claims.of_experiments(experiments)
+        self.assertGreater(len(evaluated), 20)
+        source = page.render(experiments, {}, {}, evaluated)
         self.assertIn("Where we do not reproduce, and why", source)
-        self.assertEqual(source.count("<code>stp reproduce"), sum(one.verdict != claims.OPEN for one in told))
-        for one in told:
+        self.assertEqual(source.count("<code>stp reproduce"), sum(one.verdict != claims.OPEN for one in evaluated))
+        for one in evaluated:
             if one.verdict != claims.GOOD:
                 self.assertTrue(one.reason)
         # Other experiments have none.
@@ -154,8 +154,8 @@ class ReportTest(FolderTest):
         # Without one of the four it is an experiment like any other.
         self.assertEqual(splits.cells(experiment(rows[:3], scenario=asked)), [])
 
-    def pairs_record(self, *told, **scenario):
-        content = record([], scenario={"title": "X", "cluster": "a800", **scenario}, pairs=list(told))
+    def pairs_record(self, *pairs, **scenario):
+        content = record([], scenario={"title": "X", "cluster": "a800", **scenario}, pairs=list(pairs))
         del content["rows"]
         return content
 
@@ -166,7 +166,7 @@ class ReportTest(FolderTest):
         self.assertEqual(page.row("one", "together from the published times alone")[3:5], ["2.640", "−4.00"])
         self.assertEqual(page.row("two", "64 × 32 × 16, 0.5 MiB among 4")[:5], ["2.000", "1.000", "3.000", "2.200", "−20.00"])
         for text in (
-            "2 pairs of a matrix product (GEMM) and an all-reduce, simulated, on a800",
+            "2 pairs of a GEMM and an all-reduce, simulated, on a800",
             "one: together −4.00 % from the published times alone, −20.00 % from the shapes",
         ):
             self.assertIn(text, page.text)
@@ -191,7 +191,7 @@ class ReportTest(FolderTest):
             "many": [pair(str(i)) for i in range(7)],
             "text": [pair("<script>$x^$" + "x" * 200)],
         }
-        page, source = self.report(**{name: self.pairs_record(*told) for name, told in odd.items()})
+        page, source = self.report(**{name: self.pairs_record(*pairs) for name, pairs in odd.items()})
         self.assertNotIn("<script", source)
         self.assertIn("7 pairs", page.text)
         self.assertEqual(len(self.plots()), 4)  # of those that have a time to draw
@@ -243,7 +243,7 @@ class ReportTest(FolderTest):
         self.assertEqual(page.text.count("All rows (1)"), 3)
         self.assertIn("divined not explained in this report.", page.text)
 
-    def test_summary_is_told(self):
+    def test_summary_is_shown(self):
         marks = [
             {"mark": "throughput_error_mean", "value": 0.125, "tolerance": 0.03, "met": False},
             {"mark": "throughput_error_worst", "value": 0.2, "tolerance": 0.09, "met": False},
@@ -253,7 +253,7 @@ class ReportTest(FolderTest):
         ]
         fitted = {"error": 0.0123, "row": "fitted row"}
         fields = {
-            "marks": marks, "verdict": "deviates", "reason": "a mark is missed", "throughput_error_mean": 0.125,
+            "marks": marks, "verdict": "deviates", "reason": "an acceptance criterion is missed", "throughput_error_mean": 0.125,
             "throughput_error_worst": {"error": 0.2, "row": "the worst <row>"},
             "calibrated": {"throughput_error_mean": 0.01, "throughput_error_worst": fitted},
         }  # fmt: skip
@@ -265,7 +265,7 @@ class ReportTest(FolderTest):
         self.assertEqual(page.row("unheard of"), ["–", "–", "missed"])
         self.assertEqual(page.row("throughput", "calibrated"), ["1.00 %", "1.23 %", "fitted row"])
         self.assertIn("the worst &lt;row&gt;", source)
-        self.assertIn("Verdict: deviates (a mark is missed)", page.text)
+        self.assertIn("Verdict: deviates (an acceptance criterion is missed)", page.text)
 
     def test_text_is_escaped(self):
         evil = "<script>alert('$1')</script>&\"$x^$\n"
@@ -296,13 +296,13 @@ class ReportTest(FolderTest):
             "pairs of none": ({"summary.json": known, "a.json": '{"pairs": []}'}, "a.json: has no list of rows"),
             "bad rows": ({"summary.json": known, "a.json": '{"rows": [1]}'}, "a.json: has no list of rows"),
         }
-        for name, (files, told) in cases.items():
+        for name, (files, message) in cases.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 for file, content in files.items():
                     (Path(folder) / file).write_text(content)
                 status, said = self.main(folder)
                 self.assertEqual((status, said.count("\n")), (1, 1), said)
-                self.assertIn(told, said)
+                self.assertIn(message, said)
                 self.assertFalse((Path(folder) / "report.html").exists())
 
     def test_the_exit_code_is_that_of_a_program(self):
@@ -419,7 +419,7 @@ class DataTest(unittest.TestCase):
         found = experiment([row(microbatches=8, calibration=True), row(microbatches=16), row("zb-v", microbatches=16)])
         self.assertEqual(list(found.figure("memory")["calibrated"]), [True, True, False])
         self.assertEqual(list(found.figure("throughput")["calibrated"]), [True, False, False])
-        self.assertEqual(len(found.compared("memory")), 2)  # that of the same schedule is told once
+        self.assertEqual(len(found.compared("memory")), 2)  # that of the same schedule is shown once
 
     def test_errors_are_those_of_the_summary(self):
         for one in kept():
@@ -429,7 +429,7 @@ class DataTest(unittest.TestCase):
                 if recorded is not None:
                     self.assertAlmostEqual(frame[~frame["calibrated"]]["error"].abs().mean(), recorded, msg=f"{one.id} {quantity.title}")
 
-    def test_configurations_are_told_apart_by_what_differs(self):
+    def test_configurations_are_labelled_by_their_differences(self):
         rows = [row(recompute=recompute, sequence_parallel=recompute != "full") for recompute in ("full", "selective")]
         labels = list(experiment(rows).rows["label"])
         self.assertEqual(labels, ["llm, s 4096 × 1, TP4 PP2, recompute full, without sequence parallel",
@@ -445,8 +445,8 @@ class DataTest(unittest.TestCase):
     def test_unit_costs_in_words(self):
         costs = {**UNIT_COSTS, "attn.W_early": 0.25, "head.F": 2, "p2p": 0, "odd": "x"}
         self.assertEqual(records.unit_costs({"unit_costs": costs, "layers_per_chunk": [4, 4]}), "F 1, I 1, W 2, all-reduce 0.25, head.F 2")
-        told = records.unit_costs({"unit_costs": UNIT_COSTS, "layers_per_chunk": [4, 3]})
-        self.assertEqual(told, "F 0.25, I 0.25, W 0.25, all-reduce 0.0625 per layer")
+        text = records.unit_costs({"unit_costs": UNIT_COSTS, "layers_per_chunk": [4, 3]})
+        self.assertEqual(text, "F 0.25, I 0.25, W 0.25, all-reduce 0.0625 per layer")
         self.assertEqual([records.unit_costs({"unit_costs": odd}) for odd in (None, {}, [1], "x")], [""] * 4)
 
 
@@ -491,7 +491,7 @@ class ClosedFormsTest(FolderTest):
             "mean absolute error of peak activations, against the closed form",
             "idle time 18.73 %, peak activations 0.50 %", "worst idle", "worst peak", "6.25 %", "at most 1 %",
             "closed form", "idle time of the step, units", "peak activations, chunks",
-            "F 1, I 1, W 1, all-reduce 0.25", "counts as 100 % off", f"All rows ({len(rows)})",
+            "F 1, I 1, W 1, all-reduce 0.25", "counts as an error of 100 %", f"All rows ({len(rows)})",
         ):  # fmt: skip
             self.assertIn(text, page.text)
         for text in ("throughput, samples", "peak chunks", "beside published"):
@@ -522,16 +522,16 @@ class ClosedFormsTest(FolderTest):
         self.assertEqual(figure.axes[0].get_title(loc="left"), "F 1, I 1, W 1, all-reduce 0.25")
         self.assertEqual(len(figure.axes), 2)
 
-    def test_table_tells_where_they_agree(self):
+    def test_table_shows_where_they_agree(self):
         table = closed_forms.agreement(experiment(sweep(range(2, 7))))
-        told = {tuple(line[:3]): line[3:] for line in table.rows}
+        lines = {tuple(line[:3]): line[3:] for line in table.rows}
         idle, chunks = "idle time of the step", "peak activations"
         first, second = "a: F 1, I 1, W 1, all-reduce 0.25", "b: F 1, I 1, W 1, all-reduce 0"
-        self.assertEqual(told[idle, first, "1f1b-i"][:3], ["0 of 5", "5.00 %", "−5.0 %"])
-        self.assertEqual(told[idle, first, "zb-v"][:2], ["5 of 5", "0.00 %"])
-        self.assertEqual(told[idle, second, "zb-v"], ["0 of 5", "100.00 %", "4.00 for 0", "p = 2"])
-        self.assertEqual(told[idle, first, "stp"], ["3 of 5", "16.67 %", "+50.0 %", "p = 2"])
-        self.assertEqual(told[chunks, second, "stp"], ["0 of 5", "23.67 %", "+27.8 %", "p = 6"])
+        self.assertEqual(lines[idle, first, "1f1b-i"][:3], ["0 of 5", "5.00 %", "−5.0 %"])
+        self.assertEqual(lines[idle, first, "zb-v"][:2], ["5 of 5", "0.00 %"])
+        self.assertEqual(lines[idle, second, "zb-v"], ["0 of 5", "100.00 %", "4.00 for 0", "p = 2"])
+        self.assertEqual(lines[idle, first, "stp"], ["3 of 5", "16.67 %", "+50.0 %", "p = 2"])
+        self.assertEqual(lines[chunks, second, "stp"], ["0 of 5", "23.67 %", "+27.8 %", "p = 6"])
 
     def test_odd_rows(self):
         odd = {

@@ -134,7 +134,7 @@ class Families(unittest.TestCase):
         self.assertGreaterEqual(wrong, 0.02)  # nor is it deaf
 
     def test_ten_per_cent_is_found_in_five_per_cent_of_noise(self):
-        # What a larger family costs, a few repetitions more buy back.
+        # A few more repetitions compensate for a larger family.
         for benchmarks, repetitions, power in ((1, 12, 0.97), (5, 12, 0.90), (20, 12, 0.80), (20, 16, 0.90)):
             found = self.adjusted(4, 600, benchmarks, repetitions, change=0.10)[:, 0] <= 0.05
             self.assertGreater(np.mean(found), power)

@@ -1,4 +1,4 @@
-"""Timelines against traces: what is drawn is what the trace says, to scale, and what is left out is said.
+"""Timelines against traces: the drawing is to scale and complete, or says what it leaves out.
 
 python3 analysis/timelines_test.py
 """
@@ -24,8 +24,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def op(rank, category, start, end, block="", action="", **args):
-    told = {**({"block": block} if block else {}), **({"action": action or block} if block else {}), **args}
-    return {"ph": "X", "name": "op", "cat": category, "pid": rank, "tid": 1, "ts": 1e6 * start, "dur": 1e6 * (end - start), "args": told}
+    arguments = {**({"block": block} if block else {}), **({"action": action or block} if block else {}), **args}
+    return {"ph": "X", "name": "op", "cat": category, "pid": rank, "tid": 1, "ts": 1e6 * start, "dur": 1e6 * (end - start), "args": arguments}
 
 
 def content(slices, **other):
@@ -80,8 +80,8 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(list(trace.computed), [7, 3])
         self.assertEqual(trace.waits, [[(1, 1.5)], []])
         self.assertEqual(trace.exposed(), [[(1, 1.5)], []])
-        told = "2 ranks, 2 chunks each, 8 microbatches; step 8 units; computing 62.5 %, waiting for own all-reduces 3.1 %, for other ranks 34.4 %"
-        self.assertEqual(trace.facts(), told)
+        facts = "2 ranks, 2 chunks each, 8 microbatches; step 8 units; computing 62.5 %, waiting for own all-reduces 3.1 %, for other ranks 34.4 %"
+        self.assertEqual(trace.facts(), facts)
 
     def test_every_action_is_a_cell_with_its_time(self):
         cells = {(cell.rank, cell.action): cell for cell in timelines.Trace(example(), "t.json").cells}
@@ -145,9 +145,9 @@ class DrawingTest(unittest.TestCase):
         figure, source = drawn(many(2, 512))
         self.assertEqual(len(figure.axes), 1 + 2)
         words = "".join(ElementTree.fromstring(source).itertext())
-        told = re.search(r"Cut: only the first and the last ([\d.]+) units are drawn, with microbatches 0 to (\d+) and (\d+) to 511 of 512\.", words)
-        self.assertTrue(told, words[-400:])
-        half, last, first = map(float, told.groups())
+        cut = re.search(r"Cut: only the first and the last ([\d.]+) units are drawn, with microbatches 0 to (\d+) and (\d+) to 511 of 512\.", words)
+        self.assertTrue(cut, words[-400:])
+        half, last, first = map(float, cut.groups())
         self.assertLessEqual(abs(last - half / 3), 1)
         self.assertLessEqual(abs(first - (512 - half / 3)), 1)
         self.assertEqual((figure.axes[1].get_xlim()[0], figure.axes[2].get_xlim()[1]), (0, 512 * 3 + 1))

@@ -1,5 +1,5 @@
-// 1F1B (PipeDream-Flush; Narayanan et al. 2021): as few forwards as fill the pipeline, then one forward and
-// one backward in turn. Any m.
+// 1F1B (PipeDream-Flush; Narayanan et al. 2021): as many forwards as fill the pipeline, then one forward and
+// one backward alternately. Any m.
 #include <algorithm>
 
 #include "stp/schedule/generator.h"
@@ -14,7 +14,7 @@ Schedule make_1f1b(const GeneratorRequest& request) {
     std::vector<Block> blocks;
     const int warm_up = std::min(p - 1 - r, m);
 
-    // 1. Warm-up: the forwards that are under way on later ranks.
+    // 1. Warm-up: a forward for each later rank.
     for (int i = 0; i < warm_up; ++i) blocks.emplace_back(Action{Pass::F, 0, i});
 
     // 2. Steady state: one forward, one backward.
@@ -23,7 +23,7 @@ Schedule make_1f1b(const GeneratorRequest& request) {
       blocks.emplace_back(Action{Pass::B, 0, i - warm_up});
     }
 
-    // 3. Cool-down: the backwards that are left.
+    // 3. Cool-down: the remaining backwards.
     for (int i = m - warm_up; i < m; ++i) blocks.emplace_back(Action{Pass::B, 0, i});
     schedule.ranks.push_back(std::move(blocks));
   }

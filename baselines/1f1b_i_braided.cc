@@ -1,9 +1,9 @@
-// Interleaved 1F1B whose steady state is braided: what the braid alone is worth, without STP's order.
+// Interleaved 1F1B with a braided steady state: shows the gain of braids without STP's order.
 //
 // In plain 1F1B-I the last rank's forward is followed by the backward of the same microbatch, which waits for
-// it: the two cannot be braided, and an unbraided last rank sets the pace. One more forward in each rank's
-// warm-up, for one more activation, keeps every pair apart; Megatron-LM does the same where it overlaps a
-// forward's communication with a backward's compute.
+// it: the two cannot be braided, and an unbraided last rank would limit the throughput. One more forward in
+// each rank's warm-up, for one more activation, keeps every pair apart; Megatron-LM does the same where it
+// overlaps a forward's communication with a backward's compute.
 #include "baselines/interleaved.h"
 
 namespace stp {

@@ -1,6 +1,5 @@
-// The schedules that are written down rather than searched for, and the two that follow a pattern: against
-// the golden orders, against the closed forms of their papers for bubbles and memory, and at the ends of
-// their ranges.
+// Schedules with explicit orders, and the two that follow a pattern: against the golden orders, against their
+// papers' closed forms for bubbles and memory, and at the limits of their ranges.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,8 +47,8 @@ std::string title(const Schedule& schedule) {
 
 // ---- running an order ----
 
-// A braid starts with all its inputs and releases all outputs at its end, or its actions run one after the
-// other.
+// A braid starts when all its inputs are ready and releases all outputs at its end, or its actions run one
+// after the other.
 enum class Braids { atomic, in_turn };
 
 struct Times {
@@ -154,9 +153,9 @@ TEST(ClosedForm, OrdersRunAsTheTimingOfTheirBlocksSays) {
 
 // ---- against the golden orders ----
 
-class WrittenDown : public testing::TestWithParam<const char*> {};
+class ExplicitOrders : public testing::TestWithParam<const char*> {};
 
-TEST_P(WrittenDown, OrdersAreThoseOfTheAuthors) {
+TEST_P(ExplicitOrders, AreThoseOfTheAuthors) {
   const auto files = golden_files(GetParam());
   EXPECT_EQ(files.size(), 6);
   for (const json& golden : files) {
@@ -171,11 +170,12 @@ TEST_P(WrittenDown, OrdersAreThoseOfTheAuthors) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Baselines, WrittenDown, testing::Values("zb-h1", "dualpipev"), [](const auto& test) {
-  std::string name = test.param;
-  std::erase(name, '-');
-  return "of_" + name;
-});
+INSTANTIATE_TEST_SUITE_P(Baselines, ExplicitOrders, testing::Values("zb-h1", "dualpipev"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::erase(name, '-');
+                           return "of_" + name;
+                         });
 
 class NoWorse : public testing::TestWithParam<const char*> {};
 
@@ -294,7 +294,7 @@ TEST(ClosedForm, ZbH2HoldsTwicePLessOneUntilWOnEveryRank) {
   }
 }
 
-// With few microbatches, the way down and up and one W: the formula of m ≤ p. With more, the last rank's
+// With few microbatches, the path down and up and one W: the formula of m ≤ p. With more, the last rank's
 // work.
 TEST(ClosedForm, ZbH2TakesNoLongerThanAnyOrderMust) {
   for (int p = 1; p <= 9; ++p) {
@@ -347,7 +347,7 @@ TEST(VPattern, SplitsEveryBackward) {
     for (const auto& blocks : make(name, 4, 9).ranks) EXPECT_EQ(blocks.size(), 6 * 9);
 }
 
-// What the authors' generator reaches for (8, 64) and (16, 256).
+// The bubbles of the authors' generator for (8, 64) and (16, 256).
 TEST(VPattern, BubblesAreAtMostThoseOfTheAuthorsGenerator) {
   const Schedule half_8 = make("v-half", 8, 64), half_16 = make("v-half", 16, 256);
   EXPECT_LE(bubble(half_8, kEqual), 17);

@@ -13,15 +13,15 @@ std::vector<Block> dualpipev_rank(int p, int m, int r) {
   // 1, 2. Warm-up, down the V, then both chunks in turn.
   warm_up(rank, p, r);
 
-  // 3. The first backwards come down: W is split off so that I leaves early.
+  // 3. The first backwards: W is split off so that I leaves early.
   for (int i = 0; i < p - r - 1; ++i) {
     rank.run(rank.input_gradient(1));
     rank.run(rank.weight_gradient());
     rank.run(rank.forward(1));
   }
 
-  // 4. Steady state: braids of different chunks. On the last rank the first gradient comes so late that the
-  // forward beside it would only wait for it: they run one after the other.
+  // 4. Steady state: braids of different chunks. On the last rank the first gradient arrives so late that a
+  // forward braided with it would only wait: they run one after the other.
   for (int i = 0; i < m - 2 * p + r + 1; ++i) {
     if (i == 0 && r == p - 1) {
       rank.run(rank.forward(0));
@@ -32,7 +32,7 @@ std::vector<Block> dualpipev_rank(int p, int m, int r) {
     rank.run({rank.forward(1), rank.backward(0)});
   }
 
-  // 5. The forwards of chunk 1 that are left; chunk 0 has none left to braid.
+  // 5. The remaining forwards of chunk 1; chunk 0 has none left to braid.
   for (int i = 0; i < p - r - 1; ++i) {
     rank.run(rank.backward(1));
     rank.run({rank.forward(1), rank.backward(0)});
@@ -48,13 +48,13 @@ std::vector<Block> dualpipev_rank(int p, int m, int r) {
     }
   }
 
-  // 7. Cool-down, up the V: the weight gradients deferred fill the waits.
+  // 7. Cool-down, up the V: deferred weight gradients fill the waits.
   for (int i = 0; i < p - r - 1; ++i) {
     rank.run(rank.weight_gradient());
     rank.run(rank.input_gradient(0));
   }
 
-  // 8. The weight gradients that are left.
+  // 8. The remaining weight gradients.
   for (int i = 0; i < r + 1; ++i) rank.run(rank.weight_gradient());
   return rank.take();
 }

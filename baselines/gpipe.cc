@@ -1,6 +1,6 @@
 // GPipe (Huang et al. 2019): all forwards, then all backwards. The backwards come in the order of the
-// forwards, as in PyTorch; GPipe's own figure has the last microbatch first, which takes as long. Any m, at
-// the price of m microbatches of activations on every rank.
+// forwards, as in PyTorch; GPipe's own figure has the last microbatch first, which takes as long. Any m;
+// every rank holds the activations of m microbatches.
 #include "stp/schedule/generator.h"
 
 namespace stp {

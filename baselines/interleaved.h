@@ -1,5 +1,5 @@
 // Interleaved 1F1B (Narayanan et al. 2021), in Megatron-LM's order with its default group of p microbatches.
-// Any number of chunks v; m a multiple of p, as Megatron demands for that group.
+// Any number of chunks v; m a multiple of p, as Megatron requires for that group.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace stp {
 
-/// What the interleaved schedules differ in.
+/// Parameters that distinguish the interleaved schedules.
 struct Interleaving {
   int further_warm_up;  // forwards of each rank's warm-up beyond those that fill the pipeline
-  bool braided;         // whether a forward of the steady state and the backward behind it are one block
+  bool braided;         // whether a forward of the steady state and the next backward are one block
 };
 
 inline Schedule make_interleaved(const std::string& name, const GeneratorRequest& request,
@@ -27,8 +27,8 @@ inline Schedule make_interleaved(const std::string& name, const GeneratorRequest
                          std::to_string(p) + ", not " + std::to_string(m),
                      "use " + std::to_string((m / p + 1) * p));
 
-  // The k-th forward of every rank: groups of p microbatches go through all chunks, one chunk after the
-  // other. The k-th backward goes through the chunks the other way round.
+  // The k-th forward of every rank: groups of p microbatches go through all chunks in order. The k-th
+  // backward goes through the chunks in reverse.
   const auto forward = [=](int k) {
     const int chunk = k / p % v;
     return Action{Pass::F, static_cast<int16_t>(chunk), k / (p * v) * p + k % p};

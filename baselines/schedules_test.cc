@@ -406,7 +406,7 @@ TEST(ZbV, BubbleDoesNotGrowWithTheMicrobatches) {
   }
 }
 
-// What the authors' generator reaches for unequal costs at (8, 64) and (16, 256).
+// The bubbles of the authors' generator for unequal costs at (8, 64) and (16, 256).
 TEST(ZbV, BubbleIsAtMostThatOfTheAuthorsGenerator) {
   EXPECT_LE(bubble(make("zb-v", 8, 64, 0, kUnequal), kUnequal), 8.75 + kEpsilon);
   EXPECT_LE(bubble(make("zb-v", 16, 256, 0, kUnequal), kUnequal), 18.75 + kEpsilon);

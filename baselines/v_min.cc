@@ -1,6 +1,6 @@
 // V-Min (Qi et al., "Pipeline Parallelism with Controllable Memory", 2024): a third of 1F1B's memory on every
-// rank, for a bubble of about two thirds of 1F1B's. Every leg goes at full speed, one slot a rank, so nothing
-// is left to absorb transfers or passes of unequal length: with those the bubble grows with m. Any m and p.
+// rank, for a bubble of about two thirds of 1F1B's. All steps go at full speed, one slot a rank, so there is
+// no slack for transfers or passes of unequal length: with these the bubble grows with m. Any m and p.
 #include "baselines/v_pattern.h"
 
 namespace stp {
@@ -8,7 +8,7 @@ namespace {
 
 Schedule make_v_min(const GeneratorRequest& request) {
   const int p = request.pp;
-  const int gap = p % 3 == 0 ? 2 : 0;  // without it two legs would share a slot
+  const int gap = p % 3 == 0 ? 2 : 0;  // without it two steps would share a slot
   v_pattern::Pattern pattern;
   for (int r = 0; r < p; ++r) pattern.push_back({r, 2 * p - 1 - r, 2 * p + gap + r, 4 * p - 1 + gap - r});
   return v_pattern::make("v-min", pattern, request.microbatches);

@@ -1,10 +1,10 @@
 // What V-Half and V-Min have in common (Qi et al., "Pipeline Parallelism with Controllable Memory", 2024): V
 // placement, every backward split, and a pattern that repeats every six slots, a slot being the time of one
-// pass. The pattern names four slots, for F0, F1, I1 and I0; the other two are free, and W runs there. How
-// long a microbatch stays sets the memory. As published, the pattern is laid out for all microbatches and
-// then moved together, and each move is checked against the memory of the whole. Here the pattern is a
-// priority and a bound: each rank, slot by slot, runs what is ready, is earliest in the pattern and keeps
-// within the pattern's peak, or else a W. That takes time about linear in the number of actions. Any m and p;
+// pass. The pattern names four slots, for F0, F1, I1 and I0; the other two are free, and W runs there. A
+// microbatch's time on a rank determines the memory. As published, the pattern is laid out for all
+// microbatches and then compacted, and each move is checked against the memory limit. Here the pattern is a
+// priority and a bound: in each slot, each rank runs the ready step that is earliest in the pattern and stays
+// within the pattern's peak, or else a W. This takes about linear time in the number of actions. Any m and p;
 // an activation counts as alive from F to W.
 #pragma once
 
@@ -44,13 +44,13 @@ inline int peak_of(const Counts& slots, int m) {
   return peak;
 }
 
-// What holds a rank to the pattern until it has run its last F0: its order; or, from its first I0 on, its
-// slots; or nothing.
+// How a rank is bound to the pattern until its last F0: to its order; or, from its first I0 on, to its slots;
+// or not at all.
 enum class Hold { order, slots, nothing };
 
 // 2. The list schedule. A step may overtake others of its rank only if the rest of the pattern still fits
-// under the peak afterwards; so of all steps left, the earliest in the pattern can always run, and there is
-// no deadlock.
+// under the peak afterwards; so the earliest remaining step of the pattern can always run, and there is no
+// deadlock.
 class PatternScheduler {
  public:
   PatternScheduler(const Pattern& pattern, const std::vector<int>& peaks, int m, Hold hold)
@@ -107,7 +107,7 @@ class PatternScheduler {
       if (best != kW && slot(r, next, best) < slot(r, next, step)) continue;
       if (!is_forward(step) || fits(r, step)) best = step;
     }
-    if (is_forward(best) && state_.alive(r) == peaks_[r]) best = kW;  // makes room for it
+    if (is_forward(best) && state_.alive(r) == peaks_[r]) best = kW;  // frees memory for it
     if (best == kW && state_.deferred(r) == 0) return false;
     state_.run(r, best, now_ + 1);
     order_[r].push_back(best);
@@ -125,7 +125,7 @@ class PatternScheduler {
 
 // 3. Which hold is best depends on p and m: the shortest order for equal costs is taken; among equals, the
 // one that is shortest where W is short and transfers take time. (These costs are sums of powers of two, so
-// that equal is equal.)
+// sums are exact.)
 inline Schedule make(const char* name, const Pattern& pattern, int m) {
   std::vector<int> peaks;
   for (const Counts& slots : pattern) peaks.push_back(peak_of(slots, m));

@@ -1,5 +1,5 @@
 // ZB-H1 (Qi et al., "Zero Bubble Pipeline Parallelism", 2024), in the order of its authors' quick start, a
-// change to Megatron-LM's 1F1B: as many microbatches in flight as 1F1B, but rank r splits a backward where a
+// change to Megatron-LM's 1F1B: as many microbatches in flight as 1F1B, but rank r splits a backward if a
 // rank waits for it, and defers r weight gradients, which fill its cool-down. Any m.
 #include <algorithm>
 
@@ -17,7 +17,7 @@ std::vector<Block> zb_h1_rank(int p, int m, int r) {
   for (int i = 0; i < warm_up; ++i) rank.run(rank.forward(0));
 
   // 2. Steady state: one forward, one backward. The first r backwards leave their W for the cool-down, and
-  // the last is split so that I leaves early. Rank 0 has nobody to hurry for.
+  // the last is split so that I leaves early. No rank waits for rank 0.
   for (int i = 0; i < m - warm_up; ++i) {
     const bool last = i == m - warm_up - 1;
     rank.run(rank.forward(0));
@@ -31,7 +31,7 @@ std::vector<Block> zb_h1_rank(int p, int m, int r) {
     if (i >= r && r > 0) rank.run(rank.weight_gradient());
   }
 
-  // 4. The weight gradients that are left.
+  // 4. The remaining weight gradients.
   for (int i = 0; i < std::min(r, m); ++i) rank.run(rank.weight_gradient());
   return rank.take();
 }
@@ -46,6 +46,6 @@ Schedule make_zb_h1(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_zb_h1 = {
-    "zb-h1", "1F1B that puts W off to its cool-down (Zero Bubble, 2024)", 1, false, false, make_zb_h1};
+    "zb-h1", "1F1B that defers W to its cool-down (Zero Bubble, 2024)", 1, false, false, make_zb_h1};
 
 }  // namespace stp

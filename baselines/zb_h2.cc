@@ -1,7 +1,7 @@
 // ZB-H2 (Qi et al., "Zero Bubble Pipeline Parallelism", 2024): up to 2p − 1 microbatches in flight instead of
-// 1F1B's p, so that the first backward comes back before the warm-up is over. Every backward is split; what a
-// rank's warm-up leaves of that memory is for weight gradients deferred, which end the iteration. The order
-// is written by hand from the paper's figure. Any m; the bubble of the paper from m = 2p − 1 on.
+// 1F1B's p, so that the first backward returns before the warm-up ends. Every backward is split; the memory
+// that a rank's warm-up does not use holds deferred weight gradients, which end the iteration. The order is
+// written from the paper's figure. Any m; the bubble of the paper from m = 2p − 1 on.
 #include <algorithm>
 
 #include "stp/schedule/generator.h"
@@ -18,17 +18,17 @@ Schedule make_zb_h2(const GeneratorRequest& request) {
     const int warm_up = std::min(2 * (p - r) - 1, m);
     const int deferred = std::min(2 * p - 1, m) - warm_up;
 
-    // 1. Warm-up: a microbatch's way down to the last rank and back, in forwards.
+    // 1. Warm-up: as many forwards as a microbatch's path to the last rank and back has hops.
     for (int i = 0; i < warm_up; ++i) run(Pass::F, i);
 
-    // 2. The first backwards defer their W. Then I, W and F in turn, and I and W where no F is left.
+    // 2. The first backwards defer their W. Then I, W and F in turn, and I and W when no F is left.
     for (int i = 0; i < m; ++i) {
       run(Pass::I, i);
       if (i >= deferred) run(Pass::W, i - deferred);
       if (warm_up + i < m) run(Pass::F, warm_up + i);
     }
 
-    // 3. The weight gradients deferred.
+    // 3. The deferred weight gradients.
     for (int i = m - deferred; i < m; ++i) run(Pass::W, i);
     schedule.ranks.push_back(std::move(blocks));
   }

@@ -1,10 +1,9 @@
 // ZB-V (Qi et al., "Zero Bubble Pipeline Parallelism", 2024): V placement, every backward split, no braids.
 // As published, a greedy simulation runs in four variants (fill waits before F with W or not, before I or
-// not) and is repeated, with the bubbles of the last run allowed, while that lessens the worst one. Here it
-// is taken apart: first the order of F and I, which is a pattern, then W, which are placed while the pipeline
-// is timed. That is linear in the number of actions, so many allowances of idle time can be tried in each
-// variant; where m is small, orders that defer fewer W, too. Any m and p. An activation counts as alive from
-// F to W.
+// not) and is repeated, with the bubbles of the last run allowed, while this reduces the largest one. Here it
+// is split: first the order of F and I, which is a pattern, then W, which are placed while the pipeline is
+// timed. This is linear in the number of actions, so many limits of idle time can be tried in each variant;
+// for small m also orders that defer fewer W. Any m and p. An activation counts as alive from F to W.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -25,15 +24,16 @@ constexpr double kUnlimited = std::numeric_limits<double>::max();
 struct Problem {
   int p, m, limit;
   PassCosts costs;
-  int spare = std::numeric_limits<int>::max();  // most W deferred on a rank while its most passes are open
+  int spare = std::numeric_limits<int>::max();  // maximum of deferred W on a rank while its passes are at
+                                                // their maximum
 
   [[nodiscard]] double work() const { return 2.0 * m * (costs.F + costs.I + costs.W); }
-  // Times nearer than this are the same time.
+  // Times nearer than this count as equal.
   [[nodiscard]] double epsilon() const { return 1e-9 * (costs.F + costs.I + costs.W + costs.p2p); }
 };
 
 // 1a. The order of F and I: the pattern, for `alive` activations on every rank (2p: no wait in the steady
-// state if all passes take as long). Where it names more microbatches than there are, they are left out.
+// state if all passes take equally long). Microbatches that do not exist are left out.
 StepOrder pattern(const Problem& problem, int alive) {
   const int p = problem.p, m = problem.m;
   StepOrder order(p);
@@ -44,7 +44,7 @@ StepOrder pattern(const Problem& problem, int alive) {
       ++done[step];
       order[r].push_back(step);
     };
-    // F1 needs p − 1 − r hops down and up, I1 then r up and down: these many microbatches cover the way.
+    // F1 needs p − 1 − r hops down and up, I1 then r up and down: this many microbatches cover the path.
     const int pairs = p == 1 ? 0 : r * (alive - 2) / (2 * (p - 1));
     const int lead = alive - 1 - 2 * pairs;
 
@@ -65,7 +65,7 @@ StepOrder pattern(const Problem& problem, int alive) {
     }
     put(kI1);
 
-    // Steady state and cool-down: the cycle goes on without the forwards once they are used up.
+    // Steady state and cool-down: the cycle continues without forwards once there are none left.
     while (done[kI0] < m) {
       for (const Step step : {kF0, kI0, kF1, kI1}) put(step);
     }
@@ -73,8 +73,9 @@ StepOrder pattern(const Problem& problem, int alive) {
   return order;
 }
 
-// 1b. The order of F and I where memory is too small for the pattern: a list schedule. Each rank runs what
-// has waited longest, chunk 1 before chunk 0; W only when there is nothing else or when its memory is needed.
+// 1b. The order of F and I where memory is too small for the pattern: a list schedule. Each rank runs the
+// step that has waited longest, chunk 1 before chunk 0; W only if nothing else is ready or if its memory is
+// needed.
 class MemoryScheduler {
  public:
   explicit MemoryScheduler(const Problem& problem)
@@ -95,8 +96,8 @@ class MemoryScheduler {
     std::queue<int> deferred;  // the chunks of the W
   };
 
-  // Whether one more F fits beside the activations that are `held`. F0 leaves room for an F1, so that the
-  // oldest microbatch can always go on: no deadlock.
+  // Whether one more F fits besides the `held` activations. F0 leaves memory for an F1, so that the oldest
+  // microbatch can always continue: no deadlock.
   [[nodiscard]] bool fits(Step step, const ByChunk& held) const {
     if (!is_forward(step)) return true;
     return held[0] + 1 + (step == kF0 ? std::max(held[1], 1) : held[1]) <= problem_.limit;
@@ -144,7 +145,7 @@ struct BaseOrder {
   const Problem& problem;
   const StepOrder& order;
   std::vector<int> capacity;  // by rank: the most activations that it may hold
-  size_t rank_0_is_alone;  // from this step on nobody waits for what rank 0 does, so that it does its W first
+  size_t rank_0_is_alone;     // from this step on no rank waits for rank 0, so it runs its W first
 
   BaseOrder(const Problem& with, const StepOrder& of) : problem(with), order(of) {
     for (const std::vector<Step>& steps : order) capacity.push_back(capacity_for(steps));
@@ -160,16 +161,16 @@ struct BaseOrder {
   }
 };
 
-// How W are placed. A rank that may not idle longer fills a wait with a W even if that is longer than the
-// wait.
+// How W are placed. A rank that has reached its limit of idle time fills a wait with a W even if that is
+// longer than the wait.
 struct Policy {
   double idle_allowed = kUnlimited;          // per rank, from time 0 on
-  bool before_F = false, before_I0 = false;  // which waits are filled so; those before I1 always
+  bool before_F = false, before_I0 = false;  // which waits are filled; those before I1 always are
 
   [[nodiscard]] bool fills(Step step) const { return is_forward(step) ? before_F : step == kI1 || before_I0; }
 };
 
-// Up to which idle time a rank may wait before a step without filling the wait, by step.
+// By step, the idle time up to which a rank may leave the wait before it unfilled.
 using IdleLimits = std::array<double, 4>;
 
 IdleLimits idle_limits(const Policy& policy, const Problem& problem) {
@@ -179,8 +180,8 @@ IdleLimits idle_limits(const Policy& policy, const Problem& problem) {
   return limits;
 }
 
-// Which limits place W alike: idle times were compared with them, and all limits from the longest idle time
-// that was allowed to the shortest that was not compare alike.
+// The range of limits that place W equally: from the longest idle time that was allowed to the shortest that
+// was not.
 struct SameLimits {
   IdleLimits from{-kNever, -kNever, -kNever, -kNever}, below{kNever, kNever, kNever, kNever};
 
@@ -205,10 +206,9 @@ class WeightPlacer {
         ranks_(problem.p),
         placed_(problem.p, std::vector<Step>(size_t{6} * problem.m)) {}
 
-  // Puts each W where it is: where memory is needed, where a wait is long enough for it, where the rank may
-  // not idle longer, and the rest at the end. Returns the bubble, and leaves the order in placed(); gives up,
-  // with kNever, once a rank has idled longer than `most_idle`. `same` learns for which other limits the
-  // result would be the same.
+  // Places each W: where memory is needed, where a wait is long enough, where the rank may not idle longer,
+  // and the rest at the end. Returns the bubble, and leaves the order in placed(); stops and returns kNever
+  // once a rank has idled longer than `most_idle`. Sets `same` to the other limits with the same result.
   double place(const BaseOrder& base, const IdleLimits& limits, double most_idle, SameLimits& same) {
     const PassCosts& costs = base.problem.costs;
     state_.restart(costs.p2p);
@@ -236,7 +236,7 @@ class WeightPlacer {
     size_t placed = 0;  // steps put into the order
   };
 
-  // The W before the step of rank r at `position`, whose input is there at `input`.
+  // The W before the step of rank r at `position`, whose input arrives at `input`.
   void place_before(int r, size_t position, double input, const BaseOrder& base, const IdleLimits& limits,
                     SameLimits& same) {
     const double W = base.problem.costs.W, epsilon = base.problem.epsilon();
@@ -262,18 +262,18 @@ class WeightPlacer {
 struct Plan {
   StepOrder order;
   double bubble = kNever;       // makespan without the work
-  double near_bubble = kNever;  // the same where costs are a little different
+  double near_bubble = kNever;  // the same with slightly different costs
 };
 
 double bubble_of(const Problem& problem, const StepOrder& order) {
   return std::max(makespan(order, problem.m, problem.costs) - problem.work(), 0.0);
 }
 
-// 3. Searches the allowance of idle time that gives the smallest bubble: none is known in closed form, and it
-// is not monotone. First coarsely in all four variants, then finely around the best. Waits that come out
-// exactly hide what a little more time of transfer does, and equal costs make many orders equal; so the
-// search is made twice, for the costs and for others near them, and among orders that are equal for the costs
-// the better one near them wins.
+// 3. Searches the limit of idle time that gives the smallest bubble: no closed form is known, and the bubble
+// is not monotone in it. First coarsely in all four variants, then finely around the best. Exact fits hide
+// the effect of slightly longer transfers, and equal costs make many orders equal; so the search is made
+// twice, for the costs and for slightly different ones, which decide between orders that are equal for the
+// costs.
 class Search {
  public:
   Search(const Problem& problem, WeightPlacer& placer) : problem_(problem), near_(problem), placer_(placer) {
@@ -290,9 +290,9 @@ class Search {
       Policy best;
       double best_bubble = kNever;
       const auto attempt = [&](const Policy& policy) {
-        if (best_bubble <= least + problem.epsilon()) return;  // there is nothing to gain
+        if (best_bubble <= least + problem.epsilon()) return;  // no improvement is possible
         const IdleLimits limits = idle_limits(policy, problem);
-        // The same again would gain nothing.
+        // The same limits would give the same result.
         for (const SameLimits& same : tried)
           if (same.cover(limits)) return;
         const double bubble = placer_.place(base, limits, best_bubble, tried.emplace_back());
@@ -313,7 +313,7 @@ class Search {
 
   [[nodiscard]] const Plan& best() const { return best_; }
 
-  // Whether the step takes hardly longer than with `other`.
+  // Whether the step is at most slightly longer than with `other`.
   [[nodiscard]] bool keeps_up_with(const Plan& other) const {
     return best_.bubble <= other.bubble + 0.01 * (problem_.work() + other.bubble) &&
            best_.near_bubble <= other.near_bubble + 0.02 * (near_.work() + other.near_bubble);
@@ -347,7 +347,7 @@ void check(const GeneratorRequest& request) {
                        "write numbers from 0 to 1e100");
   if (request.memory_limit < 0 || request.memory_limit == 1)
     throw InputError("", "memory_limit",
-                     "zb-v needs room for both chunks of a microbatch on every rank, not " +
+                     "zb-v needs memory for both chunks of a microbatch on every rank, not " +
                          std::to_string(request.memory_limit),
                      "allow 2 activations or more; 0 stands for 2p");
 }
@@ -361,7 +361,7 @@ Schedule make_zb_v(const GeneratorRequest& request) {
   std::vector<StepOrder> orders;
   if (limit >= std::min(2 * p, 2 * m)) {
     orders.push_back(pattern(problem, 2 * p));
-    // Transfers lengthen every way; with more memory, more microbatches can cover it.
+    // Transfers lengthen every path; with more memory, more microbatches can cover it.
     const double hops = 2.0 * (p - 1) * problem.costs.p2p;
     int more = std::clamp(limit - 2 * p, 0, 2 * m);
     if (hops < more * problem.costs.F) more = static_cast<int>(hops / problem.costs.F);
@@ -369,7 +369,7 @@ Schedule make_zb_v(const GeneratorRequest& request) {
   } else {
     orders.push_back(MemoryScheduler(problem).run());
     orders.push_back(MemoryScheduler({p, m, limit, PassCosts{}}).run());
-    orders.push_back(pattern(problem, limit));  // at times better, at a limit of 2 by far
+    orders.push_back(pattern(problem, limit));  // sometimes better, at a limit of 2 much better
   }
   WeightPlacer placer(problem);
   const auto search = [&](int spare) {
@@ -379,8 +379,8 @@ Schedule make_zb_v(const GeneratorRequest& request) {
   };
   const Plan fastest = search(limit).best();
 
-  // 4. Few microbatches leave ranks room, which deferred W would fill for little gain: as long as the step
-  // takes hardly longer, half as many may be deferred, though at least one of each chunk.
+  // 4. With few microbatches, deferred W would use memory for little gain: while the step gets at most
+  // slightly longer, halves the number that may be deferred, down to one per chunk.
   Plan chosen = fastest;
   for (int spare = m < 2 * p ? (std::min(limit, 2 * m) - m - 1) / 2 : 0; spare >= 2; spare /= 2) {
     const Search tighter = search(spare);

@@ -29,8 +29,8 @@ if(NOT STP_CUDA_LACKS STREQUAL "")
   return()
 endif()
 
-# Ampere and Hopper, unless the user says otherwise. Set before the language is enabled: what CMake 3.25 would take by
-# itself, newer toolkits do not know any more.
+# Ampere and Hopper, unless the user says otherwise. Set before the language is enabled: newer toolkits do not support CMake
+# 3.25's default.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "GPU architectures to compile for")
 endif()

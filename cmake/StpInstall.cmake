@@ -1,4 +1,4 @@
-# What `cmake --install` puts where besides the libraries and their headers (StpLibrary.cmake): the package `stp` for
+# What `cmake --install` installs besides the libraries and their headers (StpLibrary.cmake): the package `stp` for
 # find_package(stp), the program in bin, and under share/stp the data, with the same relative paths as in the source tree.
 include(CMakePackageConfigHelpers)
 set(data_dir ${CMAKE_INSTALL_DATADIR}/stp)

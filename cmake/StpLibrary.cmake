@@ -1,7 +1,7 @@
 # Targets: compile options, warnings, and how a module's library and tests are made. A module is one folder and one
 # library, stp::<module>; its headers are included as they are installed, "stp/<module>/<file>.h".
 
-# What every library here, and whoever uses it, is compiled with.
+# Compile options of every library here and of its users.
 add_library(stp_options INTERFACE)
 add_library(stp::options ALIAS stp_options)
 set_target_properties(stp_options PROPERTIES EXPORT_NAME options)
@@ -15,11 +15,11 @@ add_library(stp_warnings INTERFACE)
 target_compile_options(stp_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers>"
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>  # g++ 12 warns of string concatenation, wrongly (GCC 105651)
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>  # the main file of a unity build is none of ours
-  # Of CUDA sources the host's compiler sees what nvcc makes of them, which is not pedantic.
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>  # unity builds have a generated main file
+  # For CUDA sources the host's compiler gets nvcc's output, which is not pedantic.
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>")
 
-# Code that takes no time when it runs (options, JSON, tables, tests) would take twice as long to build with -O3.
+# Code whose run time does not matter (options, JSON, tables, tests) would take twice as long to build with -O3.
 add_library(stp_cold INTERFACE)
 target_compile_options(stp_cold INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 
@@ -29,9 +29,9 @@ add_library(stp::stp ALIAS stp_all)
 set_target_properties(stp_all PROPERTIES EXPORT_NAME stp)
 install(TARGETS stp_all EXPORT stp)
 
-# stp_add_library(NAME [COLD] SOURCES … HEADERS … [LINK …]): the library stp::NAME of the current folder, installed with
-# its headers. COLD: it takes no time when it runs. LINK names what it uses in its headers; what its sources alone use is
-# linked by the caller. Headers are included by their paths below the folder lib, or BASE.
+# stp_add_library(NAME [COLD] SOURCES … HEADERS … [LINK …]): the library stp::NAME of the current folder, installed with its
+# headers. COLD: its run time does not matter. LINK: libraries that its headers use; the caller links those that only its
+# sources use. Headers are included by their paths below the folder lib, or BASE.
 function(stp_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "COLD" "BASE;DESTINATION" "SOURCES;HEADERS;LINK")
   if(NOT ARG_BASE)
@@ -45,7 +45,7 @@ function(stp_add_library name)
   if(ARG_COLD)
     target_link_libraries(stp_${name} PRIVATE $<BUILD_INTERFACE:stp_cold>)
   endif()
-  # Where the libraries are shared ones, they find each other, wherever the tree is put.
+  # Shared libraries find each other wherever the tree is installed.
   set_target_properties(stp_${name} PROPERTIES EXPORT_NAME ${name} INSTALL_RPATH "$ORIGIN")
   target_link_libraries(stp_all INTERFACE stp_${name})
   install(TARGETS stp_${name} EXPORT stp FILE_SET HEADERS DESTINATION ${ARG_DESTINATION})

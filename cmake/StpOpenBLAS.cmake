@@ -1,4 +1,4 @@
-# The target stp::openblas. Debian's package of OpenBLAS for CMake sets variables alone.
+# The target stp::openblas. Debian's package of OpenBLAS for CMake only sets variables.
 if(NOT TARGET stp::openblas)
   find_package(OpenBLAS REQUIRED)
   add_library(stp::openblas INTERFACE IMPORTED)

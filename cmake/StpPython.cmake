@@ -1,5 +1,5 @@
 # STP_PYTHON: a Python 3 with the packages that `stp compare`, plots and the report need, or empty. Several Pythons may be
-# installed, and the distribution's packages belong to the system's alone, so each candidate is asked.
+# installed, and only the system's has the distribution's packages, so each candidate is tried.
 set(STP_PYTHON "" CACHE FILEPATH "A Python 3 for stp compare, plots and the report")
 set(python_modules numpy scipy pandas matplotlib jinja2)
 list(TRANSFORM python_modules PREPEND python3- OUTPUT_VARIABLE python_packages)
@@ -18,7 +18,7 @@ if(NOT STP_PYTHON)
       break()
     endif()
     string(REGEX REPLACE ".*\n([^\n]+)\n$" "\\1" python_error "${python_error}")
-    message(STATUS "${found_python} will not do: ${python_error}")
+    message(STATUS "${found_python} is not usable: ${python_error}")
     unset(found_python)
   endforeach()
 endif()

@@ -22,7 +22,7 @@ void check_outputs(const CompareOptions& options) {
     throw InputError(options.plot, "--plot", "ends neither in .png nor in .svg", "name a .png or .svg file");
 }
 
-// A file without a name that this process and those that it starts can read; it ends with them.
+// A file without a name that this process and its child processes can read.
 std::string nameless_file(const std::string& text) {
   std::FILE* file = std::tmpfile();
   if (file == nullptr || std::fputs(text.c_str(), file) < 0 || std::fflush(file) != 0)
@@ -32,8 +32,8 @@ std::string nameless_file(const std::string& text) {
 
 }  // namespace
 
-// Python compares, prints and draws. What only this program knows, it is given: who compares, and what
-// profiles come to.
+// Python compares, prints and draws. Its input from this program: the origin of the comparison, and the
+// simulations of profiles.
 int compare_command(const CompareOptions& options, const Invocation& invocation) {
   check_outputs(options);
   if (options.machines && !options.files.empty())

@@ -96,17 +96,17 @@ json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const 
 
 void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
   OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out));
-  // All are read before the first is run: a slip in the last is told at once.
+  // All are read before the first is run, so that errors in any of them are reported at once.
   std::vector<AnyScenario> scenarios;
   std::set<std::string> names;
   for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios) {
     scenarios.push_back(read_any_scenario(word));
     const auto& [file, name] =
         std::visit([](const auto& any) { return std::pair(any.file, any.name); }, scenarios.back());
-    if (name == "summary") throw InputError(file, "name", "is that of the summary", "name it otherwise");
+    if (name == "summary") throw InputError(file, "name", "is reserved for the summary", "use another name");
     if (!names.insert(name).second)
       throw InputError(file, "name", "\"" + name + "\" is the name of two scenarios",
-                       "name them apart: results are called after them");
+                       "give each its own name: results are named after them");
   }
   json experiments = json::array();
   for (const AnyScenario& scenario : scenarios)
@@ -115,11 +115,10 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
                  record_text({{"schema_version", "1.2.0"}, {"experiments", experiments}}));
   check_interrupted();
   if (!options.no_plots && run_python("analysis/report.py", {folder.path().string()}, "pass --no-plots") != 0)
-    throw std::runtime_error("analysis/report.py failed; to do without plots, pass --no-plots");
+    throw std::runtime_error("analysis/report.py failed; pass --no-plots to run without plots");
   check_interrupted();
   folder.publish();
-  std::printf("\nMean absolute errors, over rows that did not calibrate\n%s",
-              summary_table(experiments).c_str());
+  std::printf("\nMean absolute errors over predicted rows\n%s", summary_table(experiments).c_str());
   std::printf("\nResults%s: %s\n", options.no_plots ? "" : ", plots and report.html",
               folder.target().c_str());
 }

@@ -23,17 +23,17 @@ namespace {
 
 using nlohmann::json;
 
-// What is to be run, checked.
+// The checked plan of a run.
 struct Plan {
   Scenario scenario;
   DeviceOptions devices;
   std::optional<HardwareProfile> predicts;  // each step
-  bool one_device = false;                  // which all ranks take turns on
+  bool one_device = false;                  // shared by all ranks, which take turns
 
   [[nodiscard]] Evidence evidence() const { return devices.replay ? Evidence::replayed : Evidence::measured; }
 };
 
-// What came of it, at the root.
+// The outcome, at the root.
 struct Outcome {
   RunReport report;
   json rows = json::array();
@@ -62,7 +62,7 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
   check_processes(backend, *plan.devices.processes, world_size(experiment), plan.devices.nccl,
                   experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
   if (plan.predicts && plan.one_device && world_size(experiment) > backend_ranks(backend))
-    throw InputError("", "--predict", "cannot be held against ranks that share one device of " + backend,
+    throw InputError("", "--predict", "cannot be compared with ranks that share one device of " + backend,
                      "use scenarios of one rank, --replay-rank, or leave it out");
   if (!experiment.run)
     throw InputError(plan.scenario.file, "run", "is missing: this is a scenario to be simulated",
@@ -105,8 +105,8 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
   return plan;
 }
 
-// The plan of all processes, or none goes on: what one of them finds wrong, or reads otherwise than the root,
-// the root reports.
+// All processes make the plan, or none continues: the root reports an error of any process, and a scenario
+// that differs from its own.
 std::optional<Plan> make_plan_together(const RunOptions& options, Processes& processes) {
   if (processes.count() == 1) return make_plan(options, processes);
   Plan plan;
@@ -142,7 +142,7 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
   }
 }
 
-// Runs everything; `stepped` is called after every step. Of several processes only the root has an outcome.
+// Runs all; calls `stepped` after every step. With several processes only the root has an outcome.
 Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepped) {
   const std::string& file = plan.scenario.file;
   Outcome outcome{
@@ -156,7 +156,7 @@ Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepp
       }
       const std::optional<MeasuredRun> run = run_measured(choice, experiment, file, plan.devices,
                                                           plan.predicts ? &*plan.predicts : nullptr, stepped);
-      if (!run) continue;  // the root has what this process measured
+      if (!run) continue;  // the root has this process's measurements
       outcome.rows.push_back(to_json(run->result));
       outcome.report.add(*run);
       if (!trace) continue;
@@ -183,9 +183,10 @@ Outcome run_with_progress(const Plan& plan, bool trace) {
 
 void print_report(const Plan& plan, const RunReport& report) {
   const auto& replay = plan.devices.replay;
-  const std::string whose = replay ? "rank " + std::to_string(replay->rank) + " alone, among peers of " +
-                                         replay->profile.name + "; bubbles"
-                                   : "bubbles of the busiest rank";
+  const std::string whose = replay
+                                ? "rank " + std::to_string(replay->rank) + " alone, over emulated links of " +
+                                      replay->profile.name + "; bubbles"
+                                : "bubbles of the busiest rank";
   std::printf("%s (%s on %s; %s in the last step)\n%s", plan.scenario.title.c_str(),
               to_string(plan.evidence()).c_str(), plan.devices.backend.c_str(), whose.c_str(),
               report.text().c_str());
@@ -214,7 +215,7 @@ int run_command(const RunOptions& options, const Invocation& invocation) {
   try {
     return run(options, invocation, *processes);
   } catch (const std::exception& error) {
-    // What ends this process alone must end the others, which may wait for it.
+    // A failure of this process must end the others, which may wait for it.
     if (processes->count() > 1)
       processes->abort(error.what(), dynamic_cast<const InputError*>(&error) != nullptr ? 2 : 1);
     throw;

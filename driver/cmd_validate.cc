@@ -39,8 +39,8 @@ void validate_command(const ValidateOptions& options) {
     table.add({std::to_string(rank), fixed(time.compute_s, 3), fixed(time.pp_bubble_s, 3),
                fixed(time.tp_bubble_s, 3), std::to_string(held[rank]), std::to_string(freed[rank])});
   }
-  std::printf("%s%d receive(s) must be posted ahead on each link, or waits close a circle\n",
-              table.text().c_str(), issue_order(program).receives_ahead);
+  std::printf("%s%d receive(s) must be posted ahead on each link to avoid deadlock\n", table.text().c_str(),
+              issue_order(program).receives_ahead);
 }
 
 }  // namespace stp

@@ -17,19 +17,19 @@ namespace {
 void add_reproduce(CLI::App& app, const Invocation& invocation) {
   auto options = std::make_shared<ReproduceOptions>();
   CLI::App* command =
-      app.add_subcommand("reproduce", "Run experiments of the paper and set them beside its figures");
+      app.add_subcommand("reproduce", "Run experiments of the paper and compare them with its figures");
   command->add_option("SCENARIO", options->scenarios,
                       "Scenarios by name or file (default: all of the suite)");
   command->add_option("--out", options->out,
                       "A folder that does not exist yet (default: a new one under results/runs)");
   command->add_flag("--no-plots", options->no_plots,
-                    "Write the JSON files only, records and traces: no plots, timelines or report.html");
+                    "Write only JSON files (records and traces): no plots, timelines or report.html");
   command->callback([options, &invocation] { reproduce_command(*options, invocation); });
 }
 
 void add_simulate(CLI::App& app, const Invocation& invocation) {
   auto options = std::make_shared<SimulateOptions>();
-  CLI::App* command = app.add_subcommand("simulate", "Replay a scenario's programs in virtual time");
+  CLI::App* command = app.add_subcommand("simulate", "Simulate a scenario's programs in virtual time");
   command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
       ->required();
   command->add_option("--json", options->json,
@@ -52,13 +52,14 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
       ->required();
   command->add_option(
       "--predict", options->predict,
-      "A hardware profile (a file, or the name of one of the suite's) whose prediction of each step "
-      "stands beside the measured one");
+      "A hardware profile (a file, or the name of one of the suite's): also shows its prediction of "
+      "each step");
   CLI::Option* replay =
       command
-          ->add_option("--replay-rank", options->replay_rank,
-                       "Run this rank of the world alone, with its real kernels; what it would exchange with "
-                       "others takes the time of the links of --replay-cluster")
+          ->add_option(
+              "--replay-rank", options->replay_rank,
+              "Run only this rank of the world, with its real kernels; its communication is over emulated "
+              "links of --replay-cluster")
           ->check(CLI::Range(0, 1 << 20));
   CLI::Option* cluster =
       command->add_option("--replay-cluster", options->replay_cluster,
@@ -72,7 +73,7 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
                       "Write a Perfetto/Chrome trace of the last schedule's last step to this new file");
   command
       ->add_option("--deadline", options->deadline_s,
-                   "Seconds without progress anywhere after which a run is given up")
+                   "Seconds without progress of any rank after which a run fails")
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
   command->add_option(
@@ -80,10 +81,10 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
       "GROUP:KEY=VALUE,…: how a group (tp, dp, model, p2p, all) uses NCCL: min_ctas, max_ctas, "
       "cluster, policy (standard, efficiency, zero), window_mib");
   command->add_flag("--time-kernels", options->time_kernels,
-                    "Take as many steps again in which each kernel is timed by itself (cuda alone)");
+                    "Run as many further steps, in which each kernel is timed separately (cuda only)");
   command->add_flag("--graphs", options->graphs,
-                    "Replay the kernels of ops that come again as CUDA graphs (cuda alone)");
-  command->add_option("--memory-limit", options->memory_limit_mib, "Most memory of a rank, MiB")
+                    "Replay the kernels of repeated ops as CUDA graphs (cuda only)");
+  command->add_option("--memory-limit", options->memory_limit_mib, "Maximum memory of a rank, MiB")
       ->check(CLI::Range(0.001, 1e9));
   command->callback([options, &invocation, &status] { status = run_command(*options, invocation); });
 }
@@ -118,17 +119,16 @@ void add_schedule(CLI::App& app) {
       ->expected(4);
   command
       ->add_option("--memory-limit", options->request.memory_limit,
-                   "Most activations alive on a rank, for cost-aware generators")
+                   "Maximum of activations alive on a rank, for cost-aware generators")
       ->check(CLI::PositiveNumber);
   CLI::Option* format = command
                             ->add_option("--format", options->format,
                                          "text, json, csv (PyTorch's compute_only), csv-comms (its "
                                          "compute_comms) or csv-comms-waits (the "
-                                         "same with the WAIT actions that torch 2.15 demands)")
+                                         "same with the WAIT actions that torch 2.15 requires)")
                             ->check(CLI::IsMember({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
   command
-      ->add_flag("--table", options->table,
-                 "All schedules at this p and m side by side, instead of one order")
+      ->add_flag("--table", options->table, "Compare all schedules at this p and m, instead of printing one")
       ->excludes(name)
       ->excludes(format);
   command->callback([options] { schedule_command(*options); });
@@ -162,7 +162,7 @@ void add_trace(CLI::App& app) {
 }
 void add_compare(CLI::App& app, const Invocation& invocation, int& status) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* command = app.add_subcommand("compare", "Set results, benchmarks or machines side by side");
+  CLI::App* command = app.add_subcommand("compare", "Compare results, benchmarks or machines");
   command->add_option("FILE", options->files,
                       "Two or more result records, or files of Google Benchmark (--benchmark_format=json)");
   auto* profiles =
@@ -179,12 +179,12 @@ void add_compare(CLI::App& app, const Invocation& invocation, int& status) {
       ->needs(profiles);
   command
       ->add_flag("--attribute-all", options->profiles.attribute_all,
-                 "With --profiles: take every configuration apart by properties, not only those that all "
-                 "scenarios share")
+                 "With --profiles: attribute differences to properties in every configuration, not only in "
+                 "those that all scenarios share")
       ->needs(profiles);
   command
       ->add_option("--least-difference", options->least_difference,
-                   "Per cent below which medians of measured times count as the same")
+                   "Differences of median times below this percentage count as the same")
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   command->add_option("--json", options->json,
@@ -210,7 +210,7 @@ std::string version_text() {
          backends + libraries;
 }
 
-// Whether the first word is meant as a command but is none: CLI11 says only that one is required. Says so.
+// Reports a first word that is not a command; CLI11 would only say that a command is required.
 bool tell_unknown_command(const CLI::App& app, const Invocation& invocation) {
   if (invocation.argv.size() < 2 || invocation.argv[1].starts_with('-') || !app.get_subcommands().empty())
     return false;

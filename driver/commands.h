@@ -1,4 +1,4 @@
-// The commands of `stp`, and what the command line (command_line.cc) tells each.
+// The commands of `stp`, and their options from the command line (command_line.cc).
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace stp {
 
-/// What every command may need of the program's start.
+/// The program's start, for all commands.
 struct Invocation {
   std::vector<std::string> argv;
 };
@@ -65,10 +65,10 @@ struct CompareOptions {
   std::vector<std::string> files;
   std::string json, plot;
   double least_difference = 5;  // per cent
-  bool machines = false;        // profiles, not files
+  bool machines = false;        // compares profiles, not files
   ProfileSimulationOptions profiles{.profiles = {}, .scenarios = {"llm-a800", "llm-h20"}, .schedules = {}};
 };
-/// Returns the exit code of the Python that compares, which has said why it is not 0.
+/// Returns the exit code of the Python program, which prints why it is not 0.
 int compare_command(const CompareOptions& options, const Invocation& invocation);
 
 }  // namespace stp

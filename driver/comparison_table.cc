@@ -29,7 +29,7 @@ std::string percentage(std::optional<double> value, int decimals) {
   return value ? fixed(*value * 100, decimals) : "–";
 }
 
-// A schedule's name, with what is unusual about how it ran.
+// A schedule's name, with its options other than the defaults.
 std::string schedule_name(const json& row) {
   std::string name = text(row.at("schedule"));
   if (row.at("braid") != "static") name += ", " + text(row.at("braid")) + " braids";
@@ -68,7 +68,7 @@ Table unit_cost_table(const json& rows, size_t count) {
   return table;
 }
 
-// Of scenarios about one layer's forward.
+// For scenarios of one layer's forward.
 Table share_table(const json& rows, size_t count) {
   Table table({"cluster", "model", "seq", "size", "tp", "TP share, %", "paper", "error"});
   for (size_t i = 0; i < count; ++i) {
@@ -88,7 +88,7 @@ std::string milliseconds(const json& holder, const char* key) {
   return fixed(seconds ? std::optional(1e3 * *seconds) : std::nullopt, 3);
 }
 
-// One line of a pair: times alone and together, how far the latter is off, and what follows from them.
+// One line of a pair: times alone and together, the error of the latter, and derived figures.
 std::vector<std::string> pair_line(const std::string& name, const json& alone, const json& figures,
                                    std::optional<double> error) {
   return {name,
@@ -105,17 +105,17 @@ std::vector<std::string> pair_line(const std::string& name, const json& alone, c
 
 std::string shapes(const json& row) {
   const json &gemm = row.at("gemm"), &all_reduce = row.at("all_reduce");
-  const auto whole = [&](const char* key) { return fixed(number(gemm, key), 0); };
+  const auto size = [&](const char* key) { return fixed(number(gemm, key), 0); };
   char mib[32];
   std::snprintf(mib, sizeof mib, "%g", all_reduce.at("bytes").get<double>() / (1 << 20));
-  return whole("m") + " x " + whole("n") + " x " + whole("k") + ", " + mib + " MiB among " +
+  return size("m") + " x " + size("n") + " x " + size("k") + ", " + mib + " MiB among " +
          text(all_reduce.at("ranks"));
 }
 
 }  // namespace
 
 std::string pairs_table(const json& rows, const json& line) {
-  Table table({"times", "product, ms", "all-reduce", "serial", "together", "error", "product slower",
+  Table table({"times", "GEMM, ms", "all-reduce", "serial", "together", "error", "GEMM slower",
                "all-reduce slower", "exposed", "saved"});
   for (const json& row : rows) {
     table.heading(text(row.at("name")));
@@ -130,9 +130,9 @@ std::string pairs_table(const json& rows, const json& line) {
   }
   std::string lines = table.text();
   if (!line.contains("marks")) return lines;
-  const json& mark = line.at("marks").at(0);
-  return lines + "together from the published: at worst " + share_text(number(mark, "value"), 2) +
-         " off: " + text(line.at("verdict")) + " (tolerance " + share_text(number(mark, "tolerance"), 0) +
+  const json& criterion = line.at("marks").at(0);
+  return lines + "together from the published: maximum error " + share_text(number(criterion, "value"), 2) +
+         ": " + text(line.at("verdict")) + " (tolerance " + share_text(number(criterion, "tolerance"), 0) +
          "); " + text(line.at("reason")) + "\n";
 }
 
@@ -148,7 +148,7 @@ std::string comparison_table(const json& rows, size_t most) {
                                : unit_cost_table(rows, count);
   std::string lines = table.text();
   if (count < rows.size())
-    lines += "… and " + std::to_string(rows.size() - count) + " rows more in the result file\n";
+    lines += "… and " + std::to_string(rows.size() - count) + " more rows in the result file\n";
   return lines;
 }
 

@@ -1,9 +1,9 @@
-// Ending by Ctrl-C or a batch system's signal as by an error: nothing half-written stays behind.
+// Ctrl-C or a batch system's signal ends the program like an error: no partial output remains.
 #pragma once
 
 namespace stp {
 
-/// From now on SIGINT, SIGTERM and SIGHUP are noted instead of ending the program; a second one ends it.
+/// From now on a first SIGINT, SIGTERM or SIGHUP is only noted; a second one ends the program.
 void note_interrupts();
 /// Throws std::runtime_error if a signal was noted. To be called between pieces of work.
 void check_interrupted();

@@ -1,4 +1,4 @@
-// `stp`: the suite's one program. Exit codes: 0 done, 1 it could not be done, 2 the input is at fault.
+// `stp`: the suite's one program. Exit codes: 0 success, 1 failure, 2 invalid input.
 #include <cstdio>
 #include <exception>
 

@@ -32,7 +32,7 @@ std::string plain(const json& value) {
   return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
-// "results/" names the folder results.
+// "results/" names the folder "results".
 fs::path without_slash(const fs::path& target) {
   const fs::path normal = target.lexically_normal();
   return normal.filename().empty() ? normal.parent_path() : normal;
@@ -50,7 +50,7 @@ OutputFolder::OutputFolder(const fs::path& target) : target_(without_slash(targe
     throw InputError(target_, "--out", "cannot be created",
                      "check that its parent folder exists and may be written");
   partial_ = pattern;
-  // From here on an end by signal, or of the pipe that the tables go to, must not leave the folder behind.
+  // From here on, a signal or a closed output pipe must not leave the folder behind.
   note_interrupts();
   std::signal(SIGPIPE, SIG_IGN);
   fs::permissions(partial_, fs::perms(0755));
@@ -64,16 +64,16 @@ OutputFolder::~OutputFolder() {
 void OutputFolder::publish() {
   bool named =
       syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0;
-  // Some file systems (NFS) know no such flag; a plain rename replaces neither a file nor a folder that holds
-  // something.
+  // Some file systems (NFS) do not support this flag; a plain rename replaces neither a file nor a non-empty
+  // folder.
   if (!named && (errno == EINVAL || errno == ENOSYS))
     named = std::rename(partial_.c_str(), target_.c_str()) == 0;
   const int error = errno;
   if (!named && (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR))
-    throw InputError(target_, "--out", "came into being meanwhile", "name a new folder");
+    throw InputError(target_, "--out", "was created by another process", "name a new folder");
   const std::string partial = std::exchange(partial_, {});
   if (!named)
-    throw std::runtime_error(target_.string() + ": cannot be given its name (" + std::strerror(error) +
+    throw std::runtime_error(target_.string() + ": cannot be renamed (" + std::strerror(error) +
                              "); the results are in " + partial);
 }
 
@@ -102,7 +102,7 @@ std::string file_word(const json& row) {
   std::string word = plain(row.at("schedule"));
   if (row.at("model").is_string()) word += "-" + plain(row.at("model")) + "-s" + plain(row.at("seq"));
   word += "-tp" + plain(row.at("tp")) + "-pp" + plain(row.at("pp")) + "-m" + plain(row.at("microbatches"));
-  // A schedule file may call its schedule anything.
+  // A schedule file may give its schedule any name.
   for (char& c : word)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
   return word;
@@ -124,7 +124,8 @@ void write_trace(const fs::path& path, const SimulatedRun& run) {
   std::ofstream file(path);
   write_chrome_trace(file, run.program, run.timeline, heading(row), time_unit(row));
   file.close();
-  if (!file) throw std::runtime_error(path.string() + ": could not be written whole (is the disk full?)");
+  if (!file)
+    throw std::runtime_error(path.string() + ": could not be written completely (is the disk full?)");
 }
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// Where results go, and what a result's files and pictures are called.
+// The folder of results, and the names of a result's files and figures.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace stp {
 
-/// A hidden folder beside the target, which takes the target's name when all is written, or disappears. So a
-/// result folder is whole or not there, and none is ever overwritten.
+/// A hidden folder beside the target, renamed to the target when all is written, or removed. So a result
+/// folder is complete or does not exist, and none is overwritten.
 class OutputFolder {
  public:
   /// InputError if `target` exists or its parent folder cannot be written to.
@@ -19,35 +19,35 @@ class OutputFolder {
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  /// Where to write.
+  /// The folder to write to.
   [[nodiscard]] const std::filesystem::path& path() const { return partial_; }
   [[nodiscard]] const std::filesystem::path& target() const { return target_; }
-  /// Gives the folder its name; InputError if that has been taken meanwhile.
+  /// Renames the folder to the target; InputError if the target was created by another process.
   void publish();
 
  private:
   std::filesystem::path target_, partial_;
 };
 
-/// `folder`/`stem``extension`, with "-2", "-3", … after the stem if that is taken: rows may differ in what
-/// their file word does not say.
+/// `folder`/`stem``extension`, with "-2", "-3", … after the stem if that exists: different rows may have the
+/// same file_word().
 std::filesystem::path unused_path(const std::filesystem::path& folder, const std::string& stem,
                                   const std::string& extension);
 
-/// InputError naming `flag` if `path`, which is to be written, exists and is no device such as /dev/null; "-"
-/// (standard output) and "" never do.
+/// InputError that names `flag` if the output file `path` exists and is not a device such as /dev/null; "-"
+/// (standard output) and "" are accepted.
 void refuse_existing(const std::string& path, const char* flag);
 
-/// Writes the record to the file `path`, unless that is "", or, if it is "-", to standard output. False in
-/// the latter case: then nothing else may go there.
+/// Writes the record to the file `path`, or nowhere if that is "", or to standard output if it is "-".
+/// Returns false for "-": then nothing else may be printed there.
 bool write_record(const std::string& path, const nlohmann::json& record);
 
-// Of a row of a result record:
+// For a row of a result record:
 /// Its part of a file name: "stp-llm-12.1b-s3072-tp4-pp4-m64", in letters, digits, - _ and . alone.
 std::string file_word(const nlohmann::json& row);
-/// The same for people: "stp, llm-12.1b on a800, seq 3072, tp 4, pp 4, m 64".
+/// The same as a title: "stp, llm-12.1b on a800, seq 3072, tp 4, pp 4, m 64".
 std::string heading(const nlohmann::json& row);
-/// What its times are counted in: "s", or "units" of the cost table.
+/// The unit of its times: "s", or "units" of the cost table.
 std::string time_unit(const nlohmann::json& row);
 
 /// Writes the Chrome trace of a simulated step, which analysis/timelines.py draws.

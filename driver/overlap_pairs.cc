@@ -68,8 +68,8 @@ json figures_json(const OverlapFigures& figures) {
 // Predicted over published, less one.
 json difference(double predicted, double published) { return predicted / published - 1; }
 
-// With what follows from two times alone and one together: the longer one is taken to end last; how much the
-// shorter slowed down is not known.
+// With figures derived from two times alone and one together: the longer one is assumed to end last; the
+// slowdown of the shorter is unknown.
 json published_json(const OverlapPair::Published& published) {
   const double gemm_s = published.gemm_s, all_reduce_s = published.all_reduce_s,
                together_s = published.together_s;
@@ -140,7 +140,8 @@ PairsScenario read_pairs_scenario(const std::string& word) {
     scenario.pairs.push_back(read_pair(pair, scenario.profile));
     for (size_t j = 0; j < i; ++j)
       if (scenario.pairs[j].name == scenario.pairs[i].name)
-        throw pair.error("name", "\"" + scenario.pairs[i].name + "\" is given twice", "name pairs apart");
+        throw pair.error("name", "\"" + scenario.pairs[i].name + "\" is given twice",
+                         "give each pair its own name");
   }
   input.done();
   return scenario;
@@ -176,7 +177,7 @@ json summarise_pairs(const PairsScenario& scenario, const json& record) {
       worst_pair = row.at("name");
     }
   }
-  // A line on which nothing is compared; then what pairs have to say.
+  // An empty comparison line, then the fields of pairs.
   json line = summarise(
       scenario.name,
       {{"rows", json::array()}, {"scenario", record.at("scenario")}, {"evidence", record.at("evidence")}},
@@ -193,7 +194,8 @@ json summarise_pairs(const PairsScenario& scenario, const json& record) {
   line["marks"] = json::array(
       {{{"mark", "overlap_error_worst"}, {"value", worst}, {"tolerance", kOverlapTolerance}, {"met", met}}});
   line["verdict"] = met ? "reproduced" : "deviates";
-  line["reason"] = std::string(met ? "every mark is met" : "a mark is missed; see marks") +
+  line["reason"] = std::string(met ? "every acceptance criterion is met"
+                                   : "an acceptance criterion is missed; see marks") +
                    (fitted ? "; calibrated: " + scenario.calibrated : "");
   return line;
 }

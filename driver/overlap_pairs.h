@@ -1,5 +1,5 @@
-// Scenarios of pairs: a matrix product and an all-reduce of one group, alone and together, on a cluster. No
-// schedule, no model: the physics under the schedules.
+// Scenarios of pairs: a GEMM and an all-reduce of one group, alone and together, on a cluster, without
+// schedule and model.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,27 +29,27 @@ struct PairsScenario {
   NamedData cluster;
   HardwareProfile profile;
   std::vector<OverlapPair> pairs;
-  std::string calibrated;  // what of the profile comes from these very pairs; "": nothing
+  std::string calibrated;  // the profile's values that were solved from these pairs; "": none
   SharedJson pairs_as_read;
 
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;
 };
 
-/// Whether the scenario that `word` (a path, or a name of the suite's) stands for is one of pairs.
+/// Whether the scenario `word` (a path, or a name of the suite's) is one of pairs.
 bool is_pairs_scenario(const std::string& word);
 /// InputError that names file, field and remedy for anything wrong.
 PairsScenario read_pairs_scenario(const std::string& word);
 
-/// Simulates every pair: the rows of the record. Two predictions each, kept apart: of the shapes, all from
-/// the profile, and, where times are published, of the published times alone and the profile's contention.
+/// Simulates every pair and returns the rows of the record, with two separate predictions: from the shapes
+/// and the profile and, if times are published, from the published times alone and the profile's contention.
 nlohmann::json simulate_pairs(const PairsScenario& scenario);
 
-/// How far the time together, predicted from the published times alone, may be from the published one.
+/// Tolerance of the time together, predicted from the published times alone.
 inline constexpr double kOverlapTolerance = 0.05;
 
-/// The scenario's line of summary.json. What the profile was made from counts as calibrated, but is judged:
-/// by the worst pair.
+/// The scenario's line of summary.json. Pairs that the profile was made from count as calibrated, but get a
+/// verdict, by the maximum error.
 nlohmann::json summarise_pairs(const PairsScenario& scenario, const nlohmann::json& record);
 
 }  // namespace stp

@@ -10,7 +10,7 @@
 namespace stp {
 namespace {
 
-// The gradients of a step of one rank, without schedule and collectives to speak of.
+// The gradients of a step of one rank, without pipeline and collectives.
 std::map<std::string, std::vector<double>> gradients_of_one_rank(Training training,
                                                                  const std::vector<TokenSample>& samples,
                                                                  const std::string& backend_name,

@@ -1,4 +1,4 @@
-// Whether a run trains like one rank: its first step against the plain reference.
+// Parity: whether the first step of a run equals the plain reference.
 #pragma once
 
 #include <map>
@@ -10,15 +10,15 @@
 
 namespace stp {
 
-/// Of a run whose first step was over `samples` and gave these. In bf16 one rank trains over the same samples
-/// beside it, on the backend of that name and by its options, but for the size of the world.
+/// The parity of a run whose first step over `samples` gave this loss and these gradients. In bf16 also
+/// trains one rank on the same samples, with the same backend and options except the world size.
 Parity measure_parity(double loss, const std::map<std::string, std::vector<double>>& gradients,
                       const Training& training, const std::vector<TokenSample>& samples,
                       const std::string& backend, const BackendOptions& options);
 
 /// Whether the parity of a run of that type is good. float64: 10⁻¹⁰. float32: 10⁻⁵. bf16: the loss within
-/// 2⁻⁸, as far as one number is rounded; the gradient's error at most twice that of one rank, and below a
-/// half, since a tensor that was lost has an error of 1.
+/// 2⁻⁸, the rounding of one number; the gradient's error at most twice that of one rank, and below 0.5, since
+/// a missing tensor has an error of 1.
 bool parity_holds(const Parity& parity, const std::string& type);
 
 }  // namespace stp

@@ -63,7 +63,7 @@ ProcessShare read_share(const std::string& bytes, size_t ops) {
   return share;
 }
 
-// Into the run's, which holds the shares of the processes before.
+// Merges into the run's, which has the shares of earlier processes.
 void add(ProcessShare& all, const ProcessShare& share, const Program& program, const RankGrid& grid) {
   const auto combine = [](std::vector<double>& whole, const std::vector<double>& part, auto with) {
     whole.resize(part.size());
@@ -77,7 +77,7 @@ void add(ProcessShare& all, const ProcessShare& share, const Program& program, c
     all.uses.push_back(use);
     its[grid.place(use.world_rank).pp] = true;
   }
-  // Transfers are their senders', which all ran somewhere.
+  // Transfers belong to their senders, each of which ran in some process.
   for (OpId op = 0; op < share.times.size(); ++op) {
     if (!share.known[op] || !its[program.stream_of(op).rank] || all.known[op]) continue;
     all.known[op] = true;

@@ -31,7 +31,7 @@ struct Machine {
   SharedJson profile_json;  // as read, every value with its source
 };
 
-// A configuration of the scenarios, to be put onto each machine.
+// A configuration of the scenarios, simulated on each machine.
 struct ComparedConfiguration {
   Experiment experiment;
   std::string file;            // its scenario's
@@ -46,7 +46,7 @@ std::vector<Scenario> read_scenarios(const std::vector<std::string>& words) {
     scenarios.push_back(read_scenario(word));
     for (const Experiment& experiment : scenarios.back().experiments)
       if (!experiment.hardware)
-        throw InputError(scenarios.back().file, "model", "is of no cluster, which could be another's",
+        throw InputError(scenarios.back().file, "model", "has no cluster, which could be replaced",
                          "name scenarios of a model on a cluster, such as llm-a800");
   }
   return scenarios;
@@ -78,7 +78,7 @@ std::vector<Machine> read_machines(const std::vector<std::string>& named, const 
   return machines;
 }
 
-// Configurations are the same where they differ in cluster, schedules and microbatches alone.
+// Configurations are the same if they differ only in cluster, schedules and microbatches.
 std::string configuration_key(const Experiment& experiment) {
   json key = to_json(experiment);
   for (const char* field : {"cluster", "schedules", "microbatches"}) key.erase(field);
@@ -141,7 +141,7 @@ Experiment on_machine(const Experiment& experiment, const Machine& machine) {
   return there;
 }
 
-// Why the experiment cannot be on a machine; "" if it can.
+// Why the experiment cannot run on a machine; "" if it can.
 std::string incompatibility(const Experiment& experiment, const HardwareProfile& profile) {
   if (experiment.tp <= profile.gpus_per_node) return "";
   return "TP" + std::to_string(experiment.tp) + " is more than the " + std::to_string(profile.gpus_per_node) +
@@ -171,15 +171,14 @@ json gemm_json(const std::vector<Machine>& machines, const Job& job) {
   return gemms;
 }
 
-// An all-reduce, alone and beside the forward of either unit: from the costs that programs are simulated
-// with.
+// An all-reduce, alone and overlapped with the forward of either unit: from the costs of the simulation.
 json all_reduce_json(const std::vector<Machine>& machines, const Experiment& experiment, double bytes) {
   json figures;
   for (const Machine& machine : machines) {
     json seconds, share, behind_attn, behind_mlp;
     if (compatible(experiment, machine.profile)) {
       const Experiment there = on_machine(experiment, machine);
-      // What a layer costs does not depend on where layers are.
+      // A layer's cost does not depend on its place.
       const CostTable table = hardware_cost_table(
           job_of(there), machine.profile, std::vector<int>(there.pp, 1), Placement::loop(there.pp, 1));
       seconds = all_reduce_seconds(machine.profile, bytes, there.tp);
@@ -203,7 +202,8 @@ json all_reduce_json(const std::vector<Machine>& machines, const Experiment& exp
 
 // ---- whole schedules ----
 
-// Simulates one configuration's schedules on many machines. Programs that no cost changes are made once.
+// Simulates one configuration's schedules on many machines. Programs that do not depend on costs are made
+// once.
 class ConfigurationSimulator {
  public:
   ConfigurationSimulator(const ComparedConfiguration& configuration,
@@ -226,7 +226,7 @@ class ConfigurationSimulator {
 
   const ComparedConfiguration& configuration_;
   const std::vector<ScheduleChoice>& choices_;
-  std::vector<std::optional<Program>> programs_;  // of schedules whose order no cost changes
+  std::vector<std::optional<Program>> programs_;  // of schedules whose order does not depend on costs
 };
 
 // By schedule, then machine.
@@ -249,8 +249,8 @@ json rows_json(const ComparedConfiguration& configuration, const std::vector<Mac
   return rows;
 }
 
-// Throughputs of `first` with every set of the parts in which `other` differs taken from that one; null where
-// a schedule refuses.
+// Throughputs of `first` with every subset of the differing parts taken from `other`; null if a schedule
+// refuses.
 json mixtures_json(const Experiment& experiment, const Machine& first, const Machine& other, size_t schedules,
                    ConfigurationSimulator& simulator) {
   std::vector<ProfilePart> parts;
@@ -285,25 +285,25 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
   const std::vector<ScheduleChoice> choices = choose_schedules(options.schedules, scenarios);
   const std::vector<ComparedConfiguration> configurations = gather(scenarios);
 
-  json told = {{"gain", gain_of(scenarios)}};
-  for (const Scenario& scenario : scenarios) told["scenarios"].push_back(scenario.name);
-  for (const ScheduleChoice& choice : choices) told["schedules"].push_back(name_of(choice));
+  json result = {{"gain", gain_of(scenarios)}};
+  for (const Scenario& scenario : scenarios) result["scenarios"].push_back(scenario.name);
+  for (const ScheduleChoice& choice : choices) result["schedules"].push_back(name_of(choice));
   for (const Machine& machine : machines)
-    told["machines"].push_back(
+    result["machines"].push_back(
         {{"name", machine.name}, {"fitted", machine.profile.fitted}, {"profile", *machine.profile_json}});
 
   ProgressBar progress("simulating", configurations.size());
   for (const ComparedConfiguration& configuration : configurations) {
     const Experiment& experiment = configuration.experiment;
     const bool shared = configuration.scenarios.size() == scenarios.size();
-    told["models"][experiment.hardware->model.name] = *experiment.hardware->model_data.content;
+    result["models"][experiment.hardware->model.name] = *experiment.hardware->model_data.content;
     ConfigurationSimulator simulator(configuration, choices);
     json mixtures = json::array();
     for (size_t i = 1; i < machines.size() && (shared || options.attribute_all); ++i)
       if (compatible(experiment, machines[0].profile) && compatible(experiment, machines[i].profile))
         mixtures.push_back(mixtures_json(experiment, machines[0], machines[i], choices.size(), simulator));
     const Job job = job_of(experiment);
-    told["configurations"].push_back(
+    result["configurations"].push_back(
         {{"model", job.model.name},
          {"seq", job.shape.seq},
          {"microbatch_size", job.shape.microbatch_size},
@@ -317,7 +317,7 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
          {"mixtures", mixtures}});
     progress.step();
   }
-  return told;
+  return result;
 }
 
 }  // namespace stp

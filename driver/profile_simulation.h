@@ -1,5 +1,5 @@
-// What `stp compare --profiles` has to know of the cost model and the simulator. analysis/stp_analysis makes
-// the comparison of it: gains, shares of the machines' properties, tables and plots.
+// The simulations of `stp compare --profiles`. analysis/stp_analysis makes the comparison: gains, attribution
+// to the machines' properties, tables and plots.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,7 +12,7 @@ struct ProfileSimulationOptions {
   std::vector<std::string> profiles;   // names or files; empty: all of the suite
   std::vector<std::string> scenarios;  // whose configurations; the first one's cluster is the first machine
   std::vector<std::string> schedules;  // empty: those of the scenarios
-  bool attribute_all = false;          // mix profiles in every configuration, not only in shared ones
+  bool attribute_all = false;          // mixtures for every configuration, not only for shared ones
 };
 
 /// Every configuration of the scenarios, at its largest number of microbatches, on every machine:

@@ -16,7 +16,7 @@ void check_replay(const Scenario& scenario, int rank) {
                        "use --replay-rank 0 to " + std::to_string(world - 1));
     if (experiment.run && experiment.run->parity)
       throw InputError(scenario.file, field + "run.parity",
-                       "cannot be held: in a replay nothing comes from other ranks but its time",
+                       "is not possible in a replay, which receives no data from other ranks",
                        "leave it out, or run without --replay-rank");
   }
 }

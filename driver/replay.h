@@ -1,4 +1,4 @@
-// Replays: one rank of a run, with its real kernels, among peers at the pace of a hardware profile.
+// Replays: one rank of a run, with its real kernels, over emulated links of a hardware profile.
 #pragma once
 
 #include "scenario.h"
@@ -12,8 +12,8 @@ struct ReplayChoice {
   HardwareProfile profile;
 };
 
-/// Throws InputError if some experiment of the scenario does not have the rank, or asks for what one rank
-/// alone cannot show.
+/// Throws InputError if an experiment of the scenario does not have the rank, or needs more than one rank
+/// (parity).
 void check_replay(const Scenario& scenario, int rank);
 
 }  // namespace stp

@@ -76,8 +76,8 @@ Training training_of(const Experiment& experiment) {
   return training;
 }
 
-// The pipeline ranks' times from the timeline; their bytes, the largest over each one's tensor and
-// data-parallel ranks. Of those pipeline ranks that ran here.
+// For the pipeline ranks that ran here: times from the timeline, and the maximum bytes over each one's tensor
+// and data-parallel ranks.
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline, const std::vector<RankUse>& uses,
                                      const RankGrid& grid) {
@@ -103,7 +103,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   return ranks;
 }
 
-// All ranks' together; none where the backend does not count it.
+// The sum over all ranks; none if the backend does not count it.
 cpu::BlasUse blas_use_of_all(Backend& backend) {
   cpu::BlasUse sum;
   if (!cpu::counts_blas(backend)) return sum;
@@ -115,11 +115,11 @@ cpu::BlasUse blas_use_of_all(Backend& backend) {
   return sum;
 }
 
-// Where a prediction is to be held against steps, one counts only if the machine was itself before and after;
-// else it is taken again, as long as there is patience.
+// If steps are compared with a prediction, a step counts only if the machine ran at its usual speed before
+// and after; else it is repeated, up to limits of tries and time.
 class SteadySteps {
  public:
-  /// Of ranks on the CPU; others' steps count as they are.
+  /// Only for ranks on the CPU; other steps always count.
   SteadySteps(const Backend& backend, const HardwareProfile* profile, int ranks) {
     if (profile == nullptr || profile->shared.count() == 0 || backend.name() != "cpu") return;
     const int busy = std::min(ranks, profile->shared.count());
@@ -141,7 +141,7 @@ class SteadySteps {
       return taken;
     }
   }
-  /// Steps that count though the machine was not itself.
+  /// Steps that count though the machine was disturbed.
   [[nodiscard]] int disturbed() const { return disturbed_; }
 
  private:
@@ -186,17 +186,17 @@ Measured describe(Backend& backend, const Experiment::Run& run, const DeviceOpti
   return measured;
 }
 
-// Of the steps in which BLAS worked that much from `before` to `after`.
+// For the steps in which BLAS use grew from `before` to `after`.
 BlasShare blas_share(const cpu::BlasUse& before, const cpu::BlasUse& after, double rank_seconds) {
   const double seconds = after.seconds - before.seconds;
   BlasShare blas;
   blas.share = seconds / rank_seconds;
   if (seconds > 0)
-    blas.gflop_per_s = (after.flops - before.flops) / seconds / 1e9;  // else no layer, no product
+    blas.gflop_per_s = (after.flops - before.flops) / seconds / 1e9;  // else there are no layers and no GEMMs
   return blas;
 }
 
-// Training of one experiment, and what is measured on the way.
+// Training of one experiment, with its measurements.
 class MeasuredTraining {
  public:
   MeasuredTraining(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
@@ -225,7 +225,7 @@ class MeasuredTraining {
       if (i == run_.warmup) begin_timed_steps();
       const std::vector<TokenSample> samples = data_.next(samples_of_step());
       last_ = timed ? steady_.take([&] { return step(samples); }) : step(samples);
-      if (!options_.replay) share_.losses.push_back(last_.loss);  // a replay's numbers mean nothing
+      if (!options_.replay) share_.losses.push_back(last_.loss);  // a replay's values are meaningless
       if (i == 0 && run_.parity) compare_with_reference(samples);
       if (timed) share_.step_times_s.push_back(last_.step_s);
       stepped();
@@ -233,7 +233,7 @@ class MeasuredTraining {
     end_timed_steps();
   }
 
-  /// In as many steps more.
+  /// In as many further steps.
   void time_kernels() {
     trainer_.time_kernels(true);
     std::vector<double> seconds;
@@ -276,7 +276,7 @@ class MeasuredTraining {
     return taken;
   }
 
-  // What the warm-up took counts no more.
+  // Excludes the warm-up.
   void begin_timed_steps() {
     blas_before_ = blas_use_of_all(*backend_);
     trainer_.take_emulated_use();
@@ -298,7 +298,7 @@ class MeasuredTraining {
   void compare_with_reference(const std::vector<TokenSample>& samples) {
     const double loss = sum_of_all(backend_->processes(), last_.loss);
     const auto gradients = trainer_.gradients();
-    const RunGuard::Work work(backend_->guard());  // the other processes wait meanwhile
+    const RunGuard::Work work(backend_->guard());  // the other processes wait for this
     if (backend_->processes().is_root())
       measured_.parity = measure_parity(loss, gradients, training_, samples, options_.backend, devices_);
   }
@@ -339,7 +339,7 @@ class MeasuredTraining {
   ProcessShare share_;
   StepResult last_;
   cpu::BlasUse blas_before_;
-  double timed_s_ = 0;  // of all steps since the warm-up, those taken again too
+  double timed_s_ = 0;  // of all steps since the warm-up, repeated ones included
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ struct DeviceOptions {
   double deadline_s = 10;
   size_t memory_limit = 0;        // bytes a rank; 0: none
   bool graphs = false;            // as BackendOptions
-  std::vector<std::string> nccl;  // likewise
+  std::vector<std::string> nccl;  // as BackendOptions
   bool time_kernels = false;      // in further steps
   std::optional<ReplayChoice> replay;
   Processes* processes = nullptr;  // of the run; none: this one has all ranks
@@ -29,17 +29,17 @@ struct DeviceOptions {
 
 struct MeasuredRun {
   Program program;
-  // Of the last step, of the ranks that stand for their tensor and data-parallel groups; in a replay of its
-  // rank alone.
+  // Of the last step, of the ranks that represent their tensor and data-parallel groups; in a replay, of its
+  // rank only.
   Timeline timeline;
   Result result;
   std::vector<RankUse> uses;  // by world rank that ran
 };
 
 /// Trains `experiment` (which has a `run`) with one of its schedules; `stepped` is called after every step.
-/// InputError for what the input is at fault for, std::runtime_error that names the rank if the run fails.
-/// With a profile, the result says what it predicts. With `options.replay` one rank runs, alone. With
-/// `options.processes` all of them call this; process 0 gets what all have measured, the others nothing.
+/// InputError for invalid input; std::runtime_error that names the rank if the run fails. With a profile, the
+/// result has its prediction. With `options.replay` only one rank runs. With `options.processes` all of them
+/// must call this; process 0 gets the measurements of all, the others nothing.
 std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment,
                                         const std::string& file, const DeviceOptions& options,
                                         const HardwareProfile* profile, const std::function<void()>& stepped);

@@ -1,4 +1,4 @@
-// What needs Python: `stp compare` and the plots of reports. Its scripts are run as programs of their own.
+// Starts Python programs: `stp compare` and the plots of reports.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 namespace stp {
 
 /// Runs `script`, a data file ("analysis/compare.py"), with `arguments`, by $STP_PYTHON, else the Python
-/// found when this was built. Returns its exit status; it says on standard error why that is not 0.
-/// InputError if there is no such Python; `without` tells how to do without, if one can.
+/// found when this was built. Returns its exit status; it prints on standard error why that is not 0.
+/// InputError if there is no such Python; `without` is a remedy without Python, if there is one.
 int run_python(const std::string& script, const std::vector<std::string>& arguments,
                const std::string& without = "");
 

@@ -26,7 +26,7 @@ std::vector<std::string> columns(const DeviceOptions& devices, bool predicted) {
   return names;
 }
 
-// Those that every run has.
+// The columns of every run.
 std::vector<std::string> cells_of(const Result& result, double step_s) {
   const Measured& measured = *result.measured;
   const Configuration& c = result.configuration;
@@ -50,7 +50,7 @@ std::vector<std::string> cells_of(const Result& result, double step_s) {
           measured.parity ? scientific(measured.parity->gradient) : "–"};
 }
 
-// How late paced calls were: the mean of a step, and the worst call with its kind of group.
+// Delays of emulated calls: the mean per step, and the maximum with its kind of group.
 std::vector<std::string> lateness_cells(const Replayed& replayed, size_t steps) {
   double sum = 0, latest = 0;
   std::string where;
@@ -68,16 +68,17 @@ std::vector<std::string> lateness_cells(const Replayed& replayed, size_t steps) 
 std::string PredictionErrors::text(const std::string& profile) const {
   std::string text;
   if (left_out_ > 0)
-    text += std::to_string(left_out_) +
-            " rows were measured while the machine was disturbed, and are left out:\n";
+    text +=
+        std::to_string(left_out_) + " rows were measured while the machine was disturbed and are left out:\n";
   constexpr const char* kKinds[] = {"a processor for every rank", "more ranks than processors"};
   for (size_t kind = 0; kind < 2; ++kind) {
     const std::vector<double>& some = errors_[kind];
     if (some.empty()) continue;
     const double mean = std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(some.size());
-    text += "predicted by " + profile + ", " + kKinds[kind] + ": " + fixed(100 * mean, 1) +
-            " % off in the mean, " + fixed(100 * *std::max_element(some.begin(), some.end()), 1) +
-            " % at worst, over " + std::to_string(some.size()) + " rows\n";
+    text += "predicted by " + profile + ", " + kKinds[kind] + ": mean absolute error " +
+            fixed(100 * mean, 1) + " %, maximum " +
+            fixed(100 * *std::max_element(some.begin(), some.end()), 1) + " %, over " +
+            std::to_string(some.size()) + " rows\n";
   }
   return text;
 }
@@ -120,7 +121,7 @@ void RunReport::add_parity(const Result& result) {
 std::vector<std::string> RunReport::prediction_cells(const Result& result) {
   const Prediction& predicted = *result.measured->predicted;
   const double error = predicted.step_time_s / result.step_time_s() - 1;
-  // Rows most of whose steps ran on a disturbed machine say nothing of the prediction.
+  // Rows with most steps on a disturbed machine are no evidence about the prediction.
   const bool disturbed = 2 * predicted.disturbed_steps >= static_cast<int>(result.step_times_s.size());
   if (disturbed) {
     errors_.leave_out();
@@ -135,12 +136,10 @@ std::vector<std::string> RunReport::prediction_cells(const Result& result) {
 std::string RunReport::text() const {
   std::string text = table_.text();
   if (one_device_ && !replayed_)
-    text +=
-        "All ranks took turns on one device: times are of that, and say nothing of ranks with a device "
-        "each\n";
+    text += "All ranks took turns on one device: the times do not hold for ranks with a device each\n";
   if (replayed_)
     text +=
-        "late: what paced calls of a step took longer than their pace, all together; latest: the worst "
+        "late: total delay of a step's calls beyond their emulated links' times; latest: the maximum of one "
         "call\n";
   if (refused_ > 0)
     text +=

@@ -1,4 +1,4 @@
-// What `stp run` tells of its runs: a table, how good predictions were, and whether they train like one rank.
+// The output of `stp run`: a table, prediction errors, and parity.
 #pragma once
 
 #include <array>
@@ -11,12 +11,12 @@
 
 namespace stp {
 
-/// How far predicted steps are from measured ones; where ranks share processors, apart.
+/// Errors of predicted steps, separately for runs where ranks share processors.
 class PredictionErrors {
  public:
   void add(double error, bool oversubscribed) { errors_[oversubscribed ? 1 : 0].push_back(error); }
   void leave_out() { ++left_out_; }
-  /// Of the profile of that name.
+  /// The errors of the profile of that name.
   [[nodiscard]] std::string text(const std::string& profile) const;
 
  private:
@@ -26,15 +26,15 @@ class PredictionErrors {
 
 class RunReport {
  public:
-  /// `predicted_by`: the name of the profile that predicts each step, if one does. `one_device`: whether all
-  /// ranks take turns on one.
+  /// `predicted_by`: the name of the profile that predicts each step, if any. `one_device`: whether all ranks
+  /// take turns on one device.
   RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device);
 
   void add(const MeasuredRun& run);
-  /// A combination that its schedule refuses.
+  /// Counts a combination that its schedule refuses.
   void add_refused() { ++refused_; }
 
-  /// The table, and a line for each thing to be said of it.
+  /// The table and its notes.
   [[nodiscard]] std::string text() const;
   /// The cases that differ from one rank; "" if none does.
   [[nodiscard]] std::string failure() const;
@@ -48,7 +48,7 @@ class RunReport {
   Table table_;
   PredictionErrors errors_;
   size_t compared_ = 0, refused_ = 0;
-  std::vector<std::string> broken_;  // of those compared
+  std::vector<std::string> broken_;  // cases without parity
 };
 
 }  // namespace stp

@@ -10,7 +10,7 @@
 namespace stp {
 namespace {
 
-// The number of chunks a rank that `choice` is asked for.
+// The number of chunks a rank for `choice`.
 int chunks_for(const Generator& generator, const Experiment& experiment) {
   if (experiment.chunks > 0) return experiment.chunks;
   const int entries = static_cast<int>(experiment.layers_per_chunk.size());
@@ -27,7 +27,7 @@ std::vector<int> layers_for(const Experiment& experiment, int stages) {
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
   const std::vector<int> layers = layers_for(experiment, experiment.pp * chunks);
-  // Any placement will do: passes cost the same wherever they run.
+  // Any placement works: the cost of passes does not depend on the rank.
   const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
                                               Placement::loop(experiment.pp, chunks));
   return pass_costs(table, *std::max_element(layers.begin(), layers.end()));
@@ -39,13 +39,13 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
     throw InputError(choice.file, "chunks",
                      "the file has " + std::to_string(schedule.chunks()) + " a rank, the scenario " +
                          std::to_string(experiment.chunks),
-                     "change the scenario or make the file anew");
+                     "change the scenario or generate the file again");
   if (schedule.pp() != experiment.pp || schedule.microbatches != experiment.microbatches)
     throw InputError(choice.file, schedule.pp() != experiment.pp ? "pp" : "microbatches",
                      "the file is for pp " + std::to_string(schedule.pp()) + " and " +
                          std::to_string(schedule.microbatches) + " microbatches, the scenario for pp " +
                          std::to_string(experiment.pp) + " and " + std::to_string(experiment.microbatches),
-                     "change the scenario or make the file anew");
+                     "change the scenario or generate the file again");
   return schedule;
 }
 
@@ -154,8 +154,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   if (const int most = std::max(experiment.tp, experiment.dp); most > profile.gpus_per_node)
     throw InputError(file, "parallel",
                      "has groups of " + std::to_string(most) + " ranks, and profile " + profile.name +
-                         " describes all-reduces of " + std::to_string(profile.gpus_per_node) +
-                         " at the most",
+                         " describes all-reduces of " + std::to_string(profile.gpus_per_node) + " at most",
                      "use smaller groups, or a profile of larger ones");
   Job job{run.model,
           {run.seq, experiment.microbatch_size, experiment.tp, experiment.sequence_parallel,
@@ -215,7 +214,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);
-      // The paper's formula is of its own models.
+      // The paper's formula is for its own models.
       if (hardware.model.family == Family::qwen2)
         result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
     }

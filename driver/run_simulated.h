@@ -10,7 +10,7 @@
 
 namespace stp {
 
-/// All that one simulated schedule left behind.
+/// The outcome of one simulated schedule.
 struct SimulatedRun {
   Program program;
   Timeline timeline;
@@ -23,29 +23,29 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
 /// The same, lowered.
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
-/// What a result says of the configuration that it is of; the model is left out.
+/// The configuration of a result, without the model.
 Configuration configuration_of(const Experiment& experiment, const Program& program);
 
-/// What a profile says of one step of an experiment on devices.
+/// A profile's prediction of one step of an experiment on devices.
 struct StepPrediction {
   double step_s;
-  bool oversubscribed;  // more ranks than processors that they share
+  bool oversubscribed;  // more ranks than shared processors
 };
 /// For an experiment with a `run`, in float32, by the suite's own kernels.
 StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
                             const HardwareProfile& profile, const std::string& file);
 
-/// What the cost model is asked for an experiment with hardware.
+/// The cost model's input for an experiment with hardware.
 Job job_of(const Experiment& experiment);
 
-/// The costs of `program`, and what overlapping ops keep of their speed.
+/// The costs of `program`, and the contention of overlapping ops.
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
 
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);
-/// The same of a program that program_for() made, for this or for an experiment that differs from it in
-/// nothing that a program depends on (docs/architecture.md, section 5: costs are none of it).
+/// The same of a program that program_for() made, for this experiment or one that differs only in what
+/// programs do not depend on, such as costs (docs/architecture.md, section 5).
 SimulatedRun run_simulated(Program program, const Experiment& experiment);
 
 }  // namespace stp

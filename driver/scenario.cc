@@ -59,7 +59,7 @@ std::string find_schedule_file(JsonInput& entry) {
   namespace fs = std::filesystem;
   const std::string word = entry.string("file");
   if (!is_schedule_file(word))
-    throw entry.error("file", "\"" + word + "\" does not end as a schedule file does",
+    throw entry.error("file", "\"" + word + "\" does not have the ending of a schedule file",
                       "name a .json, .csv or .txt file");
   const fs::path path = fs::path(entry.file()).parent_path() / word;
   std::error_code ignored;
@@ -201,7 +201,7 @@ void check_hardware(const JsonInput& input, const Experiment& experiment) {
                       "use at most " + std::to_string(node));
 }
 
-// What lowering adds to a model's units.
+// Options of lowering for a model's units.
 void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int seq) {
   experiment.sequence_parallel = input.boolean_or("sequence_parallel", false);
   experiment.recompute = choose(input, "recompute", Recompute::none, kRecomputes);
@@ -212,7 +212,7 @@ void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int s
                       "make seq a multiple of parallel.tp");
 }
 
-// Reads one configuration but for its number of microbatches.
+// Reads one configuration, except its number of microbatches.
 Experiment read_experiment(JsonInput& input, const std::string& field) {
   Experiment experiment;
   experiment.field = field;
@@ -249,7 +249,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   return experiment;
 }
 
-// A configuration with several numbers of microbatches is as many experiments.
+// A configuration with several numbers of microbatches makes as many experiments.
 void read_experiments(JsonInput& input, const std::string& field, std::vector<Experiment>& experiments) {
   const Experiment one = read_experiment(input, field);
   std::vector<int> counts;
@@ -265,7 +265,7 @@ void read_experiments(JsonInput& input, const std::string& field, std::vector<Ex
   }
 }
 
-// What these add to a configuration as run.
+// Their fields in a configuration as run.
 json to_json(const Experiment::Run& run) {
   json options = {{"type", word_of(run.type, kTypes)},
                   {"steps", run.steps},
@@ -318,7 +318,7 @@ std::string read_scenario_name(JsonInput& input) {
   if (name.empty() || name[0] == '.' || name.size() > kLongestName ||
       std::any_of(name.begin(), name.end(), unfit))
     throw input.error(
-        "name", "cannot name a result file",
+        "name", "cannot be the name of a result file",
         "use 1 to " + std::to_string(kLongestName) + " characters without /, none of them first a dot");
   return name;
 }
@@ -361,7 +361,7 @@ json Scenario::as_run() const {
   for (const Experiment& experiment : experiments) configurations.push_back(to_json(experiment));
   json scenario = {{"name", name}, {"title", title}, {"configurations", configurations}};
   if (comparison) scenario["compare"] = to_json(*comparison);
-  // What the names of models and clusters stood for.
+  // The contents of the named models and clusters.
   for (const Experiment& experiment : experiments) {
     if (experiment.run) scenario["models"].update(by_name(experiment.run->model_data));
     if (!experiment.hardware) continue;
@@ -375,7 +375,7 @@ Scenario read_scenario(const std::string& word) {
   const std::string path = scenario_path(word);
   JsonInput input = JsonInput::of_file(path);
   if (input.has("pairs"))
-    throw input.error("pairs", "makes this a scenario of products and all-reduces, without schedules",
+    throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
                       "use stp simulate or stp reproduce, or remove it");
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
@@ -383,7 +383,7 @@ Scenario read_scenario(const std::string& word) {
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");
   input.ignore("order");
-  // A record's scenario says what its names stood for; run again, they are looked up again.
+  // A record's scenario has the contents of its names; when run again, the names are looked up again.
   input.ignore("models");
   input.ignore("clusters");
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));

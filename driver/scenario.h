@@ -26,7 +26,7 @@ struct ScheduleChoice {
 /// Its name, or its file's without folder and ending.
 std::string name_of(const ScheduleChoice& choice);
 
-/// A model or a cluster: the word by which a scenario names it, its file, and what that says.
+/// A model or a cluster: its name in the scenario, its file, and the file's content.
 struct NamedData {
   std::string name, path;
   SharedJson content;
@@ -45,7 +45,7 @@ struct Experiment {
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;
   bool freed_at_I = false;
-  bool sequence_parallel = false;  // this and the next: of models alone, not under unit costs
+  bool sequence_parallel = false;  // this and the next: only for models, not for unit costs
   Recompute recompute = Recompute::none;
   std::optional<PassCosts>
       schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
@@ -75,7 +75,7 @@ struct Experiment {
     Initialisation initialisation;
     AdamW optimizer;
     double clip_norm;
-    bool parity;        // whether the first step is held against the reference
+    bool parity;        // whether the first step is checked against the reference
     bool skip_refused;  // whether a schedule that refuses a configuration is left out
   };
   std::optional<Run> run;
@@ -102,11 +102,11 @@ struct Scenario {
   [[nodiscard]] nlohmann::json as_run() const;
 };
 
-/// The file that `word` stands for: a path, or the name of a scenario of the suite.
+/// The file of `word`: a path, or the name of a scenario of the suite.
 std::string scenario_path(const std::string& word);
 /// The file that field `key` names, by its path or by the name of one in the suite's `folder`.
 NamedData read_named_data(JsonInput& input, const char* key, const char* folder);
-/// Its field `name`, after which results are called.
+/// Its field `name`, by which results are named.
 std::string read_scenario_name(JsonInput& input);
 
 /// Reads a scenario; InputError that names file, field and remedy for anything wrong. `word` is a path, or

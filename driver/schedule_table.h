@@ -1,4 +1,4 @@
-// Every schedule at one p and m, side by side, in figures that the tool counts.
+// A table of all schedules at one p and m, with counted figures.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace stp {
 
-/// The unit costs at which schedules are set side by side and files are validated: F = I = W = 1 a layer,
-/// halved over attention and MLP; with `all_reduces`, 0.25 of them per layer and direction.
+/// The unit costs for comparing schedules and validating files: F = I = W = 1 a layer, halved over attention
+/// and MLP; with `all_reduces`, 0.25 of them per layer and direction.
 CostTable reference_costs(bool all_reduces);
 
 /// A Markdown table of all generators at `pp` ranks and `microbatches`, counted on programs of the same
@@ -16,7 +16,7 @@ CostTable reference_costs(bool all_reduces);
 /// Columns: the bubble (step − one rank's compute) without all-reduces; what all-reduces of 0.25 per layer
 /// and direction add to the step, in units of 0.25; the largest peak of activations until W and until I, in
 /// microbatches of one layer; transfers per microbatch; receives ahead; range; what it is. A schedule that
-/// cannot do p and m says why.
+/// does not support p and m has the reason.
 std::string schedule_table(int pp, int microbatches);
 
 }  // namespace stp

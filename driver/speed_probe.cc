@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSize = 384;  // 113 million operations: about a millisecond of one core
 constexpr int kRepeats = 12;
 
-// Of all processors together, all that was not idle.
+// The busy time of all processors together.
 double busy_seconds() {
   std::ifstream file("/proc/stat");
   std::string word;
@@ -59,12 +59,12 @@ SpeedProbe::SpeedProbe(std::unique_ptr<Backend> backend, double rate)
       device.kernels().fill(*here.stream, *tensor, 0.01);
     }
   }
-  products(static_cast<int>(ranks_.size()));  // pages
+  time_gemms(static_cast<int>(ranks_.size()));  // pages
 }
 
 SpeedProbe::~SpeedProbe() = default;
 
-double SpeedProbe::products(int count) {
+double SpeedProbe::time_gemms(int count) {
   std::vector<EventRef> starts, ends;
   for (int rank = 0; rank < count; ++rank) {
     Rank& here = ranks_[rank];
@@ -82,9 +82,9 @@ double SpeedProbe::products(int count) {
 }
 
 bool SpeedProbe::steady() {
-  const double alone = products(1);
+  const double alone = time_gemms(1);
   fastest_ = fastest_ == 0 ? alone : std::min(fastest_, alone);
-  return products(static_cast<int>(ranks_.size())) <= kDisturbed * fastest_ / rate_;
+  return time_gemms(static_cast<int>(ranks_.size())) <= kDisturbed * fastest_ / rate_;
 }
 
 bool SpeedProbe::wait(double seconds) {

@@ -1,6 +1,5 @@
-// Whether the machine's processors are as fast as usual at this moment: a machine that others use too
-// (virtual ones above all) has spells in which they are not, and a step timed in one says nothing of the
-// machine.
+// Checks whether the machine's processors are currently as fast as usual: a shared machine (virtual ones
+// above all) is slower at times, and a step timed then is not representative.
 #pragma once
 
 #include <memory>
@@ -11,7 +10,7 @@
 
 namespace stp {
 
-/// Processor time that other programs of this machine took. Nothing is known of it off Linux: then none.
+/// Processor time of other programs on this machine. Only known on Linux; else 0.
 class OtherPrograms {
  public:
   OtherPrograms();
@@ -25,15 +24,15 @@ class OtherPrograms {
 
 class SpeedProbe {
  public:
-  /// `backend` drives as many ranks as the runs keep processors busy; `rate` is each one's speed then, as a
-  /// share of one alone.
+  /// `backend` has as many ranks as the runs keep processors busy; `rate` is the speed of each then, relative
+  /// to one alone.
   SpeedProbe(std::unique_ptr<Backend> backend, double rate);
   ~SpeedProbe();
 
-  /// Times the same matrix product on one rank and on all at once, milliseconds in all: whether all go as
-  /// fast as they should beside the fastest single one ever.
+  /// Times a fixed GEMM on one rank and on all at once, within milliseconds: whether all are as fast as
+  /// expected from the fastest single one so far.
   bool steady();
-  /// Waits until they do, `seconds` at the most; false if they never did.
+  /// Waits until they are, at most `seconds`; false if they never were.
   bool wait(double seconds);
 
  private:
@@ -44,7 +43,7 @@ class SpeedProbe {
   static constexpr double kDisturbed = 1.25;
 
   // The slowest of the first `count` ranks.
-  double products(int count);
+  double time_gemms(int count);
 
   std::unique_ptr<Backend> backend_;
   std::vector<Rank> ranks_;

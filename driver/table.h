@@ -1,5 +1,4 @@
-// A plain text table: columns as wide as their widest cell, numbers to the right; and how numbers are
-// written.
+// A plain text table with numbers aligned to the right; and the formats of numbers.
 #pragma once
 
 #include <cstdio>
@@ -13,12 +12,13 @@ class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  /// A line of its own between the rows, as wide as it is.
+  /// A line between the rows that does not affect column widths.
   void heading(std::string line) { rows_.push_back({std::move(line)}); }
   [[nodiscard]] std::string text() const;
 
  private:
-  std::vector<std::vector<std::string>> rows_;  // of one cell: headings, unless the table has one column
+  std::vector<std::vector<std::string>>
+      rows_;  // rows of one cell are headings, unless the table has one column
 };
 
 /// `number` with `decimals` decimals; "–" for none.

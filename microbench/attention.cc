@@ -34,15 +34,15 @@ void add_attention(Suite& suite) {
                              "/seq:" + std::to_string(seq) + "/tp:" + std::to_string(tp),
                      .bytes = static_cast<double>(bytes_of(options.machine.type)) * 4 *
                               static_cast<double>(shape.tokens() * shape.qkv_columns()),
-                     .prepare = [shape, pass, counters](Machine& machine) {
-                       const Tensor qkv = machine.make(0, shape.tokens(), shape.qkv_columns());
-                       const Tensor out = machine.make(0, shape.tokens(), shape.q_columns());
-                       const Tensor log_sum_exp = machine.make(0, DType::f32, shape.tokens(), shape.q_heads);
-                       const Tensor gradient = machine.make(0, shape.tokens(), shape.qkv_columns());
-                       Stream& stream = machine.compute(0);
-                       Kernels& kernels = machine.kernels(0);
+                     .prepare = [shape, pass, counters](BenchEnv& env) {
+                       const Tensor qkv = env.make(0, shape.tokens(), shape.qkv_columns());
+                       const Tensor out = env.make(0, shape.tokens(), shape.q_columns());
+                       const Tensor log_sum_exp = env.make(0, DType::f32, shape.tokens(), shape.q_heads);
+                       const Tensor gradient = env.make(0, shape.tokens(), shape.qkv_columns());
+                       Stream& stream = env.compute(0);
+                       Kernels& kernels = env.kernels(0);
                        kernels.attention_forward(stream, shape, qkv, out, log_sum_exp);
-                       Machine::Work work;
+                       BenchEnv::Work work;
                        if (pass == UnitPass::F) {
                          work = [=, &stream, &kernels](int) {
                            kernels.attention_forward(stream, shape, qkv, out, log_sum_exp);
@@ -52,7 +52,7 @@ void add_attention(Suite& suite) {
                            kernels.attention_backward(stream, shape, qkv, out, log_sum_exp, out, gradient);
                          };
                        }
-                       return std::make_unique<ComputeWork>(machine, std::move(work), counters);
+                       return std::make_unique<ComputeWork>(env, std::move(work), counters);
                      }});
         }
       }

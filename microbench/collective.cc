@@ -9,7 +9,7 @@
 namespace stp::microbench {
 namespace {
 
-// As a row is called.
+// Names of rows.
 std::string name_of(CallKind kind) {
   if (kind == CallKind::transfer) return "send_receive";
   std::string name = to_string(kind);
@@ -19,7 +19,7 @@ std::string name_of(CallKind kind) {
 
 bool reduces(CallKind kind) { return kind == CallKind::all_reduce || kind == CallKind::reduce_scatter; }
 
-// As nccl-tests calls them.
+// Names in nccl-tests.
 std::string type_name(DType type) {
   return type == DType::bf16 ? "bfloat16" : type == DType::f64 ? "double" : "float";
 }
@@ -38,20 +38,18 @@ double bus_factor(CallKind kind, int n) {
 }
 
 // On the communication streams of all ranks.
-class CollectiveWork : public Prepared {
+class CollectiveWork : public Fixture {
  public:
-  CollectiveWork(Machine& machine, CallKind kind, double bytes)
-      : machine_(machine), kind_(kind), bytes_(bytes) {
-    const int n = machine.world();
+  CollectiveWork(BenchEnv& env, CallKind kind, double bytes) : env_(env), kind_(kind), bytes_(bytes) {
+    const int n = env.world();
     const auto rows = static_cast<int64_t>(bytes) / element_bytes() / (kind == CallKind::transfer ? 1 : n);
-    for (int rank = 0; rank < machine.ranks(); ++rank) {
-      whole_.push_back(machine.make(rank, kind == CallKind::transfer ? rows : n * rows, 1));
-      piece_.push_back(machine.make(rank, rows, 1));
+    for (int rank = 0; rank < env.ranks(); ++rank) {
+      whole_.push_back(env.make(rank, kind == CallKind::transfer ? rows : n * rows, 1));
+      piece_.push_back(env.make(rank, rows, 1));
     }
   }
   double sample(int calls) override {
-    return machine_
-               .time({},
+    return env_.time({},
                      [&] {
                        for (int call = 0; call < calls; ++call) issue();
                      })
@@ -64,56 +62,56 @@ class CollectiveWork : public Prepared {
             {"count", bytes_ / static_cast<double>(element_bytes())},
             {"time_us", 1e6 * seconds},
             {"algbw", algbw},
-            {"busbw", algbw * bus_factor(kind_, machine_.world())}};
+            {"busbw", algbw * bus_factor(kind_, env_.world())}};
   }
 
  private:
-  [[nodiscard]] int64_t element_bytes() const { return static_cast<int64_t>(bytes_of(machine_.type())); }
+  [[nodiscard]] int64_t element_bytes() const { return static_cast<int64_t>(bytes_of(env_.type())); }
   void issue() {
-    Group& group = machine_.group();
+    Group& group = env_.group();
     switch (kind_) {
       case CallKind::all_reduce:
-        return group.all_reduce(Reduce::sum, machine_.parts(whole_, whole_));
+        return group.all_reduce(Reduce::sum, env_.parts(whole_, whole_));
       case CallKind::all_gather:
-        return group.all_gather(machine_.parts(piece_, whole_));
+        return group.all_gather(env_.parts(piece_, whole_));
       case CallKind::reduce_scatter:
-        return group.reduce_scatter(machine_.parts(whole_, piece_));
+        return group.reduce_scatter(env_.parts(whole_, piece_));
       case CallKind::transfer:
         return group.transfer(ends_of_transfer());
     }
   }
   [[nodiscard]] std::vector<Part> ends_of_transfer() const {
-    std::vector<Part> parts = machine_.parts(whole_, whole_);
-    for (int rank = 0; rank < machine_.ranks(); ++rank)
-      (machine_.world_rank(rank) == 0 ? parts[rank].out : parts[rank].in) = {};
+    std::vector<Part> parts = env_.parts(whole_, whole_);
+    for (int rank = 0; rank < env_.ranks(); ++rank)
+      (env_.world_rank(rank) == 0 ? parts[rank].out : parts[rank].in) = {};
     return parts;
   }
 
-  Machine& machine_;
+  BenchEnv& env_;
   const CallKind kind_;
   const double bytes_;
   std::vector<Tensor> whole_, piece_;
 };
 
 // Between the host's memory and the device's.
-class HostCopy : public Prepared {
+class HostCopy : public Fixture {
  public:
-  HostCopy(Machine& machine, bool up, size_t bytes)
-      : machine_(machine),
+  HostCopy(BenchEnv& env, bool up, size_t bytes)
+      : env_(env),
         up_(up),
         host_(bytes),
-        tensor_(machine.make(0, DType::f32, static_cast<int64_t>(bytes / 4), 1)) {}
+        tensor_(env.make(0, DType::f32, static_cast<int64_t>(bytes / 4), 1)) {}
   double sample(int calls) override {
-    const EventRef start = machine_.compute(0).record();
+    const EventRef start = env_.compute(0).record();
     for (int call = 0; call < calls; ++call) {
       if (up_) {
-        machine_.device(0).upload(machine_.compute(0), tensor_, host_);
+        env_.device(0).upload(env_.compute(0), tensor_, host_);
       } else {
-        machine_.device(0).download(machine_.compute(0), tensor_, host_);
+        env_.device(0).download(env_.compute(0), tensor_, host_);
       }
     }
-    const EventRef end = machine_.compute(0).record();
-    machine_.synchronize();
+    const EventRef end = env_.compute(0).record();
+    env_.synchronize();
     return (end->seconds() - start->seconds()) / calls;
   }
   [[nodiscard]] std::map<std::string, double> counters(double seconds) const override {
@@ -122,7 +120,7 @@ class HostCopy : public Prepared {
   }
 
  private:
-  Machine& machine_;
+  BenchEnv& env_;
   const bool up_;
   std::vector<std::byte> host_;
   Tensor tensor_;
@@ -139,25 +137,23 @@ void add_collective(Suite& suite) {
          {CallKind::all_reduce, CallKind::all_gather, CallKind::reduce_scatter, CallKind::transfer}) {
       if (kind == CallKind::transfer && ranks != 2) continue;
       for (const double bytes : sizes)
-        suite.add({.name = std::string("collective/") + name_of(kind) + "/ranks:" + std::to_string(ranks) +
-                           "/size:" + std::to_string(static_cast<int64_t>(bytes)),
-                   .on = {.ranks = ranks},
-                   .bytes = 2 * ranks * bytes,
-                   .prepare =
-                       [kind, bytes](Machine& machine) {
-                         return std::make_unique<CollectiveWork>(machine, kind, bytes);
-                       },
-                   .label = type_name(options.machine.type) + (reduces(kind) ? " sum" : " none")});
+        suite.add(
+            {.name = std::string("collective/") + name_of(kind) + "/ranks:" + std::to_string(ranks) +
+                     "/size:" + std::to_string(static_cast<int64_t>(bytes)),
+             .on = {.ranks = ranks},
+             .bytes = 2 * ranks * bytes,
+             .prepare = [kind,
+                         bytes](BenchEnv& env) { return std::make_unique<CollectiveWork>(env, kind, bytes); },
+             .label = type_name(options.machine.type) + (reduces(kind) ? " sum" : " none")});
     }
   if (options.machine.has_others()) return;  // what one process measures alone
   for (const bool up : {true, false})
     for (const size_t bytes : {size_t{1} << 16, size_t{1} << 24})
-      suite.add({.name = std::string("collective/") + (up ? "upload" : "download") +
-                         "/size:" + std::to_string(bytes),
-                 .bytes = 2.0 * static_cast<double>(bytes),
-                 .prepare = [up, bytes](Machine& machine) {
-                   return std::make_unique<HostCopy>(machine, up, bytes);
-                 }});
+      suite.add(
+          {.name =
+               std::string("collective/") + (up ? "upload" : "download") + "/size:" + std::to_string(bytes),
+           .bytes = 2.0 * static_cast<double>(bytes),
+           .prepare = [up, bytes](BenchEnv& env) { return std::make_unique<HostCopy>(env, up, bytes); }});
 }
 
 }  // namespace stp::microbench

@@ -1,6 +1,6 @@
-// What a configuration of the paper costs beyond its simulation: schedule, Program, costs, memory and
-// metrics, over every configuration and schedule of a scenario. `beyond_ms` is per configuration, the rest of
-// the time is the engine's.
+// The time of a configuration of the paper outside the simulation: schedule, Program, costs, memory and
+// metrics, over every configuration and schedule of a scenario. `beyond_ms` is that time per configuration;
+// the rest is the engine's.
 #include <benchmark/benchmark.h>
 
 #include <chrono>

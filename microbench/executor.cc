@@ -1,6 +1,6 @@
-// executor: what an op costs beyond its work. `issue` is the host's time to give a kernel to a stream;
-// `launch` the device's time of a kernel that does next to nothing, one after the other on a busy stream;
-// `event` a record and a wait between two streams, there and back.
+// executor: the overhead of an op. `issue`: the host's time to give a kernel to a stream; `launch`: the
+// device's time of an almost empty kernel, one after the other on a busy stream; `event`: a record and a wait
+// between two streams, back and forth.
 #include <chrono>
 
 #include "suite.h"
@@ -8,57 +8,57 @@
 namespace stp::microbench {
 namespace {
 
-class Issue : public Prepared {
+class Issue : public Fixture {
  public:
-  explicit Issue(Machine& machine) : machine_(machine), tensor_(machine.make(0, DType::f32, 1, 1)) {}
+  explicit Issue(BenchEnv& env) : env_(env), tensor_(env.make(0, DType::f32, 1, 1)) {}
   double sample(int calls) override {
-    machine_.synchronize();
+    env_.synchronize();
     const auto start = std::chrono::steady_clock::now();
-    for (int call = 0; call < calls; ++call) machine_.kernels(0).fill(machine_.compute(0), tensor_, 0);
+    for (int call = 0; call < calls; ++call) env_.kernels(0).fill(env_.compute(0), tensor_, 0);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    machine_.synchronize();
+    env_.synchronize();
     return seconds / calls;
   }
   [[nodiscard]] std::map<std::string, double> counters(double /*seconds*/) const override { return {}; }
 
  private:
-  Machine& machine_;
+  BenchEnv& env_;
   Tensor tensor_;
 };
 
-class EventRoundTrip : public Prepared {
+class EventRoundTrip : public Fixture {
  public:
-  explicit EventRoundTrip(Machine& machine) : machine_(machine) {}
+  explicit EventRoundTrip(BenchEnv& env) : env_(env) {}
   double sample(int calls) override {
-    Stream &there = machine_.communication(0), &here = machine_.compute(0);
+    Stream &there = env_.communication(0), &here = env_.compute(0);
     const EventRef start = here.record();
     for (int call = 0; call < calls; ++call) {
       there.wait(here.record());
       here.wait(there.record());
     }
     const EventRef end = here.record();
-    machine_.synchronize();
+    env_.synchronize();
     return (end->seconds() - start->seconds()) / calls;
   }
   [[nodiscard]] std::map<std::string, double> counters(double /*seconds*/) const override { return {}; }
 
  private:
-  Machine& machine_;
+  BenchEnv& env_;
 };
 
 }  // namespace
 
 void add_executor(Suite& suite) {
-  suite.add({.name = "executor/issue",
-             .prepare = [](Machine& machine) { return std::make_unique<Issue>(machine); }});
-  suite.add({.name = "executor/launch", .prepare = [](Machine& machine) {
-               const Tensor tensor = machine.make(0, DType::f32, 1, 1);
+  suite.add(
+      {.name = "executor/issue", .prepare = [](BenchEnv& env) { return std::make_unique<Issue>(env); }});
+  suite.add({.name = "executor/launch", .prepare = [](BenchEnv& env) {
+               const Tensor tensor = env.make(0, DType::f32, 1, 1);
                return std::make_unique<ComputeWork>(
-                   machine, [=, &machine](int) { machine.kernels(0).fill(machine.compute(0), tensor, 0); },
+                   env, [=, &env](int) { env.kernels(0).fill(env.compute(0), tensor, 0); },
                    [](double) -> std::map<std::string, double> { return {}; });
              }});
   suite.add({.name = "executor/event_round_trip",
-             .prepare = [](Machine& machine) { return std::make_unique<EventRoundTrip>(machine); }});
+             .prepare = [](BenchEnv& env) { return std::make_unique<EventRoundTrip>(env); }});
 }
 
 }  // namespace stp::microbench

@@ -1,6 +1,6 @@
-// gemm: the products of the models' linear layers, by tensor-parallel size: forward, input and weight
-// gradient; with one rank busy and, where ranks share processors, with all. On devices `gemm_fastest` is the
-// same with the fastest of all candidates that the library offers for a shape.
+// gemm: the GEMMs of the models' linear layers, by tensor-parallel size: forward, input and weight gradient;
+// with one busy rank and, if ranks share processors, with all busy. On devices, `gemm_fastest` uses the
+// fastest of the library's candidates for each shape.
 #include <array>
 
 #include "linears.h"
@@ -9,22 +9,22 @@
 namespace stp::microbench {
 namespace {
 
-// A product as the runtime asks for it: forward x·wᵀ, input gradient dy·w, weight gradient dyᵀ·x.
+// A GEMM as the runtime calls it: forward x·wᵀ, input gradient dy·w, weight gradient dyᵀ·x.
 struct Operands {
   Tensor a, b, c;
 };
-// Gradients of weights are summed up in a type of their own.
+// Gradients of weights are accumulated in a type of their own.
 DType result_type(const Gemm& gemm, DType type) {
-  return gemm.product == Product::weight_gradient ? statistics_type(type) : type;
+  return gemm.kind == GemmKind::weight_gradient ? statistics_type(type) : type;
 }
-Operands operands(Machine& machine, int rank, const Gemm& gemm) {
+Operands operands(BenchEnv& env, int rank, const Gemm& gemm) {
   const auto m = static_cast<int64_t>(gemm.m), n = static_cast<int64_t>(gemm.n),
              k = static_cast<int64_t>(gemm.k);
-  const bool transpose_a = gemm.product == Product::weight_gradient;
-  const bool transpose_b = gemm.product == Product::forward;
-  return {transpose_a ? machine.make(rank, k, m) : machine.make(rank, m, k),
-          transpose_b ? machine.make(rank, n, k) : machine.make(rank, k, n),
-          machine.make(rank, result_type(gemm, machine.type()), m, n)};
+  const bool transpose_a = gemm.kind == GemmKind::weight_gradient;
+  const bool transpose_b = gemm.kind == GemmKind::forward;
+  return {transpose_a ? env.make(rank, k, m) : env.make(rank, m, k),
+          transpose_b ? env.make(rank, n, k) : env.make(rank, k, n),
+          env.make(rank, result_type(gemm, env.type()), m, n)};
 }
 
 }  // namespace
@@ -35,15 +35,15 @@ double gemm_bytes(const Gemm& gemm, int ranks, DType type) {
   return ranks * (element * (gemm.m * gemm.k + gemm.k * gemm.n) + result * gemm.m * gemm.n);
 }
 
-Machine::Work gemm_work(Machine& machine, const Gemm& gemm) {
+BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm) {
   std::vector<Operands> all;
-  for (int rank = 0; rank < machine.ranks(); ++rank) all.push_back(operands(machine, rank, gemm));
-  const bool transpose_a = gemm.product == Product::weight_gradient;
-  const bool transpose_b = gemm.product == Product::forward;
+  for (int rank = 0; rank < env.ranks(); ++rank) all.push_back(operands(env, rank, gemm));
+  const bool transpose_a = gemm.kind == GemmKind::weight_gradient;
+  const bool transpose_b = gemm.kind == GemmKind::forward;
   const double beta = transpose_a ? 1 : 0;  // a weight's gradient is added to what is there
-  return [&machine, all, transpose_a, transpose_b, beta](int rank) {
+  return [&env, all, transpose_a, transpose_b, beta](int rank) {
     const Operands& of = all[rank];
-    machine.kernels(rank).gemm(machine.compute(rank), transpose_a, transpose_b, 1, of.a, of.b, beta, of.c);
+    env.kernels(rank).gemm(env.compute(rank), transpose_a, transpose_b, 1, of.a, of.b, beta, of.c);
   };
 }
 
@@ -56,15 +56,15 @@ void add_gemm(Suite& suite) {
       if (skip_unless_sharded(suite, "gemm", model, tp)) continue;
       for (const Linear& linear : linears(model, options.tokens, tp))
         for (const int ranks : busy) {
-          if (ranks > 1 && tp > 1) continue;  // one size shows what sharing the machine costs
-          // Cold caches matter where a product is small and its operands come from far.
+          if (ranks > 1 && tp > 1) continue;  // one size shows the cost of sharing the machine
+          // Cold caches matter if a GEMM is small and its operands are not in the cache.
           if (ranks == 1)
             suite.add(
                 {.name = "gemm_cold/" + model.name + "/" + linear.name + "/forward/tp:" + std::to_string(tp),
                  .bytes = gemm_bytes(linear.forward, 1, options.machine.type),
-                 .prepare = [linear](Machine& machine) {
+                 .prepare = [linear](BenchEnv& env) {
                    return std::make_unique<ComputeWork>(
-                       machine, gemm_work(machine, linear.forward),
+                       env, gemm_work(env, linear.forward),
                        [gemm = linear.forward](double seconds) -> std::map<std::string, double> {
                          return {{"m", gemm.m},
                                  {"n", gemm.n},
@@ -80,13 +80,12 @@ void add_gemm(Suite& suite) {
                 return {{"m", gemm.m}, {"n", gemm.n},   {"k", gemm.k},
                         {"tp", tp},    {"busy", ranks}, {"gflop_per_s", gemm.flops() / seconds / 1e9}};
               };
-              suite.add({.name = family + "/" + model.name + "/" + linear.name + "/" +
-                                 to_string(gemm.product) + "/tp:" + std::to_string(tp) +
-                                 "/busy:" + std::to_string(ranks),
+              suite.add({.name = family + "/" + model.name + "/" + linear.name + "/" + to_string(gemm.kind) +
+                                 "/tp:" + std::to_string(tp) + "/busy:" + std::to_string(ranks),
                          .on = {.ranks = ranks, .fastest_gemms = fastest},
                          .bytes = gemm_bytes(gemm, ranks, options.machine.type),
-                         .prepare = [gemm, counters](Machine& machine) {
-                           return std::make_unique<ComputeWork>(machine, gemm_work(machine, gemm), counters);
+                         .prepare = [gemm, counters](BenchEnv& env) {
+                           return std::make_unique<ComputeWork>(env, gemm_work(env, gemm), counters);
                          }});
             };
             add("gemm", false);

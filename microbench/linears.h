@@ -1,4 +1,4 @@
-// The linear layers of a model, as lib/stp/model declares their products.
+// The linear layers of a model, as lib/stp/model declares their GEMMs.
 #pragma once
 
 #include <string>
@@ -14,15 +14,15 @@ struct Linear {
   std::string name;
   Gemm forward;  // of one tensor-parallel rank
 };
-/// Of one layer and the head. InputError where tp does not divide the model.
+/// The linear layers of one layer and the head. InputError if tp does not divide the model.
 std::vector<Linear> linears(const ModelConfig& model, int tokens, int tp);
 
-/// Adds a row that says why, and returns true, where tp does not divide the model.
+/// If tp does not divide the model, adds a row that says so and returns true.
 bool skip_unless_sharded(Suite& suite, const std::string& family, const ModelConfig& model, int tp);
 
-/// What a product's operands take on so many ranks.
+/// Bytes of a GEMM's operands on `ranks` ranks.
 double gemm_bytes(const Gemm& gemm, int ranks, DType type);
-/// The product on every rank's compute stream, operands of its own on each.
-Machine::Work gemm_work(Machine& machine, const Gemm& gemm);
+/// The GEMM on every rank's compute stream, with separate operands for each.
+BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm);
 
 }  // namespace stp::microbench

@@ -12,25 +12,25 @@ namespace stp::microbench {
 namespace {
 
 constexpr int64_t kFlushBytes = int64_t{128} << 20;  // more than the caches hold
-// Inner size of the probe's product. On a core 33 million operations, a fraction of a millisecond; a device
-// needs more to be busy at all.
+// Size of the probe's GEMM. On a core 33 million operations, a fraction of a millisecond; a device needs a
+// larger one.
 constexpr int64_t kProbeOfCore = 256, kProbeOfDevice = 4096;
 
-std::unique_ptr<Backend> make_ranks(const MachineKind& kind, const Arrangement& arrangement) {
+std::unique_ptr<Backend> make_ranks(const MachineSpec& spec, const Arrangement& arrangement) {
   BackendOptions options;
   options.world_size = arrangement.ranks;
   options.time_gemms = arrangement.fastest_gemms;
   options.gemm_multiprocessors = arrangement.gemm_multiprocessors;
-  if (kind.has_others()) return make_backend(kind.backend, options, *kind.processes);
-  if (!kind.peers || arrangement.ranks == 1) return make_backend(kind.backend, options);
-  Replay replay{.rank = 0, .times = call_times(*kind.peers)};
+  if (spec.has_others()) return make_backend(spec.backend, options, *spec.processes);
+  if (!spec.peers || arrangement.ranks == 1) return make_backend(spec.backend, options);
+  Replay replay{.rank = 0, .times = call_times(*spec.peers)};
   if (arrangement.communication_ctas > 0) replay.collective_ctas = arrangement.communication_ctas;
-  return make_replay_backend(kind.backend, options, replay);
+  return make_replay_backend(spec.backend, options, replay);
 }
 
 }  // namespace
 
-MachineKind find_machine(const std::string& backend, int device) {
+MachineSpec find_machine(const std::string& backend, int device) {
   check_backend(backend, device);
   const bool shared = backend_ranks(backend) == 0;
   return {.backend = backend,
@@ -39,14 +39,14 @@ MachineKind find_machine(const std::string& backend, int device) {
           .type = backend_types(backend).front()};
 }
 
-Machine::Machine(MachineKind kind, const Arrangement& arrangement)
-    : kind_(std::move(kind)),
+BenchEnv::BenchEnv(MachineSpec spec, const Arrangement& arrangement)
+    : spec_(std::move(spec)),
       world_(arrangement.ranks),
-      backend_(make_ranks(kind_, arrangement)),
+      backend_(make_ranks(spec_, arrangement)),
       ranks_(backend_->ranks().size()) {
   std::vector<int> members(world_);
   std::iota(members.begin(), members.end(), 0);
-  const int64_t probe = kind_.processors > 0 ? kProbeOfCore : kProbeOfDevice;
+  const int64_t probe = spec_.processors > 0 ? kProbeOfCore : kProbeOfDevice;
   for (int rank = 0; rank < ranks(); ++rank) {
     Rank& here = ranks_[rank];
     here.compute = device(rank).make_stream("compute", StreamPriority::compute);
@@ -57,31 +57,31 @@ Machine::Machine(MachineKind kind, const Arrangement& arrangement)
     for (Tensor* tensor : {&here.a, &here.b, &here.c}) *tensor = make(rank, probe, probe);
   }
   group_ = backend_->group("all", members);
-  made_.clear();  // these stay
+  made_.clear();  // keep these
   synchronize();
 }
 
-Machine::~Machine() = default;
+BenchEnv::~BenchEnv() = default;
 
-Tensor Machine::make(int rank, DType type, int64_t rows, int64_t columns) {
+Tensor BenchEnv::make(int rank, DType type, int64_t rows, int64_t columns) {
   Tensor tensor = device(rank).allocate(compute(rank), MemoryKind::working, type, rows, columns);
   if (type != DType::i32) kernels(rank).fill(compute(rank), tensor, 0.01);
   made_.emplace_back(rank, tensor);
   return tensor;
 }
 
-void Machine::clear() {
+void BenchEnv::clear() {
   synchronize();
   for (auto& [rank, tensor] : made_) device(rank).release(compute(rank), tensor);
   made_.clear();
   synchronize();
 }
 
-void Machine::synchronize() {
+void BenchEnv::synchronize() {
   for (int rank = 0; rank < ranks(); ++rank) device(rank).synchronize();
 }
 
-std::vector<Part> Machine::parts(const std::vector<Tensor>& in, const std::vector<Tensor>& out) const {
+std::vector<Part> BenchEnv::parts(const std::vector<Tensor>& in, const std::vector<Tensor>& out) const {
   std::vector<Part> parts;
   for (size_t rank = 0; rank < ranks_.size(); ++rank)
     parts.push_back({ranks_[rank].communication.get(), rank < in.size() ? in[rank] : Tensor(),
@@ -89,7 +89,7 @@ std::vector<Part> Machine::parts(const std::vector<Tensor>& in, const std::vecto
   return parts;
 }
 
-Machine::Times Machine::time(const Work& compute, const Exchange& communicate) {
+BenchEnv::Times BenchEnv::time(const Work& compute, const Exchange& communicate) {
   struct Events {
     EventRef start, compute, communication;
   };
@@ -119,32 +119,32 @@ Machine::Times Machine::time(const Work& compute, const Exchange& communicate) {
   return {end.compute - start, end.communication - start};
 }
 
-// A device is given work faster than it does it, once it has some: so that what is timed does not wait for
-// the host between two kernels, the host gets a start of some tenths of a millisecond.
-void Machine::hold_back() {
-  if (kind_.processors > 0) return;
+// Delays the device by some tenths of a millisecond, so that the host is ahead and timed kernels do not wait
+// for it.
+void BenchEnv::hold_back() {
+  if (spec_.processors > 0) return;
   for (int rank = 0; rank < ranks(); ++rank)
     for (int round = 0; round < 8; ++round) kernels(rank).fill(compute(rank), other_data(rank), 1);
 }
 
-Tensor& Machine::other_data(int rank) {
+Tensor& BenchEnv::other_data(int rank) {
   Tensor& other = ranks_[rank].other_data;
   if (!other)
     other = device(rank).allocate(compute(rank), MemoryKind::working, DType::f32, 1, kFlushBytes / 4);
   return other;
 }
 
-void Machine::flush_caches() {
+void BenchEnv::flush_caches() {
   for (int rank = 0; rank < ranks(); ++rank) kernels(rank).fill(compute(rank), other_data(rank), 1);
   synchronize();
 }
 
-double Machine::probe() {
-  const auto product = [&](int rank) {
+double BenchEnv::probe() {
+  const auto gemm = [&](int rank) {
     Rank& here = ranks_[rank];
     kernels(rank).gemm(*here.compute, false, true, 1, here.a, here.b, 0, here.c);
   };
-  return time(product, {}).compute;
+  return time(gemm, {}).compute;
 }
 
 }  // namespace stp::microbench

@@ -1,5 +1,4 @@
-// The ranks of a machine that a benchmark runs on: their devices, streams and groups, and the time of work
-// that they do together.
+// The environment of benchmarks: ranks with their devices, streams and groups, and the timing of their work.
 #pragma once
 
 #include <compare>
@@ -16,58 +15,58 @@
 
 namespace stp::microbench {
 
-/// What benchmarks run on.
-struct MachineKind {
+/// The machine that benchmarks run on.
+struct MachineSpec {
   std::string backend = "cpu";
-  int processors = 1;       // that ranks share; 0: every rank has a device of its own
+  int processors = 1;       // shared by ranks; 0: every rank has its own device
   double memory_bytes = 0;  // of the whole machine, or of a device
   DType type = DType::f32;  // of matrices
-  /// Where given, rank 0 is alone, and what ranks exchange takes the time of this machine's links.
+  /// If set, only rank 0 runs, and its communication is over emulated links of this machine.
   std::optional<HardwareProfile> peers = std::nullopt;
-  /// Where given and several, each drives ranks_of_process(), or one rank on a device of its own.
+  /// If set and more than one, each drives ranks_of_process(), or one rank on its own device.
   Processes* processes = nullptr;
 
   [[nodiscard]] bool has_others() const { return processes != nullptr && processes->count() > 1; }
 };
-/// InputError if that backend is not built in, or has no device of that number here.
-MachineKind find_machine(const std::string& backend, int device = 0);
+/// InputError if the backend is not built in, or there is no device of that number.
+MachineSpec find_machine(const std::string& backend, int device = 0);
 
-/// How many ranks, and what of a device is set for them; 0: as it is by itself.
+/// The number of ranks, and device settings; 0: the default.
 struct Arrangement {
   int ranks = 1;
-  int communication_ctas = 0;          // blocks of threads of a collective over emulated links
-  int gemm_multiprocessors = 0;        // that GEMMs' kernels are chosen for
-  bool fastest_gemms = false;          // of all candidates that a library has, each timed at first
-  bool communication_priority = true;  // over computation
+  int communication_ctas = 0;          // thread blocks of a collective over emulated links
+  int gemm_multiprocessors = 0;        // multiprocessors that GEMM kernels are chosen for
+  bool fastest_gemms = false;          // times all candidates of the library at first use
+  bool communication_priority = true;  // over compute
   auto operator<=>(const Arrangement&) const = default;
 };
 
-class Machine {
+class BenchEnv {
  public:
-  Machine(MachineKind kind, const Arrangement& arrangement);
-  ~Machine();
+  BenchEnv(MachineSpec spec, const Arrangement& arrangement);
+  ~BenchEnv();
 
-  /// Of matrices.
-  [[nodiscard]] DType type() const { return kind_.type; }
-  /// Those that work here, and those that there are with peers.
+  /// Type of matrices.
+  [[nodiscard]] DType type() const { return spec_.type; }
+  /// The ranks of this process, and the ranks of the world with emulated peers.
   [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] int world() const { return world_; }
-  /// Ranks are counted from 0 here; in the world they have this number.
+  /// World rank of a rank, which are counted from 0 here.
   [[nodiscard]] int world_rank(int rank) const { return backend_->ranks()[rank]; }
   Device& device(int rank) { return backend_->device(world_rank(rank)); }
   Kernels& kernels(int rank) { return device(rank).kernels(); }
   Stream& compute(int rank) { return *ranks_[rank].compute; }
   Stream& communication(int rank) { return *ranks_[rank].communication; }
-  /// Of all ranks of the world.
+  /// The group of all ranks of the world.
   Group& group() { return *group_; }
-  /// What the ranks here bring to its calls on their communication streams: the tensor at their index of
-  /// each, none where there are none.
+  /// Parts of this process's ranks for the group's calls, on their communication streams; `in` and `out` are
+  /// by rank, or empty.
   [[nodiscard]] std::vector<Part> parts(const std::vector<Tensor>& in, const std::vector<Tensor>& out) const;
 
-  /// Filled with a small number, so that nothing is denormal and nothing overflows.
+  /// Makes a tensor filled with a small number, so that nothing is denormal or overflows.
   Tensor make(int rank, DType type, int64_t rows, int64_t columns);
-  Tensor make(int rank, int64_t rows, int64_t columns) { return make(rank, kind_.type, rows, columns); }
-  /// Gives back all that was made by make().
+  Tensor make(int rank, int64_t rows, int64_t columns) { return make(rank, spec_.type, rows, columns); }
+  /// Frees all tensors made by make().
   void clear();
   void synchronize();
 
@@ -80,23 +79,23 @@ class Machine {
   };
   Times time(const Work& compute, const Exchange& communicate);
 
-  /// Puts other data into every rank's caches.
+  /// Fills every rank's caches with other data.
   void flush_caches();
 
-  /// Seconds of a product that never changes, on all ranks at once: how fast the machine is at this moment.
+  /// Seconds of a fixed GEMM on all ranks at once: the machine's current speed.
   double probe();
 
  private:
   struct Rank {
     std::unique_ptr<Stream> compute, communication;
     Tensor a, b, c;     // of the probe
-    Tensor other_data;  // once it is needed
+    Tensor other_data;  // made at first use
   };
 
   void hold_back();
   Tensor& other_data(int rank);
 
-  MachineKind kind_;
+  MachineSpec spec_;
   int world_;
   std::unique_ptr<Backend> backend_;
   std::vector<Rank> ranks_;

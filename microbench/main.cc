@@ -1,5 +1,5 @@
-// How well a machine computes, communicates, and does both at once: bin/microbench. Its own flags stand
-// beside Google Benchmark's (--benchmark_filter and so on); families are selected by name, "^gemm/" for one.
+// bin/microbench: how fast a machine computes, communicates, and does both at once. It has its own flags and
+// Google Benchmark's (--benchmark_filter and so on); families are selected by name, for example "^gemm/".
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
@@ -29,7 +29,7 @@ using namespace stp::microbench;
 void add_context(const Options& options) {
   benchmark::AddCustomContext("stp_version", STP_VERSION);
   benchmark::AddCustomContext("stp_git_revision", STP_GIT_REVISION);
-  // With peers that are only paced, kernels alone are measured.
+  // With emulated peers only kernels are measured.
   benchmark::AddCustomContext("evidence", options.machine.peers ? "replayed" : "measured");
   if (options.machine.peers) benchmark::AddCustomContext("peers", options.machine.peers->name);
   benchmark::AddCustomContext("backend", options.machine.backend);
@@ -43,10 +43,10 @@ void add_context(const Options& options) {
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : stp::json_text(value));
 }
 
-// The suite's own flags; Google Benchmark's, which it leaves, go to `others`.
+// Parses the suite's own flags; Google Benchmark's go to `others`.
 Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Processes& processes) {
   CLI::App app{
-      "Microbenchmarks of products, attention, memory, collectives, their overlap and the executor. Google "
+      "Microbenchmarks of GEMMs, attention, memory, collectives, their overlap and the executor. Google "
       "Benchmark's flags are taken too: --benchmark_filter=^gemm/ runs one family, "
       "--benchmark_out=FILE.json writes a new file, --benchmark_list_tests shows what there is."};
   Options options;
@@ -57,8 +57,8 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
   app.add_option("--backend", backend, "The devices: cpu (ranks are threads) or cuda")->capture_default_str();
   app.add_option(
       "--peers", peers,
-      "A hardware profile (a file, or the name of one of the suite's): one rank works, and what it would "
-      "exchange with others takes the time of that machine's links");
+      "A hardware profile (a file, or the name of one of the suite's): one rank runs, and its communication "
+      "takes the time of that machine's links");
   app.add_option("--models", models, "Whose shapes: files, or names in models")->capture_default_str();
   app.add_option("--tokens", options.tokens, "Tokens of a microbatch")
       ->check(CLI::Range(2, 1 << 20))
@@ -75,8 +75,7 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_flag("--quick", options.quick, "Ten samples, and fewer sizes");
-  app.add_option("--slow", slow,
-                 "FAMILY=FACTOR: does the family's work so many times as often, to test comparisons");
+  app.add_option("--slow", slow, "FAMILY=FACTOR: multiplies the family's work, to test comparisons");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -88,7 +87,7 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
     char* end = nullptr;
     const double factor = equals == std::string::npos ? 0 : std::strtod(word.c_str() + equals + 1, &end);
     if (!(factor >= 1 && factor <= 100) || *end != 0)
-      throw stp::InputError("", "--slow", "\"" + word + "\" is no family and factor", "write gemm=1.1, say");
+      throw stp::InputError("", "--slow", "\"" + word + "\" is not FAMILY=FACTOR", "write gemm=1.1, say");
     options.slow[word.substr(0, equals)] = factor;
   }
   options.machine = find_machine(backend, processes.index_on_node());
@@ -97,7 +96,7 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
     stp::check_processes(backend, processes, processes.count(), {}, "--ranks");
     if (!peers.empty())
       throw stp::InputError("", "--peers",
-                            "are in place of others, but the launcher started " +
+                            "replace other processes, but the launcher started " +
                                 std::to_string(processes.count()) + " processes",
                             "leave it out, or start one process");
     options.ranks = {processes.count()};
@@ -107,20 +106,19 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
   for (const std::string& model : models)
     options.models.push_back(stp::read_model(stp::find_data_file(model, "models", "", "--models")));
 
-  // Repetitions of one benchmark are spread over the whole run, unless the caller says otherwise: taken one
-  // after the other they would share what the machine was up to at that moment, and look steadier than they
-  // are.
+  // Repetitions of one benchmark are spread over the whole run, unless the caller says otherwise: consecutive
+  // ones would share the machine's state at that moment, and look steadier than they are.
   others = {argv[0], "--benchmark_enable_random_interleaving=true",
             "--benchmark_repetitions=" + std::to_string(repetitions)};
   for (const std::string& word : app.remaining()) {
     if (!word.starts_with("--benchmark_") && !word.starts_with("--v="))
-      throw stp::InputError("", word, "is no flag", "see --help");
+      throw stp::InputError("", word, "is not a flag", "see --help");
     others.push_back(word);
   }
   return options;
 }
 
-// The file that Google Benchmark is to write; "": none, or a device. It would overwrite without a word.
+// The output file of Google Benchmark, which overwrites silently; "": none, or a device.
 std::string new_file(const std::vector<std::string>& flags) {
   const std::string flag = "--benchmark_out=";
   std::string file;
@@ -181,7 +179,7 @@ int run(int argc, char** argv, stp::Processes& processes) {
 int main(int argc, char** argv) {
   std::unique_ptr<stp::Processes> processes;
   const auto fail = [&](const std::string& why, int code) {
-    // What ends this process alone must end the others, which may wait for it.
+    // A failure of this process must end the others, which may wait for it.
     if (processes && processes->count() > 1) processes->abort(why, code);
     std::fprintf(stderr, "microbench: %s\n", why.c_str());
     return code;

@@ -1,7 +1,7 @@
-// memory: what moves data more than it computes. `copy` is the device's own copy, 2 bytes moved per byte
-// copied; `kernel` one elementwise kernel over the bytes of its operands, each read or written once;
-// `elementwise` all those of a unit pass together, over the traffic that lib/stp/model declares for it, which
-// is what a profile's memory rate stands for.
+// memory: kernels limited by memory bandwidth. `copy`: the device's own copy, 2 bytes moved per byte copied;
+// `kernel`: one elementwise kernel, by the bytes of its operands, each read or written once; `elementwise`:
+// all those of a unit pass, by the traffic that lib/stp/model declares for it, to which a profile's memory
+// rate refers.
 #include "suite.h"
 
 #include <initializer_list>
@@ -23,7 +23,7 @@ double traffic(std::initializer_list<Tensor> read, std::initializer_list<Tensor>
   return bytes;
 }
 
-// Tensors of a unit pass on rank 0; those that the unit has no use for are empty.
+// Tensors of a unit pass on rank 0; those that the unit does not use are empty.
 struct Operands {
   AttentionShape shape;
   Tensor x, y, gain, rstd, gain_gradient;       // of the norm
@@ -32,30 +32,30 @@ struct Operands {
   Tensor logits, maximum, sums, loss, targets;  // of the head
 };
 
-Operands operands(Machine& machine, const ModelConfig& model, int tokens, int tp, Unit unit) {
-  const DType statistics = statistics_type(machine.type());
+Operands operands(BenchEnv& env, const ModelConfig& model, int tokens, int tp, Unit unit) {
+  const DType statistics = statistics_type(env.type());
   Operands of{{1, tokens, model.q_heads / tp, model.kv_heads / tp, model.head_dim}};
-  of.x = machine.make(0, tokens, model.hidden);
-  of.y = machine.make(0, tokens, model.hidden);
-  of.gain = machine.make(0, 1, model.hidden);
-  of.rstd = machine.make(0, statistics, tokens, 1);
-  of.gain_gradient = machine.make(0, statistics, 1, model.hidden);
+  of.x = env.make(0, tokens, model.hidden);
+  of.y = env.make(0, tokens, model.hidden);
+  of.gain = env.make(0, 1, model.hidden);
+  of.rstd = env.make(0, statistics, tokens, 1);
+  of.gain_gradient = env.make(0, statistics, 1, model.hidden);
   if (unit == Unit::attn) {
-    of.qkv = machine.make(0, tokens, of.shape.qkv_columns());
-    of.bias = machine.make(0, 1, of.shape.qkv_columns());
+    of.qkv = env.make(0, tokens, of.shape.qkv_columns());
+    of.bias = env.make(0, 1, of.shape.qkv_columns());
   } else if (unit == Unit::mlp) {
     const int64_t ffn = model.ffn / tp;
-    of.gate_up = machine.make(0, tokens, 2 * ffn);
-    of.act = machine.make(0, tokens, ffn);
-    of.gate_up_gradient = machine.make(0, tokens, 2 * ffn);
+    of.gate_up = env.make(0, tokens, 2 * ffn);
+    of.act = env.make(0, tokens, ffn);
+    of.gate_up_gradient = env.make(0, tokens, 2 * ffn);
   } else {
-    of.logits = machine.make(0, tokens, model.vocab / tp);
-    of.maximum = machine.make(0, statistics, tokens, 1);
-    of.sums = machine.make(0, statistics, tokens, 2);
-    of.loss = machine.make(0, statistics, 1, 1);
-    of.targets = machine.make(0, DType::i32, tokens, 1);
+    of.logits = env.make(0, tokens, model.vocab / tp);
+    of.maximum = env.make(0, statistics, tokens, 1);
+    of.sums = env.make(0, statistics, tokens, 2);
+    of.loss = env.make(0, statistics, 1, 1);
+    of.targets = env.make(0, DType::i32, tokens, 1);
     const std::vector<int32_t> zeros(tokens, 0);
-    machine.device(0).upload(machine.compute(0), of.targets, std::as_bytes(std::span(zeros)));
+    env.device(0).upload(env.compute(0), of.targets, std::as_bytes(std::span(zeros)));
   }
   return of;
 }
@@ -63,7 +63,7 @@ Operands operands(Machine& machine, const ModelConfig& model, int tokens, int tp
 // An elementwise kernel of the suite's own implementation.
 struct Kernel {
   std::string name;
-  double (*bytes)(const Operands& of);  // each operand once; what it changes in place twice
+  double (*bytes)(const Operands& of);  // each operand once, or twice if changed in place
   void (*issue)(Kernels& kernels, Stream& stream, const Operands& of);
 };
 
@@ -93,7 +93,7 @@ const Kernel kBiasRopeForward{"bias_rope_forward",
                                 kernels.bias_rope_forward(stream, of.shape, 1e4, of.bias, of.qkv);
                               }};
 const Kernel kRopeBackward{"rope_backward",
-                           [](const Operands& of) {  // it leaves the values alone
+                           [](const Operands& of) {  // it does not change the values
                              const auto rotated =
                                  static_cast<double>(of.shape.q_columns() + of.shape.kv_columns()) /
                                  static_cast<double>(of.shape.qkv_columns());
@@ -136,7 +136,7 @@ const Kernel kCrossEntropy{"cross_entropy",
                                                    of.logits, of.loss);
                            }};
 
-// Those of a unit pass, in the order of their calls.
+// The kernels of a unit pass, in the order of their calls.
 const std::map<std::pair<Unit, UnitPass>, std::vector<Kernel>> kKernels{
     {{Unit::attn, UnitPass::F}, {kNormForward, kBiasRopeForward, kScale}},
     {{Unit::attn, UnitPass::I}, {kNormBackward, kRopeBackward}},
@@ -152,12 +152,12 @@ ComputeWork::Counters memory_counters(double bytes, int tp) {
   };
 }
 
-std::unique_ptr<Prepared> issue_all(Machine& machine, const std::vector<Kernel>& kernels, const Operands& of,
-                                    double bytes, int tp) {
+std::unique_ptr<Fixture> issue_all(BenchEnv& env, const std::vector<Kernel>& kernels, const Operands& of,
+                                   double bytes, int tp) {
   return std::make_unique<ComputeWork>(
-      machine,
-      [=, &machine](int) {
-        for (const Kernel& kernel : kernels) kernel.issue(machine.kernels(0), machine.compute(0), of);
+      env,
+      [=, &env](int) {
+        for (const Kernel& kernel : kernels) kernel.issue(env.kernels(0), env.compute(0), of);
       },
       memory_counters(bytes, tp));
 }
@@ -165,7 +165,7 @@ std::unique_ptr<Prepared> issue_all(Machine& machine, const std::vector<Kernel>&
 void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
   const Options& options = suite.options();
   const int tokens = options.tokens;
-  std::set<std::string> added;  // each kernel in the first unit pass that has it
+  std::set<std::string> added;  // each kernel once, in the first unit pass that has it
   for (const auto& [of, kernels] : kKernels) {
     const auto [unit, pass] = of;
     Shape shape{tokens, 1, tp};
@@ -175,16 +175,16 @@ void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
     suite.add({.name = "memory/elementwise/" + model.name + "/" + to_string(unit, pass) +
                        "/tp:" + std::to_string(tp),
                .bytes = 4 * bytes,
-               .prepare = [=, unit = unit, &all = kernels](Machine& machine) {
-                 return issue_all(machine, all, operands(machine, model, tokens, tp, unit), bytes, tp);
+               .prepare = [=, unit = unit, &all = kernels](BenchEnv& env) {
+                 return issue_all(env, all, operands(env, model, tokens, tp, unit), bytes, tp);
                }});
     for (const Kernel& kernel : kernels)
       if (added.insert(kernel.name).second)
         suite.add({.name = "memory/kernel/" + model.name + "/" + kernel.name + "/tp:" + std::to_string(tp),
                    .bytes = 4 * bytes,
-                   .prepare = [=, unit = unit](Machine& machine) {
-                     const Operands its = operands(machine, model, tokens, tp, unit);
-                     return issue_all(machine, {kernel}, its, kernel.bytes(its), tp);
+                   .prepare = [=, unit = unit](BenchEnv& env) {
+                     const Operands its = operands(env, model, tokens, tp, unit);
+                     return issue_all(env, {kernel}, its, kernel.bytes(its), tp);
                    }});
   }
 }
@@ -195,16 +195,16 @@ void add_optimizer(Suite& suite, const ModelConfig& model) {
   const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
     return {{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}};
   };
-  suite.add({.name = "memory/optimizer/" + model.name, .bytes = bytes, .prepare = [=](Machine& machine) {
-               const auto make = [&] { return machine.make(0, DType::f32, rows, columns); };
+  suite.add({.name = "memory/optimizer/" + model.name, .bytes = bytes, .prepare = [=](BenchEnv& env) {
+               const auto make = [&] { return env.make(0, DType::f32, rows, columns); };
                const Tensor gradient = make(), first = make(), second = make(), weight = make();
-               const Tensor total = machine.make(0, DType::f64, 1, 1);
+               const Tensor total = env.make(0, DType::f64, 1, 1);
                return std::make_unique<ComputeWork>(
-                   machine,
-                   [=, &machine](int) {
-                     machine.kernels(0).add_sum_of_squares(machine.compute(0), 1, gradient, total);
-                     machine.kernels(0).adamw(machine.compute(0), AdamW{}, 1, total, gradient, first, second,
-                                              weight, weight);
+                   env,
+                   [=, &env](int) {
+                     env.kernels(0).add_sum_of_squares(env.compute(0), 1, gradient, total);
+                     env.kernels(0).adamw(env.compute(0), AdamW{}, 1, total, gradient, first, second, weight,
+                                          weight);
                    },
                    counters);
              }});
@@ -217,13 +217,12 @@ void add_copy(Suite& suite, double bytes, bool cold) {
   suite.add({.name = std::string(cold ? "memory_cold" : "memory") +
                      "/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
              .bytes = 2 * bytes,
-             .prepare = [=](Machine& machine) {
+             .prepare = [=](BenchEnv& env) {
                const auto columns = static_cast<int64_t>(bytes / 4);
-               const Tensor from = machine.make(0, DType::f32, 1, columns),
-                            to = machine.make(0, DType::f32, 1, columns);
+               const Tensor from = env.make(0, DType::f32, 1, columns),
+                            to = env.make(0, DType::f32, 1, columns);
                return std::make_unique<ComputeWork>(
-                   machine, [=, &machine](int) { machine.kernels(0).copy(machine.compute(0), from, to); },
-                   counters, cold);
+                   env, [=, &env](int) { env.kernels(0).copy(env.compute(0), from, to); }, counters, cold);
              }});
 }
 

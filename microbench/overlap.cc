@@ -1,6 +1,6 @@
-// overlap: a product on the compute streams and an all-reduce on the communication streams of all ranks, each
-// alone and both together within one sample, so that drift cancels. The row's time is until both are done;
-// lib/stp/cost/overlap.h defines the four figures beside it, and the rates while both run.
+// overlap: a GEMM on the compute streams and an all-reduce on the communication streams of all ranks, each
+// alone and both together within one sample, so that drift cancels. The row's time is until both end;
+// lib/stp/cost/overlap.h defines the other figures.
 #include "stp/cost/overlap.h"
 #include "stp/report/statistics.h"
 
@@ -10,29 +10,29 @@
 namespace stp::microbench {
 namespace {
 
-class OverlapWork : public Prepared {
+class OverlapWork : public Fixture {
  public:
-  OverlapWork(Machine& machine, const Gemm& gemm, double bytes)
-      : machine_(machine), gemm_(gemm), bytes_(bytes), product_(gemm_work(machine, gemm)) {
-    for (int rank = 0; rank < machine.ranks(); ++rank)
-      messages_.push_back(machine.make(
-          rank, static_cast<int64_t>(bytes) / static_cast<int64_t>(bytes_of(machine.type())), 1));
+  OverlapWork(BenchEnv& env, const Gemm& gemm, double bytes)
+      : env_(env), gemm_(gemm), bytes_(bytes), gemm_work_(gemm_work(env, gemm)) {
+    for (int rank = 0; rank < env.ranks(); ++rank)
+      messages_.push_back(
+          env.make(rank, static_cast<int64_t>(bytes) / static_cast<int64_t>(bytes_of(env.type())), 1));
   }
   double sample(int calls) override {
-    const Machine::Work products = [&](int rank) {
-      for (int call = 0; call < calls; ++call) product_(rank);
+    const BenchEnv::Work gemms = [&](int rank) {
+      for (int call = 0; call < calls; ++call) gemm_work_(rank);
     };
-    const Machine::Exchange reduces = [&] {
+    const BenchEnv::Exchange reduces = [&] {
       for (int call = 0; call < calls; ++call)
-        machine_.group().all_reduce(Reduce::sum, machine_.parts(messages_, messages_));
+        env_.group().all_reduce(Reduce::sum, env_.parts(messages_, messages_));
     };
-    // Alone, alone, together, and again: of each the median, so that one interruption does not show.
+    // Alone, alone, together, repeated: the median of each, so that one interruption has no effect.
     constexpr int kRounds = 3;
     std::vector<double> compute, communication, compute_together, communication_together;
     for (int round = 0; round < kRounds; ++round) {
-      compute.push_back(machine_.time(products, {}).compute / calls);
-      communication.push_back(machine_.time({}, reduces).communication / calls);
-      const Machine::Times together = machine_.time(products, reduces);
+      compute.push_back(env_.time(gemms, {}).compute / calls);
+      communication.push_back(env_.time({}, reduces).communication / calls);
+      const BenchEnv::Times together = env_.time(gemms, reduces);
       compute_together.push_back(together.compute / calls);
       communication_together.push_back(together.communication / calls);
     }
@@ -58,13 +58,13 @@ class OverlapWork : public Prepared {
   }
 
  private:
-  Machine& machine_;
+  BenchEnv& env_;
   const Gemm gemm_;
   const double bytes_;
-  Machine::Work product_;
+  BenchEnv::Work gemm_work_;
   std::vector<Tensor> messages_;
   OverlapFigures figures_{};
-  Machine::Times alone_;
+  BenchEnv::Times alone_;
 };
 
 }  // namespace
@@ -78,8 +78,8 @@ void add_overlap(Suite& suite) {
                        "/size:" + std::to_string(static_cast<int64_t>(bytes)) + setting,
                .on = on,
                .bytes = gemm_bytes(linear.forward, on.ranks, options.machine.type) + on.ranks * bytes,
-               .prepare = [linear, bytes](Machine& machine) {
-                 return std::make_unique<OverlapWork>(machine, linear.forward, bytes);
+               .prepare = [linear, bytes](BenchEnv& env) {
+                 return std::make_unique<OverlapWork>(env, linear.forward, bytes);
                }});
   };
   for (const int ranks : options.ranks)
@@ -87,7 +87,7 @@ void add_overlap(Suite& suite) {
       if (skip_unless_sharded(suite, "overlap", model, ranks)) continue;
       for (const Linear& linear : linears(model, options.tokens, ranks)) {
         if (linear.name != "projection" && linear.name != "gate_up") continue;
-        // A unit's own all-reduce, and a quarter and four times of it.
+        // The size of a unit's own all-reduce, a quarter and four times of it.
         const double message =
             static_cast<double>(bytes_of(options.machine.type)) * options.tokens * model.hidden;
         for (const double share : {0.25, 1.0, 4.0}) add(model, linear, message * share, {.ranks = ranks}, "");

@@ -1,13 +1,10 @@
-// The runtime on CPU: how much of a step is matrix products, at what rate against the same products alone,
-// and what two ranks that share a model make of two cores. Ratios are taken in one run, since machines are
-// noisy:
+// The runtime on CPU. Ratios are taken within one run, since machines are noisy:
 //
-//   step           one rank: `blas_share` of the step is inside BLAS; `of_gemm_rate` is the rate there over
-//   that of the
-//                  products alone, a moment before
-//   tensor_parallel two ranks of one model: `of_two_alone` is their rate over the summed rate of two
-//   independent ranks
-//                  that train the same model at the same moment
+//   step            one rank: `blas_share` is the share of the step inside BLAS; `of_gemm_rate` is the rate
+//   there
+//                   relative to that of the same GEMMs alone, a moment before
+//   tensor_parallel two ranks of one model: `of_two_alone` is their rate relative to the summed rate of two
+//                   independent ranks that train the same model at the same time
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -76,7 +73,7 @@ class Run {
   std::vector<TokenSample> samples_;
 };
 
-// Operations per second of the products of a layer's forward and its gradients, one after the other, alone.
+// Operations per second of the GEMMs of a layer's forward and its gradients, one after the other, alone.
 double gemm_rate() {
   const Training t = training(1);
   const auto backend = cpu::make_backend({.world_size = 1});

@@ -13,7 +13,7 @@ int calls_per_sample(double once, int most) {
   return std::clamp(static_cast<int>(std::ceil(kShortestSample / std::max(once, 1e-9))), 1, most);
 }
 
-Pace settle_pace(const std::function<double(int calls)>& sample, int most) {
+SampleSize settle_sample_size(const std::function<double(int calls)>& sample, int most) {
   constexpr int kSamples = 3;
   constexpr double kLong = 10 * kShortestSample;
   for (int calls = 1;;) {

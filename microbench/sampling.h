@@ -1,5 +1,4 @@
-// How samples are taken: how often the work is repeated in one, when one is thrown away, and what their
-// spread says.
+// How samples are taken: calls per sample, rejection of disturbed samples, and their spread.
 #pragma once
 
 #include <functional>
@@ -7,33 +6,31 @@
 
 namespace stp::microbench {
 
-/// A sample lasts so long at the least: shorter ones are mostly the clock's.
+/// Minimum length of a sample: shorter ones have too large an error of the clock.
 inline constexpr double kShortestSample = 200e-6;
 
-/// Calls to put into one sample where one takes `once` seconds; `most` of them.
+/// Calls per sample if one call takes `once` seconds; at most `most`.
 int calls_per_sample(double once, int most = 1000);
 
-/// How a piece of work is sampled: so many calls at a time, after one that is not timed and brings its data
-/// into the caches, unless the work is so long that this does not show.
-struct Pace {
+/// Calls per sample; and whether an untimed call before each sample brings the data into the caches, which
+/// long work does not need.
+struct SampleSize {
   int calls = 1;
   bool warm_up = true;
 };
-/// Finds the pace of work of which `sample(calls)` gives the seconds of one call. The first calls of a sample
-/// are slower than the others, so two processes that took few and many of them would differ; and one
-/// interruption must not make the calls few. So their number is settled on samples as long as those to come,
-/// the shortest of several.
-Pace settle_pace(const std::function<double(int calls)>& sample, int most = 1000);
+/// Chooses the sample size; `sample(calls)` returns the seconds of one call. The first calls of a sample are
+/// slower, so the number of calls must not differ between processes, and one interruption must not reduce it:
+/// it is chosen by the shortest of several samples of the final length.
+SampleSize settle_sample_size(const std::function<double(int calls)>& sample, int most = 1000);
 
-/// Half the width of the 95 % interval of the median, as a share of it; infinite where there are too few
-/// values to tell.
+/// Half the width of the 95 % interval of the median, as a share of it; infinite if there are too few values.
 double half_width(const std::vector<double>& values);
-/// Above it a row is marked as noisy.
+/// Above it a row counts as noisy.
 inline constexpr double kNoisy = 0.05;
 
-/// Samples during which the machine ran at its usual speed. A probe, a piece of work that never changes, is
-/// timed before and after each; where one takes over `kThrottled` times as long as the fastest ever, the
-/// sample is taken again, up to `kMostTries` times.
+/// Samples during which the machine ran at its usual speed. A probe (fixed work) is timed before and after
+/// each; if it takes over `kThrottled` times as long as the fastest probe so far, the sample is taken again,
+/// up to `kMostTries` times.
 class SteadySampler {
  public:
   static constexpr double kThrottled = 1.25;
@@ -42,15 +39,15 @@ class SteadySampler {
 
   struct Taken {
     double seconds;
-    int tries;        // with those thrown away
-    double slowdown;  // of the slower of the probes beside it, over the fastest ever
+    int tries;        // including rejected ones
+    double slowdown;  // of the slower of its two probes, relative to the fastest probe
   };
   Taken take(const std::function<double()>& sample);
 
  private:
   static constexpr int kMostTries = 4;
 
-  // The probe's time over the fastest.
+  // The probe's time relative to the fastest.
   double slowdown();
 
   std::function<double()> probe_;

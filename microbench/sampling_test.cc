@@ -27,25 +27,25 @@ struct ColdStart {
   }
 };
 
-TEST(SettlePace, FillsTheShortestSampleHoweverColdTheFirstCallsAre) {
+TEST(SettleSampleSize, FillsTheShortestSampleHoweverColdTheFirstCallsAre) {
   for (const std::vector<int>& interrupted : {std::vector<int>{}, {0, 1}, {1, 2}, {0, 2, 4}, {4, 5}}) {
-    const Pace pace = settle_pace(ColdStart{2.2e-6, interrupted});
-    EXPECT_NEAR(pace.calls, kShortestSample / 2.2e-6, 0.11 * kShortestSample / 2.2e-6);
-    EXPECT_TRUE(pace.warm_up);
+    const SampleSize size = settle_sample_size(ColdStart{2.2e-6, interrupted});
+    EXPECT_NEAR(size.calls, kShortestSample / 2.2e-6, 0.11 * kShortestSample / 2.2e-6);
+    EXPECT_TRUE(size.warm_up);
   }
 }
 
-TEST(SettlePace, EndsWhereAClockSeesNothingOrTheWorkIsLong) {
-  EXPECT_EQ(settle_pace([](int) { return 0.0; }, 50).calls, 50);
-  EXPECT_EQ(settle_pace(ColdStart{1.1 * kShortestSample, {}}).calls, 1);
-  const Pace pace = settle_pace([](int) { return 1.0; });
-  EXPECT_EQ(pace.calls, 1);
-  EXPECT_FALSE(pace.warm_up);
+TEST(SettleSampleSize, EndsWhereAClockSeesNothingOrTheWorkIsLong) {
+  EXPECT_EQ(settle_sample_size([](int) { return 0.0; }, 50).calls, 50);
+  EXPECT_EQ(settle_sample_size(ColdStart{1.1 * kShortestSample, {}}).calls, 1);
+  const SampleSize size = settle_sample_size([](int) { return 1.0; });
+  EXPECT_EQ(size.calls, 1);
+  EXPECT_FALSE(size.warm_up);
 }
 
-TEST(SettlePace, EndsWhereTimesNeverSettle) {
+TEST(SettleSampleSize, EndsWhereTimesNeverSettle) {
   int samples = 0;
-  EXPECT_EQ(settle_pace([&](int) { return 1e-4 / ++samples; }, 50).calls, 50);
+  EXPECT_EQ(settle_sample_size([&](int) { return 1e-4 / ++samples; }, 50).calls, 50);
 }
 
 TEST(HalfWidth, IsThatOfTheMediansInterval) {
@@ -55,7 +55,7 @@ TEST(HalfWidth, IsThatOfTheMediansInterval) {
   EXPECT_TRUE(std::isinf(half_width({1, 1, 1, 1, 1})));
 }
 
-// A machine whose probe takes what a list says.
+// A machine whose probe takes times from a list.
 struct Scripted {
   std::vector<double> probes;
   size_t next = 0;

@@ -55,54 +55,54 @@ size_t bytes(const Program& program) {
          bytes(program.depends_begin) + bytes(program.depends);
 }
 
-// What a step starts from. Google Benchmark enters a benchmark several times, so the last one is kept.
-struct Prepared {
+// The input of a step. Google Benchmark enters a benchmark several times, so the last one is kept.
+struct Fixture {
   std::string key;
   Program program;
   std::vector<double> seconds;
 };
-const Prepared& prepared(const Case& c) {
-  static std::optional<Prepared> last;
+const Fixture& fixture(const Case& c) {
+  static std::optional<Fixture> last;
   const std::string key = std::string(c.generator->name) + " " + std::to_string(c.request.pp) + " " +
                           std::to_string(c.request.microbatches);
   if (!last || last->key != key) {
-    last.reset();  // before the next is made: the largest are large
-    last = Prepared{key, c.lowered(c.generate()), {}};
+    last.reset();  // before the next is made, to save memory
+    last = Fixture{key, c.lowered(c.generate()), {}};
     last->seconds = op_seconds(last->program, cost_table());
   }
   return *last;
 }
 
-// Steps. Each takes the case and what was prepared of it, and does its work once.
+// Steps. Each takes the case and its fixture, and does its work once.
 
-void generate(const Case& c, const Prepared& /*from*/) { benchmark::DoNotOptimize(c.generate()); }
+void generate(const Case& c, const Fixture& /*from*/) { benchmark::DoNotOptimize(c.generate()); }
 
-void check(const Case& /*c*/, const Prepared& from) { validate(from.program.schedule); }
+void check(const Case& /*c*/, const Fixture& from) { validate(from.program.schedule); }
 
-void lower_only(const Case& c, const Prepared& from) {
+void lower_only(const Case& c, const Fixture& from) {
   benchmark::DoNotOptimize(c.lowered(from.program.schedule));
 }
 
-void simulate_plain(const Case& /*c*/, const Prepared& from) {
+void simulate_plain(const Case& /*c*/, const Fixture& from) {
   benchmark::DoNotOptimize(simulate(from.program, from.seconds));
 }
 
-void simulate_contended(const Case& /*c*/, const Prepared& from) {
+void simulate_contended(const Case& /*c*/, const Fixture& from) {
   benchmark::DoNotOptimize(simulate(from.program, from.seconds, kContention));
 }
 
-void all_contended(const Case& c, const Prepared& /*from*/) {
+void all_contended(const Case& c, const Fixture& /*from*/) {
   Schedule schedule = c.generate();
   validate(schedule);
   const Program program = c.lowered(std::move(schedule));
   benchmark::DoNotOptimize(simulate(program, op_seconds(program, cost_table()), kContention));
 }
 
-using Step = void (*)(const Case&, const Prepared&);
+using Step = void (*)(const Case&, const Fixture&);
 
 void run(benchmark::State& state, const Generator* generator, Step step) {
   const Case c(generator, static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
-  const Prepared& from = prepared(c);
+  const Fixture& from = fixture(c);
   for ([[maybe_unused]] const auto _ : state) step(c, from);
   const auto ops = static_cast<int64_t>(from.program.ops.size());
   state.SetItemsProcessed(state.iterations() * ops);
@@ -123,7 +123,7 @@ void register_all() {
                                   {"simulate", simulate_plain},
                                   {"simulate_contended", simulate_contended},
                                   {"all", all_contended}};
-  // By size: the smallest first. Inside a size the Program is made once a schedule.
+  // By size: the smallest first. Within a size the Program is made once per schedule.
   for (const auto& [p, m] : {std::pair{4, 64}, {8, 256}, {16, 256}, {64, 1024}})
     for (const char* schedule : {"stp", "1f1b-i", "zb-v"})
       for (const NamedStep& step : kSteps)

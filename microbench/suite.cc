@@ -17,8 +17,8 @@ std::string family_of(const Benchmark& benchmark) {
   return benchmark.name.substr(0, benchmark.name.find('/'));
 }
 
-// Of all repetitions of a benchmark, as aggregates.
-// Too few for an interval of 95 %: all that was seen; such rows are noisy.
+// Aggregates over all repetitions of a benchmark. With too few for a 95 % interval, the whole range; such
+// rows are noisy.
 double lower_end(const std::vector<double>& times) {
   const auto interval = median_interval(times);
   return interval ? interval->low : *std::min_element(times.begin(), times.end());
@@ -44,20 +44,19 @@ std::string exact(double value) {
 struct Suite::Current {
   std::string name;
   Arrangement on;
-  std::unique_ptr<Prepared> prepared;
+  std::unique_ptr<Fixture> fixture;
 };
 
 double ComputeWork::sample(int calls) {
   if (cold_) {
     double seconds = 0;
     for (int call = 0; call < calls; ++call) {
-      machine_.flush_caches();
-      seconds += machine_.time(work_, {}).compute;
+      env_.flush_caches();
+      seconds += env_.time(work_, {}).compute;
     }
     return seconds / calls;
   }
-  return machine_
-             .time(
+  return env_.time(
                  [&](int rank) {
                    for (int call = 0; call < calls; ++call) work_(rank);
                  },
@@ -68,17 +67,16 @@ double ComputeWork::sample(int calls) {
 
 Suite::Place& Suite::place(const Arrangement& on) {
   Place& place = places_[on];
-  if (!place.machine) {
-    place.machine = std::make_unique<Machine>(options_.machine, on);
-    place.sampler = std::make_unique<SteadySampler>([this, machine = place.machine.get()] {
-      return together("", 0, [machine] { return machine->probe(); });
-    });
+  if (!place.env) {
+    place.env = std::make_unique<BenchEnv>(options_.machine, on);
+    place.sampler = std::make_unique<SteadySampler>(
+        [this, env = place.env.get()] { return together("", 0, [env] { return env->probe(); }); });
   }
   return place;
 }
 
-// The first process's own work, and the same of all others: the seconds of whichever takes longest. Of the
-// probe the name is "".
+// The work of this process, the first, and the same work of all others: seconds of the slowest. The name of
+// the probe is "".
 double Suite::together(const std::string& name, int calls, const std::function<double()>& own) const {
   if (!options_.machine.has_others()) return own();
   Processes& processes = *options_.machine.processes;
@@ -100,11 +98,11 @@ void Suite::follow() {
     const std::string name = what.substr(what.find(' ') + 1);
     double seconds = 0;
     if (name.empty()) {
-      seconds = places_.begin()->second.machine->probe();
+      seconds = places_.begin()->second.env->probe();
     } else {
       prepare(*std::find_if(benchmarks_.begin(), benchmarks_.end(),
                             [&](const Benchmark& each) { return each.name == name; }));
-      seconds = current_->prepared->sample(calls);
+      seconds = current_->fixture->sample(calls);
     }
     options_.machine.processes->gather(exact(seconds));
   }
@@ -117,12 +115,12 @@ void Suite::end() const {
 bool Suite::prepare(const Benchmark& benchmark) {
   if (current_ && current_->name == benchmark.name) return false;
   if (current_) {
-    Machine& before = *place(current_->on).machine;
+    BenchEnv& before = *place(current_->on).env;
     current_.reset();
     before.clear();
   }
-  Machine& machine = *place(benchmark.on).machine;
-  current_ = std::make_shared<Current>(Current{benchmark.name, benchmark.on, benchmark.prepare(machine)});
+  BenchEnv& env = *place(benchmark.on).env;
+  current_ = std::make_shared<Current>(Current{benchmark.name, benchmark.on, benchmark.prepare(env)});
   return true;
 }
 
@@ -135,19 +133,19 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
   Place& on = place(benchmark.on);
   const auto slow = options_.slow.find(family_of(benchmark));
   const auto sample = [&](int calls) {
-    return together(benchmark.name, calls, [&] { return current_->prepared->sample(calls); });
+    return together(benchmark.name, calls, [&] { return current_->fixture->sample(calls); });
   };
   if (prepare(benchmark)) {
-    if (const auto settled = paces_.find(benchmark.name); settled != paces_.end()) {
+    if (const auto settled = sample_sizes_.find(benchmark.name); settled != sample_sizes_.end()) {
       sample(1);  // pages, tables, plans
     } else {
-      Pace pace = settle_pace(sample);
+      SampleSize size = settle_sample_size(sample);
       if (slow != options_.slow.end())
-        pace.calls = std::max(pace.calls, 20);  // a tenth more of them must be a whole one
-      paces_.emplace(benchmark.name, pace);
+        size.calls = std::max(size.calls, 20);  // so that 10 % more is a whole number
+      sample_sizes_.emplace(benchmark.name, size);
     }
   }
-  const auto [calls, warm_up] = paces_.at(benchmark.name);
+  const auto [calls, warm_up] = sample_sizes_.at(benchmark.name);
   const int done = slow == options_.slow.end() ? calls : static_cast<int>(std::lround(slow->second * calls));
   SteadySampler::Taken taken{};
   for ([[maybe_unused]] const auto _ : state) {
@@ -158,7 +156,7 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
     state.SetIterationTime(taken.seconds);
   }
   if (!benchmark.label.empty()) state.SetLabel(benchmark.label);
-  for (const auto& [name, value] : current_->prepared->counters(taken.seconds)) state.counters[name] = value;
+  for (const auto& [name, value] : current_->fixture->counters(taken.seconds)) state.counters[name] = value;
   state.counters["ranks"] = benchmark.on.ranks;
   state.counters["calls"] = calls;
   state.counters["tries"] = taken.tries;
@@ -166,7 +164,7 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
   if (done != calls) state.counters["slowed_on_purpose"] = 1.0 * done / calls;
   // No counter is 0 throughout: Google Benchmark would print its coefficient of variation as NaN.
   const int processors = options_.machine.processors;
-  if (processors > 0 && on.machine->ranks() > processors) state.counters["oversubscribed"] = 1;
+  if (processors > 0 && on.env->ranks() > processors) state.counters["oversubscribed"] = 1;
 }
 
 void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark) {
@@ -174,16 +172,16 @@ void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchm
 }
 
 void Suite::add(Benchmark benchmark) {
-  const MachineKind& machine = options_.machine;
+  const MachineSpec& machine = options_.machine;
   if (benchmark.skip.empty() && benchmark.on.ranks > 1 && machine.processors == 0 && !machine.peers &&
       !machine.has_others())
     benchmark.skip =
-        "ranks that exchange data need a device each, and here is one; --peers PROFILE has the exchange "
-        "take the time of that machine's links";
+        "ranks that exchange data need a device each, and there is only one; --peers PROFILE emulates "
+        "that machine's links";
   benchmarks_.push_back(std::move(benchmark));
   if (machine.has_others() && !machine.processes->is_root()) return;
   const Benchmark* added = &benchmarks_.back();
-  // Repetitions are the flags' matter: so names do not say how many there were.
+  // Repetitions are set by flags, so that names do not contain their number.
   auto* registered =
       ::benchmark::RegisterBenchmark(added->name.c_str(), run_registered, this, added)
           ->UseManualTime()

@@ -47,7 +47,7 @@ class Fit:
                     self.scenario["configurations"].append(one)
 
     def residuals(self, logs):
-        """By row the logarithm of ours over the published throughput; `rows` has both. `logs`: of the values."""
+        """By row the logarithm of our throughput over the published one; `rows` has both. `logs`: logarithms of the values."""
         trial = copy.deepcopy(self.profile)
         for name, value in zip(self.names, logs):
             trial[name] = {"value": math.exp(value), "source": "trial"}

@@ -1,11 +1,11 @@
-# What the scripts share; to be sourced. Sets STP_ROOT, and STP_FROM, the folder that the caller stood in.
-# shellcheck shell=bash disable=SC2034
+# Shared by the scripts; to be sourced. Sets STP_ROOT, and STP_FROM, the caller's working folder. shellcheck shell=bash
+# disable=SC2034
 set -euo pipefail
 STP_FROM=$PWD
 STP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export STP_FROM STP_ROOT
 
-# What a bare Debian 12 lacks: to configure, build and draw, and, further, to check.
+# Packages beyond a bare Debian 12: to configure, build and draw; and to run the checks.
 STP_BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libopenblas-dev
   python3 python3-numpy python3-scipy python3-pandas python3-matplotlib python3-jinja2)
 STP_TEST_PACKAGES=(git libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin python3-jsonschema
@@ -16,8 +16,8 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # The Python that CMake found for build/PRESET, or nothing.
 python_of() { sed -n 's/^STP_PYTHON:FILEPATH=//p' "$STP_ROOT/build/$1/CMakeCache.txt"; }
 
-# install_missing PACKAGE…: installs by apt what is not there. Needs root or sudo, and the network, only if something
-# is missing. Where that fails, says so and goes on: the build names what it lacks, and may have it from elsewhere.
+# install_missing PACKAGE…: installs by apt what is not there. Needs root or sudo, and the network, only if something is
+# missing. If that fails, says so and continues: the build reports what is missing, which may be installed otherwise.
 install_missing() {
   local package log missing=() as_root=()
   if ! have apt-get || ! have dpkg-query; then

@@ -7,8 +7,8 @@
 #                                machine, with the libraries that it may lack, as build/gpu/bundle.tar.xz
 #
 # Stages, in their order: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise), tests,
-# sanitizer, parity, processes (one per GPU, where there are two), replay, microbench, speed (marks that our kernels are to meet), torch. Each gets what is left of the limit (540 s) at the most; a stage that fails
-# does not keep the others from running. Exits with 1 if one failed, 2 for a flag that is none, 77 where there is no GPU.
+# sanitizer, parity, processes (one per GPU, where there are two), replay, microbench, speed (acceptance criteria of our kernels), torch. Each gets at most the rest of the limit (540 s); a stage that fails
+# does not stop the others. Exits with 1 if one failed, 2 for an unknown flag, 77 if there is no GPU.
 # shellcheck disable=SC2317  # the stages are called by name
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -40,7 +40,7 @@ while (($# > 0)); do
     --limit)
       value_of "$@"
       if ! [[ $2 =~ ^[1-9][0-9]*$ ]]; then
-        echo "--limit: \"$2\" is no number of seconds" >&2
+        echo "--limit: \"$2\" is not a number of seconds" >&2
         exit 2
       fi
       limit=$2
@@ -92,7 +92,7 @@ gather_programs() {
     grep -E '/lib(openblas|gfortran|quadmath|benchmark|gtest|gmock|fmt)' | sort -u)
   strip "$programs"/bin/* "$programs"/tests/*
   sed -n 's/^CMAKE_CUDA_ARCHITECTURES:[^=]*=//p' build/gpu/build/CMakeCache.txt >"$programs/architectures"
-  # Of the programs themselves: the tree may have moved on since they were configured.
+  # Asks the programs: the tree may have changed since they were configured.
   "$programs/bin/stp" --version | sed -n '1s/.*(\(.*\)).*/\1/p' >"$programs/revision"
 }
 
@@ -212,7 +212,7 @@ launch() {
   return "$failed"
 }
 
-# Ranks that are processes with a GPU each, over NCCL; and nccl-tests' own all-reduce beside ours, where it is installed.
+# Ranks that are processes with a GPU each, over NCCL; and nccl-tests' all-reduce for comparison, if it is installed.
 stage_processes() {
   if (($(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l) < 2)); then
     echo "skipped: one GPU"
@@ -226,14 +226,14 @@ stage_processes() {
   return "$failed"
 }
 
-# Rank 0 of real configurations at full shard size, its peers at the pace of the A800's links, and of this GPU's own.
+# Rank 0 of real configurations at full shard size, over emulated links of the A800, and of this GPU.
 stage_replay() {
   local cluster
   for cluster in a800 h200; do
     "$stp" run replay-12.1b --backend cuda --replay-rank 0 --replay-cluster "$cluster" --json "$out/replay-$cluster.json" \
       --trace "$out/replay-$cluster.trace.json" || return 1
   done
-  # What graphs change in the time of a step.
+  # The effect of graphs on the time of a step.
   "$stp" run replay-12.1b --backend cuda --graphs --replay-rank 0 --replay-cluster a800 --json "$out/replay-a800-graphs.json"
 }
 

@@ -25,7 +25,7 @@ class Rows:
             content = json.load(file)
         self.context = content.get("context", {})
         if self.context.get("evidence") == "replayed":
-            raise Unfit(f"its collectives were paced, at the links of {self.context.get('peers')}; measure without --peers")
+            raise Unfit(f"its collectives were emulated, over the links of {self.context.get('peers')}; measure without --peers")
         below = float(self.context.get("steady_below", "inf"))
         samples = {}
         for row in content.get("benchmarks", []):
@@ -45,7 +45,7 @@ class Rows:
             self.rows.append(row)
 
     def of(self, *parts):
-        """Those whose names begin with these parts."""
+        """The rows whose names begin with these parts."""
         found = [row for row in self.rows if row["parts"][:len(parts)] == list(parts)]
         if not found:
             raise Unfit(f"there is no row {'/'.join(parts)}…; run bin/microbench without a filter")
@@ -76,7 +76,7 @@ def measured(what, **values):
 
 
 def gemms(rows):
-    """The products of one busy rank, and how much slower each of several busy ranks is."""
+    """The GEMMs of one busy rank, and how much slower each of several busy ranks is."""
     alone = [row for row in rows.of("gemm") if row["busy"] == 1]
     shapes, seen = [], set()
     for row in alone:
@@ -100,7 +100,7 @@ def shared_processors(rows, shares):
         return None
     at_all, off = shares.get(count, (1.0, 0.0))
     rates = [1.0] + [round(1 + (min(at_all, 1.0) - 1) * busy / (count - 1), 4) for busy in range(1, count)]
-    return measured(f"the same products on 1 and on {count} ranks at once, {percent(off)} apart", rates=rates)
+    return measured(f"the same GEMMs on 1 and on {count} ranks at once, {percent(off)} apart", rates=rates)
 
 
 def all_reduces(rows, processors):
@@ -126,9 +126,9 @@ def all_reduces(rows, processors):
 
 
 def contention(rows, shared):
-    """Rates while a product and an all-reduce overlap on ranks that share no processors."""
+    """Rates while a GEMM and an all-reduce overlap on ranks that share no processors."""
     if shared is not None:
-        same = measured("none besides sharing processors, which the simulator has itself", value=1)
+        same = measured("none besides sharing processors, which the simulator models", value=1)
         return same, same
     overlaps = rows.of("overlap")
     return tuple(
@@ -144,7 +144,7 @@ def make_profile(path, name):
     processors = int(context.get("shared_processors", 0))
     shapes, best, shares = gemms(rows)
     shared = shared_processors(rows, shares)
-    said = [f"{len(shapes)} products, at best {best / GIGA:.1f} GFLOP/s"]
+    said = [f"{len(shapes)} GEMMs, at most {best / GIGA:.1f} GFLOP/s"]
 
     attention = {}
     for direction in ("forward", "backward"):
@@ -158,20 +158,20 @@ def make_profile(path, name):
     total_bytes, total_seconds = sum(row["bytes"] for row in elementwise), sum(row["seconds"] for row in elementwise)
     memory = total_bytes / total_seconds
     off = sum(abs(row["bytes"] / memory - row["seconds"]) for row in elementwise) / total_seconds
-    said.append(f"elementwise work: {memory / GIGA:.2f} GB/s, {percent(off)} of its time off by unit and pass")
+    said.append(f"elementwise work: {memory / GIGA:.2f} GB/s, error {percent(off)} of its time, by unit and pass")
 
     tables, latency, bus, error = all_reduces(rows, processors)
-    said.append(f"all-reduce: {latency / MICRO:.1f} us + bytes at {bus / GIGA:.2f} GB/s, {percent(error)} off in the mean")
+    said.append(f"all-reduce: {latency / MICRO:.1f} us + bytes at {bus / GIGA:.2f} GB/s, mean error {percent(error)}")
     hop_latency, hop_rate, hop_error = line(
         [(row["size"], row["seconds"]) for row in rows.of("collective", "send_receive")])
-    said.append(f"transfer: {hop_latency / MICRO:.1f} us + bytes at {hop_rate / GIGA:.2f} GB/s, {percent(hop_error)} off")
+    said.append(f"transfer: {hop_latency / MICRO:.1f} us + bytes at {hop_rate / GIGA:.2f} GB/s, mean error {percent(hop_error)}")
     host = {way: max(row["size"] / row["seconds"] for row in rows.of("collective", way)) for way in ("upload", "download")}
     launch = rows.of("executor", "launch")[0]["seconds"]
     if shared is not None:
-        said.append("busy processors go at " + ", ".join(str(rate) for rate in shared["rates"]) + " of one alone")
+        said.append("rates of busy processors: " + ", ".join(str(rate) for rate in shared["rates"]) + " of one alone")
     compute_rate, communication_rate = contention(rows, shared)
 
-    hop = measured(f"two ranks, {percent(hop_error)} off in the mean", value=hop_latency / MICRO)
+    hop = measured(f"two ranks, mean error {percent(hop_error)}", value=hop_latency / MICRO)
     link = measured("two ranks", value=hop_rate / GIGA)
     capacity = context.get("host_memory_capacity", "0 kB").split()
     memory_gb = float(capacity[0]) * 1024 / GIGA if capacity[0].isdigit() and float(capacity[0]) > 0 else 1
@@ -179,18 +179,18 @@ def make_profile(path, name):
         "name": name,
         "accelerator": context.get("host_processor_model_name", context.get("backend", "unknown")),
         "gpus_per_node": {"value": ANY_GROUP, "source": "ranks share one machine's memory"},
-        "sms": {"value": 1, "source": "products are measured; no model of the chip is needed"},
-        "peak_tflops": measured("the fastest product, by one rank", value=best / 1e12),
-        "gemm_efficiency": {"value": 1, "source": "of the fastest product"},
-        "gemm_overhead_k": {"value": 0, "source": "products are measured"},
+        "sms": {"value": 1, "source": "GEMMs are measured; no model of the chip is needed"},
+        "peak_tflops": measured("the fastest GEMM, by one rank", value=best / 1e12),
+        "gemm_efficiency": {"value": 1, "source": "of the fastest GEMM"},
+        "gemm_overhead_k": {"value": 0, "source": "GEMMs are measured"},
         "gemm_measured": measured("medians, one rank busy", shapes=shapes),
         "attention_forward_efficiency": attention["forward"],
         "attention_backward_efficiency": attention["backward"],
-        "memory_gb_per_s": measured(f"all elementwise kernels of a layer and the head, {percent(off)} off", value=memory / GIGA),
+        "memory_gb_per_s": measured(f"all elementwise kernels of a layer and the head, mean error {percent(off)}", value=memory / GIGA),
         "memory_gb": {"value": memory_gb, "source": "the operating system"},
         "kernel_overhead_us": measured("launches of a kernel that does nothing", value=launch / MICRO),
         "elementwise_factor": {"value": 1, "source": "the suite's own kernels"},
-        "all_reduce_latency_us": measured(f"two ranks, {percent(error)} off in the mean", value=latency / MICRO),
+        "all_reduce_latency_us": measured(f"two ranks, mean error {percent(error)}", value=latency / MICRO),
         "all_reduce_hop_latency_us": {"value": 0, "source": "inside the latency"},
         "all_reduce_bus_gb_per_s": measured("two ranks", value=bus / GIGA),
         "all_reduce_measured": tables,

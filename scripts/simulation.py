@@ -1,4 +1,4 @@
-"""What the scripts that simulate share."""
+"""Shared by the scripts that simulate."""
 
 import json
 import pathlib

@@ -10,10 +10,9 @@
 #   tsan       the tests of code with threads under the thread sanitizer
 #   reproduce  scripts/reproduce.sh, to a temporary folder, must leave a report
 #
-# --all stands for all of them. A stage that fails does not keep the others from running; the table at the end says
-# which did, and the exit code is 1 if one did.
-# shellcheck disable=SC2317  # the stages are called by name
-# shellcheck source-path=SCRIPTDIR source=common.sh
+# --all stands for all of them. A failing stage does not stop the others; the table at the end says which did, and the exit
+# code is 1 if one did. shellcheck disable=SC2317 # the stages are called by name shellcheck source-path=SCRIPTDIR
+# source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 all=(format ci tidy asan tsan reproduce)
@@ -42,8 +41,8 @@ stage_ci() { configure ci && build ci && ctest --preset ci; }
 
 stage_tidy() {
   configure debug  # without unity builds
-  # What is not built here, as the CUDA backend without a toolkit, lacks its headers; what is compiled more than once, as
-  # that backend for tests on the host, is looked at as it is compiled first.
+  # Skips sources that are not built here, such as the CUDA backend without a toolkit; a source that is compiled more than
+  # once is checked as first compiled.
   python3 - build/debug/compile_commands.json "$temporary/compile_commands.json" <<'PYTHON'
 import json, sys
 with open(sys.argv[1], encoding="utf-8") as file:
@@ -58,8 +57,7 @@ PYTHON
   echo "tidy"
 }
 
-# Labels of tests that hold figures of many runs against each other, install, or want a GPU: once, in the ci stage, is
-# enough.
+# Labels of tests that compare many runs, install, or need a GPU: running them once, in the ci stage, is enough.
 once='calibration|sensitivity|report|claims|reference|quality|oracle|package|gpu'
 
 # g++ 12 warns, wrongly, of standard headers under sanitizers; the ci stage has warnings as errors. Of undefined behaviour
@@ -79,7 +77,7 @@ stage_tsan() {
     "${still[@]}" ctest --preset tsan --label-regex '^threads$'
 }
 
-# With the ci stage's build, which is the release but for warnings being errors.
+# Uses the ci stage's build, which is release with warnings as errors.
 stage_reproduce() {
   STP_PRESET=ci scripts/reproduce.sh --out "$temporary/figures" && test -s "$temporary/figures/report.html"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes results/reference/simulated anew: the records of all experiments, as this tree simulates them; then
+# Rewrites results/reference/simulated: the records of all experiments, as this tree simulates them; then
 # docs/claims.md from them, and results/reference/sensitivity. Commit first, so that the records name the revision that made them.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

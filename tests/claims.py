@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/claims.md is what the kept records say, and would not be if they said something else."""
+"""docs/claims.md is what the kept records say, and changes if they change."""
 
 import contextlib
 import importlib.machinery
@@ -27,7 +27,7 @@ SCRIPT = load()
 
 
 def claims(*arguments):
-    """What the script says on standard error, or why it exits; empty if it is done."""
+    """The script's standard error, or its exit message; empty on success."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -98,9 +98,9 @@ class Claims(unittest.TestCase):
         self.assertIn("| each 5 % | reproduced | simulated, in part calibrated |", kept)
 
     def test_every_scenario_that_is_judged_has_a_claim(self):
-        told = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
+        judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
         lines = json.loads((KEPT / "summary.json").read_text(encoding="utf-8"))["experiments"]
-        self.assertEqual([line["id"] for line in lines if line["verdict"] != "not testable here" and line["id"] not in told], [])
+        self.assertEqual([line["id"] for line in lines if line["verdict"] != "not testable here" and line["id"] not in judged], [])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Runs the program as its users do, mostly wrongly: every refusal ends with exit code 2, names file, field and remedy,
-and leaves nothing behind; nothing that exists is ever written over; what is documented is what comes out.
+and leaves nothing behind; existing files are never overwritten; documented output is the real output.
 
     cli.py STP_BINARY [unittest arguments]
 """
@@ -113,9 +113,9 @@ class Scenarios(CommandLine):
 
     def test_the_table_of_the_docs_is_the_tools(self):
         page = (ROOT / "docs/schedules.md").read_text(encoding="utf-8")
-        told = page.split("<!-- table -->\n")[1].split("<!-- end of table -->")[0]
+        table = page.split("<!-- table -->\n")[1].split("<!-- end of table -->")[0]
         counted = self.run_stp("schedule", "--table", "--pp", 8, "--microbatches", 64)
-        self.assertEqual((counted.returncode, counted.stdout), (0, told))
+        self.assertEqual((counted.returncode, counted.stdout), (0, table))
 
     def test_schedule_files(self):
         self.scenario_refused(changed(UNIT, schedules=[{"file": "none.json"}]), "schedules[0].file", "there is no file")
@@ -177,7 +177,7 @@ PAIRS = {"name": "pairs", "cluster": "a800", "pairs": [{
 
 
 class Pairs(CommandLine):
-    """A product and an all-reduce, alone and together."""
+    """A GEMM and an all-reduce, alone and together."""
 
     def pair(self, **fields):
         return changed(PAIRS, pairs=[{**PAIRS["pairs"][0], **fields}])
@@ -198,11 +198,11 @@ class Pairs(CommandLine):
             self.assertAlmostEqual(pair["published"]["gemm_s"] + pair["published"]["all_reduce_s"], pair["published"]["serial_s"], 9)
 
     def test_the_rates_of_the_a800_are_those_that_table_11_implies(self):
-        product, message = (pair["published"] for pair in self.simulated("table11"))
-        # Where the product ends last, what the all-reduce took from it in all_reduce / s seconds; and the other way round.
+        gemm, message = (pair["published"] for pair in self.simulated("table11"))
+        # If the GEMM ends last, what the all-reduce took from it in all_reduce / s seconds; and vice versa.
         r = s = 1
         for _ in range(100):
-            r = 1 - (product["together_s"] - product["gemm_s"]) / product["all_reduce_s"] * s
+            r = 1 - (gemm["together_s"] - gemm["gemm_s"]) / gemm["all_reduce_s"] * s
             s = 1 - (message["together_s"] - message["all_reduce_s"]) / message["gemm_s"] * r
         profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
         self.assertEqual((round(r, 2), round(s, 2)), (profile["contention_compute"]["value"], profile["contention_all_reduce"]["value"]))
@@ -231,7 +231,7 @@ class Pairs(CommandLine):
                 "together_error": together / (1.5 * max(c, a)) - 1,
             }.items():
                 self.assertAlmostEqual(figures[key], value, 9, f"{key} of {c} and {a}")
-            # Of the shapes likewise, from their own times alone.
+            # The same from the shapes' own times alone.
             self.assertAlmostEqual(row["figures"]["saved_s"] + row["figures"]["together_s"], row["serial_s"], 12)
             self.assertAlmostEqual(row["difference"]["together_s"], row["figures"]["together_s"] / (1.5e-3 * max(c, a)) - 1, 9)
 
@@ -275,12 +275,12 @@ class Pairs(CommandLine):
             self.assertEqual((line["verdict"], line["calibration_rows"]), (verdict, 0))
             self.assertAlmostEqual(line["overlap_error_worst"]["error"], abs(1 / factor - 1), 9)
             self.assertIn(verdict, screen)
-        # The worst pair judges, not the mean.
+        # The maximum error decides, not the mean.
         bad = {"name": "bad", "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": together * 1.08}}
         good = {"name": "good", "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": together}}
         line, _ = self.line(changed(PAIRS, pairs=[{**PAIRS["pairs"][0], **fields} for fields in (bad, good)]), "two")
         self.assertEqual((line["verdict"], line["overlap_error_worst"]["row"]), ("deviates", "bad"))
-        # What the profile was made from is said to be no prediction.
+        # Pairs that the profile was made from are no prediction.
         line, screen = self.line(changed(self.pair(), calibrated="all of it"), "fitted")
         self.assertEqual((line["calibration_rows"], line["overlap_error_mean"]), (1, None))
         self.assertGreater(line["calibrated"]["overlap_error_mean"], 0)
@@ -290,7 +290,7 @@ class Pairs(CommandLine):
         self.assertEqual((line["verdict"], line["rows"], line["overlap_error_mean"]), ("not testable here", 1, None))
         self.assertNotIn("published", screen)
 
-    def test_the_screen_tells_the_paper_s_own_slowdowns(self):
+    def test_the_screen_shows_the_paper_s_own_slowdowns(self):
         done = self.run_stp("simulate", "table11")
         lines = [line.split() for line in done.stdout.splitlines() if line.startswith("  published")]
         self.assertEqual([line[5:] for line in lines], [["–", "+7.5", "%", "–", "0.646", "2.718"], ["–", "–", "+2.6", "%", "1.351", "0.292"]])
@@ -316,7 +316,7 @@ class Pairs(CommandLine):
                 (pair(published={"gemm_ms": 1}), "pairs[0].published.all_reduce_ms", "is missing"),
                 (pair(published={**one["published"], "together_ms": 0}), "pairs[0].published.together_ms", "out of range"),
                 (pair(seq=3), "pairs[0].seq", "not a known field"),
-                (changed(PAIRS, name="a/b"), "name", "cannot name a result file"),
+                (changed(PAIRS, name="a/b"), "name", "cannot be the name of a result file"),
                 (changed(PAIRS, schedules=["stp"]), "schedules", "not a known field")):
             self.refused(["simulate", self.write(scenario)], "s.json", *words)
         self.refused(["reproduce", self.write(changed(PAIRS, pairs=[])), "--no-plots", "--out", "new"], "s.json", "pairs", "is empty")
@@ -372,7 +372,7 @@ class Profiles(CommandLine):
 
 
 class Arguments(CommandLine):
-    def test_flags_and_words_nobody_knows(self):
+    def test_unknown_flags_and_words(self):
         self.refused(["simulate", "timelines", "--jason", "-"], "--jason")
         self.refused(["simulated"], "no command \"simulated\"", "did you mean simulate?")
         self.refused([])
@@ -461,7 +461,7 @@ class Output(CommandLine):
         if os.access("/dev/full", os.W_OK):
             done = self.run_stp("simulate", path, "--json", "/dev/full")
             self.assertEqual(done.returncode, 1, done.stdout)
-            self.assertIn("/dev/full: could not be written whole", done.stderr)
+            self.assertIn("/dev/full: could not be written completely", done.stderr)
 
     def test_schedule_as_json(self):
         done = self.run_stp("schedule", "stp", "--pp", 2, "--microbatches", 5, "--format", "json")
@@ -500,8 +500,8 @@ class Traces(CommandLine):
         rows = json.loads(self.run_stp("simulate", "timelines", "--json", "-").stdout)["results"]
         ranks = next(row for row in rows if row["schedule"] == "stp")["ranks"]
         total = sum(rank[part] for rank in ranks for part in ("compute_s", "tp_bubble_s", "pp_bubble_s"))
-        for part, told in (("compute_s", "computing"), ("tp_bubble_s", "waiting for own all-reduces"), ("pp_bubble_s", "for other ranks")):
-            self.assertIn(f"{told} {100 * sum(rank[part] for rank in ranks) / total:.1f} %", drawn)
+        for part, words in (("compute_s", "computing"), ("tp_bubble_s", "waiting for own all-reduces"), ("pp_bubble_s", "for other ranks")):
+            self.assertIn(f"{words} {100 * sum(rank[part] for rank in ranks) / total:.1f} %", drawn)
 
     def test_without_python_there_are_traces(self):
         done, files = self.trace(STP_PYTHON="/nowhere")
@@ -510,7 +510,7 @@ class Traces(CommandLine):
 
 
 class Documents(CommandLine):
-    """What docs/scenarios.md shows works as shown."""
+    """The examples in docs/scenarios.md work as shown."""
 
     def test_examples(self):
         blocks = re.findall(r"^```json\n(.*?)^```$", (ROOT / "docs/scenarios.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -522,7 +522,7 @@ class Documents(CommandLine):
 
 
 class Published(CommandLine):
-    """The paper's figures are set beside ours; they have no part in making them."""
+    """The paper's figures are compared with ours, but are no input of them."""
 
     def test_without_them_ours_are_the_same(self):
         data = self.folder / "data"
@@ -550,7 +550,7 @@ class Published(CommandLine):
             if name.startswith("timeline-"):  # a trace
                 self.assertEqual(ours[name], same[name], name)
                 continue
-            # Texts, not numbers: bit for bit. Only what speaks of the paper, and of this very run, is taken out.
+            # As text, bit for bit, without the fields about the paper and about this run.
             texts = []
             for text in (ours[name], same[name]):
                 record = json.loads(text, parse_float=str)
@@ -642,7 +642,7 @@ class Schemas(CommandLine):
             done = self.run_stp("compare", *arguments, "--json", "-")
             self.assertEqual(done.returncode, 0, done.stderr)
             document = json.loads(done.stdout)
-            # Of the kind that it says it is: oneOf alone would not say where it fails.
+            # Validates only the stated kind: oneOf would not say where it fails.
             kind = comparison.evolve(schema={**comparison.schema, "oneOf": [{"$ref": f"#/$defs/{document['kind']}"}]})
             self.check(comparison, document, document["kind"])
             self.check(kind, document, document["kind"])

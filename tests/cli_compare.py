@@ -29,11 +29,11 @@ class Compare(CommandLine):
         schedules = ["1f1b-i", "stp"]
         first = self.simulated("a.json", schedules=schedules)
         second = self.simulated("b.json", schedules=["stp", "1f1b-i", "zb-v"], cluster="h20")
-        told = self.compared(first, second)
+        comparison = self.compared(first, second)
         rows = {path: {row["schedule"]: row for row in json.loads(path.read_text(encoding="utf-8"))["results"]} for path in (first, second)}
-        self.assertEqual([cell and cell["schedule"] for row in told["rows"] for cell in row["cells"]],
+        self.assertEqual([cell and cell["schedule"] for row in comparison["rows"] for cell in row["cells"]],
                          ["1f1b-i", "1f1b-i", "stp", "stp", None, "zb-v"])
-        for row, schedule in zip(told["rows"], schedules):
+        for row, schedule in zip(comparison["rows"], schedules):
             one, other = rows[first][schedule], rows[second][schedule]
             against = row["cells"][1]["against_first"]
             self.assertAlmostEqual(against["throughput"], other["throughput_samples_per_s"] / one["throughput_samples_per_s"] - 1, places=12)
@@ -49,25 +49,25 @@ class Compare(CommandLine):
         self.assertEqual(self.run_stp("run", run, "--backend", "cpu", "--json", "measured.json").returncode, 0)
         unit = changed(UNIT, schedules=["stp"], parallel={"pp": 2, "tp": 2}, layers_per_chunk=[1, 1, 1, 1])
         self.assertEqual(self.run_stp("simulate", self.write(unit), "--json", "simulated.json").returncode, 0)
-        told = self.compared("simulated.json", "measured.json")
-        (row,) = told["rows"]
+        comparison = self.compared("simulated.json", "measured.json")
+        (row,) = comparison["rows"]
         self.assertIsNone(row["cells"][1]["against_first"])
         prediction = row["cells"][1]["prediction"]
         self.assertEqual(prediction["predicted_step_s"], row["cells"][0]["step_time_s"])
         self.assertEqual(prediction["actual_step_s"], row["cells"][1]["step_time_s"])
         self.assertIs(prediction["within_interval"], False)
-        self.assertEqual(told["predictions"][0]["predicted_evidence"], "simulated")
+        self.assertEqual(comparison["predictions"][0]["predicted_evidence"], "simulated")
         screen = self.run_stp("compare", "measured.json", "simulated.json").stdout
         self.assertIn("Prediction errors: B (simulated) of what A has (measured)", screen)
 
     def test_runs_of_one_machine_are_the_same_and_a_slowed_kernel_is_found(self):
         files = [self.write(benchmarks(seed, slower), f"{name}.json")
                  for name, seed, slower in (("a", 1, ()), ("b", 2, ()), ("c", 3, (5,)))]
-        told = self.compared(*files)
-        verdicts = [[row["cells"][file]["against_first"]["verdict"] for row in told["rows"]] for file in (1, 2)]
+        comparison = self.compared(*files)
+        verdicts = [[row["cells"][file]["against_first"]["verdict"] for row in comparison["rows"]] for file in (1, 2)]
         self.assertEqual(verdicts, [["same"] * 8, ["same"] * 5 + ["slower"] + ["same"] * 2])
-        self.assertEqual(told["rule"]["comparisons"], 16)
-        self.assertEqual({file["evidence"] for file in told["files"]}, {"measured"})
+        self.assertEqual(comparison["rule"]["comparisons"], 16)
+        self.assertEqual({file["evidence"] for file in comparison["files"]}, {"measured"})
         screen = self.run_stp("compare", *files).stdout
         self.assertIn("16 comparisons: 15 same, 1 slower; 0 noisy", screen)
         self.assertIn("15 same", self.run_stp("compare", *files, "--least-difference", 5).stdout)
@@ -81,21 +81,21 @@ class Compare(CommandLine):
             command = [program, "--benchmark_filter=^linear/stp/generate/p:8/m:(64|256)$", "--benchmark_repetitions=4",
                        "--benchmark_min_time=0.001", f"--benchmark_out={name}", "--benchmark_out_format=json"]
             subprocess.run(command, cwd=self.folder, capture_output=True, check=True, timeout=100)
-        told = self.compared("a.json", "b.json")
-        self.assertEqual([row["name"] for row in told["rows"]], ["linear/stp/generate/p:8/m:64", "linear/stp/generate/p:8/m:256"])
-        for row in told["rows"]:
+        comparison = self.compared("a.json", "b.json")
+        self.assertEqual([row["name"] for row in comparison["rows"]], ["linear/stp/generate/p:8/m:64", "linear/stp/generate/p:8/m:256"])
+        for row in comparison["rows"]:
             self.assertEqual([cell["repetitions"] for cell in row["cells"]], [4, 4])
             self.assertGreater(row["cells"][0]["median_s"], 0)
             self.assertGreater(row["cells"][0]["counters"]["program_ops"], 0)
-        # Of four repetitions p is 2 of 70 at the least, which two comparisons double.
-        self.assertEqual(told["rule"]["repetitions_needed"], 5)
+        # With four repetitions p is at least 2/70, doubled by two comparisons.
+        self.assertEqual(comparison["rule"]["repetitions_needed"], 5)
 
     def test_numbers_that_are_none_and_failures(self):
         content = benchmarks(1)
         content["benchmarks"].append(iteration("failed", 0, error_occurred=True, error_message="no GPU"))
         text = json.dumps(content).replace('"bus_gb_per_s": ', '"cv": NaN, "bus_gb_per_s": ', 1)
-        told = self.compared(self.write(text, "a.json"), self.write(benchmarks(2), "b.json"))
-        self.assertEqual(told["rows"][-1]["cells"], [{"skipped": "no GPU"}, None])
+        comparison = self.compared(self.write(text, "a.json"), self.write(benchmarks(2), "b.json"))
+        self.assertEqual(comparison["rows"][-1]["cells"], [{"skipped": "no GPU"}, None])
         screen = self.run_stp("compare", "a.json", "b.json").stdout
         self.assertIn("failed: A skipped it: no GPU", screen)
         self.assertIn("failed: B has none", screen)
@@ -145,11 +145,11 @@ class Compare(CommandLine):
 
     def test_plots_are_written_whole_and_new(self):
         files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
-        done = self.run_stp("compare", *files, "--plot", "plot.png", "--json", "told.json")
+        done = self.run_stp("compare", *files, "--plot", "plot.png", "--json", "comparison.json")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue((self.folder / "plot.png").read_bytes().startswith(b"\x89PNG"))
-        self.assertEqual(json.loads((self.folder / "told.json").read_text(encoding="utf-8"))["kind"], "benchmarks")
-        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["1.json", "2.json", "plot.png", "told.json"])
+        self.assertEqual(json.loads((self.folder / "comparison.json").read_text(encoding="utf-8"))["kind"], "benchmarks")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["1.json", "2.json", "comparison.json", "plot.png"])
 
 
     def test_a_python_that_lacks_a_package_or_is_none(self):
@@ -164,7 +164,7 @@ class Compare(CommandLine):
 
     def test_outputs_that_cannot_be_written(self):
         files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
-        self.refused(["compare", *files, "--json", "nowhere/told.json"], "stp: nowhere/told.json: cannot be created; ")
+        self.refused(["compare", *files, "--json", "nowhere/comparison.json"], "stp: nowhere/comparison.json: cannot be created; ")
         self.assertEqual(self.run_stp("compare", *files, "--json", "/dev/null").returncode, 0)
         self.assertTrue(Path("/dev/null").is_char_device())
         self.refused(["compare", *files, "--plot", "nowhere/plot.svg"], "stp: nowhere/plot.svg: cannot be created; ")
@@ -181,7 +181,7 @@ class CompareProfiles(CommandLine):
         done = subprocess.run([cls.stp, "compare", "--profiles", "a800", "h20", "--json", "-"], capture_output=True, text=True,
                               timeout=100, check=False)
         assert done.returncode == 0, done.stderr
-        cls.told = json.loads(done.stdout)
+        cls.comparison = json.loads(done.stdout)
 
     def quantity(self, one, of, schedule=None):
         (found,) = [each for each in one["quantities"] if (each["of"], each["schedule"]) == (of, schedule)]
@@ -195,7 +195,7 @@ class CompareProfiles(CommandLine):
                 key = tuple(row[field] for field in ("model", "seq", "microbatch_size", "tp", "pp", "microbatches"))
                 kept[machine, key, row["schedule"]] = row
         checked = 0
-        for line in self.told["throughput"]:
+        for line in self.comparison["throughput"]:
             key = tuple(line["configuration"][field] for field in ("model", "seq", "microbatch_size", "tp", "pp", "microbatches"))
             for schedule in line["schedules"]:
                 for machine, cell in enumerate(schedule["cells"]):
@@ -208,12 +208,12 @@ class CompareProfiles(CommandLine):
                     if row["published"]:
                         self.assertEqual(cell["published_samples_per_s"], row["published"].get("throughput_samples_per_s"))
         self.assertEqual(checked, 24 + 22)  # A800 at the largest m, all of H20
-        self.assertEqual(self.told["evidence"], "simulated")
+        self.assertEqual(self.comparison["evidence"], "simulated")
 
-    def test_h20_gains_less_for_its_slower_products_before_its_faster_all_reduces(self):
-        """The claim of the paper's appendix D, taken apart."""
-        self.assertEqual(len(self.told["attribution"]), 2)
-        for one in self.told["attribution"]:
+    def test_h20_gains_less_for_its_slower_gemms_before_its_faster_all_reduces(self):
+        """The claim of the paper's appendix D, by properties."""
+        self.assertEqual(len(self.comparison["attribution"]), 2)
+        for one in self.comparison["attribution"]:
             gain = self.quantity(one, "gain_over_baseline")
             self.assertLess(gain["to"], gain["from"])
             shares = {name: part["shapley"] for name, part in gain["parts"].items()}
@@ -226,8 +226,8 @@ class CompareProfiles(CommandLine):
             self.assertGreater(one["published_gain_from"], one["published_gain_to"])
 
     def test_parts_add_up_to_the_whole_and_its_ends_are_the_machines(self):
-        lines = {json.dumps(line["configuration"]): line for line in self.told["throughput"]}
-        for one in self.told["attribution"]:
+        lines = {json.dumps(line["configuration"]): line for line in self.comparison["throughput"]}
+        for one in self.comparison["attribution"]:
             line = lines[json.dumps(one["configuration"])]
             self.assertTrue(line["shared"])
             for quantity in one["quantities"]:
@@ -247,7 +247,7 @@ class CompareProfiles(CommandLine):
             "all_reduce": ["all_reduce_latency_us", "all_reduce_hop_latency_us", "all_reduce_bus_gb_per_s"],
             "p2p": ["p2p_within_node_gb_per_s", "p2p_between_nodes_gb_per_s", "p2p_within_node_latency_us", "p2p_between_nodes_latency_us"],
         }
-        one = self.told["attribution"][0]
+        one = self.comparison["attribution"][0]
         configuration = one["configuration"]
         for part, keys in parts.items():
             self.write({**profiles["a800"], **{key: profiles["h20"][key] for key in keys}}, "mixed.json")
@@ -261,11 +261,11 @@ class CompareProfiles(CommandLine):
                 self.assertAlmostEqual(quantity["from"] + quantity["parts"][part]["alone"], row["throughput_samples_per_s"], places=9)
 
     def test_memory_that_does_not_hold_a_configuration_is_said(self):
-        fits = {cell["fits"] for line in self.told["throughput"] for schedule in line["schedules"] for cell in schedule["cells"]}
+        fits = {cell["fits"] for line in self.comparison["throughput"] for schedule in line["schedules"] for cell in schedule["cells"]}
         self.assertEqual(fits, {"all", "activations", "nothing"})
-        for line in self.told["throughput"]:
+        for line in self.comparison["throughput"]:
             for schedule in line["schedules"]:
-                for machine, cell in zip(self.told["machines"], schedule["cells"]):
+                for machine, cell in zip(self.comparison["machines"], schedule["cells"]):
                     self.assertIsNotNone(cell["throughput_samples_per_s"])
                     self.assertGreater(cell["needed_memory_gb"], cell["activation_memory_gb"])
                     expected = ("all" if cell["needed_memory_gb"] <= machine["memory_gb"] else
@@ -283,8 +283,8 @@ class CompareProfiles(CommandLine):
         done = self.run_stp("compare", "--profiles", "h100", "mine.json", "--scenarios", self.write(scenario), "--schedules", "1f1b-i", "stp",
                             "1f1b-i-braided", "--attribute-all", "--json", "-")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        told = json.loads(done.stdout)
-        first, second = told["throughput"]
+        comparison = json.loads(done.stdout)
+        first, second = comparison["throughput"]
         self.assertEqual((first["configuration"]["microbatches"], first["configuration"]["tp"]), (16, 4))  # the largest m
         self.assertEqual([schedule["schedule"] for schedule in first["schedules"]], ["1f1b-i", "stp", "1f1b-i-braided"])
         best = max(("1f1b-i", "1f1b-i-braided"), key=lambda name: next(
@@ -292,7 +292,7 @@ class CompareProfiles(CommandLine):
         self.assertEqual(first["gains"][0]["best"], best)
         for schedule in second["schedules"]:
             self.assertIn("TP8 is more than the 4 GPUs of a node", schedule["cells"][1]["refused"])
-        (one,) = told["attribution"]  # a machine that cannot run it has no part in it
+        (one,) = comparison["attribution"]  # a machine that cannot run it has no part in it
         gain = self.quantity(one, "gain_over_baseline")
         self.assertGreater(gain["parts"]["contention"]["shapley"], 0)  # less contention, more gain
         self.assertEqual(sorted(one["alike"]), ["compute", "launches", "memory"])

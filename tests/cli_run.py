@@ -131,7 +131,7 @@ REPLAY = changed(RUN, run={**RUN["run"], "parity": False})
 
 
 class Replay(CommandLine):
-    """`stp run --replay-rank`: one rank, alone among paced peers."""
+    """`stp run --replay-rank`: one rank alone, over emulated links."""
 
     def replay(self, rank, *arguments, scenario=REPLAY, cluster="a800"):
         return self.run_stp("run", self.write(scenario), "--backend", "cpu", "--replay-rank", rank, "--replay-cluster", cluster, *arguments)
@@ -145,7 +145,7 @@ class Replay(CommandLine):
         for rank in range(4):  # tp counts first
             done = self.replay(rank, "--json", f"{rank}.json", "--trace", f"{rank}-trace.json")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(f"replayed on cpu; rank {rank} alone, among peers of ", done.stdout)
+            self.assertIn(f"replayed on cpu; rank {rank} alone, over emulated links of ", done.stdout)
             self.assertIn("latest call, ms", done.stdout)
             record = json.loads((self.folder / f"{rank}.json").read_text(encoding="utf-8"))
             self.assertEqual(record["evidence"], "replayed")
@@ -178,7 +178,7 @@ class Replay(CommandLine):
         return self.write(profile, "cluster.json")
 
     def test_calls_take_the_times_of_the_links(self):
-        """Exactly: as calls that would take longer than the deadline are told."""
+        """Checked exactly, by the error message of calls longer than the deadline."""
         tiny = json.loads((ROOT / "models" / "tiny.json").read_text(encoding="utf-8"))
         tensor = 4 * 64 * tiny["hidden_size"]
         narrow = changed(REPLAY, seq=64, schedules=["1f1b"], run={"type": "float32"})

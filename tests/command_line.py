@@ -1,4 +1,4 @@
-"""What tests of the program as its users run it share."""
+"""Shared by tests that run the program as its users do."""
 
 import copy
 import json

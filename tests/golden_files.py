@@ -1,4 +1,4 @@
-"""Every order of tests/golden is read as it lies there: `stp validate` accepts it, and a scenario that names it by
+"""Every order of tests/golden is read unchanged: `stp validate` accepts it, and a scenario that names it by
 {"file": …} has the makespan that the file states, at the costs it states it for.
 
     golden_files.py STP_BINARY

@@ -24,7 +24,7 @@ case "$*" in
   *query-gpu=name*) cat "$(dirname "$0")/gpus" ;;
 esac
 """
-# Does as it is told by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where a launcher
+# Controlled by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where a launcher
 # made it one of several.
 STP = """#!/bin/sh
 while [ $# -gt 0 ]; do
@@ -212,7 +212,7 @@ class Speed(unittest.TestCase):
         self.assertEqual(missed.returncode, 1)
         self.assertRegex(missed.stdout, "slow.* 0.775 of the device's copy, below 0.8")
 
-    def test_a_step_is_held_against_its_kernels(self):
+    def test_a_step_is_compared_with_its_kernels(self):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=2000)]
         step = {"model": "a", "schedule": "1f1b", "tp": 1, "step_time_s": 1.02}
         with tempfile.TemporaryDirectory() as folder:

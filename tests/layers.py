@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def linked_modules():
-    """By module, what it may include besides itself: what its stp_add_library() links, and what that links."""
+    """By module, the modules that it may include: those that its stp_add_library() links, and what these link."""
     direct = {}
     for path in [*ROOT.glob("lib/stp/*/CMakeLists.txt"), ROOT / "baselines/CMakeLists.txt"]:
         text = path.read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def check_timeless(path, text):
 
 
 def all_files():
-    """What git tracks or would track; without git, everything but hidden folders and builds."""
+    """Files that git tracks or would track; without git, all but hidden folders and builds."""
     try:
         listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "-co", "--exclude-standard"], capture_output=True, check=True)
         paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs bin/microbench on tiny shapes and holds its JSON against closed forms; makes profiles from it. No time is judged.
+"""Runs bin/microbench on tiny shapes and checks its JSON against closed forms; makes profiles from it. No test depends on time.
 
 Usage: microbench.py MICROBENCH_BINARY STP_BINARY
 """
@@ -19,7 +19,7 @@ import machine_profile  # noqa: E402
 
 MICROBENCH, STP = sys.argv.pop(1), sys.argv.pop(1)
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-# What Google Benchmark's own tools read of a row and of the context.
+# Fields of a row and of the context that Google Benchmark's own tools read.
 ROW_FIELDS = {"name", "run_name", "run_type", "repetitions", "threads", "iterations", "real_time", "cpu_time", "time_unit"}
 CONTEXT_FIELDS = {"date", "host_name", "executable", "num_cpus", "mhz_per_cpu", "caches", "load_avg", "library_build_type"}
 
@@ -76,7 +76,7 @@ class Measured(unittest.TestCase):
         kinds = {row["aggregate_name"] for row in self.content["benchmarks"] if row.get("run_type") == "aggregate"}
         self.assertLessEqual({"median", "low95", "high95", "p5", "p95", "noisy"}, kinds)
 
-    def test_products_are_those_of_the_models_linears(self):
+    def test_gemms_are_those_of_the_models_linears(self):
         # hidden 512, 8 query and 4 key heads of 64, feed-forward 1408, vocabulary 2048
         forward = {"qkv": (32, 1024, 512), "projection": (32, 512, 512), "gate_up": (32, 2816, 512),
                    "down": (32, 512, 1408), "head": (32, 2048, 512)}
@@ -155,15 +155,15 @@ class Measured(unittest.TestCase):
         self.assertAlmostEqual(rows["executor"]["slowed_on_purpose"], 1.5, delta=0.05)
         self.assertNotIn("slowed_on_purpose", rows["collective"])
 
-    def test_a_profile_of_it_is_read_and_foretells_a_run(self):
+    def test_a_profile_of_it_is_read_and_predicts_a_run(self):
         profile = pathlib.Path(self.folder.name) / "here.json"
         done = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", self.file, "--profile", profile)
         self.assertEqual(done.returncode, 0, done.stderr)
         content = json.loads(profile.read_text(encoding="utf-8"))
         self.assertEqual(content["name"], "here")
-        products = {(row["product"], row["m"], row["n"], row["k"]) for row in content["gemm_measured"]["shapes"]}
+        gemms = {(row["product"], row["m"], row["n"], row["k"]) for row in content["gemm_measured"]["shapes"]}
         measured = {(row["run_name"].split("/")[3], row["m"], row["n"], row["k"]) for row in self.of("gemm")}
-        self.assertEqual(products, measured)
+        self.assertEqual(gemms, measured)
         scenario = {"name": "small", "model": "tiny", "seq": 16, "microbatches": 2, "schedules": ["1f1b"],
                     "parallel": {"pp": 2, "tp": 2}, "layers_per_chunk": [7, 7], "run": {"type": "float32"}}
         path = pathlib.Path(self.folder.name) / "small.json"
@@ -208,7 +208,7 @@ class Refused(unittest.TestCase):
         self.check("--benchmark_filter", "--benchmark_filter=^nothing/", "--benchmark_out=/dev/null")
         self.assertTrue(pathlib.Path("/dev/null").is_char_device())
 
-    def test_paced_peers(self):
+    def test_emulated_peers(self):
         self.check("--peers", "--peers", "a900")
         with tempfile.TemporaryDirectory() as folder:
             path, profile = pathlib.Path(folder) / "m.json", pathlib.Path(folder) / "p.json"

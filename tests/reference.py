@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds a fresh `stp reproduce` against the results that are kept in results/reference/simulated.
+"""Compares a fresh `stp reproduce` with the results in results/reference/simulated.
 
 A change that moves a figure must say so: run `scripts/update_reference.sh` and commit what it writes with the reason.
 Usage: reference.py STP_BINARY
@@ -14,7 +14,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results/reference/simulated"
-# Of rows; of pairs it is every number.
+# For rows; pairs are compared in every number.
 FIGURES = ("step_time_s", "throughput_samples_per_s", "mfu", "mfu_paper", "peak_memory_gb", "idle_s", "peak_activation_chunks")
 TOLERANCE = 1e-9  # relative: another compiler may round otherwise
 SHOWN = 10

@@ -37,10 +37,11 @@ double step_time(const Schedule& schedule, double all_reduce, Release release = 
   return simulate(program, op_seconds(program, unit_costs(all_reduce))).step_s;
 }
 
-// ZB-V as it comes, or told what the passes cost, whichever is faster.
+// ZB-V with default costs or with the passes' costs, whichever is faster.
 double zb_v_time(int p, int m, double all_reduce) {
-  const PassCosts told = pass_costs(unit_costs(all_reduce), 1);
-  return std::min(step_time(make("zb-v", p, m), all_reduce), step_time(make("zb-v", p, m, told), all_reduce));
+  const PassCosts costs = pass_costs(unit_costs(all_reduce), 1);
+  return std::min(step_time(make("zb-v", p, m), all_reduce),
+                  step_time(make("zb-v", p, m, costs), all_reduce));
 }
 
 class StpQuality : public testing::TestWithParam<int> {
@@ -49,7 +50,7 @@ class StpQuality : public testing::TestWithParam<int> {
 };
 
 TEST_P(StpQuality, IsNoSlowerThanZbVFromAFewMoreMicrobatchesThanRanks) {
-  // Nearer to p the first backwards come when all forwards are done, and braids are bought with time.
+  // Nearer to p the first backwards begin after all forwards, and braids cost time.
   for (int m = p + 1 + p / 8; m < 3 * p - 1; m += kStride)
     for (const double all_reduce : kAllReduces)
       EXPECT_LE(step_time(make("stp", p, m), all_reduce), zb_v_time(p, m, all_reduce) + kEpsilon)

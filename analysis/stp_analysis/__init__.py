@@ -1,1 +1,1 @@
-"""What the programs of analysis/ share."""
+"""Shared by the programs of analysis/."""

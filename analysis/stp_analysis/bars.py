@@ -40,7 +40,7 @@ class Section:
         return len(self.bars()) + GROUP_GAP * (len(self.groups) - 1)
 
     def width(self):
-        """With its gap and room for a label."""
+        """The width with its gap and space for a label."""
         return max(self.drawn_width(), LEAST_SECTION) + SECTION_GAP
 
 

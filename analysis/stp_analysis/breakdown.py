@@ -64,7 +64,7 @@ def _draw(axes, panel):
         for rank, tops in enumerate(np.cumsum(row.rank_times, axis=1), start=x):
             for some, low, high in zip(boxes, [0, *tops], tops):
                 some.append((rank - half, rank + half, low, high))
-        step = math.ceil(count * len(panel) / 18)  # as many ranks as have room are named
+        step = math.ceil(count * len(panel) / 18)  # as many ranks are named as fit
         ranks += [(x + rank, str(rank)) for rank in range(0, count, step)]
         middles.append((x + (count - 1) / 2, style.clip(row.schedule, max(6, 60 // len(panel)))))
         x += count + 1
@@ -76,7 +76,7 @@ def _draw(axes, panel):
     axes.tick_params(axis="x", which="both", length=0)
     axes.tick_params(axis="x", which="minor", labelsize=7, labelcolor=style.FAINT)
     axes.tick_params(axis="x", which="major", pad=13)
-    air = max(0, 5 - x) / 2  # a single bar is no wall
+    air = max(0, 5 - x) / 2  # keeps a single bar narrow
     axes.set_xlim(-1 - air, x - 1 + air)
     longest = max(times.sum(axis=1).max() for times in panel["rank_times"])
     axes.set_ylim(0, 1.05 * longest or 1)

@@ -18,12 +18,12 @@ NAMES = {quantity.key: name for name, quantity in QUANTITIES.items()}
 
 
 class Fault(ReportError):
-    """The claims or the records are not as they must be."""
+    """The claims or the records are invalid."""
 
 
 @dataclass
 class Claim:
-    """A claim with what came out of it; `reason` where it deviates or cannot be tested."""
+    """A claim and its outcome; `reason` if it deviates or cannot be tested."""
 
     where: str
     claim: str
@@ -61,8 +61,8 @@ def _predicted(experiment, frame):
 
 
 def _span(values, unit):
-    told = sorted({f"{value:.4g}" for value in (min(values), max(values))}, key=float)
-    return " to ".join(told) + unit
+    ends = sorted({f"{value:.4g}" for value in (min(values), max(values))}, key=float)
+    return " to ".join(ends) + unit
 
 
 def _gains(experiment, pattern):
@@ -75,7 +75,7 @@ def _gains(experiment, pattern):
 
 
 def _largest(rows):
-    """Of each configuration the row with the largest m."""
+    """The row with the largest m of each configuration."""
     return rows.sort_values("microbatches").drop_duplicates(["model", "seq", "tp", "pp"], keep="last").sort_values(["tp", "pp"])
 
 
@@ -142,12 +142,12 @@ def _gain_grows(run, experiment, check):
     if check["with"] != "tp":
         raise Fault(f"\"with\": {check['with']} is not known; write \"tp\"")
     groups = [group for _, group in _largest(_gains(experiment, {})).groupby(["model", "seq"]) if len(group) > 1]
-    told, grows = [], []
+    texts, grows = [], []
     for column in ("published", "ours"):
         grows.append([group[column].is_monotonic_increasing and group[column].is_unique for group in groups])
         low, high = (sum(group[column].iloc[end] for group in groups) / len(groups) for end in (0, -1))
-        told.append(f"{sum(grows[-1])} of {len(groups)}; mean {low:.1f} % against {high:.1f} %")
-    return Outcome(*told, "all", all(grows[1]))
+        texts.append(f"{sum(grows[-1])} of {len(groups)}; mean {low:.1f} % against {high:.1f} %")
+    return Outcome(*texts, "all", all(grows[1]))
 
 
 def _gain_less(run, experiment, check):
@@ -157,14 +157,14 @@ def _gain_less(run, experiment, check):
     both = here.join(there, how="inner", rsuffix="_there", sort=True)
     if both.empty:
         raise Fault(f"{experiment.id} and {check['than']} have no configuration in common")
-    told = ["; ".join(f"{row[column]:.1f} % for {row[column + '_there']:.1f} % (TP{tp} PP{pp})" for (_, _, tp, pp), row in both.iterrows())
+    texts = ["; ".join(f"{row[column]:.1f} % for {row[column + '_there']:.1f} % (TP{tp} PP{pp})" for (_, _, tp, pp), row in both.iterrows())
             for column in ("published", "ours")]  # fmt: skip
     calibrated = bool((both["calibrated"] | both["calibrated_there"]).any())
-    return Outcome(*told, "each less", bool((both["ours"] < both["ours_there"]).all()), calibrated)
+    return Outcome(*texts, "each less", bool((both["ours"] < both["ours_there"]).all()), calibrated)
 
 
 def _overlap(run, experiment, check):
-    """Of pairs, the time together that the published times alone and the profile's contention give."""
+    """The time together of pairs, predicted from the published times alone and the profile's contention."""
     del run, check
     pairs = [pair for pair in experiment.pairs if pair["from_published_times"]]
     if not pairs:
@@ -175,8 +175,8 @@ def _overlap(run, experiment, check):
     )
     worst = max(pairs, key=lambda pair: abs(pair["from_published_times"]["together_error"]))
     error = worst["from_published_times"]["together_error"]
-    told = f"{ours}; maximum error {words.percent(error)} ({worst['name']})"
-    return Outcome(theirs, told, f"each {100 * tolerance:g} %", abs(error) <= tolerance, bool(experiment.scenario.get("calibrated")))
+    text = f"{ours}; maximum error {words.percent(error)} ({worst['name']})"
+    return Outcome(theirs, text, f"each {100 * tolerance:g} %", abs(error) <= tolerance, bool(experiment.scenario.get("calibrated")))
 
 
 CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fastest, "pairs": _pairs, "gain_grows": _gain_grows,
@@ -184,7 +184,7 @@ CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fas
 
 
 def of_experiments(experiments):
-    """The claims about experiments, for their report; none where none of them is claimed anything about."""
+    """The claims about these experiments, for their report; none if there are none about them."""
     known = json.loads(CLAIMS.read_text(encoding="utf-8"))["claims"] if CLAIMS.is_file() else []
     if not {claim.get("scenario") for claim in known} & {one.id for one in experiments}:
         return []
@@ -193,26 +193,26 @@ def of_experiments(experiments):
         try:
             found += evaluate(experiments, [claim], strict=False)
         except (Fault, KeyError, TypeError):
-            continue  # a record of the name of a scenario, but not that of the suite
+            continue  # a record with the name of a suite's scenario, but of another one
     return found
 
 
 def evaluate(experiments, claims, strict=True):
-    """Every claim whose scenarios are there. Fault where one deviates for no reason that the list knows, if strict."""
+    """Every claim whose scenarios are there. If strict, Fault if one deviates and the list gives no reason."""
     run, found = {one.id: one for one in experiments}, []
     for claim in claims:
-        where, told = claim["where"], claim["claim"]
+        where, statement = claim["where"], claim["claim"]
         if "not_testable" in claim:
-            found.append(Claim(where, told, OPEN, claim["not_testable"]))
+            found.append(Claim(where, statement, OPEN, claim["not_testable"]))
             continue
         name, check = claim["scenario"], claim["check"]
         if not {name, check.get("than", name)} <= run.keys():
             continue
         outcome = CHECKS[check["kind"]](run, run[name], check)
         if strict and not outcome.met and not claim.get("because"):
-            raise Fault(f'"{told}" deviates, and results/claims.json does not say why; add "because"')
+            raise Fault(f'"{statement}" deviates, and results/claims.json does not say why; add "because"')
         found.append(
-            Claim(where, told, GOOD if outcome.met else BAD, "" if outcome.met else claim.get("because", "no reason is known"),
+            Claim(where, statement, GOOD if outcome.met else BAD, "" if outcome.met else claim.get("because", "no reason is known"),
                   outcome.published, outcome.ours, outcome.tolerance,
                   run[name].evidence + (", in part calibrated" if outcome.calibrated else ""),
                   f"stp reproduce {name}" + (f" {check['than']}" if "than" in check else ""))

@@ -1,4 +1,4 @@
-"""What is published in closed form, against our counts, over the number of pipeline ranks."""
+"""Published closed forms against our counts, over the number of pipeline ranks."""
 
 import string
 
@@ -19,7 +19,7 @@ FORMS = [name for name, quantity in QUANTITIES.items() if quantity.closed_form]
 
 
 def legible(experiment):
-    """Whether a breakdown of all grids can be read beside these plots."""
+    """Whether a breakdown of all grids is legible beside these plots."""
     return len(representatives(experiment)) <= MOST
 
 
@@ -29,16 +29,16 @@ def gather(experiment, name):
     frame = experiment.figure(name).dropna(subset=["ours", "published"])
     frame = frame.assign(pp=[words.number(base[PP]) for base in frame["base"]]).dropna(subset=["pp"])
     rest = [(*base[:PP], *base[PP + 1 :], *setting) for base, setting in zip(frame["base"], frame["setting"])]
-    # Chunks of unlike sizes have no costs in common, their layers have.
+    # Chunks of different sizes have different costs, but their layers have the same.
     words_of = {}
     for key, data in zip(rest, frame["data"]):
         words_of.setdefault(key, {}).setdefault(unit_costs(data))
     titles = {}
     for key, data in zip(rest, frame["data"]):
-        told = list(words_of[key]) if len(words_of[key]) == 1 else [unit_costs({**data, "layers_per_chunk": None})]
-        told += [f"{field} {words.text(data.get(field))}" for field in (*CONFIGURATION, *experiment.settings)
+        parts = list(words_of[key]) if len(words_of[key]) == 1 else [unit_costs({**data, "layers_per_chunk": None})]
+        parts += [f"{field} {words.text(data.get(field))}" for field in (*CONFIGURATION, *experiment.settings)
                  if field not in ("pp", "unit_costs") and (field in experiment.varied or field in experiment.settings)]  # fmt: skip
-        titles[key] = ", ".join(filter(None, told)) or experiment.title
+        titles[key] = ", ".join(filter(None, parts)) or experiment.title
     frame["panel"] = pd.Series([list(titles).index(key) for key in rest], frame.index, dtype=int)
     frame["title"] = [titles[key] for key in rest]
     return frame.sort_values("microbatches", kind="stable").drop_duplicates(["panel", "schedule", "pp"], keep="last").sort_index()
@@ -53,7 +53,7 @@ def closed_forms(experiment, colours):
     if idle.empty and chunks.empty:
         return None
     present = {*idle["schedule"], *chunks["schedule"]}
-    # What lies on top is thinner, so that equal lines are both seen.
+    # Later lines are thinner, so that equal lines are both visible.
     looks = {
         name: {"color": colours[name], "marker": MARKERS[i % len(MARKERS)], "linewidth": max(1.0, 2.4 - 0.5 * i),
                "markersize": max(3.6, 6.0 - 0.6 * i), "markeredgecolor": "white", "markeredgewidth": 0.6}
@@ -92,7 +92,7 @@ def _draw(axes, panels, looks):
     for schedule, look in looks.items():
         lines = [rows[rows["schedule"] == schedule].sort_values("pp") for rows in panels]
         values = dict.fromkeys(tuple(line[["pp", "ours", "published"]].itertuples(index=False, name=None)) for line in lines)
-        for points in filter(None, values):  # what depends on no costs is drawn once
+        for points in filter(None, values):  # values that do not depend on costs are drawn once
             x, ours, closed = zip(*points)
             axes.plot(x, ours, **look, clip_on=False)  # a closed form of zero lies on the axis
             axes.plot(x, closed, color=look["color"], **DASHED, clip_on=False, zorder=2.2)
@@ -119,4 +119,4 @@ def agreement(experiment):
             cells = [f"{within.sum()} of {len(group)}", words.plain_percent(errors.abs().mean(), 2), largest, f"p = {worst['pp']:g}"]
             rows.append([QUANTITIES[name].title, costs, schedule, *cells])
     head = ["quantity", "unit costs", "schedule", "rows within the tolerance", "mean absolute error", "maximum", "at"]
-    return Table(head, rows, "Agreement with the closed forms; where one is zero, any other value of ours counts as 100 % off")
+    return Table(head, rows, "Agreement with the closed forms; where one is zero, any other value of ours counts as an error of 100 %")

@@ -13,7 +13,7 @@ KIND = "a file of Google Benchmark"
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 LARGEST = 1e15
 
-# Fields of an iteration that are no counters.
+# Fields of an iteration that are not counters.
 OWN_FIELDS = {"name", "family_index", "per_family_instance_index", "run_name", "run_type", "repetitions", "repetition_index",
               "threads", "iterations", "real_time", "cpu_time", "time_unit", "label", "error_occurred", "error_message",
               "skipped", "skip_message"}
@@ -50,7 +50,7 @@ def problem_of(one):
 
 
 def read(content, path):
-    """InputError that names file, field and remedy: aggregates alone, an unknown unit, a time that is no number."""
+    """InputError that names file, field and remedy: aggregates alone, an unknown unit, a time that is not a number."""
     fields = Fields(content, path)
     context, benchmarks = fields.object("context"), fields.array("benchmarks")
     rows = {}
@@ -174,6 +174,6 @@ correction over all comparisons: at most {screen.share(rule['error_rate'], 0)} c
 Medians that differ by less than {screen.share(rule['least_difference'], 0)} are the same.
 """
     if verdicts["too few"]:
-        text += (f"Too few repetitions to tell: so many comparisons need at least {rule['repetitions_needed']} a side "
+        text += (f"Too few repetitions for a verdict: so many comparisons need at least {rule['repetitions_needed']} a side "
                  "(--benchmark_repetitions).\n")
     return text

@@ -1,5 +1,5 @@
-"""Hardware profiles side by side: what each machine makes of the pieces of a model and of whole schedules, and which of its
-properties makes the difference. All of it comes from `simulated`, which driver/profile_simulation.h describes."""
+"""Comparison of hardware profiles: figures of the parts of a model and of whole schedules on each machine, and which property
+causes a difference. All from `simulated`, which driver/profile_simulation.h describes."""
 
 import textwrap
 
@@ -51,7 +51,7 @@ def bus_bandwidths(size, ranks, seconds):
 
 
 def piece_figures(configurations, peaks):
-    """GEMMs, all-reduces and both at once, of every shape that the configurations have, each once and in order of size."""
+    """GEMMs, all-reduces and both at once, for every shape of the configurations once, in order of size."""
     gemm, all_reduce, overlap = {}, {}, {}
     for one in configurations:
         model, seq, size, tp, message = (one[key] for key in ("model", "seq", "microbatch_size", "tp", "all_reduce"))
@@ -69,7 +69,7 @@ def piece_figures(configurations, peaks):
 
 
 def cell_of(row, machine):
-    """A schedule on a machine, and what of it the machine's memory holds."""
+    """A schedule on a machine, and whether it fits into the machine's memory."""
     if "refused" in row:
         return {"refused": row["refused"]}
     memory = [rank["memory_bytes"] for rank in row["ranks"]]
@@ -108,7 +108,7 @@ def throughput_of(line, machines, schedules, gain):
             "schedules": [{"schedule": name, "cells": of_schedule} for name, of_schedule in zip(schedules, cells)]}
 
 
-# ---- which property makes the difference ----
+# ---- which property causes the difference ----
 
 
 def quantity(of, schedule, values, parts):
@@ -133,7 +133,7 @@ def attribution_of(line, mixture, simulated):
 
 
 def both(part, line, to, simulated):
-    """How good machine `to` and the first are in a part, here: "122 instead of 234 TFLOP/s over a layer's GEMMs"."""
+    """A part of machine `to` and of the first: "122 instead of 234 TFLOP/s over a layer's GEMMs"."""
     machines = [simulated["machines"][i] for i in (to, 0)]
 
     def pair(values, digits, unit):
@@ -164,7 +164,7 @@ def both(part, line, to, simulated):
 
 
 def explanation(gain, line, parts, to, simulated):
-    """A few sentences on what moves the gain, read off its parts."""
+    """Sentences on what changes the gain, from its parts."""
     here, there = (simulated["machines"][machine]["name"] for machine in (0, to))
     question, change = simulated["gain"], gain["to"] - gain["from"]
     text = (f"{question['of']} gains {screen.share(gain['to'])} over {question['over']} on {there} and "
@@ -267,7 +267,7 @@ def overlap_text(comparison):
         shares.append((name, map(screen.share, layer["tp_communication_share"])))
         exposed.append((name, [f"{screen.share(attn, 0)} | {screen.share(mlp, 0)}" for attn, mlp in
                                zip(layer["exposed_behind_attn"], layer["exposed_behind_mlp"])]))
-    # Where every all-reduce is shorter than its compute, the shape does not matter: one line says it all.
+    # Where every all-reduce is shorter than its compute, the shape does not matter: one line is enough.
     if all(cells == exposed[0][1] for _, cells in exposed):
         exposed = [("every shape above", exposed[0][1])]
     return (machine_table(comparison, "all-reduces, share of a layer's forward, nothing overlapped", shares) + "\n" +
@@ -291,7 +291,7 @@ def throughput_text(comparison):
             table.add(["  " + schedule["schedule"], *map(throughput_cell, schedule["cells"])])
             refused += "".join(f"  {where}, {schedule['schedule']} on {name}: {cell['refused']}\n"
                                for name, cell in zip(names, schedule["cells"]) if "refused" in cell)
-        # A blank where throughputs have their mark.
+        # A blank where throughputs have their symbol.
         over_baseline, published = ([screen.change(one[key]) + " " for one in gains]
                                     for key in ("over_baseline", "published_over_baseline"))
         over_best = [f"{screen.change(one['over_best'])} ({one['best']}) " if one["best"] else "– " for one in gains]

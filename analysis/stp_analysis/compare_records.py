@@ -11,7 +11,7 @@ from .statistics import Sample, judge, relative
 KIND = "a result record"
 EVIDENCE = ["simulated", "emulated", "replayed", "measured", "published"]  # from the weakest to the strongest
 
-# What a row is of, whoever made it; and what else may tell two rows of one file apart.
+# Fields that identify a row in every record; and further fields that may distinguish rows of one file.
 BASE = ["model", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "microbatches"]
 FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute", "sequence_parallel", "freed_at", "type",
            "backend", "unit_costs", "layers_per_chunk"]
@@ -45,7 +45,7 @@ def read_row(row, path, place):
             fields.number(key, LARGEST)
     repeats = fields.array("step_time_repeats_s", [])
     if any(not isinstance(value, (int, float)) or isinstance(value, bool) for value in repeats):
-        raise fields.error("step_time_repeats_s", "holds something that is no number", "write seconds")
+        raise fields.error("step_time_repeats_s", "has an element that is not a number", "write seconds")
     most, bubbles = -1, (None, None)
     for i, rank in enumerate(fields.array("ranks", [])):
         given = Fields(rank, path, f"{place}.ranks[{i}]")
@@ -73,7 +73,7 @@ def read(content, path):
     return RecordFile(path, name, evidence, fields.object("system", {}), fields.object("provenance", {}), rows)
 
 
-# ---- which rows are of the same thing ----
+# ---- which rows correspond ----
 
 
 def plain(value):
@@ -93,8 +93,8 @@ def distinct(rows, fields):
 
 
 def key_fields(files):
-    """The fields in which rows must agree to be of the same thing: what every file knows of BASE, and of FURTHER what
-    distinguishes rows of one file."""
+    """The fields in which corresponding rows must agree: those of BASE that every file has, and those of FURTHER that
+    distinguish rows of one file."""
     known = [field for field in BASE + FURTHER
              if all(any(row.get(field) is not None for row in file.rows) for file in files)]
     key = [field for field in BASE if field in known]
@@ -104,7 +104,7 @@ def key_fields(files):
 
 
 def align(files, fields):
-    """Per file its rows by what they are of; those that nothing tells apart are numbered."""
+    """Per file its rows by key; rows with equal keys are numbered."""
     if not one_schedule_each(files):
         fields = [*fields, "schedule"]
     aligned = []
@@ -123,7 +123,7 @@ def align(files, fields):
 
 
 def differences(files, key):
-    """In what else the files differ: per field the values of each, in order of appearance."""
+    """Other differences of the files: per field the values of each, in order of appearance."""
     values = {}
     for field in BASE + FURTHER:
         if field not in key and field != "layers_per_chunk":  # layers by chunk follow from the schedule's placement
@@ -162,7 +162,7 @@ def prediction(weaker, stronger, sample):
 
 
 def prediction_errors(weaker, stronger, predictions):
-    """How good the predictions of one pair of files, each (label, file), are."""
+    """The prediction errors of one pair of files, each (label, file)."""
     errors = [one["step_error"] for one in predictions if one["step_error"] is not None]
     within = [one["within_interval"] for one in predictions if one["within_interval"] is not None]
     return {"predicted_by": weaker[0], "predicted_evidence": weaker[1].evidence,

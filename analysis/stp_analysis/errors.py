@@ -73,12 +73,12 @@ def by_table(experiments):
             frames.append(frame.assign(table=[[*tables, "all tables"] for tables in cited(frame, name)]).explode("table"))
     if not frames:
         return None
-    told = pd.concat(frames)
+    errors = pd.concat(frames)
     lines = []
     order = [quantity.title for quantity in QUANTITIES.values()]
     keys = ["figure", "table", "rows"]
-    for (figure, table, rows), group in sorted(told.groupby(keys), key=lambda one: (order.index(one[0][0]), one[0][1:])):
-        tables = told.loc[(told["figure"] == figure) & (told["rows"] == rows), "table"].nunique()
+    for (figure, table, rows), group in sorted(errors.groupby(keys), key=lambda one: (order.index(one[0][0]), one[0][1:])):
+        tables = errors.loc[(errors["figure"] == figure) & (errors["rows"] == rows), "table"].nunique()
         if table == "all tables" and tables < 3:
             continue  # one table is all
         worst = group.iloc[group["error"].abs().argmax()]

@@ -33,15 +33,15 @@ def legend(experiment, frame, colours):
 
 
 def notes(experiment, frame):
-    """Sentences on what the marks of the plot mean."""
-    told = ""
+    """Sentences that explain the symbols of the plot."""
+    text = ""
     if frame["calibrated"].any():
-        told += " Hatched bars are calibrated: the cost model was fitted to these rows, so their agreement is no evidence."
+        text += " Hatched bars are calibrated: the cost model was fitted to these rows, so their agreement is no evidence."
     if frame["published"].notna().any() and (frame["published"].isna() & frame["ours"].notna()).any():
-        told += " Bars without a diamond have no published value."
+        text += " Bars without a diamond have no published value."
     if (experiment.rows["repeats"].map(len) > 1).any():
-        told += " Thin lines span all repeats."
-    return told
+        text += " Thin lines span all repeats."
+    return text
 
 
 def throughput(experiment, colours):
@@ -97,21 +97,21 @@ def memory(experiment, colours):
     frame = experiment.figure("memory").copy()
     # One group stands for all numbers of microbatches where memory does not depend on them.
     alike = frame.groupby(["configuration", "schedule"])[["ours", "published"]].nunique().max(axis=1).groupby("configuration").max()
-    frame["told"] = [row.m if alike[row.configuration] > 1 else "" for row in frame.itertuples()]
-    frame = frame.drop_duplicates(["configuration", "schedule", "told"])
+    frame["m_label"] = [row.m if alike[row.configuration] > 1 else "" for row in frame.itertuples()]
+    frame = frame.drop_duplicates(["configuration", "schedule", "m_label"])
     diamonds = "; diamonds: published" if frame["published"].notna().any() else ""
     caption = (
         f"Peak activation memory of the rank with peak memory, in decimal gigabytes{diamonds}. One group stands for all numbers of "
         "microbatches unless they are given." + notes(experiment, frame) + errors.note(experiment, "memory")
     )
-    drawn = figure(by_configuration(frame, experiment.schedules, colours, "told"), legend(experiment, frame, colours), "peak memory, GB")
+    drawn = figure(by_configuration(frame, experiment.schedules, colours, "m_label"), legend(experiment, frame, colours), "peak memory, GB")
     alt = "Bar chart of peak memory per schedule and configuration." + errors.note(experiment, "memory")
     return style.Plot("memory", "Peak memory", drawn, caption, alt)
 
 
 def tp_share(experiment, colours):
     """A section per model and cluster, a bar per size of the tensor-parallel group."""
-    del colours  # schedules have no part in it
+    del colours  # not by schedule
     frame = experiment.figure("tp_share").dropna(subset=["ours"])
     if frame.empty:
         return None

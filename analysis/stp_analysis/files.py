@@ -5,7 +5,7 @@ import os
 
 
 class ReportError(Exception):
-    """What was asked for cannot be drawn; the message says why in one line."""
+    """The output cannot be drawn; the message gives the reason in one line."""
 
 
 def read_json(path):

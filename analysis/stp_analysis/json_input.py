@@ -1,4 +1,4 @@
-"""Strict reading of JSON that a person wrote: every complaint names file, field and remedy.
+"""Strict reading of hand-written JSON: every error names file, field and remedy.
 
 The counterpart of lib/stp/base/json_input.h.
 """
@@ -29,7 +29,7 @@ def read_text(path):
 
 
 def without_non_finite(text):
-    """`text` with what is no JSON made null: Google Benchmark writes NaN and Infinity."""
+    """`text` with NaN and Infinity, which Google Benchmark writes, replaced by null."""
     return re.sub(r'("(?:[^"\\]|\\.)*")|-?(?:NaN|nan|Infinity|inf)', lambda found: found[1] or "null", text)
 
 

@@ -1,4 +1,4 @@
-"""A matrix product and an all-reduce, alone and together."""
+"""A GEMM and an all-reduce, alone and together."""
 
 import math
 
@@ -23,7 +23,7 @@ def _ms(holder, key):
 
 
 def fitted(experiment):
-    """What of the profile comes from these very pairs; empty if nothing."""
+    """The profile's values that were solved from these pairs; empty if none."""
     return text(experiment.scenario.get("calibrated") or "")
 
 
@@ -39,19 +39,19 @@ def sections(experiment, pair):
 
 
 def _over(bar):
-    """A bar's label: its time, and how far off it is."""
+    """A bar's label: its time and its error."""
     off = "" if math.isnan(bar.published) or not bar.published else "\n" + words.percent(bar.value / bar.published - 1)
     return words.magnitude(bar.value) + off
 
 
 def _errors(experiment):
-    told = []
+    parts = []
     for pair in experiment.pairs:
         errors = {"from the published times alone": _part(pair, "from_published_times").get("together_error"),
                   "from the shapes": _part(pair, "difference").get("together_s")}  # fmt: skip
         found = [f"{words.percent(number(error), 2)} {name}" for name, error in errors.items() if number(error) is not None]
-        told += [f"{text(pair.get('name'))}: together {', '.join(found)}"] if found else []
-    return f" Errors: {'; '.join(told)}." if told else ""
+        parts += [f"{text(pair.get('name'))}: together {', '.join(found)}"] if found else []
+    return f" Errors: {'; '.join(parts)}." if parts else ""
 
 
 def plot(experiment, colours):
@@ -78,17 +78,17 @@ def plot(experiment, colours):
     handles += [style.calibrated_handle()] if fitted(experiment) else []
     style.legend(grid[0, -1], handles)
     caption = f"Bars: {experiment.evidence}, in milliseconds{' and relative to the published time (diamond)' if known else ''}. Every panel has its own scale, from zero."
-    caption += " Shapes are not published: they are inferred from the times alone, so that these agree by choice." if known else ""
+    caption += " Shapes are not published: they are inferred from the times alone, which therefore agree by construction." if known else ""
     caption += f" Calibrated: {fitted(experiment)}; their agreement is no evidence." if fitted(experiment) else ""
-    alt = "Bar chart of a matrix product and an all-reduce: each alone, one after the other, together."
+    alt = "Bar chart of a GEMM and an all-reduce: each alone, one after the other, together."
     return style.Plot("overlap", "Alone, one after the other, together", figure, caption + _errors(experiment), alt + _errors(experiment))
 
 
 def _shape(pair):
     gemm, message = _part(pair, "gemm"), _part(pair, "all_reduce")
     size = number(message.get("bytes"))
-    told = " × ".join(text(gemm.get(key)) for key in "mnk")
-    return f"{told}, {words.NONE if size is None else f'{size / 2**20:g}'} MiB among {text(message.get('ranks'))}"
+    shape = " × ".join(text(gemm.get(key)) for key in "mnk")
+    return f"{shape}, {words.NONE if size is None else f'{size / 2**20:g}'} MiB among {text(message.get('ranks'))}"
 
 
 def table(experiment):
@@ -111,15 +111,15 @@ def table(experiment):
     head = ["pair", "times of", *((group, one) for group, names in groups.items() for one in names)]
     caption = (
         "Slower: over the whole of its time; while both run: share of its speed alone. Exposed: together less the GEMM alone. Saved: "
-        "against one after the other."
+        "compared with one after the other."
     )
     return Table(head, rows, caption)
 
 
 def description(experiment):
     cluster = experiment.scenario.get("cluster")
-    told = f"{words.count(len(experiment.pairs), 'pair')} of a matrix product (GEMM) and an all-reduce, {experiment.evidence}"
-    told += (f", on {text(cluster)}." if cluster is not None else ".") + " No schedule and no model: the physics under the schedules."
+    sentences = f"{words.count(len(experiment.pairs), 'pair')} of a GEMM and an all-reduce, {experiment.evidence}"
+    sentences += (f", on {text(cluster)}." if cluster is not None else ".") + " Without schedule and model."
     if fitted(experiment):
-        told += " The verdict says that constant rates are enough for these times, of which they were made; it predicts nothing."
-    return told
+        sentences += " The rates were solved from these times: the verdict says that constant rates can explain them; it is no prediction."
+    return sentences

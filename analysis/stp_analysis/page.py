@@ -1,4 +1,4 @@
-"""report.html: one self-contained page. What stands on it is gathered here, how it looks is in templates/report.html.j2."""
+"""report.html: one self-contained page. Its contents are gathered here; templates/report.html.j2 has its layout."""
 
 import base64
 import functools
@@ -45,13 +45,13 @@ class Drawn:
         return f"data:{media};base64,{base64.b64encode(self.content).decode()}"
 
 
-def render(experiments, plots, timelines, told):
-    """The page. `plots`: by experiment lists of Drawn; `timelines`: likewise, (file, Drawn or None); `told`: the claims."""
+def render(experiments, plots, timelines, evaluated):
+    """The page. `plots`: by experiment lists of Drawn; `timelines`: by experiment lists of (file, Drawn or None); `evaluated`: the claims."""
     return _template().render(
         title=TITLE,
         subtitle=_subtitle(experiments),
         evidence={one.evidence: EVIDENCE.get(one.evidence, "not explained in this report.") for one in experiments},
-        claims=_claims(told),
+        claims=_claims(evaluated),
         by_table=errors.by_table(experiments),
         experiments=[_experiment(one, plots.get(one.id, []), timelines.get(one.id, [])) for one in experiments],
         provenance=_provenance(experiments),
@@ -103,40 +103,40 @@ def _experiment(experiment, plots, timelines):
 
 
 def _description(experiment):
-    told = f"{words.count(len(experiment.rows), 'row')}, {experiment.evidence}. "
+    description = f"{words.count(len(experiment.rows), 'row')}, {experiment.evidence}. "
     if experiment.schedules:
-        told += f"{words.count(len(experiment.schedules), 'schedule')}: {', '.join(experiment.schedules)}. "
+        description += f"{words.count(len(experiment.schedules), 'schedule')}: {', '.join(experiment.schedules)}. "
     clusters = dict.fromkeys(text(data["cluster"]) for data in experiment.rows["data"] if data.get("cluster") is not None)
     if clusters:
-        told += f"{'Cluster' if len(clusters) == 1 else 'Clusters'}: {', '.join(clusters)}. "
+        description += f"{'Cluster' if len(clusters) == 1 else 'Clusters'}: {', '.join(clusters)}. "
     if experiment.unit_costs:
-        return told + "Costs are given by a table, not by a model of hardware: times have its unit and say nothing of a machine."
-    return told + "In labels, s is the sequence length times the microbatch size, m the number of microbatches per step."
+        return description + "Costs are given by a table, not by a model of hardware: times have its unit and say nothing of a machine."
+    return description + "In labels, s is the sequence length times the microbatch size, m the number of microbatches per step."
 
 
 def _legend(experiment):
     rows = experiment.rows
-    told = "Size is the microbatch size. Bubbles are means over the ranks, as shares of the step."
+    legend = "Size is the microbatch size. Bubbles are means over the ranks, as shares of the step."
     if rows["mfu"].notna().any():
-        told += " MFU counts causal attention once; the paper's formula, beside it, counts attention four times as much."
+        legend += " MFU counts causal attention once; the paper's formula, beside it, counts attention four times as much."
     if (rows["memory_calibrated"] & ~rows["calibrated"]).any():
-        told += " † Memory does not depend on m: what was fitted at another m counts as calibrated here too."
+        legend += " † Memory does not depend on m: what was fitted at another m counts as calibrated here too."
     if experiment.has_closed_forms():
-        told += (
+        legend += (
             " Idle time is what the busiest rank does not compute of the step. Closed form: the published formula, evaluated for the "
-            "row; where it gives zero, any other value of ours counts as 100 % off."
+            "row; where it gives zero, any other value of ours counts as an error of 100 %."
         )
     if rows["chunks"].notna().any():
         name = "activations" if experiment.has_published("chunks") else "chunks"
-        told += f" Peak {name}: activations alive at once on the rank with peak memory, in microbatches of one chunk."
-    return told
+        legend += f" Peak {name}: activations alive at once on the rank with peak memory, in microbatches of one chunk."
+    return legend
 
 
-def _claims(told):
+def _claims(evaluated):
     """The tables of the claims that could be tested, of those that are missed, and of those that cannot be tested."""
-    if not told:
+    if not evaluated:
         return None
-    tested = [one for one in told if one.verdict != claims.OPEN]
+    tested = [one for one in evaluated if one.verdict != claims.OPEN]
     head = ["where", "claim", "published", "ours", "tolerance", "verdict", "evidence", "command"]
     rows = [[one.where, one.claim, one.published, one.ours, one.tolerance, one.verdict, one.evidence, one.command] for one in tested]
     missed = [[one.where, one.claim, one.published, one.ours, one.reason] for one in tested if one.verdict == claims.BAD]
@@ -144,7 +144,7 @@ def _claims(told):
         "reached": len(tested) - len(missed),
         "tested": Table(head, rows),
         "missed": Table(["where", "claim", "published", "ours", "reason, as far as it is known"], missed),
-        "open": Table(["where", "claim", "reason"], [[one.where, one.claim, one.reason] for one in told if one.verdict == claims.OPEN]),
+        "open": Table(["where", "claim", "reason"], [[one.where, one.claim, one.reason] for one in evaluated if one.verdict == claims.OPEN]),
     }
 
 
@@ -167,8 +167,8 @@ def _entries(record):
     entries = [("record schema", text(record.get("schema_version")))]
     for key, value in [*origin.items(), *system.items()]:
         if key != "time":
-            told = " ".join(map(text, items(value))) if key == "argv" else text(value)
-            entries.append((names.get(key, key.replace("_", " ")), told))
+            shown = " ".join(map(text, items(value))) if key == "argv" else text(value)
+            entries.append((names.get(key, key.replace("_", " ")), shown))
     return entries
 
 

@@ -1,4 +1,4 @@
-"""A comparison's figure, which stands alone: blocks of panels under each other, and in words what they show."""
+"""A comparison's self-contained figure: blocks of panels below each other, with captions."""
 
 import math
 import textwrap
@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from . import screen, style
 
-# Files, in their order; the first is what the others are set against.
+# Files, in their order; the others are compared with the first.
 FILE_COLOURS = ["#56738c", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#999933"]
 
 

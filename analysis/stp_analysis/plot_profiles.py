@@ -7,7 +7,7 @@ from . import bars, style, words
 from .compare_profiles import PARTS
 from .plot_page import Block, configuration_lines, page
 
-# Of PARTS. Tol's "bright" and "muted": none of a schedule's colours.
+# Colours of PARTS. From Tol's "bright" and "muted", different from those of schedules.
 COLOURS = dict(zip(PARTS, ("#4477AA", "#CCBB44", "#882255", "#EE6677", "#66CCEE", "#BBBBBB")))
 
 

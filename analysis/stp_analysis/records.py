@@ -1,6 +1,6 @@
-"""A result folder in memory: per experiment its rows, and every figure beside what is published, as DataFrames.
+"""A result folder in memory: per experiment its rows, and every figure with its published value, as DataFrames.
 
-Readers of records ignore fields that they do not know, and do without those that are null or missing.
+Readers of records ignore unknown fields and accept null or missing ones.
 """
 
 import functools
@@ -39,9 +39,9 @@ QUANTITIES = {
 # A row's throughput over the baseline's of the same configuration; its errors are in percentage points.
 GAIN = Quantity("", "gain", "%", 1.5, "gain_error_points_mean")
 
-# What the configuration of a row consists of, besides the number of microbatches.
+# Fields of a row's configuration, besides the number of microbatches.
 CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "unit_costs")
-# Fields of a row that never tell two configurations apart.
+# Fields of a row that never distinguish configurations.
 NO_CONFIGURATION = {
     *CONFIGURATION, "schedule", "microbatches", "gpus", "layers_per_chunk", "placement", "ranks", "published", "difference",
     "calibration", "step_time_s", "step_time_repeats_s", "step_time_spread_s", "mfu", *(q.key for q in QUANTITIES.values()),
@@ -68,14 +68,14 @@ def unit_costs(data):
     parts = {name: [f"{unit}.{name}" for unit in ("attn", "mlp")] for name in "FIW"}
     parts["W"] += ["attn.W_early", "mlp.W_early"]
     parts["all-reduce"] = ["all_reduce"] * 2
-    told = [f"{name} {scale * sum(costs.get(key, 0) for key in keys):g}" for name, keys in parts.items()]
+    costs_of_parts = [f"{name} {scale * sum(costs.get(key, 0) for key in keys):g}" for name, keys in parts.items()]
     known = {key for keys in parts.values() for key in keys}
-    told += [f"{key} {value:g}" for key, value in costs.items() if key not in known and value]
-    return ", ".join(told) + ("" if alike else " per layer")
+    costs_of_parts += [f"{key} {value:g}" for key, value in costs.items() if key not in known and value]
+    return ", ".join(costs_of_parts) + ("" if alike else " per layer")
 
 
 def _entry(data):
-    """A row's line of the DataFrame, but for what other rows have a part in."""
+    """A row's line of the DataFrame, without the columns that depend on other rows."""
     ranks = [dictionary(rank) for rank in items(data.get("ranks"))]
     times = np.array([[number(rank.get(key)) for key in TIMES] for rank in ranks], dtype=float).reshape(-1, 3)
     times = np.empty((0, 3)) if np.isnan(times).any() else times
@@ -89,15 +89,15 @@ def _entry(data):
             shares[1], shares[2], max((one for one in chunks if one is not None), default=None), tables)  # fmt: skip
 
 
-def _telling_fields(rows):
+def _distinguishing_fields(rows):
     """Further fields in which rows of the same configuration, schedule and microbatches differ."""
-    telling = {}
+    distinguishing = {}
     for _, group in rows.groupby(["base", "schedule", "m"], sort=False, dropna=False):
         for field in dict.fromkeys(key for data in group["data"] for key in data if key not in NO_CONFIGURATION):
             values = [data.get(field) for data in group["data"]]
             if all(isinstance(value, (str, int, bool, type(None))) for value in values) and len(set(values)) > 1:
-                telling[field] = None
-    return list(telling)
+                distinguishing[field] = None
+    return list(distinguishing)
 
 
 def _setting(field, value):
@@ -142,11 +142,11 @@ class Experiment:
     def _configure(self):
         rows = self.rows
         self.varied = {field for i, field in enumerate(CONFIGURATION) if len({base[i] for base in rows["base"]}) > 1}
-        self.settings = _telling_fields(rows)
+        self.settings = _distinguishing_fields(rows)
         for column in ("microbatches", "step_time", "mfu", "tp_bubble", "pp_bubble", "chunks"):
             rows[column] = rows[column].astype(float)
         rows["setting"] = [tuple(plain(data.get(field)) for field in self.settings) for data in rows["data"]]
-        # Rows that nothing tells apart go to numbered copies of the configuration.
+        # Rows that do not differ go to numbered copies of the configuration.
         rows["copy"] = rows.groupby(["base", "setting", "schedule", "m"], sort=False, dropna=False).cumcount() + 1
         rows["configuration"] = rows.groupby(["base", "setting", "copy"], sort=False, dropna=False).ngroup()
         rows["base_parts"] = [self._parts(data) for data in rows["data"]]
@@ -160,7 +160,7 @@ class Experiment:
         rows["memory_calibrated"] = rows.groupby(["base", "setting", "schedule"], dropna=False)["calibrated"].transform("any").astype(bool)
 
     def _parts(self, data):
-        """What tells the row's configuration from others, part by part; spaces within a part do not break."""
+        """What distinguishes the row's configuration, by parts; spaces within a part do not break."""
         get = data.get
         parts = [text(get("model"))] if get("model") is not None else []
         parts += [text(get("cluster"))] if get("cluster") is not None and "cluster" in self.varied else []
@@ -217,7 +217,7 @@ class Experiment:
         return any(self.has_published(name) for name, quantity in QUANTITIES.items() if quantity.closed_form)
 
     def tolerance(self, name):
-        """Of the mean absolute error."""
+        """The tolerance of the mean absolute error."""
         quantity = GAIN if name == "gain" else QUANTITIES[name]
         for criterion in map(dictionary, items(self.line.get("marks"))):
             if criterion.get("mark") == quantity.criterion and number(criterion.get("tolerance")) is not None:

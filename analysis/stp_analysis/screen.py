@@ -1,4 +1,4 @@
-"""How comparisons are shown on a terminal: plain tables, and numbers as people read them. None is shown as "–"."""
+"""Comparisons on a terminal: plain tables and formatted numbers. None is shown as "–"."""
 
 import json
 
@@ -67,7 +67,7 @@ def word(value):
 
 
 def configuration_parts(fields):
-    """What a configuration says: of model and lengths, and of all else."""
+    """The parts of a configuration: model and lengths, and all others."""
     left = dict(fields)
     model, seq, size, microbatches = (left.pop(key, None) for key in ("model", "seq", "microbatch_size", "microbatches"))
     grid = {key: left.pop(key, None) for key in ("tp", "pp", "cp", "dp")}
@@ -76,7 +76,7 @@ def configuration_parts(fields):
         what.append(f"s {seq}" + ("" if size is None else f" × {size}"))
     elif size not in (None, 1):
         what.append(f"microbatch size {size}")
-    # One rank of tensor or pipeline parallelism is worth telling.
+    # Tensor and pipeline parallelism are shown even with one rank.
     ranks = " ".join(f"{key.upper()}{count}" for key, count in grid.items()
                      if count is not None and (key in ("tp", "pp") or count != 1))
     how = ([ranks] if ranks else []) + ([] if microbatches is None else [f"m {microbatches}"])
@@ -90,7 +90,7 @@ def configuration(fields):
 
 
 def differences(comparison):
-    """In what the files differ besides their figures, a line each."""
+    """Differences of the files besides their figures, a line each."""
     lines = []
     for one in comparison["differs"]:
         length = 12 if one["field"] == "revision" else None  # its first digits identify it

@@ -17,7 +17,7 @@ from .words import dictionary, items, number
 
 KEPT = Path(__file__).resolve().parents[2] / "results/reference/sensitivity"
 KEY = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "microbatches", "schedule")
-SAME = 1e-6  # relative; farther off, the analysis is one of another model
+SAME = 1e-6  # relative; beyond it the analysis is of another model
 COLOURS = {"smaller": "#E69F00", "larger": "#0072B2"}
 MOST = 12  # values that are drawn
 
@@ -27,7 +27,7 @@ def _key(data):
 
 
 def attach(folder, experiments):
-    """Gives experiments the analysis in their folder, or else the one that is kept, if it is of these very predictions."""
+    """Gives experiments the analysis in their folder, or else the one that is kept, if it is of these predictions."""
     for experiment in experiments:
         for path in (Path(folder) / f"sensitivity-{experiment.id}.json", KEPT / f"{experiment.id}.json"):
             if path.is_file():
@@ -44,18 +44,18 @@ class Sensitivity:
         self.experiment = experiment
         self.change = f"{100 * (number(data.get('change')) or 0):g} %"
         self.fitted = {value["name"] for value in map(dictionary, items(data.get("values"))) if value.get("fitted") is True}
-        told = {_key(row): row for row in items(data.get("rows"))}
+        by_key = {_key(row): row for row in items(data.get("rows"))}
         places = {_key(row): index for index, row in experiment.rows["data"].items()}
         ends = {
             places[key]: {(name, side): value for name, sides in row["changed"].items() for side, value in sides.items()}
-            for key, row in told.items() if key in places
+            for key, row in by_key.items() if key in places
         }  # fmt: skip
         self.changed = pd.DataFrame(ends, dtype=float).T  # columns: (value, side)
-        self.base = pd.Series({places[key]: number(row.get("throughput_samples_per_s")) for key, row in told.items() if key in places}, dtype=float)
-        self.complete = bool(told) and len(self.changed) == len(told)
+        self.base = pd.Series({places[key]: number(row.get("throughput_samples_per_s")) for key, row in by_key.items() if key in places}, dtype=float)
+        self.complete = bool(by_key) and len(self.changed) == len(by_key)
 
     def fits(self):
-        """Whether it is of these very predictions: all its rows are there, and as they are."""
+        """Whether it is of these predictions: all its rows exist, with the same values."""
         ours = self.experiment.figure("throughput")["ours"].reindex(self.base.index)
         return self.complete and bool(((ours - self.base).abs() <= SAME * self.base).all())
 
@@ -76,7 +76,7 @@ class Sensitivity:
         return 100 * (self.base[known] / base - 1), 100 * (self.changed.loc[known] / changed - 1)
 
     def means(self):
-        """Mean change of the gain in points and of throughput in per cent, by value and side; what moves the gain most first."""
+        """Mean change of the gain in points and of throughput in per cent, by value and side; largest change of the gain first."""
         gains = self.experiment.figure("gain")
         base, changed = self._gains(gains[gains["schedule"] == self.experiment.gained])
         moved = {"gain": changed.sub(base, axis=0).mean().fillna(0), "throughput": 100 * (self.changed.div(self.base, axis=0) - 1).mean()}

@@ -1,4 +1,4 @@
-"""What a gain is made of: ablation of ordering and overlap, and the same rows with contention and without."""
+"""The parts of a gain: ablation of ordering and overlap, and the same rows with and without contention."""
 
 from matplotlib.patches import Patch
 
@@ -50,8 +50,8 @@ def cells(experiment):
 
 def _means(found):
     parts = zip((ORDERING, OVERLAP, BOTH), zip(*([_gain(row.ours, cell[0].ours) for row in cell[1:]] for cell in found)))
-    told = ", ".join(f"{name} {words.signed(sum(gains) / len(gains), 2)} %" for (name, _), gains in parts)
-    return f"Mean over {words.count(len(found), 'configuration')}: {told}."
+    means = ", ".join(f"{name} {words.signed(sum(gains) / len(gains), 2)} %" for (name, _), gains in parts)
+    return f"Mean over {words.count(len(found), 'configuration')}: {means}."
 
 
 def ablation(experiment, colours):
@@ -74,7 +74,7 @@ def ablation(experiment, colours):
 
 
 def ablation_table(experiment):
-    """The gain by way of the ordering first, and of the overlap first; and what memory each takes."""
+    """The gain with ordering added first, and with overlap added first; and the memory of each."""
     found, rows = cells(experiment), []
     memory = experiment.figure("memory")["ours"]
     for cell in found:
@@ -88,7 +88,7 @@ def ablation_table(experiment):
     head = ["configuration", ("ordering first, %", "ordering"), ("ordering first, %", "then overlap"), ("overlap first, %", "overlap"),
             ("overlap first, %", "then ordering"), ("both, %", "ours"), ("both, %", "published"),
             *(("peak memory, GB", name) for name in names)]  # fmt: skip
-    return Table(head, rows, "Each gain is over the step before it: one way to the whole gain, and the other")
+    return Table(head, rows, "Each gain is over the previous step, for both orders of adding the parts")
 
 
 def contention_groups(experiment):

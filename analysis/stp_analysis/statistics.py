@@ -52,7 +52,7 @@ def least_p(first, second):
 
 def holm(p):
     """Holm's step-down correction along the last axis. To reject what is adjusted to α or less keeps the chance of any false
-    rejection among all at α, whatever depends on what."""
+    rejection among all at α, for any dependence between tests."""
     p = np.asarray(p, dtype=float)
     order = np.argsort(p, axis=-1)
     stepped = np.minimum(1, np.take_along_axis(p, order, -1) * np.arange(p.shape[-1], 0, -1))
@@ -63,8 +63,8 @@ def holm(p):
 
 def shapley(values):
     """What each of n parts contributes on the way from `values[0]`, with no part, to `values[-1]`, with all; values[s] is with
-    the parts whose bits are set in s. Per part (alone, mean): what it moves by itself, and in the mean over all orders in
-    which the parts can come, Shapley's value; the means add up."""
+    the parts whose bits are set in s. Per part (alone, mean): its contribution alone, and the mean over all orders of the parts (Shapley
+    value); the means add up."""
     count = len(values).bit_length() - 1
     shares = []
     for part in range(count):
@@ -82,15 +82,15 @@ def shapley(values):
 
 @dataclass
 class Rule:
-    """What differs. Two runs of one machine differ by a few per cent that repetitions inside a run do not show (of placement
-    in memory, of clocks), so that significance alone says too much."""
+    """The criteria of a difference. Two runs on one machine differ by a few per cent that repetitions within a run do not show
+    (memory placement, clocks), so significance alone is not enough."""
 
     least_difference: float = 0.05  # of the medians, relative: what is less is the same; more where noisy
     error_rate: float = 0.05  # the chance that anything at all is found where nothing differs
     noisy_above: float = 0.05  # half the interval of a median, relative
 
     def repetitions_needed(self, comparisons):
-        """The fewest repetitions a side with which one of so many comparisons can be told from chance."""
+        """The fewest repetitions a side with which one of so many comparisons can be significant."""
         return next(n for n in itertools.count(2) if comparisons * least_p(n, n) <= self.error_rate)
 
     def json(self, comparisons):
@@ -107,8 +107,8 @@ class Sample:
         self.interval = interval and tuple(map(float, interval))  # 95 %; None for too few values
         half_width = (self.interval[1] - self.interval[0]) / 2 if self.interval else 0
         self.noisy = half_width > rule.noisy_above * abs(self.median)
-        # Where a sample is noisy the run was disturbed, and the next would be disturbed otherwise: what its own interval
-        # leaves open does not count as a difference either.
+        # A noisy sample means a disturbed run, and the next run would be disturbed differently: a difference within the
+        # sample's own interval does not count either.
         self.open = (half_width / self.median if self.median else math.inf) if self.noisy else 0
 
 

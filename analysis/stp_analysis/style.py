@@ -6,7 +6,7 @@ import textwrap
 import warnings
 from dataclasses import dataclass
 
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a new font cache is no news
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hides messages about a new font cache
 warnings.filterwarnings("ignore", message="Glyph .* missing")  # boxes in a plot; the tables have the name
 warnings.filterwarnings("ignore", message="constrained_layout not applied")  # names longer than a plot
 

@@ -80,7 +80,7 @@ def beside(experiment, name):
         if any(not pd.isna(row.published) for row in found.values()):
             cells = tuple(cell for schedule in experiment.schedules for cell in _cells(name, found.get(schedule)))
             lines.setdefault((label, cells, name != "memory" and m), []).append(m)
-    rows = [[label, ", ".join(told), *cells] for (label, cells, _), told in lines.items()]
+    rows = [[label, ", ".join(numbers), *cells] for (label, cells, _), numbers in lines.items()]
     head = ["configuration", "m", *((schedule, one) for schedule in experiment.schedules for one in ("ours", "published", "difference"))]
     sources = ", ".join(sorted({table for tables in cited(frame, name) for table in tables}))
     caption = f"{heading(experiment, name)[0].upper()}{heading(experiment, name)[1:]}: ours ({experiment.evidence}) beside published values" + (f" ({sources})" if sources else "")
@@ -97,7 +97,7 @@ def _kind(row):
 
 
 def all_rows(experiment):
-    """Every row: its configuration, each figure with what is published of it, and what else is known of the step."""
+    """Every row: its configuration, each figure with what is published of it, and further figures of the step."""
     rows = experiment.rows
     names = {"microbatch_size": "size", "tp": "TP", "pp": "PP", "cp": "CP", "dp": "DP"}
     usual = {"microbatch_size": {None, 1}, "tp": set(), "pp": set(), "cp": {None, 1}, "dp": {None, 1}, "unit_costs": {None, "null"}}
@@ -113,8 +113,8 @@ def all_rows(experiment):
     compared = [name for name in QUANTITIES if experiment.has_published(name)]
     if compared:
         columns["kind"] = [_kind(row) for row in rows.itertuples()]
-    # What has closed forms is about these: the step's time, which stands anyway, says what throughput would. One layer's forward
-    # says nothing of a schedule.
+    # Experiments with closed forms are about these; throughput would repeat the step's time, which is shown anyway. A
+    # layer's forward is independent of schedules.
     alone = [] if experiment.has_closed_forms() or "tp_share" in compared else ["throughput", "mfu", "memory"]
     for name in QUANTITIES:
         if name not in compared and not (name in alone and experiment.has_ours(name)):

@@ -72,7 +72,7 @@ class Trace:
         self.chunks = 1 + max((cell.action[1] for cell in self.cells if cell.action), default=0)
 
     def forward(self):
-        """The mean length of a forward, at least a quarter of another action's: what makes no time does not stretch the rest."""
+        """The mean length of a forward, at least a quarter of another action's: so that very short forwards do not stretch the rest."""
         times = {True: [], False: []}
         for cell in self.cells:
             if cell.action:
@@ -85,16 +85,16 @@ class Trace:
         return [exposed(*spans) for spans in zip(self.all_reduces, self.waits)]
 
     def facts(self):
-        told = f"{words.count(self.ranks, 'rank')}, {words.count(self.chunks, 'chunk')} each, {words.count(self.microbatches, 'microbatch')}"
-        told = told.replace("microbatchs", "microbatches") + f"; step {self.step:.5g} {self.unit}"
+        facts = f"{words.count(self.ranks, 'rank')}, {words.count(self.chunks, 'chunk')} each, {words.count(self.microbatches, 'microbatch')}"
+        facts = facts.replace("microbatchs", "microbatches") + f"; step {self.step:.5g} {self.unit}"
         if total := self.step * self.ranks:
             compute = self.computed.sum() / total
             exposed = sum(end - start for waits in self.waits for start, end in waits) / total
-            told += (
+            facts += (
                 f"; computing {100 * compute:.1f} %, waiting for own all-reduces {100 * exposed:.1f} %, for other ranks "
                 f"{100 * max(0, 1 - compute - exposed):.1f} %"
             )
-        return told
+        return facts
 
 
 def _cells(rank, block, found):
@@ -143,7 +143,7 @@ def scale_of(trace):
 
 
 def windows(trace, scale, shapes):
-    """What of the step is drawn, one stretch or its beginning and its end, and the scale that makes one stretch fit."""
+    """The windows of the step to draw (all of it, or its beginning and end), and the scale at which one window fits."""
     if not trace.step > 0:
         return [(0, 1)], scale
     widest = WIDEST * min(2, max(1, trace.ranks / 10))  # more ranks take longer to fill and to drain
@@ -229,10 +229,10 @@ def _decorate(axes, window, label, scale):
 
 def _number(axes, action, pieces, middle, height, scale, colour):
     """The microbatch's number in the widest piece, or else across all pieces, where it has room."""
-    told = str(action[2])
+    microbatch = str(action[2])
 
     def size(width):
-        return min(7.5, 72 * 0.95 * height, 72 * width * scale / (0.8 * len(told)))
+        return min(7.5, 72 * 0.95 * height, 72 * width * scale / (0.8 * len(microbatch)))
 
     start, end = pieces[np.argmax(pieces[:, 1] - pieces[:, 0])]
     red, green, blue = bytes.fromhex(colour[1:])
@@ -241,7 +241,7 @@ def _number(axes, action, pieces, middle, height, scale, colour):
         start, end = pieces[0, 0], pieces[-1, 1]
         look = {"color": "black", "bbox": {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.4}}
     if size(end - start) >= LEAST_LETTERS:
-        label = axes.text((start + end) / 2, middle, told, fontsize=size(end - start), ha="center", va="center_baseline", zorder=5, **look)
+        label = axes.text((start + end) / 2, middle, microbatch, fontsize=size(end - start), ha="center", va="center_baseline", zorder=5, **look)
         label.set_in_layout(False)
 
 
@@ -265,6 +265,6 @@ def from_file(path):
 
 
 def plot(path, name):
-    """What the page shows of a trace."""
+    """The page's figure of a trace."""
     trace = from_file(path)
     return style.Plot(name, name, draw(trace), trace.facts() + ".", f"Timeline of {name}: {trace.facts()}.")

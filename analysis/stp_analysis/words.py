@@ -1,4 +1,4 @@
-"""Values of a record, and numbers as a reader sees them. A value that is missing is None, NaN or nothing finite."""
+"""Values of a record, and formatted numbers. A value that is missing is None, NaN or nothing finite."""
 
 import json
 import math

@@ -31,7 +31,7 @@ Outcome run(const Mutation& mutation) {
       bf16_parity(gradient_error(gradients, exact.gradients),
                   gradient_error(gradients_without_pipeline(training, 1, samples), exact.gradients)),
       share_in_bf16(gradients) < 0.01, false, true};
-  // What the step added to a start that was rounded would be off by the rounding.
+  // A step from a rounded start would have the rounding error.
   const auto start = reference::initial_parameters(training.model, training.initialisation);
   reference::Parameters moved = start;
   reference::AdamWState state;

@@ -23,8 +23,8 @@ struct Mutation {
   bool keep_saved = false;                 // one more tensor a norm is kept
   std::function<double(double)> scale;     // the residual's share, forward
   std::function<double(double)> residual;  // and backward
-  int lost_weight_gradient = -1;           // the n-th product that adds to a gradient is left out
-  bool overwrite_gradients = false;        // they start anew each microbatch
+  int lost_weight_gradient = -1;           // the n-th GEMM that adds to a gradient is left out
+  bool overwrite_gradients = false;        // each microbatch overwrites them
   bool no_bias_gradient = false;
   bool no_rope_backward = false;
   std::function<int64_t(int64_t)> first_entry;  // of this rank's share of the vocabulary

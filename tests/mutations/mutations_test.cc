@@ -108,14 +108,14 @@ TEST(Mutations, OneMoreTensorKeptIsSeenInTheBytes) {
   EXPECT_FALSE(run({.keep_saved = true}).bytes_as_declared);
 }
 
-// Bugs of the program itself: what the executor is told.
+// Bugs in the Program, the executor's input.
 TEST(Mutations, SwappedSendsBreakParity) {
   Program program = healthy_program();
   std::vector<OpId> sends;  // of one kind over one link: same shapes, other microbatches
   for (OpId op = program.rank_begin[0]; op < program.rank_begin[1]; ++op)
     if (program.ops[op].kind == OpKind::transfer && program.ops[op].pass == Pass::F) sends.push_back(op);
   ASSERT_GE(sends.size(), 2U);
-  // What arrives first is taken for the second.
+  // The first tensor to arrive is used as the second.
   std::swap(program.ops[sends[0]].microbatch, program.ops[sends[1]].microbatch);
   for (OpId op = program.rank_begin[1]; op < program.rank_begin[2]; ++op)
     if (program.ops[op].kind == OpKind::compute && program.ops[op].chunk == 0 &&
@@ -127,7 +127,7 @@ TEST(Mutations, SwappedSendsBreakParity) {
 
 TEST(Mutations, AWaitForAnOpThatNeverComesEndsInAnError) {
   Program program = healthy_program();
-  // The first op of rank 0 waits for the last of rank 1: a circle, refused before anything starts.
+  // The first op of rank 0 waits for the last of rank 1: a cycle, refused before anything starts.
   ASSERT_TRUE(program.dependencies(0).empty());
   program.depends.insert(program.depends.begin(), program.rank_begin[2] - 1);
   for (size_t op = 1; op < program.depends_begin.size(); ++op) ++program.depends_begin[op];

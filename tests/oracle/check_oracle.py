@@ -1,4 +1,4 @@
-"""Holds `stp simulate` against the oracle on random unit-cost scenarios.
+"""Compares `stp simulate` with the oracle on random unit-cost scenarios.
 
     check_oracle.py STP_BINARY [--cases N] [--seed S] [--named-only]
 

@@ -1,4 +1,4 @@
-"""A slow, obvious simulator of unit-cost scenarios, to hold the fast one against.
+"""A slow, obvious simulator of unit-cost scenarios, to check the fast one.
 
 It builds the graph of ops that the semantics of a Program prescribe (ops with a stream, a cost and dependencies;
 in-order streams) and finds when each op starts by the longest path. It shares no code with the suite: where the two
@@ -74,7 +74,7 @@ class Action:
 
     @property
     def signal(self):
-        """What it hands on: activations (F) or gradients (G), named by the stage they come from."""
+        """Its output: activations (F) or gradients (G), named by the stage that makes them."""
         return ("F" if self.kind == "F" else "G", self.stage, self.microbatch)
 
 
@@ -223,7 +223,7 @@ def build(schedule, layers, costs, release, backward, braid):
         for chunk in range(chunks):
             rank_of[stage_of(schedule["placement"], pp, chunks, rank, chunk)] = rank
 
-    # What a chain hands on is named before the ops exist, since the consumer may stand before the producer in this
+    # Outputs of chains are named before the ops exist, since the consumer may stand before the producer in this
     # walk over the ranks. `output`: the moment it leaves. `sent`: its transfer, where it crosses to another rank.
     output = {}
     sent = {}
@@ -338,7 +338,7 @@ def build(schedule, layers, costs, release, backward, braid):
 
 
 def origins(op):
-    """The ops behind a dependency: itself, or what stands behind a gate."""
+    """The ops of a dependency: itself, or the dependencies of a gate."""
     if op.stream is not None:
         return [op]
     return [origin for dep in op.deps for origin in origins(dep)]

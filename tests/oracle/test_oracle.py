@@ -142,7 +142,7 @@ class ClosedForms(Case):
                             self.near(rank["pp_bubble_s"], (pp - 1) * (6 * layers - 1))
 
     def test_exposed_all_reduces_of_one_rank(self):
-        # Costs are powers of ten, so that a sum tells what is in it.
+        # Costs are powers of ten, so that a sum shows its terms.
         for layers in (1, 2, 5):
             for microbatches in (1, 4):
                 unit = dict(TWOS, all_reduce=100)

@@ -1,5 +1,5 @@
 // Training in bf16: every division of the work is as exact as one rank, masters move as float64's weights do,
-// and nothing but tensor parallelism changes how anything is rounded.
+// and only tensor parallelism changes the rounding.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ std::optional<Step> step_of(const std::string& schedule, const Training& trainin
   try {
     made = make_schedule(find_generator(schedule), {training.grid.pp, m});
   } catch (const InputError&) {
-    return {};  // the method cannot do it; why is tested elsewhere
+    return {};  // not supported by the method; tested elsewhere
   }
   const int stages = made->placement.stages();
   std::vector<int> layers(stages, training.model.layers / stages);

@@ -1,4 +1,4 @@
-// No hang, ever: what goes wrong in one rank ends all of them, with an error that names it.
+// A failure in one rank ends all ranks with an error that names it; nothing hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -31,7 +31,7 @@ void expect_parity(const Case& c, DType type, const Variant& variant = {},
   try {
     schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m, c.chunks, {}, 0});
   } catch (const InputError&) {
-    return;  // the method cannot do it; why is tested elsewhere
+    return;  // not supported by the method; tested elsewhere
   }
   expect_parity_of(*schedule, c, type, variant, layers);
 }

@@ -194,7 +194,7 @@ std::string failure_alone(const Training& training, const BackendOptions& option
   return "";
 }
 
-// What would keep a rank for ever ends it at once, with a failure that says where.
+// A call that would block a rank forever fails at once and names the place.
 TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
   const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
   const BackendOptions options{.world_size = 4, .deadline_s = 5};

@@ -1,4 +1,4 @@
-// STP against what any order can reach where there are as few microbatches as ranks, at the costs of
+// STP against the best of all orders with as many microbatches as ranks, at the costs of
 // tests/stp_quality_test.cc: all-reduces of 0.25 a chunk and direction, or of 0.25 each.
 #include <gtest/gtest.h>
 
@@ -32,14 +32,14 @@ int simulated(const Schedule& schedule, int all_reduce) {
   return static_cast<int>(std::lround(simulate(program, op_seconds(program, costs)).step_s * kEighths));
 }
 
-// As it comes, or told what the passes cost, whichever is faster.
+// With default costs or with the passes' costs, whichever is faster.
 int simulated(const char* name, int p, int m, int all_reduce) {
-  const PassCosts told = pass_costs(unit_costs(static_cast<double>(all_reduce) / kEighths), 1);
+  const PassCosts costs = pass_costs(unit_costs(static_cast<double>(all_reduce) / kEighths), 1);
   const auto time = [&](const PassCosts& costs) {
     return simulated(make_schedule(find_generator(name), {.pp = p, .microbatches = m, .costs = costs}),
                      all_reduce);
   };
-  return std::min(time({}), time(told));
+  return std::min(time({}), time(costs));
 }
 
 struct Case {
@@ -54,10 +54,10 @@ class AsManyMicrobatchesAsRanks : public testing::TestWithParam<Case> {
   }
 
   const int p = GetParam().p, all_reduce = GetParam().all_reduce;
-  const int loop = 2 * p * p;  // what 1F1B-I leaves unhidden: its forwards
+  const int loop = 2 * p * p;  // exposed in 1F1B-I: its forwards
 };
 
-// Hence where m = p, STP must be slower or hide less.
+// So at m = p, STP must be slower or hide less.
 TEST_P(AsManyMicrobatchesAsRanks, NoOrderIsAsFastAndHidesMoreIfPairsDoNotHide) {
   const AllOrders all(p, p, all_reduce, longest(), loop - 1, Pairs::do_not_hide);
   EXPECT_EQ(all.fewest(), -1);

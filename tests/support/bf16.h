@@ -1,5 +1,5 @@
-// What a run in bf16 is judged by: it is as far from the exact gradients as one rank is, and what the
-// optimizer sums is kept in f32.
+// Criteria of runs in bf16: gradients are as near to the exact ones as those of one rank, and the optimizer
+// accumulates in f32.
 #pragma once
 
 #include "stp/device/bfloat16.h"

@@ -10,7 +10,7 @@ inline constexpr int kStride = 7;
 inline constexpr int kStride = 1;
 #endif
 
-/// Of cases in nested loops: whether the next one is to be run. Every kStride-th is, which is prime, so that
+/// Whether the next case of nested loops is to be run. Every kStride-th is, which is prime, so that
 /// all values of all loops come.
 class Sample {
  public:

@@ -1,6 +1,6 @@
-// What groups must do, whatever their devices, and whether one process drives all members or several drive
-// some each: collectives and transfers against plain sums of numbers that add up exactly, parts that do not
-// fit, many groups at once. A test program includes this once and says of which backend:
+// Tests of groups for any backend, with one process or several: collectives and transfers against plain sums
+// of numbers that add up exactly, parts that do not fit, many groups at once. A test program includes this
+// once and instantiates it for a backend:
 //   INSTANTIATE_TEST_SUITE_P(Cpu, LocalGroups, testing::Values(GroupBackend{make}), {});
 #pragma once
 
@@ -234,8 +234,7 @@ TEST_P(LocalGroups, PartsThatDoNotFitAreRefusedAtTheCall) {
   refuses(CallKind::all_reduce, {world.part(0, copy), world.part(1, of(1, 2, 3))});
 }
 
-// The sum is made in the members' order: 1e16 − 1e16 + 1 is 1 so; begun with any other member, or turned
-// round, it is 0.
+// The sum is computed in the members' order: 1e16 − 1e16 + 1 is then 1, and 0 in any other order.
 TEST_P(LocalGroups, SumsAreInTheMembersOrder) {
   const std::vector<double> values{1e16, -1e16, 1};
   const World world(GetParam(), 3);

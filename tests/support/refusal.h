@@ -1,4 +1,4 @@
-// For tests of what is refused, in any room.
+// For tests of what is refused, in any module.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace stp {
 
-/// What `call` is refused with; "" if it is not.
+/// The message of the InputError that `call` throws; "" if it throws none.
 template <typename Call>
 std::string refusal(Call call) {
   try {

@@ -1,4 +1,4 @@
-// Schedules for tests of the rooms that must not know the baselines.
+// Schedules for tests of modules that must not depend on the baselines.
 #pragma once
 
 #include <random>
@@ -20,7 +20,7 @@ inline Schedule stp_schedule(int pp, int microbatches, const Generator& generato
   return make_schedule(generator, request);
 }
 
-/// Passes of a rank that stand alone with an all-reduce that nothing hides. A full backward hides its own.
+/// Passes of a rank that run alone with an exposed all-reduce. A full backward hides its own.
 inline int alone(const std::vector<Block>& blocks) {
   int count = 0;
   for (const Block& block : blocks) {
@@ -30,9 +30,8 @@ inline int alone(const std::vector<Block>& blocks) {
   return count;
 }
 
-/// Those and, counted as the published trainer runs them, one after the other: two forwards in a block, or
-/// two I.
-inline int unhidden(const std::vector<Block>& blocks) {
+/// These, and two forwards or two I of one block, which the published trainer runs one after the other.
+inline int exposed(const std::vector<Block>& blocks) {
   int count = alone(blocks);
   for (const Block& block : blocks) {
     if (!block.braided()) continue;
@@ -62,7 +61,7 @@ inline Schedule by_hand(const Placement& placement, int microbatches,
   return schedule;
 }
 
-/// Any order that is valid: grown block by block from whatever is ready, fused or split, braided or not.
+/// A random valid order: built block by block from the ready passes, fused or split, braided or not.
 inline Schedule random_schedule(std::mt19937& random, const Placement& placement, int microbatches) {
   Schedule schedule{"random", placement, microbatches, {}};
   schedule.ranks.resize(placement.ranks());

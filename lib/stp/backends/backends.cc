@@ -52,7 +52,7 @@ std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Proce
 #else
 constexpr bool kNccl = false;
 void check_nccl(const std::vector<std::string>&) {
-  throw InputError("", "--backend", "this build has no NCCL, by which processes exchange data",
+  throw InputError("", "--backend", "this build has no NCCL, which processes need to exchange data",
                    "build where nccl.h is found, or start one process");
 }
 std::unique_ptr<Backend> one_gpu_of_several(const BackendOptions& options, Processes&) {

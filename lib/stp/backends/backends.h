@@ -1,4 +1,4 @@
-// All backends, by name: the one place that knows them.
+// All backends, by name; only this module knows all of them.
 #pragma once
 
 #include <map>
@@ -14,38 +14,37 @@
 
 namespace stp {
 
-/// Those that are built in.
+/// The names of the backends that are built in.
 std::vector<std::string> backend_names();
 
-/// What a build may be without: libraries that a backend uses where they are found, and whether it was built
-/// for them.
+/// Optional libraries of a backend, and whether it was built with each.
 std::map<std::string, bool> backend_libraries(const std::string& name);
 
 /// Throws InputError if no backend of that name is built in, or there is no device of that number for it
 /// here.
 void check_backend(const std::string& name, int device = 0);
-/// How many ranks can exchange data there: 0 for any number, which share its processors.
+/// How many ranks can exchange data there; 0: any number, which share the processors.
 int backend_ranks(const std::string& name);
 /// Bytes of memory: of the machine, or of one device.
 double backend_memory(const std::string& name);
-/// What its device is, for records; null for the processors of the machine.
+/// A description of its device for records; null for the processors of the machine.
 SharedJson backend_facts(const std::string& name);
-/// Of X of lib/stp/device/kernels.h: what its kernels take, the usual one first. InputError likewise, here
-/// and below.
+/// The types X (lib/stp/device/kernels.h) that its kernels support, the default first. InputError as
+/// check_backend(), here and below.
 std::vector<DType> backend_types(const std::string& name);
-/// Whether BackendOptions::graphs means anything there.
+/// Whether it supports BackendOptions::graphs.
 bool backend_has_graphs(const std::string& name);
 
 /// All ranks, driven by this process.
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
-/// Those of this process (ranks_of_process); of devices each process has one and drives one rank on it.
-/// `processes` outlives it. All processes make their backends in one order. InputError if check_processes()
-/// would throw it.
+/// Only the ranks of this process (ranks_of_process); if the backend has devices, each process has one, with
+/// one rank. `processes` must outlive the backend. All processes make their backends in the same order.
+/// InputError as check_processes().
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
                                       Processes& processes);
 /// Throws InputError if these processes, where they are several, cannot drive a run of `world_size` ranks
-/// there: this build lacks what they need, there are too many or too few of them, or `nccl`
-/// (BackendOptions::nccl) says what nobody understands. `field`: what says how many ranks there are.
+/// there: this build lacks NCCL or MPI, there are too many or too few processes, or `nccl`
+/// (BackendOptions::nccl) is invalid. `field`: the field that gives the number of ranks, for errors.
 void check_processes(const std::string& name, const Processes& processes, int world_size,
                      const std::vector<std::string>& nccl, const std::string& field = "parallel");
 

@@ -31,7 +31,7 @@ TEST(Backends, OfOtherNamesAreRefusedWithThoseThatAre) {
   EXPECT_THAT(refusal([] { make_replay_backend("tpu", {}, {}); }), HasSubstr("\"tpu\" is not built in"));
 }
 
-// Whichever build and machine this is: cuda is made, or its lack is told with what to do.
+// On any build and machine: cuda is made, or the error says what is missing and what to do.
 TEST(Backends, CudaIsThereOrSaysWhyNot) {
   std::unique_ptr<Backend> backend;
   const std::string lack = refusal([&] { backend = make_backend("cuda", {.world_size = 2}); });

@@ -11,8 +11,8 @@ namespace stp {
 std::string data_path(const std::string& relative);
 
 /// Finds the file that `word` names: a path if it ends in .json (relative to the folder of `from`, if given),
-/// else the data file `folder`/`word`.json. InputError naming `field` and the names there are, if there is no
-/// such file.
+/// else the data file `folder`/`word`.json. If there is no such file, throws InputError that names `field`
+/// and lists the available names.
 std::string find_data_file(const std::string& word, const std::string& folder, const std::string& from,
                            const std::string& field);
 

@@ -1,4 +1,4 @@
-// Errors that a user can mend. Everything else is a bug or the machine's fault and stays a plain exception.
+// Errors that a user can fix. Everything else (bugs, failures of the machine) stays a plain exception.
 #pragma once
 
 #include <stdexcept>
@@ -13,11 +13,11 @@ class InputError : public std::runtime_error {
   InputError(const std::string& file, const std::string& field, const std::string& problem,
              const std::string& remedy);
 
-  /// The same error, said of `file` (a generator refuses p and m without knowing which scenario asked).
+  /// The same error with `file` (a generator that refuses p and m does not know the scenario's file).
   [[nodiscard]] InputError in_file(const std::string& file) const;
-  /// The same error, said of `field`, where none is named yet.
+  /// The same error with `field`, where none is named yet.
   [[nodiscard]] InputError in_field(const std::string& field) const;
-  /// The same error, its field being part of `parent` ("" changes nothing).
+  /// The same error with its field below `parent` ("" changes nothing).
   [[nodiscard]] InputError below(const std::string& parent) const;
 
  private:

@@ -15,7 +15,7 @@ using nlohmann::json;
 // Values are copied and destroyed by recursion: deeper ones could exhaust the stack.
 constexpr int kDeepest = 100;
 
-// The last key that stands before byte `end`: where a syntax error probably is.
+// The last key before byte `end`: where a syntax error probably is.
 std::string last_key_before(const std::string& text, size_t end) {
   size_t colon = text.rfind(':', std::min(end, text.size()));
   if (colon == std::string::npos || colon == 0) return "";

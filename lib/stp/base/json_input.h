@@ -1,5 +1,5 @@
-// Strict reading of JSON that a person wrote: every key must be known, every value of its type and range,
-// and every complaint names file, field and remedy.
+// Strict reading of hand-written JSON: every key must be known, every value must have its type and range, and
+// every error names file, field and remedy.
 #pragma once
 
 #include <limits>
@@ -13,7 +13,7 @@
 
 namespace stp {
 
-/// JSON as it was read, for a struct that passes it on.
+/// JSON as read, for structs that pass it on.
 using SharedJson = std::shared_ptr<const nlohmann::json>;
 
 /// All of `path`; InputError if it cannot be read.
@@ -39,9 +39,9 @@ class JsonInput {
  public:
   /// `field` is the path of `value` inside the file ("" for the whole file).
   JsonInput(const nlohmann::json& value, std::string file, std::string field = "");
-  /// As above, with the fields of `defaults` (which must outlive this) where `value` has none of that name.
-  /// What is asked of this object counts as asked of `defaults` too, and errors name the object that holds
-  /// the field.
+  /// As above, with the fields of `defaults` (which must outlive this) where `value` has none of that name. A
+  /// key read from this object counts as read from `defaults` too. Errors name the object that holds the
+  /// field.
   JsonInput(const nlohmann::json& value, const std::string& field, JsonInput& defaults);
   /// All of the file `path`, as read_json_file().
   static JsonInput of_file(const std::string& path);
@@ -62,17 +62,17 @@ class JsonInput {
   JsonInput object(const std::string& key);
   /// The elements of an array, whatever they are.
   const nlohmann::json& array(const std::string& key);
-  /// How many those are; and one of them, an object.
+  /// The number of elements; and one of them, an object.
   size_t size(const std::string& key);
   JsonInput element(const std::string& key, size_t index);
   /// The value itself, unchecked; throws if it is missing.
   const nlohmann::json& value(const std::string& key);
   /// A copy of it.
   SharedJson shared_value(const std::string& key);
-  /// Accepts the key without looking at it (a comment, a source).
+  /// Accepts the key without reading its value (a comment, a source).
   void ignore(const std::string& key);
 
-  /// Refuses every key that nobody asked for, and proposes the known key that looks most like it.
+  /// Refuses every key that was not read, and suggests the known key nearest to it.
   void done() const;
 
   /// An error about this object's field `key`.

@@ -1,4 +1,4 @@
-// Strict reading of JSON: what is refused, and whether the refusal names file, field and remedy.
+// Strict reading of JSON: what is refused, and that errors name file, field and remedy.
 #include "stp/base/json_input.h"
 #include "support/refusal.h"
 
@@ -30,16 +30,16 @@ std::string parse_refusal(const std::string& text) {
 // ---- errors ----
 
 TEST(InputError, ReadsFileFieldProblemRemedyAndLeavesOutWhatIsEmpty) {
-  EXPECT_STREQ(InputError("f.json", "a.b", "is wrong", "mend it").what(), "f.json: a.b: is wrong; mend it");
-  EXPECT_STREQ(InputError("", "a.b", "is wrong", "mend it").what(), "a.b: is wrong; mend it");
+  EXPECT_STREQ(InputError("f.json", "a.b", "is wrong", "fix it").what(), "f.json: a.b: is wrong; fix it");
+  EXPECT_STREQ(InputError("", "a.b", "is wrong", "fix it").what(), "a.b: is wrong; fix it");
   EXPECT_STREQ(InputError("f.json", "", "is wrong", "").what(), "f.json: is wrong");
 }
 
 TEST(InputError, TakesAFileAndAFieldOnlyWhereItHasNone) {
-  const InputError bare("", "", "is wrong", "mend it");
-  EXPECT_STREQ(bare.in_file("f.json").in_field("a").what(), "f.json: a: is wrong; mend it");
+  const InputError bare("", "", "is wrong", "fix it");
+  EXPECT_STREQ(bare.in_file("f.json").in_field("a").what(), "f.json: a: is wrong; fix it");
   EXPECT_STREQ(bare.in_field("a").in_file("f.json").in_file("g.json").in_field("b").what(),
-               "f.json: a: is wrong; mend it");
+               "f.json: a: is wrong; fix it");
 }
 
 // ---- syntax ----
@@ -86,7 +86,7 @@ TEST(ParseJson, RefusesAKeyGivenTwiceInOneObjectAlone) {
   EXPECT_EQ(parse_refusal(R"({"a": {"a": [{"a": 1}, {"a": 1}]}, "b": {"a": 1}})"), "");
 }
 
-// However deep: read or refused, and what cannot be whole is refused.
+// At any depth the text is read or refused; incomplete text is refused.
 TEST(ParseJson, SurvivesDeepNesting) {
   constexpr size_t kDepth = 200000;
   const std::string open(kDepth, '['), close(kDepth, ']');
@@ -212,7 +212,7 @@ TEST(JsonInput, HoldsIntegersToTheirRangeHoweverLarge) {
   for (const std::string number : {"2147483648", "4294967297", "9223372036854775807", "9223372036854775808",
                                    "18446744073709551615", "-2147483649", "-9223372036854775808"})
     EXPECT_THAT(read(number, kMin, kMax), HasSubstr("a.n: " + number + " is out of range; ")) << number;
-  // Beyond 64 bits JSON's numbers become doubles; refused all the same.
+  // Beyond 64 bits JSON's numbers become doubles; also refused.
   for (const std::string number :
        {"18446744073709551616", "-9223372036854775809", "99999999999999999999999", "1e3"})
     EXPECT_THAT(read(number, kMin, kMax), HasSubstr("f.json: a.n: must be a whole number")) << number;

@@ -57,13 +57,13 @@ std::vector<MeasuredGemm> read_gemms(JsonInput& input) {
   for (size_t i = 0; i < list.size("shapes"); ++i) {
     JsonInput shape = list.element("shapes", i);
     const std::string name = shape.string("product");
-    const auto* const product = std::find_if(kProducts.begin(), kProducts.end(),
-                                             [&](Product each) { return to_string(each) == name; });
-    if (product == kProducts.end())
-      throw shape.error("product", "\"" + name + "\" is none",
+    const auto* const kind = std::find_if(kGemmKinds.begin(), kGemmKinds.end(),
+                                          [&](GemmKind each) { return to_string(each) == name; });
+    if (kind == kGemmKinds.end())
+      throw shape.error("product", "\"" + name + "\" is not a GEMM of a linear layer",
                         "use forward, input_gradient or weight_gradient");
     const double m = shape.number("m", 1, 1e9), n = shape.number("n", 1, 1e9), k = shape.number("k", 1, 1e9);
-    gemms.push_back({{m, n, k, *product}, shape.number("us", kTiny, 1e12) * kMicro});
+    gemms.push_back({{m, n, k, *kind}, shape.number("us", kTiny, 1e12) * kMicro});
     shape.done();
   }
   list.done();
@@ -112,7 +112,7 @@ class ProfileReader {
   }
 
  private:
-  // Reads what stands beside a value.
+  // Reads the fields beside a value.
   double finish(const std::string& key, JsonInput& field, double number, double low, double high) {
     require_source(field);
     if (field.boolean_or("fitted", false)) {

@@ -1,5 +1,5 @@
-// A hardware profile: what one accelerator and the links between them can do. Data, read from JSON; every
-// value there stands with its source.
+// A hardware profile: rates and capacities of one accelerator and of the links between accelerators, read
+// from JSON, where every value has its source.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,7 +16,7 @@ struct LinkProfile {
   bool operator==(const LinkProfile&) const = default;
 };
 
-/// All-reduces of one group size, as measured: seconds by message size, both rising.
+/// All-reduces of one group size, as measured: seconds by message size, both increasing.
 struct MeasuredAllReduce {
   struct Point {
     double bytes, seconds;
@@ -27,15 +27,15 @@ struct MeasuredAllReduce {
   bool operator==(const MeasuredAllReduce&) const = default;
 };
 
-/// A matrix product as measured, alone on the machine.
+/// A GEMM as measured, with nothing else running.
 struct MeasuredGemm {
   Gemm gemm;
   double seconds;
   bool operator==(const MeasuredGemm&) const = default;
 };
 
-/// Processors that all ranks of a machine share, as the cores of a CPU: how fast each of them is, as a share
-/// of one alone, by how many are busy. More workers than processors take turns.
+/// Processors that all ranks of a machine share, such as the cores of a CPU. Their rates depend on how many
+/// are busy and are relative to one busy alone. More workers than processors take turns.
 struct SharedProcessors {
   std::vector<double> rates;  // [0]: one busy; empty: every rank has a device of its own
   bool operator==(const SharedProcessors&) const = default;
@@ -48,9 +48,9 @@ struct HardwareProfile {
   int gpus_per_node;
   double peak_flops;                        // dense bf16
   int sms;                                  // streaming multiprocessors
-  double gemm_efficiency;                   // share of the peak that large products reach
+  double gemm_efficiency;                   // share of the peak that large GEMMs reach
   double gemm_overhead_k;                   // prologue and epilogue of an output tile, in steps of k
-  std::vector<MeasuredGemm> gemm_measured;  // where there are any, in place of the two above
+  std::vector<MeasuredGemm> gemm_measured;  // if any, used in place of the two above
   double attention_forward_efficiency, attention_backward_efficiency;
   double memory_bytes_per_s;  // as elementwise kernels reach it
   double memory_bytes;        // capacity

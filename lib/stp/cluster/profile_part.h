@@ -1,5 +1,5 @@
-// The properties of a machine in groups: what can be taken from one profile and put into another, to see
-// which of them makes a difference.
+// The properties of a machine in groups that can be copied from one profile into another, to see which of
+// them causes a difference.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 namespace stp {
 
 enum class ProfilePart {
-  compute,     // GEMM and attention: peak, SMs, efficiencies, overhead of a tile, measured products
+  compute,     // GEMM and attention: peak, SMs, efficiencies, overhead of a tile, measured GEMMs
   memory,      // elementwise work: bandwidth as kernels reach it, traffic of unfused code
   all_reduce,  // latencies, bus bandwidth, measured curves
   contention,  // what overlapping compute and all-reduces keep of their speed, and ranks that share
@@ -25,11 +25,11 @@ inline constexpr std::array kProfileParts = {ProfilePart::compute,    ProfilePar
 /// "compute", …, for records.
 std::string to_string(ProfilePart part);
 
-/// Gives `to` the properties of `from` that belong to `part`. With all parts taken, every time of `to` is
-/// that of `from`; memory capacity and names belong to none.
+/// Copies the properties that belong to `part` from `from` to `to`. With all parts copied, every time of `to`
+/// is that of `from`; memory capacity and names belong to no part.
 void take_part(HardwareProfile& to, const HardwareProfile& from, ProfilePart part);
 
-/// Whether two machines are alike in `part`.
+/// Whether two machines are equal in `part`.
 bool same_part(const HardwareProfile& a, const HardwareProfile& b, ProfilePart part);
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// The groups that a machine's properties come in: each value in one of them, none forgotten.
+// The groups of a machine's properties: each value is in exactly one of them.
 #include "stp/cluster/profile_part.h"
 
 #include <gmock/gmock.h>

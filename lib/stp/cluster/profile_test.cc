@@ -250,7 +250,7 @@ TEST_F(Profile, IsRefusedForMeasuredAllReducesThatMakeNoSense) {
           "is given twice");
 }
 
-TEST_F(Profile, ReadsMeasuredProductsAndSharedProcessors) {
+TEST_F(Profile, ReadsMeasuredGemmsAndSharedProcessors) {
   EXPECT_TRUE(read().gemm_measured.empty());
   EXPECT_EQ(read().shared.count(), 0);
   json_["gemm_measured"] = json::parse(R"({"source": "a test", "shapes": [
@@ -259,14 +259,14 @@ TEST_F(Profile, ReadsMeasuredProductsAndSharedProcessors) {
   json_["shared_processors"] = json::parse(R"({"source": "a test", "rates": [1, 0.9]})");
   const HardwareProfile profile = read();
   ASSERT_EQ(profile.gemm_measured.size(), 2U);
-  EXPECT_EQ(profile.gemm_measured[1].gemm.product, Product::weight_gradient);
+  EXPECT_EQ(profile.gemm_measured[1].gemm.kind, GemmKind::weight_gradient);
   EXPECT_EQ(profile.gemm_measured[1].gemm.k, 64);
   EXPECT_DOUBLE_EQ(profile.gemm_measured[1].seconds, 7e-6);
   EXPECT_EQ(profile.shared.count(), 2);
 
   refuses("/gemm_measured/source", "", "gemm_measured.source", "is empty");
   refuses("/gemm_measured/shapes", json::array(), "gemm_measured.shapes", "is empty");
-  refuses("/gemm_measured/shapes/0/product", "backward", "gemm_measured.shapes[0].product", "is none");
+  refuses("/gemm_measured/shapes/0/product", "backward", "gemm_measured.shapes[0].product", "is not a GEMM");
   refuses("/gemm_measured/shapes/0/m", 0, "gemm_measured.shapes[0].m", "out of range");
   refuses("/gemm_measured/shapes/1/us", 0, "gemm_measured.shapes[1].us", "out of range");
   refuses("/gemm_measured/shapes/1/ms", 1, "gemm_measured.shapes[1].ms", "not a known field");
@@ -281,7 +281,7 @@ TEST(AllReduceSeconds, IsARingsLatencyPlusBytesOverBusBandwidthAsNcclTestsDefine
   profile.all_reduce_latency_s = 3e-6;
   profile.all_reduce_hop_latency_s = 0.5e-6;
   profile.all_reduce_bus_bytes_per_s = 100e9;
-  EXPECT_EQ(all_reduce_seconds(profile, 1e9, 1), 0);  // nobody to reduce with
+  EXPECT_EQ(all_reduce_seconds(profile, 1e9, 1), 0);  // no other rank
   EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 0, 8), 10e-6);
   EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 2), 4e-6 + 1e9 * 1.0 / 100e9);
   EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 4), 6e-6 + 1e9 * 1.5 / 100e9);

@@ -1,5 +1,5 @@
-// Which rank of the world plays which part: tensor parallel counts first, then context, data and pipeline
-// parallel, as in Megatron-LM.
+// The place of a world rank in the parallel dimensions: tensor parallel counts first, then context, data and
+// pipeline parallel, as in Megatron-LM.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ struct RankGrid {
     return {rank % tp, rank / tp % cp, rank / (tp * cp) % dp, rank / (tp * cp * dp)};
   }
 
-  /// The ranks that differ from `rank` in the tensor-parallel place alone, itself included, in order.
+  /// The ranks that differ from `rank` only in the tensor-parallel place, `rank` included, in order.
   [[nodiscard]] std::vector<int> tensor_group(int rank) const;
   [[nodiscard]] std::vector<int> data_group(int rank) const;
   /// All ranks of the same replica of the model: those that differ in tp or pp.

@@ -62,7 +62,7 @@ std::optional<double> tp_communication_share(const CostTable& table) {
 
 PassCosts pass_costs(const CostTable& table, double layers) {
   const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
-  // Of a layer, per direction; a table has all-reduces or what stands in their place.
+  // Of a layer, per direction; a table has all-reduces or their replacements.
   const double collectives =
       kAllReducesPerLayer * (table.all_reduce + table.reduce_scatter + table.all_gather);
   const double forward = layers * (both(UnitPass::F) + collectives);

@@ -13,8 +13,8 @@ namespace stp {
 struct CostTable {
   std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
   double all_reduce = 0;
-  double reduce_scatter = 0, all_gather = 0;  // which stand in its place with sequence parallelism
-  bool recomputed = false;                    // whether a backward runs its layers' forward again
+  double reduce_scatter = 0, all_gather = 0;  // replace it with sequence parallelism
+  bool recomputed = false;                    // whether a backward recomputes its layers' forward
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
   std::vector<int> node_of_rank;                                // by pipeline rank; empty: all on one node
   std::vector<double> optimizer;                                // by pipeline rank; empty: none
@@ -42,8 +42,8 @@ std::vector<double> op_seconds(const Program& program, const CostTable& table);
 /// takes no time.
 std::optional<double> tp_communication_share(const CostTable& table);
 
-/// What a cost-aware generator is told of a table: the passes of one chunk of `layers` layers run alone, each
-/// with the all-reduces that nothing hides, and a hop's transfer.
+/// The costs that a cost-aware generator gets: the passes of one chunk of `layers` layers run alone, each
+/// with its exposed all-reduces, and a hop's transfer.
 PassCosts pass_costs(const CostTable& table, double layers);
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// Seconds and bytes of ops: unit tables, matrix products, hardware tables, parameters and activations.
+// Seconds and bytes of ops: unit tables, GEMMs, hardware tables, parameters and activations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -139,7 +139,7 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
           break;
         case OpKind::transfer:
           expected = 0.25;
-          break;  // no nodes are told: all on one
+          break;  // no nodes given: all on one
         case OpKind::gradient_reduce:
           expected = 0;
           break;
@@ -257,7 +257,7 @@ TEST(Overlap, OfThePapersExperimentsIsTheirSevenAndAHalfPercentAndTwoPointSix) {
   EXPECT_NEAR(all_reduce.communication_rate, 0.9, 0.005);
 }
 
-// ---- matrix products ----
+// ---- GEMMs ----
 
 // One teraflop per second and multiprocessor.
 HardwareProfile plain_chip(int sms) {
@@ -334,8 +334,8 @@ TEST(GemmSeconds, AreThoseMeasuredWhereTheProfileHasMeasurements) {
   EXPECT_NEAR(gemm_seconds(chip, {65, 32, 16}), 2e-6 * 65 / 64, 0.001e-6);
   chip.gemm_measured = {{{64, 64, 64}, 1e-6}, {{64, 64, 256}, 2e-6}};  // rates 1 : 2
   EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128}), 2e-6 / 1.5);
-  // The only one known of another product still says how fast the machine is.
-  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128, Product::input_gradient}), 2e-6 / 1.5);
+  // The only measurement, of another kind, still gives the machine's rate.
+  EXPECT_DOUBLE_EQ(gemm_seconds(chip, {64, 64, 128, GemmKind::input_gradient}), 2e-6 / 1.5);
 }
 
 TEST(GemmSeconds, ReproduceTheRatesMeasuredOnA100) {
@@ -364,7 +364,7 @@ CostTable table_of(const Job& j, const HardwareProfile& profile) {
   return hardware_cost_table(j, profile, paper_partition(j.model.layers, placement.stages()), placement);
 }
 
-TEST(HardwareCostTable, AddsUpProductsAttentionTrafficAndLaunches) {
+TEST(HardwareCostTable, AddsUpGemmsAttentionTrafficAndLaunches) {
   for (const Implementation implementation :
        {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
     const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);
@@ -590,7 +590,7 @@ TEST(PeakActivationBytes, AreThoseOfATinyScheduleByHand) {
               ElementsAre(16));
   EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "I0.0", "W0.0", "F0.1", "B0.1"}), bytes),
               ElementsAre(10));
-  // A braid's two count as alive together, whichever is named first.
+  // A braid's two actions count as alive together, whichever is named first.
   EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "F0.1&B0.0", "B0.1"}), bytes), ElementsAre(20));
   EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "B0.0&F0.1", "B0.1"}), bytes), ElementsAre(20));
   EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "I0.0", "F0.1&W0.0", "B0.1"}), bytes), ElementsAre(16));

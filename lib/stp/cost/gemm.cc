@@ -7,21 +7,20 @@
 namespace stp {
 namespace {
 
-// A tile's share of the rate of the largest: smaller tiles load more per product.
+// A tile's share of the rate of the largest: smaller tiles load more per multiplication.
 struct Tile {
   double m, n, rate;
 };
 constexpr Tile kTiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 128, 0.8}};
 
-// The mean rate of the measured products, weighted by 1 / distance⁴: that of the product itself where it was
-// measured. The distance is that of the logarithms of the shapes; another of a linear's three products is as
-// far off as one of twice the size.
+// The mean rate of the measured GEMMs, weighted by 1 / distance⁴; a GEMM that was measured itself has its own
+// rate. The distance is that of the logarithms of the shapes; another kind counts as far as twice the size.
 double measured_rate(const std::vector<MeasuredGemm>& measured, const Gemm& gemm) {
   double rates = 0, weights = 0;
   for (const MeasuredGemm& known : measured) {
     const auto apart = [](double a, double b) { return std::pow(std::log2(a / b), 2); };
     const double squared = apart(known.gemm.m, gemm.m) + apart(known.gemm.n, gemm.n) +
-                           apart(known.gemm.k, gemm.k) + (known.gemm.product == gemm.product ? 0 : 1);
+                           apart(known.gemm.k, gemm.k) + (known.gemm.kind == gemm.kind ? 0 : 1);
     const double rate = known.gemm.flops() / known.seconds;
     if (squared == 0) return rate;
     rates += rate / (squared * squared);

@@ -1,4 +1,4 @@
-// Seconds of a matrix product by its shape.
+// Seconds of a GEMM by its shape.
 #pragma once
 
 #include "stp/cluster/profile.h"
@@ -6,11 +6,11 @@
 
 namespace stp {
 
-/// Where the profile has measured products: at the rate of those of that shape, or of the nearest (the ratios
-/// of m, n and k say how near), nearer ones counting for more. Else by a model of the chip: the product is
-/// cut into output tiles, one per SM at a time: the last wave may leave SMs idle, edge tiles waste what hangs
-/// over, and every tile pays a prologue and epilogue worth `gemm_overhead_k` steps of k. The best of the
-/// usual tile sizes counts. Approaches peak · gemm_efficiency for large products.
+/// If the profile has measured GEMMs: at the mean of their rates, weighted by how near their shapes are (by
+/// the ratios of m, n and k). Else by a model of the chip: the GEMM is divided into output tiles, one per SM
+/// at a time. The last wave may leave SMs idle, edge tiles compute beyond the edge, and every tile has a
+/// prologue and epilogue worth `gemm_overhead_k` steps of k. The best of the usual tile sizes counts.
+/// Approaches peak · gemm_efficiency for large GEMMs.
 double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm);
 
 }  // namespace stp

@@ -19,7 +19,7 @@ double seconds(const Work& work, Implementation implementation, const HardwarePr
   return time;
 }
 
-// Of a stage's output to the next.
+// Transfer of a stage's output to the next.
 double hop_seconds(const Job& job, const HardwareProfile& profile, const LinkProfile& link) {
   const double bytes = hidden_bytes(job.model, job.shape);
   const int tp = job.shape.tp;
@@ -29,7 +29,7 @@ double hop_seconds(const Job& job, const HardwareProfile& profile, const LinkPro
   return transfer_seconds(link, bytes);
 }
 
-// On one tensor-parallel rank. Tied embeddings are there once where both ends are on one rank.
+// On one tensor-parallel rank. Tied embeddings are kept once where first and last stage are on one rank.
 std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
                                          const Placement& placement) {
   const double vocabulary = job.model.vocabulary_parameters() / job.shape.tp;

@@ -13,9 +13,9 @@ struct Job {
   Shape shape;
   Implementation implementation;
   int pp;
-  // Whether each rank of a tensor-parallel group sends the next stage a tp-th of the tensor, which is
-  // gathered there over the faster links (Megatron-LM's scatter/gather, arXiv 2104.04473, section 4.1). With
-  // sequence parallelism a rank has no more than that to send.
+  // Whether each rank of a tensor-parallel group sends the next stage 1/tp of the tensor, which is gathered
+  // there over the faster links (Megatron-LM's scatter/gather, arXiv 2104.04473, section 4.1). With sequence
+  // parallelism a rank has only that much to send.
   bool scatter_transfers = false;
   int dp = 1;
 };
@@ -31,23 +31,23 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
 std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
                                         const Placement& placement);
 
-/// Bytes of so many parameters by kind: bf16 weights, fp32 gradients, fp32 masters and AdamW's two moments.
+/// Bytes of `parameters` parameters by kind: bf16 weights, fp32 gradients, fp32 masters and AdamW's two
+/// moments.
 struct ParameterBytes {
   double weights, gradients, optimizer;
 };
 ParameterBytes parameter_bytes(double parameters);
 
 /// Bytes that one microbatch of one virtual stage keeps: from F until I or B, and, where the backward is
-/// split, from I until W; and what stands beside them while I or B runs: of one layer at a time, where layers
-/// are computed again from their inputs.
+/// split, from I until W; and, with full recomputation, the bytes of one layer while I or B runs.
 struct ActivationBytes {
   double until_I, until_W;
   double during_backward = 0;
 };
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage);
 
-/// Peak bytes of saved tensors on each rank, in the order of its blocks; those of a braid count as alive
-/// together.
+/// Peak bytes of saved tensors on each rank, in the order of its blocks; the two actions of a braid count as
+/// alive together.
 std::vector<double> peak_activation_bytes(const Schedule& schedule,
                                           const std::vector<ActivationBytes>& bytes);
 

@@ -1,4 +1,4 @@
-// What overlapping a matrix product and an all-reduce costs and saves, from their times alone and together.
+// Costs and savings of overlapping a GEMM and an all-reduce, from their times alone and together.
 #pragma once
 
 namespace stp {
@@ -12,16 +12,16 @@ struct OverlapTimes {
 struct OverlapFigures {
   double together_s;              // until both are done
   double compute_slowdown;        // over its whole time: together / alone − 1 (the paper's Table 11)
-  double communication_slowdown;  // likewise
-  double compute_rate;            // while both run: share of its speed alone; what is left goes at full speed
-  double communication_rate;      // likewise
-  double exposed_s;               // communication that compute does not hide: together − compute alone
-  double exposed_share;           // of the communication alone
-  double saved_s;                 // against one after the other
+  double communication_slowdown;  // the same
+  double compute_rate;        // while both run: share of its speed alone; the remainder runs at full speed
+  double communication_rate;  // the same
+  double exposed_s;           // communication that compute does not hide: together − compute alone
+  double exposed_share;       // of the communication alone
+  double saved_s;             // compared with one after the other
 };
 
-/// Rates are solved from the times: while both run each makes progress at its rate, and what is left of the
-/// longer one when the shorter is done goes at full speed.
+/// Solves the rates from the times: while both run, each progresses at its rate; when the shorter has
+/// finished, the longer one continues at full speed.
 OverlapFigures overlap_figures(const OverlapTimes& times);
 
 }  // namespace stp

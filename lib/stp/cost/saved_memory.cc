@@ -6,20 +6,20 @@
 namespace stp {
 namespace {
 
-// What an op makes and frees of one unit's saved tensors, bytes.
+// Bytes of one unit's saved tensors that an op makes and frees.
 struct Change {
   double made = 0, freed = 0;
 };
 
-// When one unit's tensors come and go. With sequence parallelism the norm's are made by what gathers its
-// output, and freed by what scatters the gradient of it.
+// When one unit's tensors are made and freed. With sequence parallelism the norm's tensors are made by the
+// all-gather of its output, and freed by the reduce-scatter of the gradient.
 class SavedBytes {
  public:
   SavedBytes(const Program& program, Unit unit, const std::vector<SavedTensor>& tensors)
       : sequence_parallel_(program.sequence_parallel),
         full_(program.recompute == Recompute::full && (unit == Unit::attn || unit == Unit::mlp)) {
     for (const SavedTensor& tensor : tensors) {
-      // Of layers that are computed again, a layer's input alone stays from the first forward on.
+      // With full recomputation only a layer's input stays from the first forward on.
       if (full_ && unit == Unit::attn && tensor.norm && !tensor.weight_gradient && input_ == 0)
         input_ = tensor.bytes;
       double& made = !tensor.made_by_forward ? made_by_I_ : tensor.norm ? norm_ : made_by_F_;
@@ -61,8 +61,8 @@ class SavedBytes {
   }
 
  private:
-  // What a forward makes: `kept` where a backward runs it again, which then makes the rest of `all`. With
-  // sequence parallelism the layer's input, which is kept, is among what the all-gather makes.
+  // What a forward makes: only `kept` if it is recomputed; the recomputation then makes the rest of `all`.
+  // With sequence parallelism the layer's input, which is kept, is among what the all-gather makes.
   [[nodiscard]] double forward(const Op& op, double kept, double all) const {
     if (!full_) return all;
     if (!op.recomputed()) return kept;

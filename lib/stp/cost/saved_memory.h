@@ -1,4 +1,4 @@
-// Bytes of saved tensors, op by op: what a runtime that keeps exactly the declared tensors holds at its peak.
+// Bytes of saved tensors, op by op: the peak of a runtime that keeps exactly the declared tensors.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 namespace stp {
 
 /// Peak bytes of saved tensors on each pipeline rank, of one of its tensor-parallel ranks, in the order of
-/// the rank's ops. A forward's tensors are there from its op on; I frees those that only it needs and makes
-/// those that W needs; W's two parts free what each of them uses last. An op's own tensors are made before it
-/// frees any. `shape` agrees with the Program.
+/// the rank's ops. A forward's tensors exist from its op on. I frees those that only it needs and makes those
+/// that W needs; each of W's two parts frees the tensors that it uses last. An op makes its tensors before it
+/// frees any. `shape` must agree with the Program.
 std::vector<double> peak_saved_bytes(const Program& program, const ModelConfig& model, const Shape& shape,
                                      Implementation implementation);
 

@@ -15,7 +15,7 @@ namespace {
 // Queries and keys of a block: large enough for BLAS, small enough for a core's own cache.
 constexpr int64_t kBlock = 128;
 
-// Where one head of one sample lies in the interleaved matrices.
+// The position of one head of one sample in the interleaved matrices.
 template <typename T>
 struct Head {
   Head(const AttentionShape& shape, int sample, int head, const T* qkv_data)
@@ -40,7 +40,7 @@ MatrixView<const T> read(MatrixView<T> view) {
   return {view.data, view.stride};
 }
 
-// How many of the keys [first_key, first_key + keys) the query at `row` may see.
+// How many of the keys [first_key, first_key + keys) are visible to the query at `row`.
 int64_t visible(int64_t row, int64_t first_key, int64_t keys) {
   return std::clamp<int64_t>(row - first_key + 1, 0, keys);
 }
@@ -72,7 +72,7 @@ void attention_forward(BlasCounter& counter, const AttentionShape& shape, const 
             T* row = s.data + i * s.stride;
             const int64_t seen = visible(query + i, key, keys);
             const T largest = std::max(maximum[i], largest_of(seen, row));
-            if (largest > maximum[i]) {  // what was summed so far shrinks
+            if (largest > maximum[i]) {  // rescale the sums so far
               const T shrink = std::isinf(maximum[i]) ? T{0} : exponential(maximum[i] - largest);
               sum[i] *= static_cast<double>(shrink);
               for (int64_t j = 0; j < d; ++j) o.data[i * o.stride + j] *= shrink;
@@ -122,7 +122,7 @@ void attention_backward(BlasCounter& counter, const AttentionShape& shape, const
       for (int64_t key = 0; key < seq; key += kBlock) {
         const int64_t keys = std::min(kBlock, seq - key);
         for (int64_t query = key; query < seq;
-             query += kBlock) {  // blocks start alike: none above the diagonal
+             query += kBlock) {  // blocks start at the same tokens: none above the diagonal
           const int64_t queries = std::min(kBlock, seq - query);
           const MatrixView<T> p{probabilities.data(), keys}, ds{gradients.data(), keys};
           blas_gemm<T>(counter, {false, true, queries, keys, d}, scale, at.q(query), at.k(key), 0, p);

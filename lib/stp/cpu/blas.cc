@@ -8,7 +8,7 @@
 namespace stp::cpu {
 namespace {
 
-// Ranks are threads already: a product must not start more.
+// Ranks are threads already: a GEMM must not start more.
 void one_thread_per_caller() {
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });

@@ -8,7 +8,7 @@
 
 namespace stp::cpu {
 
-/// Of one device's BLAS calls, added to by all of its streams; see blas_use in cpu_backend.h.
+/// Totals of one device's BLAS calls, over all of its streams; see blas_use() in cpu_backend.h.
 struct BlasCounter {
   std::atomic<double> seconds{0}, flops{0};
 

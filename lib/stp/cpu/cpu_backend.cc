@@ -14,16 +14,16 @@ namespace {
 
 class CpuBackend : public Backend {
  public:
-  /// `processes`: null where this process drives all ranks; with `replay` its rank alone.
+  /// `processes`: null if this process drives all ranks. With `replay`, only its rank.
   CpuBackend(const BackendOptions& options, Processes* processes, std::optional<Replay> replay,
              const ReplaceKernels& replace)
       : processes_(processes == nullptr ? alone_ : *processes),
         run_(options.deadline_s, &processes_.progress()),
         world_size_(options.world_size),
         replay_(std::move(replay)) {
-    if (world_size_ < 1) throw std::logic_error("a world of no rank");
+    if (world_size_ < 1) throw std::logic_error("a world without ranks");
     if (replay_ && (replay_->rank < 0 || replay_->rank >= world_size_))
-      throw std::logic_error("a replay of a rank that the world does not have");
+      throw std::logic_error("a replay of a rank outside the world");
     for (const int rank : replay_ ? std::vector{replay_->rank}
                                   : ranks_of_process(world_size_, processes_.index(), processes_.count()))
       devices_.emplace(rank, std::make_unique<CpuDevice>(run_, rank, options, replace));

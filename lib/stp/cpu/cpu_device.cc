@@ -11,7 +11,7 @@
 
 namespace stp::cpu {
 
-/// A stream that is in its device's list as long as it lives.
+/// A stream that is in its device's list during its lifetime.
 class CpuDevice::Registered : public CpuStream {
  public:
   Registered(CpuDevice& device, const std::string& name)

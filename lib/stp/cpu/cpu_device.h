@@ -16,11 +16,11 @@ namespace stp::cpu {
 
 class CpuStream;
 
-/// All priorities of streams are one: the system's scheduler favours streams that
-/// mostly sleep, as those of communication do.
+/// Stream priorities are ignored: the system's scheduler favours threads that mostly sleep, such as
+/// communication streams.
 class CpuDevice : public Device {
  public:
-  /// `run` outlives the device, the device its streams.
+  /// `run` must outlive the device, and the device its streams.
   CpuDevice(CpuRun& run, int rank, const BackendOptions& options, const ReplaceKernels& replace = {});
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
@@ -45,7 +45,7 @@ class CpuDevice : public Device {
   const int rank_;
   BlasCounter blas_;
   std::unique_ptr<Kernels> kernels_;
-  std::vector<CpuStream*> streams_;  // those that are alive
+  std::vector<CpuStream*> streams_;  // existing ones
 };
 
 }  // namespace stp::cpu

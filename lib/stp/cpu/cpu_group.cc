@@ -17,7 +17,7 @@
 namespace stp::cpu {
 namespace {
 
-/// Elements, or bytes of a copy, that a thread works off at a time.
+/// Elements, or bytes of a copy, that a thread processes at a time.
 constexpr size_t kPiece = size_t{1} << 14;
 
 /// The processes of a group that has members in several.
@@ -27,13 +27,13 @@ struct Remote {
   std::unique_ptr<Exchange> exchange;
 };
 
-/// One call, shared by the streams of its parts. The last that comes to it has inputs exchanged with other
-/// processes. Then the elements are worked off in pieces by whichever threads are awake, so that none waits
-/// for a thread that the system has not woken yet; an element's value does not depend on who does it. No
-/// stream goes on before all is done, so buffers are there throughout.
+/// One call, shared by the streams of its parts. The last stream to arrive exchanges inputs with other
+/// processes. Then all awake threads process the elements in pieces, so that none waits for a thread that the
+/// system has not woken yet; an element's value does not depend on the thread. No stream continues before all
+/// pieces are done, so buffers stay valid.
 class SharedCall {
  public:
-  /// `remote`: null where this process drives all members; else this is call `number` of the group.
+  /// `remote`: null if this process drives all members; else this is call `number` of the group.
   SharedCall(const Group& group, const Call& call, std::shared_ptr<const Remote> remote, uint64_t number)
       : name_(to_string(call.kind) + " of group " + group.name()),
         kind_(call.kind),
@@ -59,7 +59,7 @@ class SharedCall {
     done_ = pieces_ == 0;
   }
 
-  /// A task of `stream`: comes to the call, does a share of the work, and waits until all is done.
+  /// A task of `stream`: arrives at the call, does a share of the work, and waits until all is done.
   void join(const CpuStream& stream) {
     RunGuard& guard = stream.run().guard;
     std::unique_lock lock(mutex_);
@@ -97,12 +97,12 @@ class SharedCall {
     return text.empty() ? "other processes" : text;
   }
 
-  // Work of the last stream that came.
+  // Work of the last stream to arrive.
   void exchange(const CpuStream& stream) {
     std::vector<Message> sends, receives;
     collect_messages(sends, receives);
     const std::unique_ptr<Pending> pending = remote_->exchange->start(number_, sends, receives);
-    // A sender that does not come mostly waits for others itself.
+    // A missing sender is usually itself waiting for others.
     const auto wait_for = kind_ == CallKind::transfer ? RunGuard::WaitFor::own_work : RunGuard::WaitFor::peer;
     stream.run().guard.poll(
         wait_for, [&] { return pending->done(); },
@@ -145,7 +145,7 @@ class SharedCall {
     }
   }
 
-  // What the process that drives `receivers` needs of an input.
+  // The part of an input that the process that drives `receivers` needs.
   [[nodiscard]] std::vector<std::span<std::byte>> wanted(std::byte* input,
                                                          const std::vector<int>& receivers) const {
     if (kind_ != CallKind::reduce_scatter) return {{input, input_bytes_}};

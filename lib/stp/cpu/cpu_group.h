@@ -1,5 +1,5 @@
-// Groups of ranks: the streams of those that this process drives meet in shared memory, and exchange their
-// tensors with the processes that drive the others.
+// Groups of ranks: streams of ranks that this process drives use shared memory, and exchange tensors with the
+// processes that drive the other ranks.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace stp::cpu {
 
-/// `driven_by`: by member, its process. Sums are made in the members' order, so that all get the same bits,
-/// whichever thread adds them up and however many processes there are.
+/// `driven_by`: the process of each member. Sums are computed in the members' order, so that all members get
+/// the same bits, for any threads and number of processes.
 std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, std::vector<int> driven_by,
                                   Processes& processes);
 

@@ -15,8 +15,8 @@
 namespace stp::cpu {
 namespace {
 
-// Calls work(T{}) as a task of `stream`, T being the type that kernels of x's type compute in: float where
-// `x` is bf16.
+// Calls work(T{}) as a task of `stream`; T is the type in which kernels compute with x's type: float if `x`
+// is bf16.
 template <typename TypedWork>
 void enqueue(Stream& stream, const Tensor& x, TypedWork work) {
   if (x.type == DType::f64) {
@@ -62,7 +62,7 @@ void rotate_all(const AttentionShape& shape, double theta, T* qkv, const T* bias
     if (bias != nullptr)
       for (int64_t i = 0; i < columns; ++i) qkv[i] += bias[i];
     const int64_t position = row % shape.seq;
-    // Query heads and key heads lie side by side.
+    // Query heads and key heads are adjacent.
     rotate(qkv, shape.q_heads + shape.kv_heads, half, table->cosine.data() + position * half,
            table->sine.data() + position * half, direction);
   }

@@ -1,5 +1,5 @@
 // Every kernel as the runtime calls it, on a stream of a device whose fresh memory is NaN, in every type,
-// against plain loops in double. What kernels refuse: refused_kernels_test.cc.
+// against plain loops in double. refused_kernels_test.cc tests invalid arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,13 +20,13 @@ namespace {
 
 using Values = std::vector<double>;
 
-// T is the type of activations and weights: X in stp/backend/kernels.h. S follows from it.
+// T is the type of activations and weights: X in stp/device/kernels.h. S follows from it.
 template <typename T>
 class CpuKernels : public testing::Test {
  protected:
   static constexpr DType kType = kTypeOf<T>, kSums = statistics_type(kType);
 
-  // What is left of a value in a tensor of X.
+  // A value rounded to X.
   static double rounded(double value) { return T(static_cast<Wide<T>>(value)); }
 
   // Values that X can hold, so that the plain loops start from the same.
@@ -43,7 +43,7 @@ class CpuKernels : public testing::Test {
   Tensor put(int64_t rows, int64_t columns, const Values& values) {
     return upload<T>(fresh(rows, columns), values);
   }
-  // Of S: statistics, and what is summed.
+  // Tensors of S: statistics and sums.
   Tensor put_sums(int64_t rows, int64_t columns, const Values& values) {
     return upload<Wide<T>>(fresh(rows, columns, kSums), values);
   }
@@ -54,8 +54,8 @@ class CpuKernels : public testing::Test {
     if (tensor.type == DType::f64) return download<double>(tensor);
     return tensor.type == DType::f32 ? download<float>(tensor) : download<Bfloat16>(tensor);
   }
-  // Of results about as large as `scale`. What is bf16 was computed in f32 and rounded once, by at most 2⁻⁸
-  // of itself.
+  // For results about as large as `scale`. bf16 results were computed in f32 and rounded once, with a
+  // relative error of at most 2⁻⁸.
   void expect_near(const Tensor& tensor, const Values& plain, double scale = 1) {
     const Values values = get(tensor);
     ASSERT_EQ(values.size(), plain.size());
@@ -99,7 +99,7 @@ struct TypeName {
 using Types = testing::Types<float, double, Bfloat16>;
 TYPED_TEST_SUITE(CpuKernels, Types, TypeName);
 
-// OpenBLAS has room for a limited number of callers at once: more threads than a run of 64 ranks has.
+// OpenBLAS supports a limited number of concurrent callers: here more threads than a run of 64 ranks has.
 TEST(BlasGemm, ManyThreadsMultiplyAtOnce) {
   constexpr int kThreads = 160, kSize = 40;
   BlasCounter counter;
@@ -117,7 +117,7 @@ TEST(BlasGemm, ManyThreadsMultiplyAtOnce) {
   EXPECT_EQ(counter.flops, 2.0 * kSize * kSize * kSize * 20 * kThreads);
 }
 
-TYPED_TEST(CpuKernels, FreshMemoryIsPoison) {  // or the other tests show less than they seem to
+TYPED_TEST(CpuKernels, FreshMemoryIsPoison) {  // or the other tests would prove less
   for (const double value : this->get(this->fresh(2, 3))) EXPECT_TRUE(std::isnan(value));
 }
 
@@ -320,7 +320,7 @@ TYPED_TEST(CpuKernels, SwiGlu) {
   for (const int64_t columns : {1, 6, 131}) {
     const int64_t rows = 3;
     Values gate_up = this->random(rows * 2 * columns);
-    gate_up[0] = 120;  // far out, where exp itself overflows
+    gate_up[0] = 120;  // where exp itself overflows
     gate_up[2 * columns] = -120;
     const Values dy = this->random(rows * columns);
     Values out(dy.size()), gradient(gate_up.size());
@@ -341,8 +341,8 @@ TYPED_TEST(CpuKernels, SwiGlu) {
   }
 }
 
-// The vocabulary on several ranks: their rows add up to those of the whole table, and each rank's gradient is
-// its share.
+// The vocabulary on several ranks: their outputs add up to that of the full table, and each rank's gradient
+// is its share.
 TYPED_TEST(CpuKernels, EmbeddingInShares) {
   const int64_t vocabulary = 12, columns = 5;
   const std::vector<int32_t> tokens{11, 0, 5, 6, 0, 3};

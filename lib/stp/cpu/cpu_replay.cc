@@ -40,7 +40,7 @@ const std::vector<std::byte>& received_numbers(DType type) {
   return i32;
 }
 
-// Asleep but for the end, since a thread wakes up too late. Returns by how many seconds it was.
+// Sleeps, but polls at the end, since a sleeping thread wakes too late. Returns the delay in seconds.
 double wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point start, double due_ns) {
   constexpr std::chrono::milliseconds kPollInterval{20};
   constexpr std::chrono::microseconds kAwake{200};
@@ -57,7 +57,7 @@ double wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point s
   }
 }
 
-// What more than one round of a ring takes through the link buffers, of which there are two then.
+// The bytes that go through the link buffers a second time; there are two buffers then.
 void pass_on(std::vector<std::byte>& link, std::vector<std::byte>& other, int64_t bytes) {
   other.resize(std::max(other.size(), static_cast<size_t>(bytes)));
   std::copy_n(link.begin(), bytes, other.begin());
@@ -68,7 +68,7 @@ void carry_out(const RunGuard& guard, const EmulatedCall& call, EmulatedUseCount
   const auto start = std::chrono::steady_clock::now();
   const LinkEmulation& emulation = call.link;
   std::vector<std::byte> link(std::min(emulation.bytes, kLinkPiece)), other;
-  // Where a piece of the whole lies in the input, and where in the output; a member has one share of it.
+  // The positions of a piece in the input and in the output; a member has one share of all data.
   const int64_t share = emulation.bytes / call.size, mine = call.index * share;
   const std::byte* from = address(call.part.in);
   std::byte* to = address(call.part.out);

@@ -1,5 +1,5 @@
-// Groups whose other members do not exist (lib/stp/emulation/emulated_group.h), over links that a CPU's
-// threads emulate.
+// Groups whose other members do not exist (lib/stp/emulation/emulated_group.h), over links emulated by CPU
+// threads.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// One rank alone: what its calls leave behind, and that none takes less than its time.
+// One rank alone: the results of its calls, and that none takes less than its time.
 #include "stp/cpu/cpu_replay.h"
 
 #include <gmock/gmock.h>
@@ -141,7 +141,7 @@ TEST_F(EmulatedCpu, AGroupOfOneReducesNothing) {
   EXPECT_EQ(alone->traffic(0).calls, 0);
 }
 
-// Only too short would be wrong.
+// Only a too short time is an error.
 TEST_F(SlowEmulatedCpu, NoCallTakesLessThanItsTime) {
   const auto seconds = [&](auto call) {
     const EventRef before = stream->record();
@@ -171,14 +171,14 @@ TEST_F(SlowEmulatedCpu, CallsAndLinksAreCountedSinceLastAsked) {
   EXPECT_LE(use.late_s, 2 * use.latest_s);
   EXPECT_LE(0.44 + use.late_s, after->seconds() + 1e-6) << "no call is late by more than it took";
   const size_t piece = size_t{1} << 20;
-  EXPECT_EQ(use.link_bytes, piece + piece / 3);  // of three members one share goes through the link again
+  EXPECT_EQ(use.link_bytes, piece + piece / 3);  // with three members one share goes through the link again
   send(small);
   backend->device(4).synchronize();
   EXPECT_EQ(dynamic_cast<EmulatedGroup&>(*outgoing).take_use().link_bytes, 24U);
   EXPECT_EQ(emulated.take_use().calls, 0);
 }
 
-// No time at all is less than any call takes.
+// Every call takes longer than a time of zero.
 TEST_F(EmulatedCpu, ACallThatTakesLongerThanItsLinksSaysSo) {
   send(tensor(ramp(300'000), 1));
   backend->device(4).synchronize();

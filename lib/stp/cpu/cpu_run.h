@@ -1,4 +1,4 @@
-// What all devices, streams and communicators of one CPU backend share.
+// Shared by all devices, streams and communicators of one CPU backend.
 #pragma once
 
 #include <chrono>

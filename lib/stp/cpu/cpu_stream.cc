@@ -7,7 +7,7 @@
 namespace stp::cpu {
 namespace {
 
-/// Most tasks that may stand in a queue before the host waits.
+/// Maximum number of queued tasks before the host waits.
 constexpr size_t kQueueLimit = 4096;
 
 class CpuEvent : public Event {
@@ -31,7 +31,7 @@ class CpuEvent : public Event {
     changed_.notify_all();
   }
 
-  /// `where` is a callable that says who waits.
+  /// `where()` returns the text of the waiting stream.
   template <typename Where>
   void wait(RunGuard& guard, Where where) {
     if (passed()) return;
@@ -42,7 +42,7 @@ class CpuEvent : public Event {
   }
 
  private:
-  const CpuStream* const stream_;  // for comparison: it may be gone
+  const CpuStream* const stream_;  // for comparison only: it may be destroyed
   const std::string text_;
   std::atomic<bool> passed_{false};
   double seconds_ = 0;
@@ -72,7 +72,7 @@ EventRef CpuStream::record() {
 
 void CpuStream::wait(const EventRef& event) {
   const auto awaited = std::dynamic_pointer_cast<CpuEvent>(event);
-  if (!awaited) throw std::logic_error("a stream is told to wait for an event of another backend");
+  if (!awaited) throw std::logic_error("a stream cannot wait for an event of another backend");
   if (awaited->passed() || awaited->of(*this)) return;
   push({[this, awaited] { awaited->wait(run_.guard, [this] { return where(); }); }, op_, true});
 }
@@ -109,7 +109,7 @@ void CpuStream::work() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      // No deadline: nothing to do is no failure.
+      // No deadline: an idle stream is not a failure.
       while (queue_.empty() && !closing_) {
         idle_ = true;
         filled_.wait(lock);
@@ -121,7 +121,7 @@ void CpuStream::work() {
     emptied_.notify_one();
     for (Task& task : taken) {
       perform(task);
-      task.run = nullptr;  // here, not with the whole batch: it may hold memory
+      task.run = nullptr;  // now, not with the whole batch: it may hold memory
     }
     taken.clear();
   }
@@ -139,7 +139,7 @@ void CpuStream::perform(Task& task) {
       task.run();
     }
   } catch (const Cancelled&) {
-    // Whoever failed has said why.
+    // The failure is reported already.
   } catch (const std::exception& error) {
     run_.guard.fail(where() + ": " + error.what());
   } catch (...) {

@@ -16,11 +16,11 @@
 
 namespace stp::cpu {
 
-/// Works off its tasks in order, on a thread of its own. A task that throws fails the run ("rank 3, compute,
-/// F0.1: …"); once the run has failed, by whatever, no further task of any stream is begun.
+/// Runs its tasks in order, on a thread of its own. A task that throws fails the run ("rank 3, compute, F0.1:
+/// …"); once the run has failed, no stream begins another task.
 class CpuStream : public Stream {
  public:
-  /// `run` outlives the stream.
+  /// `run` must outlive the stream.
   CpuStream(CpuRun& run, int rank, std::string name);
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
@@ -31,8 +31,8 @@ class CpuStream : public Stream {
   void wait(const EventRef& event) override;
   void begin(uint32_t op) override { op_ = op; }
 
-  /// Work: while it runs, no deadline runs out. What it needs is copied into it (tensors share their memory);
-  /// it looks at their data only when it runs. Waits while the queue is full.
+  /// A task that computes: while it runs, no deadline expires. The function must hold copies of all it needs
+  /// (tensors share their memory) and read tensors' data only when it runs. Waits while the queue is full.
   void enqueue(std::function<void()> task);
   /// A task that mostly waits, by RunGuard::wait, for tasks of other streams.
   void enqueue_waiting(std::function<void()> task);
@@ -43,8 +43,7 @@ class CpuStream : public Stream {
   [[nodiscard]] CpuRun& run() const { return run_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// "rank 3, compute, F0.1": this stream and the op that it runs, for texts of failures. Only from its
-  /// tasks.
+  /// "rank 3, compute, F0.1": this stream and its current op, for failures. To be called only from its tasks.
   [[nodiscard]] std::string where() const { return run_.where(rank_, name_, running_); }
   [[nodiscard]] std::optional<uint32_t> running() const { return running_; }
 

@@ -30,7 +30,7 @@ class CpuStreams : public testing::Test {
   Device& device = backend->device(0);
 };
 
-// More tasks than a queue holds: the host waits for room meanwhile.
+// More tasks than a queue holds: the host waits for free slots.
 TEST_F(CpuStreams, TasksRunInOrder) {
   const auto compute = stream(0, "compute");
   std::vector<int> order, expected(10000);
@@ -40,7 +40,7 @@ TEST_F(CpuStreams, TasksRunInOrder) {
   EXPECT_EQ(order, expected);
 }
 
-// `shared` has no lock: only the events keep the two streams, of two ranks, from working on it at once.
+// `shared` has no lock: only the events keep the streams of two ranks from using it at once.
 TEST_F(CpuStreams, EventsOrderStreams) {
   const auto a = stream(0, "compute"), b = stream(1, "compute");
   std::vector<int> shared, expected(2000);
@@ -92,7 +92,7 @@ TEST_F(CpuStreams, AThrowingTaskFailsTheRunAndNoLaterTaskBegins) {
   cpu_stream(*a).enqueue([&] { later = true; });
   b->wait(a->record());
   cpu_stream(*b).enqueue([&] { later = true; });
-  // Both ranks' waits end, though deadlines are an hour off.
+  // Both ranks' waits end, though deadlines are an hour away.
   EXPECT_THROW(backend->device(1).synchronize(), Cancelled);
   EXPECT_THROW(backend->device(0).synchronize(), Cancelled);
   EXPECT_EQ(backend->guard().failure(), "rank 1, compute, op 7 as rank 1 calls it: no luck");
@@ -119,7 +119,7 @@ TEST_F(CpuStreams, TheMemoryLimitHoldsInTheOrderOfTheCalls) {
     device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1);
     FAIL() << "a byte over the limit was given";
   } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("out of memory: 4 bytes (working) asked for, limit 4096"));
+    EXPECT_THAT(error.what(), HasSubstr("out of memory: 4 bytes (working) requested, limit 4096"));
   }
 }
 
@@ -154,7 +154,7 @@ TEST_F(CpuStreams, MemoryIsCountedByKind) {
   EXPECT_EQ(device.memory().held(), 0U);
 }
 
-// A block that comes back into use holds NaN, not what it held before.
+// A reused block holds NaN, not its previous contents.
 TEST_F(CpuStreams, ReusedMemoryIsPoisoned) {
   const auto compute = stream(0, "compute");
   const std::vector<double> ones(8, 1);

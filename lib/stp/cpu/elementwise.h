@@ -1,5 +1,5 @@
-// Everything that is not a matrix product, on raw pointers: rows of `columns` elements, one after the other.
-// T is float or double, and what is bf16 in tensors is float here (operand.h); sums are taken in double.
+// Everything that is not a GEMM, on raw pointers: rows of `columns` elements, one after the other. T is float
+// or double, and bf16 tensors are float here (operand.h); sums use double.
 #pragma once
 
 #include <algorithm>
@@ -131,7 +131,7 @@ void swiglu_backward(int64_t rows, int64_t columns, const T* gate_up, const T* g
   }
 }
 
-/// Of a table that holds the rows [first, first + entries).
+/// The table holds the rows [first, first + entries).
 template <typename T>
 void embedding_forward(int64_t rows, int64_t columns, const int32_t* tokens, const T* table, int64_t first,
                        int64_t entries, T* out) {

@@ -1,5 +1,4 @@
-// The exponential function in a form that compilers vectorise, since it is most of the work that is not
-// BLAS's.
+// The exponential function in a form that compilers vectorise, since it takes most of the time outside BLAS.
 #pragma once
 
 #include <bit>
@@ -8,14 +7,14 @@
 
 namespace stp::cpu {
 
-/// Within 2 units in the last place from −87 to 88; beyond, as at the ends. NaN stays NaN.
+/// Within 2 units in the last place from −87 to 88; arguments outside are clamped. NaN stays NaN.
 inline float exponential(float x) {
   constexpr float kLog2E = 1.44269504088896341F;
   constexpr float kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;  // Cody and Waite
   constexpr float kRound = 12582912.0F;  // 1.5 · 2^23: adding it rounds to whole numbers, in the lowest bits
-  // The limits are set on the bits, as integers: positive floats are ordered as signed ones; negative ones
-  // are more than all of those as unsigned ones, by magnitude. Comparisons of floats would become branches,
-  // which keep loops from being vectorised.
+  // Clamps with integer comparisons of the bits: positive floats are ordered as signed integers; negative
+  // floats, as unsigned integers, are larger than these and ordered by magnitude. Comparisons of floats would
+  // become branches, which prevent vectorisation.
   constexpr auto kMost = std::bit_cast<int32_t>(88.0F);
   constexpr auto kLeast = std::bit_cast<uint32_t>(-87.0F);
   const auto bits = std::bit_cast<int32_t>(x);
@@ -37,7 +36,7 @@ inline float exponential(float x) {
   return std::bit_cast<float>(std::bit_cast<int32_t>(p) | not_a_number);
 }
 
-/// The library's: float64 is for parity, not for speed.
+/// The standard library's: float64 is for parity, not for speed.
 inline double exponential(double x) { return std::exp(x); }
 
 }  // namespace stp::cpu

@@ -1,5 +1,5 @@
-// Tensors as kernels compute with them. The CPU has no arithmetic of bf16: such a tensor is a copy of floats
-// for as long as the kernel runs, and is rounded when it is done. It is there to be right, not fast.
+// Tensors as kernels compute with them. The CPU has no bf16 arithmetic: the kernel works on a copy in float,
+// which is rounded at its end. This is correct, but not fast.
 #pragma once
 
 #include <cmath>
@@ -12,8 +12,8 @@ namespace stp::cpu {
 
 enum class Access { in, in_if_any, out, in_out };
 
-/// The elements of a tensor of type T, or of bf16; null if it is empty and may be. It converts to their
-/// address, and lives as long as the kernel's call.
+/// The elements of a tensor of type T or bf16, to which it converts as a pointer; null if the tensor is empty
+/// and may be. Lives as long as the kernel's call.
 template <typename T, Access access>
 class Operand {
   static constexpr bool kConst = access == Access::in || access == Access::in_if_any;

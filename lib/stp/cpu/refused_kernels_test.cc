@@ -1,4 +1,4 @@
-// What kernels refuse, at the call: tensors whose shapes or types do not fit, and shapes that no tensor fits.
+// Kernels refuse at the call: tensors whose shapes or types do not fit, and invalid shapes.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,7 +19,7 @@ class RefusedKernels : public testing::Test {
     return device_.allocate(s_, MemoryKind::working, type, rows, columns);
   }
 
-  // The call must throw, and its text name the kernel and hold `reason`.
+  // The call must throw; its text must name the kernel and contain `reason`.
   static void expect_refused(const std::string& kernel, const std::string& reason,
                              const std::function<void()>& call) {
     try {
@@ -143,7 +143,7 @@ TEST_F(RefusedKernels, AdamW) {
   expect_refused("adamw", "not 6 x 8 bf16", [&] { step(none_, y_, y_, x_); });
 }
 
-// Mixes that kernels.h does not name.
+// Mixed types that kernels.h does not allow.
 TEST_F(RefusedKernels, MixedTypes) {
   const Tensor narrow = tensor(6, 8, DType::bf16), narrow_row = tensor(1, 8, DType::bf16),
                square = tensor(6, 6, DType::bf16), square64 = tensor(6, 6, DType::f64);
@@ -170,7 +170,7 @@ TEST_F(RefusedKernels, MixedTypes) {
                  [&] { k_.adamw(s_, {}, 1, none_, double_, double_, double_, double_, narrow); });
 }
 
-// What is refused leaves nothing behind that fails later.
+// A refused call has no later effect.
 TEST_F(RefusedKernels, TheStreamGoesOn) {
   expect_refused("copy", "8 x 6", [&] { k_.copy(s_, x_, tall_); });
   k_.fill(s_, x_, 1);

@@ -1,4 +1,4 @@
-// A backend: the devices of the ranks that this process drives, and the groups among them.
+// A backend: the devices of the ranks that this process drives, and their groups.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@ class Backend {
   [[nodiscard]] virtual int world_size() const = 0;
   [[nodiscard]] virtual std::vector<int> ranks() const = 0;
   virtual Device& device(int rank) = 0;
-  /// How many ranks share one device; none where ranks are threads of the machine's processors.
+  /// How many ranks share one device; none if ranks are threads of the machine's processors.
   [[nodiscard]] virtual std::optional<int> ranks_per_device() const { return std::nullopt; }
   /// The group `name` of world ranks, some of which this process drives. Every process that drives a member
-  /// asks for it; names are unique to a set of members, and all processes ask for groups in one order.
+  /// must call this; a name belongs to one set of members, and all processes make groups in the same order.
   virtual std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
                                        GroupUse use = GroupUse::collectives) = 0;
   /// The processes that drive the world's ranks together.
@@ -34,18 +34,18 @@ class Backend {
   virtual void describe_with(DescribeOp describe) = 0;
 };
 
-/// Which of `members` are among `ranks`, by index: what Group takes.
+/// Indices of the `members` that are in `ranks`, as Group takes them.
 std::vector<int> local_members(const std::vector<int>& members, const std::vector<int>& ranks);
 
 struct BackendOptions {
   int world_size = 1;
-  double deadline_s = 10;         // without progress anywhere
+  double deadline_s = 10;         // without progress of any rank
   size_t memory_limit = 0;        // bytes a rank; 0: none
   bool poison = false;            // fill fresh and released memory with NaN, for tests
   bool graphs = false;            // ops are captured, and launched as graphs (CUDA)
   std::vector<std::string> nccl;  // how groups among processes use NCCL (lib/stp/cuda/nccl_tuning.h)
-  // Of GEMMs, where a library chooses among kernels (CUDA):
-  bool time_gemms = false;  // candidates are timed at a shape's first use, for benchmarks
+  // For GEMMs, if a library chooses among kernels (CUDA):
+  bool time_gemms = false;  // candidates are timed at a shape's first use; for benchmarks
   int gemm_multiprocessors =
       0;  // that kernels are chosen for, the others being left to communication; 0: all
 };

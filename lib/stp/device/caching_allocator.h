@@ -1,7 +1,6 @@
-// Blocks of device memory that are kept for further use. A block is free from the call that releases it on,
-// in the order of the host's calls, which is that of the program: so never more memory is held than the
-// program holds at once, however far the host is ahead of the device, and every step gets the addresses that
-// the step before it had.
+// Keeps released blocks of device memory for reuse. A block is free from the call that releases it, in the
+// order of the host's calls, which is the program's: so no more memory is held than the program holds at
+// once, however far the host is ahead of the device, and every step gets the same addresses.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +14,32 @@
 
 namespace stp {
 
-/// Of one rank; for the thread that issues its work.
+/// For one rank, and for the thread that issues its work.
 class CachingAllocator {
  public:
-  /// `fresh` gives memory of at least so many bytes, aligned to 64, and `free` takes it back when the device
-  /// is done with everything.
+  /// `fresh` allocates at least the given number of bytes, aligned to 64; `free` frees them when the device
+  /// has finished all work.
   CachingAllocator(std::function<std::byte*(size_t)> fresh, std::function<void(std::byte*)> free)
       : fresh_(std::move(fresh)), free_(std::move(free)) {}
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// A block for work that `stream` is given from now on: the oldest of that size that was released on the
-  /// same stream, else the oldest released on another, which `stream` then waits for, else a fresh one.
+  /// A block for work given to `stream` from now on: the oldest of that size released on the same stream,
+  /// else the oldest released on another (`stream` then waits for the release), else a fresh one.
   std::byte* allocate(Stream& stream, size_t bytes);
-  /// From here on in the order of `stream` nothing uses the block.
+  /// No later work of `stream` uses the block.
   void release(Stream& stream, std::byte* block, size_t bytes);
-  /// The device is done with everything: blocks that were not used since the call before the last one are
-  /// freed.
+  /// To be called when the device has finished all work: frees blocks not used since the last but one call.
   void trim();
-  /// Frees all blocks, those still held too. The device is done with them, and this is used no more.
+  /// Frees all blocks, including held ones. The device must have finished with them; no other call may
+  /// follow.
   void clear();
 
  private:
   struct FreeBlock {
     std::byte* at;
     const Stream* released_on;
-    EventRef released;  // null: the device is done with it
+    EventRef released;  // null: the device has finished with it
     uint64_t period;
   };
 

@@ -11,7 +11,7 @@
 namespace stp {
 namespace {
 
-// A stream that only notes what it waits for.
+// A stream that only records what it waits for.
 struct NotedEvent : Event {
   explicit NotedEvent(const Stream& of) : stream(&of) {}
   [[nodiscard]] double seconds() const override { return 0; }

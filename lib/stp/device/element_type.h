@@ -1,4 +1,4 @@
-// From a type that is known at run time to one that code is compiled for.
+// From a type known at run time to a type known at compile time.
 #pragma once
 
 #include <stdexcept>
@@ -8,8 +8,8 @@
 
 namespace stp {
 
-/// Calls work(T{}), T being the type of elements that `type` names: float, double, or Bf16, which each
-/// backend has its own of. std::logic_error, naming `what`, for others.
+/// Calls work(T{}) with the element type T of `type`: float, double, or the backend's type Bf16.
+/// std::logic_error that names `what` for others.
 template <typename Bf16, typename Work>
 auto with_element(DType type, const char* what, Work work) {
   switch (type) {

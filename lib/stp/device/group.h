@@ -1,5 +1,5 @@
 // Collectives and transfers among the ranks of a group. A process makes a call once, for all members that it
-// drives; processes make the calls of a group in one order.
+// drives; all processes make the calls of a group in the same order.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, transfer
 /// "all-reduce", …
 std::string to_string(CallKind kind);
 
-/// What a group is for, so that no more is set up than that needs: collectives of all members, or transfers
-/// from its first member to its second.
+/// What a group is used for, so that only that is set up: collectives of all members, or transfers from its
+/// first member to its second.
 enum class GroupUse : uint8_t { collectives, transfers };
 
-/// What one member brings to a call: the stream that the call is work of, and its tensors. Of an all-reduce
-/// `out` is `in`; a sender has no `out`, a receiver no `in`.
+/// One member's part in a call: the stream on which it runs, and its tensors. For an all-reduce `out` is
+/// `in`; a sender has no `out`, a receiver no `in`.
 struct Part {
   Stream* stream = nullptr;
   Tensor in, out;
@@ -34,14 +34,14 @@ struct Call {
   Reduce reduce = Reduce::sum;
   std::span<const Part> parts;
 
-  /// Of the whole call, as nccl-tests count them: of an all-reduce or a transfer the tensor's, of an
-  /// all-gather its output's, of a reduce-scatter its input's.
+  /// Bytes of the call as nccl-tests count them: those of the tensor (all-reduce, transfer), of the output
+  /// (all-gather) or of the input (reduce-scatter).
   [[nodiscard]] int64_t bytes() const;
   /// "all-reduce (sum) of 4 x 8 f32"
   [[nodiscard]] std::string text() const;
 };
 
-/// What one member sent, by kind of call: payload bytes as given to the call, not what rings move.
+/// Bytes that one member sent, by kind of call: the call's payload, not what ring algorithms move.
 struct Traffic {
   int64_t all_reduce_bytes = 0, all_gather_bytes = 0, reduce_scatter_bytes = 0, sent_bytes = 0;
   int64_t calls = 0;
@@ -49,7 +49,8 @@ struct Traffic {
 
 class Group {
  public:
-  /// `members`: world ranks; `local`: which of them, by index, this process drives: one or more, ascending.
+  /// `members`: world ranks; `local`: indices of the members that this process drives: at least one,
+  /// ascending.
   Group(std::string name, std::vector<int> members, std::vector<int> local);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -60,24 +61,24 @@ class Group {
   [[nodiscard]] const std::vector<int>& members() const { return members_; }
   [[nodiscard]] const std::vector<int>& local() const { return local_; }
 
-  // Throw std::logic_error, naming the call, where parts do not fit together. In a group of one, an
-  // all-reduce does nothing; a gather or scatter copies.
+  // Throw std::logic_error that names the call if parts do not fit together. In a group of one, an all-reduce
+  // does nothing; a gather or scatter copies.
 
   /// In place. All members end with the same bits. Sums of bf16 may be rounded once or, as NCCL does, after
   /// each addition.
   void all_reduce(Reduce reduce, std::span<const Part> parts);
-  /// `out` holds the members' `in`, one below the other.
+  /// `out` is the concatenation of the members' `in` by rows.
   void all_gather(std::span<const Part> parts);
   /// `out` is this member's piece (rows divided evenly) of the sum of all `in`.
   void reduce_scatter(std::span<const Part> parts);
   /// From the first member to the second: the sender's `in` becomes the receiver's `out`.
   void transfer(std::span<const Part> parts);
 
-  /// Of a local member, by its index in local().
+  /// Traffic of a local member, by its index in local().
   [[nodiscard]] const Traffic& traffic(int local) const { return traffic_[local]; }
 
  protected:
-  /// Parts fit together. It gives the work to the parts' streams and returns.
+  /// Called with parts that fit together. Gives the work to the parts' streams and returns.
   virtual void carry_out(const Call& call) = 0;
 
  private:

@@ -1,16 +1,17 @@
-// The kernels that the model's units are made of. Each call gives one piece of work to a stream. Matrices are
-// row-major; T tokens (batch · seq, samples one after the other) are rows. A shape or type that does not fit,
-// or memory that is not held, is a std::logic_error at the call, which names kernel and tensor.
-// Weight-gradient kernels add to what is there; all others overwrite.
+// The kernels of the model's units. Each call gives one piece of work to a stream. Matrices are row-major; T
+// tokens (batch · seq, samples one after the other) are rows. A shape or type that does not fit, or released
+// memory, is a std::logic_error at the call, which names kernel and tensor. Weight-gradient kernels
+// accumulate; all others overwrite.
 //
-// A kernel is a function here, which checks, and a run_ function of each backend, which does the work.
+// A kernel is a function here, which checks its arguments, and a run_ function of each backend, which does
+// the work.
 //
 // Types. X, one of f32, f64 and bf16, is the type of a call's activations and their gradients, of logits, and
 // of weights, gains, biases and tables. S = statistics_type(X), f32 for bf16, is that of statistics, the
 // loss, the gradients of parameters, the optimizer's moments and its master weights. The norm's `total` is
-// f64. Sums are taken in S at the least, and a bf16 result is rounded once, to the nearest, ties to even;
-// attention alone may round its probabilities and their gradients to X before it multiplies them, as its
-// implementations on matrix units do. Below, tensors are of X where nothing is said.
+// f64. Sums use at least S, and a bf16 result is rounded once, to the nearest, ties to even; only attention
+// may round its probabilities and their gradients to X before it multiplies them, as its implementations on
+// matrix units do. Below, tensors are of X unless stated otherwise.
 #pragma once
 
 #include <initializer_list>
@@ -20,7 +21,7 @@
 
 namespace stp {
 
-/// Rows of `qkv` are [q_heads · d | kv_heads · d | kv_heads · d], the share of this tensor-parallel rank.
+/// Rows of `qkv` are [q_heads · d | kv_heads · d | kv_heads · d], this tensor-parallel rank's heads.
 struct AttentionShape {
   int batch, seq, q_heads, kv_heads, head_dim;
   [[nodiscard]] int64_t tokens() const { return int64_t{batch} * seq; }
@@ -50,7 +51,7 @@ class Kernels {
     expect("fill", tensor);
     run_fill(stream, tensor, value);
   }
-  /// Both of one type.
+  /// Both have the same type.
   void copy(Stream& stream, const Tensor& from, const Tensor& to) {
     expect("copy", from, {{"the target", to, from.rows, from.columns, from.type}});
     run_copy(stream, from, to);
@@ -164,8 +165,8 @@ class Kernels {
   }
 
   // Vocabulary-parallel embedding: this rank holds the rows [first, first + table.rows) of the table; tokens
-  // is T × 1 of i32. Rows of other ranks' tokens come out zero, and are skipped backward. table_gradient is
-  // of S.
+  // is T × 1 of i32. Rows of other ranks' tokens become zero, and are skipped in the backward. table_gradient
+  // is of S.
   void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, int64_t first,
                          const Tensor& out) {
     expect("embedding_forward", table,
@@ -240,9 +241,9 @@ class Kernels {
     int64_t rows, columns;
     DType type;
   };
-  /// Refuses `x` if it is empty, released or of whole numbers, then what is not as expected.
+  /// Refuses `x` if it is empty, released or of i32, then all others that are not as expected.
   static void expect(const char* kernel, const Tensor& x, std::initializer_list<Expected> others = {});
-  /// Query heads share key heads evenly, and halves of a head are rotated.
+  /// Query heads must share key heads evenly; for rotation, head_dim must be even.
   static void expect_heads(const char* kernel, const AttentionShape& shape, bool rotated);
   static void expect_attention(const char* kernel, const AttentionShape& shape, const Tensor& qkv,
                                const Tensor& out, const Tensor& log_sum_exp);

@@ -7,7 +7,7 @@ namespace stp {
 
 void MemoryTracker::check_limit(const std::string& what, size_t bytes) const {
   if (limit_ == 0 || all_ + scratch_ + bytes <= limit_) return;
-  std::string text = "out of memory: " + std::to_string(bytes) + " bytes (" + what + ") asked for, limit " +
+  std::string text = "out of memory: " + std::to_string(bytes) + " bytes (" + what + ") requested, limit " +
                      std::to_string(limit_) + ", held";
   for (int each = 0; each < kMemoryKinds; ++each)
     text += (each == 0 ? " " : ", ") + to_string(static_cast<MemoryKind>(each)) + " " +

@@ -1,5 +1,5 @@
 // Bytes that a device's allocator holds, by kind: counted at the calls that allocate and release, in the
-// order of the program, never taken from what a unit declares.
+// order of the program, not computed from the units' declarations.
 #pragma once
 
 #include <array>
@@ -10,20 +10,20 @@
 
 namespace stp {
 
-/// For the thread that issues work.
+/// To be used by the thread that issues work.
 class MemoryTracker {
  public:
-  /// `limit`: most bytes of all kinds together; 0: none.
+  /// `limit`: of the bytes of all kinds together; 0: none.
   explicit MemoryTracker(size_t limit = 0) : limit_(limit) {}
 
-  /// Throws std::runtime_error that says how much of which kind is held if the limit would be passed; then
-  /// nothing is counted.
+  /// If the limit would be exceeded, counts nothing and throws std::runtime_error with the bytes held by
+  /// kind.
   void allocate(MemoryKind kind, size_t bytes);
   void release(MemoryKind kind, size_t bytes);
   void retag(MemoryKind from, MemoryKind to, size_t bytes);
 
-  /// What kernels need while they run, beside all tensors: it counts for the limit, and for no kind nor sum
-  /// below. Throws likewise.
+  /// Memory that kernels need besides tensors: it counts for the limit only, not for the kinds and sums
+  /// below. Throws as allocate().
   void add_scratch(size_t bytes);
   void release_scratch(size_t bytes) { scratch_ -= bytes; }
   [[nodiscard]] size_t scratch() const { return scratch_; }
@@ -32,7 +32,7 @@ class MemoryTracker {
   [[nodiscard]] size_t peak(MemoryKind kind) const { return peak_[static_cast<size_t>(kind)]; }
   [[nodiscard]] size_t held() const { return all_; }
   [[nodiscard]] size_t peak() const { return all_peak_; }  // of all kinds together
-  /// Peaks start again from what is held now.
+  /// Sets peaks to what is held now.
   void reset_peaks();
 
  private:

@@ -35,7 +35,7 @@ TEST(MemoryTracker, AChangeOfKindMovesBytesAndMakesPeaks) {
   EXPECT_EQ(tracker.peak(), 50U);
 }
 
-TEST(MemoryTracker, PeaksStartAgainFromWhatIsHeld) {
+TEST(MemoryTracker, ResetPeaksStartsFromWhatIsHeld) {
   MemoryTracker tracker;
   tracker.allocate(MemoryKind::saved, 50);
   tracker.release(MemoryKind::saved, 40);
@@ -52,7 +52,7 @@ TEST(MemoryTracker, TheLimitIsForAllKindsTogetherAndMayBeReached) {
     tracker.allocate(MemoryKind::working, 1);
     FAIL() << "a byte over the limit was given";
   } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("1 bytes (working) asked for, limit 100"));
+    EXPECT_THAT(error.what(), HasSubstr("1 bytes (working) requested, limit 100"));
     EXPECT_THAT(error.what(), HasSubstr("weights 60"));
     EXPECT_THAT(error.what(), HasSubstr("saved 40"));
   }

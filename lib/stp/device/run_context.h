@@ -1,4 +1,4 @@
-// What all devices, streams and communicators of one backend share.
+// Shared by all devices, streams and communicators of one backend.
 #pragma once
 
 #include <chrono>
@@ -13,15 +13,15 @@
 
 namespace stp {
 
-/// Words for the op numbers that Stream::begin is given, for failures of `rank`.
+/// The text of an op number given to Stream::begin, for failures of `rank`.
 using DescribeOp = std::function<std::string(int rank, uint32_t op)>;
 
 class RunContext {
  public:
-  /// `progress`: of the run's processes, where there are several.
+  /// `progress`: of the run's processes, if there are several.
   explicit RunContext(double deadline_s, Progress* progress = nullptr)
       : own_(std::make_unique<RunGuard>(std::chrono::duration<double>(deadline_s), progress)), guard(*own_) {}
-  /// Of a run that is more than this backend's; `of_run` outlives this.
+  /// Uses the guard of a run that spans more than this backend; `of_run` must outlive this.
   explicit RunContext(RunGuard& of_run) : guard(of_run) {}
 
  private:
@@ -31,7 +31,7 @@ class RunContext {
   RunGuard& guard;
 
   void describe_with(DescribeOp describe);
-  /// "F0.1", or "op 17" where nobody describes ops.
+  /// "F0.1", or "op 17" if describe_with() was not called.
   [[nodiscard]] std::string words(int rank, uint32_t op) const;
   /// "rank 3, compute, F0.1"; without an op "rank 3, compute".
   [[nodiscard]] std::string where(int rank, const std::string& stream, std::optional<uint32_t> op) const;

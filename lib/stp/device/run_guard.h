@@ -1,5 +1,5 @@
-// What keeps a run from hanging: the first failure of any rank ends all waits of all ranks, and a wait ends
-// where nothing anywhere has moved, or computed, for the deadline.
+// Keeps a run from hanging: the first failure of any rank ends all waits of all ranks, and a wait fails if no
+// rank made progress or computed for the deadline.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace stp {
 
-/// Thrown out of waits when the run has failed elsewhere; the failure itself is in RunGuard::failure().
+/// Thrown by waits when the run has failed elsewhere; RunGuard::failure() has the cause.
 class Cancelled : public std::runtime_error {
  public:
   Cancelled() : std::runtime_error("the run was cancelled") {}
@@ -23,27 +23,27 @@ class Cancelled : public std::runtime_error {
 /// One per run, shared by all its ranks and threads.
 class RunGuard {
  public:
-  /// `progress`: of the run's processes, where there are several.
+  /// `progress`: of the run's processes, if there are several.
   explicit RunGuard(std::chrono::duration<double> deadline, Progress* progress = nullptr)
       : deadline_(deadline), progress_(progress == nullptr ? own_progress_ : *progress) {}
 
-  /// Ends the run. The first failure is kept; later ones are mostly its consequences.
+  /// Ends the run. Only the first failure is kept; later ones are mostly its consequences.
   void fail(const std::string& what);
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
-  /// What failed first; "" if nothing did.
+  /// The first failure; "" if there is none.
   [[nodiscard]] std::string failure() const;
   /// Throws Cancelled if the run has failed.
   void check() const {
     if (failed()) throw Cancelled();
   }
 
-  /// To be called whenever some work anywhere is done: it puts off all deadlines.
+  /// To be called whenever any work is done: restarts all deadlines.
   void progress() { progress_.done.fetch_add(1, std::memory_order_relaxed); }
-  /// How often progress() was called so far; whether a thread computes now.
+  /// The number of calls of progress() so far; whether any thread computes now.
   [[nodiscard]] uint64_t moved() const { return progress_.done.load(std::memory_order_relaxed); }
   [[nodiscard]] bool working() const { return progress_.working.load(std::memory_order_relaxed) > 0; }
 
-  /// Held by a thread while it computes: however long that takes, no deadline runs out meanwhile.
+  /// Held by a thread while it computes: no deadline expires during that time.
   class Work {
    public:
     explicit Work(RunGuard& guard) : guard_(guard) {
@@ -60,17 +60,16 @@ class RunGuard {
     RunGuard& guard_;
   };
 
-  /// What a wait is for. Behind a rank that waits for a peer's call there are others that wait for this rank:
-  /// they have patience, so that the failure is the first one's and names the missing peer.
+  /// What a wait is for. Other ranks may wait for a rank that waits for a peer: they wait longer, so that the
+  /// first rank's failure is reported, which names the missing peer.
   enum class WaitFor { peer, own_work };
 
-  /// How often a waiting thread looks whether the run has failed.
+  /// How often a waiting thread checks whether the run has failed.
   static constexpr std::chrono::milliseconds kPollInterval{50};
 
-  /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Cancelled if the run fails
-  /// meanwhile; fails the run itself, naming `what` (a callable that returns the text), if nothing made
-  /// progress for the deadline (for twice as long where it is for `own_work`). `look`: how often to ask where
-  /// nobody notifies `changed`.
+  /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Cancelled if the run fails during
+  /// the wait. If nothing made progress for the deadline (twice the deadline for `own_work`), fails the run
+  /// with the text that `what()` returns. `look`: the poll interval if `changed` is not notified.
   template <typename Ready, typename What>
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, WaitFor wait_for,
             Ready ready, What what, std::chrono::microseconds look = kPollInterval) {
@@ -90,7 +89,7 @@ class RunGuard {
     }
   }
 
-  /// The same where `ready()` has no mutex and nobody notifies: it is asked less often the longer it takes.
+  /// The same without mutex and notification: polls, less often the longer it takes.
   template <typename Ready, typename What>
   void poll(WaitFor wait_for, Ready ready, What what) {
     const auto deadline = patience(wait_for);
@@ -114,7 +113,7 @@ class RunGuard {
   [[nodiscard]] std::chrono::duration<double> patience(WaitFor wait_for) const {
     return wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
   }
-  /// Between two questions of a thread that has waited for so long.
+  /// Pauses between two polls of a thread that has waited for so long.
   static void pause(std::chrono::steady_clock::duration waited);
 
   const std::chrono::duration<double> deadline_;

@@ -1,5 +1,5 @@
 // Waits that end: when they are ready, when the run fails, and when nothing moves. No test depends on how
-// long anything takes: deadlines here are either never reached or always.
+// long anything takes: deadlines here are either never or always reached.
 #include "stp/device/run_guard.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST(RunGuard, TheFirstFailureIsKeptAndEndsWaits) {
   EXPECT_THROW(guard.check(), Cancelled);
 }
 
-TEST(RunGuard, WhatIsReadyNeedsNoRunThatGoesOn) {
+TEST(RunGuard, AWaitThatIsReadyReturnsAfterAFailure) {
   RunGuard guard(kNever);
   Waiting waiting;
   waiting.set();
@@ -74,15 +74,15 @@ TEST(RunGuard, NothingMovingIsAFailureThatNamesWhatWaits) {
   EXPECT_EQ(guard.failure(), "the test waits: nothing moved for 0.1 s");
 }
 
-TEST(RunGuard, WhoWaitsForItsOwnWorkHasTwiceThePatience) {
+TEST(RunGuard, AWaitForOwnWorkHasTwiceTheDeadline) {
   RunGuard guard(kSoon);
   Waiting waiting;
   EXPECT_THROW(waiting.wait(guard, RunGuard::WaitFor::own_work), Cancelled);
   EXPECT_THAT(guard.failure(), HasSubstr("nothing moved for 0.2 s"));
 }
 
-// The thread that works says nothing for many deadlines; were its work not counted, the wait would fail.
-TEST(RunGuard, NoDeadlineRunsOutWhileAThreadComputes) {
+// The working thread reports no progress for many deadlines; without Work the wait would fail.
+TEST(RunGuard, NoDeadlineExpiresWhileAThreadComputes) {
   RunGuard guard(kSoon);
   Waiting waiting;
   auto work = std::make_unique<RunGuard::Work>(guard);

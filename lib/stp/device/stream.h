@@ -10,7 +10,7 @@ namespace stp {
 class Event {
  public:
   virtual ~Event() = default;
-  /// Seconds on the device's clock when the stream passed it. Only after the stream was synchronised.
+  /// When the stream passed it, in seconds of the device's clock. Only after the stream was synchronised.
   [[nodiscard]] virtual double seconds() const = 0;
 };
 using EventRef = std::shared_ptr<Event>;
@@ -22,10 +22,10 @@ class Stream {
   virtual ~Stream() = default;
   /// The event after all work given to this stream so far.
   virtual EventRef record() = 0;
-  /// Work given to this stream from now on starts after `event`, which may be of another stream of this
-  /// process, and was recorded before this call.
+  /// Work given to this stream from now on starts after `event`, which must have been recorded before this
+  /// call, on any stream of this process.
   virtual void wait(const EventRef& event) = 0;
-  /// What the work given from now on is for: an op of the Program. Failures name it.
+  /// The op of the Program that work given from now on belongs to. Failures name it.
   virtual void begin(uint32_t op) = 0;
 };
 

@@ -12,25 +12,25 @@ class Bfloat16;
 
 enum class DType : uint8_t { f32, f64, bf16, i32 };
 constexpr size_t bytes_of(DType type) { return type == DType::f64 ? 8 : type == DType::bf16 ? 2 : 4; }
-/// What sums over many elements are kept in: statistics of norms and softmax, losses.
+/// The type of sums over many elements: statistics of norms and softmax, losses.
 constexpr DType statistics_type(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
 std::string to_string(DType type);
 
-/// What memory is held for. Bytes are counted by kind (memory_tracker.h).
+/// The use of memory. Bytes are counted by kind (memory_tracker.h).
 enum class MemoryKind : uint8_t {
   weights,
   gradients,
   optimizer,
   saved,          // kept by a forward (or by I) for a later pass: "activations" in results
-  working,        // made and used up by ops that follow each other
-  communication,  // received and not yet taken up
+  working,        // made and consumed by consecutive ops
+  communication,  // received and not yet consumed
   data,           // tokens, targets, losses
 };
 inline constexpr int kMemoryKinds = 7;
 std::string to_string(MemoryKind kind);
 
-/// One allocation. Its address is known to the host from the call of Device::allocate() on; what is there is
-/// for work of streams that are ordered between the allocation and the release.
+/// One allocation. The host knows its address from the call of Device::allocate() on; only stream work
+/// ordered between allocation and release may use the contents.
 struct Memory {
   std::byte* at = nullptr;
   size_t bytes = 0;
@@ -38,8 +38,8 @@ struct Memory {
   bool held = false;  // allocated and not released, in the order of the host's calls
 };
 
-/// A dense row-major matrix that is a whole allocation. Copies share the memory; it is given back by
-/// Device::release, in stream order, not by the last copy.
+/// A dense row-major matrix that is a whole allocation. Copies share the memory; Device::release frees it, in
+/// stream order, not the last copy's destructor.
 struct Tensor {
   std::shared_ptr<Memory> memory;
   int64_t rows = 0, columns = 0;
@@ -50,7 +50,7 @@ struct Tensor {
   [[nodiscard]] size_t bytes() const { return static_cast<size_t>(elements()) * bytes_of(type); }
 };
 
-/// The DType that T stands for; a backend adds its own types of bf16.
+/// The DType of T; backends add their own bf16 types.
 template <typename T>
 inline constexpr DType kTypeOf = T::has_no_type;  // specialised below
 template <>
@@ -62,8 +62,8 @@ inline constexpr DType kTypeOf<Bfloat16> = DType::bf16;
 template <>
 inline constexpr DType kTypeOf<int32_t> = DType::i32;
 
-/// Where the elements of `tensor` are; null if it is empty. Throws std::logic_error if it is of another type
-/// than T (std::byte goes with all).
+/// Address of the elements; null if the tensor is empty. data<T>() throws std::logic_error if the tensor has
+/// another type than T (std::byte fits all).
 std::byte* address(const Tensor& tensor);
 [[noreturn]] void throw_wrong_type(DType is, DType asked);
 template <typename T>

@@ -1,5 +1,5 @@
-// Groups whose other members do not exist, over emulated links (link_emulation.h): what is the same on all
-// devices. What moves the bytes is each backend's.
+// Groups whose other members do not exist, over emulated links (link_emulation.h). Each backend implements
+// the moving of bytes.
 #pragma once
 
 #include <atomic>
@@ -13,23 +13,23 @@
 
 namespace stp {
 
-/// What calls over emulated links took, and of the device's memory.
+/// Delays of calls over emulated links, and their device memory.
 struct EmulatedUse {
   int64_t calls = 0;
-  /// By how much calls took longer than `Replay::times`: of all of them together, and of the worst one.
+  /// By how much calls took longer than `Replay::times`: in total and maximum.
   double late_s = 0, latest_s = 0;
-  /// Buffers that stand for the links: what the call with the most had, which no tracker counts. The calls
-  /// of several groups may have theirs at once.
+  /// Link buffers of the call with the most, which no memory tracker counts. Calls of several groups may have
+  /// buffers at once.
   size_t link_bytes = 0;
 
   EmulatedUse& operator+=(const EmulatedUse& other);
 };
 
-/// Of one group, counted by what carries its calls out, on any thread.
+/// Counts the calls of one group, on any thread.
 class EmulatedUseCounter {
  public:
   void count(double late_s, size_t link_bytes);
-  /// Since this was last asked.
+  /// Since the last call of take().
   EmulatedUse take();
 
  private:
@@ -37,23 +37,23 @@ class EmulatedUseCounter {
   EmulatedUse use_;
 };
 
-/// A call as the one member of the group makes it that there is.
+/// A call as made by the group's only existing member.
 struct EmulatedCall {
   CallKind kind;
   Part part;
-  LinkEmulation link;  // of the whole: an all-gather's output, a reduce-scatter's input
+  LinkEmulation link;  // of all ranks' data: an all-gather's output, a reduce-scatter's input
   int size = 1, index = 0;
 
-  /// Throws std::runtime_error if the call takes longer than the run's deadline: nothing would move
-  /// meanwhile.
+  /// Throws std::runtime_error if the call takes longer than the run's deadline, since nothing would progress
+  /// during it.
   void refuse_endless(const RunGuard& guard) const;
 };
 
-/// A group of which this process drives one member. Every call takes `replay.times` at least, and meanwhile
-/// copies what a ring's or a link's end copies in its own memory: a collective's input into link buffers and
-/// out of them. No sum is made: an all-reduce leaves its tensor as it was, a reduce-scatter its own piece of
-/// the input, an all-gather's output is the input over and over, and what is received are small finite
-/// numbers, the same each time. A call whose time is longer than the run's deadline fails the run at once.
+/// A group of which this process drives one member. Every call takes at least `replay.times` and copies what
+/// a rank of a ring or an end of a link copies in its own memory: a collective's input into link buffers and
+/// out of them. No sums are computed: an all-reduce leaves its tensor unchanged, a reduce-scatter outputs its
+/// own piece of the input, an all-gather repeats the input, and received tensors have fixed small finite
+/// values. A call whose time is longer than the run's deadline fails the run at once.
 class EmulatedGroup : public Group {
  public:
   /// Calls go over `collective_ctas` or `transfer_ctas`, each of which moves up to `piece` bytes at a time.
@@ -64,7 +64,7 @@ class EmulatedGroup : public Group {
 
  protected:
   virtual void carry_out(EmulatedCall call) = 0;
-  /// For what carries calls out, which may be after this group is gone.
+  /// For the work of calls, which may outlive this group.
   [[nodiscard]] const std::shared_ptr<EmulatedUseCounter>& use() const { return use_; }
 
  private:

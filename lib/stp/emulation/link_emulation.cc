@@ -24,7 +24,7 @@ double link_share(CallKind kind, int ranks) {
     case CallKind::transfer:
       return 1;
   }
-  throw std::logic_error("a call of no kind");
+  throw std::logic_error("an invalid kind of call");
 }
 
 LinkEmulation emulate_links(int64_t bytes, const CallTime& time, int ctas, int64_t piece) {

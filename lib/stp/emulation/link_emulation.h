@@ -1,6 +1,6 @@
 // Communication with peers that do not exist: one rank of a grid runs alone, with its real kernels, and each
-// call that would need other ranks takes the time that their links are said to take. Plain arithmetic; what
-// copies the bytes in that time is each backend's group.
+// call that would need other ranks takes the time given for their links. Plain arithmetic; each backend's
+// group copies the bytes in that time.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +18,36 @@
 
 namespace stp {
 
-/// What a call takes where nothing else uses the links.
+/// The time of a call if nothing else uses the links.
 struct CallTime {
   double latency_s = 0;   // before the first byte
   double transfer_s = 0;  // from the first to the last
 };
 
-/// Of `bytes` in a group of world ranks. Bytes as nccl-tests count them: of an all-reduce or a transfer those
-/// of the tensor, of an all-gather those of its output, of a reduce-scatter those of its input.
+/// The time of a call of `bytes` in a group of world ranks. Bytes as in Call::bytes().
 using CallTimes = std::function<CallTime(CallKind kind, double bytes, const std::vector<int>& members)>;
 
-/// One rank of a world that has no others.
+/// One rank of a world whose other ranks do not exist.
 struct Replay {
   int rank = 0;
   CallTimes times;
-  /// Blocks of threads that a collective takes on the device, and a transfer, as NCCL's do (CUDA alone).
+  /// Thread blocks that a collective and a transfer occupy on the device, as NCCL's do (CUDA only).
   int collective_ctas = 16, transfer_ctas = 2;
 };
 
-/// How much of a call's bytes goes through a rank's link buffers: that share. Beside it, what it takes from
-/// its input and leaves in its output.
+/// The share of a call's bytes that goes through a rank's link buffers, besides reading its input and writing
+/// its output.
 double link_share(CallKind kind, int ranks);
 
-/// Of `bytes` that an all-reduce takes through the link buffers: how many go through them once more. A ring's
-/// link_share is 2 (n − 1) / n: all of the bytes once, and the shares of n − 2 of n members again. 2 ranks or
-/// more.
+/// Of an all-reduce's `bytes`, how many go through the link buffers a second time. A ring's link_share is 2
+/// (n − 1) / n: all bytes once, and the shares of n − 2 of n members again. At least 2 ranks.
 STP_HOST_DEVICE constexpr int64_t link_bytes_again(int64_t bytes, int ranks) {
   return bytes * (ranks - 2) / ranks;
 }
 
-/// A call's bytes over CTAs, and when each may have moved what. Every CTA moves one span of bytes, in pieces,
-/// at one even rate: it is done with its last piece, and so is the call, latency + transfer after it began,
-/// and never sooner.
+/// How a call's bytes are divided over CTAs, and when each piece is due. Every CTA moves one span of bytes,
+/// in pieces, at a constant rate: it ends its last piece, and so the call, latency + transfer after its
+/// start, never sooner.
 struct LinkEmulation {
   int64_t bytes = 0;
   int64_t span = 0;   // bytes of a CTA; the last may have fewer
@@ -68,29 +66,29 @@ struct LinkEmulation {
   [[nodiscard]] STP_HOST_DEVICE int64_t piece_end(int cta, int64_t index) const {
     return least(end(cta), begin(cta) + (index + 1) * piece);
   }
-  /// Nanoseconds after the CTA began, before which it may not be done with that piece.
+  /// The earliest end of that piece, in nanoseconds after the CTA's start.
   [[nodiscard]] STP_HOST_DEVICE double due_ns(int cta, int64_t index) const {
     const double share =
         static_cast<double>(piece_end(cta, index) - begin(cta)) / static_cast<double>(end(cta) - begin(cta));
     return latency_ns + transfer_ns * share;
   }
-  /// The whole call's.
+  /// The time of the whole call.
   [[nodiscard]] STP_HOST_DEVICE double total_ns() const { return latency_ns + transfer_ns; }
 
  private:
   STP_HOST_DEVICE static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-/// The `index`-th of the numbers that are received: like activations, so that what follows computes with
-/// ordinary numbers.
+/// The `index`-th received number: of the size of activations, so that later ops compute with ordinary
+/// numbers.
 STP_HOST_DEVICE inline float received_number(int64_t index) {
   constexpr int kPeriod = 251, kStep = 89;
   return (static_cast<float>(index * kStep % kPeriod) / kPeriod - 0.5F) / 64;
 }
 
-/// `bytes` over at most `ctas`, none without work but where there are no bytes at all: then one CTA of no
-/// piece. Spans and pieces are multiples of 16 bytes. Throws std::logic_error for what cannot be: negative
-/// bytes, times that are negative or endless, no CTA, no piece.
+/// Divides `bytes` over at most `ctas` CTAs, each with work; without bytes, one CTA without pieces. Spans and
+/// pieces are multiples of 16 bytes. Throws std::logic_error for negative bytes, negative or infinite times,
+/// no CTAs or empty pieces.
 LinkEmulation emulate_links(int64_t bytes, const CallTime& time, int ctas, int64_t piece);
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// Emulated links: every byte once, none too soon, the last just in time.
+// Emulated links: every byte is moved once, none too early, and the last one on time.
 #include "stp/emulation/link_emulation.h"
 
 #include <gtest/gtest.h>

@@ -7,14 +7,14 @@ namespace stp {
 
 /// `qwen2`: RMSNorm, rotary grouped-query attention with biases on q, k and v, gated MLP, untied head. `gpt`:
 /// GPT-3 as Megatron-LM builds it: LayerNorm, learned positions, an MLP of two matrices with GELU, biases
-/// everywhere, and the embedding's weights again in the head.
+/// everywhere, and the head uses the embedding's weights.
 enum class Family { qwen2, gpt };
 
 struct ModelConfig {
   std::string name;
   int layers, hidden, ffn, q_heads, kv_heads, head_dim, vocab;
   Family family = Family::qwen2;
-  int positions = 0;                             // learned ones
+  int positions = 0;                             // learned position embeddings
   double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
 
   [[nodiscard]] bool gated() const { return family == Family::qwen2; }
@@ -22,14 +22,14 @@ struct ModelConfig {
   [[nodiscard]] bool tied() const { return family == Family::gpt; }
 
   [[nodiscard]] double layer_parameters() const;
-  /// Of the embedding, and again of the head. Where they are tied, one GPU keeps them once, and first and
-  /// last stage on different GPUs a copy each.
+  /// Parameters of the embedding; the head has as many. If they are tied, a GPU that holds both keeps one
+  /// copy; first and last stage on different GPUs keep one copy each.
   [[nodiscard]] double vocabulary_parameters() const { return double{1} * vocab * hidden; }
   [[nodiscard]] double parameters() const;
 };
 
-/// Reads a configuration with Hugging Face's field names; `model_type` is qwen2 or megatron-gpt. Its file is
-/// `path`; errors name file and field.
+/// Reads a configuration with Hugging Face's field names; `model_type` is qwen2 or megatron-gpt. `path` is
+/// its file; errors name file and field.
 ModelConfig read_model(const std::string& path);
 
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:
@@ -37,7 +37,7 @@ ModelConfig read_model(const std::string& path);
 /// 2·h·ffn for 3 where the MLP is not gated.
 double model_flops(const ModelConfig& model, int seq);
 
-/// The same as the STP paper counts it, recovered from its Tables 6 and 7: KV heads enter as q_heads/8,
+/// Model FLOPs as the STP paper counts them, recovered from its Tables 6 and 7: KV heads enter as q_heads/8,
 /// attention as 24·L·h·s (four times the causal count). Only to compare with its MFU column.
 double model_flops_paper(const ModelConfig& model, int seq);
 

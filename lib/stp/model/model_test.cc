@@ -172,7 +172,7 @@ TEST(PaperPartition, IsThePapersForEveryModelAndDegree) {
   EXPECT_EQ(paper_partition(30, 16).back(), 0);  // the head alone
   EXPECT_THAT(paper_partition(46, 8), ElementsAreArray(uniform(6, 8)));
   EXPECT_THAT(paper_partition(46, 16), ElementsAreArray(uniform(3, 16)));
-  // The language models of its multimodal ones, over the chunks that the vision part leaves.
+  // The language parts of the multimodal models, over the chunks not used by the vision part.
   EXPECT_THAT(paper_partition(33, 7), ElementsAre(5, 5, 5, 5, 5, 5, 3));
   EXPECT_THAT(paper_partition(40, 7), ElementsAre(6, 6, 6, 6, 6, 6, 4));
   EXPECT_THAT(paper_partition(43, 15), ElementsAreArray(uniform(3, 15)));
@@ -207,7 +207,7 @@ TEST(PaperPartition, RefusesWithTheReason) {
               AllOf(HasSubstr("33 layers"), HasSubstr("3 virtual stages"), HasSubstr("layers_per_chunk")));
   EXPECT_THAT(refusal([] { paper_partition(30, 6); }), HasSubstr("do not divide"));
   EXPECT_THAT(refusal([] { paper_partition(30, 33); }), HasSubstr("more than the model's 30 layers"));
-  EXPECT_THAT(refusal([] { paper_partition(6, 8); }), HasSubstr("fewer than no layers"));
+  EXPECT_THAT(refusal([] { paper_partition(6, 8); }), HasSubstr("negative number of layers"));
 }
 
 // ---- work ----
@@ -218,10 +218,10 @@ double gemm_flops(const Work& work) {
   return sum;
 }
 
-// Units of matrix products: all but the embedding.
-constexpr std::array kProducts{Unit::attn, Unit::mlp, Unit::head};
+// Units with GEMMs: all but the embedding.
+constexpr std::array kGemmUnits{Unit::attn, Unit::mlp, Unit::head};
 
-// Every model, implementation and shape that the tests below go through.
+// Every model, implementation and shape that the tests below use.
 template <typename Check>
 void for_each_shape(Check check) {
   for (const std::string& name : kModels)
@@ -251,7 +251,7 @@ TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts
     EXPECT_EQ(forward.attention_backward_flops, 0);
     EXPECT_EQ(backward.attention_forward_flops, 0);
     for (const UnitPass pass : kUnitPasses) {
-      for (const Unit unit : kProducts) {
+      for (const Unit unit : kGemmUnits) {
         if (unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)) continue;
         const Work other = work(config, shape, implementation, unit, pass);
         EXPECT_EQ(other.attention_forward_flops + other.attention_backward_flops, 0) << to_string(unit, pass);
@@ -262,7 +262,7 @@ TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts
 
 TEST(Work, HasAsManyFlopsInFAsInIAsInBothPartsOfW) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kProducts) {
+    for (const Unit unit : kGemmUnits) {
       const auto flops = [&](UnitPass pass) {
         return gemm_flops(work(config, shape, implementation, unit, pass));
       };
@@ -288,9 +288,9 @@ TEST(Work, PutsTheRowParallelLinearsIntoTheEarlyWeightGradients) {
   EXPECT_EQ(flops(Unit::head, UnitPass::W_late), 2 * tokens * h * (152064.0 / 8));
 }
 
-TEST(Work, OfTheGradientsHasTheProductsTransposed) {
+TEST(Work, OfTheGradientsHasTheGemmsTransposed) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kProducts) {
+    for (const Unit unit : kGemmUnits) {
       const auto gemms = [&](UnitPass pass) { return work(config, shape, implementation, unit, pass).gemms; };
       const std::vector<Gemm> forward = gemms(UnitPass::F), input = gemms(UnitPass::I);
       std::vector<Gemm> weights = gemms(UnitPass::W_late);  // of the first linear
@@ -355,7 +355,7 @@ TEST(Work, OfTheEmbeddingIsTrafficOfTokensAndOfAllItsWeightsUnfused) {
 TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
     const int tp = shape.tp;
-    for (const Unit unit : kProducts) {
+    for (const Unit unit : kGemmUnits) {
       for (const UnitPass pass : kUnitPasses) {
         shape.tp = tp;
         const Work divided = work(config, shape, implementation, unit, pass);
@@ -377,7 +377,7 @@ TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
 TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
   const ModelConfig config = model("llm-26.3b");
   const Shape shape{4096, 1, 8};
-  for (const Unit unit : kProducts) {
+  for (const Unit unit : kGemmUnits) {
     for (const UnitPass pass : kUnitPasses) {
       const Work unfused = work(config, shape, Implementation::megatron, unit, pass);
       const Work fused = work(config, shape, Implementation::suite, unit, pass);
@@ -405,7 +405,7 @@ TEST(Work, GrowsWithTheTokensAndItsAttentionWithTheirSquare) {
   EXPECT_EQ(wider.attention_forward_flops, 2 * base.attention_forward_flops);
 }
 
-// A model may state its head_dim, and then q_heads · head_dim need not be hidden: the MFU must count the
+// A model may state its head_dim; q_heads · head_dim may then differ from hidden. The MFU must count the
 // FLOPs that the units do.
 TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
   const ModelConfig config{"wide heads", 4, 1024, 4096, 16, 4, 128, 32000};  // q is 2048 wide
@@ -471,7 +471,7 @@ TEST(SequenceParallelism, DividesNormsDropoutAndResidualsAndNothingElse) {
   for (const auto implementation :
        {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
     for (const std::string name : {"llm-12.1b", "gpt-22b"}) {
-      for (const Unit unit : kProducts) {
+      for (const Unit unit : kGemmUnits) {
         for (const UnitPass pass : kUnitPasses) {
           const Work whole = work(model(name), {2048, 2, 4}, implementation, unit, pass);
           const Work divided = work(model(name), {2048, 2, 4, true}, implementation, unit, pass);
@@ -527,7 +527,7 @@ double total(const std::vector<SavedTensor>& tensors) {
 
 TEST(SavedTensors, GrowWithTheTokensAlone) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kProducts) {
+    for (const Unit unit : kGemmUnits) {
       const double bytes = total(saved_tensors(config, shape, implementation, unit));
       EXPECT_GT(bytes, 0);
       EXPECT_EQ(total(saved_tensors(config, {2 * shape.seq, shape.microbatch_size, shape.tp}, implementation,
@@ -542,13 +542,14 @@ TEST(SavedTensors, GrowWithTheTokensAlone) {
 
 TEST(SavedTensors, AreEachEitherShardedOrWholeOnEveryRank) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kProducts) {
+    for (const Unit unit : kGemmUnits) {
       const auto whole = saved_tensors(config, {shape.seq, shape.microbatch_size, 1}, implementation, unit);
       const auto divided = saved_tensors(config, shape, implementation, unit);
       ASSERT_EQ(whole.size(), divided.size());
       for (size_t i = 0; i < whole.size(); ++i) {
         EXPECT_EQ(whole[i].name, divided[i].name);
-        // What is as wide as the model is whole on every rank: norms' inputs and outputs, outputs' gradients.
+        // Tensors as wide as the model are unsharded on every rank: norms' inputs and outputs, outputs'
+        // gradients.
         const bool replicated = whole[i].name.find("norm") != std::string::npos ||
                                 whole[i].name == "dropout mask" || whole[i].name == "gradient of the output";
         EXPECT_DOUBLE_EQ(divided[i].bytes, replicated ? whole[i].bytes : whole[i].bytes / shape.tp)
@@ -562,7 +563,7 @@ TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
   // One token of a tiny model, bf16: hidden 8, q 8, k and v 4 each, ffn 20, vocabulary 50.
   const ModelConfig tiny{"tiny", 3, 8, 20, 4, 2, 2, 50};
   std::map<std::string, double> bytes;
-  for (const Unit unit : kProducts)
+  for (const Unit unit : kGemmUnits)
     for (const SavedTensor& tensor : saved_tensors(tiny, {1, 1, 1}, Implementation::suite, unit))
       bytes[to_string(unit) + ": " + tensor.name + (tensor.made_by_forward ? "" : ", by I") +
             (tensor.weight_gradient ? ", for W" : "")] = tensor.bytes;
@@ -590,15 +591,15 @@ TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
 
 TEST(SavedTensors, ThatIMakesAreMadeForW) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kProducts)
+    for (const Unit unit : kGemmUnits)
       for (const SavedTensor& tensor : saved_tensors(config, shape, implementation, unit))
         EXPECT_TRUE(tensor.made_by_forward || tensor.weight_gradient) << tensor.name;
   });
 }
 
-TEST(SavedTensors, TakeMoreRoomUnfused) {
+TEST(SavedTensors, TakeMoreMemoryUnfused) {
   const Shape shape{6144, 1, 4};
-  for (const Unit unit : kProducts)
+  for (const Unit unit : kGemmUnits)
     EXPECT_GT(total(saved_tensors(model("llm-12.1b"), shape, Implementation::megatron, unit)),
               total(saved_tensors(model("llm-12.1b"), shape, Implementation::suite, unit)));
 }

@@ -1,5 +1,5 @@
 // The trained parameters of a model, by unit: names, full sizes, and how tensor parallelism divides them.
-// Declared once, for the runtime's shards and for the reference that holds them whole.
+// Declared once, for the runtime's shards and for the reference, which is not sharded.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class Split : uint8_t {
   columns,  // row-parallel linears
 };
 
-/// A matrix of the model, whole; vectors have one column.
+/// A matrix of the model, unsharded; vectors have one column.
 struct ParameterPart {
   std::string name;  // "attn.q.weight"; parameter_name() adds the layer
   int64_t rows, columns;
@@ -30,7 +30,7 @@ struct ParameterPart {
   }
 };
 
-/// What a rank holds as one tensor: the shares of its parts, one below the other (q, k and v; gate and up).
+/// One tensor of a rank: the shards of its parts, concatenated by rows (q, k and v; gate and up).
 struct Parameter {
   std::vector<ParameterPart> parts;
   UnitPass gradient_by;  // the pass that makes its gradient: I (norms), W_early or W_late
@@ -38,8 +38,8 @@ struct Parameter {
   [[nodiscard]] int64_t local_rows(int tp) const;
   [[nodiscard]] int64_t columns(int tp) const { return parts[0].local_columns(tp); }
   [[nodiscard]] bool vector() const { return parts[0].columns == 1; }
-  /// Whether each rank's gradient is only its share of a sum over the group: so it is for what all hold
-  /// whole.
+  /// Whether each rank's gradient is one summand of the gradient: true for parameters that all ranks hold
+  /// unsharded.
   [[nodiscard]] bool partial_gradient() const { return parts[0].split == Split::none; }
 };
 
@@ -53,8 +53,8 @@ std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
 /// "layers.3.attn.q.weight"; `layer` counts over the whole model, −1 for embedding and head.
 std::string parameter_name(const ParameterPart& part, int layer);
 
-/// How weights start: normal, each element a function of seed, name and place alone, so that a shard is made
-/// without the whole. Norm gains are 1 + gain_deviation · normal.
+/// Initial weights: normal, each element a function of only seed, name and position, so that a shard can be
+/// made without the full matrix. Norm gains are 1 + gain_deviation · normal.
 struct Initialisation {
   uint64_t seed = 1;
   double weight_deviation = 0.02, bias_deviation = 0, gain_deviation = 0;

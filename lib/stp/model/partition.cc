@@ -20,7 +20,7 @@ std::vector<int> paper_partition(int layers, int stages) {
   std::vector<int> layers_per_stage(stages, (layers + 2) / stages);
   layers_per_stage.back() -= 2;
   if (layers_per_stage.back() < 0)
-    throw InputError("", "parallel.pp", "the last chunk would have fewer than no layers",
+    throw InputError("", "parallel.pp", "the last chunk would have a negative number of layers",
                      "write layers_per_chunk");
   return layers_per_stage;
 }

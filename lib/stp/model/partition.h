@@ -5,9 +5,9 @@
 
 namespace stp {
 
-/// The paper's rule (section 5.1): all chunks alike, the last with two layers fewer, since it bears the head.
-/// InputError if (layers + 2) is not a multiple of the number of stages, or a stage would have fewer than no
-/// layers.
+/// The paper's rule (section 5.1): all chunks have as many layers, but the last, which also has the head, has
+/// two fewer. InputError if (layers + 2) is not a multiple of the number of stages, or a stage would have a
+/// negative number of layers.
 std::vector<int> paper_partition(int layers, int stages);
 
 }  // namespace stp

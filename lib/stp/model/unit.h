@@ -1,5 +1,4 @@
-// The units that a model is cut into, and the passes of a unit: the vocabulary that programs, costs and
-// kernels share.
+// The units that a model is divided into, and the passes of a unit, as programs, costs and kernels use them.
 #pragma once
 
 #include <array>
@@ -9,14 +8,14 @@
 namespace stp {
 
 /// A transformer layer is Attn and MLP (each with its Pre- unit: the norm), section 3 of the paper; the head
-/// is the output projection with the loss, on the last virtual stage; the embedding, on the first, is there
-/// in hardware scenarios only.
+/// is the output projection with the loss, on the last virtual stage; the embedding, on the first, exists in
+/// hardware scenarios only.
 enum class Unit : uint8_t { attn, mlp, head, embedding };
 inline constexpr std::array kUnits{Unit::attn, Unit::mlp, Unit::head, Unit::embedding};
 
 /// F forward, I input gradient. A unit's weight gradients come in two parts: W_early, those of the
-/// row-parallel linears (proj, fc2), and W_late, those of the column-parallel ones (QKV, fc1), which alone
-/// can run behind the unit's own all-reduce in Megatron-LM's order.
+/// row-parallel linears (proj, fc2), and W_late, those of the column-parallel ones (QKV, fc1). In
+/// Megatron-LM's order only W_late can overlap the unit's own all-reduce.
 enum class UnitPass : uint8_t { F, I, W_early, W_late };
 inline constexpr std::array kUnitPasses{UnitPass::F, UnitPass::I, UnitPass::W_early, UnitPass::W_late};
 

@@ -29,7 +29,7 @@ struct Widths {
 
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
 // Unfused, counted over PyTorch's ops: RMSNorm forward casts up (3), squares (4), averages (2), scales (4),
-// casts down (3), weighs (2); its backward goes the same way with two operands. The residual: divide by t
+// casts down (3), weighs (2); its backward has the same steps with two operands. The residual: divide by t
 // (2), add (3). Fused: LayerNorm reads and writes; its backward reads the gradient and the input, writes, and
 // reads both again for scale and shift. Bias, dropout and residual read two, write one and a mask of one
 // byte; backward the mask and the gradient make the sublayer's gradient (2.5), which is summed for the bias
@@ -58,9 +58,9 @@ Traffic traffic(const ModelConfig& model, Implementation implementation) {
   return {};
 }
 
-// The weight gradient of a linear layer, added in fp32 to what earlier microbatches left: read and written
-// once by the product's epilogue (Megatron-LM's fused accumulation; what a bf16 result would write is in the
-// product's own cost).
+// The weight gradient of a linear layer, accumulated in fp32 over the microbatches: read and written once by
+// the GEMM's epilogue (Megatron-LM's fused accumulation; writing a bf16 result is part of the GEMM's own
+// cost).
 Work weight_gradients(const std::vector<Gemm>& forwards) {
   Work work;
   for (const Gemm& forward : forwards) {
@@ -89,7 +89,7 @@ Work attention_core(const ModelConfig& model, const Shape& shape, Implementation
     if (forward) return {.attention_forward_flops = flops, .kernels = 1};
     return {.attention_backward_flops = 2.5 * flops, .kernels = 2};
   }
-  // Batched products over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
+  // Batched GEMMs over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
   // tensors: the fused softmax reads what the mask leaves (a half) and writes all, dropout reads, writes and
   // writes a mask of one byte; backward dropout reads gradient and mask and writes, softmax reads the halves
   // of gradient and output and writes all.
@@ -179,9 +179,9 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
   return {};
 }
 
-// Every rank looks up the tokens of its share of the vocabulary and masks the rest; the gradient is the like.
-// Autograd makes it whole in half precision, zeroed (2 bytes a weight), and it is then added to the fp32 one
-// (10): each microbatch, whatever its tokens. Fused, only the rows that occur are touched.
+// Every rank looks up the tokens of its share of the vocabulary and masks the rest; so does the gradient.
+// Autograd makes the full gradient in half precision, zeroed (2 bytes a weight), and adds it to the fp32 one
+// (10), for each microbatch, whatever its tokens. Fused, only the rows that occur are touched.
 Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
                     UnitPass pass) {
   const Widths w(model, shape);
@@ -195,13 +195,13 @@ Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation
 
 }  // namespace
 
-std::string to_string(Product product) {
-  switch (product) {
-    case Product::forward:
+std::string to_string(GemmKind kind) {
+  switch (kind) {
+    case GemmKind::forward:
       return "forward";
-    case Product::input_gradient:
+    case GemmKind::input_gradient:
       return "input_gradient";
-    case Product::weight_gradient:
+    case GemmKind::weight_gradient:
       return "weight_gradient";
   }
   return "";
@@ -228,7 +228,8 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   const Widths w(model, shape);
   const bool fused = implementation != Implementation::megatron;
   const bool of_2022 = implementation == Implementation::megatron_2022;
-  // The suite keeps nothing of the attention's core then; Megatron-LM keeps its output, an input of a linear.
+  // With recomputation the suite keeps nothing of the attention's core; Megatron-LM keeps its output, an
+  // input of a linear.
   const bool core_again = implementation == Implementation::suite && shape.recompute == Recompute::selective;
   const double heads = double{1} * model.q_heads / shape.tp, fc1 = (model.gated() ? 2 : 1) * w.ffn;
   // Statistics and other sums are fp32 at the least; widths are in elements.

@@ -1,6 +1,5 @@
-// What each pass of each unit does on one tensor-parallel rank: matrix products, attention, memory traffic,
-// launches, saved tensors, and the bytes of its collective. Declared once, for the cost model and the kernels
-// alike.
+// What each pass of each unit does on one tensor-parallel rank: GEMMs, attention, memory traffic, launches,
+// saved tensors, and the bytes of its collective. Declared once, for the cost model and the kernels.
 #pragma once
 
 #include <array>
@@ -12,15 +11,15 @@
 
 namespace stp {
 
-/// What a backward computes again instead of keeping it (Korthikanti et al., arXiv 2205.05198, section 5):
-/// `selective` the core of the attention, between its two linear layers; `full` every layer from its input,
-/// all its collectives included: segments of their own in the Program.
+/// What a backward recomputes instead of saving it (Korthikanti et al., arXiv 2205.05198, section 5):
+/// `selective`: the core of the attention, between its two linear layers; `full`: every layer from its input,
+/// its collectives included, as segments of their own in the Program.
 enum class Recompute { none, selective, full };
 
-/// One microbatch on one rank. With sequence parallelism (same source, section 4.2.2)
-/// norms, dropout and residuals work on a tp-th of the tokens, and a reduce-scatter and an all-gather,
-/// together of an all-reduce's volume, stand in its place. What Megatron-LM gathers once more for the weight
-/// gradients hides behind the input gradient's product and is not counted.
+/// One microbatch on one rank. With sequence parallelism (same source, section 4.2.2) norms, dropout and
+/// residuals work on 1/tp of the tokens, and a reduce-scatter and an all-gather, together of an all-reduce's
+/// volume, replace each all-reduce. Megatron-LM's second all-gather, for the weight gradients, is hidden
+/// behind the input gradient's GEMM and is not counted.
 struct Shape {
   int seq;
   int microbatch_size;
@@ -35,37 +34,38 @@ struct Shape {
 /// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures
 /// imply; `suite`: our own fused kernels. The two differ in memory traffic, launches and saved tensors, not
 /// in FLOPs. `megatron_2022`: Megatron-LM before FlashAttention, fp16: fused kernels for norm, bias and GELU,
-/// bias, dropout and residual, mask and softmax; the core of the attention as batched products over all
-/// scores, masked or not, that it writes and reads.
+/// bias, dropout and residual, mask and softmax; the core of the attention as batched GEMMs that write and
+/// read all scores, masked or not.
 enum class Implementation { megatron, suite, megatron_2022 };
 
-/// Which of a linear layer's three products: their operands lie transposed differently.
-enum class Product { forward, input_gradient, weight_gradient };
+/// Which of a linear layer's three GEMMs: they differ in which operands are transposed.
+enum class GemmKind { forward, input_gradient, weight_gradient };
 
-inline constexpr std::array kProducts{Product::forward, Product::input_gradient, Product::weight_gradient};
+inline constexpr std::array kGemmKinds{GemmKind::forward, GemmKind::input_gradient,
+                                       GemmKind::weight_gradient};
 /// "forward", "input_gradient", "weight_gradient".
-std::string to_string(Product product);
+std::string to_string(GemmKind kind);
 
 struct Gemm {
   double m, n, k;
-  Product product = Product::forward;
+  GemmKind kind = GemmKind::forward;
   bool operator==(const Gemm&) const = default;
   [[nodiscard]] double flops() const { return 2 * m * n * k; }
 };
 
-/// Of the linear layer whose forward is `forward` (m tokens, n outputs, k inputs): the products that make the
+/// Of the linear layer whose forward is `forward` (m tokens, n outputs, k inputs): the GEMMs that compute the
 /// gradients of its input and of its weights.
 inline Gemm input_gradient(const Gemm& forward) {
-  return {forward.m, forward.k, forward.n, Product::input_gradient};
+  return {forward.m, forward.k, forward.n, GemmKind::input_gradient};
 }
 inline Gemm weight_gradient(const Gemm& forward) {
-  return {forward.n, forward.k, forward.m, Product::weight_gradient};
+  return {forward.n, forward.k, forward.m, GemmKind::weight_gradient};
 }
 
 struct Work {
   std::vector<Gemm> gemms;
   double attention_forward_flops = 0;   // causal, as computed
-  double attention_backward_flops = 0;  // 2.5 times the forward: scores are computed again
+  double attention_backward_flops = 0;  // 2.5 times the forward: scores are recomputed
   double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual);
                                 // with sequence parallelism a rank's share of it
   double sharded_bytes = 0;  // traffic divided by tp (rotary, activation, loss; gradients of weights in fp32)

@@ -14,13 +14,13 @@ enum class BraidPolicy {
   sequential,    // one action after the other: sequential_braids()
 };
 
-/// The paper's static braid of chains of `na` and `nb` segments: take from the first while it is not used up
-/// and (i·nb ≤ j·na or the second is used up), else from the second, where i and j count what was taken.
-/// Returns 0 or 1 per segment issued.
+/// The paper's static braid of chains of `na` and `nb` segments: take from the first if it is not exhausted
+/// and (i·nb ≤ j·na or the second is exhausted), else from the second, where i and j count the segments
+/// taken. Returns 0 or 1 per segment issued.
 std::vector<uint8_t> static_braid(int na, int nb);
 
-/// The same order without braids: each braided block becomes two, the action named first before the other.
-/// A valid schedule stays valid.
+/// The same order without braids: each braided block becomes two, the first action first. A valid schedule
+/// stays valid.
 Schedule sequential_braids(Schedule schedule);
 
 }  // namespace stp

@@ -9,12 +9,12 @@ namespace {
 
 constexpr OpId kNone = ~OpId{0};
 
-// How deep every op lies: one more than the deepest op before it in its rank's list or that it waits for.
-// `also` gives some ops one more op to wait for. An op that can never be issued keeps level 0.
+// The level of every op: one more than the largest level of the op before it in its rank's list and of its
+// dependencies. `also` gives some ops one more dependency. An op that can never be issued keeps level 0.
 std::vector<uint32_t> levels(const Program& program, const std::vector<OpId>& also) {
   std::vector<uint32_t> level(program.ops.size(), 0);
   const size_t ranks = program.rank_begin.size() - 1;
-  // A rank waits for one op at a time, so the ranks that wait for an op are a list through the ranks.
+  // A rank waits for one op at a time, so the ranks that wait for an op form a linked list.
   std::vector<OpId> next(program.rank_begin.begin(), program.rank_begin.end() - 1);
   std::vector<size_t> first_waiter(program.ops.size(), ranks), next_waiter(ranks, ranks), runnable(ranks);
   std::iota(runnable.rbegin(), runnable.rend(), size_t{0});
@@ -78,7 +78,7 @@ IssueOrder issue_order(const Program& program) {
     level = levels(program, also);
     return std::find(level.begin(), level.end(), 0) == level.end();
   };
-  // More receives ahead are fewer waits: the smallest number that runs is found by halving.
+  // More receives ahead mean fewer waits: binary search for the smallest number that works.
   size_t low = 1, high = longest;
   while (low < high) {
     const size_t middle = (low + high) / 2;
@@ -87,7 +87,7 @@ IssueOrder issue_order(const Program& program) {
     else
       low = middle + 1;
   }
-  runs(low);  // all receives at once are no wait at all
+  runs(low);  // with all receives at once nothing waits
 
   IssueOrder order{std::vector<OpId>(program.ops.size()), static_cast<int>(low)};
   std::iota(order.ops.begin(), order.ops.end(), OpId{0});

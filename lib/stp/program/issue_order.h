@@ -9,17 +9,17 @@
 namespace stp {
 
 struct IssueOrder {
-  /// Every op once. Each rank's ops stand in the order of its list, and every op behind all that it waits
-  /// for; so processes that issue their ranks' share of it make the calls of a group in one order. Ops that
-  /// could go at the same time stand by rank.
+  /// Every op once. Each rank's ops are in the order of its list, and every op follows its dependencies; so
+  /// processes that issue only their ranks' ops make the calls of a group in one order. Independent ops are
+  /// ordered by rank.
   std::vector<OpId> ops;
-  /// How many transfers of a link the receiver must be ready for at once: the smallest k ≥ 1 for which
-  /// nothing waits in a circle when the n-th transfer of a link starts only once the tensor of its (n − k)-th
-  /// was taken up by the op that waited for it. `ops` keeps to that too.
+  /// How many receives of a link must be posted at once: the smallest k ≥ 1 without deadlock if the n-th
+  /// transfer of a link starts only once the tensor of the (n − k)-th was consumed by the op that waited for
+  /// it. `ops` respects this too.
   int receives_ahead = 1;
 };
 
-/// Throws std::runtime_error that names an op if the Program waits in a circle.
+/// Throws std::runtime_error that names an op if the Program would deadlock.
 IssueOrder issue_order(const Program& program);
 
 }  // namespace stp

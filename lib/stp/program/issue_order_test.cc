@@ -21,8 +21,8 @@ Program stp_program(int p, int m, Release release) {
   return lower(stp_schedule(p, m), std::vector<int>(2 * p, 2), {.release = release});
 }
 
-// Every op once, behind the op before it in its rank's list and behind all that it waits for; and no link
-// ever has more tensors that are sent and not taken up than it may.
+// Every op once, after the op before it in its rank's list and after its dependencies; and no link ever has
+// more tensors sent and not consumed than allowed.
 void expect_issuable(const Program& program) {
   const IssueOrder order = issue_order(program);
   ASSERT_EQ(order.ops.size(), program.ops.size());
@@ -64,13 +64,13 @@ TEST(IssueOrder, IsTopologicalInEveryListAndKeepsToTheReceivesAhead) {
 
 int receives_ahead(const Program& program) { return issue_order(program).receives_ahead; }
 
-TEST(ReceivesAhead, OneIsEnoughWhereTensorsAreTakenUpAsTheyCome) {
+TEST(ReceivesAhead, OneIsEnoughWhereTensorsAreConsumedInTheirOrder) {
   const Schedule schedule =
       by_hand(Placement::loop(2, 1), 2, {{"F0.0", "F0.1", "B0.0", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}});
   EXPECT_EQ(receives_ahead(lower(schedule, {1, 1}, {})), 1);
 }
 
-// Rank 1 takes up microbatch 2 first, which rank 0 sends third: two more receives must stand open before it.
+// Rank 1 consumes microbatch 2 first, which rank 0 sends third: two more receives must be posted before it.
 TEST(ReceivesAhead, CountsTensorsThatWaitForALaterOne) {
   const Schedule schedule = by_hand(
       Placement::loop(2, 1), 3,
@@ -80,11 +80,11 @@ TEST(ReceivesAhead, CountsTensorsThatWaitForALaterOne) {
 
 TEST(ReceivesAhead, AtomicBraidsOfStpNeedTwo) {
   EXPECT_EQ(receives_ahead(stp_program(4, 24, Release::block)), 2);
-  // That the sender waits for its sends is no take-up of what it sent.
+  // A sender that waits for its sends does not consume them.
   EXPECT_EQ(receives_ahead(stp_program(4, 24, Release::released)), 2);
 }
 
-TEST(IssueOrder, AProgramWithACircleIsRefusedByName) {
+TEST(IssueOrder, AProgramWithACycleIsRefusedAndTheOpNamed) {
   Program program =
       lower(by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}), {1, 1}, {});
   // Make the very first op wait for the last of the other rank.
@@ -93,7 +93,7 @@ TEST(IssueOrder, AProgramWithACircleIsRefusedByName) {
   for (size_t op = 1; op < program.depends_begin.size(); ++op) ++program.depends_begin[op];
   try {
     issue_order(program);
-    FAIL() << "a circle was ordered";
+    FAIL() << "a cycle was ordered";
   } catch (const std::runtime_error& error) {
     EXPECT_THAT(error.what(), HasSubstr("deadlock: rank 0, compute, attn.F of F0.0"));
   }

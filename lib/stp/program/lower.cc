@@ -11,7 +11,7 @@
 namespace stp {
 namespace {
 
-// What an op waits for, before all ops are known: an op, or the output of a virtual stage, whoever makes it.
+// A dependency before all ops are known: an op, or the output of a virtual stage.
 using Ref = uint32_t;
 constexpr Ref kOutputBit = Ref{1} << 31;
 constexpr Ref kNothing = ~Ref{0};
@@ -36,7 +36,7 @@ class Lowerer {
       program_.streams.push_back({StreamKind::tp, rank, -1});
     }
     links_.resize(s.pp());
-    // A layer is at least ten ops: refuse before the chains themselves take the memory.
+    // A layer is at least ten ops: refuse before the chains take that memory.
     if (std::accumulate(layers_per_stage.begin(), layers_per_stage.end(), size_t{0}) > kMaxOps / 10)
       refuse_size();
     for (int pass = 0; pass < 4; ++pass)
@@ -80,7 +80,7 @@ class Lowerer {
     const std::vector<Segment>* segments;
     Ref input;            // kNothing for W and for the first stage's F
     ValueId value;        // the chain's own
-    ValueId source;       // what its main line takes in next: another chain's value, then its own
+    ValueId source;       // the next input of its main line: another chain's value, then its own
     size_t taken = 0;     // segments issued
     Ref wait = kNothing;  // the collective that the next segment waits for
     Ref gathered_for_embedding = kNothing;
@@ -107,8 +107,8 @@ class Lowerer {
                 : output_key(true, stage + 1, action.microbatch);
   }
 
-  // The chain's own value, and the one that its main line takes in at first. W takes in what only the
-  // embedding's gradient needs: what the stage's own I leaves.
+  // The chain's own value, and the first input of its main line. The input of W, which only the embedding's
+  // gradient needs, is the output of the stage's own I.
   [[nodiscard]] ValueId value_of(const Action& action, int stage) const {
     const ValueKind kind = action.pass == Pass::F ? ValueKind::activation : ValueKind::gradient;
     return program_.value(kind, stage, action.microbatch);
@@ -118,7 +118,7 @@ class Lowerer {
     if (action.pass == Pass::F) return produced(false, stage - 1, action.microbatch);
     return produced(true, stage + 1, action.microbatch);
   }
-  // The value that leaves `stage`: that of the nearest chain before it, or itself, that has a segment.
+  // The output of `stage`: the value of the nearest chain, up to this stage, that has a segment.
   [[nodiscard]] ValueId produced(bool backward, int stage, int microbatch) const {
     const auto& chains = chains_[static_cast<int>(backward ? Pass::I : Pass::F)];
     while (stage >= 0 && stage < stages() && chains[stage].empty()) stage += backward ? 1 : -1;
@@ -126,8 +126,8 @@ class Lowerer {
     return program_.value(backward ? ValueKind::gradient : ValueKind::activation, stage, microbatch);
   }
 
-  // The value that leaves after a chain. Without an embedding no op makes what an empty first stage sends: it
-  // counts as the stage's own.
+  // The value sent after a chain. Without an embedding no op makes what an empty first stage sends: it counts
+  // as the stage's own.
   [[nodiscard]] ValueId sent(const Chain& chain) const {
     const ValueId made = produced(is_backward(chain.action.pass), chain.stage, chain.action.microbatch);
     return made == kNoValue ? chain.value : made;
@@ -218,7 +218,7 @@ class Lowerer {
       begin_op();
       depend(last_compute_);
       const ValueId value = value_of(chain, segment);
-      // Of a layer that is computed again, nothing takes the output.
+      // Nothing uses the output of a recomputed layer.
       const bool unused = segment.recomputed && segment.unit == Unit::mlp;
       last_all_reduce_ = chain.wait = chain.result =
           add_op(chain, segment, lowering_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
@@ -253,8 +253,8 @@ class Lowerer {
       for (const Ref send : sends_before_) depend(send);
   }
 
-  // With sequence parallelism: what a chain takes in from another is gathered before the block's first
-  // segment. Of W that is what the embedding's gradient needs.
+  // With sequence parallelism, a chain's input from another chain is gathered before the block's first
+  // segment. For W this is the input of the embedding's gradient.
   void gather_input(Chain& chain) {
     if (chain.segments->empty()) return;
     const bool split = chain.action.pass == Pass::W;
@@ -268,7 +268,7 @@ class Lowerer {
     last_all_reduce_ = gather;
   }
 
-  // The all-gather of what a segment takes in.
+  // The all-gather of a segment's input.
   OpId add_gather(Chain& chain, const Segment& segment) {
     const ValueId from = source_of(chain, segment), to = value_of(chain, segment);
     return add_op(chain, segment, OpKind::all_gather, pass_of(segment), tp_stream(), from, to);
@@ -286,8 +286,8 @@ class Lowerer {
       return program_.value(ValueKind::recomputed, chain.stage, chain.action.microbatch);
     return chain.value;
   }
-  // The value that a segment takes in, of another chain or its own; from then on it is its own. A layer that
-  // is computed again begins with its own input, which was kept.
+  // A segment's input, a value of another chain or its own; from then on it is its own. A recomputed layer
+  // begins with its own saved input.
   ValueId source_of(Chain& chain, const Segment& segment) const {
     if (segment.recomputed) return segment.unit == Unit::attn ? kNoValue : value_of(chain, segment);
     return std::exchange(chain.source, chain.value);
@@ -315,8 +315,7 @@ class Lowerer {
     return add_compute(chain, segment, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
   }
 
-  // The outputs of the block's chains: to the consumer's rank by a transfer, or directly where it is this
-  // rank.
+  // The outputs of the block's chains: to the consumer's rank by a transfer, or directly if it is this rank.
   void send_outputs(const std::vector<Chain>& chains, bool merge) {
     sends_before_.clear();
     for (size_t i = 0; i < chains.size(); ++i) {
@@ -360,7 +359,7 @@ class Lowerer {
     }
   }
 
-  // What must be done before the chain's output may leave. A chain without segments passes its input on.
+  // Dependencies of the chain's output. A chain without segments passes its input on.
   [[nodiscard]] std::array<Ref, 2> result_of(const Chain& chain, const std::vector<Chain>& chains) const {
     if (lowering_.release == Release::chain)
       return {chain.segments->empty() ? chain.input : chain.result, kNothing};
@@ -435,7 +434,7 @@ class Lowerer {
     return last_compute_ = add_op(chain, segment, kind, pass, compute_stream(), input, output);
   }
 
-  // Replaces "the output of that stage" by the ops that make it, now that all are known.
+  // Replaces outputs of stages by the ops that make them, now that all are known.
   void resolve() {
     resolved_for_.assign(outputs_.size(), kNothing);
     std::vector<OpId> resolved;
@@ -451,8 +450,7 @@ class Lowerer {
     program_.depends_begin.back() = static_cast<uint32_t>(resolved.size());
     program_.depends = std::move(resolved);
   }
-  // An output is looked at once per op: chains without segments pass on the outputs of others, many of them
-  // the same.
+  // An output is visited once per op: chains without segments pass on outputs of others, often the same one.
   void resolve(Ref ref, OpId op, std::vector<OpId>& resolved) {
     if (ref == kNothing) return;
     if ((ref & kOutputBit) == 0) return resolved.push_back(ref);

@@ -9,7 +9,7 @@ namespace stp {
 
 /// When a block's outputs leave (docs/architecture.md, section 5).
 enum class Release {
-  chain,     // each when the main line of its own chain is done
+  chain,     // each when the main line of its chain is done
   block,     // all when the block's last op is done; no op of a block starts before all its inputs are there
   released,  // the paper's published trainer: `block`; two forwards one after the other with merged
              // transfers; a block starts only when the sends of the block before it are done

@@ -1,5 +1,5 @@
-// The Program: per rank, a list of ops on named in-order streams, with dependencies. It is what is simulated
-// and what is run; its semantics are docs/architecture.md, section 5. It knows nothing of seconds.
+// The Program: per rank, a list of ops on named in-order streams, with dependencies. It is simulated and run;
+// docs/architecture.md, section 5, defines its semantics. It has no times.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ enum class OpKind : uint8_t {
   compute,           // one pass of one unit of one layer
   weight_gradients,  // both parts, W_early and W_late, of one unit of one layer
   all_reduce,       // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
-  reduce_scatter,   // with sequence parallelism in its place: each rank gets its share of the rows
-  all_gather,       // with sequence parallelism of what `unit_pass` of the unit takes in, before it
+  reduce_scatter,   // replaces it with sequence parallelism: each rank gets its share of the rows
+  all_gather,       // with sequence parallelism, of the input of the unit's `unit_pass`, before it
   transfer,         // of a chunk's output to the rank that waits for it
   gradient_reduce,  // of a chunk's weight gradients, over the data-parallel group
   optimizer,        // the weight update of a rank's chunks
@@ -41,9 +41,9 @@ constexpr bool is_collective(OpKind kind) {
 /// "all-reduce", "reduce-scatter" or "all-gather".
 std::string collective_name(OpKind kind);
 
-/// What a chain hands from op to op and at its end to the next chain: an activation (of a forward), the
-/// gradient of one (of a backward), or an activation that a backward computes again. Each has one number per
-/// virtual stage and microbatch (Program::value()).
+/// The tensor that a chain passes from op to op and at its end to the next chain: an activation (forward), a
+/// gradient (backward), or an activation that a backward recomputes. Each has one number per virtual stage
+/// and microbatch (Program::value()).
 using ValueId = uint32_t;
 inline constexpr ValueId kNoValue = ~ValueId{0};
 enum class ValueKind : uint8_t { activation, gradient, recomputed };
@@ -58,14 +58,14 @@ struct Op {
   int32_t microbatch;
   int32_t block;    // index of the block in its rank's list; -1: none (optimizer)
   uint32_t stream;  // index into Program::streams
-  /// The value that it takes over and the one that it leaves, which may be the same: along a chain each op
-  /// changes the chain's value. kNoValue: none. A transfer takes one, or two where two microbatches' are
-  /// merged (`input` and `output`), to the other rank, where they have the same numbers.
+  /// The value that it consumes and the one that it makes, which may be the same: along a chain each op
+  /// changes the chain's value. kNoValue: none. A transfer carries one, or two if those of two microbatches
+  /// are merged (`input` and `output`), to the other rank, where they have the same numbers.
   ValueId input = kNoValue, output = kNoValue;
 
-  /// A forward that a backward runs again.
+  /// A forward that a backward recomputes.
   [[nodiscard]] bool recomputed() const { return unit_pass == UnitPass::F && is_backward(pass); }
-  /// Of a transfer: how many tensors it carries.
+  /// The number of tensors of a transfer.
   [[nodiscard]] int tensors() const { return output == kNoValue ? 1 : 2; }
 };
 
@@ -77,7 +77,7 @@ struct Program {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::vector<ProgramStream> streams;
-  std::vector<Op> ops;              // rank after rank, each in the order of issue
+  std::vector<Op> ops;              // by rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
   std::vector<OpId> depends_begin;  // ops + 1 entries into `depends`
   std::vector<OpId> depends;        // what an op waits for besides the op before it on its stream
@@ -97,7 +97,7 @@ struct Program {
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".
 std::string describe(const Program& program, OpId id);
-/// The same without the place: for who names that otherwise.
+/// The same without the stream, for callers that name it otherwise.
 std::string describe_op(const Program& program, OpId id);
 
 }  // namespace stp

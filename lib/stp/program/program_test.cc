@@ -1,4 +1,4 @@
-// Segments, braids and lowering, against docs/architecture.md, section 5, written out once more in this file.
+// Segments, braids and lowering, against docs/architecture.md, section 5, implemented again in this file.
 #include "stp/program/program.h"
 
 #include <gmock/gmock.h>
@@ -137,7 +137,7 @@ TEST(Segments, OfEveryPassAreThoseOfSectionFive) {
   EXPECT_EQ(
       text(Pass::B, 2, true, BackwardOrder::megatron),
       "head0.I+W mlp1.I+early+AR+late attn1.I+early+AR+late mlp0.I+early+AR+late attn0.I+early+AR+late ");
-  // Computed again: each layer before its own backward, the head never, and W alone has nothing to do it for.
+  // Recomputation: each layer before its own backward; never the head; not for a W of its own.
   EXPECT_EQ(text(Pass::B, 2, true, BackwardOrder::suite, {.recompute = true}),
             "head0.I+W attn1.F+AR mlp1.F+AR mlp1.I+AR+W attn1.I+AR+W "
             "attn0.F+AR mlp0.F+AR mlp0.I+AR+W attn0.I+AR+W ");
@@ -205,8 +205,8 @@ TEST(StaticBraid, OfLongChainsDoesNotOverflow) {
 
 constexpr Release kReleases[] = {Release::chain, Release::block, Release::released};
 
-// Walks all ranks' lists and carries every value as the ops say: what an op takes in is there, is what the
-// next unit of the model needs, and nothing is left in the end.
+// Walks all ranks' lists and tracks every value: an op's input is present and is what the model's next unit
+// needs, and no value is left at the end.
 class ValueFlow {
  public:
   explicit ValueFlow(const Program& program) : program_(program), done_(program.ops.size(), false) {}
@@ -230,8 +230,8 @@ class ValueFlow {
   }
 
  private:
-  // What a value is: the activation that a unit puts out, or the gradient of a unit's input, units counted
-  // through the model; and what of it a rank holds: its part of a sum, its share of the rows, or all.
+  // What a value is: the output activation of a unit, or the gradient of a unit's input, units counted
+  // through the model; and what part of it a rank holds: a summand, its share of the rows, or all.
   enum class Held { summand, share, all };
   struct Value {
     int unit;
@@ -286,7 +286,7 @@ class ValueFlow {
       if (op.output != kNoValue) leave(rank, op.output, {unit, held});
       return;
     }
-    // The embedding and, backward, the head begin by themselves; so does a layer that is computed again.
+    // The embedding and, backward, the head have no input; nor does a recomputed layer.
     const bool begins = (op.unit == Unit::embedding && forward) || (op.unit == Unit::head && !forward) ||
                         (op.recomputed() && op.unit == Unit::attn && op.kind != OpKind::compute) ||
                         (op.recomputed() && op.unit == Unit::attn && !program_.sequence_parallel);
@@ -308,7 +308,7 @@ class ValueFlow {
   const Program& program_;
   std::vector<bool> done_;
   std::map<std::pair<int, ValueId>, Value> held_;
-  int units_ = 0;  // computed, but for those computed again
+  int units_ = 0;  // computed, without recomputed ones
 };
 
 TEST(Lower, CarriesEveryValueFromUnitToUnit) {
@@ -344,7 +344,7 @@ TEST(Lower, IssuesAsManyOpsOfEachKindAsThePassesSay) {
     const Schedule schedule = random_schedule(random, placement, m);
     const std::vector<int> layers = random_layers(random, placement.stages());
     const int last = placement.stages() - 1;
-    // How many layers, and how often the head, each pass goes through.
+    // How many layers and heads each pass runs.
     std::map<Pass, int> layer_passes, head_passes;
     for (int rank = 0; rank < p; ++rank) {
       for (const Block& block : schedule.ranks[rank]) {
@@ -433,7 +433,7 @@ const Schedule& two_ranks() {
   return schedule;
 }
 
-TEST(LowerByHand, AChainLetsItsOutputLeaveWhenItsOwnMainLineIsDone) {
+TEST(LowerByHand, AChainsOutputLeavesWhenItsOwnMainLineIsDone) {
   const Program program = lower(two_ranks(), {1, 1}, {});
   EXPECT_THAT(waits_of(program, 0, "F0.1: attn.F0"), IsEmpty());
   EXPECT_THAT(waits_of(program, 0, "F0.1: AR attn.F0"), ElementsAre("0 F0.1: attn.F0"));
@@ -452,7 +452,7 @@ TEST(LowerByHand, AChainLetsItsOutputLeaveWhenItsOwnMainLineIsDone) {
 
 TEST(LowerByHand, ABlockHoldsItsInputsAndOutputsTogether) {
   const Program program = lower(two_ranks(), {1, 1}, {Release::block, BackwardOrder::suite, false});
-  // F0.0's head.F and last all-reduce are what B0.0 waits for: with its whole block.
+  // B0.0 and its whole block wait for F0.0's head.F and last all-reduce.
   EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"),
               ElementsAre("0 F0.1: send 1 to 1", "1 F0.0: head.F", "1 F0.0: AR mlp.F0"));
   EXPECT_THAT(waits_of(program, 1, "B0.0: head.I"), IsEmpty());
@@ -587,14 +587,14 @@ TEST(LowerByHand, AChunkWithoutLayersPassesItsInputOn) {
     EXPECT_THAT(waits_of(program, 1, "I0.0: send 1 to 0"), ElementsAre("2 B0.0: send 1 to 1"));
     EXPECT_THAT(waits_of(program, 2, "F0.0: head.F"), ElementsAre("1 F0.0: send 1 to 2"));
   }
-  // On one rank it leaves no trace at all.
+  // On one rank it makes no ops.
   const Schedule turn = by_hand(Placement::v(1), 1, {{"F0.0", "F1.0", "B1.0", "B0.0"}});
   const Program program = lower(turn, {0, 1}, {});
   EXPECT_THAT(waits_of(program, 0, "F1.0: attn.F0"), IsEmpty());
   EXPECT_EQ(count(program).of["transfer"], 0);
 }
 
-TEST(LowerByHand, TheTurnOfTheVHandsOverWithoutATransfer) {
+TEST(LowerByHand, TheTurnOfTheVNeedsNoTransfer) {
   const Schedule schedule =
       by_hand(Placement::v(2), 1, {{"F0.0", "F1.0", "B1.0", "B0.0"}, {"F0.0", "F1.0", "B1.0", "B0.0"}});
   const Program program = lower(schedule, {1, 1, 1, 1}, {});
@@ -686,7 +686,7 @@ TEST(Lower, RefusesNegativeAndHugeNumbersOfLayers) {
   EXPECT_EQ(program.ops[program.ops.size() - 1].layer, 0);
 }
 
-TEST(Lower, RefusesAProgramOfMoreOpsThanThereIsRoomForBeforeItMakesThem) {
+TEST(Lower, RefusesAProgramOfTooManyOpsBeforeItMakesThem) {
   Schedule schedule{"long", Placement::loop(1, 1), 300, {{}}};
   for (int m = 0; m < schedule.microbatches; ++m)
     for (const Pass pass : {Pass::F, Pass::B}) schedule.ranks[0].emplace_back(Action{pass, 0, m});

@@ -9,28 +9,28 @@
 
 namespace stp {
 
-/// Where a full backward's weight gradients run: `suite` behind the segment's all-reduce, both parts
-/// together; `megatron` the early part before it and only the late part behind it, as in
-/// Megatron-LM, whose row-parallel linears have no all-reduce in their backward.
+/// Where a full backward's weight gradients run: `suite`: both parts together, overlapping the segment's
+/// all-reduce; `megatron`: the early part before it and only the late part overlapping it, as in Megatron-LM,
+/// whose row-parallel linears have no all-reduce in their backward.
 enum class BackwardOrder { suite, megatron };
 
-/// One link of a chain: a compute op, then perhaps its all-reduce, then perhaps weight gradients that may run
-/// behind it.
+/// One link of a chain: a compute op, optionally its all-reduce, optionally weight gradients that may overlap
+/// it.
 struct Segment {
   Unit unit;
   int16_t layer;
   enum class Main : uint8_t { forward, input_gradient, weight_gradients } main;
   bool all_reduce;  // with sequence parallelism a reduce-scatter
   enum class Weights : uint8_t { none, both_behind, early_before_late_behind } weights;
-  /// Whether it needs its input whole: with sequence parallelism an all-gather stands before it.
+  /// Whether it needs all rows of its input: with sequence parallelism an all-gather precedes it.
   bool gathers;
-  /// A forward that a backward runs again, from the layer's input.
+  /// A forward that a backward recomputes from the layer's input.
   bool recomputed = false;
 };
 
 struct ChainOptions {
-  bool embedding = false;  // whether the chunk begins with it: the first virtual stage, where it is modelled
-  bool recompute = false;  // whether I and B run each layer's forward again before its backward
+  bool embedding = false;  // whether the chunk begins with it (the first virtual stage)
+  bool recompute = false;  // whether I and B recompute each layer's forward before its backward
 };
 
 /// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage.

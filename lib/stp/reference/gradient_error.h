@@ -1,4 +1,4 @@
-// How far gradients are from exact ones.
+// The error of gradients.
 #pragma once
 
 #include "stp/reference/transformer.h"

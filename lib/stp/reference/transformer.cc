@@ -81,7 +81,7 @@ void rotate(double* row, int heads, int d, int position, double theta, double si
     }
 }
 
-// The forward of one sample, with all that its backward looks at.
+// The forward of one sample, with all that its backward needs.
 class SampleRun {
  public:
   SampleRun(const ModelConfig& model, const Parameters& parameters, const Sample& sample)

@@ -1,5 +1,5 @@
-// A plain transformer to hold every other against: one rank, float64, no schedule, no blocks, no BLAS.
-// Written from the mathematics and not from the runtime's kernels; clear before fast.
+// A plain reference transformer: one rank, float64, no schedule, no blocking, no BLAS. Written from the
+// formulas, independently of the runtime's kernels; clarity before speed.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace stp::reference {
 
-/// Whole row-major matrices by parameter_name(): "layers.3.attn.q.weight".
+/// Full row-major matrices by parameter_name(): "layers.3.attn.q.weight".
 using Parameters = std::map<std::string, std::vector<double>>;
 
 Parameters initial_parameters(const ModelConfig& model, const Initialisation& initialisation);
 
-/// A sequence, and what should follow each of its tokens.
+/// A sequence, and the target token after each of its tokens.
 struct Sample {
   std::vector<int32_t> tokens, targets;
 };
@@ -29,7 +29,7 @@ struct LossAndGradients {
 LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& parameters,
                                     const std::vector<Sample>& samples);
 
-/// √ of the sum of all squares.
+/// The square root of the sum of all squares.
 double global_norm(const Parameters& gradients);
 
 struct AdamWOptions {

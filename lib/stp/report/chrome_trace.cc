@@ -142,15 +142,15 @@ class Writer {
     slice(name + " " + action, category, op.stream, timeline_.start[id], timeline_.end[id], args);
   }
 
-  // One arrow for each transfer that `taker` waits for.
-  void write_arrows(OpId taker) {
-    for (const OpId transfer : program_.dependencies(taker)) {
+  // One arrow for each transfer that `consumer` waits for.
+  void write_arrows(OpId consumer) {
+    for (const OpId transfer : program_.dependencies(consumer)) {
       if (program_.ops[transfer].kind != OpKind::transfer ||
-          program_.stream_of(taker).kind == StreamKind::p2p || !timeline_.has(transfer))
+          program_.stream_of(consumer).kind == StreamKind::p2p || !timeline_.has(transfer))
         continue;
       ++arrows_;
       arrow("\"s\"", transfer);
-      arrow("\"f\",\"bp\":\"e\"", taker);
+      arrow("\"f\",\"bp\":\"e\"", consumer);
     }
   }
   void arrow(const char* phase, OpId at) {

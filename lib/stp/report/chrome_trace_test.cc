@@ -112,7 +112,7 @@ TEST_F(ChromeTrace, NamesRanksStreamsAndOps) {
     EXPECT_TRUE(names.count(name)) << name;
 }
 
-// The gaps in compute that slices say were waits for the rank's own all-reduces are its TP bubble.
+// The gaps in compute that slices mark as waits for the rank's own all-reduces are its TP bubble.
 TEST_F(ChromeTrace, WaitsForOwnAllReducesAreTheTpBubble) {
   std::map<int, int64_t> waited, computed_until;
   for (const json& event : events_) {

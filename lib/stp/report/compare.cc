@@ -18,11 +18,11 @@ namespace {
 
 using nlohmann::json;
 
-// The figures that a paper prints, or gives in closed form, and we predict.
+// The figures that papers publish as values or closed forms and that we predict.
 constexpr std::array kFigures{"throughput_samples_per_s", "peak_memory_gb",        "mfu_paper", "idle_s",
                               "peak_activation_chunks",   "tp_communication_share"};
 constexpr double kPairGap =
-    0.02;  // pairs of schedules that the paper sets further apart than this must keep their order
+    0.02;  // pairs of schedules that differ by more than this in the paper must keep their order
 
 bool is_figure(const std::string& key) {
   return std::find(kFigures.begin(), kFigures.end(), key) != kFigures.end();
@@ -47,7 +47,7 @@ std::vector<json> read_published(const std::string& folder) {
     JsonInput input = JsonInput::of_file(file);
     for (const json& row : input.array("rows")) {
       if (!row.is_object())
-        throw input.error("rows", "holds something that is no object", "write {…} per row");
+        throw input.error("rows", "has an element that is not an object", "write {…} per row");
       rows.push_back(row);
     }
   }
@@ -61,8 +61,8 @@ std::optional<double> figure(const json& holder, const std::string& key) {
   return found->get<double>();
 }
 
-// What tells two rows apart besides the schedule and what follows from it, and besides m for figures that do
-// not depend on it.
+// The fields that distinguish rows, besides the schedule and its consequences, and besides m for figures that
+// do not depend on it.
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
   for (const char* field :
@@ -140,16 +140,16 @@ std::string row_name(const json& row) {
              : name;
 }
 
-// What a record's rows say beside the published ones.
+// The comparison of a record's rows with the published ones.
 struct Findings {
   ErrorSet predicted, calibrated;
   int calibration_rows = 0;
-  int pairs = 0, pairs_right = 0;  // of schedules that the paper sets apart; of these, in the paper's order
+  int pairs = 0, pairs_right = 0;  // of schedules that differ in the paper; of these, in the paper's order
 };
 
 bool is_calibration(const json& row) { return row.at("calibration").get<bool>(); }
 
-// What memory depends on: the paper's does not on m.
+// The fields that memory depends on: the paper's does not depend on m.
 std::string memory_key(const json& row) {
   return configuration_key(row, false) + row.at("schedule").get<std::string>();
 }
@@ -171,12 +171,12 @@ void add_row_errors(Findings& findings, const json& rows) {
     add(&ErrorSet::idle, "idle_s", fitted);
     add(&ErrorSet::chunks, "peak_activation_chunks", fitted);
     add(&ErrorSet::tp_share, "tp_communication_share", fitted);
-    // What was fitted at one m is no prediction at another.
+    // A row fitted at one m is no prediction at another.
     add(&ErrorSet::memory, "peak_memory_gb", memory_fitted.contains(memory_key(row)));
   }
 }
 
-// Of two schedules in one configuration: their order, and the gain if it is the one that is asked for.
+// Compares two schedules in one configuration: their order, and the gain if it is the requested one.
 void add_pair(Findings& findings, const json& a, const json& b, const std::optional<Comparison>& comparison) {
   const char* const key = "throughput_samples_per_s";
   const auto ours_a = figure(a, key), theirs_a = figure(a.at("published"), key);
@@ -200,7 +200,7 @@ void add_pair(Findings& findings, const json& a, const json& b, const std::optio
 void add_pairs(Findings& findings, const json& rows, const std::optional<Comparison>& comparison) {
   std::map<std::string, std::map<std::string, const json*>> by_configuration;  // then by schedule
   for (const json& row : rows) {
-    // Rows that differ in nothing that is known here are configurations of their own.
+    // Rows that do not differ in these fields are configurations of their own.
     std::string key = configuration_key(row, true);
     while (!by_configuration[key].emplace(row.at("schedule"), &row).second) key += "|again";
   }
@@ -210,37 +210,37 @@ void add_pairs(Findings& findings, const json& rows, const std::optional<Compari
         add_pair(findings, *a->second, *b->second, comparison);
 }
 
-// One for each kind of error of which there is a predicted row: nothing is met by default.
-json marks_of(const Findings& findings, const Comparison& comparison) {
-  json marks = json::array();
-  const auto mark = [&](const char* what, const json& value, const json& tolerance, bool met) {
-    marks.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});
+// One for each kind of error that has a predicted row: no criterion is met by default.
+json criteria_of(const Findings& findings, const Comparison& comparison) {
+  json criteria = json::array();
+  const auto add = [&](const char* what, const json& value, const json& tolerance, bool met) {
+    criteria.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});
   };
   const auto within = [&](const char* what, const Errors& errors, double tolerance) {
-    if (errors.count > 0) mark(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
+    if (errors.count > 0) add(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
   };
   const ErrorSet& errors = findings.predicted;
   within("throughput_error_mean", errors.throughput, comparison.throughput_tolerance);
   if (errors.throughput.count > 0)
-    mark("throughput_error_worst", errors.throughput.worst, comparison.throughput_worst_tolerance,
-         errors.throughput.worst <= comparison.throughput_worst_tolerance);
+    add("throughput_error_worst", errors.throughput.worst, comparison.throughput_worst_tolerance,
+        errors.throughput.worst <= comparison.throughput_worst_tolerance);
   within("gain_error_points_mean", errors.gain, comparison.gain_tolerance_points);
   within("memory_error_mean", errors.memory, comparison.memory_tolerance);
   within("idle_error_mean", errors.idle, comparison.idle_tolerance);
   within("chunks_error_mean", errors.chunks, comparison.chunks_tolerance);
   within("tp_share_error_mean", errors.tp_share, comparison.tp_share_tolerance);
   if (findings.pairs > 0)
-    mark("pairs_right", findings.pairs_right, findings.pairs, findings.pairs_right == findings.pairs);
-  return marks;
+    add("pairs_right", findings.pairs_right, findings.pairs, findings.pairs_right == findings.pairs);
+  return criteria;
 }
 
-// What `candidate`, a published row that speaks of `row`, adds to these.
+// Adds the figures of `candidate`, a published row that applies to `row`.
 void compare_figures(const json& row, const json& candidate, json& published, json& difference) {
   for (const char* key : kFigures) {
     const auto theirs = figure(candidate, key);
     if (!theirs) continue;
     published[key] = *theirs;
-    // Of nothing, nothing is no error, and anything is a whole one.
+    // If the published value is 0, 0 has no error, and any other value counts as 100 % off.
     if (const auto ours = figure(row, key))
       difference[key] = *theirs != 0 ? *ours / *theirs - 1 : *ours != 0 ? 1.0 : 0.0;
   }
@@ -265,7 +265,7 @@ Comparison read_comparison(JsonInput input) {
   if (input.has("calibration")) {
     for (const json& pattern : input.array("calibration"))
       if (!pattern.is_object())
-        throw input.error("calibration", "holds something that is no object", "write {…} per pattern");
+        throw input.error("calibration", "has an element that is not an object", "write {…} per pattern");
     comparison.calibration = input.shared_value("calibration");
   }
   if (input.has("tolerance")) {
@@ -339,11 +339,13 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
   line.update(findings.predicted.to_json());
   const bool judged = comparison && comparison->not_testable.empty();
   if (judged && findings.predicted.has_figures()) {
-    const json marks = marks_of(findings, *comparison);
-    const bool all = std::all_of(marks.begin(), marks.end(), [](const json& mark) { return mark.at("met"); });
-    line["marks"] = marks;
+    const json criteria = criteria_of(findings, *comparison);
+    const bool all =
+        std::all_of(criteria.begin(), criteria.end(), [](const json& one) { return one.at("met"); });
+    line["marks"] = criteria;
     line["verdict"] = all ? "reproduced" : "deviates";
-    line["reason"] = all ? "every mark is met" : "a mark is missed; see marks";
+    line["reason"] =
+        all ? "every acceptance criterion is met" : "an acceptance criterion is missed; see marks";
   } else {
     line["verdict"] = "not testable here";
     line["reason"] = comparison && !judged

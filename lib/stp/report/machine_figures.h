@@ -1,4 +1,4 @@
-// What a machine does with the pieces that schedules are made of: GEMMs, and all-reduces beside compute.
+// A machine's figures for the parts of schedules: GEMMs, and all-reduces that overlap compute.
 #pragma once
 
 #include <vector>
@@ -21,8 +21,8 @@ struct GemmFigure {
 std::vector<GemmFigure> gemm_figures(const HardwareProfile& profile, const ModelConfig& model,
                                      const Shape& shape, Implementation implementation);
 
-/// What of an all-reduce stays exposed behind compute that starts with it: how much longer both take than the
-/// compute alone, what contention costs included, over the all-reduce alone.
+/// The exposed share of an all-reduce that starts together with compute: (time until both end − compute
+/// alone) / all-reduce alone, contention included.
 double exposed_share(double compute_s, double all_reduce_s, const Contention& contention);
 
 }  // namespace stp

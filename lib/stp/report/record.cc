@@ -102,7 +102,7 @@ json rank_json(const RankResult& rank) {
           {"memory_bytes", memory}};
 }
 
-// What a row has besides where it is of a run on devices.
+// Further fields of a row of a run on devices.
 json parity_json(const Parity& parity) {
   return {{"loss", parity.loss},
           {"gradient", parity.gradient},
@@ -270,7 +270,7 @@ bool write_all(int file, const std::string& text) {
 }
 
 [[noreturn]] void fail_writing(const std::string& path) {
-  throw std::runtime_error(path + ": could not be written whole (is the disk full?)");
+  throw std::runtime_error(path + ": could not be written completely (is the disk full?)");
 }
 
 void write_to_device(const std::string& path, const std::string& text) {
@@ -285,7 +285,7 @@ void write_to_device(const std::string& path, const std::string& text) {
 void write_new_file(const std::string& path, const std::string& text) {
   std::error_code ignored;
   if (std::filesystem::is_character_file(path, ignored)) return write_to_device(path, text);
-  // Written beside the target and linked to its name when whole: a link never replaces a file.
+  // Written beside the target and linked to its name when complete: a link never replaces a file.
   std::string partial = path + ".XXXXXX";
   const int file = mkostemp(partial.data(), O_CLOEXEC);
   if (file < 0) refuse_place(path);

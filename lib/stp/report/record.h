@@ -1,4 +1,4 @@
-// The result record: what was run, where, by which program, and what came out. Its JSON form is published as
+// The result record: what was run, where, by which program, and the results. Its JSON form is published as
 // results/schema/record.schema.json; docs/metrics.md derives every quantity.
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace stp {
 
-/// How a number came about; levels are never mixed in one record.
+/// How a number was obtained; a record has only one kind.
 enum class Evidence { measured, replayed, emulated, simulated, published };
 std::string to_string(Evidence evidence);
 
-/// The configuration of one row. Unit-cost rows have neither model, cluster nor seq.
+/// The configuration of one row. Unit-cost rows have no model, cluster or seq.
 struct Configuration {
   std::string model, cluster;  // "" where costs are given by a table
   int seq = 0;
@@ -51,20 +51,20 @@ struct Parity {
   std::optional<double> one_rank_gradient;  // bf16: the same of one rank, by which `gradient` is judged
 };
 
-/// What a hardware profile foretold of a run's step.
+/// A hardware profile's prediction of a run's step.
 struct Prediction {
   std::string cluster;
   double step_time_s;
-  bool oversubscribed;      // more ranks than processors, which take turns
-  int disturbed_steps = 0;  // that were timed while the machine was slower than usual
+  bool oversubscribed;      // more ranks than processors, so that ranks take turns
+  int disturbed_steps = 0;  // timed while the machine was slower than usual
 };
 
-/// A run of one rank alone, among peers at the pace of a cluster's links.
+/// A run of one rank alone, over emulated links of a cluster.
 struct Replayed {
   int rank = 0;  // of the world
   std::string cluster;
-  // Of the timed steps' calls in groups of one kind: by how much they took longer than their pace, all
-  // together and the worst one; and the buffers that stood for the links.
+  // Calls of the timed steps in groups of one kind: their delay beyond the link's time, in total and maximum;
+  // and the bytes of the link buffers.
   struct Group {
     int64_t calls;
     double late_s, latest_s, link_bytes;
@@ -72,12 +72,12 @@ struct Replayed {
   std::map<std::string, Group> groups;  // "tp", "dp", "pp", "model"
 };
 
-/// Of the timed steps' compute time, mean over ranks, what BLAS took, and its rate there.
+/// BLAS's share of the timed steps' compute time, mean over ranks, and its rate.
 struct BlasShare {
   double share = 0, gflop_per_s = 0;
 };
 
-/// What a run on devices knows besides; absent where nothing ran.
+/// Further results of runs on devices; absent in simulations.
 struct Measured {
   std::string backend, type;            // "cpu" or "cuda"; of activations and weights
   std::optional<int> ranks_per_device;  // none where ranks share the machine's processors
@@ -86,12 +86,12 @@ struct Measured {
   std::optional<Prediction> predicted;
   std::optional<Replayed> replayed;
   std::optional<BlasShare> blas;  // where the backend counts it
-  int processes = 1;              // that the run was made of
-  // Of the rank that has most, respectively least: bytes that kernels needed beside all tensors, and the
-  // share of their calls that were replayed as graphs (none: there were no graphs).
+  int processes = 1;              // of the run
+  // Maximum over ranks: bytes that kernels needed besides all tensors. Minimum over ranks: the share of their
+  // calls that were replayed as graphs (none: there were no graphs).
   double scratch_bytes = 0;
   std::optional<double> share_in_graphs;
-  std::optional<double> kernel_time_s;  // of a step, where kernels were timed one by one
+  std::optional<double> kernel_time_s;  // of a step, if kernels were timed one by one
 };
 
 /// One schedule in one configuration.
@@ -106,13 +106,13 @@ struct Result {
 
   /// Median of the repeats.
   [[nodiscard]] double step_time_s() const;
-  /// Samples per second; none if the step takes no time, or is that of one rank alone.
+  /// Samples per second; none if the step takes no time, or in replays.
   [[nodiscard]] std::optional<double> throughput() const;
-  /// The rank that computes most, which sets the pace; there is one.
+  /// The rank with the most compute time; `ranks` must not be empty.
   [[nodiscard]] const RankResult& busiest_rank() const;
-  /// What the rank that computes most does not compute of the step: PP and TP bubble together.
+  /// The busiest rank's idle time in the step: PP and TP bubble together.
   [[nodiscard]] double idle_s() const;
-  /// Most (chunk, microbatch) activations alive on any rank.
+  /// Maximum number of (chunk, microbatch) activations alive on any rank.
   [[nodiscard]] int peak_activation_chunks() const;
   /// Largest activation memory of a rank, decimal GB: what the paper's peak memory mostly counts
   /// (docs/metrics.md).
@@ -121,9 +121,9 @@ struct Result {
 
 nlohmann::json to_json(const Result& result);
 
-/// The host that this program runs on, by MLPerf's names for what it names.
+/// The host that this program runs on, with MLPerf's names where they exist.
 nlohmann::json system_description();
-/// Where, by which program and how a result was made: `system` and `provenance`, as every result has them.
+/// `system` and `provenance` of a result: where, by which program and how it was made.
 nlohmann::json origin(const std::vector<std::string>& argv);
 
 /// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key`
@@ -135,8 +135,8 @@ nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence,
 /// A record as it is written. Bytes that are not UTF-8 (of a command line, say) are replaced.
 std::string record_text(const nlohmann::json& record);
 
-/// Writes `text` to `path` whole or not at all; refuses (InputError) a file that exists, but for a character
-/// device such as /dev/null, which it writes to.
+/// Writes `text` to `path` completely or not at all. InputError if the file exists; a character device such
+/// as /dev/null is written to.
 void write_new_file(const std::string& path, const std::string& text);
 
 }  // namespace stp

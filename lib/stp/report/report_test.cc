@@ -1,4 +1,4 @@
-// Records, and our figures beside published ones, on small rows computed by hand.
+// Records, and their comparison with published figures, on small rows computed by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -208,7 +208,7 @@ TEST_F(NewFile, IsRefusedWhereItCannotBe) {
   try {
     write_new_file(path, std::string(1 << 16, 'x'));
   } catch (const InputError&) {
-    std::_Exit(2);  // nothing that the user wrote is wrong
+    std::_Exit(2);  // the user's input is not wrong
   } catch (const std::runtime_error&) {
     std::_Exit(std::filesystem::exists(path) ? 3 : 0);
   }
@@ -223,7 +223,7 @@ TEST_F(NewFile, LeavesNothingBehindWhereItCannotBeWrittenWhole) {
 
 SharedJson patterns(json array) { return std::make_shared<const json>(std::move(array)); }
 
-TEST(ReadComparison, HasTheDesignsTolerancesUnlessToldOtherwise) {
+TEST(ReadComparison, HasTheDesignsTolerancesByDefault) {
   const json plain = json::parse(R"({"gain": {"of": "a", "over": "b"}})");
   const Comparison comparison = read_comparison(JsonInput(plain, "s.json", "compare"));
   EXPECT_EQ(comparison.gain_of, "a");
@@ -235,11 +235,11 @@ TEST(ReadComparison, HasTheDesignsTolerancesUnlessToldOtherwise) {
   EXPECT_EQ(comparison.memory_tolerance, 0.05);
   const json full = json::parse(R"({"gain": {"of": "a", "over": "b"}, "calibration": [{"seq": 1}],
       "tolerance": {"throughput_error_mean": 0.1, "gain_error_points_mean": 2, "memory_error_mean": 0.3}})");
-  const Comparison told = read_comparison(JsonInput(full, "s.json", "compare"));
-  EXPECT_EQ(told.calibration->size(), 1U);
-  EXPECT_EQ(told.throughput_tolerance, 0.1);
-  EXPECT_EQ(told.gain_tolerance_points, 2);
-  EXPECT_EQ(told.memory_tolerance, 0.3);
+  const Comparison given = read_comparison(JsonInput(full, "s.json", "compare"));
+  EXPECT_EQ(given.calibration->size(), 1U);
+  EXPECT_EQ(given.throughput_tolerance, 0.1);
+  EXPECT_EQ(given.gain_tolerance_points, 2);
+  EXPECT_EQ(given.memory_tolerance, 0.3);
 }
 
 TEST(ReadComparison, ReadsWhatToJsonWrites) {
@@ -306,7 +306,7 @@ class Compared : public Folder {
     comparison_.gain_of = "new";
     comparison_.gain_over = "old";
   }
-  // A published row: `fields` and where they stand.
+  // A published row: `fields` and their table.
   void publish(const json& rows, const std::string& file = "paper.json") const {
     std::ofstream(folder_ + "/" + file) << json{{"source", "a paper"}, {"rows", rows}};
   }
@@ -370,7 +370,7 @@ TEST_F(Compared, RefusesPublishedFilesThatHoldNoRows) {
   publish({1, 2}, "bad.json");
   json rows = {row("new", 6, 6)};
   EXPECT_THAT(refusal([&] { attach_published(rows, folder_, comparison_); }),
-              AllOf(StartsWith(folder_ + "/bad.json: rows: "), HasSubstr("no object")));
+              AllOf(StartsWith(folder_ + "/bad.json: rows: "), HasSubstr("not an object")));
 }
 
 // Published: new 10 and old 8 at m 6 (gain 1.25), new 11 and old 8.8 at m 12 (1.25 too). The rows of m 12
@@ -430,7 +430,7 @@ TEST_F(Errors, OfMemoryFittedForOneScheduleLeaveAnotherAPrediction) {
   EXPECT_NEAR(line["calibrated"]["memory_error_mean"], 0.1, 1e-12);
 }
 
-TEST_F(Errors, OfAGainWithOneCalibratedSideAreNoPrediction) {
+TEST_F(Errors, OfAGainWithOneCalibratedRowAreNoPrediction) {
   comparison_.calibration = patterns({{{"microbatches", 6}, {"schedule", "old"}}});
   const json line = summary({row("new", 6, 10.2), row("old", 6, 8)});
   EXPECT_TRUE(line["gain_error_points_mean"].is_null());
@@ -438,14 +438,14 @@ TEST_F(Errors, OfAGainWithOneCalibratedSideAreNoPrediction) {
   EXPECT_EQ(line["pairs"], 0);
 }
 
-TEST_F(Errors, AreAbsoluteInTheMean) {
+TEST_F(Errors, AreMeansOfAbsoluteErrors) {
   comparison_.calibration = nullptr;
   const json line = summary({row("new", 6, 11), row("old", 6, 7.2)});  // +10 %, −10 %
   EXPECT_NEAR(line["throughput_error_mean"], 0.1, 1e-12);
 }
 
 TEST_F(Errors, ACalibrationPatternThatAgreesWithNoRowIsRefused) {
-  comparison_.calibration = patterns({{{"microbatch", 12}}});  // a slip of the pen for microbatches
+  comparison_.calibration = patterns({{{"microbatch", 12}}});  // a typo for microbatches
   EXPECT_THAT(refusal([&] { summary({row("new", 6, 11)}); }), HasSubstr("agrees with no row"));
 }
 
@@ -491,24 +491,24 @@ TEST_F(Errors, OfTheGainDoNotDependOnTheNamesOrder) {
 
 using Verdict = Errors;
 
-TEST_F(Verdict, IsReproducedWhereEveryMarkIsMet) {
+TEST_F(Verdict, IsReproducedWhereEveryCriterionIsMet) {
   comparison_.calibration = nullptr;
   const json line = summary({row("new", 6, 10.1, 51), row("old", 6, 8.1, 41)});
   EXPECT_EQ(line["verdict"], "reproduced");
   ASSERT_EQ(line["marks"].size(), 5U);
-  for (const json& mark : line["marks"]) EXPECT_EQ(mark["met"], true) << mark;
+  for (const json& one : line["marks"]) EXPECT_EQ(one["met"], true) << one;
   EXPECT_EQ(line["marks"][0]["tolerance"], 0.03);
 }
 
-TEST_F(Verdict, DeviatesWhereAnyOneMarkIsMissed) {
+TEST_F(Verdict, DeviatesWhereAnyOneCriterionIsMissed) {
   comparison_.calibration = nullptr;
   const auto missed = [&](const json& rows) {
     const json line = summary(rows);
     EXPECT_EQ(line["verdict"], "deviates");
-    std::vector<std::string> marks;
-    for (const json& mark : line["marks"])
-      if (!mark["met"].get<bool>()) marks.push_back(mark["mark"]);
-    return marks;
+    std::vector<std::string> names;
+    for (const json& one : line["marks"])
+      if (!one["met"].get<bool>()) names.push_back(one["mark"]);
+    return names;
   };
   EXPECT_THAT(missed({row("new", 6, 10.5, 50), row("old", 6, 8.4, 40)}),
               ElementsAre("throughput_error_mean"));
@@ -537,12 +537,12 @@ TEST_F(Verdict, JudgesTheShareOfCommunicationWhereOneIsPublished) {
 
 TEST_F(Verdict, IsNotTestableWhereTheScenarioSaysWhy) {
   comparison_.calibration = nullptr;
-  comparison_.not_testable = "nobody says";
+  comparison_.not_testable = "a reason";
   const json line = summary({row("new", 6, 11), row("old", 6, 8)});
   EXPECT_EQ(line.at("verdict"), "not testable here");
-  EXPECT_EQ(line.at("reason"), "nobody says");
+  EXPECT_EQ(line.at("reason"), "a reason");
   EXPECT_FALSE(line.contains("marks"));
-  EXPECT_FALSE(line.at("throughput_error_mean").is_null());  // told all the same
+  EXPECT_FALSE(line.at("throughput_error_mean").is_null());  // reported anyway
 }
 
 TEST_F(Verdict, IsNotTestableWithoutAComparisonOrWithCalibratedRowsAlone) {

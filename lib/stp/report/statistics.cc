@@ -14,8 +14,8 @@ double median(std::vector<double> values) {
 std::optional<MedianInterval> median_interval(std::vector<double> values, double confidence) {
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
-  // Outside lie both tails of k − 1 values and fewer below the median: the largest k that leaves enough
-  // inside.
+  // The interval misses the median if fewer than k values are below it or above it: the largest k with enough
+  // coverage.
   double log_probability = -static_cast<double>(n) * std::log(2.0), tail = 0;
   std::optional<MedianInterval> interval;
   for (size_t k = 1; 2 * k <= n; ++k) {

@@ -1,5 +1,5 @@
-// The median of repeated measurements and its interval, whatever their distribution: enough to measure by.
-// analysis/stp_analysis/statistics.py compares what was measured.
+// The median of repeated measurements and its distribution-free interval. analysis/stp_analysis/statistics.py
+// compares measurements.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ struct MedianInterval {
 };
 /// The interval between the k-th smallest and the k-th largest value that covers the median of the
 /// distribution with at least `confidence`: the number of values below that median is binomial (n, 1/2),
-/// whatever the distribution. None where even the extremes cover less: below six values at 95 %.
+/// whatever the distribution. None if even the extremes cover less: below six values at 95 %.
 std::optional<MedianInterval> median_interval(std::vector<double> values, double confidence = 0.95);
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// What calls among ranks take on a machine that a hardware profile describes.
+// Times of calls among ranks on a machine described by a hardware profile.
 #pragma once
 
 #include "stp/cluster/profile.h"
@@ -6,8 +6,8 @@
 
 namespace stp {
 
-/// Times of calls as the simulator has them (lib/stp/cluster): world ranks fill one node after the other.
-/// Collectives over several nodes, which a profile does not describe, are rings over the links between nodes.
+/// The same times as in the simulator (lib/stp/cluster). World ranks fill one node after the other.
+/// Collectives over several nodes, which profiles do not describe, are rings over the links between nodes.
 CallTimes call_times(const HardwareProfile& profile);
 
 }  // namespace stp

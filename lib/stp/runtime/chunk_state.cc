@@ -10,8 +10,8 @@
 namespace stp {
 namespace {
 
-// Calls work(begin, end) for shares of `rows`, at once where there are many elements: a shard of a real model
-// has hundreds of millions.
+// Calls work(begin, end) for ranges of `rows`, in parallel if there are many elements: a shard of a real
+// model has hundreds of millions.
 template <typename Work>
 void on_all_processors(int64_t rows, int64_t elements, Work work) {
   constexpr int64_t kWorthAThread = 1 << 20;
@@ -26,7 +26,7 @@ void on_all_processors(int64_t rows, int64_t elements, Work work) {
 ParameterState make_parameter(Device& device, Stream& stream, const Training& training,
                               const Parameter& parameter, int layer, int tp_index) {
   const int tp = training.grid.tp;
-  // A vector is one row, as kernels take it.
+  // Kernels take vectors as one row.
   const bool vector = parameter.vector();
   const int64_t rows = vector ? 1 : parameter.local_rows(tp);
   const int64_t columns = vector ? parameter.local_rows(tp) : parameter.columns(tp);
@@ -116,7 +116,7 @@ void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const 
     using T = decltype(zero);
     std::vector<T> elements(values.size());
     std::transform(values.begin(), values.end(), elements.begin(), [](double value) {
-      // Not from double at once: a bf16 weight is its fp32 master, rounded.
+      // Not directly from double: a bf16 weight is its fp32 master, rounded.
       return T(static_cast<Wide<T>>(value));
     });
     device.upload(stream, tensor, std::as_bytes(std::span(elements)));

@@ -1,4 +1,4 @@
-// The parameters that a rank holds of one of its chunks: weights, gradients, and the optimizer's state.
+// The parameters of one chunk of a rank: weights, gradients, and the optimizer's state.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ struct ParameterState {
   Parameter parameter;
   int layer;  // of the whole model; −1 for embedding and head
   Tensor weight, gradient, first_moment, second_moment;
-  Tensor master;  // in fp32 where weights are less than that, else the weight itself
+  Tensor master;  // in fp32 if weights are bf16, else the weight itself
 };
 
 /// Parameters in the order of unit_parameters(); empty where the chunk has no such unit.
@@ -26,17 +26,17 @@ struct ChunkState {
   [[nodiscard]] std::vector<ParameterState*> all();
 };
 
-/// Which piece of the model a chunk is.
+/// The part of the model that a chunk holds.
 struct ChunkShape {
   int first_layer, layers;
-  bool first, last;  // whether embedding and head are its
+  bool first, last;  // whether it has the embedding, and the head
 };
 
 /// Makes a chunk's parameters, with their initial values, for place `tp_index` of the tensor-parallel group.
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
                       int tp_index);
 
-/// Gives the memory of a parameter back.
+/// Frees the memory of a parameter.
 void release_parameter(Device& device, Stream& stream, ParameterState& state);
 
 /// Elements of `tensor` (of any type but i32) as doubles, and back, rounded. For set-up and inspection, not
@@ -45,7 +45,7 @@ std::vector<double> download_doubles(Device& device, Stream& stream, const Tenso
 void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values);
 
 /// Calls place(part, first_row, rows, first_column, columns, offset) for each part of a parameter that place
-/// `tp_index` of `tp` holds: which block of the full matrix, and where it starts in the rank's own tensor.
+/// `tp_index` of `tp` holds: the block in the full matrix, and its offset in the rank's own tensor.
 template <typename PlaceBlock>
 void for_each_block(const Parameter& parameter, int tp, int tp_index, PlaceBlock place) {
   int64_t offset = 0;

@@ -7,7 +7,7 @@
 namespace stp {
 
 ExecutionPlan make_plan(Program program) {
-  IssueOrder order = issue_order(program);  // refuses a program that would hang
+  IssueOrder order = issue_order(program);  // refuses a program that would deadlock
   ExecutionPlan plan{std::move(program), std::move(order), {}, {}};
   int layer = 0;
   for (const int layers : plan.program.layers_per_stage) {
@@ -137,7 +137,7 @@ void Executor::make_links() {
       if (link.sender != nullptr)
         link.send_stream = link.sender->device.make_stream("send to rank " + std::to_string(info.peer),
                                                            StreamPriority::communication);
-      else  // where both ends are here, a transfer is one piece of work, of the sender's stream
+      else  // if both ends are here, a transfer is one piece of work, on the sender's stream
         link.receive_stream = link.receiver->device.make_stream(
             "receive from rank " + std::to_string(info.rank), StreamPriority::communication);
       links_[stream].push_back(std::move(link));
@@ -231,15 +231,15 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
       device.kernels().fill(*rank->compute, rank->loss, 0);
     }
   }
-  if (world_.group) meet_all_ranks();
+  if (world_.group) synchronize_ranks();
   // With sequence parallelism, gradients of norm gains are added to on the tp stream.
   for (const auto& rank : ranks_) rank->collectives().wait(rank->compute->record());
   for (auto& links : links_)
     for (Link& link : links) link.taken.clear();
 }
 
-// A sum is done nowhere before all members have come to it.
-void Executor::meet_all_ranks() {
+// No member completes a sum before all members have reached it.
+void Executor::synchronize_ranks() {
   std::vector<Part> parts;
   for (RankState* rank : world_.ranks) {
     Tensor flag = rank->device.allocate(*rank->compute, MemoryKind::working, DType::f32, 1, 1);
@@ -372,8 +372,8 @@ void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
   }
 }
 
-// With sequence parallelism, what the norm put out is kept in shares of the rows, and gathered once more for
-// the weight gradients, beside what the compute stream does meanwhile.
+// With sequence parallelism, the norm's output is saved in shards of rows, and gathered again for the weight
+// gradients, concurrently with the compute stream.
 void Executor::gather_again(TensorGroup& group, const Op& op) {
   if (!plan_.program.sequence_parallel || group.ranks.front()->saved_unit(op).gathered) return;
   std::vector<Part> parts;
@@ -431,8 +431,8 @@ void Executor::issue_collective(TensorGroup& group, const Op& op) {
   }
 }
 
-// What a unit takes in with sequence parallelism: forward its norm's output, backward the output's gradient,
-// whose own rows are the residual later.
+// A unit's input with sequence parallelism: forward its norm's output, backward the output's gradient, whose
+// own rows are later the residual.
 Part Executor::gather_part(RankState& rank, const Op& op) {
   const UnitContext& context = *rank.context;
   Stream& stream = rank.collectives();
@@ -530,7 +530,7 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
       }
 }
 
-// Of what all ranks of the group hold whole, each has a summand of the gradient.
+// For unsharded parameters, each rank of the group has a summand of the gradient.
 void Executor::add_gradient_norms(TensorGroup& group) {
   std::vector<std::vector<ParameterState*>> states(group.ranks.size());  // by rank, over its chunks
   for (size_t i = 0; i < group.ranks.size(); ++i) {

@@ -1,6 +1,5 @@
 // Runs a Program on the ranks that this process drives: one thread walks the issue order and gives each op of
-// these ranks to the streams of its device. It interprets ops alone; which schedule they came from it does
-// not know.
+// these ranks to the streams of its device. It interprets only ops, independent of their schedule.
 #pragma once
 
 #include <map>
@@ -18,12 +17,12 @@
 
 namespace stp {
 
-/// What all processes of a run share: the Program, and what follows from it.
+/// The same in all processes of a run: the Program and data derived from it.
 struct ExecutionPlan {
   Program program;
   IssueOrder order;
   std::vector<int> first_layer;          // by virtual stage: of the whole model
-  std::vector<uint32_t> number_on_link;  // by transfer: how many of its link are issued before it
+  std::vector<uint32_t> number_on_link;  // by transfer: the number of transfers of its link issued before it
 };
 ExecutionPlan make_plan(Program program);
 
@@ -35,8 +34,8 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
   ~Executor();
 
-  /// Issues a whole step. `samples`: replica after replica, microbatch after microbatch. What is thrown names
-  /// the rank and the op.
+  /// Issues a whole step. `samples`: ordered by replica, then by microbatch. Exceptions name the rank and the
+  /// op.
   void issue_step(std::span<const TokenSample> samples, int step);
   /// Waits until all ranks are done; throws Cancelled if the run failed.
   void finish_step();
@@ -44,12 +43,13 @@ class Executor {
   [[nodiscard]] const std::vector<std::unique_ptr<RankState>>& ranks() const { return ranks_; }
   /// By op of the rank, absolute seconds. After finish_step(), if times are recorded.
   [[nodiscard]] std::vector<OpTime> op_times(const RankState& rank) const;
-  /// When all ranks of the world had come to the step, by this process's clock: what is comparable between
-  /// processes. After finish_step(); none where one process drives all ranks.
+  /// When all ranks of the world had reached the step, by this process's clock: the common origin of times of
+  /// several processes. After finish_step(); none if one process drives all ranks.
   [[nodiscard]] std::optional<double> common_start() const {
     return common_start_ ? std::optional(common_start_->seconds()) : std::nullopt;
   }
-  /// What the rank gave to collectives of its tensor-parallel group that are ops, and sent to stages.
+  /// The rank's traffic in those collectives of its tensor-parallel group that are ops, and in transfers to
+  /// stages.
   [[nodiscard]] Traffic traffic(const RankState& rank) const;
   /// See Trainer::take_emulated_use(). After finish_step().
   std::map<std::string, EmulatedUse> take_emulated_use();
@@ -60,7 +60,7 @@ class Executor {
     std::unique_ptr<Group> group;
     std::unique_ptr<Stream> send_stream, receive_stream;
     RankState *sender = nullptr, *receiver = nullptr;  // null: another process's
-    std::vector<EventRef> taken;  // by number on the link: when the receiver took the tensor up
+    std::vector<EventRef> taken;  // by number on the link: when the receiver had consumed the tensor
   };
   // Ranks that hold the same parameters, or the same replica of the model.
   struct RankGroup {
@@ -75,7 +75,7 @@ class Executor {
   [[nodiscard]] RankState* local(int world_rank) const;
 
   void begin_step(std::span<const TokenSample> samples);
-  void meet_all_ranks();
+  void synchronize_ranks();
   void issue(OpId id);
   /// Waits for what the op depends on, as work of `stream`.
   void begin(RankState& rank, Stream& stream, OpId id);
@@ -104,7 +104,7 @@ class Executor {
   std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
   std::vector<std::vector<RankGroup>> data_groups_;      // by stage
   std::vector<RankGroup> model_groups_;
-  RankGroup world_;                       // where there are several processes
+  RankGroup world_;                       // if there are several processes
   std::vector<std::vector<Link>> links_;  // by stream of the Program
   int step_ = 0;
   const RankState* issuing_ = nullptr;  // the rank whose work is being issued, for failures

@@ -64,7 +64,7 @@ void head_forward(const TensorGroup& group, const Op& op, double factor) {
 
 void head_input_gradient(const TensorGroup& group, const Op& op) {
   std::vector<Part> parts;
-  // Each rank's gradient is a summand, and so is what it adds to that of the norm's gain.
+  // Each rank's gradient is a summand; so is its contribution to the gradient of the norm's gain.
   const auto norm = [&](RankState& rank, const Tensor& gradient) {
     norm_backward(*rank.context, *rank.compute, rank.parameters(op), rank.saved_unit(op), 0, {}, gradient);
   };

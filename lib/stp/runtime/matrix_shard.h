@@ -1,4 +1,4 @@
-// The part of a matrix of parameters that one rank holds, and how the parts of all are put together.
+// The part of a parameter matrix that one rank holds, and the assembly of full matrices.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct MatrixShard {
   int64_t first_row, rows, first_column, columns;
   std::vector<double> values;
 };
-/// Whole matrices by name, row by row.
+/// Full matrices by name, row by row.
 using Matrices = std::map<std::string, std::vector<double>>;
 
-/// Puts a shard at its place in its matrix.
+/// Copies a shard to its place in the full matrix.
 void add(Matrices& whole, const MatrixShard& shard);
 
-/// Shards as bytes for another process; values keep all their bits.
+/// Shards as bytes for another process, without loss.
 std::string to_bytes(const std::vector<MatrixShard>& shards);
 std::vector<MatrixShard> shards_from_bytes(const std::string& bytes);
 

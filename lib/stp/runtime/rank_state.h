@@ -1,4 +1,4 @@
-// What one rank that this process drives holds while a Program runs.
+// The state of one local rank while a Program runs.
 #pragma once
 
 #include <map>
@@ -17,21 +17,21 @@ namespace stp {
 
 /// When an op began and ended on a rank.
 struct OpEvents {
-  EventRef started, done;  // `started`: only where times are recorded
+  EventRef started, done;  // `started`: only if times are recorded
 };
 
 struct RankState {
   int world_rank;
   RankGrid::Place place;
   Device& device;
-  /// `tp` is null where a rank has no peers: its collectives are then work of `compute`. `gather`, for what
-  /// weight gradients gather again, is there with sequence parallelism, `dp` with data parallelism.
+  /// `tp` is null if a rank has no peers: its collectives then run on `compute`. `gather`, for the second
+  /// all-gather for weight gradients, exists with sequence parallelism, `dp` with data parallelism.
   std::unique_ptr<Stream> compute, tp, dp, gather;
   std::optional<UnitContext> context;
   std::vector<ChunkState> chunks;
 
   // The step that is being issued.
-  std::vector<Tensor> tokens, targets;  // by microbatch, where this rank needs them
+  std::vector<Tensor> tokens, targets;  // by microbatch, if this rank needs them
   Tensor loss, norm;                    // the loss; the square of the gradients' norm
   std::vector<OpEvents> ops;            // by op of this rank, from rank_begin on
   std::map<OpId, OpEvents> arrivals;    // transfers to this rank, from when their receive could begin
@@ -57,7 +57,7 @@ struct RankState {
     }
     return chunk.embedding;
   }
-  /// The tensor of a value, which is then no more here.
+  /// Removes and returns the tensor of a value.
   [[nodiscard]] Tensor take(ValueId value) {
     auto node = values.extract(value);
     if (!node) throw std::logic_error("rank " + std::to_string(world_rank) + " lacks a value");

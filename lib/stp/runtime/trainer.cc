@@ -18,7 +18,7 @@ struct Trainer::State {
   std::unique_ptr<Executor> executor = {};
   int steps = 0;
 
-  // What fails while work is issued ends the run.
+  // A failure while work is issued ends the run.
   template <typename Work>
   void run(Work work) {
     try {
@@ -61,7 +61,7 @@ struct Trainer::State {
 
 Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   const RankGrid& grid = training.grid;
-  if (grid.cp != 1) throw InputError("", "parallel.cp", "context parallelism does not run yet", "use 1");
+  if (grid.cp != 1) throw InputError("", "parallel.cp", "context parallelism is not supported", "use 1");
   if (grid.pp != program.schedule.pp())
     throw InputError(
         "", "parallel.pp",
@@ -129,7 +129,7 @@ void Trainer::note_times(StepResult& result) const {
     }
   }
   if (const auto common = executor.common_start()) first = *common;
-  // What came from ranks of other processes.
+  // Transfers from ranks of other processes.
   for (const auto& [pp, rank] : stands_for)
     for (const auto& [op, events] : rank->arrivals)
       if (!stands_for.contains(program.stream_of(op).rank))

@@ -1,4 +1,4 @@
-// What a training run is made of, and what one step of it leaves behind.
+// The description of a training run, and the data of its steps.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Training {
   ModelConfig model;
   int seq = 1, microbatch_size = 1;
   DType type = DType::f32;  // X of lib/stp/device/kernels.h: of weights, activations and their gradients
-  RankGrid grid;            // cp is 1: context parallelism is not built
+  RankGrid grid;            // cp is 1: context parallelism is not implemented
   Initialisation initialisation;
   AdamW optimizer;
   double clip_norm = 1;      // largest global gradient norm; larger gradients are scaled down to it
@@ -25,12 +25,12 @@ struct Training {
   [[nodiscard]] int64_t tokens() const { return int64_t{microbatch_size} * seq; }
 };
 
-/// A sequence of `seq` tokens and what should follow each of them.
+/// A sequence of `seq` tokens, and the target token after each.
 struct TokenSample {
   std::vector<int32_t> tokens, targets;
 };
 
-/// When an op ran, seconds since the step's first op started.
+/// When an op ran, in seconds since the step's first op started.
 struct OpTime {
   double start = 0, end = 0;
 };

@@ -56,7 +56,7 @@ class ComputePass {
   void linear_weight_gradient(const Tensor& out_gradient, const Tensor& in, const ParameterState& weight) {
     kernels_.gemm(stream_, true, false, 1, out_gradient, in, 1, weight.gradient);
   }
-  // The unit's last linear and the residual, of which the group's sum has one.
+  // The unit's last linear, and 1/t of the residual, so that the group's sum has it once.
   Tensor output(const Tensor& in, const ParameterState& weight, const Tensor& residual) {
     Tensor out = make(MemoryKind::working, residual.columns);
     if (context_.sequence_parallel) {
@@ -68,7 +68,7 @@ class ComputePass {
     }
     return out;
   }
-  // All rows of what the norm put out, for weight gradients.
+  // All rows of the norm's output, for weight gradients.
   const Tensor& normed(const SavedUnit& saved) {
     if (!saved.gathered) return saved.normed;
     stream_.wait(saved.gathered_at);

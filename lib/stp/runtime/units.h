@@ -1,15 +1,14 @@
-// The passes of the units of section 3 of the paper, as kernels on one rank's streams. What a unit keeps for
-// later passes is what lib/stp/model/work.h declares for the `suite` implementation, tensor by tensor.
+// The passes of the units of section 3 of the paper, as kernels on one rank's streams. A unit saves exactly
+// the tensors that lib/stp/model/work.h declares for the `suite` implementation.
 //
 // The residual is added before the all-reduce, one t-th on each of t ranks (equations 1 and 2): a forward
-// puts out Attn(LN(X)) + X/t, the sum of which over the group is the unit's output. The backward goes the
-// same way: the norm's Jacobian is linear, so each rank applies it to its own share of the gradient and adds
-// dY/t, and the one all-reduce that follows gives dX.
+// computes Attn(LN(X)) + X/t, and the sum over the group is the unit's output. The backward is similar: the
+// norm's Jacobian is linear, so each rank applies it to its own summand of the gradient and adds dY/t; the
+// following all-reduce gives dX.
 //
-// With sequence parallelism a rank holds a t-th of the rows of X and of dX. The norm works on those rows;
-// what it puts out is gathered before the unit's forward, and dY before its backward. A forward adds the
-// rank's rows of X to its own rows before the reduce-scatter; a backward applies the norm's Jacobian behind
-// it.
+// With sequence parallelism a rank holds 1/t of the rows of X and of dX. The norm works on those rows; its
+// output is gathered before the unit's forward, and dY before its backward. A forward adds the rank's rows of
+// X to its own rows before the reduce-scatter; a backward applies the norm's Jacobian after it.
 #pragma once
 
 #include <vector>
@@ -18,8 +17,8 @@
 
 namespace stp {
 
-/// What one unit of one microbatch keeps (kind `saved`, where nothing is said). Empty tensors: not there, or
-/// no more. With sequence parallelism the norm's are this rank's rows.
+/// The saved tensors of one unit and microbatch (kind `saved` unless stated otherwise). Empty tensors do not
+/// exist or were released. With sequence parallelism the norm's tensors have this rank's rows.
 struct SavedUnit {
   Tensor input, statistics, normed;        // the norm's
   Tensor qkv, attention, log_sum_exp;      // attn
@@ -27,12 +26,12 @@ struct SavedUnit {
   Tensor logits_gradient;                  // head
   Tensor output_gradient, inner_gradient;  // made by I: of the unit's output; of qkv, or of gate and up
   // With sequence parallelism, kind `working`: this rank's rows of the output's gradient, until the
-  // reduce-scatter; all rows of `normed`, for the weight gradients, and when they are there.
+  // reduce-scatter; all rows of `normed`, for the weight gradients, and the event after which they are valid.
   Tensor residual, gathered;
   EventRef gathered_at;
 };
 
-/// Where one rank's units run, and how.
+/// Device, stream and options of one rank's units.
 struct UnitContext {
   Device& device;
   Stream& compute;
@@ -50,24 +49,24 @@ struct UnitContext {
   }
 };
 
-/// The norm before a unit, as work of `stream`: takes over `input`, keeps it, its statistics and what it puts
-/// out in `saved`. `keep`: as saved tensors; else as working memory, for one pass.
+/// The norm before a unit, as work of `stream`: takes ownership of `input`; stores it, its statistics and the
+/// output in `saved`. `keep`: as saved tensors, else as working memory for one pass.
 void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                   Tensor input, SavedUnit& saved, bool keep);
-/// `gradient`, of what the norm puts out, becomes that of its input, `factor` · `residual` added (if there is
-/// one). Releases what only it needs.
+/// `gradient`, of the norm's output, becomes that of its input plus `factor` · `residual` (if given).
+/// Releases tensors that only this needs.
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                    SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient);
 
-/// F of attn or mlp behind its norm, whose output is `normed`, all rows: returns this rank's summand of the
-/// output, the residual included.
+/// F of attn or mlp after its norm, whose output is `normed` (all rows). Returns this rank's summand of the
+/// output, including the residual.
 Tensor unit_forward(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, bool keep);
-/// Releases what a forward does not keep: with `recompute: full` all but a layer's input, with `selective`
-/// what the core of the attention makes.
+/// Releases tensors that recomputation makes again: with `recompute: full` all but a layer's input, with
+/// `selective` the outputs of the attention's core.
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved);
-/// I of attn or mlp up to its norm: takes over the gradient of the output, all rows; returns this rank's
-/// summand of the gradient of what the norm put out.
+/// I of attn or mlp up to its norm: takes ownership of the gradient of the output (all rows); returns this
+/// rank's summand of the gradient of the norm's output.
 Tensor unit_input_gradient(const UnitContext& context, Unit unit,
                            const std::vector<ParameterState>& parameters, Tensor output_gradient,
                            SavedUnit& saved);
@@ -75,9 +74,9 @@ Tensor unit_input_gradient(const UnitContext& context, Unit unit,
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
                           const std::vector<ParameterState>& parameters, SavedUnit& saved);
 
-/// The embedding of `tokens`: this rank's summand.
+/// This rank's summand of the embedding of `tokens`.
 Tensor embedding_forward(const UnitContext& context, const ParameterState& table, const Tensor& tokens);
-/// Adds to the table's gradient; takes over `output_gradient`, all rows.
+/// Adds to the table's gradient; takes ownership of `output_gradient` (all rows).
 void embedding_weight_gradient(const UnitContext& context, const ParameterState& table, const Tensor& tokens,
                                Tensor output_gradient);
 

@@ -1,4 +1,4 @@
-// What a schedule is made of: passes, actions, blocks. Text forms are those of docs/architecture.md, "Words".
+// What a schedule is made of: passes, actions, blocks. docs/architecture.md defines their text forms.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@ namespace stp {
 enum class Pass : uint8_t { F, I, W, B };
 
 constexpr char letter(Pass pass) { return "FIWB"[static_cast<int>(pass)]; }
-/// I and B: the passes that hand a gradient to the virtual stage before.
+/// I and B: the passes that send a gradient to the previous virtual stage.
 constexpr bool is_backward(Pass pass) { return pass == Pass::I || pass == Pass::B; }
-/// B and W: the passes that need a microbatch's saved tensors last.
+/// B and W: the last passes that need a microbatch's saved tensors.
 constexpr bool ends_life(Pass pass) { return pass == Pass::B || pass == Pass::W; }
 
-/// One pass of one microbatch over one chunk of the rank whose list it stands in, written `F0.3`.
+/// One pass of one microbatch over one chunk of its rank, written `F0.3`.
 struct Action {
   Pass pass{};
   int16_t chunk{};
@@ -28,7 +28,7 @@ struct Action {
   auto operator<=>(const Action&) const = default;
 };
 
-/// One action, or two that are braided, written `F0.3&B0.1`. The action named first sends first.
+/// One action, or two that are braided, written `F0.3&B0.1`. The first action sends first.
 class Block {
  public:
   Block() = default;
@@ -47,7 +47,7 @@ class Block {
 std::string to_string(const Action& action);
 std::string to_string(const Block& block);
 
-/// Reads the whole of `text`, or throws InputError (its `field` and `file` are left to the caller).
+/// Parses all of `text`, or throws InputError (the caller adds `field` and `file`).
 Block parse_block(std::string_view text);
 
 }  // namespace stp

@@ -16,8 +16,7 @@ namespace {
 
 using namespace csv;
 
-// What one stage hands to another: `from`'s activation to from + 1, or, backward, its input's gradient to
-// from − 1.
+// A tensor between stages: `from`'s activation to from + 1, or, backward, its input's gradient to from − 1.
 struct Tensor {
   bool backward;
   int from, microbatch;
@@ -26,8 +25,7 @@ struct Tensor {
   [[nodiscard]] Leaf receive() const { return {to(), backward ? Type::RECV_B : Type::RECV_F, microbatch}; }
 };
 
-// The hand-over between ranks that `leaf` (a compute action, its SEND or its RECV) stands on; none within a
-// rank.
+// The tensor between ranks that `leaf` (a compute action, its SEND or its RECV) is about; none within a rank.
 std::optional<Tensor> hand_over(const Placement& placement, bool backward, int from, int microbatch) {
   const Tensor tensor{backward, from, microbatch};
   if (from < 0 || from >= placement.stages() || tensor.to() < 0 || tensor.to() >= placement.stages())
@@ -59,7 +57,7 @@ std::string to_cell(const Placement& placement, int rank, const Block& block) {
 // A tensor that one rank sends another.
 struct Transfer {
   Tensor tensor;
-  std::pair<double, int> sent;  // when, F, I and W taking 1 and B 2, and by which rank, which breaks ties
+  std::pair<double, int> sent;  // time, with F, I and W taking 1 and B 2, and rank, which breaks ties
   size_t made, needed;          // the positions of the blocks that make it and that need it
 };
 
@@ -97,11 +95,11 @@ Links find_links(const Schedule& schedule) {
   return links;
 }
 
-// A receive, and the block before which it stands.
+// A receive, and the block that it precedes.
 using Receive = std::pair<size_t, Leaf>;
 
-// The receives of `transfers`, in their order. Each stands before what needs it and before what its rank
-// sends `back` later, and so do all before it.
+// The receives of `transfers`, in their order. Each precedes the block that needs it and what its rank sends
+// `back` later; so do all receives before it.
 std::vector<Receive> receives_of(const std::vector<Transfer>& transfers, const std::vector<Transfer>& back) {
   std::vector<Receive> receives;
   size_t position = std::numeric_limits<size_t>::max(), later = back.size();
@@ -115,7 +113,7 @@ std::vector<Receive> receives_of(const std::vector<Transfer>& transfers, const s
   return receives;
 }
 
-// By rank, its receives in the order in which they stand.
+// By rank, its receives in order.
 std::vector<std::vector<Receive>> place_receives(const Schedule& schedule) {
   const Links links = find_links(schedule);
   const std::vector<Transfer> none;
@@ -132,7 +130,7 @@ std::vector<std::vector<Receive>> place_receives(const Schedule& schedule) {
 
 // ---- reading ----
 
-// Which stage lies where; also finds the number of microbatches.
+// Finds the placement and the number of microbatches.
 Placement find_placement(const std::vector<Row>& rows, int& microbatches) {
   struct First {
     size_t rank;
@@ -151,7 +149,7 @@ Placement find_placement(const std::vector<Row>& rows, int& microbatches) {
         if (of_stage.cell == nullptr) of_stage = {rank, &cell};
         if (of_stage.rank != rank)
           refuse(place_of(rank, cell),
-                 "stage " + std::to_string(leaf.stage) + " lies on rank " + std::to_string(of_stage.rank) +
+                 "stage " + std::to_string(leaf.stage) + " is on rank " + std::to_string(of_stage.rank) +
                      " already (" + place_of(of_stage.rank, *of_stage.cell) + ")",
                  "do all passes of a stage on one rank");
       }
@@ -183,7 +181,7 @@ struct Post {
 };
 using Posts = std::vector<Post>;
 
-// What was seen of a stage and a microbatch: a bit per type.
+// Types seen of a stage and a microbatch: a bit per type.
 constexpr uint16_t bit(Type type) { return static_cast<uint16_t>(1U << static_cast<int>(type)); }
 constexpr uint16_t kBackward = bit(Type::I) | bit(Type::B);
 
@@ -207,7 +205,7 @@ class SheetReader {
  private:
   [[nodiscard]] const Placement& placement() const { return schedule_.placement; }
 
-  // Of a stage of this rank.
+  // For a stage of this rank.
   uint16_t& seen(const Leaf& leaf) {
     return seen_[static_cast<size_t>(placement().chunk_of(leaf.stage)) * schedule_.microbatches +
                  leaf.microbatch];
@@ -236,19 +234,19 @@ class SheetReader {
       refuse(place_of(rank_, cell), (cell.braided() ? to_string(leaf) + " " : "") + problem, remedy);
     };
     uint16_t& passes = seen(leaf);
-    if ((passes & bit(leaf.type)) != 0) fail("stands there a second time", "remove one of them");
+    if ((passes & bit(leaf.type)) != 0) fail("appears a second time", "remove one of them");
     if (leaf.type == Type::B && (passes & (bit(Type::I) | bit(Type::W))) != 0)
-      fail("is a full backward of what I or W have begun", "write B alone, or I and W");
+      fail("is a full backward, but its I or W is there too", "write B alone, or I and W");
     if ((leaf.type == Type::I || leaf.type == Type::W) && (passes & bit(Type::B)) != 0)
-      fail("follows a full backward that did it already",
+      fail("follows a full backward, which includes it",
            "write B alone, or I and W (torch up to 2.5 wrote B for what is I today)");
-    if (leaf.type != Type::F && (passes & bit(Type::F)) == 0) fail("stands before its F", "move it behind");
-    if (leaf.type == Type::W && (passes & bit(Type::I)) == 0) fail("stands before its I", "move it behind");
+    if (leaf.type != Type::F && (passes & bit(Type::F)) == 0) fail("precedes its F", "move it after");
+    if (leaf.type == Type::W && (passes & bit(Type::I)) == 0) fail("precedes its I", "move it after");
     if (comms_) {
       const auto input = input_of(placement(), leaf);
       if (input && (passes & bit(input->receive().type)) == 0)
         fail("has no " + to_string(input->receive()) + " before it, but stage " +
-                 std::to_string(input->from) + " lies on rank " +
+                 std::to_string(input->from) + " is on rank " +
                  std::to_string(placement().rank_of(input->from)),
              "receive before use");
     }
@@ -265,7 +263,7 @@ class SheetReader {
       fail("there is no stage " + std::to_string(leaf.stage),
            "use stages below " + std::to_string(placement().stages()));
     if (placement().rank_of(leaf.stage) != rank_)
-      fail("stage " + std::to_string(leaf.stage) + " lies on rank " +
+      fail("stage " + std::to_string(leaf.stage) + " is on rank " +
                std::to_string(placement().rank_of(leaf.stage)),
            "move it to that rank");
     if (!has_microbatch(leaf.type)) return;
@@ -277,23 +275,21 @@ class SheetReader {
     const int from = send || wait ? leaf.stage : leaf.stage + (backward ? 1 : -1);
     const auto tensor = hand_over(placement(), backward, from, leaf.microbatch);
     if (!tensor)
-      fail("has no other rank to deal with: its stage's neighbour is on this rank or does not exist",
+      fail("has no other rank to exchange with: its stage's neighbour is on this rank or does not exist",
            "remove it");
     uint16_t& passes = seen(leaf);
-    if ((passes & bit(leaf.type)) != 0) fail("stands there a second time", "remove one of them");
+    if ((passes & bit(leaf.type)) != 0) fail("appears a second time", "remove one of them");
     if (wait) {
       if ((passes & bit(tensor->send().type)) == 0)
-        fail("stands before its " + to_string(tensor->send()), "move it behind");
+        fail("precedes its " + to_string(tensor->send()), "move it after");
       passes |= bit(leaf.type);
       return;
     }
     const bool computed = (passes & (backward ? kBackward : bit(Type::F))) != 0;
     if (send && !computed)
-      fail("stands before the action that makes its tensor, " + action_name(backward, leaf),
-           "send behind it");
+      fail("precedes the action that makes its tensor, " + action_name(backward, leaf), "send after it");
     if (!send && computed)
-      fail("stands behind the action that needs its tensor, " + action_name(backward, leaf),
-           "receive before it");
+      fail("follows the action that needs its tensor, " + action_name(backward, leaf), "receive before it");
     passes |= bit(leaf.type);
     const int sender = placement().rank_of(tensor->from), receiver = placement().rank_of(tensor->to());
     links_[{sender, receiver}][send ? 0 : 1].push_back({*tensor, cell.column});
@@ -326,13 +322,13 @@ class SheetReader {
                                         std::to_string(placement().rank_of(tensor->to())) + " needs");
           const Leaf wait{stage, backward ? Type::WAIT_SEND_B : Type::WAIT_SEND_F, microbatch};
           if (tensor && waits_ && (passes & bit(wait.type)) == 0)
-            missing(wait, "wait for every send, or for none where torch does so itself");
+            missing(wait, "wait for every send, or for none if torch adds the waits itself");
         }
       }
     }
   }
 
-  // Tensors carry no names: the k-th that is sent is the k-th that is received, whatever was meant.
+  // Tensors have no names: the k-th sent is the k-th received, whatever was intended.
   static void check_link(int sender, int receiver, const std::array<Posts, 2>& posts) {
     const auto& [sends, receives] = posts;
     for (size_t k = 0; k < std::min(sends.size(), receives.size()); ++k) {

@@ -89,13 +89,13 @@ class CellReader {
                             rest.begin());
     const std::string_view word = rest.substr(0, length);
     rest.remove_prefix(length);
-    // Read by today's torch, such a cell is a stage and B without microbatch, silently.
+    // Today's torch silently reads such a cell as a stage and B without microbatch.
     const bool old = word == "BW" || (word == "B" && rest.empty());
     if (old)
       fail(word == "BW" ? "has the letters BW" : "has no microbatch",
-           "torch up to 2.5 wrote B for the input gradient and BW for the full backward: if the file is of "
-           "that time, "
-           "turn B into I and then BW into B, else write the microbatch behind the letter");
+           "torch up to 2.5 wrote B for the input gradient and BW for the full backward: if the file is that "
+           "old, "
+           "turn B into I and then BW into B, else write the microbatch after the letter");
     const auto* const found = std::find(kTypes.begin(), kTypes.end(), word);
     if (found == kTypes.end()) fail("is not an action", kHowTo);
     leaf.type = static_cast<Type>(found - kTypes.begin());
@@ -103,7 +103,7 @@ class CellReader {
       if (rest.empty()) fail("has no microbatch", kHowTo);
       leaf.microbatch = number(rest, "microbatch", kMaxMicrobatches);
     }
-    if (!rest.empty()) fail("has more text behind its action " + to_string(leaf), "remove it");
+    if (!rest.empty()) fail("has extra text after its action " + to_string(leaf), "remove it");
     return leaf;
   }
 
@@ -137,7 +137,7 @@ Sheet read_cells(std::string_view text) {
   while (!text.empty()) {
     const size_t rank = sheet.rows.size();
     if (rank == kMaxRanks)
-      refuse(place_of(rank), "is a row too many", "use at most " + std::to_string(kMaxRanks));
+      refuse(place_of(rank), "is one row too many", "use at most " + std::to_string(kMaxRanks));
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));

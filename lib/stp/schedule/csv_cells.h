@@ -1,4 +1,4 @@
-// The cells of a CSV schedule (csv.h): what each holds, and where it stands.
+// The cells of a CSV schedule (csv.h) and their positions.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ std::string to_string(const Leaf& leaf);
 /// Braids `F0.5&I1.4` of stages 0 and 7 are `(0F5;7I4)OVERLAP_F_B`.
 std::string to_overlap(const Leaf& first, const Leaf& second);
 
-/// A cell that is not idle. `text` points into what was read.
+/// A cell that is not idle. `text` points into the input.
 struct Cell {
   size_t column;          // from 1, idle cells counted
   std::string_view text;  // without the blanks around it
@@ -65,12 +65,12 @@ struct Sheet {
 /// Reads the cells one by one. `text` must outlive the sheet.
 Sheet read_cells(std::string_view text);
 
-/// "line 3 (rank 2), cell 7, 2B1": what a complaint is about. Lines and cells are counted from 1, as editors
-/// and spreadsheets do. Without a cell, the line.
+/// "line 3 (rank 2), cell 7, 2B1": the place of an error. Lines and cells are counted from 1, as editors and
+/// spreadsheets do. Without a cell, the line.
 std::string place_of(size_t rank);
 std::string place_of(size_t rank, const Cell& cell);
 
-/// Throws InputError about `place`; the file is left to the caller.
+/// Throws InputError about `place`; the caller adds the file.
 [[noreturn]] void refuse(const std::string& place, const std::string& problem, const std::string& remedy);
 
 }  // namespace stp::csv

@@ -154,7 +154,7 @@ TEST(Csv, NamesTheStageOfABraid) {
 }
 
 TEST(Csv, ReceivesStandInTheSendersOrderAsLateAsTheyMay) {
-  // F0 is received first though F1 is needed first; F2 before B1 leaves, since it was sent before that.
+  // F0 is received first though F1 is needed first; F2 before B1 is sent, since F2 was sent earlier.
   const Schedule schedule =
       by_rows(Placement::loop(2, 1), 3, {"F0.0 F0.1 F0.2 B0.1 B0.0 B0.2", "F0.1 F0.0 B0.1 B0.0 F0.2 B0.2"});
   EXPECT_EQ(to_csv(schedule, CsvForm::compute_comms),
@@ -296,11 +296,11 @@ TEST(Csv, RefusesOtherCellsAndNamesLineRankAndCell) {
   refuses("1F", "has no microbatch; write stage");
   refuses("1W", "has no microbatch");
   refuses("1SEND_B", "has no microbatch");
-  refuses("1B0junk", "has more text behind its action 1B0; remove it");
-  refuses("1B0 1B1", "has more text");
-  refuses("1B0.5", "has more text");
-  refuses("1B0;1B1", "has more text");
-  refuses("1UNSHARD0", "has more text behind its action 1UNSHARD");
+  refuses("1B0junk", "has extra text after its action 1B0; remove it");
+  refuses("1B0 1B1", "has extra text");
+  refuses("1B0.5", "has extra text");
+  refuses("1B0;1B1", "has extra text");
+  refuses("1UNSHARD0", "has extra text after its action 1UNSHARD");
   refuses("\"1B0\"", "is quoted; write cells without quotes");
   refuses("262144B0", "has too large a stage");
   refuses("99999999999999999999B0", "has too large a stage");
@@ -344,15 +344,15 @@ TEST(Csv, RefusesFilesThatDoNotFitTogether) {
   refuses("\n", "line 1 (rank 0): does nothing");
   refuses("0F0,0B0\n\n", "line 2 (rank 1): does nothing");
   refuses("0F0,0B0\n,,\n", "line 2 (rank 1): does nothing");
-  refuses("0F0,0B0\r\r\n", "line 1 (rank 0), cell 2, 0B0?: has more text");
+  refuses("0F0,0B0\r\r\n", "line 1 (rank 0), cell 2, 0B0?: has extra text");
   refuses("0F0,0B0\n0F1,0B1\n",
-          "line 2 (rank 1), cell 1, 0F1: stage 0 lies on rank 0 already (line 1 (rank 0), cell 1, 0F0)");
+          "line 2 (rank 1), cell 1, 0F1: stage 0 is on rank 0 already (line 1 (rank 0), cell 1, 0F0)");
   refuses("0F0,0B0\n2F0,2B0\n", "stage 1: is in no row, but stage 2 is");
   refuses("0F0,0B0,1F0,1B0\n2F0,2B0\n", "line 2 (rank 1): has 1 stage(s), and rank 0 has 2");
-  refuses("0F0,0F0,0B0\n", "line 1 (rank 0), cell 2, 0F0: stands there a second time");
-  refuses("0B0,0F0\n", "line 1 (rank 0), cell 1, 0B0: stands before its F");
-  refuses("0F0,0W0,0I0\n", "line 1 (rank 0), cell 2, 0W0: stands before its I");
-  refuses("0F0,0I0,0B0\n", "cell 3, 0B0: is a full backward of what I or W have begun");
+  refuses("0F0,0F0,0B0\n", "line 1 (rank 0), cell 2, 0F0: appears a second time");
+  refuses("0B0,0F0\n", "line 1 (rank 0), cell 1, 0B0: precedes its F");
+  refuses("0F0,0W0,0I0\n", "line 1 (rank 0), cell 2, 0W0: precedes its I");
+  refuses("0F0,0I0,0B0\n", "cell 3, 0B0: is a full backward, but its I or W is there too");
   refuses("0F0,0F2,0B0,0B2\n", "line 1 (rank 0): 0F1 is missing; there are 3 microbatches");
   refuses("0F0\n", "line 1 (rank 0): 0B0 is missing");
   refuses("0F0,0I0\n", "line 1 (rank 0): 0W0 is missing");
@@ -363,7 +363,7 @@ TEST(Csv, RefusesFilesThatDoNotFitTogether) {
           "compute_comms file");
   std::string rows;
   for (int i = 0; i <= kMaxRanks; ++i) rows += std::to_string(i) + "F0\n";
-  refuses(rows, "line 4097 (rank 4096): is a row too many");
+  refuses(rows, "line 4097 (rank 4096): is one row too many");
   std::string stages;
   for (int i = 0; i <= kMaxChunks; ++i) stages += std::to_string(i) + "F0,";
   refuses(stages, "chunks: 65 is out of range");
@@ -385,17 +385,17 @@ TEST(Csv, RefusesCommunicationThatDoesNotFit) {
   };
   refuses("0SEND_F1,", "", "line 1 (rank 0): 0SEND_F1 is missing; send what stage 1 on rank 1 needs");
   refuses("1RECV_F1,", "",
-          "line 2 (rank 1), cell 3, 1F1: has no 1RECV_F1 before it, but stage 0 lies on rank 0");
-  refuses("0SEND_F1,", "0SEND_F1,0SEND_F1,", "line 1 (rank 0), cell 5, 0SEND_F1: stands there a second time");
+          "line 2 (rank 1), cell 3, 1F1: has no 1RECV_F1 before it, but stage 0 is on rank 0");
+  refuses("0SEND_F1,", "0SEND_F1,0SEND_F1,", "line 1 (rank 0), cell 5, 0SEND_F1: appears a second time");
   refuses("0RECV_B0,0B0", "0B0,0RECV_B0", "cell 5, 0B0: has no 0RECV_B0 before it");
-  refuses("0B1\n", "0B1,0RECV_B1\n", "0RECV_B1: stands there a second time");
-  refuses("0F0,0SEND_F0", "0SEND_F0,0F0", "0SEND_F0: stands before the action that makes its tensor, 0F0");
+  refuses("0B1\n", "0B1,0RECV_B1\n", "0RECV_B1: appears a second time");
+  refuses("0F0,0SEND_F0", "0SEND_F0,0F0", "0SEND_F0: precedes the action that makes its tensor, 0F0");
   refuses("0SEND_F0", "0SEND_F2", "0SEND_F2: there is no microbatch 2");
-  refuses("0SEND_F0", "1SEND_F0", "1SEND_F0: stage 1 lies on rank 1");
+  refuses("0SEND_F0", "1SEND_F0", "1SEND_F0: stage 1 is on rank 1");
   refuses("0SEND_F0", "2SEND_F0", "2SEND_F0: there is no stage 2");
   refuses("0SEND_F0", "7UNSHARD", "7UNSHARD: there is no stage 7");
-  refuses("0SEND_F0", "0SEND_B0", "0SEND_B0: has no other rank to deal with");
-  refuses("1RECV_F0", "1RECV_B0", "1RECV_B0: has no other rank to deal with");
+  refuses("0SEND_F0", "0SEND_B0", "0SEND_B0: has no other rank to exchange with");
+  refuses("1RECV_F0", "1RECV_B0", "1RECV_B0: has no other rank to exchange with");
   refuses("1RECV_F0,1F0,1RECV_F1", "1RECV_F1,1RECV_F0,1F0",
           "ranks 0 and 1, transfer 1: rank 0 sends 0SEND_F0 (cell 2) while rank 1 receives 1RECV_F1 (cell "
           "1): neighbours "
@@ -403,20 +403,20 @@ TEST(Csv, RefusesCommunicationThatDoesNotFit) {
   // Waits: one behind every send, or none.
   refuses("0B0,", "0B0,0WAIT_SEND_F0,",
           "line 1 (rank 0): 0WAIT_SEND_F1 is missing; wait for every send, or for none");
-  refuses("0SEND_F0", "0WAIT_SEND_F0,0SEND_F0", "0WAIT_SEND_F0: stands before its 0SEND_F0");
-  refuses("0SEND_F0", "0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0", "0WAIT_SEND_F0: stands there a second time");
-  refuses("0SEND_F0", "0SEND_F0,0WAIT_SEND_B0", "0WAIT_SEND_B0: has no other rank to deal with");
-  refuses("0B1\n", "0B1,1WAIT_REDUCE_GRAD\n", "1WAIT_REDUCE_GRAD: stage 1 lies on rank 1");
+  refuses("0SEND_F0", "0WAIT_SEND_F0,0SEND_F0", "0WAIT_SEND_F0: precedes its 0SEND_F0");
+  refuses("0SEND_F0", "0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0", "0WAIT_SEND_F0: appears a second time");
+  refuses("0SEND_F0", "0SEND_F0,0WAIT_SEND_B0", "0WAIT_SEND_B0: has no other rank to exchange with");
+  refuses("0B1\n", "0B1,1WAIT_REDUCE_GRAD\n", "1WAIT_REDUCE_GRAD: stage 1 is on rank 1");
   // The turn of the v stays on rank 1: there is nothing to send.
   EXPECT_THAT(refusal_of("0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0\n"
                          "1RECV_F0,1F0,1SEND_F0,2F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0\n"),
-              HasSubstr("line 2 (rank 1), cell 3, 1SEND_F0: has no other rank to deal with"));
+              HasSubstr("line 2 (rank 1), cell 3, 1SEND_F0: has no other rank to exchange with"));
 }
 
 // ---- mutations: a good file, spoilt at random ----
 
-// Whether `message` names an action of `cell`, or another of the same stage and microbatch: where two no
-// longer fit together, either may be named.
+// Whether `message` names an action of `cell`, or another of the same stage and microbatch: if two conflict,
+// either may be named.
 bool names_action(const std::string& message, const std::string& cell) {
   static const char* const kAll[] = {"F",      "I",      "W",      "B",           "SEND_F",
                                      "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B"};
@@ -561,7 +561,7 @@ TEST_F(CsvMutation, ActionOnAnotherRankIsRefused) {
     EXPECT_TRUE(names_action(message, cell_) ||
                 std::ranges::any_of(parts,
                                     [&](const Parts& part) {
-                                      return contains(message, "stage " + part.stage + " lies on rank");
+                                      return contains(message, "stage " + part.stage + " is on rank");
                                     }))
         << cell_ << ": " << message;
   }
@@ -595,8 +595,8 @@ TEST_F(CsvMutation, SwappedSendsOrReceivesOfALinkAreRefused) {
   EXPECT_GT(swapped, kDraws);
 }
 
-TEST_F(CsvMutation, SwappedNeighboursThatNothingElseTellsApartAreRefused) {
-  // Two receives that stand side by side: only the order of the link is against it.
+TEST_F(CsvMutation, SwappedAdjacentReceivesAreRefused) {
+  // Two adjacent receives: only the order of the link is wrong.
   int swapped = 0;
   for (int p = 2; p <= 5; ++p) {
     const Grid good = grid_of(to_csv(stp_schedule(p, 3 * p + 1), CsvForm::compute_comms));
@@ -645,8 +645,9 @@ TEST(ReadSchedule, GoesByTheEnding) {
   };
   EXPECT_EQ(read("read_schedule.csv", to_csv(schedule, CsvForm::compute_comms)), "read_schedule");
   EXPECT_EQ(read("read_schedule.txt", to_text(schedule)), "stp");
-  EXPECT_THAT(refusal([&] { read("read_schedule.xml", "<s/>"); }),
-              AllOf(HasSubstr("read_schedule.xml: does not say its form"), HasSubstr(".json, .csv")));
+  EXPECT_THAT(
+      refusal([&] { read("read_schedule.xml", "<s/>"); }),
+      AllOf(HasSubstr("read_schedule.xml: has no ending of a schedule file"), HasSubstr(".json, .csv")));
   EXPECT_THAT(refusal([&] { read_schedule_file(folder + "none.csv"); }),
               HasSubstr("none.csv: cannot be read"));
   EXPECT_THAT(refusal([&] { read_schedule_file(folder); }), HasSubstr("cannot be read"));

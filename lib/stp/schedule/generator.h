@@ -12,24 +12,24 @@ struct GeneratorRequest {
   int pp = 1;
   int microbatches = 1;
   int chunks = 0;   // 0: the generator's own number
-  PassCosts costs;  // read by cost-aware generators alone
+  PassCosts costs;  // read by cost-aware generators only
   int memory_limit =
-      0;  // most activations alive on a rank, in (chunk, microbatch) pairs; 0: the generator's own
+      0;  // maximum of activations alive on a rank, in (chunk, microbatch) pairs; 0: the generator's own
 };
 
 struct Generator {
   const char* name;
   const char* summary;  // one line, with the source
   int chunks;           // its usual number of chunks a rank
-  bool any_chunks;      // whether other numbers are possible
+  bool any_chunks;      // whether other numbers of chunks are possible
   bool cost_aware;      // whether `costs` and `memory_limit` matter
-  /// Makes the schedule; InputError where p, m and v are outside the range of the method, with the reason.
-  /// `chunks` is at least 1 and allowed when it is called.
+  /// Makes the schedule; InputError with the reason if p, m or v is outside the method's range. `chunks` is
+  /// at least 1 and allowed.
   Schedule (*make)(const GeneratorRequest& request);
-  const char* range = "any m";  // the p and m that it can do, in words
+  const char* range = "any m";  // the supported p and m, in words
 };
 
-/// Fills in the request's defaults, checks what can be checked for every generator, and makes the schedule.
+/// Fills in the request's defaults, does the checks common to all generators, and makes the schedule.
 Schedule make_schedule(const Generator& generator, GeneratorRequest request);
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// List scheduling on the V placement: what generators share that build an order step by step.
+// List scheduling on the V placement, shared by generators that build an order step by step.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 
 namespace stp {
 
-/// What a rank runs: the four steps of a microbatch, in their order, down the ranks and up again, forward,
-/// then backward; and kW, the oldest weight gradient deferred.
+/// What a rank runs: the four steps of a microbatch in order (forward down and up the ranks, then backward),
+/// and kW, the oldest deferred weight gradient.
 enum Step : uint8_t { kF0, kF1, kI1, kI0, kW };
 inline constexpr std::array<Step, 4> kSteps = {kF0, kF1, kI1, kI0};
 
 constexpr bool is_forward(Step step) { return step <= kF1; }
 constexpr int chunk_of(Step step) { return step == kF1 || step == kI1 ? 1 : 0; }
-/// The hop that a step other than kW is on `rank`, with p ranks.
+/// The hop of a step other than kW on `rank`, with p ranks.
 constexpr int v_hop(int p, int rank, Step step) {
   const bool goes_down = step == kF0 || step == kI1;
   return goes_down ? step * p + rank : (step + 1) * p - 1 - rank;
@@ -33,47 +33,46 @@ constexpr std::array<double, 5> step_costs(const PassCosts& costs) {
 /// By rank, the steps of an order without braids and full backwards; microbatches follow from counting.
 using StepOrder = std::vector<std::vector<Step>>;
 Schedule schedule_of(const std::string& name, const StepOrder& order, int microbatches);
-/// The end of the last step, if every rank runs its steps as early as it can: that of the schedule, which is
-/// not made for it.
+/// The end of the last step if every rank runs its steps as early as possible: the schedule's makespan,
+/// without making the schedule.
 double makespan(const StepOrder& order, int microbatches, const PassCosts& costs);
 
-/// A pipeline in which each step goes through the microbatches in their order.
+/// A pipeline in which each step takes the microbatches in order.
 class ListScheduler : public PipelineState {
  public:
   /// p ≥ 1 ranks, m ≥ 1 microbatches.
   ListScheduler(int p, int m, double p2p = 0);
   void restart(double p2p);
 
-  /// The input of the step's next microbatch. If none is left, it is never there.
+  /// The input of the step's next microbatch. If none is left, it never arrives.
   [[nodiscard]] size_t input(int rank, Step step) const {
     return ranks_[rank].first[step] + ranks_[rank].done[step];
   }
   [[nodiscard]] double arrival(int rank, Step step) const {
     return PipelineState::arrival(input(rank, step));
   }
-  /// The first time after `time` at which an input of the rank is there, of those that are known; else
-  /// kNever.
+  /// The first known arrival of an input of the rank after `time`; else kNever.
   [[nodiscard]] double next_arrival(int rank, double time) const {
     double next = kNever;
     for (const Step step : kSteps)
       if (arrival(rank, step) > time) next = std::min(next, arrival(rank, step));
     return next;
   }
-  /// By step, how many microbatches it is begun for.
+  /// By step, the number of microbatches for which it has begun.
   [[nodiscard]] const std::array<int, 4>& done(int rank) const { return ranks_[rank].done; }
   /// Activations held, from F to W.
   [[nodiscard]] int alive(int rank) const { return ranks_[rank].alive; }
   /// Weight gradients deferred.
   [[nodiscard]] int deferred(int rank) const { return ranks_[rank].deferred; }
 
-  /// Runs a step for its next microbatch, whose input must be there, or the oldest W, until `end`.
+  /// Runs a step for its next microbatch, whose input must have arrived, or the oldest W, until `end`.
   void run(int rank, Step step, double end) {
     const int microbatch = begin(rank, step);
     occupy(rank, end);
-    if (step != kW) hand_on(rank, v_hop(p_, rank, step), microbatch, end);
+    if (step != kW) deliver_output(rank, v_hop(p_, rank, step), microbatch, end);
   }
-  /// The first part of it, for steps that share a block. Returns the microbatch, of W nothing that counts. A
-  /// full backward is I and W, both begun.
+  /// Only begins a step, for steps that share a block. Returns the microbatch (of W a meaningless number).
+  /// For a full backward, begin I and W.
   int begin(int rank, Step step) {
     Rank& here = ranks_[rank];
     if (step == kW) {
@@ -85,9 +84,9 @@ class ListScheduler : public PipelineState {
     return here.done[step]++;
   }
 
-  /// Runs the steps of `order`, each as early as it can, after before(rank, position, arrival), which may run
-  /// W on that rank; arrival is when the input of the step at that position is there, 0 for W. Where it
-  /// returns false all ends. Throws std::logic_error if steps wait for each other.
+  /// Runs the steps of `order`, each as early as possible. Before each step calls before(rank, position,
+  /// arrival), which may run W on that rank; `arrival` is that of the input of the step at that position, 0
+  /// for W. Stops if it returns false. Throws std::logic_error if the order deadlocks.
   template <typename Before>
   void follow(const StepOrder& order, const PassCosts& costs, const Before& before) {
     const std::array<double, 5> durations = step_costs(costs);
@@ -108,7 +107,7 @@ class ListScheduler : public PipelineState {
       --unfinished;
       return kNoInput;
     });
-    if (unfinished > 0) throw std::logic_error("the steps of an order wait for each other");
+    if (unfinished > 0) throw std::logic_error("the order deadlocks");
   }
 
  private:

@@ -21,7 +21,7 @@ TEST(Step, IsTheHopOfItsActionOnTheV) {
   }
 }
 
-// A list schedule that chooses at random among what is ready, or one W.
+// A list schedule that chooses at random among the ready steps, or one W.
 struct RandomScheduler {
   RandomScheduler(int p, int m, const PassCosts& costs, int seed)
       : random(seed), durations(step_costs(costs)), state(p, m, costs.p2p), order(p) {
@@ -50,8 +50,8 @@ struct RandomScheduler {
   double last = 0;
 };
 
-// Whoever never idles while something is ready runs every step as early as its order allows; so three ways to
-// time the order agree. (Costs are sums of powers of two: equal is equal.)
+// A rank that never idles while a step is ready runs every step as early as its order allows; so three ways
+// to time the order agree. (Costs are sums of powers of two, so sums are exact.)
 TEST(ListScheduler, RunsByTimeWhatTheTimingOfItsOrderSays) {
   for (const int p : {1, 2, 3, 5}) {
     for (const PassCosts& costs : {PassCosts{}, PassCosts{1, 1.5, 0.25, 0.125}, PassCosts{0, 1, 1, 2}}) {
@@ -106,7 +106,7 @@ TEST(ListScheduler, RefusesAnOrderThatDeadlocks) {
   EXPECT_EQ(makespan({{kF0, kF1, kI1, kI0, kW, kW}}, 1, {}), 6);
 }
 
-TEST(ListScheduler, EndsWhereItIsTold) {
+TEST(ListScheduler, StopsWhereBeforeReturnsFalse) {
   ListScheduler state(2, 4);
   int steps = 0;
   const std::vector<Step> forwards(4, kF0);

@@ -8,7 +8,7 @@ PipelineState::PipelineState(const Placement& placement, int microbatches, doubl
   for (int hop = 0; hop < 2 * stages; ++hop)
     rank_of_hop_.push_back(placement.rank_of(stage_of_hop(stages, hop)));
   arrivals_.resize(rank_of_hop_.size() * stride_);
-  rank_of_hop_.push_back(kNobody);
+  rank_of_hop_.push_back(kNoRank);
   restart(p2p);
 }
 

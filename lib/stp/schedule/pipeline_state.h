@@ -1,5 +1,6 @@
-// A pipeline that is run block by block: when each rank is free, which inputs are there, and which rank goes
-// on next. What times finished schedules (timing.h) and makes new ones (list_scheduler.h) rests on it.
+// The state of a pipeline that runs block by block: when each rank is free, which inputs have arrived, and
+// which rank is next. The base for timing finished schedules (timing.h) and making new ones
+// (list_scheduler.h).
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace stp {
 
-/// The time of what does not happen, as far as known.
+/// The time of an event that is not known to happen.
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// A microbatch's hops: forward through all virtual stages, then backward. Of S stages, F of stage s is hop
@@ -27,30 +28,30 @@ constexpr int stage_of_hop(int stages, int hop) { return hop_of(stages, hop, hop
 /// Times are in any unit and begin at 0. Ranks, hops and microbatches that do not exist are not checked for.
 class PipelineState {
  public:
-  /// In place of the index of an input: none.
+  /// No input.
   static constexpr size_t kNoInput = ~size_t{0};
 
-  /// From rank to rank a tensor takes `p2p`.
+  /// A transfer between ranks takes `p2p`.
   PipelineState(const Placement& placement, int microbatches, double p2p);
 
-  /// All ranks are free, and no input is there but those of hop 0.
+  /// Starts again: all ranks are free, and only the inputs of hop 0 have arrived.
   void restart(double p2p);
 
-  /// The input of a hop for a microbatch, as an index.
+  /// Index of the input of a hop for a microbatch.
   [[nodiscard]] size_t input(int hop, int microbatch) const {
     return static_cast<size_t>(hop) * stride_ + microbatch;
   }
-  /// When an input is there; kNever if that is not known yet, or if there is no such microbatch.
+  /// Arrival time of an input; kNever if it is not known yet or there is no such microbatch.
   [[nodiscard]] double arrival(size_t input) const { return arrivals_[input]; }
-  /// When the rank is free: the end of what it ran last.
+  /// When the rank is free: the end of its last block.
   [[nodiscard]] double free(int rank) const { return ranks_[rank].free; }
 
-  /// The rank is busy until `end`.
+  /// Makes the rank busy until `end`.
   void occupy(int rank, double end) { ranks_[rank].free = end; }
-  /// A hop on `rank` has its output ready at `end`, which is the input of the hop behind it.
-  void hand_on(int rank, int hop, int microbatch, double end) {
+  /// The output of a hop on `rank` is ready at `end`; it is the next hop's input.
+  void deliver_output(int rank, int hop, int microbatch, double end) {
     const int receiver = rank_of_hop_[hop + 1];
-    if (receiver == kNobody) return;
+    if (receiver == kNoRank) return;
     const size_t output = input(hop + 1, microbatch);
     const double there = receiver == rank ? end : end + p2p_;
     arrivals_[output] = there;
@@ -63,9 +64,9 @@ class PipelineState {
     }
   }
 
-  /// In the order of time, at equal times of ranks, calls choose(rank, now), which runs what the rank does
-  /// then and tells when it is to be asked next: when it is free; or, where it does nothing, at any time
-  /// after `now`. A rank that does nothing is asked at the latest when one more input is there.
+  /// Calls choose(rank, now) in the order of time, at equal times in the order of ranks. It runs the rank's
+  /// next block and returns the time of the rank's next call: when the rank is free or, if it ran nothing,
+  /// any time after `now`. A rank that ran nothing is called at the latest when its next input arrives.
   template <typename Choose>
   void run_by_time(const Choose& choose) {
     by_time_ = true;
@@ -73,14 +74,14 @@ class PipelineState {
     while (!events_.empty()) {
       const auto [now, rank] = events_.top();
       events_.pop();
-      if (ranks_[rank].wake != now) continue;  // an earlier event has taken its place
+      if (ranks_[rank].wake != now) continue;  // replaced by an earlier event
       ranks_[rank].wake = kNever;
       wake(rank, choose(rank, now));
     }
   }
 
-  /// In no order of time, calls follow(rank), which runs what it can and returns the input that it waits for,
-  /// then again once that is known; kNoInput if nothing is left.
+  /// Calls follow(rank), not in the order of time. It runs what it can and returns the input that it waits
+  /// for, or kNoInput if nothing is left; it is called again once that input's arrival is known.
   template <typename Follow>
   void run_by_input(const Follow& follow) {
     for (int rank = pp(); rank-- > 0;) runnable_.push_back(rank);
@@ -94,21 +95,21 @@ class PipelineState {
   void stop() { runnable_.clear(); }
 
  private:
-  static constexpr int kNobody = -1;
+  static constexpr int kNoRank = -1;
   struct Rank {
     double free = 0;
-    double wake = kNever;       // by time: when it is asked next
-    size_t awaited = kNoInput;  // by input: what it waits for
+    double wake = kNever;       // by time: its next call
+    size_t awaited = kNoInput;  // by input: the input that it waits for
   };
   using Event = std::pair<double, int>;  // time, rank
 
   [[nodiscard]] int pp() const { return static_cast<int>(ranks_.size()); }
   void wake(int rank, double time);
 
-  size_t stride_;  // inputs of a hop: those of all microbatches, and one that never comes
+  size_t stride_;  // inputs of a hop: those of all microbatches, and one that never arrives
   double p2p_ = 0;
   bool by_time_ = false;          // whether it runs by time
-  std::vector<int> rank_of_hop_;  // with kNobody at the end
+  std::vector<int> rank_of_hop_;  // with kNoRank at the end
   std::vector<double> arrivals_;  // by input
   std::vector<Rank> ranks_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

@@ -56,7 +56,7 @@ Placement Placement::table(const std::vector<std::vector<int>>& rows) {
         refuse(place, "there is no virtual stage " + std::to_string(stage), range);
       if (owner[stage] >= 0)
         refuse(place,
-               "virtual stage " + std::to_string(stage) + " lies on rank " + std::to_string(owner[stage]) +
+               "virtual stage " + std::to_string(stage) + " is on rank " + std::to_string(owner[stage]) +
                    " already",
                range);
       owner[stage] = static_cast<int>(rank);

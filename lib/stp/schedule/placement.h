@@ -1,4 +1,4 @@
-// Which piece of the model lies where: a table (rank, chunk) → virtual stage.
+// Which rank holds which virtual stage: a table (rank, chunk) → virtual stage.
 #pragma once
 
 #include <string>
@@ -6,25 +6,24 @@
 
 namespace stp {
 
-/// p ranks hold v chunks each; together they are the p·v virtual stages of the model, in order of the
-/// forward.
+/// p ranks hold v chunks each; the p·v chunks are the virtual stages of the model, in order of the forward.
 class Placement {
  public:
   /// Chunk c of rank r is virtual stage c·p + r (Megatron-LM's interleaving; with v = 1 the plain pipeline).
   static Placement loop(int ranks, int chunks);
   /// Two chunks: r on the way down, 2p − 1 − r on the way back up. Embedding and loss share rank 0.
   static Placement v(int ranks);
-  /// Chunks go down the ranks and back up in turn: chunk c of rank r is c·p + r where c is even, (c + 1)·p −
-  /// 1 − r where it is odd (Hanayo's waves). Of two chunks it is the v, of one the loop, and has that name.
+  /// Chunks alternately go down and up the ranks: chunk c of rank r is c·p + r where c is even, (c + 1)·p − 1
+  /// − r where it is odd (Hanayo's waves). With two chunks it is `v`, with one `loop`, and has that name.
   static Placement wave(int ranks, int chunks);
-  /// Any table, one row per rank: its chunks' virtual stages. It gets the name of the placement above whose
-  /// table it is (loop where there are several, as with one rank), else the name "table". InputError unless
-  /// the rows are equally long and hold every virtual stage once.
+  /// Any table, one row per rank: its chunks' virtual stages. If it equals a placement above it gets that
+  /// name (loop if there are several, as with one rank), else "table". InputError unless the rows are equally
+  /// long and hold every virtual stage once.
   static Placement table(const std::vector<std::vector<int>>& rows);
   /// The placement of that name; InputError if there is none or `chunks` does not fit it.
   static Placement named(const std::string& name, int ranks, int chunks);
 
-  /// "loop", "v", "wave", or "table" for one that only its table describes.
+  /// "loop", "v", "wave", or "table".
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] int chunks() const { return chunks_; }
@@ -32,7 +31,7 @@ class Placement {
   [[nodiscard]] int stage(int rank, int chunk) const { return stage_[rank * chunks_ + chunk]; }
   [[nodiscard]] int rank_of(int stage) const { return place_[stage] / chunks_; }
   [[nodiscard]] int chunk_of(int stage) const { return place_[stage] % chunks_; }
-  /// Whether the same pieces lie in the same places, whatever the names.
+  /// Compares the tables, not the names.
   bool operator==(const Placement& other) const {
     return ranks_ == other.ranks_ && chunks_ == other.chunks_ && stage_ == other.stage_;
   }

@@ -1,4 +1,4 @@
-// How a generator of one chunk a rank or two writes a rank's list.
+// Writes a rank's list for generators with one or two chunks a rank.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace stp {
 
-/// One rank's list, written with the counters that such methods think in: the next forward and the next
-/// backward of each chunk, and the queue of weight gradients deferred, first-in first-out over both chunks.
+/// One rank's list and its counters: the next forward and the next backward of each chunk, and the queue of
+/// deferred weight gradients, first-in first-out over both chunks.
 class RankWriter {
  public:
   Action forward(int chunk) { return action(Pass::F, chunk, next_forward_[chunk]++); }
@@ -20,7 +20,7 @@ class RankWriter {
     weights_.push_back(action(Pass::W, chunk, input.microbatch));
     return input;
   }
-  /// The oldest weight gradient deferred; there must be one.
+  /// The oldest deferred weight gradient; there must be one.
   Action weight_gradient() { return weights_[next_weight_++]; }
 
   /// A braid is run({forward(0), backward(1)}): braces are evaluated from left to right.

@@ -20,7 +20,7 @@ Schedule read_schedule(const std::string& text, const std::string& file) {
 Schedule read_schedule_file(const std::string& path) {
   const std::string text = read_file(path);
   if (!is_schedule_file(path))
-    throw InputError(path, "", "does not say its form",
+    throw InputError(path, "", "has no ending of a schedule file",
                      "let its name end in .json, .csv (PyTorch's) or .txt (as `stp schedule` prints it)");
   return read_schedule(text, path);
 }

@@ -7,14 +7,14 @@
 
 namespace stp {
 
-/// Whether `path` ends as a schedule file does: .json, .csv or .txt.
+/// Whether `path` ends in .json, .csv or .txt.
 bool is_schedule_file(const std::string& path);
 
 /// Reads `path` by its ending: .json (schedule_from_json), .csv (schedule_from_csv) or .txt
-/// (schedule_from_text). Form only: validate() judges the order.
+/// (schedule_from_text). Checks the form only: validate() checks the order.
 Schedule read_schedule_file(const std::string& path);
 
-/// The same for text already in memory; the ending of `file` says the form, and errors name it.
+/// The same for text already in memory; the ending of `file` gives the form, and errors name it.
 Schedule read_schedule(const std::string& text, const std::string& file);
 
 }  // namespace stp

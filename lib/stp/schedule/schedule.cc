@@ -34,7 +34,7 @@ json placement_to_json(const Placement& placement) {
   return rows;
 }
 
-// The placement of `pp` ranks and `chunks` chunks that `value` names or tabulates.
+// The placement of `pp` ranks and `chunks` chunks given by `value`, a name or a table.
 Placement placement_from_json(const json& value, int pp, int chunks) {
   if (value.is_string()) return Placement::named(value.get<std::string>(), pp, chunks);
   const auto refuse = [](const std::string& field, const std::string& problem) {
@@ -151,7 +151,7 @@ std::string to_text(const Schedule& schedule) {
 
 namespace {
 
-// What the first line of a text says.
+// The contents of the first line of a text.
 struct TextHeader {
   std::optional<std::string> name, placement;
 };
@@ -193,8 +193,8 @@ Placement placement_of_text(const std::optional<std::string>& said, int pp, int 
     return placement_from_json(said->starts_with('[') ? parse_json(*said, file) : json(*said), pp, chunks);
   if (pp == 1 || chunks == 1) return Placement::loop(pp, chunks);
   throw InputError("", "line 1",
-                   "the placement is not said, and " + std::to_string(pp) + " ranks of " +
-                       std::to_string(chunks) + " chunks have several",
+                   "no placement is given, and " + std::to_string(pp) + " ranks of " +
+                       std::to_string(chunks) + " chunks have more than one",
                    "begin with a line such as \"# placement v\" or \"# placement loop\"");
 }
 
@@ -218,7 +218,7 @@ Schedule schedule_from_text(const std::string& text, const std::string& file) {
           "line " + std::to_string(number) + " (rank " + std::to_string(ranks.size()) + ")";
       ranks.push_back(parse_text_line(line, place));
       if (ranks.size() > kMaxRanks)
-        throw InputError("", place, "is a rank too many", "use at most " + std::to_string(kMaxRanks));
+        throw InputError("", place, "is one rank too many", "use at most " + std::to_string(kMaxRanks));
     }
     if (ranks.empty()) throw InputError("", "", "has no ranks", "write a line of blocks per rank");
     int64_t chunks = 0, microbatches = 0;
@@ -242,7 +242,7 @@ Schedule schedule_from_text(const std::string& text, const std::string& file) {
 }
 
 std::string schedule_name_of(const std::string& file) {
-  // Names go into JSON and tables: bytes that are no UTF-8 and control characters are replaced.
+  // Names go into JSON and tables: bytes that are not UTF-8 and control characters are replaced.
   std::string name = valid_utf8(std::filesystem::path(file).stem().string());
   std::replace_if(name.begin(), name.end(), is_control, '_');
   const size_t begin = name.find_first_not_of(' ');

@@ -1,5 +1,5 @@
-// A schedule: who does which pass of which microbatch, and in what order. Compute actions only;
-// communication, recomputation and the like come by passes over the Program (lib/stp/program).
+// A schedule: which rank runs which pass of which microbatch, in what order. Compute actions only; lowering
+// (lib/stp/program) adds communication and recomputation.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -21,13 +21,12 @@ struct Schedule {
   [[nodiscard]] int chunks() const { return placement.chunks(); }
 };
 
-/// What a cost-aware generator is told: relative times of one chunk's passes and of a hop between ranks.
+/// The input of cost-aware generators: relative times of one chunk's passes and of a transfer between ranks.
 struct PassCosts {
   double F = 1, I = 1, W = 1, p2p = 0;
 };
 
-/// Largest p, v and m, and the largest p·v·m, that anything here accepts: beyond them memory would run out
-/// before a result came.
+/// Upper limits of p, v, m and p·v·m: beyond them memory would run out.
 inline constexpr int kMaxRanks = 4096;
 inline constexpr int kMaxChunks = 64;
 inline constexpr int kMaxMicrobatches = 1 << 20;
@@ -36,24 +35,23 @@ inline constexpr int kMaxChunkPasses = 1 << 25;
 /// InputError unless p, v and m are at least 1 and within those limits.
 void check_size(int pp, int chunks, int microbatches);
 
-/// {"schedule","placement","pp","chunks","microbatches","ranks":[["F0.0",…],…]}; `placement` is its name, or,
-/// where it has none, its table: an array per rank of its chunks' virtual stages.
+/// {"schedule","placement","pp","chunks","microbatches","ranks":[["F0.0",…],…]}; `placement` is a name, or a
+/// table: an array per rank of its chunks' virtual stages.
 nlohmann::json to_json(const Schedule& schedule);
-/// The inverse of to_json; `file` is named in errors. Form only: validate() judges the order.
-/// Golden orders (tests/golden) are read too: `p`, `v`, `m` in place of `pp`, `chunks`, `microbatches`, and
-/// their `origin`, `generated_for`, `match`, `makespan`, `peak` and `w_queue` are passed over.
+/// The inverse of to_json; `file` is named in errors. Checks the form only: validate() checks the order.
+/// Golden orders (tests/golden) are read too: they have `p`, `v`, `m` for `pp`, `chunks`, `microbatches`;
+/// their `origin`, `generated_for`, `match`, `makespan`, `peak` and `w_queue` are ignored.
 Schedule schedule_from_json(const nlohmann::json& value, const std::string& file);
 
 /// A line `# schedule NAME, placement P` (P as in JSON), then the ranks, one line each, blocks separated by
 /// blanks.
 std::string to_text(const Schedule& schedule);
-/// The inverse of to_text, for schedules that are complete: the number of microbatches is that of the
-/// largest, plus 1. The first line may be `# placement P` alone, or missing: the name is then the file's.
-/// Without a placement it is the loop where that is the only one there is, with one chunk or one rank; else
-/// the text is refused.
+/// The inverse of to_text, for complete schedules: the number of microbatches is the largest microbatch plus
+/// 1. The first line may be only `# placement P`, or missing: the name is then the file's. A text without a
+/// placement needs one chunk or one rank, where loop is the only placement; else it is refused.
 Schedule schedule_from_text(const std::string& text, const std::string& file);
 
-/// The name of a schedule that its file does not name: the file's, without folder and ending.
+/// The default name of a schedule: its file's name without folder and ending.
 std::string schedule_name_of(const std::string& file);
 
 }  // namespace stp

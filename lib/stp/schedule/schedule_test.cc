@@ -161,7 +161,7 @@ TEST(Placement, RefusesTablesThatAreNone) {
   refuses({}, "placement: has no virtual stages");
   refuses({{}, {}}, "placement: has no virtual stages");
   refuses({{0, 1}, {2}}, "placement[1]: rank 1 has 1 chunk(s), rank 0 has 2");
-  refuses({{0, 1}, {2, 1}}, "placement[1][1]: virtual stage 1 lies on rank 0 already");
+  refuses({{0, 1}, {2, 1}}, "placement[1][1]: virtual stage 1 is on rank 0 already");
   refuses({{0, 1}, {2, 4}}, "placement[1][1]: there is no virtual stage 4");
   refuses({{0, -1}, {2, 3}}, "placement[0][1]: there is no virtual stage -1");
 }
@@ -241,7 +241,7 @@ TEST(ScheduleText, DoesWithoutAHeadingWhereThePlacementIsPlain) {
   EXPECT_EQ(read("# placement [[0,2],[3,1]]\n" + two).placement, Placement::table({{0, 2}, {3, 1}}));
   EXPECT_THAT(
       refusal([&] { read(two); }),
-      AllOf(HasSubstr("mine.txt: line 1: the placement is not said, and 2 ranks of 2 chunks have several"),
+      AllOf(HasSubstr("mine.txt: line 1: no placement is given, and 2 ranks of 2 chunks have more than one"),
             HasSubstr("# placement v")));
 }
 
@@ -291,7 +291,7 @@ TEST(ScheduleJson, NamesThePlacementOrTabulatesIt) {
            {"[[0,1],2]", "placement[1]: is not an array"},
            {"[[0,1],[2]]", "placement[1]: has 1 entries for 2 chunk(s)"},
            {"[[0,1,2],[3]]", "placement[0]: has 3 entries"},
-           {"[[0,1],[2,2]]", "placement[1][1]: virtual stage 2 lies on rank 1"},
+           {"[[0,1],[2,2]]", "placement[1][1]: virtual stage 2 is on rank 1"},
            {"[[0,1],[2,4]]", "placement[1][1]: there is no virtual stage 4"},
            {"[[0,1],[2,-3]]", "placement[1][1]: -3 is not a virtual stage"},
            {"[[0,1],[2,3.0]]", "placement[1][1]: 3.0 is not"},
@@ -389,7 +389,7 @@ TEST(Validate, RefusesDeadlockBetweenRanksAndSaysWhoWaits) {
 TEST(Validate, RefusesABraidWhoseActionsWaitForEachOther) {
   const Schedule same = from_text(Placement::loop(1, 1), 1, {{"F0.0&B0.0"}});
   EXPECT_THAT(refusal([&] { validate(same); }), AllOf(HasSubstr("rank 0"), HasSubstr("B0.0")));
-  // By way of other chunks: F1 waits for F0 at the turn of the V, I0 for I1.
+  // Through other chunks: F1 waits for F0 at the turn of the V, I0 for I1.
   const Schedule turn = from_text(Placement::v(1), 1, {{"F0.0&F1.0", "B1.0", "B0.0"}});
   EXPECT_THAT(refusal([&] { validate(turn); }),
               AllOf(HasSubstr("rank 0, block 0, F1.0"), HasSubstr("deadlock")));
@@ -483,7 +483,7 @@ TEST_F(Mutation, ActionBeforeWhatItDependsOnIsRefused) {
     });
     ASSERT_NE(before, row().end());
     std::swap(*before, row()[spot_.position]);
-    expect_refused({rank_name(), "stands before its "});
+    expect_refused({rank_name(), "precedes its "});
   }
 }
 

@@ -1,9 +1,9 @@
-// With few microbatches there is no steady state: while the last forwards come down the ranks, the first
-// backwards already meet them, and the order that serves best depends on both p and m. So it is found by list
-// scheduling: every rank takes the best block that it can run at once, by fixed rules, and a few numbers in
-// these rules are chosen by trying them. The rules are the method's: a chunk's forward is braided with its
-// backward, W is split off only where I is waited for elsewhere, and what has no such partner still shares
-// its all-reduce with another pass where it can.
+// With few microbatches there is no steady state: the first backwards begin while the last forwards still go
+// down the ranks, and the best order depends on both p and m. So it is found by list scheduling: every rank
+// takes the best block that it can run at once, by fixed rules, and a search chooses a few parameters of
+// these rules. The rules are the method's: a chunk's forward is braided with its backward, W is split off
+// only where another rank waits for I, and a pass without such a partner is braided with another pass where
+// possible, to overlap its all-reduce.
 #include "stp/schedule/short_stp.h"
 
 #include <algorithm>
@@ -19,33 +19,31 @@ namespace stp {
 namespace {
 
 constexpr double kEpsilon = 1e-9;
-// The times of the list schedule: F, I and W last 1 each, and a forward or I with nothing beside it its
-// all-reduce longer. Blocks are atomic, so that the order does not rest on an output that leaves its block
-// early.
+// The times of the list schedule: F, I and W last 1 each, and a forward or I without a partner longer by its
+// all-reduce. Blocks are atomic, so that the order does not depend on outputs that leave their block early.
 constexpr double kAllReduce = 0.25;
-// Orders are compared by the time that they take with one layer a chunk: two units a pass, each with its
-// all-reduce, and outputs that leave as soon as they are there. Two lengths of it, since hardware differs.
+// Orders are compared by their time with one layer a chunk: two units a pass, each with its all-reduce, and
+// outputs that leave as soon as they are ready. Two lengths of all-reduces, since hardware differs.
 constexpr std::array<double, 2> kUnitAllReduces{0.125, 0.25};
 
 constexpr Step forward_of(int chunk) { return chunk == 0 ? kF0 : kF1; }
-// Split or not, a backward goes the way of its I.
+// Split or not, a backward has the hop of its I.
 constexpr Step backward_of(int chunk) { return chunk == 0 ? kI0 : kI1; }
-// Of any action but W.
+// For any action but W.
 constexpr Step step_of(const Action& action) {
   return action.pass == Pass::F ? forward_of(action.chunk) : backward_of(action.chunk);
 }
 
-// What is chosen by trying.
+// The parameters that the search chooses.
 struct Policy {
-  // How many W rank r keeps in hand: reserve + slope · r; as long as there are fewer, backwards of the chunk
-  // are split.
+  // Rank r keeps reserve + slope · r deferred W; while there are fewer, backwards of the chunk are split.
   double reserve_0 = 0, slope_0 = 0, reserve_1 = 1, slope_1 = 1;
-  double last_split = 0;        // so many of a rank's last backwards, times r, are split in any case
+  double last_split = 0;        // this many of a rank's last backwards, times r, are split in any case
   double patience = 0;          // how long a forward waits for a backward
   int pair_0 = -1, pair_1 = 2;  // from which microbatch on F0&F0 and F1&F0 are braided; -1: never
 };
 
-// The time that an order takes with units and all-reduces; its blocks are run after those that they wait for.
+// The time of an order with units and all-reduces; blocks are run after those that they wait for.
 class UnitTimer {
  public:
   UnitTimer(int p, int m, double all_reduce)
@@ -58,7 +56,7 @@ class UnitTimer {
 
   void run(int r, const Block& block) {
     const auto actions = block.actions();
-    std::array<double, 2> chains{};  // where each action's chain has come to
+    std::array<double, 2> chains{};  // when each action's chain is ready
     for (size_t i = 0; i < actions.size(); ++i)
       if (actions[i].pass != Pass::W) chains[i] = arrivals_[input(r, actions[i])];
     double &compute = compute_[r], &tp = tp_[r];
@@ -76,7 +74,7 @@ class UnitTimer {
   [[nodiscard]] double end() const { return std::max(std::ranges::max(compute_), std::ranges::max(tp_)); }
 
  private:
-  // That of the next hop stands m further on.
+  // The next hop's entry is m further on.
   [[nodiscard]] size_t input(int r, const Action& action) const {
     return static_cast<size_t>(v_hop(p_, r, step_of(action))) * m_ + action.microbatch;
   }
@@ -97,8 +95,8 @@ class ShortSchedule {
   }
 
   [[nodiscard]] double time() const { return (timers_[0].end() + timers_[1].end()) / 2; }
-  // A price on exposed all-reduces where they are not fewer than those of 1F1B-I, 2m on each rank. It is high
-  // for passes alone, and low where two forwards or two I share a block: those do hide each other's.
+  // A penalty on exposed all-reduces where there are at least as many as in 1F1B-I, 2m on each rank. It is
+  // high for single passes, and low where two forwards or two I share a block: these hide each other's.
   [[nodiscard]] double price() const {
     const auto too_many = [&](int count) { return std::max(0, count - 2 * m_ * p_ + 1); };
     return (too_many(alone_) > 0 ? 1 : 0) + 0.5 * too_many(alone_) + 0.05 * too_many(alone_ + paired_);
@@ -110,19 +108,20 @@ class ShortSchedule {
   }
 
  private:
-  // What rank r runs at `now`, and when it chooses next.
+  // Runs a block of rank r at `now`; returns when the rank chooses next.
   double choose(int r, double now) {
     const auto ready = [&](Step step) { return state_.arrival(r, step) <= now + kEpsilon; };
     const bool has_room = state_.alive(r) < capacity_;
     const std::array<bool, 2> forwards{has_room && ready(kF0), has_room && ready(kF1)};
     const std::array<bool, 2> backwards{ready(kI0), ready(kI1)};
 
-    // 1. The braid that all this is about.
+    // 1. The method's braid.
     for (const int chunk : {1, 0})
       if (forwards[chunk] && backwards[chunk])
         return run(r, now, {forward(r, chunk), backward(r, chunk, splits(r, chunk))});
 
-    // 2. A backward, since others wait for it; two I together, so that each hides the other's all-reduce.
+    // 2. A backward, since other ranks wait for it; two I together, so that each hides the other's
+    // all-reduce.
     if (backwards[0] && backwards[1] && splits(r, 0, 2) && splits(r, 1, 2))
       return run(r, now, {backward(r, 1, true), backward(r, 0, true)});
     for (const int chunk : {1, 0})
@@ -150,7 +149,7 @@ class ShortSchedule {
     return next;
   }
 
-  // Whether the next backward of `chunk` is split, as the `nth` to be split now. Nobody waits for rank 0's
+  // Whether the next backward of `chunk` is split, as the `nth` to be split now. No rank waits for rank 0's
   // I0.
   [[nodiscard]] bool splits(int r, int chunk, int nth = 1) const {
     if (r == 0 && chunk == 0) return false;
@@ -160,8 +159,8 @@ class ShortSchedule {
     return left <= policy_.last_split * r || state_.deferred(r) + nth <= reserve;
   }
 
-  // Whether the next F0 is braided with the forward `first`. It makes `first` later on all ranks that follow,
-  // which the first microbatches cannot afford, and an F1 that is about to come neither.
+  // Whether the next F0 is braided with the forward `first`. This delays `first` on all following ranks,
+  // which costs too much for the first microbatches and for an F1 that is about to arrive.
   [[nodiscard]] bool pairs(int r, const Action& first, double now) const {
     if (state_.arrival(r, kF0) > now + kEpsilon || state_.alive(r) == capacity_) return false;
     const int from = first.chunk == 1 ? policy_.pair_1 : policy_.pair_0;
@@ -184,7 +183,7 @@ class ShortSchedule {
     return writers_[r].weight_gradient();
   }
 
-  // Runs a block of actions that are begun, and tells its end.
+  // Runs a block of actions that have begun; returns its end.
   double run(int r, double now, const Block& block) {
     double end = now;
     for (const Action& action : block.actions()) end += action.pass == Pass::B ? 2 : 1;
@@ -197,7 +196,8 @@ class ShortSchedule {
     for (UnitTimer& timer : timers_) timer.run(r, block);
     state_.occupy(r, end);
     for (const Action& action : block.actions())
-      if (action.pass != Pass::W) state_.hand_on(r, v_hop(p_, r, step_of(action)), action.microbatch, end);
+      if (action.pass != Pass::W)
+        state_.deliver_output(r, v_hop(p_, r, step_of(action)), action.microbatch, end);
     return end;
   }
 
@@ -206,21 +206,21 @@ class ShortSchedule {
   ListScheduler state_;
   std::vector<RankWriter> writers_;
   std::vector<UnitTimer> timers_;  // by kUnitAllReduces
-  int alone_ = 0, paired_ = 0;  // forwards and I that stand alone, or in a block with another of their kind
+  int alone_ = 0, paired_ = 0;     // forwards and I that run alone, or in a block with another of their kind
 };
 
-// Tries one number of the policy after the other and keeps what is better.
+// Varies one parameter of the policy at a time and keeps improvements.
 class Search {
  public:
   Search(int p, int m, int capacity, bool priced)
       : p_(p), m_(m), capacity_(capacity), priced_(priced), trials_left_(most_trials(p, m)) {
-    // Where W are scarce until the cool-down, and where they are plenty.
+    // Two starting points: few W until the cool-down, and many.
     const int half = p / 2;
     climb({.reserve_1 = 1.0 + half, .pair_0 = 1 + p / 3});
     climb({.reserve_0 = 1, .slope_0 = 1});
   }
 
-  /// How many policies are tried at most, so that the search is not felt.
+  /// Maximum number of policies tried, which bounds the search time.
   static size_t most_trials(int p, int m) { return 1 + kTriedActions / (size_t{6} * p * m); }
 
   [[nodiscard]] double time() const { return best_.time; }
@@ -236,7 +236,7 @@ class Search {
     std::vector<std::vector<Block>> blocks;
   };
 
-  // Goes downhill from a starting point, as far as it comes in a few sweeps.
+  // Coordinate descent from a starting point, in a few sweeps.
   void climb(const Policy& start) {
     const double p = p_;
     Found found;
@@ -283,10 +283,10 @@ class Search {
 
 std::vector<std::vector<Block>> short_stp(int p, int m, int capacity) {
   Search few(p, m, capacity, true);
-  if (Search::most_trials(p, m) == 1) return few.take();  // the other would try the same one
+  if (Search::most_trials(p, m) == 1) return few.take();  // the other starting point gives the same policy
   Search fast(p, m, capacity, false);
-  // Near m = p there are not both, so hiding has a price that it may reach. It is higher where 1F1B-I, which
-  // runs multiples of p only, is there to be compared with.
+  // Near m = p no order has both fewer exposed all-reduces and the least time, so exposed all-reduces have a
+  // bounded penalty. It is higher where 1F1B-I, which runs multiples of p only, exists for comparison.
   const double worth_hiding = m % p == 0 ? 1.09 : 1.02;
   return (few.time() <= worth_hiding * fast.time() ? few : fast).take();
 }

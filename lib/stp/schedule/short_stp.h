@@ -1,4 +1,4 @@
-// STP where the authors' steps do not reach: fewer than 3p − 1 microbatches.
+// STP for fewer than 3p − 1 microbatches, which the authors' steps do not cover.
 #pragma once
 
 #include <vector>

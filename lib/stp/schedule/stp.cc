@@ -1,6 +1,6 @@
 // The STP schedule ("Synergistic Tensor and Pipeline Parallelism", section 4, figure 5): braids of one
-// chunk's forward and backward on a V placement. From m = 3p − 1 on the order is the authors'; below, where
-// theirs is wrong or missing, it is found by short_stp().
+// chunk's forward and backward on a V placement. From m = 3p − 1 on the order is the authors'; for smaller m
+// theirs is wrong or missing, and short_stp() finds one.
 #include "stp/schedule/generator.h"
 #include "stp/schedule/rank_writer.h"
 #include "stp/schedule/short_stp.h"
@@ -14,7 +14,7 @@ std::vector<Block> stp_rank(int p, int m, int r) {
   // 1, 2. Warm-up, down the V, then both chunks in turn.
   warm_up(rank, p, r);
 
-  // 3. The forwards that later braids will lack a partner for: in pairs, one alone where their number is odd.
+  // 3. The forwards for which later braids have no partner: in pairs, one alone if their number is odd.
   if ((r + 1) % 2 == 1) rank.run(rank.forward(0));
   for (int i = 0; i < (r + 1) / 2; ++i) rank.run({rank.forward(0), rank.forward(0)});
 
@@ -32,7 +32,7 @@ std::vector<Block> stp_rank(int p, int m, int r) {
     rank.run({rank.forward(chunk), i < braids - r ? rank.backward(chunk) : rank.input_gradient(chunk)});
   }
 
-  // 6. The forwards of chunk 1 that are left, braided; chunk 0 has none left to braid.
+  // 6. The remaining forwards of chunk 1, braided; chunk 0 has none left to braid.
   const int left = m - p - 1 - braids / 2;
   for (int i = 0; i < left; ++i) {
     rank.run(rank.backward(0));
@@ -45,7 +45,7 @@ std::vector<Block> stp_rank(int p, int m, int r) {
     rank.run(rank.backward(1));
   }
 
-  // 8. Cool-down, up the V: the waits are filled with the weight gradients deferred.
+  // 8. Cool-down, up the V: deferred weight gradients fill the waits.
   for (int i = 0; i < 2 * (p - r - 1) + 1; ++i) {
     if (i % 2 == 0) {
       rank.run(rank.backward(0));
@@ -55,7 +55,7 @@ std::vector<Block> stp_rank(int p, int m, int r) {
     }
   }
 
-  // 9. The weight gradients that are left.
+  // 9. The remaining weight gradients.
   for (int i = 0; i < 2 * r; ++i) rank.run(rank.weight_gradient());
 
   return rank.take();
@@ -64,7 +64,7 @@ std::vector<Block> stp_rank(int p, int m, int r) {
 Schedule make_stp(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
   Schedule schedule{"stp", Placement::v(p), m, {}};
-  // Below, the steps' warm-up has more forwards than there are microbatches.
+  // With fewer, the steps' warm-up has more forwards than there are microbatches.
   if (m < 3 * p - 1) {
     schedule.ranks = short_stp(p, m, 4 * p - 1);
     return schedule;

@@ -1,14 +1,14 @@
 // STP with the memory of ZB-V and DualPipeV: the same braids, of one chunk's forward and backward, with no
-// more activations than the way of a microbatch takes. The paper's appendix draws a "memory-efficient
-// warm-up" (figures 11b, 12d) whose order is not published as text or code; this one is derived from what its
-// main text says of the method, and need not be theirs.
+// more activations than a microbatch's path through the pipeline needs. The paper's appendix draws a
+// "memory-efficient warm-up" (figures 11b, 12d) whose order is not published as text or code; this order is
+// derived from the method as the main text describes it, and may differ from theirs.
 //
 // In the steady state each of a microbatch's 4p hops takes one block, and a rank runs two blocks a
 // microbatch: rank r holds 2p − r microbatches of chunk 0 and r + 1 of chunk 1, one more inside a braid.
-// STP's warm-up holds more, so that no rank waits while the first I comes down, braided, at two passes a hop.
-// Here that I comes down alone, at one pass a hop; those that follow have time for braids the sooner the
-// later they come. In the cool-down the last I come up alone likewise, since for STP's full backwards there
-// would not be enough weight gradients deferred to fill the waits.
+// STP's warm-up holds more, so that no rank waits while the first I goes down, braided, at two passes a hop.
+// Here the first I goes down alone, at one pass a hop; later ones have more time for braids. In the cool-down
+// the last I go up alone too, since with STP's full backwards there would be too few deferred weight
+// gradients to fill the waits.
 #include "stp/schedule/generator.h"
 #include "stp/schedule/rank_writer.h"
 #include "stp/schedule/short_stp.h"
@@ -18,8 +18,8 @@ namespace {
 
 // Steps 3 and 4: the first backwards, W split off, for a rank with `below` ranks further down.
 void first_backwards(RankWriter& rank, int below) {
-  // 3. The first half of I is waited for at the turn of the V as soon as it can be there: it runs alone, and
-  // W hides the forward's all-reduce. The others can wait for a braid.
+  // 3. At the turn of the V, ranks wait for the first half of the I: these run alone, and W hides the
+  // forward's all-reduce. The others can wait for a braid.
   const int urgent = (below + 1) / 2;
   for (int i = 0; i < urgent; ++i) {
     rank.run(rank.input_gradient(1));
@@ -30,13 +30,13 @@ void first_backwards(RankWriter& rank, int below) {
     if (i < below - 1) rank.run(rank.weight_gradient());
   }
 
-  // 4. The forward that the steady state is ahead by, beside the W that is left.
+  // 4. The forward by which the steady state is ahead, with the remaining W.
   const Action ahead = rank.forward(0);
   rank.run(urgent < below ? Block{ahead, rank.weight_gradient()} : ahead);
 }
 
-// Step 6: the forwards of chunk 1 that are left; chunk 0 has none left to braid. I leaves early, and W
-// follows, but for the last one, which fills a wait later; on one rank nobody waits.
+// Step 6: the remaining forwards of chunk 1; chunk 0 has none left to braid. I leaves early, and W follows,
+// except for the last, which fills a later wait; with one rank there are no waits.
 void last_forwards(RankWriter& rank, int p, int below) {
   for (int i = 0; i < below; ++i) {
     rank.run({rank.forward(1), rank.input_gradient(1)});
@@ -54,13 +54,13 @@ void cool_down(RankWriter& rank, int p, int r) {
     rank.run(i < r + 3 ? rank.backward(chunk) : rank.input_gradient(chunk));
   }
 
-  // 8. Up the V: the waits are filled with the weight gradients deferred. For I0 of rank 0 nobody waits.
+  // 8. Up the V: deferred weight gradients fill the waits. No rank waits for I0 of rank 0.
   for (int i = 0; i < p - r; ++i) {
     rank.run(r == 0 ? rank.backward(0) : rank.input_gradient(0));
     if (r > 0 || (i == 0 && p > 1)) rank.run(rank.weight_gradient());
   }
 
-  // 9. The weight gradients that are left.
+  // 9. The remaining weight gradients.
   for (int i = 0; i < r; ++i) rank.run(rank.weight_gradient());
 }
 
@@ -84,7 +84,7 @@ std::vector<Block> stp_memory_rank(int p, int m, int r) {
 Schedule make_stp_memory(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
   Schedule schedule{"stp-memory", Placement::v(p), m, {}};
-  // Below, the warm-up of rank 0 has more forwards than there are microbatches.
+  // With fewer, the warm-up of rank 0 has more forwards than there are microbatches.
   if (m < 2 * p) {
     schedule.ranks = short_stp(p, m, 2 * p + 2);
     return schedule;

@@ -1,4 +1,5 @@
-// STP with a warm-up that saves memory, by itself and beside STP. Its bubbles are in baselines/.
+// STP with a warm-up that saves memory, alone and compared with STP. The tests of its bubbles are in
+// baselines/.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,23 +45,23 @@ TEST_P(StpMemory, HoldsFewerThanStpOnEveryRank) {
   }
 }
 
-// The warm-up's forwards, the first half of its I, and the I put off in the cool-down, where somebody waits.
-TEST_P(StpMemory, LeavesAsManyAllReducesUnhiddenForAnyNumberOfMicrobatches) {
+// The warm-up's forwards, the first half of its I, and the I deferred in the cool-down, where a rank waits.
+TEST_P(StpMemory, ExposesAsManyAllReducesForAnyNumberOfMicrobatches) {
   for (int m = 2 * p; m <= 5 * p; m += kStride) {
     const Schedule schedule = make(m);
     for (int r = 0; r < p; ++r) {
       const int ahead = r >= p - 2 ? 1 : 0, cool_down = r > 0 ? p - 1 : 0;
-      EXPECT_EQ(unhidden(schedule.ranks[r]), 2 * p + ahead + (p - r) / 2 + cool_down)
+      EXPECT_EQ(exposed(schedule.ranks[r]), 2 * p + ahead + (p - r) / 2 + cool_down)
           << "m=" << m << " rank " << r;
     }
   }
 }
 
-// ZB-V leaves all of its 4m a rank unhidden; 1F1B-I, which runs multiples of p only, its 2m forwards.
-TEST_P(StpMemory, LeavesFewerAllReducesUnhiddenThanZbVAnd1f1bI) {
+// In ZB-V all 4m a rank are exposed; in 1F1B-I, which runs multiples of p only, those of its 2m forwards.
+TEST_P(StpMemory, ExposesFewerAllReducesThanZbVAnd1f1bI) {
   for (int m = p <= 2 ? p + 1 : p; m <= 5 * p; m += kStride) {
     const Schedule schedule = make(m);
-    const int count = on_all_ranks(schedule, [](const auto& blocks) { return unhidden(blocks); });
+    const int count = on_all_ranks(schedule, [](const auto& blocks) { return exposed(blocks); });
     EXPECT_LT(count, 4 * m * p) << "m=" << m;
     if (m % p == 0 && m > p) {
       EXPECT_LT(count, 2 * m * p) << "m=" << m;

@@ -1,5 +1,4 @@
-// The STP generator by itself. Its golden orders and the other schedules are held against it in baselines/
-// and tests/.
+// The STP generator alone. Tests in baselines/ and tests/ compare it with golden orders and other schedules.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +13,8 @@ namespace {
 int alone(const Schedule& schedule) {
   return on_all_ranks(schedule, [](const auto& blocks) { return alone(blocks); });
 }
-int unhidden(const Schedule& schedule) {
-  return on_all_ranks(schedule, [](const auto& blocks) { return unhidden(blocks); });
+int exposed(const Schedule& schedule) {
+  return on_all_ranks(schedule, [](const auto& blocks) { return exposed(blocks); });
 }
 
 // The method's braids: a forward with a backward, or with a W, of the same chunk if it is a backward.
@@ -41,23 +40,23 @@ TEST_P(Stp, IsValidForAnyNumberOfMicrobatches) {
   }
 }
 
-// ZB-V leaves all of its 4m a rank unhidden; 1F1B-I, which runs multiples of p only, its 2m forwards.
-TEST_P(Stp, LeavesFewerAllReducesUnhiddenThanZbVAnd1f1bI) {
-  // One microbatch has nobody to be braided with; p = m = 2 would be slower than 1F1B-I.
+// In ZB-V all 4m a rank are exposed; in 1F1B-I, which runs multiples of p only, those of its 2m forwards.
+TEST_P(Stp, ExposesFewerAllReducesThanZbVAnd1f1bI) {
+  // One microbatch has no partner for a braid; p = m = 2 would be slower than 1F1B-I.
   for (int m = p <= 2 ? p + 1 : p; m <= 3 * p; m += kStride) {
     SCOPED_TRACE("m=" + std::to_string(m));
     const Schedule schedule = stp_schedule(p, m);
-    EXPECT_LT(unhidden(schedule), 4 * m * p);
+    EXPECT_LT(exposed(schedule), 4 * m * p);
     if (m % p != 0) continue;
     EXPECT_LT(alone(schedule), 2 * m * p);
-    EXPECT_LT(unhidden(schedule), m == p ? 3 * m * p : 2 * m * p);
+    EXPECT_LT(exposed(schedule), m == p ? 3 * m * p : 2 * m * p);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Stp, testing::Range(1, 17), testing::PrintToStringParamName());
 
-// On one rank it is gradient accumulation: F of a microbatch beside B of another, but for the first and the
-// last.
+// On one rank it is gradient accumulation: F of a microbatch braided with B of another, except the first and
+// the last.
 TEST(StpOnOneRank, BraidsEveryMicrobatchWithTheNext) {
   EXPECT_EQ(to_text(stp_schedule(1, 1)), "# schedule stp, placement v\nF0.0 F1.0 B1.0 B0.0\n");
   EXPECT_EQ(to_text(stp_schedule(1, 3)),
@@ -66,11 +65,11 @@ TEST(StpOnOneRank, BraidsEveryMicrobatchWithTheNext) {
   for (int m = 2; m <= 64; ++m) {
     const Schedule schedule = stp_schedule(1, m);
     EXPECT_EQ(braids(schedule.ranks[0]), 2 * m - 3);
-    EXPECT_EQ(unhidden(schedule), 3);
+    EXPECT_EQ(exposed(schedule), 3);
   }
 }
 
-// Where both have an all-reduce of their own, a forward is braided with the backward of its own chunk.
+// If both have all-reduces, a forward is braided with the backward of its own chunk.
 TEST(StpOnFewMicrobatches, BraidsTheMethodsBraids) {
   for (const auto& [p, m] : {std::pair{2, 4}, {4, 8}, {4, 10}, {8, 16}, {8, 22}}) {
     for (const auto& blocks : stp_schedule(p, m).ranks) {

@@ -33,7 +33,7 @@ Timing time_blocks(const Schedule& schedule, const PassCosts& costs) {
       timing[rank].push_back({start, end});
       state.occupy(rank, end);
       for (const Action& action : actions)
-        if (action.pass != Pass::W) state.hand_on(rank, hop(rank, action), action.microbatch, end);
+        if (action.pass != Pass::W) state.deliver_output(rank, hop(rank, action), action.microbatch, end);
     }
     return PipelineState::kNoInput;
   });

@@ -57,8 +57,9 @@ TEST(TimeBlocks, WaitsForInputsAndForTheRank) {
   EXPECT_EQ(makespan(timing), 22);
 }
 
-// A hand-over within a rank takes no p2p: at the turn of the V, and from the last stage's F to its backward.
-TEST(TimeBlocks, TakesATransferBetweenRanksAlone) {
+// An output that stays on its rank takes no p2p: at the turn of the V, and from the last stage's F to its
+// backward.
+TEST(TimeBlocks, TakesTransferTimeOnlyBetweenRanks) {
   const Schedule schedule =
       by_hand(Placement::v(2), 1, {{"F0.0", "F1.0", "B1.0", "B0.0"}, {"F0.0", "F1.0", "B1.0", "B0.0"}});
   const Timing timing = time_blocks(schedule, {1, 1, 1, 10});
@@ -68,7 +69,7 @@ TEST(TimeBlocks, TakesATransferBetweenRanksAlone) {
               ElementsAre(BlockTime{11, 12}, BlockTime{12, 13}, BlockTime{36, 38}, BlockTime{38, 40}));
 }
 
-TEST(TimeBlocks, ABraidWaitsForAllItsInputsAndHandsOnAtItsEnd) {
+TEST(TimeBlocks, ABraidWaitsForAllItsInputsAndSendsAtItsEnd) {
   const Schedule schedule =
       by_hand(Placement::loop(2, 1), 2, {{"F0.0", "F0.1", "B0.0", "B0.1"}, {"F0.0", "F0.1&B0.0", "B0.1"}});
   const Timing timing = time_blocks(schedule);

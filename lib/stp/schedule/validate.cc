@@ -16,10 +16,10 @@ std::string place(int rank, size_t position, const Action& action) {
 }
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
-  throw InputError("", where, why, "mend the order");
+  throw InputError("", where, why, "correct the order");
 }
 
-// Each rank by itself: ranges, counts, W after I.
+// Each rank alone: ranges, counts, W after I.
 void check_complete(const Schedule& schedule) {
   const int v = schedule.chunks(), m = schedule.microbatches;
   if (static_cast<int>(schedule.ranks.size()) != schedule.pp())
@@ -40,13 +40,13 @@ void check_complete(const Schedule& schedule) {
                       std::to_string(m));
         auto& passes = seen[static_cast<size_t>(action.chunk) * m + action.microbatch];
         const auto has = [&](Pass pass) -> bool& { return passes[static_cast<int>(pass)]; };
-        if (has(action.pass)) refuse_here("stands there a second time");
+        if (has(action.pass)) refuse_here("appears a second time");
         if (action.pass == Pass::B && (has(Pass::I) || has(Pass::W)))
-          refuse_here("is a full backward of what I or W have begun");
+          refuse_here("is a full backward, but its I or W is there too");
         if ((action.pass == Pass::I || action.pass == Pass::W) && has(Pass::B))
-          refuse_here("follows a full backward that did it already");
-        if (action.pass != Pass::F && !has(Pass::F)) refuse_here("stands before its F");
-        if (action.pass == Pass::W && !has(Pass::I)) refuse_here("stands before its I");
+          refuse_here("follows a full backward, which includes it");
+        if (action.pass != Pass::F && !has(Pass::F)) refuse_here("precedes its F");
+        if (action.pass == Pass::W && !has(Pass::I)) refuse_here("precedes its I");
         has(action.pass) = true;
       }
       if (block.braided()) {
@@ -71,7 +71,7 @@ void check_complete(const Schedule& schedule) {
   }
 }
 
-// All ranks together: whether every block is reached.
+// All ranks together: whether every block can start.
 void check_deadlock(const Schedule& schedule) {
   const Placement& placement = schedule.placement;
   const int stages = placement.stages();

@@ -1,4 +1,4 @@
-// Whether an order can be run: complete, in the order of its dependencies, free of deadlock.
+// Checks that an order can be run: complete, in the order of its dependencies, free of deadlock.
 #pragma once
 
 #include "stp/schedule/schedule.h"
@@ -9,13 +9,13 @@ namespace stp {
 /// - every action's chunk and microbatch exist;
 /// - each (chunk, microbatch) of a rank has exactly one F and either one B, or one I and one W;
 /// - on its rank W follows I, and no braid holds two actions that wait for each other;
-/// - with every block atomic (all inputs before it starts), each block of each rank is reached.
+/// - with every block atomic (all inputs before it starts), each block of each rank can start.
 /// Atomic blocks are the strictest reading of a braid, so a schedule that passes runs under every `release`.
-/// Time and memory grow as the number of actions.
+/// Time and memory grow linearly with the number of actions.
 void validate(const Schedule& schedule);
 
-/// Most (chunk, microbatch) activations alive on each rank: alive from F to B or W, or to B or I where
-/// `freed_at_I`; those of a braid count as alive together.
+/// Maximum number of \(chunk, microbatch\) activations alive on each rank: alive from F to B or W, or to B or
+/// I where `freed_at_I`; those of a braid count as alive together.
 std::vector<int> peak_activations(const Schedule& schedule, bool freed_at_I = false);
 
 }  // namespace stp

@@ -10,8 +10,8 @@ namespace {
 constexpr OpId kNone = ~OpId{0};
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// What both engines share: the head of every stream, and who waits for whom. A stream waits for at most one
-// op at a time, so the waiters of an op are a list through the streams.
+// Shared by both engines: the head of every stream and the waiting streams. A stream waits for at most one op
+// at a time, so the waiters of an op form a linked list.
 class Replay {
  public:
   Replay(const Program& program, std::span<const double> seconds)
@@ -71,8 +71,8 @@ class Replay {
   std::vector<uint32_t> next_waiter_;   // by stream
 };
 
-// Without contention an op's end is known as soon as its dependencies' ends are: no need to go in order of
-// time.
+// Without contention an op's end is known as soon as its dependencies' ends are: ops need not be processed in
+// the order of time.
 class PlainReplay : Replay {
  public:
   using Replay::Replay;
@@ -100,7 +100,7 @@ class PlainReplay : Replay {
   }
 };
 
-// The rank on which an op ends first: a tournament over all ranks, so that a changed end costs log(ranks).
+// The rank on which an op ends first: a tournament tree over all ranks, so that an update costs log(ranks).
 class Tournament {
  public:
   explicit Tournament(size_t ranks) {
@@ -127,11 +127,11 @@ class Tournament {
   std::vector<uint32_t> winner_;  // by node of the tree, the root at 1
 };
 
-// With contention the ops under way on a rank's compute and tp streams slow each other down: rates change
-// whenever one of the two begins or ceases to be busy, so ends must be taken in order of time.
+// With contention the running ops on a rank's compute and tp streams slow each other down: rates change
+// whenever one of the two becomes busy or idle, so ends must be processed in the order of time.
 //
-// Shared processors slow all ops alike, so they do not change which ends first: the replay runs on the time
-// that would pass if nothing were shared, and `clock_` follows with the time that does pass.
+// Shared processors slow all ops alike, so they do not change which ends first: the simulation uses the time
+// that would pass without sharing, and `clock_` is the time that passes.
 class ContendedReplay : Replay {
  public:
   ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention,
@@ -165,24 +165,24 @@ class ContendedReplay : Replay {
   }
 
  private:
-  // What a stream is doing.
+  // The state of a stream.
   struct Running {
     uint32_t rank = 0;
     uint32_t partner = kNone;   // the tp stream of a compute stream, and the other way round
-    double contended_rate = 1;  // its share of full speed while the partner is busy too
+    double contended_rate = 1;  // its share of full speed while the partner is busy
     bool busy = false;
     double left = 0;      // seconds of work, at full speed
-    double rate = 1;      // its present share of full speed
+    double rate = 1;      // its current share of full speed
     double since = 0;     // when `left` was true
-    double end = kNever;  // of the op under way, at the present rate
+    double end = kNever;  // of the current op, at the current rate
   };
   struct Rank {
     std::vector<uint32_t> streams;
     uint32_t first = kNone;  // the stream whose op ends first
   };
 
-  // Starts the stream's next op if nothing is in its way. `was_busy`: the stream ended an op at this very
-  // moment, so that going on changes nothing for its partner.
+  // Starts the stream's next op if it is ready. `was_busy`: the stream ended an op at this moment, so that
+  // starting another changes nothing for its partner.
   bool try_start(uint32_t stream, double now, bool was_busy = false) {
     const OpId op = head_[stream];
     if (op == kNone) return false;
@@ -222,7 +222,7 @@ class ContendedReplay : Replay {
     now_ = now;
   }
 
-  // Of every op under way, as far as shared processors allow.
+  // The rate factor of all running ops under shared processors.
   [[nodiscard]] double speed() const {
     const size_t processors = processors_.rates.size();
     const size_t workers = busy_ * processors_.per_op;
@@ -230,7 +230,7 @@ class ContendedReplay : Replay {
     return processors_.rates.back() * static_cast<double>(processors) / static_cast<double>(workers);
   }
 
-  // The rate of `stream` changes because its partner begins or ceases to be busy.
+  // The rate of `stream` changes because its partner becomes busy or idle.
   void adjust(uint32_t stream, double now) {
     if (stream == kNone || !running_[stream].busy) return;
     Running& running = running_[stream];
@@ -259,7 +259,7 @@ class ContendedReplay : Replay {
   }
 
   const Processors& processors_;
-  double now_ = 0, clock_ = 0;    // as if nothing were shared, and as it is
+  double now_ = 0, clock_ = 0;    // without and with shared processors
   size_t busy_ = 0;               // streams
   std::vector<Running> running_;  // by stream
   std::vector<Rank> ranks_;

@@ -1,5 +1,5 @@
 // The engine against closed forms, hand-computed examples and laws that hold for every Program. (tests/oracle
-// holds it against an independent implementation of the whole semantics without contention.)
+// compares it with an independent implementation of all semantics but contention.)
 #include "stp/simulate/simulate.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
 
-// Not quite 1: the contended engine, at rates that change nothing.
+// Not quite 1: selects the engine with contention, at rates that change nothing.
 constexpr Contention kNearlyNone{1 - 1e-15, 1 - 1e-15};
 
 // ---- Programs written by hand ----
@@ -75,7 +75,7 @@ struct Hand {
 
 // ---- Programs lowered from schedules ----
 
-// Seconds by what an op is; the test's own table, for this room knows no costs.
+// Seconds by kind of op; the test's own table, since this module does not depend on costs.
 struct Costs {
   double F = 0, I = 0, W_early = 0, W = 0, all_reduce = 0, p2p = 0, head_F = 0, head_I = 0, head_W = 0;
 
@@ -169,7 +169,7 @@ Case random_case(std::mt19937& random) {
   return c;
 }
 
-// Every law that any timeline of `c` obeys, whatever the engine.
+// The laws that every timeline of `c` obeys, with either engine.
 void expect_lawful(const Case& c, const Timeline& timeline, const Contention& contention) {
   const Program& program = c.program;
   ASSERT_EQ(timeline.end.size(), program.ops.size());
@@ -182,13 +182,13 @@ void expect_lawful(const Case& c, const Timeline& timeline, const Contention& co
     auto& stream = by_stream[program.ops[op].stream];
     if (!stream.empty()) earliest = std::max(earliest, timeline.end[stream.back()]);
     stream.push_back(op);
-    // An op starts as soon as its stream and its dependencies let it, no earlier and no later.
+    // An op starts exactly when its stream and its dependencies are ready.
     EXPECT_NEAR(timeline.start[op], earliest, tolerance) << describe(program, op);
     last = std::max(last, timeline.end[op]);
   }
   EXPECT_EQ(timeline.step_s, last);
 
-  // The work that an op gets done is its seconds: at full rate alone, at its share while both kinds overlap.
+  // The work done by an op is its seconds: at full rate alone, at its share while both kinds overlap.
   std::map<std::pair<int, StreamKind>, const std::vector<OpId>*> streams;
   for (size_t i = 0; i < by_stream.size(); ++i)
     streams[{program.streams[i].rank, program.streams[i].kind}] = &by_stream[i];
@@ -635,7 +635,7 @@ std::string deadlock(const Hand& hand, const Contention& contention) {
   return "";
 }
 
-TEST(Simulate, NamesAnOpThatNeverStartsWhereDependenciesCloseACircle) {
+TEST(Simulate, NamesAnOpThatNeverStartsWhereDependenciesFormACycle) {
   Hand hand(2);
   hand.compute(0, 1);
   hand.compute(1, 1, {2});     // op 1 waits for op 2,
@@ -646,10 +646,10 @@ TEST(Simulate, NamesAnOpThatNeverStartsWhereDependenciesCloseACircle) {
                                                         HasSubstr("rank 1, tp, all-reduce of attn.F"))));
 }
 
-TEST(Simulate, NamesAnOpWhereTheOrderOfAStreamClosesTheCircle) {
+TEST(Simulate, NamesAnOpWhereTheOrderOfAStreamClosesTheCycle) {
   Hand hand(2);
   hand.compute(0, 1, {1});  // waits for rank 1,
-  hand.compute(1, 1, {2});  // which waits for what stands behind the first on its stream
+  hand.compute(1, 1, {2});  // which waits for the op after the first on its stream
   hand.compute(0, 1);
   for (const Contention& contention : {Contention{}, kPaper})
     EXPECT_THAT(deadlock(hand, contention), AllOf(HasSubstr("deadlock: rank "), HasSubstr("compute")));
