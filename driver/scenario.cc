@@ -141,6 +141,9 @@ Experiment::Run read_run(JsonInput& input) {
   Experiment::Run run{};
   run.model_data = read_named_data(input, "model", "models");
   run.model = read_model(run.model_data.path);
+  if (run.model.family != Family::qwen2)
+    throw input.error("model", run.model.name + " is a megatron-gpt, and runs have the units of qwen2 alone",
+                      "use a model of model_type qwen2, or simulate");
   run.seq = input.integer("seq", 1, 1 << 24);
   JsonInput options = input.object("run");
   run.type = choose(options, "type", DType::f32, kTypes);
