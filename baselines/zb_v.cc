@@ -1,9 +1,16 @@
 // ZB-V (Qi et al., "Zero Bubble Pipeline Parallelism", 2024): V placement, every backward split, no braids.
-// As published, a greedy simulation runs in four variants (fill waits before F with W or not, before I or
-// not) and is repeated, with the bubbles of the last run allowed, while this reduces the largest one. Here it
-// is split: first the order of F and I, which is a pattern, then W, which are placed while the pipeline is
-// timed. This is linear in the number of actions, so many limits of idle time can be tried in each variant;
-// for small m also orders that defer fewer W. Any m and p. An activation counts as alive from F to W.
+//
+// 1. The order of F and I on each rank: a fixed pattern (1a), and, below 2p activations, list schedules (1b).
+// 2. Place W while the pipeline is timed: where memory is needed, in waits that are long enough, where the
+//    rank has reached its limit of idle time, the rest at the end.
+// 3. Search the limit of idle time, coarse then fine, in four variants: waits before F0 and F1 are filled or
+//    not, waits before I0 are or not.
+// 4. With m < 2p, defer fewer W while the step hardly grows.
+//
+// It differs from the published method, which places F, I and W in one greedy simulation of the four variants
+// and repeats it with smaller limits. Steps 1 and 2 are linear in the number of actions, so that many limits
+// can be tried. Any m and p. An activation counts as alive from F to W. The names of steps (F0, F1, I1, I0)
+// are those of list_scheduler.h.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -24,8 +31,8 @@ constexpr double kUnlimited = std::numeric_limits<double>::max();
 struct Problem {
   int p, m, limit;
   PassCosts costs;
-  int spare = std::numeric_limits<int>::max();  // maximum of deferred W on a rank while its passes are at
-                                                // their maximum
+  // Most W that a rank may have deferred while it holds its largest number of open forwards.
+  int spare = std::numeric_limits<int>::max();
 
   [[nodiscard]] double work() const { return 2.0 * m * (costs.F + costs.I + costs.W); }
   // Times nearer than this count as equal.
@@ -44,7 +51,7 @@ StepOrder pattern(const Problem& problem, int alive) {
       ++done[step];
       order[r].push_back(step);
     };
-    // F1 needs p − 1 − r hops down and up, I1 then r up and down: this many microbatches cover the path.
+    // Between F0 and F1 lie 2 (p − 1 − r) hops, between F1 and I1 2 r: this many microbatches fill them.
     const int pairs = p == 1 ? 0 : r * (alive - 2) / (2 * (p - 1));
     const int lead = alive - 1 - 2 * pairs;
 
