@@ -61,7 +61,7 @@ class Gemm {
   using Candidates = std::vector<cublasLtMatmulHeuristicResult_t>;
 
   std::unique_ptr<Plan> make_plan(Stream& stream, const GemmProblem& problem, const GemmOperands& operands);
-  Candidates find(const GemmProblem& problem, const Plan& plan) const;
+  [[nodiscard]] Candidates find(const GemmProblem& problem, const Plan& plan) const;
   size_t fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                  const Candidates& candidates);
 

@@ -86,14 +86,16 @@ void copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
 class NcclGroup : public Group {
  public:
   /// `comm`: null in a group of one.
-  NcclGroup(NcclGroups& groups, NcclComm* comm, std::string name, std::vector<int> members, int rank)
+  NcclGroup(NcclGroups& groups, NcclComm* comm, std::string name, const std::vector<int>& members, int rank)
       : Group(std::move(name), members, local_members(members, {rank})), groups_(groups), comm_(comm) {}
 
  private:
   void carry_out(const Call& call) override {
     if (comm_ != nullptr) return groups_.carry_out(*comm_, call, local().front());
-    const auto& [stream, in, out] = call.parts.front();
-    cuda_stream(*stream).give([&](cudaStream_t on) { copy(address(out), address(in), in.bytes(), on); });
+    const Part& part = call.parts.front();
+    cuda_stream(*part.stream).give([&](cudaStream_t on) {
+      copy(address(part.out), address(part.in), part.in.bytes(), on);
+    });
   }
 
   NcclGroups& groups_;
@@ -216,8 +218,9 @@ void NcclGroups::make_window([[maybe_unused]] NcclComm& comm, [[maybe_unused]] s
 }
 
 void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
-  const auto& [part_stream, in, out] = call.parts.front();
-  CudaStream& stream = cuda_stream(*part_stream);
+  const Part& part = call.parts.front();
+  const Tensor &in = part.in, &out = part.out;
+  CudaStream& stream = cuda_stream(*part.stream);
   const std::string what = call.text() + " in " + comm.name;
   const auto count = [](const Tensor& tensor) { return static_cast<size_t>(tensor.elements()); };
   const ncclDataType_t type = nccl_type(in ? in.type : out.type);
