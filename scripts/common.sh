@@ -1,5 +1,5 @@
-# Shared by the scripts; to be sourced. Sets STP_ROOT, and STP_FROM, the caller's working folder. shellcheck shell=bash
-# disable=SC2034
+# Shared by the scripts; to be sourced. Sets STP_ROOT, and STP_FROM, the caller's working folder.
+# shellcheck shell=bash disable=SC2034
 set -euo pipefail
 STP_FROM=$PWD
 STP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

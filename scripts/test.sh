@@ -11,8 +11,9 @@
 #   reproduce  scripts/reproduce.sh, to a temporary folder, must leave a report
 #
 # --all stands for all of them. A failing stage does not stop the others; the table at the end says which did, and the exit
-# code is 1 if one did. shellcheck disable=SC2317 # the stages are called by name shellcheck source-path=SCRIPTDIR
-# source=common.sh
+# code is 1 if one did.
+# shellcheck disable=SC2317  # the stages are called by name
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 all=(format ci tidy asan tsan reproduce)
