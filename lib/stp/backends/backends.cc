@@ -147,12 +147,11 @@ void check_processes(const std::string& name, const Processes& processes, int wo
   const Entry& entry = find(name);
   if (processes.count() == 1) return;
   entry.check_processes(nccl);
-  const bool one_each = entry.ranks > 0;
-  if (one_each ? processes.count() == world_size : processes.count() <= world_size) return;
+  if (entry.ranks == 0 || processes.count() == world_size) return;  // of CPU ranks a process may have none
   throw InputError("", field,
                    "has " + std::to_string(world_size) + " ranks, but the launcher started " +
                        std::to_string(processes.count()) + " processes",
-                   one_each ? "start one for each rank" : "start one for each rank at the most");
+                   "start one for each rank");
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,

@@ -43,7 +43,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
                                       Processes& processes);
 /// Throws InputError if these processes, where they are several, cannot drive a run of `world_size` ranks
-/// there: this build lacks NCCL or MPI, there are too many or too few processes, or `nccl`
+/// there: this build lacks NCCL, there is not one process for each rank and device, or `nccl`
 /// (BackendOptions::nccl) is invalid. `field`: the field that gives the number of ranks, for errors.
 void check_processes(const std::string& name, const Processes& processes, int world_size,
                      const std::vector<std::string>& nccl, const std::string& field = "parallel");
