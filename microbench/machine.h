@@ -34,11 +34,11 @@ MachineSpec find_machine(const std::string& backend, int device = 0);
 /// The number of ranks, and device settings; 0: the default.
 struct Arrangement {
   int ranks = 1;
-  int communication_ctas = 0;          // thread blocks of a collective over emulated links
-  int gemm_multiprocessors = 0;        // multiprocessors that GEMM kernels are chosen for
-  bool fastest_gemms = false;          // times all candidates of the library at first use
-  bool communication_priority = true;  // over compute
-  auto operator<=>(const Arrangement&) const = default;
+  int communication_ctas = 0;                            // thread blocks of a collective over emulated links
+  int gemm_multiprocessors = 0;                          // multiprocessors that GEMM kernels are chosen for
+  bool fastest_gemms = false;                            // times all candidates of the library at first use
+  bool communication_priority = true;                    // over compute
+  auto operator<=>(const Arrangement&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
 class BenchEnv {

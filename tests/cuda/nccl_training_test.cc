@@ -25,7 +25,7 @@ struct Trained {
   double loss = 0;
   std::map<std::string, std::vector<double>> gradients;
   std::vector<RankUse> use;           // by rank
-  std::vector<std::string> failures;  // likewise; "" if none
+  std::vector<std::string> failures;  // by rank; "" if none
 };
 
 Trained train(

@@ -20,7 +20,7 @@ using Values = std::vector<double>;
 
 enum class Attention { best, tensor_cores, plain };
 
-/// Where the kernels under test run. Made anew for each test.
+/// Where the kernels under test run. Made again for each test.
 class Machine {
  public:
   virtual ~Machine() = default;

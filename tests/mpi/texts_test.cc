@@ -1,4 +1,4 @@
-// What processes tell each other.
+// Texts that processes exchange.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -22,12 +22,12 @@ namespace stp::fake_cuda {
 
 /// What a kernel's launch would do, once `stream` comes to it.
 void launch(cudaStream_t stream, std::function<void()> kernel);
-/// Likewise, of a kernel whose launch a device may refuse for its shared memory.
+/// The same for a kernel whose launch a device may refuse for its shared memory.
 cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> run);
-/// Likewise; the stream stays where it is until `ready()`, which only work of other streams brings about.
+/// The same; the stream stays where it is until `ready()`, which only work of other streams brings about.
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel);
 
-/// Starts anew: the seed of the turns; nothing held, nothing failing. Streams, events and memory stay.
+/// Back to the start: the seed of the turns; nothing held, nothing failing. Streams, events and memory stay.
 void reset(uint32_t seed);
 /// While held, no stream goes on.
 void hold(bool held);

@@ -1,7 +1,7 @@
 // An NCCL without devices, in place of lib/stp/cuda/nccl/nccl_api.cc, on the runtime of fake_cuda.h, for
 // processes that are threads: its calls meet in the runtime's memory, whose streams go on in a random order
 // and stand still until all members of a call have come to it. It records every call, compares the calls of
-// the members with each other, and misbehaves as it is told.
+// the members with each other, and fails as the test demands.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -61,7 +61,7 @@ class FakeNccl {
   [[nodiscard]] int64_t count(const std::string& name);
   [[nodiscard]] std::vector<ncclConfig_t> configs(int process);
 
-  /// What NCCL would have choked on: uses out of order or after the end, groups that do not close, calls of
+  /// What NCCL would have failed on: uses out of order or after the end, groups that do not close, calls of
   /// members that differ, and what was left standing. After all is over.
   [[nodiscard]] std::vector<std::string> problems();
 

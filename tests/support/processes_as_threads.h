@@ -18,7 +18,7 @@
 namespace stp::testing_support {
 
 /// What is under way between any two of them.
-class Mail {
+class Messages {
  public:
   void send(int from, int to, const std::string& text) {
     {
@@ -54,32 +54,33 @@ class Mail {
 
 class ProcessAsThread : public Processes {
  public:
-  ProcessAsThread(Mail& mail, int index, int count) : mail_(mail), index_(index), count_(count) {}
+  ProcessAsThread(Messages& messages, int index, int count)
+      : messages_(messages), index_(index), count_(count) {}
   [[nodiscard]] int index() const override { return index_; }
   [[nodiscard]] int count() const override { return count_; }
   [[nodiscard]] int index_on_node() const override { return index_; }
 
  private:
-  void send(int to, const std::string& text) override { mail_.send(index_, to, text); }
-  std::string receive(int from) override { return mail_.receive(from, index_); }
+  void send(int to, const std::string& text) override { messages_.send(index_, to, text); }
+  std::string receive(int from) override { return messages_.receive(from, index_); }
 
-  Mail& mail_;
+  Messages& messages_;
   const int index_, count_;
 };
 
 /// Runs `process` as so many of them; returns how each ended: "" or what it threw.
 inline std::vector<std::string> run_processes(int count, const std::function<void(Processes&)>& process) {
-  Mail mail;
+  Messages messages;
   std::vector<std::string> failures(count);
   std::vector<std::thread> threads;
   for (int index = 0; index < count; ++index)
     threads.emplace_back([&, index] {
-      ProcessAsThread own(mail, index, count);
+      ProcessAsThread own(messages, index, count);
       try {
         process(own);
       } catch (const std::exception& error) {
         failures[index] = error.what();
-        mail.end_early();
+        messages.end_early();
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -1,5 +1,5 @@
 // Memory, streams and events of the CUDA backend. On a GPU as suites named Gpu…; and on the fake runtime of
-// tests/support/fake_cuda.h, which is told to be as unhelpful as CUDA may be.
+// tests/support/fake_cuda.h, which is set to behave as badly as CUDA may.
 #include "stp/cuda/cuda_device.h"
 
 #include <gmock/gmock.h>
@@ -239,7 +239,7 @@ TEST_F(GpuStream, AFailedRunGivesNothingToTheGpuAnyMore) {
   device().release(stream(), tensor);  // as who unwinds may do
 }
 
-// What kernels find is told where the host waits next.
+// What kernels find is reported where the host waits next.
 TEST_F(GpuStream, WhatIsNotFiniteFailsTheRunAndIsNamed) {
   backend_->describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
   Tensor tensor = device().allocate(stream(), MemoryKind::working, DType::f32, 3, 1000);

@@ -22,7 +22,7 @@ namespace stp::cuda {
 
 class CudaStream;
 
-/// Makes the GPU of that number the calling thread's current device. Nobody else calls cudaSetDevice: the
+/// Makes the GPU of that number the calling thread's current device. Nothing else calls cudaSetDevice: the
 /// thread remembers what it set. Throws CudaError.
 void set_current_gpu(int gpu);
 
@@ -48,7 +48,7 @@ class CudaRun : public RunContext {
   [[nodiscard]] std::vector<CudaStream*>& streams() { return streams_; }
   /// Marks are numbered over all streams, in the order of issue.
   uint64_t next_mark() { return marks_++; }
-  /// A stream ended before the GPU had done its work, or the GPU has failed: then nobody can say when the GPU
+  /// A stream ended before the GPU had done its work, or the GPU has failed: then it is unknown when the GPU
   /// is done with memory, which goes with the process.
   void leave_at_work() { left_at_work_ = true; }
   [[nodiscard]] bool left_at_work() const { return left_at_work_; }

@@ -141,7 +141,7 @@ void CudaStream::mark(std::shared_ptr<CudaEvent> event, std::string words) {
 
 void CudaStream::wait(const EventRef& event) {
   const auto awaited = std::dynamic_pointer_cast<CudaEvent>(event);
-  if (!awaited) throw std::logic_error("a stream is told to wait for an event of another backend");
+  if (!awaited) throw std::logic_error("a stream cannot wait for an event of another backend");
   if (device_.run().guard.failed() || &awaited->stream() == this) return;
   if (awaited->handle() == nullptr) awaited->stream().flush();
   flush();

@@ -39,7 +39,7 @@ class CudaStream : public Stream {
   void begin(uint32_t op) override;
 
   /// Calls `launch` with the stream, which it gives one kernel: now, or with graphs later, when all that it
-  /// was given must still be there. `kernel` tells kernels apart.
+  /// was given must still be there. `kernel` identifies the kernel.
   void launch(const void* kernel, std::function<void(cudaStream_t)> launch);
   /// Calls `work`, which gives the stream a kernel or a copy, now. `words` say which, where the GPU does not
   /// finish it.

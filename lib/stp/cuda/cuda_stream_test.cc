@@ -1,4 +1,4 @@
-// What only a device that is told what to do can show of the CUDA backend: that it holds nothing too long,
+// What only a device under the test's control can show of the CUDA backend: that it holds nothing too long,
 // gives the GPU no more than it takes, names what does not move, and is right in whatever order streams go
 // on.
 #include "stp/cuda/cuda_stream.h"
@@ -109,7 +109,7 @@ TEST_F(CudaOnHost, ScratchIsCountedApartFromTensors) {
   }
 }
 
-// As weights are: nobody releases them.
+// As weights are: they are never released.
 TEST_F(CudaOnHost, WhatIsNeverReleasedEndsWithItsBackend) {
   const size_t before = fake_cuda::allocated_bytes();
   for (int i = 0; i < 2; ++i) {

@@ -13,7 +13,7 @@
 
 namespace stp::cuda {
 
-/// The launch of one kernel, which `kernel` tells from others.
+/// The launch of one kernel, which `kernel` identifies.
 struct GraphCall {
   const void* kernel;
   std::function<void(cudaStream_t)> launch;

@@ -74,7 +74,7 @@ TEST_F(GraphsOnHost, OtherMemoryAndOtherNumbersUpdateTheGraph) {
   EXPECT_EQ(fake_cuda::calls("cudaGraphExecUpdate"), 10U);
 }
 
-TEST_F(GraphsOnHost, AGraphThatCannotBeUpdatedIsMadeAnew) {
+TEST_F(GraphsOnHost, AGraphThatCannotBeUpdatedIsMadeAgain) {
   for (int i = 0; i < 3; ++i) op(i, values_);
   device().synchronize();  // op 2 too
   fake_cuda::fail_next("cudaGraphExecUpdate", cudaErrorGraphExecUpdateFailure);

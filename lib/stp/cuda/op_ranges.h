@@ -5,7 +5,7 @@
 
 namespace stp::cuda {
 
-/// Whether a profiler is attached: else nobody need find words for ranges.
+/// Whether a profiler is attached: else no text is needed for ranges.
 bool profiler_attached();
 /// From here to end_op_range(), on the calling thread. Shown as "PP:" and `words`.
 void begin_op_range(const std::string& words);

@@ -29,9 +29,9 @@ constexpr size_t kPiece = size_t{1} << 30;
 /// begin again after so many; no process is that far ahead of another.
 constexpr uint64_t kExchanges = 1 << 13, kCalls = 1 << 10;
 constexpr int kTextTag = kExchanges * kCalls;  // behind those of data
-/// How often processes that are at work tell each other so.
+/// How often processes that work report it to each other.
 constexpr auto kProgressInterval = 20ms;
-/// How many deadlines a text may take: of what hosts do between runs, no progress tells.
+/// How many deadlines a text may take: what hosts do between runs is not counted as progress.
 constexpr int kPatience = 6;
 
 /// Ends this process where MPI waits for the others for longer than `most`.

@@ -1,4 +1,4 @@
-// The processes of one run: what they tell each other, and how the ranks that they drive exchange data.
+// The processes of one run: the texts that they exchange, and how the ranks that they drive exchange data.
 #pragma once
 
 #include <cstddef>

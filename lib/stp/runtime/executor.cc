@@ -531,7 +531,7 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
 }
 
 // For unsharded parameters, each rank of the group has a summand of the gradient.
-void Executor::add_gradient_norms(TensorGroup& group) {
+void Executor::add_gradient_norms(TensorGroup& group) const {
   std::vector<std::vector<ParameterState*>> states(group.ranks.size());  // by rank, over its chunks
   for (size_t i = 0; i < group.ranks.size(); ++i) {
     RankState& rank = *group.ranks[i];

@@ -88,7 +88,7 @@ class Executor {
   void issue_transfer(OpId id);
   void issue_gradient_reduce(OpId id);
   void issue_optimizers(const std::vector<OpId>& ids);
-  void add_gradient_norms(TensorGroup& group);
+  void add_gradient_norms(TensorGroup& group) const;
 
   [[nodiscard]] bool is_own(const RankState& rank, OpId op) const {
     return plan_.program.stream_of(op).rank == rank.place.pp;

@@ -52,7 +52,7 @@ void CudaKernels::expect_head(const char* kernel, const AttentionShape& shape) {
 
 void CudaKernels::run_copy(Stream& stream, const Tensor& from, const Tensor& to) {
   if (from.elements() == 0) return;
-  static constexpr char kCopy = 0;  // its address tells copies from kernels
+  static constexpr char kCopy = 0;  // its address identifies copies
   cuda_stream(stream).launch(&kCopy,
                              [in = address(from), out = address(to), bytes = from.bytes()](cudaStream_t on) {
                                STP_CUDA(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, on));

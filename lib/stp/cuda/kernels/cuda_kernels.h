@@ -102,7 +102,7 @@ class CudaKernels : public Kernels {
   std::byte* scratch(Stream& stream, size_t bytes);
   /// Rows of more elements are refused.
   static void expect_columns(const char* kernel, int64_t columns);
-  /// Heads of more elements likewise.
+  /// The same for heads of more elements.
   static void expect_head(const char* kernel, const AttentionShape& shape);
   /// Calls work(T{}), T being float or __nv_bfloat16.
   template <typename Work>

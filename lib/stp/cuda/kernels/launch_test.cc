@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kUnasked = size_t{48} << 10, kMost = size_t{227} << 10;
 
-// Kernels that nobody knows yet, one for each test: what they were given stays with them.
+// Kernels that were not launched before, one for each test: a launch leaves its attributes behind.
 template <int kNumber>
 void kernel(int, const float*) {}
 

@@ -184,7 +184,7 @@ class FrontendAttention : public CudnnAttention {
     return *known;
   }
 
-  // The graph of a shape stays, and tells its kernels from others.
+  // The graph of a shape stays, and identifies its kernels.
   void run(const fe::graph::Graph& graph, Stream& stream, const std::unordered_map<int64_t, void*>& tensors,
            void* workspace) {
     cuda_stream(stream).launch(&graph, [=, this, &graph](cudaStream_t on) {

@@ -183,10 +183,10 @@ NcclComm& NcclGroups::join(const std::string& name, const std::vector<int>& memb
   ncclUniqueId id{};
   if (members.front() == processes_.index())
     check(nccl().ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId for " + comm->name);
-  const std::string told = processes_.broadcast(std::string(id.internal, sizeof id.internal), members);
-  if (told.size() != sizeof id.internal)
+  const std::string received = processes_.broadcast(std::string(id.internal, sizeof id.internal), members);
+  if (received.size() != sizeof id.internal)
     throw std::runtime_error(comm->name + ": its first member sent no NCCL id");
-  std::memcpy(id.internal, told.data(), sizeof id.internal);
+  std::memcpy(id.internal, received.data(), sizeof id.internal);
 
   const int index = local_members(members, {processes_.index()}).at(0);
   ncclConfig_t config = config_of(tuning);

@@ -3,7 +3,7 @@
 // NCCL is called without blocking throughout: a call that is not under way at once is asked about until it
 // is. The thread that issues work also watches what NCCL's own threads meet with, whenever it waits
 // (CudaRun::wait_until). All processes make the calls of all groups in one order, so that none waits for
-// another in a circle, whatever NCCL connects when.
+// another in a cycle, whatever NCCL connects when.
 #pragma once
 
 #include <cuda_runtime_api.h>

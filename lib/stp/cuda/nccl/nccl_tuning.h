@@ -1,4 +1,4 @@
-// How NCCL is told to use the device, group by group.
+// NCCL's settings for its use of the device, by group.
 #pragma once
 
 #include <cstddef>
