@@ -17,7 +17,7 @@ from pathlib import Path
 
 try:
     from stp_analysis import (
-        accuracy, breakdown, claims, closed_forms, figures, overlap, page, records, sensitivity, splits, style, timelines,
+        accuracy, breakdown, claims, closed_forms, figures, headline, overlap, page, records, sensitivity, splits, style, timelines,
     )  # fmt: skip
     from stp_analysis.files import ReportError, write_whole
 except ImportError as error:
@@ -53,15 +53,16 @@ def makers(experiment):
 class Task:
     """A plot of an experiment, or a timeline of it if there is a trace."""
 
-    experiment: records.Experiment
+    experiment: records.Experiment  # of the first screen's plot: all of them
     maker: object = None
     trace: Path = None
 
     def draw(self, colours):
         """The plot with its file; None if there is no data for it, or the trace is invalid."""
         kind, render = ("svg", style.svg) if self.trace else ("png", style.png)
+        arguments = (self.experiment,) if self.maker is headline.plot else (self.experiment, colours)
         try:
-            plot = timelines.plot(self.trace, self.word()) if self.trace else self.maker(self.experiment, colours)
+            plot = timelines.plot(self.trace, self.word()) if self.trace else self.maker(*arguments)
         except ReportError:
             return None
         if plot is None:
@@ -106,18 +107,23 @@ def report(folder):
     tasks = [Task(one, trace=trace) for one in experiments for trace in one.timelines]
     tasks += [Task(one, maker=maker) for one in experiments for maker in makers(one)]
     colours = style.schedule_colours(list(dict.fromkeys(name for one in experiments for name in one.schedules)))
-    plots, traces = {}, {}
+    evaluated = claims.of_experiments(experiments)
+    tasks += [Task(experiments, headline.plot)] if evaluated else []
+    plots, traces, first = {}, {}, None
     for task, drawn in zip(tasks, draw_all(tasks, colours)):
         if task.trace:
             traces.setdefault(task.experiment.id, []).append((task.trace.name, drawn))
         if drawn is None:
             continue
+        if task.maker is headline.plot:
+            first = drawn
+            write_whole(folder / "plot-gains.png", drawn.content)
+            continue
         name = re.sub(r"[^A-Za-z0-9._-]", "-", task.experiment.id)
         write_whole(task.trace.with_suffix(".svg") if task.trace else folder / f"plot-{name}-{drawn.plot.name}.png", drawn.content)
         if not task.trace:
             plots.setdefault(task.experiment.id, []).append(drawn)
-    evaluated = claims.of_experiments(experiments)
-    write_whole(folder / "report.html", page.render(experiments, plots, traces, evaluated).encode())
+    write_whole(folder / "report.html", page.render(experiments, plots, traces, evaluated, first).encode())
 
 
 def main(arguments=None):

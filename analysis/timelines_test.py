@@ -80,7 +80,8 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(list(trace.computed), [7, 3])
         self.assertEqual(trace.waits, [[(1, 1.5)], []])
         self.assertEqual(trace.exposed(), [[(1, 1.5)], []])
-        facts = "2 ranks, 2 chunks each, 8 microbatches; step 8 units; computing 62.5 %, waiting for own all-reduces 3.1 %, for other ranks 34.4 %"
+        facts = "2 ranks, 2 chunks each, 8 microbatches; step 8 units; "
+        facts += "rank 0, which computes most: compute 87.5 %, TP bubble 6.2 %, PP bubble 6.2 %"
         self.assertEqual(trace.facts(), facts)
 
     def test_every_action_is_a_cell_with_its_time(self):

@@ -112,7 +112,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   for (const AnyScenario& scenario : scenarios)
     experiments.push_back(reproduce_timed(scenario, folder.path(), invocation));
   write_new_file(folder.path() / "summary.json",
-                 record_text({{"schema_version", "1.2.0"}, {"experiments", experiments}}));
+                 record_text({{"schema_version", "1.3.0"}, {"experiments", experiments}}));
   check_interrupted();
   if (!options.no_plots && run_python("analysis/report.py", {folder.path().string()}, "pass --no-plots") != 0)
     throw std::runtime_error("analysis/report.py failed; pass --no-plots to run without plots");

@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "comparison_table.h"
@@ -60,9 +63,14 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
   const Scenario scenario = read_scenario(options.scenario);
   refuse_existing(options.json, "--json");
   nlohmann::json rows = nlohmann::json::array();
-  Table table({"schedule", "model", "seq", "tp", "pp", "m", "step, s", "samples/s", "PP bubble", "TP bubble",
-               "peak chunks", "GB"});
-  for (const Result& result : simulate_all(scenario)) {
+  const std::vector<Result> results = simulate_all(scenario);
+  const auto of_model = [](const Result& result) { return !result.configuration.model.empty(); };
+  const std::string unit = std::all_of(results.begin(), results.end(), of_model)    ? "s"
+                           : std::none_of(results.begin(), results.end(), of_model) ? "unit"
+                                                                                    : "s or unit";
+  Table table({"schedule", "model", "seq", "tp", "pp", "m", "step, " + unit, "samples/" + unit, "PP bubble",
+               "TP bubble", "peak chunks", "activations, GB"});
+  for (const Result& result : results) {
     rows.push_back(to_json(result));
     table.add(cells_of(result));
   }

@@ -37,8 +37,8 @@ std::string schedule_name(const json& row) {
 }
 
 Table model_table(const json& rows, size_t count) {
-  Table table({"schedule", "model", "seq", "size", "tp", "pp", "m", "samples/s", "paper", "error", "MFU",
-               "MFU as paper", "paper", "GB", "paper", "error", ""});
+  Table table({"schedule", "model", "seq", "size", "tp", "pp", "m", "samples/s", "published", "error", "MFU",
+               "MFU as paper", "paper", "activations, GB", "paper", "error", ""});
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
     table.add({schedule_name(row), text(row.at("model")), text(row.at("seq")),
@@ -154,7 +154,7 @@ std::string comparison_table(const json& rows, size_t most) {
 
 std::string summary_table(const json& experiments) {
   Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "gain error, points",
-               "memory error", "pairs right", "verdict"});
+               "activations error", "pairs right", "verdict"});
   for (const json& line : experiments)
     table.add({text(line.at("id")), text(line.at("evidence")), text(line.at("rows")),
                text(line.at("calibration_rows")), share_text(number(line, "throughput_error_mean"), 2),

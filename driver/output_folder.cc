@@ -117,12 +117,10 @@ std::string heading(const json& row) {
          plain(row.at("microbatches"));
 }
 
-std::string time_unit(const json& row) { return row.at("model").is_string() ? "s" : "units"; }
-
 void write_trace(const fs::path& path, const SimulatedRun& run) {
   const json row = to_json(run.result);
   std::ofstream file(path);
-  write_chrome_trace(file, run.program, run.timeline, heading(row), time_unit(row));
+  write_chrome_trace(file, run.program, run.timeline, heading(row), row.at("time_unit"));
   file.close();
   if (!file)
     throw std::runtime_error(path.string() + ": could not be written completely (is the disk full?)");

@@ -47,8 +47,6 @@ bool write_record(const std::string& path, const nlohmann::json& record);
 std::string file_word(const nlohmann::json& row);
 /// The same as a title: "stp, llm-12.1b on a800, seq 3072, tp 4, pp 4, m 64".
 std::string heading(const nlohmann::json& row);
-/// The unit of its times: "s", or "units" of the cost table.
-std::string time_unit(const nlohmann::json& row);
 
 /// Writes the Chrome trace of a simulated step, which analysis/timelines.py draws.
 void write_trace(const std::filesystem::path& path, const SimulatedRun& run);

@@ -165,7 +165,9 @@ class Korthikanti(CommandLine):
         record = json.loads((self.folder / "new/korthikanti.json").read_text(encoding="utf-8"))
         errors = {f"{row['model']}, {row['recompute']}": row["difference"]["throughput_samples_per_s"] for row in record["rows"]}
         self.assertEqual(len(errors), 8)
-        self.assertFalse(any(row["calibration"] for row in record["rows"]))
+        # The optimizer's traffic was counted in full because 22B's step asked for it.
+        self.assertEqual({row["model"] for row in record["rows"] if row["calibration"]}, {"gpt-22b"})
+        self.assertEqual([row["published"]["step_time_s"] for row in record["rows"]], [1.42, 1.10, 18.13, 13.75, 49.05, 37.83, 94.42, 71.49])
         fitted = [key for key, field in record["scenario"]["clusters"]["a100"].items() if isinstance(field, dict) and field.get("fitted")]
         self.assertEqual(fitted, [])
         self.assertLessEqual(max(map(abs, errors.values())), 0.09, errors)
@@ -284,6 +286,7 @@ class Pairs(CommandLine):
         line, screen = self.line(changed(self.pair(), calibrated="all of it"), "fitted")
         self.assertEqual((line["calibration_rows"], line["overlap_error_mean"]), (1, None))
         self.assertGreater(line["calibrated"]["overlap_error_mean"], 0)
+        self.assertEqual(line["verdict"], "consistent (calibrated)")
         self.assertIn("calibrated: all of it", screen)
         # Nothing published, nothing judged.
         line, screen = self.line(changed(PAIRS, pairs=[{key: PAIRS["pairs"][0][key] for key in ("name", "gemm", "all_reduce")}]), "open")
@@ -498,6 +501,10 @@ class Traces(CommandLine):
             self.assertIn(word, drawn)
         # The shares of time are those of the record.
         rows = json.loads(self.run_stp("simulate", "timelines", "--json", "-").stdout)["results"]
+        self.assertEqual({row["time_unit"] for row in rows}, {"units"})
+        screen = self.run_stp("simulate", "timelines").stdout
+        self.assertIn("step, unit  samples/unit", screen)
+        self.assertNotIn("step, s", screen)
         ranks = next(row for row in rows if row["schedule"] == "stp")["ranks"]
         total = sum(rank[part] for rank in ranks for part in ("compute_s", "tp_bubble_s", "pp_bubble_s"))
         for part, words in (("compute_s", "computing"), ("tp_bubble_s", "waiting for own all-reduces"), ("pp_bubble_s", "for other ranks")):

@@ -7,7 +7,7 @@ from matplotlib.patches import Patch
 from . import errors, style, words
 from .records import GAIN, QUANTITIES
 
-STRIPS = {"throughput": QUANTITIES["throughput"], "gain": GAIN, "memory": QUANTITIES["memory"]}
+STRIPS = {"throughput": QUANTITIES["throughput"], "time": QUANTITIES["time"], "gain": GAIN, "memory": QUANTITIES["memory"]}
 PREDICTED = {"marker": "o", "markeredgecolor": "white", "markeredgewidth": 0.4, "markersize": 5}
 CALIBRATED = {"marker": "s", "markerfacecolor": "none", "markeredgewidth": 1.3, "markersize": 4.6}
 
@@ -30,7 +30,7 @@ def _handles(experiment, frames, colours):
 
 
 def scatter(experiment, colours):
-    frames = {name: experiment.compared(name).dropna(subset=["ours", "published"]) for name in ("throughput", "memory")}
+    frames = {name: experiment.compared(name).dropna(subset=["ours", "published"]) for name in ("throughput", "memory") if experiment.counted(name)}
     frames = {name: frame for name, frame in frames.items() if len(frame)}
     if not frames:
         return None
@@ -60,7 +60,7 @@ def scatter(experiment, colours):
 
 def strips(experiment, colours):
     """Signed errors: a strip per configuration, a column per quantity."""
-    frames = {name: experiment.compared(name) for name in STRIPS}
+    frames = {name: experiment.compared(name) for name in STRIPS if name == "gain" or experiment.counted(name)}
     frames = {name: frame for name, frame in frames.items() if len(frame)}
     if not frames:
         return None
@@ -71,7 +71,8 @@ def strips(experiment, colours):
     lines = max(label.count("\n") + 1 for label in labels)
     figure = style.new_figure(style.FULL_WIDTH, 0.8 + max(0.36, 0.16 * lines) * len(labels))
     grid = figure.subplots(1, len(frames), squeeze=False, sharey=True)[0]
-    offsets = {name: offset for name, offset in zip(experiment.schedules, _spread(len(experiment.schedules)))}
+    alone = all(frame.groupby("configuration")["schedule"].nunique().max() == 1 for frame in frames.values())
+    offsets = dict.fromkeys(experiment.schedules, 0.0) if alone else dict(zip(experiment.schedules, _spread(len(experiment.schedules))))
     for axes, (name, frame) in zip(grid, frames.items()):
         scale = 1 if name == "gain" else 100
         frame = frame.assign(error=scale * frame["error"], y=frame["configuration"].map(places) + frame["schedule"].map(offsets))
@@ -98,7 +99,7 @@ def strips(experiment, colours):
     )
     if (experiment.rows["memory_calibrated"] & ~experiment.rows["calibrated"]).any():
         caption += " Memory does not depend on m: what was fitted at one m is calibrated at every m."
-    notes = errors.note(experiment, "throughput") + errors.gain_note(experiment) + errors.note(experiment, "memory")
+    notes = errors.note(experiment, "throughput" if "throughput" in frames else "time") + errors.gain_note(experiment) + errors.note(experiment, "memory")
     return style.Plot("errors", "Signed errors by configuration", figure, caption, "Strip plots of signed errors by configuration." + notes)
 
 

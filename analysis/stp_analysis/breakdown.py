@@ -50,7 +50,7 @@ def breakdown(experiment, colours):
     caption = (
         f"A bar per pipeline rank ({experiment.evidence}). TP bubble: the rank's compute waits for its own all-reduce (exposed TP "
         "communication); PP bubble: it waits for another rank. Shown is the first configuration of each model and grid, at its "
-        f"largest number of microbatches. TP and PP bubble of the first, mean over its ranks: {first}."
+        f"largest number of microbatches. TP and PP bubble of the first, of the rank that computes most: {first}."
     )
     alt = "Stacked bars of compute, TP bubble and PP bubble per rank and schedule."
     return style.Plot("breakdown", "Time of a step by rank", figure, caption, alt)

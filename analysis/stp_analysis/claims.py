@@ -7,13 +7,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import words
+from . import null_model, words
 from .files import ReportError
 from .records import QUANTITIES
-from .words import dictionary
+from .words import dictionary, items
 
 CLAIMS = Path(__file__).resolve().parents[2] / "results/claims.json"
-GOOD, BAD, OPEN = "reproduced", "deviates", "not testable here"
+GOOD, FITTED, BAD, OPEN = "reproduced", "consistent (calibrated)", "deviates", "not testable here"
+WORST = 3  # a worst row may be this many times the mean's tolerance off, where the summary says nothing else
 NAMES = {quantity.key: name for name, quantity in QUANTITIES.items()}
 
 
@@ -23,7 +24,8 @@ class Fault(ReportError):
 
 @dataclass
 class Claim:
-    """A claim and its outcome; `reason` if it deviates or cannot be tested."""
+    """A claim and its outcome; `reason` if it deviates or cannot be tested. `apart`: why it is not counted, such as that it restates
+    another; `headline`: its name in the report's first table, if it stands there, with `brief`, our figure in few words."""
 
     where: str
     claim: str
@@ -34,6 +36,10 @@ class Claim:
     tolerance: str = ""
     evidence: str = ""
     command: str = ""
+    apart: str = ""
+    headline: str = ""
+    brief: str = ""
+    scenario: str = ""
 
 
 @dataclass
@@ -42,7 +48,9 @@ class Outcome:
     ours: str
     tolerance: str
     met: bool
-    calibrated: bool = False  # whether rows were fitted to
+    calibrated: bool = False  # whether the verdict rests on rows that were fitted to
+    brief: str = ""
+    null_too: bool = False  # whether the null model meets it as well
 
 
 def _select(experiment, frame, pattern):
@@ -60,17 +68,18 @@ def _predicted(experiment, frame):
     return rows
 
 
-def _span(values, unit):
-    ends = sorted({f"{value:.4g}" for value in (min(values), max(values))}, key=float)
+def _span(values, unit, digits=".3g"):
+    """The ends of a range, with the three digits that the paper has."""
+    ends = sorted({f"{value:{digits}}" for value in (min(values), max(values))}, key=float)
     return " to ".join(ends) + unit
 
 
 def _gains(experiment, pattern):
-    """The gains of the pair of schedules that the scenario names, ours and published."""
+    """The gains of the pair of schedules that the scenario names, ours and published; of another schedule if `pattern` names one."""
     gain = dictionary(dictionary(experiment.scenario.get("compare")).get("gain"))
     if (gain.get("of"), gain.get("over")) != (experiment.gained, experiment.baseline):
         raise Fault(f"{experiment.id}: compare.gain names no pair of its schedules")
-    rows = _select(experiment, experiment.compared("gain"), pattern | {"schedule": experiment.gained})
+    rows = _select(experiment, experiment.compared("gain"), {"schedule": experiment.gained} | pattern)
     return rows.assign(**{field: [data.get(field) for data in rows["data"]] for field in ("model", "seq", "tp", "pp")})
 
 
@@ -79,21 +88,54 @@ def _largest(rows):
     return rows.sort_values("microbatches").drop_duplicates(["model", "seq", "tp", "pp"], keep="last").sort_values(["tp", "pp"])
 
 
+class _Criteria:
+    """What a figure is held to: its mean error and its worst row; beside them the null model's error, where there is one."""
+
+    def __init__(self, unit, scale=1.0):
+        self.texts, self.met, self.null_too, self.unit, self.scale = [], True, False, unit, scale
+
+    def most(self, name, error, tolerance):
+        self.texts.append(f"{name} {self.scale * tolerance:.4g}{self.unit}")
+        self.met &= bool(error <= tolerance)
+
+    def beside(self, error, null):
+        self.texts.append(f"null model {self.scale * null:.2f}{self.unit}")
+        self.null_too = bool(null <= error)
+
+    def text(self):
+        return ", ".join(self.texts)
+
+
+def _worst_tolerance(experiment, name):
+    for criterion in map(dictionary, items(experiment.line.get("marks"))):
+        if name in ("throughput", "mfu", "time") and criterion.get("mark") == "throughput_error_worst":
+            return criterion["tolerance"]
+    return WORST * experiment.tolerance(name)
+
+
 def _errors(run, experiment, check):
     del run
     name = NAMES[check["figure"]]
     quantity = QUANTITIES[name]
     rows = _predicted(experiment, _select(experiment, experiment.compared(name), check.get("rows", {})))
     error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax()]
-    unit = "" if quantity.closed_form else f" {quantity.unit}"
+    unit = " units" if experiment.unit_costs and quantity.unit == "s" else f" {quantity.unit}"
     published, ours = (_span(quantity.scale * rows[column], unit) for column in ("published", "ours"))
-    if len(rows) > 1:
-        ours += f"; mean absolute error {words.plain_percent(error, 2)} over {words.count(len(rows), 'predicted row')}, maximum "
-        ours += f"{words.percent(worst['error'])} ({worst['name']})"
-    else:
-        ours += f", {words.percent(worst['error'])}"
-    tolerance = experiment.tolerance(name)
-    return Outcome(published, ours, f"mean {100 * tolerance:g} %", error <= tolerance)
+    tolerance, criteria = experiment.tolerance(name), _Criteria(" %", 100)
+    criteria.most("mean", error, tolerance)
+    if len(rows) == 1:
+        brief = f"{ours} ({words.percent(worst['error'])})"
+        return Outcome(published, f"{ours}, {words.percent(worst['error'])}", criteria.text(), criteria.met, brief=brief)
+    criteria.most("worst", abs(worst["error"]), _worst_tolerance(experiment, name))
+    of_null = "throughput" if name == "mfu" else name
+    if of_null in ("throughput", "memory") and "rows" not in check and null_model.has(experiment, of_null):
+        criteria.beside(error, null_model.errors(experiment, of_null)["null_error"].abs().mean())
+    brief = f"off by {words.plain_percent(error, 2)} (worst {words.percent(worst['error'])})"
+    ours += f"; mean absolute error {words.plain_percent(error, 2)} over {words.count(len(rows), 'predicted row')}, maximum "
+    ours += f"{words.percent(worst['error'])} ({worst['name']})"
+    if quantity.closed_form:
+        ours += f"; {(rows['error'].abs() <= tolerance + 1e-9).sum()} of {len(rows)} rows within {100 * tolerance:g} %"
+    return Outcome(published, ours, criteria.text(), criteria.met, brief=brief, null_too=criteria.null_too)
 
 
 def _gain(run, experiment, check):
@@ -102,52 +144,105 @@ def _gain(run, experiment, check):
     if len(rows) > 1:
         raise Fault(f"{experiment.id}: {check['rows']} names several gains")
     row, tolerance = rows.iloc[0], experiment.tolerance("gain")
-    met = abs(row["error"]) <= tolerance
-    return Outcome(words.plain(row["published"], 1, " %"), words.plain(row["ours"], 1, " %"), f"{tolerance:g} points", met, row["calibrated"])
+    published, ours = (words.plain(row[column], 1, " %") for column in ("published", "ours"))
+    return Outcome(published, ours, f"{tolerance:g} points", abs(row["error"]) <= tolerance, row["calibrated"], ours)
+
+
+def _judged_gains(experiment, pattern):
+    """The predicted gains, their mean error and worst row, and the criteria on them."""
+    rows = _predicted(experiment, _gains(experiment, pattern))
+    error, worst, criteria = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax()], _Criteria(" points")
+    criteria.most("mean", error, experiment.tolerance("gain"))
+    criteria.most("worst", abs(worst["error"]), WORST * experiment.tolerance("gain"))
+    if null_model.has(experiment):
+        criteria.beside(error, null_model.gain_errors(experiment, pattern.get("schedule", experiment.gained))["null_error"].abs().mean())
+    text = f"mean absolute error {error:.2f} points over {words.count(len(rows), 'predicted gain')}, maximum "
+    text += f"{words.signed(worst['error'])} ({worst['label']}, m {worst['m']})"
+    return rows, error, text, criteria
 
 
 def _all_gains(run, experiment, check):
     del run
-    rows = _predicted(experiment, _gains(experiment, check.get("rows", {})))
-    error, worst, tolerance = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax()], experiment.tolerance("gain")
-    ours = f"{_span(rows['ours'], ' %')}; mean absolute error {error:.2f} points over {words.count(len(rows), 'predicted gain')}, maximum "
-    ours += f"{words.signed(worst['error'])} ({worst['label']}, m {worst['m']})"
-    return Outcome(_span(rows["published"], " %"), ours, f"mean {tolerance:g} points", error <= tolerance)
+    rows, error, text, criteria = _judged_gains(experiment, check.get("rows", {}))
+    published, ours = (_span(rows[column], " %", ".1f") for column in ("published", "ours"))
+    brief = f"{ours}; off by {error:.2f} points"
+    return Outcome(published, f"{ours}; {text}", criteria.text(), criteria.met, brief=brief, null_too=criteria.null_too)
+
+
+def _faster(run, experiment, check):
+    """Where one schedule is faster than the baseline in the paper, it is here."""
+    del run
+    every = _gains(experiment, {"schedule": check["of"]})
+    _, error, text, criteria = _judged_gains(experiment, {"schedule": check["of"]})
+    ties = (every["published"] == 0).sum()
+    right = (every["published"] * every["ours"] > 0).sum()
+    faster = [f"{(every[column] > 0).sum()} of {len(every)}" for column in ("published", "ours")]
+    tied = f" ({words.count(ties, 'tie')})" if ties else ""
+    ours = f"{faster[1]}; as in the paper, faster or slower, in {right} of {len(every) - ties}; gain: {text}"
+    met = criteria.met and bool(right == len(every) - ties)
+    return Outcome(faster[0] + tied, ours, "all; gain: " + criteria.text(), met, brief=f"{faster[1]}; gain off by {error:.2f} points")
 
 
 def _fastest(run, experiment, check):
+    """Of every configuration at every m without calibrated rows."""
     del run
-    counts = [0, 0, 0]  # configurations, and those where it is the fastest: published, ours
-    for _, group in experiment.figure("throughput").groupby(["configuration", "m"]):
+    configurations, theirs, ours, null, known, fitted = 0, 0, 0, 0, 0, 0
+    carried = null_model.throughputs(experiment) if null_model.has(experiment) else experiment.figure("throughput").assign(null=0)
+    for _, group in carried.groupby(["configuration", "m"]):
         group = group.set_index("schedule")
-        if check["of"] in group.index and len(group) > 1 and group["published"].notna().all():
-            first = group.loc[check["of"]]
-            counts[0] += 1
-            counts[1] += first["published"] == group["published"].max()
-            counts[2] += group["ours"].idxmax() == check["of"]
-    return Outcome(f"{counts[1]} of {counts[0]}", f"{counts[2]} of {counts[0]}", "all", counts[2] == counts[0])
+        if check["of"] not in group.index or len(group) < 2 or group["published"].isna().any():
+            continue
+        known += 1
+        theirs += group["published"].idxmax() == check["of"]
+        if group["calibrated"].any():
+            fitted += 1
+            continue
+        configurations += 1
+        ours += group["ours"].idxmax() == check["of"]
+        null += group["null"].idxmax() == check["of"] and null_model.has(experiment)
+    if not configurations:
+        raise Fault(f"{experiment.id}: nothing is predicted")
+    brief = f"{ours} of {configurations}"
+    text = f"{brief} predicted (null model: {null}); {fitted} calibrated left out"
+    return Outcome(f"{theirs} of {known}", text, "all", ours == configurations, brief=brief, null_too=null == configurations)
 
 
 def _pairs(run, experiment, check):
     del run, check
-    right, pairs = experiment.line["pairs_right"], experiment.line["pairs"]
-    if not pairs:
+    count = null_model.pairs(experiment)
+    if not count.far:
         raise Fault(f"{experiment.id}: has no pairs")
-    return Outcome(f"{pairs} pairs", f"{right} of {pairs} in the same order", "all", right == pairs)
+    others = count.total - count.calibrated - count.far
+    ours = f"{count.far_right} of {count.far} in the same order"
+    ours += f" (null model: {count.far_null})" if null_model.has(experiment) else ""
+    if others:
+        tied = f", {words.count(count.ties, 'tie')} in the paper" if count.ties else ""
+        ours += f"; of the {others} pairs that are closer, {count.near_right}{tied}"
+    published = f"{count.far} pairs, of {count.total - count.calibrated} predicted and {count.total} in all"
+    brief = f"{count.far_right} of {count.far}; of the {others} closer ones {count.near_right}"
+    return Outcome(published, ours, "all", count.far_right == count.far, brief=brief, null_too=count.far_null == count.far)
 
 
 def _gain_grows(run, experiment, check):
-    """Larger tensor-parallel groups gain more, for the same model and sequence, at the largest m."""
+    """Larger tensor-parallel groups gain more, for the same model and sequence, at the largest m; groups with a calibrated row
+    are left out."""
     del run
     if check["with"] != "tp":
         raise Fault(f"\"with\": {check['with']} is not known; write \"tp\"")
     groups = [group for _, group in _largest(_gains(experiment, {})).groupby(["model", "seq"]) if len(group) > 1]
+    predicted = [group for group in groups if not group["calibrated"].any()]
+    if not predicted:
+        raise Fault(f"{experiment.id}: nothing is predicted")
     texts, grows = [], []
-    for column in ("published", "ours"):
-        grows.append([group[column].is_monotonic_increasing and group[column].is_unique for group in groups])
-        low, high = (sum(group[column].iloc[end] for group in groups) / len(groups) for end in (0, -1))
-        texts.append(f"{sum(grows[-1])} of {len(groups)}; mean {low:.1f} % against {high:.1f} %")
-    return Outcome(*texts, "all", all(grows[1]))
+    for column, some in (("published", groups), ("ours", predicted)):
+        grows.append([group[column].is_monotonic_increasing and group[column].is_unique for group in some])
+        low, high = (sum(group[column].iloc[end] for group in some) / len(some) for end in (0, -1))
+        texts.append(f"{sum(grows[-1])} of {len(some)}; mean {low:.1f} % against {high:.1f} %")
+    null = null_model.gain_errors(experiment, experiment.gained)["null"] if null_model.has(experiment) else None
+    null_too = null is not None and all(null[group.index].is_monotonic_increasing and null[group.index].is_unique for group in predicted)
+    known = " (so the null model)" if null_too else ""
+    texts[1] = texts[1].replace(";", f" predicted{known}, {len(groups) - len(predicted)} calibrated left out;")
+    return Outcome(*texts, "all", all(grows[1]), brief=f"{sum(grows[1])} of {len(predicted)}", null_too=null_too)
 
 
 def _gain_less(run, experiment, check):
@@ -160,7 +255,7 @@ def _gain_less(run, experiment, check):
     texts = ["; ".join(f"{row[column]:.1f} % for {row[column + '_there']:.1f} % (TP{tp} PP{pp})" for (_, _, tp, pp), row in both.iterrows())
             for column in ("published", "ours")]  # fmt: skip
     calibrated = bool((both["calibrated"] | both["calibrated_there"]).any())
-    return Outcome(*texts, "each less", bool((both["ours"] < both["ours_there"]).all()), calibrated)
+    return Outcome(*texts, "each less", bool((both["ours"] < both["ours_there"]).all()), calibrated, texts[1])
 
 
 def _overlap(run, experiment, check):
@@ -176,11 +271,11 @@ def _overlap(run, experiment, check):
     worst = max(pairs, key=lambda pair: abs(pair["from_published_times"]["together_error"]))
     error = worst["from_published_times"]["together_error"]
     text = f"{ours}; maximum error {words.percent(error)} ({worst['name']})"
-    return Outcome(theirs, text, f"each {100 * tolerance:g} %", abs(error) <= tolerance, bool(experiment.scenario.get("calibrated")))
+    return Outcome(theirs, text, f"each {100 * tolerance:g} %", abs(error) <= tolerance, bool(experiment.scenario.get("calibrated")), ours)
 
 
-CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fastest, "pairs": _pairs, "gain_grows": _gain_grows,
-          "gain_less": _gain_less, "overlap": _overlap}  # fmt: skip
+CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fastest, "faster": _faster, "pairs": _pairs,
+          "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap}  # fmt: skip
 
 
 def of_experiments(experiments):
@@ -209,12 +304,23 @@ def evaluate(experiments, claims, strict=True):
         if not {name, check.get("than", name)} <= run.keys():
             continue
         outcome = CHECKS[check["kind"]](run, run[name], check)
-        if strict and not outcome.met and not claim.get("because"):
+        verdict = BAD if not outcome.met else FITTED if outcome.calibrated or outcome.null_too else GOOD
+        if strict and verdict == BAD and not claim.get("because"):
             raise Fault(f'"{statement}" deviates, and results/claims.json does not say why; add "because"')
         found.append(
-            Claim(where, statement, GOOD if outcome.met else BAD, "" if outcome.met else claim.get("because", "no reason is known"),
+            Claim(where, statement, verdict, claim.get("because", "no reason is known") if verdict == BAD else "",
                   outcome.published, outcome.ours, outcome.tolerance,
-                  run[name].evidence + (", in part calibrated" if outcome.calibrated else ""),
-                  f"stp reproduce {name}" + (f" {check['than']}" if "than" in check else ""))
+                  run[name].evidence + (", calibrated" if outcome.calibrated else ", null model too" if outcome.met and outcome.null_too else ""),
+                  f"stp reproduce {name}" + (f" {check['than']}" if "than" in check else ""),
+                  claim.get("apart", ""), claim.get("headline", ""), outcome.brief, name)
         )  # fmt: skip
     return found
+
+
+def counts(evaluated):
+    """How many of the claims that count have each verdict, and how many are tested apart, in words."""
+    own = [one.verdict for one in evaluated if not one.apart and one.verdict != OPEN]
+    parts = [f"{own.count(GOOD)} are reproduced", f"{own.count(FITTED)} consistent (calibrated)", f"{own.count(BAD)} deviate"]
+    apart = sum(bool(one.apart) for one in evaluated)
+    also = f"; {apart} more, which restate another or are another paper's, are listed apart" if apart else ""
+    return f"Of {len(own)} claims of the paper that were tested, {', '.join(parts)}{also}."

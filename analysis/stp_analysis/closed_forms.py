@@ -74,7 +74,7 @@ def closed_forms(experiment, colours):
     if len(chunks):
         _draw(grid["chunks"], [rows for _, rows in chunks.groupby("panel")], looks)
         everywhere = ", all unit costs" if chunks["panel"].nunique() > 1 else ""
-        grid["chunks"].set_title("Peak activations of the rank with peak memory" + everywhere)
+        grid["chunks"].set_title("Peak activations of the rank with most of them" + everywhere)
         grid["chunks"].set_ylabel("chunks")
     handles = [Line2D([], [], **look, label=style.clip(name, 24)) for name, look in looks.items()]
     handles += [Line2D([], [], color=style.INK, linewidth=1.4, label="ours"), Line2D([], [], color=style.INK, **DASHED, label="closed form")]

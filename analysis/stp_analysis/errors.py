@@ -14,7 +14,7 @@ from .words import dictionary, items, number, text
 SUMMARY = {
     "throughput_error": "throughput",
     "gain_error_points": "gain (points)",
-    "memory_error": "peak memory",
+    "memory_error": "peak activation memory",
     "idle_error": "idle time",
     "chunks_error": "peak activations",
     "tp_share_error": "TP share of a forward",
@@ -24,7 +24,7 @@ CRITERIA = {
     "throughput_error_mean": "mean absolute error of throughput",
     "throughput_error_worst": "maximum absolute error of throughput",
     "gain_error_points_mean": "mean absolute error of the gain, points",
-    "memory_error_mean": "mean absolute error of peak memory",
+    "memory_error_mean": "mean absolute error of peak activation memory",
     "idle_error_mean": "mean absolute error of idle time, against the closed form",
     "chunks_error_mean": "mean absolute error of peak activations, against the closed form",
     "tp_share_error_mean": "mean absolute error of TP communication's share of a forward",
@@ -43,7 +43,7 @@ def note(experiment, name):
     mean = words.plain_percent(frame["error"].abs().mean(), 2)
     return (
         f" Mean absolute error over {words.count(len(frame), 'predicted row')}: {mean}; maximum: "
-        f"{words.percent(worst['error'], 2)} ({worst['name']})."
+        f"{words.percent(worst['error'])} ({worst['name']})."
     )
 
 
@@ -57,7 +57,7 @@ def gain_note(experiment):
     worst = frame.loc[frame["error"].abs().idxmax()]
     return (
         f" Mean absolute error of the predicted gains, in percentage points: "
-        f"{', '.join(f'{name} {mean:.2f}' for name, mean in means.items())}; maximum: {words.signed(worst['error'], 2)} ({worst['name']})."
+        f"{', '.join(f'{name} {mean:.2f}' for name, mean in means.items())}; maximum: {words.signed(worst['error'])} ({worst['name']})."
     )
 
 
@@ -68,6 +68,8 @@ def by_table(experiments):
         if experiment.line.get("verdict") == "not testable here":
             continue  # its rows stand elsewhere, too
         for name, quantity in QUANTITIES.items():
+            if not experiment.counted(name):
+                continue
             frame = experiment.compared(name).assign(figure=quantity.title)
             frame["rows"] = ["calibrated" if calibrated else "predicted" for calibrated in frame["calibrated"]]
             frames.append(frame.assign(table=[[*tables, "all tables"] for tables in cited(frame, name)]).explode("table"))
@@ -89,8 +91,9 @@ def by_table(experiments):
 
 
 def reached(key, value):
-    """An error as the summary has it, in its unit."""
-    return words.plain(value, 2) if key.startswith("gain") else words.plain_percent(value, 2)
+    """An error as the summary has it, in its unit: a mean with two decimals, a maximum with one."""
+    digits = 1 if key.endswith("_worst") else 2
+    return words.plain(value, digits) if key.startswith("gain") else words.plain_percent(value, digits)
 
 
 def criteria(experiment):
@@ -118,7 +121,7 @@ def recorded(experiment):
         for kind, holder in (("predicted", experiment.line), ("calibrated", dictionary(experiment.line.get("calibrated")))):
             mean, worst = number(holder.get(key + "_mean")), dictionary(holder.get(key + "_worst"))
             if mean is not None:
-                rows.append([name, kind, reached(key, mean), reached(key, number(worst.get("error"))), text(worst.get("row"))])
+                rows.append([name, kind, reached(key, mean), reached(key + "_worst", number(worst.get("error"))), text(worst.get("row"))])
     return Table(["error of", "rows", "mean absolute", "maximum absolute", "in row"], rows)
 
 

@@ -1,4 +1,4 @@
-"""Throughput, step time, gain over the baseline, peak memory and TP communication, as bars."""
+"""Throughput, step time, gain over the baseline, peak activation memory and TP communication, as bars."""
 
 import math
 
@@ -53,12 +53,16 @@ def throughput(experiment, colours):
         frame.update(experiment.sensitivity.throughput_bands(), overwrite=False)
     caption = (
         f"Bars: {experiment.evidence}; diamonds: published for the same configuration. Every row of bars has its own scale, from "
-        "zero." + notes(experiment, frame) + sensitivity.note(experiment) + errors.note(experiment, "throughput")
+        "zero." + _derived(experiment) + notes(experiment, frame) + sensitivity.note(experiment) + errors.note(experiment, "throughput")
     )
     drawn = figure(by_configuration(frame, experiment.schedules, colours), legend(experiment, frame, colours), "throughput, samples/s",
                    "microbatches per step, by configuration")  # fmt: skip
     alt = "Bar chart of throughput per schedule and configuration, with published values marked."
     return style.Plot("throughput", "Throughput", drawn, caption, alt + errors.note(experiment, "throughput"))
+
+
+def _derived(experiment):
+    return " Published is the time of a step; its throughput is computed from it." if experiment.has_published("time") else ""
 
 
 def step_time(experiment, colours):
@@ -101,12 +105,12 @@ def memory(experiment, colours):
     frame = frame.drop_duplicates(["configuration", "schedule", "m_label"])
     diamonds = "; diamonds: published" if frame["published"].notna().any() else ""
     caption = (
-        f"Peak activation memory of the rank with peak memory, in decimal gigabytes{diamonds}. One group stands for all numbers of "
+        f"Peak memory of activations, without weights, gradients and optimizer state, of the rank with most, in decimal gigabytes{diamonds}. One group stands for all numbers of "
         "microbatches unless they are given." + notes(experiment, frame) + errors.note(experiment, "memory")
     )
-    drawn = figure(by_configuration(frame, experiment.schedules, colours, "m_label"), legend(experiment, frame, colours), "peak memory, GB")
-    alt = "Bar chart of peak memory per schedule and configuration." + errors.note(experiment, "memory")
-    return style.Plot("memory", "Peak memory", drawn, caption, alt)
+    drawn = figure(by_configuration(frame, experiment.schedules, colours, "m_label"), legend(experiment, frame, colours), "peak activations, GB")
+    alt = "Bar chart of peak activation memory per schedule and configuration." + errors.note(experiment, "memory")
+    return style.Plot("memory", "Peak activation memory", drawn, caption, alt)
 
 
 def tp_share(experiment, colours):

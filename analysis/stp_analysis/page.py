@@ -7,11 +7,13 @@ from pathlib import Path
 
 import jinja2
 
-from . import claims, closed_forms, errors, overlap, splits, style, tables, words
+from . import claims, closed_forms, errors, headline, null_model, overlap, splits, style, tables, words
 from .tables import Table
 from .words import dictionary, items, text
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
+# What an experiment's own verdict is worth where claims are judged too, which ask for more.
+CRITERIA_ALONE = {claims.GOOD: "met", claims.BAD: "missed"}
 TITLE = "Synergistic Tensor and Pipeline Parallelism: reproduction report"
 EVIDENCE = {
     "measured": "the program ran on real devices of this world size and was timed by the devices' own clock.",
@@ -45,15 +47,17 @@ class Drawn:
         return f"data:{media};base64,{base64.b64encode(self.content).decode()}"
 
 
-def render(experiments, plots, timelines, evaluated):
-    """The page. `plots`: by experiment lists of Drawn; `timelines`: by experiment lists of (file, Drawn or None); `evaluated`: the claims."""
+def render(experiments, plots, timelines, evaluated, first=None):
+    """The page. `plots`: by experiment lists of Drawn; `timelines`: by experiment lists of (file, Drawn or None); `evaluated`: the
+    claims; `first`: the first screen's plot, a Drawn."""
     return _template().render(
         title=TITLE,
         subtitle=_subtitle(experiments),
         evidence={one.evidence: EVIDENCE.get(one.evidence, "not explained in this report.") for one in experiments},
-        claims=_claims(evaluated),
+        claims=_claims(experiments, evaluated),
+        first=first,
         by_table=errors.by_table(experiments),
-        experiments=[_experiment(one, plots.get(one.id, []), timelines.get(one.id, [])) for one in experiments],
+        experiments=[_experiment(one, plots.get(one.id, []), timelines.get(one.id, []), evaluated) for one in experiments],
         provenance=_provenance(experiments),
     )
 
@@ -75,10 +79,10 @@ def _subtitle(experiments):
     return ", ".join(parts + ([text(origin["time"])] if origin.get("time") is not None else []))
 
 
-def _experiment(experiment, plots, timelines):
-    line = experiment.line
+def _experiment(experiment, plots, timelines, evaluated):
+    line, judged = experiment.line, _verdicts([one for one in evaluated if one.scenario == experiment.id])
     special = splits.cells(experiment) or splits.contention_groups(experiment)
-    beside = [] if special else [tables.beside(experiment, name) for name in ("throughput", "mfu", "memory")]
+    beside = [] if special else [tables.beside(experiment, name) for name in ("throughput", "time", "mfu", "memory")]
     return {
         "title": experiment.title,
         "anchor": "experiment-" + "".join(c if c.isalnum() else "-" for c in experiment.id),
@@ -87,14 +91,14 @@ def _experiment(experiment, plots, timelines):
         "calibrated": text(line["calibration_rows"]) if line.get("calibration_rows") else "",
         "errors": errors.summary(experiment),
         "pairs": f"{text(line.get('pairs_right'))} of {text(line.get('pairs'))}" if line.get("pairs") else words.NONE,
-        "verdict": text(line.get("verdict")),
-        "reason": text(line["reason"]) if line.get("reason") else "",
+        "verdict": CRITERIA_ALONE.get(text(line.get("verdict")), text(line.get("verdict"))) if judged else text(line.get("verdict")),
+        "reason": text(line["reason"]).replace("; see marks", "") if line.get("reason") else "",
+        "claims": judged,
         "criteria": errors.criteria(experiment),
         "recorded": errors.recorded(experiment),
         "description": overlap.description(experiment) if experiment.pairs else _description(experiment),
         "plots": plots,
-        "leading": 2 if experiment.has_published("throughput") and not special else 1,  # plots that stand open
-        "leading_tables": [splits.ablation_table(experiment), overlap.table(experiment)],
+        "main_tables": [("The parts of each gain", splits.ablation_table(experiment)), ("Times of every pair", overlap.table(experiment))],
         "tables": [splits.contention_table(experiment), closed_forms.agreement(experiment), *beside],
         "timelines": timelines,
         "rows": tables.all_rows(experiment),
@@ -116,7 +120,7 @@ def _description(experiment):
 
 def _legend(experiment):
     rows = experiment.rows
-    legend = "Size is the microbatch size. Bubbles are means over the ranks, as shares of the step."
+    legend = "Size is the microbatch size. Bubbles are those of the rank that computes most, as shares of the step."
     if rows["mfu"].notna().any():
         legend += " MFU counts causal attention once; the paper's formula, beside it, counts attention four times as much."
     if (rows["memory_calibrated"] & ~rows["calibrated"]).any():
@@ -128,23 +132,36 @@ def _legend(experiment):
         )
     if rows["chunks"].notna().any():
         name = "activations" if experiment.has_published("chunks") else "chunks"
-        legend += f" Peak {name}: activations alive at once on the rank with peak memory, in microbatches of one chunk."
+        legend += f" Peak {name}: activations alive at once on the rank with most of them, in microbatches of one chunk."
     return legend
 
 
-def _claims(evaluated):
-    """The tables of the claims that could be tested, of those that are missed, and of those that cannot be tested."""
+def _verdicts(evaluated):
+    """How many claims have which verdict, in words."""
+    verdicts = [one.verdict for one in evaluated if one.verdict != claims.OPEN]
+    names = {claims.GOOD: "reproduced", claims.FITTED: "consistent (calibrated)", claims.BAD: "deviating"}
+    return ", ".join(f"{verdicts.count(kind)} {name}" for kind, name in names.items() if kind in verdicts)
+
+
+def _claims(experiments, evaluated):
+    """The first screen's table, and those of the claims that could be tested, that are counted apart, missed, or cannot be tested."""
     if not evaluated:
         return None
     tested = [one for one in evaluated if one.verdict != claims.OPEN]
-    head = ["where", "claim", "published", "ours", "tolerance", "verdict", "evidence", "command"]
-    rows = [[one.where, one.claim, one.published, one.ours, one.tolerance, one.verdict, one.evidence, one.command] for one in tested]
+    head = ["where", "claim", "published", "ours", "criteria", "verdict", "evidence", "command"]
+
+    def lines(some):
+        return [[one.where, one.claim, one.published, one.ours, one.tolerance, one.verdict, one.evidence, one.command] for one in some]
+
     missed = [[one.where, one.claim, one.published, one.ours, one.reason] for one in tested if one.verdict == claims.BAD]
     return {
-        "reached": len(tested) - len(missed),
-        "tested": Table(head, rows),
+        "headline": headline.table(evaluated),
+        "counts": claims.counts(evaluated),
+        "tested": Table(head, lines(one for one in tested if not one.apart)),
+        "apart": Table([*head, "why"], [[*line, one.apart] for one in tested if one.apart for line in lines([one])]),
         "missed": Table(["where", "claim", "published", "ours", "reason, as far as it is known"], missed),
         "open": Table(["where", "claim", "reason"], [[one.where, one.claim, one.reason] for one in evaluated if one.verdict == claims.OPEN]),
+        "null": null_model.table(experiments),
     }
 
 

@@ -30,8 +30,9 @@ class Quantity:
 
 QUANTITIES = {
     "throughput": Quantity("throughput_samples_per_s", "throughput", "samples/s", 0.03, "throughput_error_mean"),
+    "time": Quantity("step_time_s", "step time", "s", 0.03, "throughput_error_mean"),
     "mfu": Quantity("mfu_paper", "MFU by the paper's formula", "%", 0.03, "throughput_error_mean", 100),
-    "memory": Quantity("peak_memory_gb", "peak memory", "GB", 0.05, "memory_error_mean"),
+    "memory": Quantity("peak_memory_gb", "peak activation memory", "GB", 0.05, "memory_error_mean"),
     "idle": Quantity("idle_s", "idle time of the step", "s", 0.01, "idle_error_mean", closed_form=True),
     "chunks": Quantity("peak_activation_chunks", "peak activations", "chunks", 0.01, "chunks_error_mean", closed_form=True),
     "tp_share": Quantity("tp_communication_share", "TP communication of a forward", "%", 0.1, "tp_share_error_mean", 100),
@@ -79,7 +80,9 @@ def _entry(data):
     ranks = [dictionary(rank) for rank in items(data.get("ranks"))]
     times = np.array([[number(rank.get(key)) for key in TIMES] for rank in ranks], dtype=float).reshape(-1, 3)
     times = np.empty((0, 3)) if np.isnan(times).any() else times
-    shares = times.sum(axis=0) / times.sum() if times.sum() > 0 else [np.nan] * 3
+    # Bubbles of a row are those of the rank that computes most, on the screen and in comparisons too.
+    busiest = times[times[:, 0].argmax()] if len(times) else np.zeros(3)
+    shares = busiest / busiest.sum() if busiest.sum() > 0 else [np.nan] * 3
     chunks = [number(rank.get("peak_activation_chunks")) for rank in ranks]
     repeats = [number(time) for time in items(data.get("step_time_repeats_s"))]
     tables = [str(table) for table in items(dictionary(data.get("published")).get("tables"))]
@@ -223,6 +226,10 @@ class Experiment:
             if criterion.get("mark") == quantity.criterion and number(criterion.get("tolerance")) is not None:
                 return criterion["tolerance"]
         return quantity.tolerance
+
+    def counted(self, name):
+        """Whether the errors of a figure are listed: throughput that was computed from published times repeats these."""
+        return self.has_published(name) and not (name == "throughput" and self.has_published("time"))
 
     def time_unit(self):
         return "units" if self.unit_costs else "s"

@@ -87,7 +87,7 @@ def ablation_table(experiment):
     names = [found[0][i].schedule for i in (0, 2, 3)]
     head = ["configuration", ("ordering first, %", "ordering"), ("ordering first, %", "then overlap"), ("overlap first, %", "overlap"),
             ("overlap first, %", "then ordering"), ("both, %", "ours"), ("both, %", "published"),
-            *(("peak memory, GB", name) for name in names)]  # fmt: skip
+            *(("peak activation memory, GB", name) for name in names)]  # fmt: skip
     return Table(head, rows, "Each gain is over the previous step, for both orders of adding the parts")
 
 

@@ -45,8 +45,8 @@ def ours(name, value):
 
 def published(name, value):
     """As printed; what is published as a formula, as ours."""
-    if name in ("memory", "throughput"):
-        return words.published(value) if name == "throughput" else words.NONE if pd.isna(value) else f"{value:g}"
+    if name in ("memory", "throughput", "time"):
+        return words.published(value) if name != "memory" else words.NONE if pd.isna(value) else f"{value:g}"
     return ours(name, value)
 
 
@@ -70,7 +70,7 @@ def _cells(name, row):
 
 def beside(experiment, name):
     """As papers set their tables: a line per configuration and m, per schedule ours and the published value side by side."""
-    if not experiment.has_published(name):
+    if not experiment.counted(name):
         return None
     frame, groups = experiment.figure(name), {}
     for row in frame.sort_values(["configuration", "microbatches"], kind="stable").itertuples():
@@ -110,7 +110,7 @@ def all_rows(experiment):
     if "unit_costs" in experiment.varied:
         columns["unit costs"] = [unit_costs(data) or words.NONE for data in rows["data"]]
     columns["m"] = list(rows["m"])
-    compared = [name for name in QUANTITIES if experiment.has_published(name)]
+    compared = [name for name in QUANTITIES if experiment.counted(name)]
     if compared:
         columns["kind"] = [_kind(row) for row in rows.itertuples()]
     # Experiments with closed forms are about these; throughput would repeat the step's time, which is shown anyway. A
@@ -127,7 +127,8 @@ def all_rows(experiment):
             if name != "mfu":  # the difference in MFU is that in throughput over again
                 columns[group, "diff., %"] = [words.signed(100 * value) for value in frame["error"]]
     also = f"also {experiment.evidence}"
-    columns[also, "step, units" if experiment.unit_costs else "step, s"] = rows["step_time"].map(words.magnitude)
+    if "time" not in compared:
+        columns[also, "step, units" if experiment.unit_costs else "step, s"] = rows["step_time"].map(words.magnitude)
     for name, bubble in (("TP", "tp_bubble"), ("PP", "pp_bubble")):
         columns[also, f"{name} bubble, %"] = (100 * rows[bubble]).map(words.plain)
     if rows["mfu"].notna().any():

@@ -87,11 +87,12 @@ class Trace:
     def facts(self):
         facts = f"{words.count(self.ranks, 'rank')}, {words.count(self.chunks, 'chunk')} each, {words.count(self.microbatches, 'microbatch')}"
         facts = facts.replace("microbatchs", "microbatches") + f"; step {self.step:.5g} {self.unit}"
-        if total := self.step * self.ranks:
-            compute = self.computed.sum() / total
-            exposed = sum(end - start for waits in self.waits for start, end in waits) / total
+        if self.step:
+            busiest = int(self.computed.argmax())
+            compute = self.computed[busiest] / self.step
+            exposed = sum(end - start for start, end in self.waits[busiest]) / self.step
             facts += (
-                f"; computing {100 * compute:.1f} %, waiting for own all-reduces {100 * exposed:.1f} %, for other ranks "
+                f"; rank {busiest}, which computes most: compute {100 * compute:.1f} %, TP bubble {100 * exposed:.1f} %, PP bubble "
                 f"{100 * max(0, 1 - compute - exposed):.1f} %"
             )
         return facts

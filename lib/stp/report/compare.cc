@@ -19,8 +19,9 @@ namespace {
 using nlohmann::json;
 
 // The figures that papers publish as values or closed forms and that we predict.
-constexpr std::array kFigures{"throughput_samples_per_s", "peak_memory_gb",        "mfu_paper", "idle_s",
-                              "peak_activation_chunks",   "tp_communication_share"};
+constexpr std::array kFigures{
+    "throughput_samples_per_s", "step_time_s",           "peak_memory_gb", "mfu_paper", "idle_s",
+    "peak_activation_chunks",   "tp_communication_share"};
 constexpr double kPairGap =
     0.02;  // pairs of schedules that differ by more than this in the paper must keep their order
 

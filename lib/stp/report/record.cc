@@ -222,6 +222,7 @@ json to_json(const Result& result) {
   row.update({{"schedule", result.schedule},
               {"idle_s", result.idle_s()},
               {"peak_activation_chunks", result.peak_activation_chunks()},
+              {"time_unit", result.configuration.model.empty() ? "units" : "s"},
               {"step_time_s", result.step_time_s()},
               {"step_time_repeats_s", result.step_times_s},
               {"step_time_spread_s", *slowest - *fastest},
@@ -242,7 +243,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.6.0"},
+  record.update({{"schema_version", "1.7.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

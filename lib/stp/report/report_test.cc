@@ -119,6 +119,7 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"unit_costs", nullptr},
       {"idle_s", 1.0},
       {"peak_activation_chunks", 3},
+      {"time_unit", "s"},
       {"step_time_s", 2.0},
       {"step_time_repeats_s", {4.0, 1.0, 2.0}},
       {"step_time_spread_s", 3.0},
@@ -147,6 +148,7 @@ TEST(ResultJson, IsNullWhereThereIsNoFigure) {
     EXPECT_TRUE(row.at(key).is_null()) << key;
   for (const char* key : {"peak_activation_bytes", "memory_bytes"})
     EXPECT_TRUE(row.at("ranks")[0].at(key).is_null()) << key;
+  EXPECT_EQ(row.at("time_unit"), "units");  // without a model there are no seconds
 }
 
 TEST(Record, FramesTheRowsWithScenarioEvidenceSystemAndProvenance) {
