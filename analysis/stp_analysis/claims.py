@@ -98,8 +98,9 @@ class _Criteria:
         self.texts.append(f"{name} {self.scale * tolerance:.4g}{self.unit}")
         self.met &= bool(error <= tolerance)
 
-    def beside(self, error, null):
-        self.texts.append(f"null model {self.scale * null:.2f}{self.unit}")
+    def beside(self, error, rows):
+        null = rows["null_error"].abs().mean()
+        self.texts.append(f"null model {self.scale * null:.2f}{self.unit}, nearer in {len(rows) - null_model.nearer(rows)} of {len(rows)}")
         self.null_too = bool(null <= error)
 
     def text(self):
@@ -129,7 +130,7 @@ def _errors(run, experiment, check):
     criteria.most("worst", abs(worst["error"]), _worst_tolerance(experiment, name))
     of_null = "throughput" if name == "mfu" else name
     if of_null in ("throughput", "memory") and "rows" not in check and null_model.has(experiment, of_null):
-        criteria.beside(error, null_model.errors(experiment, of_null)["null_error"].abs().mean())
+        criteria.beside(error, null_model.errors(experiment, of_null))
     brief = f"off by {words.plain_percent(error, 2)} (worst {words.percent(worst['error'])})"
     ours += f"; mean absolute error {words.plain_percent(error, 2)} over {words.count(len(rows), 'predicted row')}, maximum "
     ours += f"{words.percent(worst['error'])} ({worst['name']})"
@@ -155,7 +156,7 @@ def _judged_gains(experiment, pattern):
     criteria.most("mean", error, experiment.tolerance("gain"))
     criteria.most("worst", abs(worst["error"]), WORST * experiment.tolerance("gain"))
     if null_model.has(experiment):
-        criteria.beside(error, null_model.gain_errors(experiment, pattern.get("schedule", experiment.gained))["null_error"].abs().mean())
+        criteria.beside(error, null_model.gain_errors(experiment, pattern.get("schedule", experiment.gained)))
     text = f"mean absolute error {error:.2f} points over {words.count(len(rows), 'predicted gain')}, maximum "
     text += f"{words.signed(worst['error'])} ({worst['label']}, m {worst['m']})"
     return rows, error, text, criteria
@@ -218,6 +219,7 @@ def _pairs(run, experiment, check):
     if others:
         tied = f", {words.count(count.ties, 'tie')} in the paper" if count.ties else ""
         ours += f"; of the {others} pairs that are closer, {count.near_right}{tied}"
+        ours += f" (null model: {count.near_null})" if null_model.has(experiment) else ""
     published = f"{count.far} pairs, of {count.total - count.calibrated} predicted and {count.total} in all"
     brief = f"{count.far_right} of {count.far}; of the {others} closer ones {count.near_right}"
     return Outcome(published, ours, "all", count.far_right == count.far, brief=brief, null_too=count.far_null == count.far)
