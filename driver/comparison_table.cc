@@ -38,7 +38,7 @@ std::string schedule_name(const json& row) {
 
 Table model_table(const json& rows, size_t count) {
   Table table({"schedule", "model", "seq", "size", "tp", "pp", "m", "samples/s", "published", "error", "MFU",
-               "MFU as paper", "paper", "activations, GB", "paper", "error", ""});
+               "MFU as paper", "published", "activations, GB", "published", "error", ""});
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
     table.add({schedule_name(row), text(row.at("model")), text(row.at("seq")),
@@ -70,7 +70,7 @@ Table unit_cost_table(const json& rows, size_t count) {
 
 // For scenarios of one layer's forward.
 Table share_table(const json& rows, size_t count) {
-  Table table({"cluster", "model", "seq", "size", "tp", "TP share, %", "paper", "error"});
+  Table table({"cluster", "model", "seq", "size", "tp", "TP share, %", "published", "error"});
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
     const auto theirs = number(published, "tp_communication_share");

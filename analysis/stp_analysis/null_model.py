@@ -33,7 +33,7 @@ def _predicted(frame, key="configuration"):
 
 
 def _with_tp(frame):
-    return frame.assign(tp=[data.get("tp") for data in frame["data"]])
+    return frame.assign(tp=[number(data.get("tp")) for data in frame["data"]])
 
 
 def has(experiment, name="throughput"):
@@ -61,7 +61,8 @@ def _sizes(experiment, frame):
     def size(data):
         model = dictionary(models.get(data.get("model")))
         factors = [number(one) for one in (data.get("seq"), data.get("microbatch_size"), model.get("hidden_size"), model.get("num_hidden_layers"))]
-        return math.nan if None in factors else math.prod(factors) / data["tp"]
+        tp = number(data.get("tp"))
+        return math.nan if None in factors or not tp else math.prod(factors) / tp
 
     return pd.Series([size(data) for data in frame["data"]], frame.index, dtype=float)
 
