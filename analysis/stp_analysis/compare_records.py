@@ -310,5 +310,6 @@ def show(comparison):
     if rule["comparisons"]:
         text += (" In brackets: 95 % interval of the median (order\nstatistics). Verdicts are on the step, by the Mann-Whitney "
                  f"U test with Holm's correction over {rule['comparisons']} comparisons at {screen.share(rule['error_rate'], 0)}; "
-                 f"less than {screen.share(rule['least_difference'], 0)} is the same.")
+                 f"less than {screen.share(rule['least_difference'], 0)} is the same, or inconclusive where an interval "
+                 f"is over ±{screen.share(rule['noisy_above'], 0)}.")
     return text + "\n"
