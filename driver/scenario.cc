@@ -305,6 +305,9 @@ std::string name_of(const ScheduleChoice& choice) {
 
 std::string scenario_path(const std::string& word) {
   std::error_code ignored;
+  if (word.ends_with(".csv") || word.ends_with(".txt"))
+    throw InputError(word, "", "is a schedule, not a scenario",
+                     R"(name it in a scenario: "schedules": [{"file": "…"}]; or check it with stp validate)");
   if (word.ends_with(".json") || std::filesystem::exists(word, ignored)) return word;
   return find_data_file(word, "scenarios", "", "SCENARIO");
 }
@@ -380,6 +383,10 @@ Scenario read_scenario(const std::string& word) {
   if (input.has("pairs"))
     throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
                       "use stp simulate or stp reproduce, or remove it");
+  if (input.has("ranks"))
+    throw input.error(
+        "ranks", "makes this a schedule, not a scenario",
+        R"(name the file in a scenario: "schedules": [{"file": "…"}]; or check it with stp validate)");
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
   scenario.title = input.string_or("title", scenario.name);

@@ -413,6 +413,56 @@ class Arguments(CommandLine):
             self.refused(["validate", path], str(path), words, "; ")
 
 
+    def test_deadlocks_are_named_in_the_file_s_own_coordinates(self):
+        for name, text, words in (
+            ("o.csv", "0F0,,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n",
+             ("line 1 (rank 0), cell 3, 0B0: deadlock: it waits for line 2 (rank 1), cell 3, 1B0, which comes after line 2 (rank 1), cell 1, 1F1",
+              "closes the cycle")),
+            ("o.csv", "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1,0REDUCE_GRAD\n"
+                      "1RECV_F0,1RECV_F1,1F1,1F0,1B0,1SEND_B0,1B1,1SEND_B1,1REDUCE_GRAD\n",
+             ("line 1 (rank 0), cell 4, 0B0: deadlock: it waits for line 2 (rank 1), cell 5, 1B0, which comes after line 2 (rank 1), cell 3, 1F1",)),
+            ("o.txt", "# placement loop\nF0.0 B0.0 F0.1 B0.1\nF0.1 F0.0 B0.0 B0.1\n",
+             ("line 2 (rank 0), block 1, B0.0: deadlock: it waits for line 3 (rank 1), block 2, B0.0",)),
+            ("o.json", {"schedule": "mine", "placement": "loop", "pp": 2, "chunks": 1, "microbatches": 2,
+                        "ranks": [["F0.0", "B0.0", "F0.1", "B0.1"], ["F0.1", "F0.0", "B0.0", "B0.1"]]},
+             ("ranks[0][1], B0.0: deadlock: it waits for ranks[1][2], B0.0",))):
+            path = self.write(text, name)
+            self.refused(["validate", path], str(path), *words)
+            self.refused(["simulate", self.write(changed(UNIT, schedules=[{"file": name}], microbatches=2))], str(path), *words)
+
+    def test_files_of_another_kind_or_encoding(self):
+        order = "0F0,0B0\n"
+        for name, encoding in (("u.csv", "utf-16"), ("u.json", "utf-16-le"), ("u.txt", "utf-16-be")):
+            (self.folder / name).write_bytes(order.encode(encoding))
+            self.refused(["validate", name], f"{name}: holds NUL bytes: it is UTF-16, or no text; save it as UTF-8 text")
+        (self.folder / "bom.csv").write_bytes(order.encode("utf-8-sig"))
+        self.assertEqual(self.run_stp("validate", "bom.csv").returncode, 0)
+        self.refused(["validate", self.write("0F0;0B0\n", "s.csv")], "cell 1, 0F0;0B0", "semicolon", "separate cells by commas")
+        path = self.write(order, "order.csv")
+        self.refused(["simulate", path], "order.csv: is a schedule, not a scenario", "schedules", "stp validate")
+        printed = self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "json").stdout
+        self.refused(["simulate", self.write(printed, "order.json")], "order.json", "a schedule, not a scenario")
+
+    def test_endless_input_is_refused(self):
+        for ending in ("csv", "json", "txt"):
+            (self.folder / f"zero.{ending}").symlink_to("/dev/zero")
+            done = self.run_stp("validate", f"zero.{ending}")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(f"zero.{ending}: is larger than 256 MiB", done.stderr)
+        done = self.run_stp("simulate", "/dev/zero")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("/dev/zero: is larger than 256 MiB", done.stderr)
+
+    def test_a_large_schedule_says_what_it_costs_before_it_starts(self):
+        command = [self.stp, "schedule", "stp", "--pp", "4096", "--microbatches", "4096"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            line = process.stderr.readline()
+            process.kill()
+        self.assertRegex(line, r"^stp: 34 million chunk passes: expect about 5\.0 GB of memory and 34 s$")
+        small = self.run_stp("schedule", "stp", "--pp", 4, "--microbatches", 64)
+        self.assertEqual(small.stderr, "")
+
+
 class Output(CommandLine):
     def test_files_and_folders_that_exist_are_left_alone(self):
         path = self.write(UNIT)

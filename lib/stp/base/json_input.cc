@@ -1,6 +1,7 @@
 #include "stp/base/json_input.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -89,17 +90,30 @@ json parse_json(const std::string& text, const std::string& name) {
 std::string read_file(const std::string& path) {
   std::error_code unreadable;
   std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  if (file && !std::filesystem::is_directory(path, unreadable) &&
-      file.peek() != std::ifstream::traits_type::eof())
-    text << file.rdbuf();
-  if (!file.is_open() || unreadable || file.bad() || text.bad() ||
-      std::filesystem::is_directory(path, unreadable))
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  const bool folder = std::filesystem::is_directory(path, unreadable);
+  while (!folder && file.read(piece.data(), piece.size()).gcount() > 0) {
+    text.append(piece.data(), file.gcount());
+    if (text.size() > kLargestInput)
+      throw InputError(path, "", "is larger than " + std::to_string(kLargestInput >> 20) + " MiB",
+                       "name a smaller file");
+  }
+  if (!file.is_open() || unreadable || file.bad() || folder)
     throw InputError(path, "", "cannot be read", "check the path and its permissions");
-  return text.str();
+  return text;
 }
 
-json read_json_file(const std::string& path) { return parse_json(read_file(path), path); }
+std::string read_text_file(const std::string& path) {
+  std::string text = read_file(path);
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF") || text.find('\0') != std::string::npos)
+    throw InputError(path, "", "holds NUL bytes: it is UTF-16, or no text", "save it as UTF-8 text");
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // spreadsheets write it before UTF-8
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  return text;
+}
+
+json read_json_file(const std::string& path) { return parse_json(read_text_file(path), path); }
 
 std::string json_text(const json& value, int indent) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);

@@ -16,8 +16,13 @@ namespace stp {
 /// JSON as read, for structs that pass it on.
 using SharedJson = std::shared_ptr<const nlohmann::json>;
 
-/// All of `path`; InputError if it cannot be read.
+/// Of an input file, in bytes; the largest schedules that the suite can make are refused as input.
+inline constexpr size_t kLargestInput = size_t{256} << 20;
+
+/// All of `path`; InputError if it cannot be read or is larger than that.
 std::string read_file(const std::string& path);
+/// The same of UTF-8 text, without a byte order mark; InputError for UTF-16 and whatever else has NUL bytes.
+std::string read_text_file(const std::string& path);
 
 /// Reads and parses `path`. Refuses a missing file, a syntax error (NaN and Infinity among them), a key given
 /// twice and trailing text, each as InputError.
