@@ -86,6 +86,8 @@ std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
       }
       entry.done();
     }
+    if (std::find(choices.begin(), choices.end(), choice) != choices.end())
+      throw input.error(key, "lists " + name_of(choice) + " again", "list every schedule once");
     choices.push_back(choice);
   }
   if (choices.empty()) throw input.error("schedules", "is empty", "name at least one schedule");
