@@ -128,6 +128,8 @@ class Compare(CommandLine):
             ('{"evidence": NaN}', ["is not valid JSON", "finite"]),
             (changed(json.loads(record.read_text(encoding="utf-8")), evidence="felt"), ["evidence: \"felt\" is unknown", "simulated"]),
             (changed(json.loads(record.read_text(encoding="utf-8")), results=[]), ["results: is empty"]),
+            (changed(json.loads(record.read_text(encoding="utf-8")), schema_version="9.0.0"),
+             ['schema_version: "9.0.0" is of another major version', "1.x"]),
             (changed(json.loads(record.read_text(encoding="utf-8")), results=[{"schedule": 1}]), ["results[0].schedule: must be a string"]),
         ):
             spoilt = self.write(content, "spoilt.json")
@@ -142,6 +144,18 @@ class Compare(CommandLine):
             spoilt = self.write({"context": {}, "benchmarks": [row]}, "spoilt.json")
             self.refused(["compare", bench, spoilt], str(spoilt), "; ", *words)
             spoilt.unlink()
+
+    def test_names_with_escape_sequences_reach_no_terminal(self):
+        record = json.loads(self.simulated("a.json").read_text(encoding="utf-8"))
+        record["results"][0] |= {"schedule": "a\x1b[31m", "model": "\x9b2J"}
+        file = self.write(record, "b.json")
+        screen = self.run_stp("compare", file, file).stdout
+        self.assertIn("a?[31m", screen)
+        self.assertIsNone(re.search(r"[^\n -~\u00a0-\uffff]", screen))
+
+    def test_endless_input_is_refused(self):
+        done = self.run_stp("compare", "/dev/zero", "/dev/zero")
+        self.assertEqual((done.returncode, done.stderr), (2, "stp: /dev/zero: is larger than 256 MiB; name a smaller file\n"))
 
     def test_plots_are_written_whole_and_new(self):
         files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
