@@ -5,11 +5,13 @@ and leaves nothing behind; existing files are never overwritten; documented outp
 """
 
 import copy
+import fcntl
 import json
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +109,7 @@ class Scenarios(CommandLine):
 
     def test_schedules_that_do_not_fit(self):
         self.scenario_refused(changed(UNIT, schedules=["1f1b_i"]), "schedules", "did you mean 1f1b-i?", "there are stp")
+        self.scenario_refused(changed(UNIT, schedules=["1f1b", "gpipe", "1f1b"]), "schedules[2]", "lists 1f1b again")
         four = changed(UNIT, layers_per_chunk=[1] * 4)
         self.scenario_refused(changed(four, schedules=["1f1b-i"], microbatches=5), "microbatches", "multiple of 2, not 5", "use 6")
         self.scenario_refused(changed(four, schedules=["dualpipev"], microbatches=3), "microbatches", "2p = 4, not 3")
@@ -354,6 +357,31 @@ class Profiles(CommandLine):
         del self.profile["peak_tflops"]["source"]
         self.profile_refused("peak_tflops.source", "is missing")
 
+    def test_all_missing_fields_are_named_at_once(self):
+        values = [key for key, field in self.profile.items() if isinstance(field, dict)]
+        self.assertEqual(len(values), 22)
+        kept = self.profile
+        self.profile = {"name": "mine", "accelerator": "GPU", "peak_tflops": {"value": 3}, "gemm_efficiency": kept["gemm_efficiency"]}
+        missing = [key for key in values if key not in self.profile] + ["peak_tflops.source"]
+        self.write(self.profile, "gpu.json")
+        done = self.run_stp("simulate", self.write(changed(HARDWARE, cluster="gpu.json")))
+        named = re.fullmatch(r"stp: .*gpu\.json: (.*): are missing; add them\n", done.stderr)
+        self.assertEqual((done.returncode, sorted(named[1].split(", "))), (2, sorted(missing)))
+        # Of a measured curve, and of a fitted value.
+        self.profile = copy.deepcopy(kept)
+        del self.profile["gpus_per_node"], self.profile["gemm_efficiency"]["range"]["source"]
+        self.profile["all_reduce_measured"] = [{"ranks": 4, "source": "mine"}]
+        self.profile_refused("gpus_per_node, gemm_efficiency.range.source, all_reduce_measured[0].sizes", "are missing")
+
+    def test_control_characters(self):
+        self.profile["name"] = "a\x1b]0;b\x07"
+        self.profile_refused("name", "has control characters")
+        self.profile["name"] = "mine"
+        self.profile["x\x1b[31m"] = 1
+        self.profile_refused("x?[31m", "is not a known field")
+        self.scenario_refused(changed(UNIT, title="\x1b[2J"), "title", "has control characters")
+        self.scenario_refused(changed(UNIT, **{"\x9b2J": 1}), "?2J", "is not a known field")
+
     def test_fitted_value_outside_its_range(self):
         fitted = [key for key, field in self.profile.items() if isinstance(field, dict) and field.get("fitted")]
         self.assertTrue(fitted)
@@ -523,10 +551,91 @@ class Output(CommandLine):
         lines = [line.split(" ") for line in text.splitlines() if not line.startswith("#")]
         self.assertEqual(lines, order["ranks"])
 
+    def test_runs_of_one_second_get_folders_of_their_own(self):
+        command, data = [self.stp, "reproduce", str(self.write(UNIT)), "--no-plots"], self.folder / "data"
+        data.mkdir()
+        runs = [subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, env={**os.environ, "STP_DATA_DIR": str(data)}, text=True)
+                for _ in range(4)]
+        said = {re.search(r"^Results: (.*)$", run.communicate(timeout=60)[0], re.MULTILINE)[1] for run in runs}
+        self.assertEqual([run.returncode for run in runs], [0] * 4)
+        self.assertEqual(said, {str(path) for path in (self.folder / "results/runs").iterdir()})
+        self.assertEqual(len(said), 4)
+        self.assertTrue(all((Path(path) / "summary.json").exists() for path in said))
+
+    def test_records_stay_where_plots_fail(self):
+        for python, code, words in (("/bin/false", 1, "analysis/report.py failed"), ("/nowhere", 2, "cannot be started")):
+            folder = f"new-{code}"
+            done = self.run_stp("reproduce", self.write(UNIT), "--out", folder, variables={"STP_PYTHON": python})
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(words, done.stderr)
+            self.assertRegex(done.stdout, rf"\nResults: {folder}\n$")
+            self.assertEqual(sorted(path.name for path in (self.folder / folder).iterdir()), ["summary.json", "unit.json"])
+
+    def test_a_limit_on_file_sizes_is_reported(self):
+        limited = ("bash", "-c", 'ulimit -f 4; exec "$@"', "bash")
+        many = self.write(changed(UNIT, microbatches=list(range(1, 50))))
+        before = snapshot(self.folder)
+        for arguments in (["simulate", many, "--json", "new.json"], ["reproduce", many, "--no-plots", "--out", "new"]):
+            done = self.run_stp(*arguments, launcher=limited)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("could not be written completely (is the disk full, or file size limited?)", done.stderr)
+            self.assertEqual(snapshot(self.folder), before)
+
+    def test_what_a_killed_run_left_is_removed_by_the_next(self):
+        path = self.write(UNIT)
+        for i, arguments in enumerate((["simulate", path, "--json", "new.json"], ["reproduce", path, "--no-plots", "--out", "new"])):
+            kept, left = self.folder / ".stp-partial-kept00", self.folder / ".stp-partial-left00"
+            left.mkdir()
+            (left / "half.json").write_text("{")
+            kept.write_text("{")
+            with kept.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # as the process that writes it does
+                done = self.run_stp(*arguments)
+            self.assertEqual((done.returncode, done.stderr), (0, f"stp: removed {left}, which a killed run left half-written\n"), i)
+            self.assertEqual((left.exists(), kept.exists()), (False, True))
+
+    def test_a_killed_run_leaves_only_what_the_next_one_removes(self):
+        slow = self.write(changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(64, 600))))
+        with subprocess.Popen([self.stp, "reproduce", str(slow), "--no-plots", "--out", "new"], cwd=self.folder) as run:
+            while not (partial := list(self.folder.glob(".stp-partial-*"))) and run.poll() is None:
+                pass
+            run.kill()
+        self.assertEqual(run.returncode, -signal.SIGKILL)
+        done = self.run_stp("simulate", self.write(UNIT, "unit.json"), "--json", "new.json")
+        self.assertEqual(done.stderr, f"stp: removed {partial[0]}, which a killed run left half-written\n")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new.json", "s.json", "unit.json"])
+
     def test_reproduce_leaves_a_whole_folder(self):
         done = self.run_stp("reproduce", self.write(UNIT), "--no-plots", "--out", "new")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(path.name for path in self.folder.rglob("*")), ["new", "s.json", "summary.json", "unit.json"])
+
+
+class Provenance(CommandLine):
+    def revision(self):
+        header = self.folder / "version.h"
+        done = subprocess.run(["cmake", "-D", "GIT=git", "-D", f"SOURCE={self.folder}", "-D", "VERSION=1", "-D", f"HEADER={header}",
+                               "-P", ROOT / "cmake/StpVersion.cmake"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return re.search(r"STP_GIT_DIRTY (\d)", header.read_text(encoding="utf-8"))[1]
+
+    def test_changed_and_new_files_are_changes_but_ignored_ones_are_not(self):
+        if not shutil.which("cmake") or not shutil.which("git"):
+            self.skipTest("needs cmake and git")
+        source = self.folder / "lib/stp/report/version.h.in"
+        source.parent.mkdir(parents=True)
+        shutil.copy(ROOT / "lib/stp/report/version.h.in", source)
+        self.write("version.h\n/build/\n", ".gitignore")
+        for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x"]):
+            subprocess.run(["git", "-C", self.folder, *command], check=True)
+        (self.folder / "build").mkdir()
+        self.write("x", "build/x")
+        self.assertEqual(self.revision(), "0")
+        new = self.write("x", "lib/stp/new.cc")
+        self.assertEqual(self.revision(), "1")
+        new.unlink()
+        self.write("x", ".gitignore")
+        self.assertEqual(self.revision(), "1")
 
 
 class Traces(CommandLine):

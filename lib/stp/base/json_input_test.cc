@@ -319,7 +319,7 @@ TEST_F(Defaults, CountAsAskedWhenTheObjectIs) {
   EXPECT_THAT(refusal([&] { first_.done(); }), StartsWith("f.json: rows[0].pp: is not a known field"));
   first_.integer_or("pp", 0, 0);
   EXPECT_NO_THROW(first_.done());
-  EXPECT_THAT(refusal([&] { outer_.done(); }), HasSubstr("is not a known field"));
+  EXPECT_THAT(refusal([&] { outer_.done(); }), HasSubstr("are not known fields"));
   for (const char* key : {"tp", "costs", "rows"}) second_.ignore(key);
   EXPECT_NO_THROW(outer_.done());
 }

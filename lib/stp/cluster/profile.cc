@@ -118,7 +118,7 @@ class ProfileReader {
     if (field.boolean_or("fitted", false)) {
       JsonInput range = field.object("range");
       const double from = range.number("from", low, high), to = range.number("to", low, high);
-      range.string("source");
+      require_source(range);
       range.done();
       if (number < from || number > to)
         throw field.error("value", "lies outside its physical range",
@@ -137,6 +137,7 @@ class ProfileReader {
 
 HardwareProfile read_profile(const std::string& path) {
   JsonInput input = JsonInput::of_file(path);
+  input.collect_missing();
   HardwareProfile profile{};
   profile.name = input.string("name");
   profile.accelerator = input.string("accelerator");

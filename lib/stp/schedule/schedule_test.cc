@@ -82,7 +82,7 @@ TEST(BlockText, RefusesEverythingElse) {
                                  "F32768.0",
                                  "F0.2147483648",
                                  "F0.99999999999999999999"})
-    EXPECT_THAT(refusal([&] { parse_block(text); }), HasSubstr("\"" + text + "\" is not a block"));
+    EXPECT_THAT(refusal([&] { parse_block(text); }), HasSubstr("\"" + printable(text) + "\" is not a block"));
   EXPECT_NE(refusal([] { parse_block(std::string_view("F0.1\0", 5)); }), "");
 }
 
@@ -349,7 +349,7 @@ TEST(ScheduleJson, RefusesWhatIsNotExactlyAScheduleAndNamesThePlace) {
   }
   refuses("/schedule", 5, "schedule");
   refuses("/schedule", "", "schedule: is not a name");
-  refuses("/schedule", "a\nb", "schedule: is not a name");
+  refuses("/schedule", "a\nb", "schedule: has control characters");
   refuses("/schedule", "a ", "schedule: is not a name");
   refuses("/placement", "ring", "placement");
   refuses("/placement", "v", "chunks");
