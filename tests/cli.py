@@ -394,6 +394,14 @@ class Profiles(CommandLine):
             self.profile_refused(f"{key}.range", "is missing")
             self.profile[key] = kept
 
+    def test_any_value_may_have_a_range(self):
+        self.profile["kernel_overhead_us"]["range"] = {"from": 1, "to": 9, "source": "guessed"}
+        self.test_accepted()
+        self.profile["kernel_overhead_us"]["range"]["source"] = ""
+        self.profile_refused("kernel_overhead_us.range.source", "is empty")
+        self.profile["kernel_overhead_us"]["range"] = {"from": 100, "to": 200, "source": "guessed"}
+        self.profile_refused("kernel_overhead_us.value", "outside its physical range")
+
     def test_unknown_value(self):
         self.profile["peak_teraflops"] = self.profile["peak_tflops"]
         self.profile_refused("peak_teraflops", "is not a known field", 'did you mean "peak_tflops"?')

@@ -274,6 +274,40 @@ class CompareProfiles(CommandLine):
                 quantity = self.quantity(one, "throughput", row["schedule"])
                 self.assertAlmostEqual(quantity["from"] + quantity["parts"][part]["alone"], row["throughput_samples_per_s"], places=9)
 
+    def test_bands_are_of_profiles_with_each_value_at_the_ends_of_its_range(self):
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        ranged = [key for key, field in profile.items() if isinstance(field, dict) and "range" in field]
+        self.assertEqual(len(ranged), 3)
+        line = self.comparison["throughput"][0]
+        configuration, names = line["configuration"], [schedule["schedule"] for schedule in line["schedules"]]
+        scenario = changed(HARDWARE, cluster="varied.json", schedules=names, backward="megatron", release="released",
+                           **{key: configuration[key] for key in ("model", "seq", "microbatch_size", "microbatches")},
+                           parallel={"tp": configuration["tp"], "pp": configuration["pp"]})
+        found = []
+        for key, value in [(None, None)] + [(key, profile[key]["range"][end]) for key in ranged for end in ("from", "to")]:
+            self.write(changed(profile, **({key: {**profile[key], "value": value}} if key else {})), "varied.json")
+            done = self.run_stp("simulate", self.write(scenario), "--json", "-")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found.append([row["throughput_samples_per_s"] for row in json.loads(done.stdout)["results"]])
+        gains = [one[names.index("stp")] / one[names.index("1f1b-i")] - 1 for one in found]
+        for given, values in [(line["gains"][0]["band"], gains)] + [
+                (schedule["cells"][0]["throughput_band"], values) for schedule, values in zip(line["schedules"], zip(*found))]:
+            self.assertAlmostEqual(given[0], min(values), places=9)
+            self.assertAlmostEqual(given[1], max(values), places=9)
+            self.assertLess(given[0], given[1])
+
+    def test_assumed_and_fitted_values_are_counted(self):
+        a800, _ = self.comparison["machines"]
+        self.assertEqual(a800["values"], 22)
+        self.assertEqual(a800["assumed"], ["device_to_host_gb_per_s", "host_to_device_gb_per_s", "kernel_overhead_us",
+                                           "p2p_between_nodes_latency_us", "p2p_within_node_latency_us"])
+        self.assertEqual(sorted(a800["fitted"]), a800["ranged"])
+        screen = self.run_stp("compare", "--profiles", "a800", "h100", "--scenarios", "llm-h20").stdout
+        self.assertIn("a800: NVIDIA A800", screen)
+        self.assertIn("\n    of 22 values 5 assumed, 3 fitted; assumed device_to_host_gb_per_s, host_to_device_gb_per_s", screen)
+        (band,) = set(re.findall(r"^  as each value goes to the ends of its range +\+[\d.]+ % to \+[\d.]+ % +(\S+)$", screen, re.MULTILINE))
+        self.assertEqual(band, "–")  # the profile of h100 has no ranges
+
     def test_memory_that_does_not_hold_a_configuration_is_said(self):
         fits = {cell["fits"] for line in self.comparison["throughput"] for schedule in line["schedules"] for cell in schedule["cells"]}
         self.assertEqual(fits, {"all", "activations", "nothing"})
