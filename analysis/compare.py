@@ -8,6 +8,7 @@ KNOWN.json has data from stp: system and provenance of the comparison, and under
 """
 
 import argparse
+import fcntl
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stp_analysis.json_input import InputError, parse_json, read_text, without_non_finite
+from stp_analysis.json_input import InputError, parse_json, printable, read_text, without_non_finite
 
 PACKAGES = ("numpy", "scipy", "matplotlib")
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -69,7 +70,9 @@ def write_new(path, content):
         Path(path).write_bytes(content)
         return
     try:
-        file = tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", prefix=os.path.basename(path) + ".")
+        # As lib/stp/base/partial.h: what is not locked is left of a killed run, and the next one removes it.
+        file = tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", prefix=".stp-partial-")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise InputError(path, "", "cannot be created", "check that its folder exists and may be written") from None
     with file:
@@ -103,7 +106,7 @@ def compare(options):
         write_new(options.json, text)
     if picture:
         write_new(options.plot, picture)
-    sys.stdout.buffer.write(text if options.json == "-" else module.show(comparison).encode(errors="replace"))
+    sys.stdout.buffer.write(text if options.json == "-" else printable(module.show(comparison)).encode(errors="replace"))
     sys.stdout.flush()
 
 

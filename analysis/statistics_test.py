@@ -179,8 +179,18 @@ class Verdicts(unittest.TestCase):
         self.assertTrue(Sample(noisy, Rule()).noisy)
         self.assertFalse(Sample(steady, Rule()).noisy)
         # 20 % is less than 10 and the two intervals.
-        self.assertEqual(verdicts([(noisy, 1.2 * noisy), (steady, 1.2 * steady)], least_difference=0.1), ["same", "slower"])
+        self.assertEqual(verdicts([(noisy, 1.2 * noisy), (steady, 1.2 * steady)], least_difference=0.1), ["inconclusive", "slower"])
         self.assertEqual(verdicts([(noisy, 1.2 * noisy)]), ["slower"])
+
+    def test_noisy_samples_are_never_the_same(self):
+        noisy, steady = 1 + 0.02 * np.arange(12), 1 + 0.002 * np.arange(12)
+        for pair in ((noisy, noisy), (steady, noisy), (noisy, steady), (noisy, 1.1 * noisy)):
+            self.assertEqual(verdicts([pair]), ["inconclusive"])
+        # Significant and large, but within the noise of so wide a sample.
+        wild = np.concatenate([np.linspace(1, 1.1, 6), np.linspace(2, 2.2, 6)])
+        (one,) = judge([(Sample(wild, Rule()), Sample(1.5 * wild, Rule()))], Rule())
+        self.assertGreater(one["difference"], 0.49)
+        self.assertEqual(one["verdict"], "inconclusive")
 
     def test_too_few_repetitions_for_so_many_comparisons(self):
         # Five against five: p is at least 2 of 252, which six comparisons can bear and seven cannot.

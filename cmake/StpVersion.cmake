@@ -1,4 +1,4 @@
-# stp/version.h: version, git revision and whether tracked files have changes, as of each build. Included, this makes the
+# stp/version.h: version, git revision and whether there are changes or untracked files that git does not ignore, as of each build. Included, this makes the
 # target stp_version; run as a script (-P) by that target, it writes the header, only if it would change.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   find_package(Git QUIET)
@@ -20,7 +20,7 @@ if(GIT)
   if(failed)
     set(STP_GIT_REVISION "")
   endif()
-  execute_process(COMMAND ${GIT} -C ${SOURCE} status --porcelain --untracked-files=no OUTPUT_VARIABLE changes ERROR_QUIET)
+  execute_process(COMMAND ${GIT} -C ${SOURCE} status --porcelain OUTPUT_VARIABLE changes ERROR_QUIET)
   if(changes)
     set(STP_GIT_DIRTY 1)
   endif()

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -34,9 +35,7 @@ fs::path new_run_folder() {
   char name[64];
   std::tm utc{};
   std::strftime(name, sizeof name, "%Y%m%d-%H%M%S", gmtime_r(&now, &utc));
-  fs::path folder = runs / name;
-  for (int i = 2; fs::exists(folder); ++i) folder = runs / (std::string(name) + "-" + std::to_string(i));
-  return folder;
+  return runs / name;
 }
 
 using AnyScenario = std::variant<Scenario, PairsScenario>;
@@ -95,7 +94,9 @@ json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const 
 }  // namespace
 
 void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
-  OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out));
+  // Two runs of one second have the same name.
+  OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out),
+                      options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
   // All are read before the first is run, so that errors in any of them are reported at once.
   std::vector<AnyScenario> scenarios;
   std::set<std::string> names;
@@ -114,13 +115,20 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   write_new_file(folder.path() / "summary.json",
                  record_text({{"schema_version", "1.3.0"}, {"experiments", experiments}}));
   check_interrupted();
-  if (!options.no_plots && run_python("analysis/report.py", {folder.path().string()}, "pass --no-plots") != 0)
-    throw std::runtime_error("analysis/report.py failed; pass --no-plots to run without plots");
+  std::exception_ptr unplotted;  // the records stay
+  try {
+    if (!options.no_plots &&
+        run_python("analysis/report.py", {folder.path().string()}, "pass --no-plots") != 0)
+      throw std::runtime_error("analysis/report.py failed: the records are there, but not all plots");
+  } catch (const std::exception&) {
+    unplotted = std::current_exception();
+  }
   check_interrupted();
   folder.publish();
   std::printf("\nMean absolute errors over predicted rows\n%s", summary_table(experiments).c_str());
-  std::printf("\nResults%s: %s\n", options.no_plots ? "" : ", plots and report.html",
+  std::printf("\nResults%s: %s\n", options.no_plots || unplotted ? "" : ", plots and report.html",
               folder.target().c_str());
+  if (unplotted) std::rethrow_exception(unplotted);
 }
 
 }  // namespace stp

@@ -19,6 +19,17 @@ std::string written(const Schedule& schedule, const std::string& format) {
   return to_text(schedule);
 }
 
+// Says what a large schedule costs before it is made. Measured: generators and output take up to 1 µs and 150
+// bytes per chunk and microbatch of each rank.
+void announce_cost(const Generator& generator, const GeneratorRequest& request) {
+  constexpr double kLarge = 1 << 22;
+  const int chunks = request.chunks > 0 ? request.chunks : generator.chunks;
+  const double passes = double{1} * request.pp * chunks * request.microbatches;
+  if (passes < kLarge || passes > kMaxChunkPasses) return;  // more are refused
+  std::fprintf(stderr, "stp: %.0f million chunk passes: expect about %.1f GB of memory and %.0f s\n",
+               passes / 1e6, passes * 150 / 1e9, std::ceil(passes / 1e6));
+}
+
 }  // namespace
 
 void schedule_command(const ScheduleOptions& options) {
@@ -40,6 +51,7 @@ void schedule_command(const ScheduleOptions& options) {
   if (!generator.cost_aware && (!options.costs.empty() || request.memory_limit > 0))
     throw InputError("", options.costs.empty() ? "--memory-limit" : "--costs",
                      options.name + " does not read it", "leave it out");
+  announce_cost(generator, request);
   const Schedule schedule = make_schedule(generator, request);
   const std::string text = written(schedule, options.format);
   std::fwrite(text.data(), 1, text.size(), stdout);

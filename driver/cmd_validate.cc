@@ -16,11 +16,6 @@ namespace stp {
 void validate_command(const ValidateOptions& options) {
   const std::string& file = options.file;
   Schedule schedule = read_schedule_file(file);
-  try {
-    validate(schedule);
-  } catch (const InputError& error) {
-    throw error.in_file(file);
-  }
   const std::vector<int> held = peak_activations(schedule), freed = peak_activations(schedule, true);
   const std::vector<int> layers(schedule.placement.stages(), 1);
   const Program program = lower(std::move(schedule), layers, {});

@@ -38,18 +38,24 @@ fs::path without_slash(const fs::path& target) {
   return normal.filename().empty() ? normal.parent_path() : normal;
 }
 
+void tell_leftovers(const fs::path& folder) {
+  for (const std::string& removed : remove_leftovers(folder))
+    std::fprintf(stderr, "stp: removed %s, which a killed run left half-written\n", removed.c_str());
+}
+
 }  // namespace
 
-OutputFolder::OutputFolder(const fs::path& target) : target_(without_slash(target)) {
+OutputFolder::OutputFolder(const fs::path& target, Taken taken)
+    : target_(without_slash(target)), taken_(taken) {
   std::error_code ignored;
-  if (fs::exists(fs::symlink_status(target_, ignored)))
+  if (taken_ == Taken::refuse && fs::exists(fs::symlink_status(target_, ignored)))
     throw InputError(target_, "--out", "exists, and results are never overwritten", "name a new folder");
   const fs::path parent = fs::absolute(target_).parent_path();
-  std::string pattern = (parent / ("." + target_.filename().string() + ".XXXXXX")).string();
-  if (!fs::is_directory(parent) || mkdtemp(pattern.data()) == nullptr)
+  tell_leftovers(parent);
+  lock_ = make_partial(parent, partial_, PartialKind::folder);
+  if (!lock_)
     throw InputError(target_, "--out", "cannot be created",
                      "check that its parent folder exists and may be written");
-  partial_ = pattern;
   // From here on, a signal or a closed output pipe must not leave the folder behind.
   note_interrupts();
   std::signal(SIGPIPE, SIG_IGN);
@@ -61,15 +67,24 @@ OutputFolder::~OutputFolder() {
   if (!partial_.empty()) fs::remove_all(partial_, ignored);
 }
 
-void OutputFolder::publish() {
-  bool named =
-      syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0;
+bool OutputFolder::rename_to(const fs::path& target) const {
+  if (syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0)
+    return true;
   // Some file systems (NFS) do not support this flag; a plain rename replaces neither a file nor a non-empty
   // folder.
-  if (!named && (errno == EINVAL || errno == ENOSYS))
-    named = std::rename(partial_.c_str(), target_.c_str()) == 0;
+  return (errno == EINVAL || errno == ENOSYS) && std::rename(partial_.c_str(), target.c_str()) == 0;
+}
+
+void OutputFolder::publish() {
+  const auto exists = [](int error) { return error == EEXIST || error == ENOTEMPTY || error == ENOTDIR; };
+  const std::string unnumbered = target_;
+  bool named = rename_to(target_);
+  for (int i = 2; !named && taken_ == Taken::number && exists(errno); ++i) {
+    target_ = unnumbered + "-" + std::to_string(i);
+    named = rename_to(target_);
+  }
   const int error = errno;
-  if (!named && (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR))
+  if (!named && exists(error))
     throw InputError(target_, "--out", "was created by another process", "name a new folder");
   const std::string partial = std::exchange(partial_, {});
   if (!named)
@@ -84,9 +99,12 @@ fs::path unused_path(const fs::path& folder, const std::string& stem, const std:
 }
 
 void refuse_existing(const std::string& path, const char* flag) {
+  if (path.empty() || path == "-") return;
   std::error_code ignored;
-  if (path != "-" && fs::exists(path, ignored) && !fs::is_character_file(path, ignored))
+  if (fs::is_character_file(path, ignored)) return;
+  if (fs::exists(path, ignored))
     throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
+  tell_leftovers(fs::absolute(path).parent_path());
 }
 
 bool write_record(const std::string& path, const json& record) {

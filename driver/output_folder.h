@@ -6,6 +6,7 @@
 #include <string>
 
 #include "run_simulated.h"
+#include "stp/base/partial.h"
 
 namespace stp {
 
@@ -13,8 +14,10 @@ namespace stp {
 /// folder is complete or does not exist, and none is overwritten.
 class OutputFolder {
  public:
-  /// InputError if `target` exists or its parent folder cannot be written to.
-  explicit OutputFolder(const std::filesystem::path& target);
+  /// What to do if the target exists.
+  enum class Taken { refuse, number };  // number: "-2", "-3", … after its name
+  /// InputError if `target` exists, unless it may be numbered, or if its parent folder cannot be written to.
+  explicit OutputFolder(const std::filesystem::path& target, Taken taken = Taken::refuse);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
@@ -22,11 +25,16 @@ class OutputFolder {
   /// The folder to write to.
   [[nodiscard]] const std::filesystem::path& path() const { return partial_; }
   [[nodiscard]] const std::filesystem::path& target() const { return target_; }
-  /// Renames the folder to the target; InputError if the target was created by another process.
+  /// Renames the folder to the target, or to the next number that is free; InputError if the target was
+  /// created by another process.
   void publish();
 
  private:
+  [[nodiscard]] bool rename_to(const std::filesystem::path& target) const;  // false: errno says why
+
   std::filesystem::path target_, partial_;
+  Taken taken_;
+  PartialLock lock_;
 };
 
 /// `folder`/`stem``extension`, with "-2", "-3", … after the stem if that exists: different rows may have the
@@ -35,7 +43,8 @@ std::filesystem::path unused_path(const std::filesystem::path& folder, const std
                                   const std::string& extension);
 
 /// InputError that names `flag` if the output file `path` exists and is not a device such as /dev/null; "-"
-/// (standard output) and "" are accepted.
+/// (standard output) and "" are accepted. Removes what killed runs left half-written in its folder, and says
+/// so.
 void refuse_existing(const std::string& path, const char* flag);
 
 /// Writes the record to the file `path`, or nowhere if that is "", or to standard output if it is "-".

@@ -249,6 +249,40 @@ json rows_json(const ComparedConfiguration& configuration, const std::vector<Mac
   return rows;
 }
 
+// Throughputs by schedule; null for those that refuse.
+json throughputs_json(const Experiment& experiment, size_t schedules, ConfigurationSimulator& simulator) {
+  json of_schedules = json::array();
+  for (size_t schedule = 0; schedule < schedules; ++schedule) {
+    try {
+      of_schedules.push_back(simulator.run(schedule, experiment).throughput().value_or(0));
+    } catch (const InputError&) {
+      of_schedules.push_back(nullptr);
+    }
+  }
+  return of_schedules;
+}
+
+// By machine: throughputs with each value of the profile that has a range at either end of it.
+json varied_json(const Experiment& experiment, const std::vector<Machine>& machines, size_t schedules,
+                 ConfigurationSimulator& simulator) {
+  json varied = json::array();
+  for (const Machine& machine : machines) {
+    json& of_machine = varied.emplace_back(json::array());
+    if (!compatible(experiment, machine.profile)) continue;
+    for (const std::string& name : machine.profile.ranged) {
+      json ends = json::array();
+      for (const char* end : {"from", "to"}) {
+        json content = *machine.profile_json;
+        content[name]["value"] = content[name]["range"][end];
+        const Machine there{machine.name, read_profile(content, machine.name), machine.profile_json};
+        ends.push_back(throughputs_json(on_machine(experiment, there), schedules, simulator));
+      }
+      of_machine.push_back({{"value", name}, {"samples_per_s", ends}});
+    }
+  }
+  return varied;
+}
+
 // Throughputs of `first` with every subset of the differing parts taken from `other`; null if a schedule
 // refuses.
 json mixtures_json(const Experiment& experiment, const Machine& first, const Machine& other, size_t schedules,
@@ -264,15 +298,7 @@ json mixtures_json(const Experiment& experiment, const Machine& first, const Mac
     Machine mixed = first;
     for (size_t i = 0; i < parts.size(); ++i)
       if ((set >> i & 1) != 0) take_part(mixed.profile, other.profile, parts[i]);
-    const Experiment there = on_machine(experiment, mixed);
-    json& of_set = throughputs.emplace_back(json::array());
-    for (size_t schedule = 0; schedule < schedules; ++schedule) {
-      try {
-        of_set.push_back(simulator.run(schedule, there).throughput().value_or(0));
-      } catch (const InputError&) {
-        of_set.push_back(nullptr);
-      }
-    }
+    throughputs.push_back(throughputs_json(on_machine(experiment, mixed), schedules, simulator));
   }
   return {{"machine", other.name}, {"parts", names}, {"samples_per_s", throughputs}};
 }
@@ -314,6 +340,7 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
          {"gemms", gemm_json(machines, job)},
          {"all_reduce", all_reduce_json(machines, experiment, hidden_bytes(job.model, job.shape))},
          {"rows", rows_json(configuration, machines, choices.size(), simulator)},
+         {"varied", varied_json(experiment, machines, choices.size(), simulator)},
          {"mixtures", mixtures}});
     progress.step();
   }

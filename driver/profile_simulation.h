@@ -25,6 +25,8 @@ struct ProfileSimulationOptions {
 ///       all_reduce: {bytes; by machine, null where TP does not fit: seconds, tp_communication_share,
 ///                    exposed_behind_attn, exposed_behind_mlp},
 ///       rows: by schedule, then machine: a record's row with what is published, or {refused: why},
+///       varied: by machine [{value: one that has a range, samples_per_s: [with its least, with its largest],
+///                            each by schedule, null if it refuses}],
 ///       mixtures: [{machine, parts, samples_per_s: by set of parts, then schedule}]}]
 ///
 /// A mixture is the first machine with some of the parts in which another differs

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 
@@ -12,6 +10,7 @@
 #include "run_simulated.h"
 #include "speed_probe.h"
 #include "stp/backends/backends.h"
+#include "stp/base/json_input.h"
 #include "stp/cpu/cpu_backend.h"
 #include "stp/report/statistics.h"
 #include "stp/runtime/call_times.h"
@@ -26,13 +25,15 @@ class Data {
  public:
   Data(const Experiment::Run& run, const std::string& file) : run_(run), state_(run.initialisation.seed) {
     if (run.text.empty()) return;
-    std::ifstream in(run.text, std::ios::binary);
-    text_.assign(std::istreambuf_iterator<char>(in), {});
+    try {
+      text_ = read_file(run.text);
+    } catch (const InputError& error) {
+      throw InputError(file, "run.text", error.what(), "");
+    }
     if (text_.size() < static_cast<size_t>(run.seq) + 2)
-      throw InputError(
-          file, "run.text",
-          run.text + " cannot be read, or has fewer than " + std::to_string(run.seq + 2) + " bytes",
-          "name a longer text");
+      throw InputError(file, "run.text",
+                       run.text + " has fewer than " + std::to_string(run.seq + 2) + " bytes",
+                       "name a longer text");
   }
 
   std::vector<TokenSample> next(int count) {

@@ -82,25 +82,15 @@ Job job_of(const Experiment& experiment) {
 }
 
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
-  if (!choice.file.empty()) {
-    Schedule schedule = schedule_of_file(choice, experiment);
-    try {
-      validate(schedule);
-    } catch (const InputError& error) {
-      throw error.in_file(choice.file);
-    }
-    return schedule;
-  }
+  if (!choice.file.empty()) return schedule_of_file(choice, experiment);
   try {
     const Generator& generator = find_generator(choice.name);
     if (choice.memory_limit > 0 && !generator.cost_aware)
       throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
-    Schedule schedule = make_schedule(
-        generator, {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
-    validate(schedule);
-    return schedule;
+    return make_schedule(generator,
+                         {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
   } catch (const InputError& error) {
     throw error.in_field("schedules").below(experiment.field).in_file(file);
   }

@@ -86,6 +86,8 @@ std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
       }
       entry.done();
     }
+    if (std::find(choices.begin(), choices.end(), choice) != choices.end())
+      throw input.error(key, "lists " + name_of(choice) + " again", "list every schedule once");
     choices.push_back(choice);
   }
   if (choices.empty()) throw input.error("schedules", "is empty", "name at least one schedule");
@@ -305,6 +307,9 @@ std::string name_of(const ScheduleChoice& choice) {
 
 std::string scenario_path(const std::string& word) {
   std::error_code ignored;
+  if (word.ends_with(".csv") || word.ends_with(".txt"))
+    throw InputError(word, "", "is a schedule, not a scenario",
+                     R"(name it in a scenario: "schedules": [{"file": "…"}]; or check it with stp validate)");
   if (word.ends_with(".json") || std::filesystem::exists(word, ignored)) return word;
   return find_data_file(word, "scenarios", "", "SCENARIO");
 }
@@ -380,6 +385,10 @@ Scenario read_scenario(const std::string& word) {
   if (input.has("pairs"))
     throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
                       "use stp simulate or stp reproduce, or remove it");
+  if (input.has("ranks"))
+    throw input.error(
+        "ranks", "makes this a schedule, not a scenario",
+        R"(name the file in a scenario: "schedules": [{"file": "…"}]; or check it with stp validate)");
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
   scenario.title = input.string_or("title", scenario.name);

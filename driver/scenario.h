@@ -22,6 +22,7 @@ struct ScheduleChoice {
   std::string name;      // "" for a file
   std::string file;      // "" for a generator
   int memory_limit = 0;  // for a cost-aware generator; 0: its own
+  bool operator==(const ScheduleChoice&) const = default;
 };
 /// Its name, or its file's without folder and ending.
 std::string name_of(const ScheduleChoice& choice);

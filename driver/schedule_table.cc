@@ -25,7 +25,6 @@ std::string row(const Generator& generator, int pp, int microbatches) {
   } catch (const InputError& error) {
     return name + "– | – | – | – | – | – | –" + what;
   }
-  validate(schedule);
   const int layers_per_chunk =
       2 / schedule.chunks();  // all generators have one chunk a rank or two by default
   const auto largest = [&](bool freed_at_I) {

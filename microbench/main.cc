@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "narrow_table.h"
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
@@ -90,6 +91,7 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
       throw stp::InputError("", "--slow", "\"" + word + "\" is not FAMILY=FACTOR", "write gemm=1.1, say");
     options.slow[word.substr(0, equals)] = factor;
   }
+  options.repetitions = repetitions;
   options.machine = find_machine(backend, processes.index_on_node());
   options.machine.processes = &processes;
   if (processes.count() > 1) {
@@ -134,6 +136,17 @@ std::string new_file(const std::vector<std::string>& flags) {
 /// Seconds in which no process does anything, after which the run is given up.
 constexpr double kDeadlineS = 60;
 
+// Rows go to a narrow table, unless a flag of Google Benchmark asks for another form; its file is written
+// anyway.
+size_t run_benchmarks(const std::vector<std::string>& flags) {
+  for (const std::string& word : flags)
+    if (word.starts_with("--benchmark_format") || word.starts_with("--benchmark_counters_tabular") ||
+        word.starts_with("--benchmark_list_tests"))
+      return benchmark::RunSpecifiedBenchmarks();
+  NarrowTable table;
+  return benchmark::RunSpecifiedBenchmarks(&table);
+}
+
 int run(int argc, char** argv, stp::Processes& processes) {
   std::vector<std::string> flags;
   const Options options = parse(argc, argv, flags, processes);
@@ -162,7 +175,7 @@ int run(int argc, char** argv, stp::Processes& processes) {
   suite.begin();
   size_t ran = 0;
   if (processes.is_root()) {
-    ran = benchmark::RunSpecifiedBenchmarks();
+    ran = run_benchmarks(flags);
     suite.end();
   } else {
     suite.follow();

@@ -40,9 +40,10 @@ struct Case {
     request.microbatches = m;
     const PassCosts costs = pass_costs(cost_table(), 2);
     request.costs = costs;
+    request.chunks = which->chunks;
     layers.assign(2 * p, 2);
   }
-  [[nodiscard]] Schedule generate() const { return make_schedule(*generator, request); }
+  [[nodiscard]] Schedule generate() const { return generator->make(request); }
   [[nodiscard]] Program lowered(Schedule schedule) const { return lower(std::move(schedule), layers, {}); }
 };
 

@@ -124,7 +124,19 @@ bool Suite::prepare(const Benchmark& benchmark) {
   return true;
 }
 
+void Suite::show_progress() {
+  ++samples_;
+  constexpr std::chrono::seconds kEvery(5);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - shown_ < kEvery) return;
+  shown_ = now;
+  std::fprintf(stderr, "microbench: %zu of at most %zu samples, %.0f s\n", samples_,
+               benchmarks_.size() * options_.repetitions,
+               std::chrono::duration<double>(now - begun_).count());
+}
+
 void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
+  show_progress();
   if (!benchmark.skip.empty()) return state.SkipWithError(("skipped: " + benchmark.skip).c_str());
   if (benchmark.bytes > 0.8 * options_.machine.memory_bytes)
     return state.SkipWithError(("skipped: needs " + std::to_string(std::lround(benchmark.bytes / 1e6)) +

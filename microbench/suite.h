@@ -2,6 +2,7 @@
 // per sample.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -26,6 +27,7 @@ struct Options {
   std::vector<int> tp = {1, 2, 4};
   std::vector<int> ranks = {2, 4};  // of groups
   bool quick = false;
+  int repetitions = 20;  // unless a filter of Google Benchmark leaves some out, for the progress
   std::map<std::string, double> slow;  // by family: factor on the calls, for tests of comparisons
 };
 
@@ -78,6 +80,8 @@ class Suite {
   Place& place(const Arrangement& on);
   /// Returns true if it was not prepared before.
   bool prepare(const Benchmark& benchmark);
+  /// On standard error, every few seconds.
+  void show_progress();
   double together(const std::string& name, int calls, const std::function<double()>& own) const;
 
   Options options_;
@@ -85,6 +89,8 @@ class Suite {
   std::map<Arrangement, Place> places_;
   std::map<std::string, SampleSize> sample_sizes_;  // by benchmark
   std::shared_ptr<Current> current_;                // the one prepared
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now(), shown_ = begun_;
+  size_t samples_ = 0;
 };
 
 /// Work on the compute streams of all ranks. `cold`: flushes the caches before every call.

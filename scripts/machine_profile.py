@@ -13,6 +13,13 @@ SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 ANY_GROUP = 256  # ranks of a group on one machine, where memory is what connects them
 
 
+def noisy_rows(path):
+    """How many rows of bin/microbench's JSON are noisy, and how many there are; rows without repetitions say nothing."""
+    with open(path, encoding="utf-8") as file:
+        rows = [row for row in json.load(file)["benchmarks"] if row.get("aggregate_name") == "noisy"]
+    return sum(row["real_time"] > 0 for row in rows), len(rows)
+
+
 class Unfit(Exception):
     """The measurements do not hold what a profile needs."""
 

@@ -5,11 +5,13 @@ and leaves nothing behind; existing files are never overwritten; documented outp
 """
 
 import copy
+import fcntl
 import json
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +109,7 @@ class Scenarios(CommandLine):
 
     def test_schedules_that_do_not_fit(self):
         self.scenario_refused(changed(UNIT, schedules=["1f1b_i"]), "schedules", "did you mean 1f1b-i?", "there are stp")
+        self.scenario_refused(changed(UNIT, schedules=["1f1b", "gpipe", "1f1b"]), "schedules[2]", "lists 1f1b again")
         four = changed(UNIT, layers_per_chunk=[1] * 4)
         self.scenario_refused(changed(four, schedules=["1f1b-i"], microbatches=5), "microbatches", "multiple of 2, not 5", "use 6")
         self.scenario_refused(changed(four, schedules=["dualpipev"], microbatches=3), "microbatches", "2p = 4, not 3")
@@ -357,6 +360,31 @@ class Profiles(CommandLine):
         del self.profile["peak_tflops"]["source"]
         self.profile_refused("peak_tflops.source", "is missing")
 
+    def test_all_missing_fields_are_named_at_once(self):
+        values = [key for key, field in self.profile.items() if isinstance(field, dict)]
+        self.assertEqual(len(values), 22)
+        kept = self.profile
+        self.profile = {"name": "mine", "accelerator": "GPU", "peak_tflops": {"value": 3}, "gemm_efficiency": kept["gemm_efficiency"]}
+        missing = [key for key in values if key not in self.profile] + ["peak_tflops.source"]
+        self.write(self.profile, "gpu.json")
+        done = self.run_stp("simulate", self.write(changed(HARDWARE, cluster="gpu.json")))
+        named = re.fullmatch(r"stp: .*gpu\.json: (.*): are missing; add them\n", done.stderr)
+        self.assertEqual((done.returncode, sorted(named[1].split(", "))), (2, sorted(missing)))
+        # Of a measured curve, and of a fitted value.
+        self.profile = copy.deepcopy(kept)
+        del self.profile["gpus_per_node"], self.profile["gemm_efficiency"]["range"]["source"]
+        self.profile["all_reduce_measured"] = [{"ranks": 4, "source": "mine"}]
+        self.profile_refused("gpus_per_node, gemm_efficiency.range.source, all_reduce_measured[0].sizes", "are missing")
+
+    def test_control_characters(self):
+        self.profile["name"] = "a\x1b]0;b\x07"
+        self.profile_refused("name", "has control characters")
+        self.profile["name"] = "mine"
+        self.profile["x\x1b[31m"] = 1
+        self.profile_refused("x?[31m", "is not a known field")
+        self.scenario_refused(changed(UNIT, title="\x1b[2J"), "title", "has control characters")
+        self.scenario_refused(changed(UNIT, **{"\x9b2J": 1}), "?2J", "is not a known field")
+
     def test_fitted_value_outside_its_range(self):
         fitted = [key for key, field in self.profile.items() if isinstance(field, dict) and field.get("fitted")]
         self.assertTrue(fitted)
@@ -368,6 +396,14 @@ class Profiles(CommandLine):
             del self.profile[key]["range"]
             self.profile_refused(f"{key}.range", "is missing")
             self.profile[key] = kept
+
+    def test_any_value_may_have_a_range(self):
+        self.profile["kernel_overhead_us"]["range"] = {"from": 1, "to": 9, "source": "guessed"}
+        self.test_accepted()
+        self.profile["kernel_overhead_us"]["range"]["source"] = ""
+        self.profile_refused("kernel_overhead_us.range.source", "is empty")
+        self.profile["kernel_overhead_us"]["range"] = {"from": 100, "to": 200, "source": "guessed"}
+        self.profile_refused("kernel_overhead_us.value", "outside its physical range")
 
     def test_unknown_value(self):
         self.profile["peak_teraflops"] = self.profile["peak_tflops"]
@@ -414,6 +450,56 @@ class Arguments(CommandLine):
         ):
             path = self.write(changed(order, ranks=ranks), "order.json")
             self.refused(["validate", path], str(path), words, "; ")
+
+
+    def test_deadlocks_are_named_in_the_file_s_own_coordinates(self):
+        for name, text, words in (
+            ("o.csv", "0F0,,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n",
+             ("line 1 (rank 0), cell 3, 0B0: deadlock: it waits for line 2 (rank 1), cell 3, 1B0, which comes after line 2 (rank 1), cell 1, 1F1",
+              "closes the cycle")),
+            ("o.csv", "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1,0REDUCE_GRAD\n"
+                      "1RECV_F0,1RECV_F1,1F1,1F0,1B0,1SEND_B0,1B1,1SEND_B1,1REDUCE_GRAD\n",
+             ("line 1 (rank 0), cell 4, 0B0: deadlock: it waits for line 2 (rank 1), cell 5, 1B0, which comes after line 2 (rank 1), cell 3, 1F1",)),
+            ("o.txt", "# placement loop\nF0.0 B0.0 F0.1 B0.1\nF0.1 F0.0 B0.0 B0.1\n",
+             ("line 2 (rank 0), block 1, B0.0: deadlock: it waits for line 3 (rank 1), block 2, B0.0",)),
+            ("o.json", {"schedule": "mine", "placement": "loop", "pp": 2, "chunks": 1, "microbatches": 2,
+                        "ranks": [["F0.0", "B0.0", "F0.1", "B0.1"], ["F0.1", "F0.0", "B0.0", "B0.1"]]},
+             ("ranks[0][1], B0.0: deadlock: it waits for ranks[1][2], B0.0",))):
+            path = self.write(text, name)
+            self.refused(["validate", path], str(path), *words)
+            self.refused(["simulate", self.write(changed(UNIT, schedules=[{"file": name}], microbatches=2))], str(path), *words)
+
+    def test_files_of_another_kind_or_encoding(self):
+        order = "0F0,0B0\n"
+        for name, encoding in (("u.csv", "utf-16"), ("u.json", "utf-16-le"), ("u.txt", "utf-16-be")):
+            (self.folder / name).write_bytes(order.encode(encoding))
+            self.refused(["validate", name], f"{name}: holds NUL bytes: it is UTF-16, or no text; save it as UTF-8 text")
+        (self.folder / "bom.csv").write_bytes(order.encode("utf-8-sig"))
+        self.assertEqual(self.run_stp("validate", "bom.csv").returncode, 0)
+        self.refused(["validate", self.write("0F0;0B0\n", "s.csv")], "cell 1, 0F0;0B0", "semicolon", "separate cells by commas")
+        path = self.write(order, "order.csv")
+        self.refused(["simulate", path], "order.csv: is a schedule, not a scenario", "schedules", "stp validate")
+        printed = self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "json").stdout
+        self.refused(["simulate", self.write(printed, "order.json")], "order.json", "a schedule, not a scenario")
+
+    def test_endless_input_is_refused(self):
+        for ending in ("csv", "json", "txt"):
+            (self.folder / f"zero.{ending}").symlink_to("/dev/zero")
+            done = self.run_stp("validate", f"zero.{ending}")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(f"zero.{ending}: is larger than 256 MiB", done.stderr)
+        done = self.run_stp("simulate", "/dev/zero")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("/dev/zero: is larger than 256 MiB", done.stderr)
+
+    def test_a_large_schedule_says_what_it_costs_before_it_starts(self):
+        command = [self.stp, "schedule", "stp", "--pp", "4096", "--microbatches", "4096"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            line = process.stderr.readline()
+            process.kill()
+        self.assertRegex(line, r"^stp: 34 million chunk passes: expect about 5\.0 GB of memory and 34 s$")
+        small = self.run_stp("schedule", "stp", "--pp", 4, "--microbatches", 64)
+        self.assertEqual(small.stderr, "")
 
 
 class Output(CommandLine):
@@ -476,10 +562,91 @@ class Output(CommandLine):
         lines = [line.split(" ") for line in text.splitlines() if not line.startswith("#")]
         self.assertEqual(lines, order["ranks"])
 
+    def test_runs_of_one_second_get_folders_of_their_own(self):
+        command, data = [self.stp, "reproduce", str(self.write(UNIT)), "--no-plots"], self.folder / "data"
+        data.mkdir()
+        runs = [subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, env={**os.environ, "STP_DATA_DIR": str(data)}, text=True)
+                for _ in range(4)]
+        said = {re.search(r"^Results: (.*)$", run.communicate(timeout=60)[0], re.MULTILINE)[1] for run in runs}
+        self.assertEqual([run.returncode for run in runs], [0] * 4)
+        self.assertEqual(said, {str(path) for path in (self.folder / "results/runs").iterdir()})
+        self.assertEqual(len(said), 4)
+        self.assertTrue(all((Path(path) / "summary.json").exists() for path in said))
+
+    def test_records_stay_where_plots_fail(self):
+        for python, code, words in (("/bin/false", 1, "analysis/report.py failed"), ("/nowhere", 2, "cannot be started")):
+            folder = f"new-{code}"
+            done = self.run_stp("reproduce", self.write(UNIT), "--out", folder, variables={"STP_PYTHON": python})
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(words, done.stderr)
+            self.assertRegex(done.stdout, rf"\nResults: {folder}\n$")
+            self.assertEqual(sorted(path.name for path in (self.folder / folder).iterdir()), ["summary.json", "unit.json"])
+
+    def test_a_limit_on_file_sizes_is_reported(self):
+        limited = ("bash", "-c", 'ulimit -f 4; exec "$@"', "bash")
+        many = self.write(changed(UNIT, microbatches=list(range(1, 50))))
+        before = snapshot(self.folder)
+        for arguments in (["simulate", many, "--json", "new.json"], ["reproduce", many, "--no-plots", "--out", "new"]):
+            done = self.run_stp(*arguments, launcher=limited)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("could not be written completely (is the disk full, or file size limited?)", done.stderr)
+            self.assertEqual(snapshot(self.folder), before)
+
+    def test_what_a_killed_run_left_is_removed_by_the_next(self):
+        path = self.write(UNIT)
+        for i, arguments in enumerate((["simulate", path, "--json", "new.json"], ["reproduce", path, "--no-plots", "--out", "new"])):
+            kept, left = self.folder / ".stp-partial-kept00", self.folder / ".stp-partial-left00"
+            left.mkdir()
+            (left / "half.json").write_text("{")
+            kept.write_text("{")
+            with kept.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # as the process that writes it does
+                done = self.run_stp(*arguments)
+            self.assertEqual((done.returncode, done.stderr), (0, f"stp: removed {left}, which a killed run left half-written\n"), i)
+            self.assertEqual((left.exists(), kept.exists()), (False, True))
+
+    def test_a_killed_run_leaves_only_what_the_next_one_removes(self):
+        slow = self.write(changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(64, 600))))
+        with subprocess.Popen([self.stp, "reproduce", str(slow), "--no-plots", "--out", "new"], cwd=self.folder) as run:
+            while not (partial := list(self.folder.glob(".stp-partial-*"))) and run.poll() is None:
+                pass
+            run.kill()
+        self.assertEqual(run.returncode, -signal.SIGKILL)
+        done = self.run_stp("simulate", self.write(UNIT, "unit.json"), "--json", "new.json")
+        self.assertEqual(done.stderr, f"stp: removed {partial[0]}, which a killed run left half-written\n")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new.json", "s.json", "unit.json"])
+
     def test_reproduce_leaves_a_whole_folder(self):
         done = self.run_stp("reproduce", self.write(UNIT), "--no-plots", "--out", "new")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(path.name for path in self.folder.rglob("*")), ["new", "s.json", "summary.json", "unit.json"])
+
+
+class Provenance(CommandLine):
+    def revision(self):
+        header = self.folder / "version.h"
+        done = subprocess.run(["cmake", "-D", "GIT=git", "-D", f"SOURCE={self.folder}", "-D", "VERSION=1", "-D", f"HEADER={header}",
+                               "-P", ROOT / "cmake/StpVersion.cmake"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return re.search(r"STP_GIT_DIRTY (\d)", header.read_text(encoding="utf-8"))[1]
+
+    def test_changed_and_new_files_are_changes_but_ignored_ones_are_not(self):
+        if not shutil.which("cmake") or not shutil.which("git"):
+            self.skipTest("needs cmake and git")
+        source = self.folder / "lib/stp/report/version.h.in"
+        source.parent.mkdir(parents=True)
+        shutil.copy(ROOT / "lib/stp/report/version.h.in", source)
+        self.write("version.h\n/build/\n", ".gitignore")
+        for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x"]):
+            subprocess.run(["git", "-C", self.folder, *command], check=True)
+        (self.folder / "build").mkdir()
+        self.write("x", "build/x")
+        self.assertEqual(self.revision(), "0")
+        new = self.write("x", "lib/stp/new.cc")
+        self.assertEqual(self.revision(), "1")
+        new.unlink()
+        self.write("x", ".gitignore")
+        self.assertEqual(self.revision(), "1")
 
 
 class Traces(CommandLine):

@@ -128,6 +128,8 @@ class Compare(CommandLine):
             ('{"evidence": NaN}', ["is not valid JSON", "finite"]),
             (changed(json.loads(record.read_text(encoding="utf-8")), evidence="felt"), ["evidence: \"felt\" is unknown", "simulated"]),
             (changed(json.loads(record.read_text(encoding="utf-8")), results=[]), ["results: is empty"]),
+            (changed(json.loads(record.read_text(encoding="utf-8")), schema_version="9.0.0"),
+             ['schema_version: "9.0.0" is of another major version', "1.x"]),
             (changed(json.loads(record.read_text(encoding="utf-8")), results=[{"schedule": 1}]), ["results[0].schedule: must be a string"]),
         ):
             spoilt = self.write(content, "spoilt.json")
@@ -142,6 +144,18 @@ class Compare(CommandLine):
             spoilt = self.write({"context": {}, "benchmarks": [row]}, "spoilt.json")
             self.refused(["compare", bench, spoilt], str(spoilt), "; ", *words)
             spoilt.unlink()
+
+    def test_names_with_escape_sequences_reach_no_terminal(self):
+        record = json.loads(self.simulated("a.json").read_text(encoding="utf-8"))
+        record["results"][0] |= {"schedule": "a\x1b[31m", "model": "\x9b2J"}
+        file = self.write(record, "b.json")
+        screen = self.run_stp("compare", file, file).stdout
+        self.assertIn("a?[31m", screen)
+        self.assertIsNone(re.search(r"[^\n -~\u00a0-\uffff]", screen))
+
+    def test_endless_input_is_refused(self):
+        done = self.run_stp("compare", "/dev/zero", "/dev/zero")
+        self.assertEqual((done.returncode, done.stderr), (2, "stp: /dev/zero: is larger than 256 MiB; name a smaller file\n"))
 
     def test_plots_are_written_whole_and_new(self):
         files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
@@ -259,6 +273,40 @@ class CompareProfiles(CommandLine):
             for row in json.loads(done.stdout)["results"]:
                 quantity = self.quantity(one, "throughput", row["schedule"])
                 self.assertAlmostEqual(quantity["from"] + quantity["parts"][part]["alone"], row["throughput_samples_per_s"], places=9)
+
+    def test_bands_are_of_profiles_with_each_value_at_the_ends_of_its_range(self):
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        ranged = [key for key, field in profile.items() if isinstance(field, dict) and "range" in field]
+        self.assertEqual(len(ranged), 3)
+        line = self.comparison["throughput"][0]
+        configuration, names = line["configuration"], [schedule["schedule"] for schedule in line["schedules"]]
+        scenario = changed(HARDWARE, cluster="varied.json", schedules=names, backward="megatron", release="released",
+                           **{key: configuration[key] for key in ("model", "seq", "microbatch_size", "microbatches")},
+                           parallel={"tp": configuration["tp"], "pp": configuration["pp"]})
+        found = []
+        for key, value in [(None, None)] + [(key, profile[key]["range"][end]) for key in ranged for end in ("from", "to")]:
+            self.write(changed(profile, **({key: {**profile[key], "value": value}} if key else {})), "varied.json")
+            done = self.run_stp("simulate", self.write(scenario), "--json", "-")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found.append([row["throughput_samples_per_s"] for row in json.loads(done.stdout)["results"]])
+        gains = [one[names.index("stp")] / one[names.index("1f1b-i")] - 1 for one in found]
+        for given, values in [(line["gains"][0]["band"], gains)] + [
+                (schedule["cells"][0]["throughput_band"], values) for schedule, values in zip(line["schedules"], zip(*found))]:
+            self.assertAlmostEqual(given[0], min(values), places=9)
+            self.assertAlmostEqual(given[1], max(values), places=9)
+            self.assertLess(given[0], given[1])
+
+    def test_assumed_and_fitted_values_are_counted(self):
+        a800, _ = self.comparison["machines"]
+        self.assertEqual(a800["values"], 22)
+        self.assertEqual(a800["assumed"], ["device_to_host_gb_per_s", "host_to_device_gb_per_s", "kernel_overhead_us",
+                                           "p2p_between_nodes_latency_us", "p2p_within_node_latency_us"])
+        self.assertEqual(sorted(a800["fitted"]), a800["ranged"])
+        screen = self.run_stp("compare", "--profiles", "a800", "h100", "--scenarios", "llm-h20").stdout
+        self.assertIn("a800: NVIDIA A800", screen)
+        self.assertIn("\n    of 22 values 5 assumed, 3 fitted; assumed device_to_host_gb_per_s, host_to_device_gb_per_s", screen)
+        (band,) = set(re.findall(r"^  as each value goes to the ends of its range +\+[\d.]+ % to \+[\d.]+ % +(\S+)$", screen, re.MULTILINE))
+        self.assertEqual(band, "–")  # the profile of h100 has no ranges
 
     def test_memory_that_does_not_hold_a_configuration_is_said(self):
         fits = {cell["fits"] for line in self.comparison["throughput"] for schedule in line["schedules"] for cell in schedule["cells"]}

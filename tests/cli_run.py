@@ -100,7 +100,7 @@ class Run(CommandLine):
             ({"run": {"steps": 0}}, ["run.steps"]),
             ({"run": {"stepz": 1}}, ["run.stepz", 'did you mean "steps"?']),
             ({"run": {"text": "nowhere"}}, ["run.text", "tiny", "256"]),
-            ({"run": {"text": "nowhere"}, "model": "bytes", "layers_per_chunk": [2, 2, 1, 1]}, ["run.text", "nowhere cannot be read"]),
+            ({"run": {"text": "nowhere"}, "model": "bytes", "layers_per_chunk": [2, 2, 1, 1]}, ["run.text", "nowhere: cannot be read"]),
             ({"model": "gpt-22b"}, ["model", "megatron-gpt", "qwen2"]),
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),

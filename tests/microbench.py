@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -155,6 +156,17 @@ class Measured(unittest.TestCase):
         self.assertAlmostEqual(rows["executor"]["slowed_on_purpose"], 1.5, delta=0.05)
         self.assertNotIn("slowed_on_purpose", rows["collective"])
 
+    def test_the_screen_is_a_narrow_table(self):
+        done = run(MICROBENCH, "--quick", "--repetitions", 6, "--benchmark_filter=^(collective|memory/copy)/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertRegex(lines[0], r"^benchmark +median, us +95 %$")
+        rows = [line for line in lines if re.search(r" \d+\.\d\d  \+- *\d+\.\d %(  noisy)?$", line)]
+        self.assertGreater(len(rows), 10)
+        noisy = sum(line.endswith("noisy") for line in rows)
+        self.assertEqual(lines[-1], f"{len(rows)} rows, {noisy} noisy; counters and all samples: --benchmark_out=FILE")
+
     def test_a_profile_of_it_is_read_and_predicts_a_run(self):
         profile = pathlib.Path(self.folder.name) / "here.json"
         done = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", self.file, "--profile", profile)
@@ -174,6 +186,13 @@ class Measured(unittest.TestCase):
         self.assertEqual(predicted["cluster"], "here")
         self.assertGreater(predicted["step_time_s"], 0)
         self.assertEqual(predicted["oversubscribed"], len(content["shared_processors"]["rates"]) < 4)
+        # Two repetitions have no 95 % interval, so that every row is noisy.
+        self.assertRegex(done.stderr, r"^calibrate: warning: (\d+) of \1 rows are noisy")
+        steady = pathlib.Path(self.folder.name) / "steady.json"
+        rows = [{**row, "real_time": 0} if row.get("aggregate_name") == "noisy" else row for row in self.content["benchmarks"]]
+        steady.write_text(json.dumps({**self.content, "benchmarks": rows}), encoding="utf-8")
+        calm = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", steady, "--profile", profile.with_name("calm.json"))
+        self.assertEqual((calm.returncode, calm.stderr), (0, ""))
         again = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", self.file, "--profile", profile)
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)

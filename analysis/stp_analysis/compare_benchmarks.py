@@ -163,7 +163,7 @@ def show(comparison):
                 line += [""] * 3
         noisy += any(cell and cell.get("noisy") for cell in cells)
         table.add(line)
-    counts = ", ".join(f"{verdicts[word]} {word}" for word in ("same", "faster", "slower", "too few") if verdicts[word])
+    counts = ", ".join(f"{verdicts[word]} {word}" for word in ("same", "faster", "slower", "inconclusive", "too few") if verdicts[word])
     text = "".join(f"{file['label']}  {file['path']}\n" for file in files) + screen.differences(comparison)
     text += "\n" + table.text() + (f"\nNot compared\n{missing}" if missing else "")
     text += f"""
@@ -173,6 +173,8 @@ Verdicts by the Mann-Whitney U test, two-sided (exact without ties and with fewe
 correction over all comparisons: at most {screen.share(rule['error_rate'], 0)} chance of any false difference. \
 Medians that differ by less than {screen.share(rule['least_difference'], 0)} are the same.
 """
+    if verdicts["inconclusive"]:
+        text += "Inconclusive: a sample is noisy, and the medians differ by less than that and the noisy intervals together.\n"
     if verdicts["too few"]:
         text += (f"Too few repetitions for a verdict: so many comparisons need at least {rule['repetitions_needed']} a side "
                  "(--benchmark_repetitions).\n")

@@ -1,6 +1,7 @@
 """Comparison of hardware profiles: figures of the parts of a model and of whole schedules on each machine, and which property
 causes a difference. All from `simulated`, which driver/profile_simulation.h describes."""
 
+import re
 import textwrap
 
 import numpy as np
@@ -19,15 +20,22 @@ PARTS = {
 }
 
 
+# Of a source: not measured, specified or fitted.
+ASSUMED = re.compile(r"\bassumed\b|\bcarried over\b|^as on\b", re.IGNORECASE)
+
+
 def machine_figures(machine):
     profile = machine["profile"]
-    values = {key: field["value"] for key, field in profile.items() if isinstance(field, dict) and "value" in field}
+    fields = {key: field for key, field in profile.items() if isinstance(field, dict) and "value" in field}
+    values = {key: field["value"] for key, field in fields.items()}
     same = ("peak_tflops", "memory_gb_per_s", "memory_gb", "gpus_per_node", "p2p_within_node_gb_per_s",
             "p2p_between_nodes_gb_per_s", "kernel_overhead_us", "contention_compute", "contention_all_reduce")
     return {"name": machine["name"], "accelerator": profile["accelerator"], **{key: values[key] for key in same},
             "attention_forward_tflops": values["peak_tflops"] * values["attention_forward_efficiency"],
             "attention_backward_tflops": values["peak_tflops"] * values["attention_backward_efficiency"],
             "contention_source": profile["contention_compute"]["source"],
+            "values": len(fields), "ranged": [key for key, field in fields.items() if "range" in field],
+            "assumed": [key for key, field in fields.items() if key not in machine["fitted"] and ASSUMED.search(field["source"])],
             "fitted": machine["fitted"], "fitted_to": profile.get("fitted_to") or None}
 
 
@@ -91,6 +99,19 @@ def gains_of(throughputs, gain):
             "best": best}
 
 
+def band(values):
+    """The least and the largest; None if there is only what the profile itself gives."""
+    known = [value for value in values if value is not None]
+    return [min(known), max(known)] if len(known) > 1 else None
+
+
+def bands_of(ours, varied, schedules, gain):
+    """Of one machine: the band of each schedule's throughput, and of the gain over the baseline, as every value that has a
+    range goes to its ends, one at a time. `ours`: throughputs by schedule."""
+    every = [ours, *(dict(zip(schedules, end)) for one in varied for end in one["samples_per_s"])]
+    return [band([one[name] for one in every]) for name in schedules], band([gains_of(one, gain)["over_baseline"] for one in every])
+
+
 def configuration_of(line):
     return {key: line[key] for key in ("model", "seq", "microbatch_size", "tp", "pp", "microbatches")}
 
@@ -100,10 +121,14 @@ def throughput_of(line, machines, schedules, gain):
     rows = [line["rows"][i : i + len(machines)] for i in range(0, len(line["rows"]), len(machines))]
     cells = [[cell_of(row, machine) for row, machine in zip(of_schedule, machines)] for of_schedule in rows]
     gains = []
-    for on_machine in zip(*cells):
+    for on_machine, varied in zip(zip(*cells), line["varied"]):
         ours, published = ({name: cell.get(key) for name, cell in zip(schedules, on_machine)}
                            for key in ("throughput_samples_per_s", "published_samples_per_s"))
-        gains.append({**gains_of(ours, gain), "published_over_baseline": gains_of(published, gain)["over_baseline"]})
+        bands, gain_band = bands_of(ours, varied, schedules, gain)
+        for cell, of_cell in zip(on_machine, bands):
+            cell |= {} if "refused" in cell else {"throughput_band": of_cell}
+        gains.append({**gains_of(ours, gain), "band": gain_band,
+                      "published_over_baseline": gains_of(published, gain)["over_baseline"]})
     return {"configuration": configuration_of(line), "shared": line["shared"], "gains": gains,
             "schedules": [{"schedule": name, "cells": of_schedule} for name, of_schedule in zip(schedules, cells)]}
 
@@ -236,7 +261,8 @@ def machines_text(comparison):
         text += f"  {machine['name']}: {machine['accelerator']}; contention {machine['contention_source']}"
         if machine["fitted"]:
             text += f"; fitted {screen.word(machine['fitted'])} (to {screen.word(machine['fitted_to'])})"
-        text += "\n"
+        text += f"\n    of {machine['values']} values {len(machine['assumed'])} assumed, {len(machine['fitted'])} fitted"
+        text += f"; assumed {screen.word(machine['assumed'])}\n" if machine["assumed"] else "\n"
     return text
 
 
@@ -296,12 +322,16 @@ def throughput_text(comparison):
                                     for key in ("over_baseline", "published_over_baseline"))
         over_best = [f"{screen.change(one['over_best'])} ({one['best']}) " if one["best"] else "– " for one in gains]
         table.add([f"  gain of {gain['of']} over {gain['over']}", *over_baseline])
+        if any(one["band"] for one in gains):
+            table.add(["  as each value goes to the ends of its range",
+                       *(" to ".join(map(screen.change, one["band"])) + " " if one["band"] else "– " for one in gains)])
         if any(one["best"] not in (None, gain["over"]) for one in gains):
             table.add(["  over the best other", *over_best])
         if any(one["published_over_baseline"] is not None for one in gains):
             table.add([f"  gain over {gain['over']}, published", *published])
     return (f"{table.text()}{ACTIVATIONS_FIT} the machine's memory holds the activations, but not weights, gradients and AdamW's "
-            f"fp32 state beside them\n{NOTHING_FITS} it does not hold the activations alone\n" +
+            f"fp32 state beside them\n{NOTHING_FITS} it does not hold the activations alone\n"
+            "A profile without ranges has no band, which is no certainty: see above how many of its values are assumed\n" +
             (f"Not simulated\n{refused}" if refused else ""))
 
 

@@ -9,6 +9,7 @@ from .json_input import Fields, InputError
 from .statistics import Sample, judge, relative
 
 KIND = "a result record"
+MAJOR = "1"  # version of the records that are read here
 EVIDENCE = ["simulated", "emulated", "replayed", "measured", "published"]  # from the weakest to the strongest
 
 # Fields that identify a row in every record; and further fields that may distinguish rows of one file.
@@ -59,6 +60,10 @@ def read_row(row, path, place):
 def read(content, path):
     """InputError that names file, field and remedy."""
     fields = Fields(content, path)
+    version = fields.string("schema_version", MAJOR)
+    if version.split(".")[0] != MAJOR:
+        raise fields.error("schema_version", f'"{version}" is of another major version',
+                           f"make the record again with a program that writes {MAJOR}.x")
     name = Fields(fields.object("scenario"), path, "scenario").string("name")
     evidence = fields.string("evidence")
     if evidence not in EVIDENCE:
@@ -310,5 +315,6 @@ def show(comparison):
     if rule["comparisons"]:
         text += (" In brackets: 95 % interval of the median (order\nstatistics). Verdicts are on the step, by the Mann-Whitney "
                  f"U test with Holm's correction over {rule['comparisons']} comparisons at {screen.share(rule['error_rate'], 0)}; "
-                 f"less than {screen.share(rule['least_difference'], 0)} is the same.")
+                 f"less than {screen.share(rule['least_difference'], 0)} is the same, or inconclusive where an interval "
+                 f"is over ±{screen.share(rule['noisy_above'], 0)}.")
     return text + "\n"

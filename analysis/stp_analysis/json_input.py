@@ -11,17 +11,28 @@ TYPES = {str: "a string", dict: "an object", list: "an array", bool: "a boolean"
          type(None): "null"}
 
 
+LARGEST = 256 << 20  # bytes of an input file, as lib/stp/base/json_input.h
+
+
+def printable(text):
+    """`text` with control characters, which a terminal would obey, replaced by "?"; lines stay."""
+    return re.sub(r"[^\n -~\u00a0-\U0010ffff]", "?", text)
+
+
 class InputError(Exception):
     """Bad input: the program ends with exit code 2. The text is "file: field: problem; remedy"."""
 
     def __init__(self, file, field, problem, remedy):
-        super().__init__("".join(f"{part}: " for part in (file, field) if part) + f"{problem}; {remedy}")
+        super().__init__(printable("".join(f"{part}: " for part in (file, field) if part) + f"{problem}; {remedy}"))
 
 
 def read_text(path):
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        with open(path, "rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise InputError(path, "", f"is larger than {LARGEST >> 20} MiB", "name a smaller file")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "", "is not valid JSON", "save it as UTF-8 text") from None
     except OSError:

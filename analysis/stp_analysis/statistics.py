@@ -85,7 +85,7 @@ class Rule:
     """The criteria of a difference. Two runs on one machine differ by a few per cent that repetitions within a run do not show
     (memory placement, clocks), so significance alone is not enough."""
 
-    least_difference: float = 0.05  # of the medians, relative: what is less is the same; more where noisy
+    least_difference: float = 0.05  # of the medians, relative: what is less is the same; where noisy, nothing is
     error_rate: float = 0.05  # the chance that anything at all is found where nothing differs
     noisy_above: float = 0.05  # half the interval of a median, relative
 
@@ -120,14 +120,16 @@ def relative(value, base):
 
 def judge(pairs, rule):
     """Compares all pairs of samples together, so that the rule's error rate holds over all of them. Per pair the second against
-    the first: difference of the medians, U, p, adjusted p, and the verdict: "faster", "slower", "same", or "too few" where so
-    few repetitions among so many comparisons could not have shown a difference."""
+    the first: difference of the medians, U, p, adjusted p, and the verdict: "faster", "slower", "same", "inconclusive" for what
+    would be the same if a sample were not noisy, or "too few" where so few repetitions among so many comparisons could not have
+    shown a difference."""
     tests = [mann_whitney(first.values, second.values) for first, second in pairs]
     adjusted = holm([test.p for test in tests])
     left = len(pairs) - np.count_nonzero(adjusted <= rule.error_rate)  # what the next p is multiplied by
     found = []
     for (first, second), test, adjusted_p in zip(pairs, tests, adjusted):
-        verdict, change = "same", second.median - first.median
+        verdict = "inconclusive" if first.noisy or second.noisy else "same"
+        change = second.median - first.median
         if adjusted_p > rule.error_rate:
             if left * least_p(len(first.values), len(second.values)) > rule.error_rate:
                 verdict = "too few"

@@ -10,10 +10,22 @@ std::string message(const std::string& file, const std::string& field, const std
     if (!part.empty()) text += part + ": ";
   text += problem;
   if (!remedy.empty()) text += "; " + remedy;
-  return text;
+  return printable(text);
 }
 
 }  // namespace
+
+std::string printable(const std::string& text) {
+  std::string shown;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool two_bytes = byte == 0xC2 && next >= 0x80 && next <= 0x9F;  // U+0080 to U+009F
+    shown += byte < ' ' || byte == 0x7F || two_bytes ? '?' : text[i];
+    if (two_bytes) ++i;
+  }
+  return shown;
+}
 
 InputError::InputError(const std::string& file, const std::string& field, const std::string& problem,
                        const std::string& remedy)

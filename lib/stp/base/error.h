@@ -6,6 +6,9 @@
 
 namespace stp {
 
+/// `text` with control characters replaced by "?", which a terminal would obey.
+std::string printable(const std::string& text);
+
 /// Bad input: the program ends with exit code 2. `what()` reads "file: field: problem; remedy".
 class InputError : public std::runtime_error {
  public:

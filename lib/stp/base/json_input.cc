@@ -1,6 +1,7 @@
 #include "stp/base/json_input.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -52,6 +53,12 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
 std::string text_of(double number) {
   std::ostringstream out;
   out << number;
@@ -89,17 +96,30 @@ json parse_json(const std::string& text, const std::string& name) {
 std::string read_file(const std::string& path) {
   std::error_code unreadable;
   std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  if (file && !std::filesystem::is_directory(path, unreadable) &&
-      file.peek() != std::ifstream::traits_type::eof())
-    text << file.rdbuf();
-  if (!file.is_open() || unreadable || file.bad() || text.bad() ||
-      std::filesystem::is_directory(path, unreadable))
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  const bool folder = std::filesystem::is_directory(path, unreadable);
+  while (!folder && file.read(piece.data(), piece.size()).gcount() > 0) {
+    text.append(piece.data(), file.gcount());
+    if (text.size() > kLargestInput)
+      throw InputError(path, "", "is larger than " + std::to_string(kLargestInput >> 20) + " MiB",
+                       "name a smaller file");
+  }
+  if (!file.is_open() || unreadable || file.bad() || folder)
     throw InputError(path, "", "cannot be read", "check the path and its permissions");
-  return text.str();
+  return text;
 }
 
-json read_json_file(const std::string& path) { return parse_json(read_file(path), path); }
+std::string read_text_file(const std::string& path) {
+  std::string text = read_file(path);
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF") || text.find('\0') != std::string::npos)
+    throw InputError(path, "", "holds NUL bytes: it is UTF-16, or no text", "save it as UTF-8 text");
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // spreadsheets write it before UTF-8
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  return text;
+}
+
+json read_json_file(const std::string& path) { return parse_json(read_text_file(path), path); }
 
 std::string json_text(const json& value, int indent) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
@@ -149,8 +169,16 @@ std::vector<std::string> JsonInput::keys() const {
   return names;
 }
 
+void JsonInput::collect_missing() { missing_ = std::make_shared<std::vector<std::string>>(); }
+
+InputError JsonInput::missing_error() const {
+  return {file_, joined(*missing_), missing_->size() == 1 ? "is missing" : "are missing",
+          missing_->size() == 1 ? "add it" : "add them"};
+}
+
 InputError JsonInput::error(const std::string& key, const std::string& problem,
                             const std::string& remedy) const {
+  if (missing_ && !missing_->empty()) return missing_error();  // what is wrong may be a value in place of one
   return {file_, path(key), problem, remedy};
 }
 
@@ -158,11 +186,21 @@ bool JsonInput::has(const std::string& key) const {
   return own(key) || (defaults_ != nullptr && defaults_->has(key));
 }
 
-const json& JsonInput::value(const std::string& key) {
+const json* JsonInput::required(const std::string& key) {
   ask(key);
-  if (const auto found = value_->find(key); found != value_->end()) return *found;
-  if (defaults_ != nullptr && defaults_->has(key)) return defaults_->value(key);
-  throw error(key, "is missing", "add it");
+  if (const auto found = value_->find(key); found != value_->end()) return &*found;
+  if (defaults_ != nullptr && defaults_->has(key)) return defaults_->required(key);
+  if (!missing_) throw error(key, "is missing", "add it");
+  const std::string field = path(key);
+  if (!absent_ && std::find(missing_->begin(), missing_->end(), field) == missing_->end())
+    missing_->push_back(field);
+  return nullptr;
+}
+
+const json& JsonInput::value(const std::string& key) {
+  static const json null;
+  const json* const found = required(key);
+  return found != nullptr ? *found : null;
 }
 
 SharedJson JsonInput::shared_value(const std::string& key) {
@@ -172,9 +210,14 @@ SharedJson JsonInput::shared_value(const std::string& key) {
 void JsonInput::ignore(const std::string& key) { ask(key); }
 
 std::string JsonInput::string(const std::string& key) {
-  const json& found = value(key);
-  if (!found.is_string()) throw error(key, "must be a string, not " + type_of(found), "quote it");
-  return found.get<std::string>();
+  const json* const found = required(key);
+  if (found == nullptr) return "missing";
+  if (!found->is_string()) throw error(key, "must be a string, not " + type_of(*found), "quote it");
+  const auto text = found->get<std::string>();
+  if (printable(text) != text)
+    throw error(key, "has control characters, such as a new line or an escape sequence",
+                "write it without them");
+  return text;
 }
 
 std::string JsonInput::string_or(const std::string& key, const std::string& fallback) {
@@ -217,7 +260,8 @@ int checked_integer(const json& found, int low, int high, const std::string& fil
 }  // namespace
 
 int JsonInput::integer(const std::string& key, int low, int high) {
-  return checked_integer(value(key), low, high, file_, path(key));
+  const json* const found = required(key);
+  return found != nullptr ? checked_integer(*found, low, high, file_, path(key)) : high;
 }
 
 int JsonInput::integer_or(const std::string& key, int fallback, int low, int high) {
@@ -226,7 +270,8 @@ int JsonInput::integer_or(const std::string& key, int fallback, int low, int hig
 }
 
 double JsonInput::number(const std::string& key, double low, double high) {
-  return checked_number(value(key), low, high, file_, path(key));
+  const json* const found = required(key);
+  return found != nullptr ? checked_number(*found, low, high, file_, path(key)) : high;
 }
 
 double JsonInput::number_or(const std::string& key, double fallback, double low, double high) {
@@ -250,32 +295,52 @@ std::vector<double> JsonInput::numbers(const std::string& key, double low, doubl
   return numbers;
 }
 
-JsonInput JsonInput::object(const std::string& key) { return {value(key), file_, path(key)}; }
+JsonInput JsonInput::object(const std::string& key) {
+  static const json empty = json::object();
+  const json* const found = required(key);
+  JsonInput object(found != nullptr ? *found : empty, file_, path(key));
+  object.missing_ = missing_;
+  object.absent_ = found == nullptr;
+  return object;
+}
 
 const json& JsonInput::array(const std::string& key) {
-  const json& found = value(key);
-  if (!found.is_array()) throw error(key, "must be an array, not " + type_of(found), "write […]");
-  return found;
+  static const json empty = json::array();
+  const json* const found = required(key);
+  if (found == nullptr) return empty;
+  if (!found->is_array()) throw error(key, "must be an array, not " + type_of(*found), "write […]");
+  return *found;
 }
 
 size_t JsonInput::size(const std::string& key) { return array(key).size(); }
 
 JsonInput JsonInput::element(const std::string& key, size_t index) {
-  return {array(key).at(index), file_, element_path(key, index)};
+  JsonInput element(array(key).at(index), file_, element_path(key, index));
+  element.missing_ = missing_;
+  return element;
 }
 
 void JsonInput::done() const {
+  const bool whole_file = field_.empty();
+  if (whole_file && missing_ && !missing_->empty()) throw missing_error();
+  std::vector<std::string> unknown, guesses;
   for (const auto& item : value_->items()) {
     if (asked_.contains(item.key())) continue;
+    unknown.push_back(path(item.key()));
     const std::string guess = nearest(item.key(), {asked_.begin(), asked_.end()});
-    throw error(item.key(), "is not a known field here",
-                guess.empty() ? "remove it" : "did you mean \"" + guess + "\"?");
+    if (!guess.empty()) guesses.push_back("did you mean \"" + guess + "\" for " + item.key() + "?");
   }
+  if (unknown.empty()) return;
+  if (unknown.size() == 1)
+    throw InputError(file_, unknown[0], "is not a known field here",
+                     guesses.empty() ? "remove it" : guesses[0].substr(0, guesses[0].rfind(" for ")) + "?");
+  throw InputError(file_, joined(unknown), "are not known fields here",
+                   "remove them" + (guesses.empty() ? "" : "; " + joined(guesses)));
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = word.size() / 2 + 1;
+  size_t best_distance = word.size() / 3 + 2;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {

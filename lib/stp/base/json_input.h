@@ -16,8 +16,13 @@ namespace stp {
 /// JSON as read, for structs that pass it on.
 using SharedJson = std::shared_ptr<const nlohmann::json>;
 
-/// All of `path`; InputError if it cannot be read.
+/// Of an input file, in bytes; the largest schedules that the suite can make are refused as input.
+inline constexpr size_t kLargestInput = size_t{256} << 20;
+
+/// All of `path`; InputError if it cannot be read or is larger than that.
 std::string read_file(const std::string& path);
+/// The same of UTF-8 text, without a byte order mark; InputError for UTF-16 and whatever else has NUL bytes.
+std::string read_text_file(const std::string& path);
 
 /// Reads and parses `path`. Refuses a missing file, a syntax error (NaN and Infinity among them), a key given
 /// twice and trailing text, each as InputError.
@@ -46,8 +51,14 @@ class JsonInput {
   /// All of the file `path`, as read_json_file().
   static JsonInput of_file(const std::string& path);
 
+  /// From now on, fields that are missing here and in nested objects do not end the reading: some value in
+  /// range is returned for each, and the file's done(), or an error() before it, names them all. For readers
+  /// that do nothing else before done().
+  void collect_missing();
+
   [[nodiscard]] bool has(const std::string& key) const;
 
+  /// Without control characters.
   std::string string(const std::string& key);
   std::string string_or(const std::string& key, const std::string& fallback);
   bool boolean_or(const std::string& key, bool fallback);
@@ -72,7 +83,7 @@ class JsonInput {
   /// Accepts the key without reading its value (a comment, a source).
   void ignore(const std::string& key);
 
-  /// Refuses every key that was not read, and suggests the known key nearest to it.
+  /// Refuses all keys that were not read, and suggests the known key nearest to each.
   void done() const;
 
   /// An error about this object's field `key`.
@@ -86,12 +97,17 @@ class JsonInput {
   [[nodiscard]] bool own(const std::string& key) const;
   [[nodiscard]] std::string element_path(const std::string& key, size_t index) const;
   void ask(const std::string& key);
+  /// Null if it is missing, and missing fields are collected.
+  const nlohmann::json* required(const std::string& key);
+  [[nodiscard]] InputError missing_error() const;
 
   SharedJson whole_;  // of of_file()
   const nlohmann::json* value_;
   std::string file_, field_;
   std::set<std::string> asked_;
   JsonInput* defaults_ = nullptr;
+  std::shared_ptr<std::vector<std::string>> missing_;  // paths; null: not collected
+  bool absent_ = false;                                // this object itself is missing
 };
 
 /// The candidate nearest to `word` by edit distance, or "" if none is near: for "did you mean".

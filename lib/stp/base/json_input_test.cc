@@ -124,6 +124,28 @@ TEST_F(JsonFile, IsReadOrRefusedByItsPath) {
                 AllOf(StartsWith(missing), HasSubstr("cannot be read; check the path")));
 }
 
+TEST_F(JsonFile, IsReadWithoutItsByteOrderMarkAndNotAsUtf16) {
+  const std::string path = folder_ + "/a.json";
+  std::ofstream(path) << "\xEF\xBB\xBF{\"a\": 7}";
+  EXPECT_EQ(read_text_file(path), "{\"a\": 7}");
+  EXPECT_EQ(read_json_file(path)["a"], 7);
+  for (const std::string& text :
+       {std::string("\xFF\xFE{\0", 4), std::string("\xFE\xFF\0{", 4), std::string("{\0", 2)}) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(refusal([&] { read_text_file(path); }),
+              path + ": holds NUL bytes: it is UTF-16, or no text; save it as UTF-8 text");
+  }
+}
+
+TEST_F(JsonFile, IsLimitedInSize) {
+  const std::string path = folder_ + "/a.json";
+  std::ofstream(path) << "{}";
+  std::filesystem::resize_file(path, kLargestInput);
+  EXPECT_EQ(read_file(path).size(), kLargestInput);
+  std::filesystem::resize_file(path, kLargestInput + 1);
+  EXPECT_EQ(refusal([&] { read_file(path); }), path + ": is larger than 256 MiB; name a smaller file");
+}
+
 // ---- fields ----
 
 TEST(JsonInput, IsAnObject) {
@@ -297,7 +319,7 @@ TEST_F(Defaults, CountAsAskedWhenTheObjectIs) {
   EXPECT_THAT(refusal([&] { first_.done(); }), StartsWith("f.json: rows[0].pp: is not a known field"));
   first_.integer_or("pp", 0, 0);
   EXPECT_NO_THROW(first_.done());
-  EXPECT_THAT(refusal([&] { outer_.done(); }), HasSubstr("is not a known field"));
+  EXPECT_THAT(refusal([&] { outer_.done(); }), HasSubstr("are not known fields"));
   for (const char* key : {"tp", "costs", "rows"}) second_.ignore(key);
   EXPECT_NO_THROW(outer_.done());
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "stp/base/json_input.h"
 
@@ -115,16 +116,18 @@ class ProfileReader {
   // Reads the fields beside a value.
   double finish(const std::string& key, JsonInput& field, double number, double low, double high) {
     require_source(field);
-    if (field.boolean_or("fitted", false)) {
+    const bool fitted = field.boolean_or("fitted", false);
+    if (fitted || field.has("range")) {
       JsonInput range = field.object("range");
       const double from = range.number("from", low, high), to = range.number("to", low, high);
-      range.string("source");
+      require_source(range);
       range.done();
       if (number < from || number > to)
         throw field.error("value", "lies outside its physical range",
                           "fit again, or widen the range with a source");
-      profile_.fitted.push_back(key);
+      profile_.ranged.push_back(key);
     }
+    if (fitted) profile_.fitted.push_back(key);
     field.done();
     return number;
   }
@@ -135,8 +138,11 @@ class ProfileReader {
 
 }  // namespace
 
-HardwareProfile read_profile(const std::string& path) {
-  JsonInput input = JsonInput::of_file(path);
+HardwareProfile read_profile(const std::string& path) { return read_profile(read_json_file(path), path); }
+
+HardwareProfile read_profile(const nlohmann::json& content, const std::string& file) {
+  JsonInput input(content, file);
+  input.collect_missing();
   HardwareProfile profile{};
   profile.name = input.string("name");
   profile.accelerator = input.string("accelerator");

@@ -71,11 +71,15 @@ struct HardwareProfile {
   /// Names of the values that were fitted, not measured or specified, and to what.
   std::vector<std::string> fitted;
   std::string fitted_to;
+  /// Names of the values that have a range.
+  std::vector<std::string> ranged;
 };
 
-/// Reads a profile; errors name file and field. Every value but lists is {"value", "source"}, fitted ones
-/// have "fitted": true and a "range" with its reason, outside which they are refused.
+/// Reads a profile; errors name file and field. Every value but lists is {"value", "source"}, any may have a
+/// "range" with its reason, outside which it is refused; fitted ones have "fitted": true and must have one.
 HardwareProfile read_profile(const std::string& path);
+/// The same of its content; `file` is named in errors.
+HardwareProfile read_profile(const nlohmann::json& content, const std::string& file);
 
 /// Seconds of one all-reduce of `bytes` over n = `ranks` ranks of one node. With a measurement of that group
 /// size: its times, linear in bytes between two sizes, from the latency alone at no bytes, and beyond the

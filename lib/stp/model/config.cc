@@ -1,5 +1,7 @@
 #include "stp/model/config.h"
 
+#include <nlohmann/json.hpp>
+
 #include "stp/base/json_input.h"
 
 namespace stp {
@@ -20,11 +22,17 @@ double ModelConfig::parameters() const {
 ModelConfig read_model(const std::string& path) {
   JsonInput input = JsonInput::of_file(path);
   ModelConfig model{};
-  model.name = input.string("name");
-  input.ignore("source");
   const std::string type = input.string_or("model_type", "qwen2");
   if (type != "qwen2" && type != "megatron-gpt")
-    throw input.error("model_type", "is not supported", "use qwen2 or megatron-gpt");
+    throw input.error(
+        "model_type", "\"" + type + "\" is not supported",
+        "use qwen2 (RMSNorm, rotary grouped-query attention, gated MLP; nearest to Llama and Mistral too, "
+        "which lack its biases on q, k and v) or megatron-gpt (LayerNorm, learned positions, MLP of two "
+        "matrices with GELU)");
+  input.collect_missing();
+  model.name = input.string("name");
+  if (input.value("source") == nlohmann::json(""))
+    throw input.error("source", "is empty", "say where the values come from");
   model.family = type == "qwen2" ? Family::qwen2 : Family::gpt;
   if (model.family == Family::gpt) model.positions = input.integer("max_position_embeddings", 1, 1 << 24);
   model.layers = input.integer("num_hidden_layers", 1, 10000);
@@ -37,6 +45,9 @@ ModelConfig read_model(const std::string& path) {
   model.rope_theta = input.number_or("rope_theta", model.rope_theta, 1, 1e12);
   model.norm_epsilon = input.number_or("rms_norm_eps", model.norm_epsilon, 0, 1);
   input.done();
+  if (!input.has("head_dim") && model.hidden % model.q_heads != 0)
+    throw input.error("num_attention_heads", "does not divide hidden_size " + std::to_string(model.hidden),
+                      "use a divisor, or give head_dim");
   if (model.q_heads % model.kv_heads != 0)
     throw input.error("num_key_value_heads", "does not divide num_attention_heads", "use a divisor");
   return model;

@@ -92,7 +92,7 @@ TEST_F(ModelFile, IsReadWithHuggingFacesNamesAndDefaults) {
 }
 
 TEST_F(ModelFile, IsRefusedByFileAndField) {
-  for (const std::string key : {"name", "num_hidden_layers", "hidden_size", "intermediate_size",
+  for (const std::string key : {"name", "source", "num_hidden_layers", "hidden_size", "intermediate_size",
                                 "num_attention_heads", "vocab_size"}) {
     json spoilt = good_;
     spoilt.erase(key);
@@ -101,7 +101,29 @@ TEST_F(ModelFile, IsRefusedByFileAndField) {
   refuses("num_hidden_layers", 0, "out of range");
   refuses("hidden_size", 1e300, "whole number");
   refuses("num_key_value_heads", 7, "does not divide");
-  refuses("model_type", "llama", "not supported");
+  refuses("model_type", "llama", "\"llama\" is not supported; use qwen2 (RMSNorm, rotary");
+  refuses("source", "", "is empty");
+  refuses("name", "a\u001b[31m", "has control characters");
+  json odd = good_;
+  odd["hidden_size"] = 4097;
+  odd["num_attention_heads"] = 32;
+  EXPECT_THAT(refusal([&] { read(odd); }),
+              HasSubstr("num_attention_heads: does not divide hidden_size 4097"));
+  odd["head_dim"] = 128;
+  EXPECT_EQ(read(odd).head_dim, 128);
+  json several = good_;
+  several.erase("hidden_size");
+  several.erase("name");
+  EXPECT_EQ(refusal([&] { read(several); }), path_ + ": name, hidden_size: are missing; add them");
+  json from_hub = good_;
+  from_hub["torch_dtype"] = "bfloat16";
+  from_hub["hidden_sizes"] = 5120;
+  EXPECT_EQ(refusal([&] { read(from_hub); }),
+            path_ +
+                ": hidden_sizes, torch_dtype: are not known fields here; remove them; "
+                "did you mean \"hidden_size\" for hidden_sizes?");
+  from_hub.erase("hidden_sizes");
+  EXPECT_EQ(refusal([&] { read(from_hub); }), path_ + ": torch_dtype: is not a known field here; remove it");
   json gpt = good_;
   gpt["model_type"] = "megatron-gpt";
   EXPECT_THAT(refusal([&] { read(gpt); }), StartsWith(path_ + ": max_position_embeddings: is missing"));

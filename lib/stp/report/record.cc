@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "stp/base/json_input.h"
+#include "stp/base/partial.h"
 #include "stp/report/statistics.h"
 #include "stp/version.h"
 
@@ -271,7 +272,8 @@ bool write_all(int file, const std::string& text) {
 }
 
 [[noreturn]] void fail_writing(const std::string& path) {
-  throw std::runtime_error(path + ": could not be written completely (is the disk full?)");
+  throw std::runtime_error(path +
+                           ": could not be written completely (is the disk full, or file size limited?)");
 }
 
 void write_to_device(const std::string& path, const std::string& text) {
@@ -287,15 +289,16 @@ void write_new_file(const std::string& path, const std::string& text) {
   std::error_code ignored;
   if (std::filesystem::is_character_file(path, ignored)) return write_to_device(path, text);
   // Written beside the target and linked to its name when complete: a link never replaces a file.
-  std::string partial = path + ".XXXXXX";
-  const int file = mkostemp(partial.data(), O_CLOEXEC);
-  if (file < 0) refuse_place(path);
-  const bool whole = write_all(file, text) && fchmod(file, 0644) == 0 && fsync(file) == 0;
-  const bool closed = close(file) == 0;
-  const bool linked = whole && closed && link(partial.c_str(), path.c_str()) == 0;
+  std::filesystem::path partial;
+  const PartialLock lock =
+      make_partial(std::filesystem::absolute(path).parent_path(), partial, PartialKind::file);
+  if (!lock) refuse_place(path);
+  const bool whole =
+      write_all(lock.file(), text) && fchmod(lock.file(), 0644) == 0 && fsync(lock.file()) == 0;
+  const bool linked = whole && link(partial.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(partial.c_str());
-  if (!whole || !closed) fail_writing(path);
+  if (!whole) fail_writing(path);
   if (!linked && error == EEXIST)
     throw InputError(path, "", "exists, and results are never overwritten",
                      "name another file or move this one");

@@ -415,4 +415,20 @@ Schedule schedule_from_csv(const std::string& text, const std::string& file) {
   }
 }
 
+PlaceOfAction places_in_csv(const std::string& text, const Placement& placement) {
+  // The cells are read again for the first place that is asked for: most files have no error.
+  return [sheet = std::optional<Sheet>(), &text, placement](int rank, size_t block,
+                                                            const Action& action) mutable {
+    if (!sheet) {
+      sheet = read_cells(text);
+      for (Row& row : sheet->rows)
+        std::erase_if(row, [](const Cell& cell) { return !is_compute(cell.leaves[0].type); });
+    }
+    Cell cell = sheet->rows[rank][block];
+    const std::string name = to_string(leaf_of(placement, rank, action));
+    cell.text = name;  // of an overlap, the action alone
+    return place_of(rank, cell);
+  };
+}
+
 }  // namespace stp

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "stp/schedule/schedule.h"
+#include "stp/schedule/validate.h"
 
 namespace stp {
 
@@ -33,5 +34,9 @@ std::string to_csv(const Schedule& schedule, CsvForm form);
 /// left to validate(). A rank's stages are its chunks in ascending order; m is the largest microbatch plus 1;
 /// the name is the file's.
 Schedule schedule_from_csv(const std::string& text, const std::string& file);
+
+/// Where the actions of a schedule that was read from `text` (which must outlive the result) stand: "line 3
+/// (rank 2), cell 7, 2B1".
+PlaceOfAction places_in_csv(const std::string& text, const Placement& placement);
 
 }  // namespace stp

@@ -32,6 +32,10 @@ class CellReader {
 
   Cell read() {
     if (cell_.text.find('"') != std::string_view::npos) fail("is quoted", "write cells without quotes");
+    const size_t outside = cell_.text[0] == '(' ? cell_.text.find(')') : 0;
+    if (outside != std::string_view::npos &&
+        cell_.text.find_first_of(";\t", outside) != std::string_view::npos)
+      fail("has a semicolon or a tab between actions", "separate cells by commas");
     if (cell_.text[0] != '(') {
       cell_.leaves[cell_.size++] = leaf(cell_.text);
       return cell_;

@@ -299,7 +299,7 @@ TEST(Csv, RefusesOtherCellsAndNamesLineRankAndCell) {
   refuses("1B0junk", "has extra text after its action 1B0; remove it");
   refuses("1B0 1B1", "has extra text");
   refuses("1B0.5", "has extra text");
-  refuses("1B0;1B1", "has extra text");
+  refuses("1B0;1B1", "has a semicolon or a tab between actions");
   refuses("1UNSHARD0", "has extra text after its action 1UNSHARD");
   refuses("\"1B0\"", "is quoted; write cells without quotes");
   refuses("262144B0", "has too large a stage");
@@ -358,6 +358,9 @@ TEST(Csv, RefusesFilesThatDoNotFitTogether) {
   refuses("0F0,0I0\n", "line 1 (rank 0): 0W0 is missing");
   refuses("0F0,0F1048575,0B0\n", "0F1 is missing");
   EXPECT_THAT(refusal_of("0F0,1F0,0B0,1B0\n"), HasSubstr("deadlock"));  // validate() says it
+  refuses("0F0;0B0\n", "cell 1, 0F0;0B0: has a semicolon or a tab between actions; separate cells by commas");
+  refuses("0F0\t0B0\n", "separate cells by commas");
+  refuses("(0F0;0B1)OVERLAP_F_B;0F2\n", "separate cells by commas");
   refuses("0F0,0B0,0REDUCE_GRAD,\n",
           "line 1 (rank 0), cell 4: is empty, but line 1 (rank 0), cell 3, 0REDUCE_GRAD makes this a "
           "compute_comms file");

@@ -1,6 +1,9 @@
 #include "stp/schedule/generator.h"
 
+#include <stdexcept>
+
 #include "stp/base/error.h"
+#include "stp/schedule/validate.h"
 
 namespace stp {
 
@@ -12,7 +15,15 @@ Schedule make_schedule(const Generator& generator, GeneratorRequest request) {
                      std::string(generator.name) + " has " + std::to_string(generator.chunks) +
                          " chunk(s) a rank, not " + std::to_string(request.chunks),
                      "set it to " + std::to_string(generator.chunks));
-  return generator.make(request);
+  Schedule schedule = generator.make(request);
+  try {
+    validate(schedule);
+  } catch (const InputError& error) {
+    throw std::logic_error("schedule " + std::string(generator.name) + ", p " + std::to_string(request.pp) +
+                           ", m " + std::to_string(request.microbatches) +
+                           ": its generator made an invalid order: " + error.what());
+  }
+  return schedule;
 }
 
 }  // namespace stp

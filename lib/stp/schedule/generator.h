@@ -29,7 +29,9 @@ struct Generator {
   const char* range = "any m";  // the supported p and m, in words
 };
 
-/// Fills in the request's defaults, does the checks common to all generators, and makes the schedule.
+/// Fills in the request's defaults, does the checks common to all generators, makes the schedule and
+/// validates it. A generator that makes an invalid one is a bug: std::logic_error with the schedule's name
+/// and the reason.
 Schedule make_schedule(const Generator& generator, GeneratorRequest request);
 
 }  // namespace stp

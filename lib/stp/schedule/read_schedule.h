@@ -11,10 +11,11 @@ namespace stp {
 bool is_schedule_file(const std::string& path);
 
 /// Reads `path` by its ending: .json (schedule_from_json), .csv (schedule_from_csv) or .txt
-/// (schedule_from_text). Checks the form only: validate() checks the order.
+/// (schedule_from_text), and validates it; errors name the place in the file.
 Schedule read_schedule_file(const std::string& path);
 
-/// The same for text already in memory; the ending of `file` gives the form, and errors name it.
+/// Reads text already in memory; the ending of `file` gives the form, and errors name it. Checks the form
+/// only: validate() checks the order.
 Schedule read_schedule(const std::string& text, const std::string& file);
 
 }  // namespace stp

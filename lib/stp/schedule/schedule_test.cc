@@ -21,6 +21,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 Schedule from_text(const Placement& placement, int microbatches,
                    const std::vector<std::vector<std::string>>& ranks) {
@@ -81,7 +82,7 @@ TEST(BlockText, RefusesEverythingElse) {
                                  "F32768.0",
                                  "F0.2147483648",
                                  "F0.99999999999999999999"})
-    EXPECT_THAT(refusal([&] { parse_block(text); }), HasSubstr("\"" + text + "\" is not a block"));
+    EXPECT_THAT(refusal([&] { parse_block(text); }), HasSubstr("\"" + printable(text) + "\" is not a block"));
   EXPECT_NE(refusal([] { parse_block(std::string_view("F0.1\0", 5)); }), "");
 }
 
@@ -348,7 +349,7 @@ TEST(ScheduleJson, RefusesWhatIsNotExactlyAScheduleAndNamesThePlace) {
   }
   refuses("/schedule", 5, "schedule");
   refuses("/schedule", "", "schedule: is not a name");
-  refuses("/schedule", "a\nb", "schedule: is not a name");
+  refuses("/schedule", "a\nb", "schedule: has control characters");
   refuses("/schedule", "a ", "schedule: is not a name");
   refuses("/placement", "ring", "placement");
   refuses("/placement", "v", "chunks");
@@ -382,8 +383,39 @@ TEST(Validate, AcceptsGoodSchedules) {
 TEST(Validate, RefusesDeadlockBetweenRanksAndSaysWhoWaits) {
   const Schedule schedule = from_text(Placement::loop(2, 1), 2,
                                       {{"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.1", "F0.0", "B0.0", "B0.1"}});
-  EXPECT_THAT(refusal([&] { validate(schedule); }),
-              AllOf(HasSubstr("rank 0, block 1, B0.0"), HasSubstr("deadlock"), HasSubstr("rank 1")));
+  EXPECT_THAT(
+      refusal([&] { validate(schedule); }),
+      StartsWith("rank 0, block 1, B0.0: deadlock: it waits for rank 1, block 2, B0.0, which comes after "
+                 "rank 1, block 0, F0.1, which waits for rank 0, block 2, F0.1, which comes after rank 0, "
+                 "block 1, B0.0, which closes the cycle"));
+}
+
+TEST(Validate, NamesACycleWithoutTheRanksThatWaitForIt) {
+  const Schedule schedule = from_text(
+      Placement::loop(3, 1), 2,
+      {{"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.1", "F0.0", "B0.0", "B0.1"}});
+  EXPECT_THAT(
+      refusal([&] { validate(schedule); }),
+      StartsWith("rank 1, block 1, B0.0: deadlock: it waits for rank 2, block 2, B0.0, which comes after "
+                 "rank 2, block 0, F0.1, which waits for rank 1, block 2, F0.1, which comes after rank 1, "
+                 "block 1, B0.0, which closes the cycle"));
+}
+
+Schedule without_the_last_backward(const GeneratorRequest& request) {
+  Schedule schedule{"mine", Placement::loop(request.pp, 1), request.microbatches, {}};
+  for (int rank = 0; rank < request.pp; ++rank) schedule.ranks.push_back({parse_block("F0.0")});
+  return schedule;
+}
+
+TEST(Generator, ThatMakesAnInvalidScheduleIsABugWithItsName) {
+  const Generator generator{"mine", "", 1, false, false, without_the_last_backward};
+  try {
+    make_schedule(generator, {.pp = 2, .microbatches = 1});
+    FAIL();
+  } catch (const std::logic_error& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(StartsWith("schedule mine, p 2, m 1: "), HasSubstr("rank 0: B0.0 is missing")));
+  }
 }
 
 TEST(Validate, RefusesABraidWhoseActionsWaitForEachOther) {

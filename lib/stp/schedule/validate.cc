@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <optional>
 
 #include "stp/base/error.h"
 #include "stp/schedule/pipeline_state.h"
@@ -11,16 +11,12 @@
 namespace stp {
 namespace {
 
-std::string place(int rank, size_t position, const Action& action) {
-  return "rank " + std::to_string(rank) + ", block " + std::to_string(position) + ", " + to_string(action);
-}
-
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
   throw InputError("", where, why, "correct the order");
 }
 
 // Each rank alone: ranges, counts, W after I.
-void check_complete(const Schedule& schedule) {
+void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
   const int v = schedule.chunks(), m = schedule.microbatches;
   if (static_cast<int>(schedule.ranks.size()) != schedule.pp())
     refuse("ranks", "there are " + std::to_string(schedule.ranks.size()) + " lists for " +
@@ -71,45 +67,78 @@ void check_complete(const Schedule& schedule) {
   }
 }
 
-// All ranks together: whether every block can start.
-void check_deadlock(const Schedule& schedule) {
+// A block that cannot start, and what one of its actions waits for.
+struct Wait {
+  int rank;
+  size_t block;
+  Action action;
+  int owner;  // the rank of what it waits for, and the place there
+  size_t block_there;
+  Action awaited;
+};
+
+// What the first block of `rank` that never starts waits for; that never starts either.
+std::optional<Wait> wait_of(const Schedule& schedule, const Timing& timing, int rank) {
   const Placement& placement = schedule.placement;
-  const int stages = placement.stages();
+  const size_t stuck = timing[rank].size();
+  if (stuck == schedule.ranks[rank].size()) return {};
+  for (const Action& action : schedule.ranks[rank][stuck].actions()) {
+    const int before = action.pass == Pass::W ? -1 : hop_of(placement, rank, action) - 1;
+    if (before < 0) continue;
+    const int owner = placement.rank_of(stage_of_hop(placement.stages(), before));
+    for (size_t block = timing[owner].size(); block < schedule.ranks[owner].size(); ++block)
+      for (const Action& other : schedule.ranks[owner][block].actions())
+        if (other.pass != Pass::W && other.microbatch == action.microbatch &&
+            hop_of(placement, owner, other) == before)
+          return Wait{rank, stuck, action, owner, block, other};
+  }
+  return {};
+}
+
+// Follows the waits from one that never ends: each rank has one, so they lead into a cycle, which is
+// returned.
+std::vector<Wait> cycle_from(Wait wait, const Schedule& schedule, const Timing& timing) {
+  std::vector<Wait> waits;
+  std::vector<bool> seen(schedule.pp());
+  while (!seen[wait.rank]) {
+    seen[wait.rank] = true;
+    waits.push_back(wait);
+    wait = *wait_of(schedule, timing, wait.owner);
+  }
+  const auto first = std::ranges::find_if(waits, [&](const Wait& other) { return other.rank == wait.rank; });
+  waits.erase(waits.begin(), first);
+  return waits;
+}
+
+// All ranks together: whether every block can start.
+void check_deadlock(const Schedule& schedule, const PlaceOfAction& place) {
   const Timing timing = time_blocks(schedule);
-  const auto is_done = [&](int rank, int wanted, int microbatch) {
-    const auto is_it = [&](const Action& action) {
-      return action.pass != Pass::W && action.microbatch == microbatch &&
-             hop_of(placement, rank, action) == wanted;
-    };
-    return std::ranges::any_of(
-        std::span(schedule.ranks[rank]).first(timing[rank].size()),
-        [&](const Block& block) { return std::ranges::any_of(block.actions(), is_it); });
-  };
   for (int rank = 0; rank < schedule.pp(); ++rank) {
-    const size_t stuck = timing[rank].size();
-    if (stuck == schedule.ranks[rank].size()) continue;
-    for (const Action& action : schedule.ranks[rank][stuck].actions()) {
-      if (action.pass == Pass::W) continue;
-      const int before = hop_of(placement, rank, action) - 1;
-      if (before < 0) continue;
-      const int stage = stage_of_hop(stages, before), owner = placement.rank_of(stage);
-      if (is_done(owner, before, action.microbatch)) continue;
-      const size_t stuck_there = timing[owner].size();
-      refuse(place(rank, stuck, action),
-             std::string("deadlock: it waits for the ") + (before < stages ? "activation" : "gradient") +
-                 " of microbatch " + std::to_string(action.microbatch) + " from virtual stage " +
-                 std::to_string(stage) + " on rank " + std::to_string(owner) +
-                 ", which comes at or after that rank's block " + std::to_string(stuck_there) + ", " +
-                 to_string(schedule.ranks[owner][stuck_there]) + ", which cannot start");
+    const auto stuck = wait_of(schedule, timing, rank);
+    if (!stuck) continue;
+    const std::vector<Wait> cycle = cycle_from(*stuck, schedule, timing);
+    std::string text = "deadlock: it waits for ";
+    for (size_t i = 0; i < cycle.size(); ++i) {
+      const Wait &wait = cycle[i], &next = cycle[(i + 1) % cycle.size()];
+      text += place(wait.owner, wait.block_there, wait.awaited);
+      if (wait.awaited != next.action)
+        text += (wait.block_there == next.block ? ", braided with " : ", which comes after ") +
+                place(next.rank, next.block, next.action);
+      text += i + 1 < cycle.size() ? ", which waits for " : ", which closes the cycle";
     }
+    refuse(place(cycle[0].rank, cycle[0].block, cycle[0].action), text);
   }
 }
 
 }  // namespace
 
-void validate(const Schedule& schedule) {
-  check_complete(schedule);
-  check_deadlock(schedule);
+std::string place_in_schedule(int rank, size_t block, const Action& action) {
+  return "rank " + std::to_string(rank) + ", block " + std::to_string(block) + ", " + to_string(action);
+}
+
+void validate(const Schedule& schedule, const PlaceOfAction& place) {
+  check_complete(schedule, place);
+  check_deadlock(schedule, place);
 }
 
 std::vector<int> peak_activations(const Schedule& schedule, bool freed_at_I) {

@@ -1,0 +1,62 @@
+#include "stp/base/partial.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+namespace stp {
+namespace fs = std::filesystem;
+namespace {
+
+// compare.py uses the same.
+constexpr const char* kPrefix = ".stp-partial-";
+
+bool lock(int file) { return flock(file, LOCK_EX | LOCK_NB) == 0; }
+
+}  // namespace
+
+PartialLock::PartialLock(PartialLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+
+PartialLock& PartialLock::operator=(PartialLock&& other) noexcept {
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+PartialLock::~PartialLock() {
+  if (file_ >= 0) close(file_);
+}
+
+PartialLock make_partial(const fs::path& folder, fs::path& path, PartialKind kind) {
+  while (true) {
+    std::string name = (folder / (std::string(kPrefix) + "XXXXXX")).string();
+    int file = -1;
+    if (kind == PartialKind::file)
+      file = mkostemp(name.data(), O_CLOEXEC);
+    else if (mkdtemp(name.data()) != nullptr)
+      file = open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    PartialLock made(file);
+    path = made ? name : "";
+    // On a file system without locks nothing is ever removed; else another process may just be removing this.
+    std::error_code ignored;
+    if (!made || ((lock(file) || errno != EWOULDBLOCK) && fs::exists(path, ignored))) return made;
+  }
+}
+
+std::vector<std::string> remove_leftovers(const fs::path& folder) {
+  std::vector<std::string> removed;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (!entry.path().filename().string().starts_with(kPrefix)) continue;
+    const PartialLock left(open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (left && lock(left.file()) && fs::remove_all(entry.path(), ignored) > 0)
+      removed.push_back(entry.path().string());
+  }
+  return removed;
+}
+
+}  // namespace stp
