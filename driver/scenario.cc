@@ -30,6 +30,7 @@ constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<DType> kTypes[] = {
     {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
+constexpr Named<bool> kGradients[] = {{"float32", false}, {"model", true}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
                                                       {"suite", Implementation::suite},
                                                       {"megatron-2022", Implementation::megatron_2022}};
@@ -113,6 +114,7 @@ Experiment::Hardware read_hardware(JsonInput& input) {
   hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);
   hardware.contention = input.boolean_or("contention", true);
   hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
+  hardware.model_gradients = choose(input, "gradients", false, kGradients);
   return hardware;
 }
 
@@ -172,14 +174,14 @@ void read_parallel(JsonInput& input, Experiment& experiment) {
   JsonInput parallel = input.object("parallel");
   experiment.pp = parallel.integer("pp", 1, kMaxRanks);
   experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
-  if (input.has("run")) {
-    experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
-    constexpr int64_t kMostRanks = 256;  // each is several threads
-    if (int64_t{experiment.pp} * experiment.tp * experiment.dp > kMostRanks)
-      throw input.error("parallel",
-                        "asks for more ranks than the " + std::to_string(kMostRanks) + " that run here",
-                        "use fewer");
-  }
+  experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
+  const bool run = input.has("run");
+  const int64_t most = run ? 256 : 1 << 20;  // in a run each is several threads
+  if (int64_t{experiment.pp} * experiment.tp * experiment.dp > most)
+    throw input.error("parallel",
+                      "asks for more ranks than the " + std::to_string(most) + " that " +
+                          (run ? "run here" : "can be simulated"),
+                      "use fewer");
   parallel.done();
 }
 
@@ -192,16 +194,6 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
   if (experiment.layers_per_chunk.empty())
     throw input.error("layers_per_chunk", "is missing or empty",
                       "write one number of layers per virtual stage");
-}
-
-void check_hardware(const JsonInput& input, const Experiment& experiment) {
-  const Experiment::Hardware& hardware = *experiment.hardware;
-  check_model(input, experiment, hardware.model);
-  if (const int node = hardware.profile.gpus_per_node; experiment.tp > node)
-    throw input.error("parallel.tp",
-                      std::to_string(experiment.tp) + " is more than the " + std::to_string(node) +
-                          " GPUs of a node, and the profile does not describe all-reduces between nodes",
-                      "use at most " + std::to_string(node));
 }
 
 // Options of lowering for a model's units.
@@ -242,7 +234,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else if (input.has("model")) {
     experiment.hardware = read_hardware(input);
-    check_hardware(input, experiment);
+    check_model(input, experiment, experiment.hardware->model);
     read_sharding_and_recompute(input, experiment, experiment.hardware->seq);
   } else {
     throw input.error(
@@ -292,7 +284,8 @@ json to_json(const Experiment::Hardware& hardware) {
           {"seq", hardware.seq},
           {"implementation", word_of(hardware.implementation, kImplementations)},
           {"contention", hardware.contention},
-          {"scatter_transfers", hardware.scatter_transfers}};
+          {"scatter_transfers", hardware.scatter_transfers},
+          {"gradients", gradients(hardware)}};
 }
 
 json by_name(const NamedData& data) { return {{data.name, *data.content}}; }
@@ -330,11 +323,14 @@ std::string to_string(Release release) { return word_of(release, kReleases); }
 std::string to_string(BackwardOrder backward) { return word_of(backward, kBackwards); }
 std::string to_string(BraidPolicy braid) { return word_of(braid, kBraids); }
 std::string to_string(Recompute recompute) { return word_of(recompute, kRecomputes); }
+std::string gradients(const Experiment::Hardware& hardware) {
+  return word_of(hardware.model_gradients, kGradients);
+}
 std::string freed_at(const Experiment& experiment) { return word_of(experiment.freed_at_I, kFreedAt); }
 
 json to_json(const Experiment& experiment) {
   json value = {{"schedules", *experiment.schedules_as_read},
-                {"parallel", {{"pp", experiment.pp}, {"tp", experiment.tp}}},
+                {"parallel", {{"pp", experiment.pp}, {"tp", experiment.tp}, {"dp", experiment.dp}}},
                 {"microbatches", experiment.microbatches},
                 {"microbatch_size", experiment.microbatch_size},
                 {"release", to_string(experiment.release)},
@@ -354,7 +350,6 @@ json to_json(const Experiment& experiment) {
     value["recompute"] = to_string(experiment.recompute);
   }
   if (experiment.run) value.update(to_json(*experiment.run));
-  if (experiment.run) value["parallel"]["dp"] = experiment.dp;
   if (experiment.hardware) value.update(to_json(*experiment.hardware));
   return value;
 }

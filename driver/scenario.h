@@ -37,7 +37,7 @@ struct Experiment {
   std::string field;  // where it stands in its file, for errors
   std::vector<ScheduleChoice> schedules;
   SharedJson schedules_as_read;
-  int tp = 1, pp = 1;
+  int tp = 1, pp = 1, dp = 1;
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model
@@ -60,6 +60,7 @@ struct Experiment {
     Implementation implementation;
     bool contention;
     bool scatter_transfers;
+    bool model_gradients;  // in the model's type, not in float32
     NamedData model_data, cluster_data;
   };
   std::optional<Hardware> hardware;
@@ -79,7 +80,6 @@ struct Experiment {
     bool skip_refused;  // whether a schedule that refuses a configuration is left out
   };
   std::optional<Run> run;
-  int dp = 1;  // more only in runs
 };
 /// The configuration as run: a scenario's, with every default filled in.
 nlohmann::json to_json(const Experiment& experiment);
@@ -89,6 +89,8 @@ std::string to_string(Release release);
 std::string to_string(BackwardOrder backward);
 std::string to_string(BraidPolicy braid);
 std::string to_string(Recompute recompute);
+/// `gradients`: "float32" or "model".
+std::string gradients(const Experiment::Hardware& hardware);
 /// `freed_at`: "W" or "I".
 std::string freed_at(const Experiment& experiment);
 

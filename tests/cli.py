@@ -578,6 +578,61 @@ def closed(schema):
     return result
 
 
+class DataParallel(CommandLine):
+    def results(self, scenario, name):
+        done = self.run_stp("simulate", self.write(scenario, f"{name}.json"), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["results"]
+
+    def test_one_replica_is_a_step_without(self):
+        for base in (UNIT, HARDWARE):
+            alone = self.results(base, "alone")
+            one = self.results(changed(base, parallel={**base["parallel"], "dp": 1}), "one")
+            self.assertEqual(alone, one)
+
+    def test_replicas_add_what_the_last_reduction_exposes(self):
+        unit = {f"{name}.{letter}": 1 for name in ("attn", "mlp") for letter in "FIW"}
+        for schedule, stages in (("gpipe", 2), ("1f1b", 2), ("stp", 4)):
+            base = changed(UNIT, schedules=[schedule], microbatches=8, layers_per_chunk=[3] * stages)
+            for seconds in (0.25, 0.5):  # of a chunk 0.75 and 1.5, less than a backward
+                base["costs"] = {"unit": {**unit, "gradient_reduce": seconds}}
+                [alone] = self.results(base, f"alone-{schedule}-{seconds}")
+                [four] = self.results(changed(base, parallel={"pp": 2, "dp": 4}), f"four-{schedule}-{seconds}")
+                self.assertEqual(four["step_time_s"], alone["step_time_s"] + 3 * seconds)
+                self.assertEqual(four["gpus"], 4 * alone["gpus"])
+                self.assertEqual(four["throughput_samples_per_s"], 4 * 8 / four["step_time_s"])
+                self.assertEqual([rank["compute_s"] for rank in four["ranks"]], [rank["compute_s"] for rank in alone["ranks"]])
+
+    def test_gradients_in_the_models_type_are_half(self):
+        wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
+        [full] = self.results(wide, "full")
+        [half] = self.results(changed(wide, gradients="model"), "half")
+        self.assertEqual((full["gradients"], half["gradients"]), ("float32", "model"))
+        for a, b in zip(full["ranks"], half["ranks"]):
+            self.assertEqual(a["memory_bytes"]["gradients"], 2 * b["memory_bytes"]["gradients"])
+        self.assertLess(half["step_time_s"], full["step_time_s"])
+
+    def test_refusals(self):
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 65537}), "parallel.dp", "out of range")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 8, "pp": 4, "dp": 65536}), "parallel", "more ranks than the 1048576", "use fewer")
+        self.scenario_refused(changed(HARDWARE, gradients="bf16"), "gradients", '"bf16" is not a choice', "float32, model")
+        self.scenario_refused(changed(UNIT, gradients="model"), "gradients", "is not a known field")
+
+    def test_a_tensor_parallel_group_may_span_nodes(self):
+        node = changed(HARDWARE, parallel={"tp": 8, "pp": 2}, layers_per_chunk=[7, 8, 8, 7])
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        steps = [self.results(node, "near")[0]["step_time_s"]]
+        for values in ({"gpus_per_node": 4}, {"adapters_per_node": 1}):
+            for field, value in values.items():
+                profile[field] = {"value": value, "source": "a test"}
+            self.write(profile, "small.json")
+            steps.append(self.results(changed(node, cluster="small.json"), "far")[0]["step_time_s"])
+        self.assertEqual(steps, sorted(set(steps)))
+        profile["adapters_per_node"]["value"] = 0
+        self.write(profile, "small.json")
+        self.refused(["simulate", self.folder / "far.json"], "adapters_per_node.value", "0 is out of range")
+
+
 class Schemas(CommandLine):
     def setUp(self):
         super().setUp()

@@ -82,6 +82,7 @@ json configuration_json(const Configuration& c) {
           {"braid", c.braid},
           {"freed_at", c.freed_at},
           {"contention", or_null(c.contention)},
+          {"gradients", or_null(c.gradients)},
           {"recompute", or_null(c.recompute)},
           {"sequence_parallel", or_null(c.sequence_parallel)},
           {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
@@ -242,7 +243,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.6.0"},
+  record.update({{"schema_version", "1.7.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

@@ -25,6 +25,7 @@ struct Configuration {
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
   std::string placement, release, backward, braid, freed_at;
+  std::string gradients;                  // "" but of a model on a simulated cluster
   std::string recompute;                  // "" where costs are given by a table
   std::optional<bool> sequence_parallel;  // none there
   std::optional<bool> contention;         // none there
