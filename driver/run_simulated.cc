@@ -121,6 +121,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                   .braid = experiment.braid,
                   .data_parallel = experiment.dp > 1,
                   .embedding = of_model,
+                  .tied = experiment.dp > 1 && experiment.hardware && experiment.hardware->model.tied(),
                   .sequence_parallel = experiment.sequence_parallel,
                   .recompute = experiment.recompute});
   } catch (const InputError& error) {

@@ -29,6 +29,8 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return table.gradient_reduce.empty()
                  ? table.gradient_reduce_per_layer * program.layers_per_stage[program.stage_of(id)]
                  : table.gradient_reduce[program.stage_of(id)];
+    case OpKind::embedding_reduce:
+      return table.embedding_reduce;
     case OpKind::optimizer:
       return table.optimizer.empty() ? 0 : table.optimizer[program.stream_of(id).rank];
   }

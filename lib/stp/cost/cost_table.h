@@ -20,6 +20,7 @@ struct CostTable {
   std::vector<double> optimizer;        // by pipeline rank; empty: none
   std::vector<double> gradient_reduce;  // by virtual stage; empty: by its layers
   double gradient_reduce_per_layer = 0;
+  double embedding_reduce = 0;  // of tied embeddings
 
   [[nodiscard]] double& at(Unit u, UnitPass pass) {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];

@@ -142,6 +142,7 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
           expected = 0.25;
           break;  // no nodes given: all on one
         case OpKind::gradient_reduce:
+        case OpKind::embedding_reduce:
           expected = 0;
           break;
         case OpKind::optimizer:
@@ -465,6 +466,22 @@ TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
   EXPECT_DOUBLE_EQ(reduced(8, 2, 4), latency + 4 * parameters / 8 / 23.5e9);
   EXPECT_DOUBLE_EQ(reduced(2, 8, 4), latency + 12 * profile.all_reduce_hop_latency_s +
                                          4 * parameters / 2 * 14 / 8 / (4 * 23.5e9));
+}
+
+TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
+  const HardwareProfile profile = a800();
+  const auto reduced = [&](const char* name, const Placement& placement, int tp) {
+    Job j = job(name, {2048, 1, tp}, placement.ranks());
+    j.dp = 2;
+    const std::vector<int> layers(placement.stages(), j.model.layers / placement.stages());
+    return hardware_cost_table(j, profile, layers, placement).embedding_reduce;
+  };
+  const double bytes = 4 * model("gpt-175b").vocabulary_parameters();
+  const double latency = profile.all_reduce_latency_s + 2 * profile.between_nodes.latency_s;
+  EXPECT_DOUBLE_EQ(reduced("gpt-175b", Placement::loop(8, 1), 8), latency + bytes / 8 / 23.5e9);
+  EXPECT_DOUBLE_EQ(reduced("gpt-175b", Placement::loop(4, 1), 1), all_reduce_seconds(profile, bytes, 2));
+  EXPECT_EQ(reduced("gpt-175b", Placement::v(4), 8), 0);         // one copy
+  EXPECT_EQ(reduced("llm-26.3b", Placement::loop(4, 1), 8), 0);  // not tied
 }
 
 TEST(HardwareCostTable, SendsBetweenNodesAtTp8AndAlternatelyAtTp4) {

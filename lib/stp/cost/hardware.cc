@@ -44,6 +44,18 @@ class Groups {
                    [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
   }
 
+  // Between the ranks of one place in two pipeline ranks.
+  [[nodiscard]] double pair_all_reduce(int pp, int other, double bytes) const {
+    std::vector<GroupSpan> spans;
+    for (int dp = 0; dp < grid_.dp; ++dp)
+      for (int tp = 0; tp < grid_.tp; ++tp) {
+        std::vector<int> pair{grid_.rank({tp, 0, dp, pp}), grid_.rank({tp, 0, dp, other})};
+        std::sort(pair.begin(), pair.end());
+        add(spans, pp, pair);
+      }
+    return slowest(spans, [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
+  }
+
   // The node of a pipeline rank, of all replicas; a negative number of its own if they are on several. Then
   // some replica's transfer to any other rank is one between nodes.
   [[nodiscard]] int node_of(int pp) const {
@@ -134,6 +146,10 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
       table.gradient_reduce.push_back(
           groups.data_all_reduce(placement.rank_of(stage), job.shape.gradient_bytes * parameters[stage]));
   }
+  const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
+  if (job.model.tied() && first != last)
+    table.embedding_reduce = groups.pair_all_reduce(
+        first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.shape.tp);
   return table;
 }
 
