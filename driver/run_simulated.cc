@@ -20,8 +20,8 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
 
 std::vector<int> layers_for(const Experiment& experiment, int stages) {
   if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
-  return paper_partition(experiment.run ? experiment.run->model.layers : experiment.hardware->model.layers,
-                         stages);
+  const int layers = experiment.run ? experiment.run->model.layers : experiment.hardware->model.layers;
+  return experiment.even_layers ? even_partition(layers, stages) : paper_partition(layers, stages);
 }
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
@@ -131,6 +131,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
 
 Configuration configuration_of(const Experiment& experiment, const Program& program) {
   Configuration configuration;
+  configuration.name = experiment.name;
   configuration.tp = experiment.tp;
   configuration.pp = experiment.pp;
   configuration.dp = experiment.dp;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -207,6 +208,21 @@ void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int s
                       "make seq a multiple of parallel.tp");
 }
 
+void read_layers(JsonInput& input, Experiment& experiment) {
+  if (!input.value("layers_per_chunk").is_string()) {
+    experiment.layers_per_chunk = input.integers("layers_per_chunk", 0, INT16_MAX);
+    return;
+  }
+  const std::string word = input.string("layers_per_chunk");
+  if (word != "even")
+    throw input.error("layers_per_chunk", "\"" + word + "\" is not a choice",
+                      "write \"even\", or one number per virtual stage");
+  if (input.has("costs"))
+    throw input.error("layers_per_chunk", "is even, but unit costs have no model to divide",
+                      "write one number of layers per virtual stage");
+  experiment.even_layers = true;
+}
+
 // Reads one configuration, except its number of microbatches.
 Experiment read_experiment(JsonInput& input, const std::string& field) {
   Experiment experiment;
@@ -220,8 +236,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   experiment.backward = choose(input, "backward", BackwardOrder::suite, kBackwards);
   experiment.braid = choose(input, "braid", BraidPolicy::static_merge, kBraids);
   experiment.freed_at_I = choose(input, "freed_at", false, kFreedAt);
-  if (input.has("layers_per_chunk"))
-    experiment.layers_per_chunk = input.integers("layers_per_chunk", 0, INT16_MAX);
+  if (input.has("layers_per_chunk")) read_layers(input, experiment);
   if (input.has("schedule_costs"))
     experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
 
@@ -244,16 +259,46 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   return experiment;
 }
 
-// A configuration with several numbers of microbatches makes as many experiments.
-void read_experiments(JsonInput& input, const std::string& field, std::vector<Experiment>& experiments) {
-  const Experiment one = read_experiment(input, field);
-  std::vector<int> counts;
-  if (input.value("microbatches").is_array()) {
-    counts = input.integers("microbatches", 1, kMaxMicrobatches);
-    if (counts.empty()) throw input.error("microbatches", "is empty", "write at least one number");
-  } else {
-    counts = {input.integer("microbatches", 1, kMaxMicrobatches)};
+// The number of `key`, or the numbers.
+std::vector<int> read_counts(JsonInput& input, const std::string& key, int most) {
+  if (!input.value(key).is_array()) return {input.integer(key, 1, most)};
+  const std::vector<int> counts = input.integers(key, 1, most);
+  if (counts.empty()) throw input.error(key, "is empty", "write at least one number");
+  return counts;
+}
+
+// The numbers of microbatches that make up global batches.
+std::vector<int> read_global_batch(JsonInput& input, const Experiment& experiment) {
+  if (input.has("microbatches"))
+    throw input.error("global_batch", "is given, and so is microbatches", "remove one of them");
+  const int64_t samples =
+      int64_t{experiment.microbatch_size} * experiment.dp;  // of a microbatch of all replicas
+  std::vector<int> counts = read_counts(input, "global_batch", std::numeric_limits<int>::max());
+  for (int& count : counts) {
+    const std::string problem = std::to_string(count) + " samples ";
+    if (count % samples != 0)
+      throw input.error(
+          "global_batch",
+          problem + "do not divide by the " + std::to_string(samples) + " of microbatch_size * parallel.dp",
+          "use a multiple");
+    count = static_cast<int>(count / samples);
+    if (count > kMaxMicrobatches)
+      throw input.error("global_batch",
+                        problem + "are " + std::to_string(count) + " microbatches, more than the limit of " +
+                            std::to_string(kMaxMicrobatches),
+                        "use fewer samples");
   }
+  return counts;
+}
+
+// A configuration with several numbers of microbatches makes as many experiments.
+void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
+                      std::vector<Experiment>& experiments) {
+  Experiment one = read_experiment(input, field);
+  one.name = name;
+  const std::vector<int> counts = input.has("global_batch")
+                                      ? read_global_batch(input, one)
+                                      : read_counts(input, "microbatches", kMaxMicrobatches);
   for (const int microbatches : counts) {
     experiments.push_back(one);
     experiments.back().microbatches = microbatches;
@@ -337,7 +382,9 @@ json to_json(const Experiment& experiment) {
                 {"backward", to_string(experiment.backward)},
                 {"braid", to_string(experiment.braid)},
                 {"freed_at", freed_at(experiment)}};
+  if (!experiment.name.empty()) value["name"] = experiment.name;
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
+  if (experiment.even_layers) value["layers_per_chunk"] = "even";
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
   if (experiment.schedule_costs) {
     const PassCosts& costs = *experiment.schedule_costs;
@@ -352,6 +399,11 @@ json to_json(const Experiment& experiment) {
   if (experiment.run) value.update(to_json(*experiment.run));
   if (experiment.hardware) value.update(to_json(*experiment.hardware));
   return value;
+}
+
+bool Scenario::named() const {
+  return std::any_of(experiments.begin(), experiments.end(),
+                     [](const Experiment& experiment) { return !experiment.name.empty(); });
 }
 
 json Scenario::as_run() const {
@@ -387,14 +439,17 @@ Scenario read_scenario(const std::string& word) {
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));
 
   if (!input.has("configurations")) {
-    read_experiments(input, "", scenario.experiments);
+    read_experiments(input, "", "", scenario.experiments);
   } else {
     const json& configurations = input.array("configurations");
     if (configurations.empty()) throw input.error("configurations", "is empty", "write at least one");
     for (size_t i = 0; i < configurations.size(); ++i) {
       const std::string field = "configurations[" + std::to_string(i) + "]";
       JsonInput configuration(configurations[i], field, input);
-      read_experiments(configuration, field, scenario.experiments);
+      configuration.ignore("comment");
+      // Not the file's, which is the scenario's.
+      const std::string name = configurations[i].contains("name") ? configuration.string("name") : "";
+      read_experiments(configuration, field, name, scenario.experiments);
       configuration.done();
     }
   }

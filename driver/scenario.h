@@ -35,12 +35,14 @@ struct NamedData {
 /// One configuration, every default filled in.
 struct Experiment {
   std::string field;  // where it stands in its file, for errors
+  std::string name;   // "" where it has none
   std::vector<ScheduleChoice> schedules;
   SharedJson schedules_as_read;
   int tp = 1, pp = 1, dp = 1;
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model
+  bool even_layers = false;           // empty, and as even as possible
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;
@@ -99,6 +101,9 @@ struct Scenario {
   std::vector<Experiment> experiments;
   std::optional<Comparison> comparison;
   bool timeline = false;  // whether `reproduce` draws its timelines
+
+  /// Whether a configuration has a name.
+  [[nodiscard]] bool named() const;
 
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;

@@ -633,6 +633,75 @@ class DataParallel(CommandLine):
         self.refused(["simulate", self.folder / "far.json"], "adapters_per_node.value", "0 is out of range")
 
 
+class Configurations(CommandLine):
+    def simulated(self, scenario):
+        done = self.run_stp("simulate", self.write(scenario), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads(done.stdout)
+        return record["results"], record["scenario"]["configurations"]
+
+    def table(self, scenario):
+        done = self.run_stp("simulate", self.write(scenario))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.splitlines()[1:]
+
+    def test_even_layers(self):
+        base = changed(HARDWARE, schedules=["1f1b"])
+        [row], [configuration] = self.simulated(changed(base, layers_per_chunk="even"))
+        self.assertEqual((row["layers_per_chunk"], configuration["layers_per_chunk"]), ([8, 8, 7, 7], "even"))
+        [written], _ = self.simulated(changed(base, layers_per_chunk=[8, 8, 7, 7]))
+        self.assertEqual(row, written)
+        many = changed(base, layers_per_chunk="even", parallel={"tp": 4, "pp": 16}, schedules=["1f1b-i"], microbatches=16)
+        self.scenario_refused(many, "layers_per_chunk", "32 virtual stages are more than the model's 30 layers", "use fewer")
+        self.scenario_refused(changed(base, layers_per_chunk="equal"), "layers_per_chunk", '"equal" is not a choice', '"even"')
+        self.scenario_refused(changed(UNIT, layers_per_chunk="even"), "layers_per_chunk", "no model to divide")
+
+    def test_global_batch(self):
+        base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
+        rows, configurations = self.simulated(changed(base, global_batch=[48, 96]))
+        self.assertEqual([row["microbatches"] for row in rows], [8, 16])
+        self.assertEqual([configuration["microbatches"] for configuration in configurations], [8, 16])
+        [row], _ = self.simulated(changed(base, microbatches=8))
+        self.assertEqual(row, rows[0])
+        self.scenario_refused(changed(base, global_batch=50), "global_batch", "50 samples do not divide by the 6", "use a multiple")
+        self.scenario_refused(changed(base, global_batch=0), "global_batch", "0 is out of range")
+        self.scenario_refused(changed(base, global_batch=[]), "global_batch", "is empty")
+        self.scenario_refused(changed(base, global_batch=48, microbatches=8), "global_batch", "and so is microbatches", "remove one")
+        self.scenario_refused(changed(base, global_batch=6 * 2**24), "global_batch", "more than the limit", "use fewer samples")
+
+    def test_names(self):
+        named = changed(HARDWARE, configurations=[{"name": "small batch", "comment": "a note"}, {"microbatches": 16}])
+        rows, configurations = self.simulated(named)
+        self.assertEqual([row["name"] for row in rows], ["small batch", None])
+        self.assertEqual([configuration.get("name") for configuration in configurations], ["small batch", None])
+        head, first, second = self.table(named)
+        self.assertRegex(head, "^name +schedule")
+        self.assertRegex(first, "^small batch +1f1b-i")
+        self.assertRegex(second, "^ +1f1b-i")
+        self.assertNotIn("name", self.table(HARDWARE)[0])
+        self.scenario_refused(changed(HARDWARE, configurations=[{"name": 3}]), "configurations[0].name", "must be a string")
+
+    def test_memory_of_the_fullest_rank(self):
+        for tp, fits in ((4, "yes"), (1, "no")):
+            scenario = changed(HARDWARE, parallel={"tp": tp, "pp": 4})
+            [row], _ = self.simulated(scenario)
+            largest = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
+            _, line = self.table(scenario)
+            self.assertEqual(line.split()[-4:], [f"{row['peak_memory_gb']:.1f}", f"{largest:.1f}", "80", fits])
+            self.assertEqual(largest <= 80, fits == "yes")
+        self.assertEqual(self.table(UNIT)[1].split()[-4:], ["–"] * 4)
+
+    def test_the_same_words_in_runs(self):
+        run = changed(RUN, schedules=["1f1b"], parallel={"pp": 2, "dp": 2}, microbatches=None, global_batch=8, layers_per_chunk="even",
+                      configurations=[{"name": "mine"}])
+        done = self.run_stp("run", self.write(run), "--backend", "cpu", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        [row] = json.loads(done.stdout)["results"]
+        layers = json.loads((ROOT / "models/tiny.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+        self.assertEqual((row["name"], row["microbatches"], row["dp"]), ("mine", 4, 2))
+        self.assertEqual(row["layers_per_chunk"], [layers - layers // 2, layers // 2])
+
+
 class Schemas(CommandLine):
     def setUp(self):
         super().setUp()

@@ -19,6 +19,7 @@ std::string to_string(Evidence evidence);
 
 /// The configuration of one row. Unit-cost rows have no model, cluster or seq.
 struct Configuration {
+  std::string name;            // "" where the scenario gives none
   std::string model, cluster;  // "" where costs are given by a table
   int seq = 0;
   int tp = 1, pp = 1, cp = 1, dp = 1;
@@ -118,6 +119,8 @@ struct Result {
   /// Largest activation memory of a rank, decimal GB: what the paper's peak memory mostly counts
   /// (docs/metrics.md).
   [[nodiscard]] std::optional<double> peak_memory_gb() const;
+  /// The same with weights, gradients and optimizer state.
+  [[nodiscard]] std::optional<double> peak_total_gb() const;
 };
 
 nlohmann::json to_json(const Result& result);
