@@ -145,8 +145,8 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
 // Runs all; calls `stepped` after every step. With several processes only the root has an outcome.
 Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepped) {
   const std::string& file = plan.scenario.file;
-  Outcome outcome{
-      {plan.devices, plan.predicts ? std::optional(plan.predicts->name) : std::nullopt, plan.one_device}};
+  Outcome outcome{{plan.devices, plan.predicts ? std::optional(plan.predicts->name) : std::nullopt,
+                   plan.one_device, plan.scenario.named()}};
   for (const Experiment& experiment : plan.scenario.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
       if (experiment.run->skip_refused && refuses(choice, experiment, file)) {

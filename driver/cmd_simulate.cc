@@ -24,18 +24,40 @@ void simulate_pairs_command(const SimulateOptions& options, const Invocation& in
               pairs_table(record.at("pairs"), summarise_pairs(scenario, record)).c_str());
 }
 
-std::vector<Result> simulate_all(const Scenario& scenario) {
-  std::vector<Result> results;
-  ProgressBar progress("simulating " + scenario.name, scenario.experiments.size());
-  for (const Experiment& experiment : scenario.experiments) {
-    for (const ScheduleChoice& choice : experiment.schedules)
-      results.push_back(run_simulated(choice, experiment, scenario.file).result);
-    progress.step();
+// The largest of a rank, and whether it is within its GPU's memory.
+struct Fit {
+  std::optional<double> needed_gb, gpu_gb;  // none under unit costs
+
+  [[nodiscard]] std::string text() const {
+    return needed_gb && gpu_gb ? (*needed_gb <= *gpu_gb ? "yes" : "no") : "–";
   }
-  return results;
+};
+
+Fit fit_of(const Result& result, const Experiment& experiment) {
+  if (!experiment.hardware) return {};
+  return {result.peak_total_gb(), experiment.hardware->profile.memory_bytes / 1e9};
 }
 
-std::vector<std::string> cells_of(const Result& result) {
+struct Row {
+  Result result;
+  Fit fit;
+};
+
+std::vector<Row> simulate_all(const Scenario& scenario) {
+  std::vector<Row> rows;
+  ProgressBar progress("simulating " + scenario.name, scenario.experiments.size());
+  for (const Experiment& experiment : scenario.experiments) {
+    for (const ScheduleChoice& choice : experiment.schedules) {
+      Result result = run_simulated(choice, experiment, scenario.file).result;
+      const Fit fit = fit_of(result, experiment);
+      rows.push_back({std::move(result), fit});
+    }
+    progress.step();
+  }
+  return rows;
+}
+
+std::vector<std::string> cells_of(const Result& result, const Fit& fit) {
   const Configuration& c = result.configuration;
   const RankResult& busiest = result.busiest_rank();
   const double step = result.step_time_s();
@@ -47,13 +69,17 @@ std::vector<std::string> cells_of(const Result& result) {
           c.seq > 0 ? std::to_string(c.seq) : "–",
           std::to_string(c.tp),
           std::to_string(c.pp),
+          std::to_string(c.dp),
           std::to_string(c.microbatches),
           fixed(step, 4),
           fixed(result.throughput(), 3),
           share(busiest.pp_bubble_s),
           share(busiest.tp_bubble_s),
           std::to_string(result.peak_activation_chunks()),
-          fixed(result.peak_memory_gb(), 1)};
+          fixed(result.peak_memory_gb(), 1),
+          fixed(fit.needed_gb, 1),
+          fixed(fit.gpu_gb, 0),
+          fit.text()};
 }
 
 }  // namespace
@@ -63,22 +89,41 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
   const Scenario scenario = read_scenario(options.scenario);
   refuse_existing(options.json, "--json");
   nlohmann::json rows = nlohmann::json::array();
-  const std::vector<Result> results = simulate_all(scenario);
-  const auto of_model = [](const Result& result) { return !result.configuration.model.empty(); };
-  const std::string unit = std::all_of(results.begin(), results.end(), of_model)    ? "s"
-                           : std::none_of(results.begin(), results.end(), of_model) ? "unit"
-                                                                                    : "s or unit";
-  Table table({"schedule", "model", "seq", "tp", "pp", "m", "step, " + unit, "samples/" + unit, "PP bubble",
-               "TP bubble", "peak chunks", "activations, GB"});
-  for (const Result& result : results) {
+  const std::vector<Row> simulated = simulate_all(scenario);
+  const auto of_model = [](const Row& row) { return !row.result.configuration.model.empty(); };
+  const std::string unit = std::all_of(simulated.begin(), simulated.end(), of_model)    ? "s"
+                           : std::none_of(simulated.begin(), simulated.end(), of_model) ? "unit"
+                                                                                        : "s or unit";
+  std::vector<std::string> head{"schedule",
+                                "model",
+                                "seq",
+                                "tp",
+                                "pp",
+                                "dp",
+                                "m",
+                                "step, " + unit,
+                                "samples/" + unit,
+                                "PP bubble",
+                                "TP bubble",
+                                "peak chunks",
+                                "activations, GB",
+                                "all, GB",
+                                "GPU, GB",
+                                "fits"};
+  const bool named = scenario.named();
+  if (named) head.insert(head.begin(), "name");
+  Table table(head);
+  for (const auto& [result, fit] : simulated) {
     rows.push_back(to_json(result));
-    table.add(cells_of(result));
+    std::vector<std::string> cells = cells_of(result, fit);
+    if (named) cells.insert(cells.begin(), result.configuration.name);
+    table.add(std::move(cells));
   }
   if (!write_record(options.json, make_record(scenario.as_run(), Evidence::simulated, invocation.argv,
                                               "results", std::move(rows))))
     return;
-  std::printf("%s (simulated; bubbles of the busiest rank)\n%s", scenario.title.c_str(),
-              table.text().c_str());
+  std::printf("%s (simulated; bubbles of the busiest rank, memory of the fullest)\n%s",
+              scenario.title.c_str(), table.text().c_str());
 }
 
 }  // namespace stp

@@ -29,9 +29,10 @@ std::string percentage(std::optional<double> value, int decimals) {
   return value ? fixed(*value * 100, decimals) : "–";
 }
 
-// A schedule's name, with its options other than the defaults.
+// A schedule's name, behind the configuration's, with its options other than the defaults.
 std::string schedule_name(const json& row) {
   std::string name = text(row.at("schedule"));
+  if (row.at("name").is_string()) name = text(row.at("name")) + ": " + name;
   if (row.at("braid") != "static") name += ", " + text(row.at("braid")) + " braids";
   return row.at("contention") == false ? name + ", no contention" : name;
 }

@@ -131,8 +131,9 @@ std::string heading(const json& row) {
   if (row.at("model").is_string())
     words +=
         ", " + plain(row.at("model")) + " on " + plain(row.at("cluster")) + ", seq " + plain(row.at("seq"));
-  return words + ", tp " + plain(row.at("tp")) + ", pp " + plain(row.at("pp")) + ", m " +
-         plain(row.at("microbatches"));
+  words += ", tp " + plain(row.at("tp")) + ", pp " + plain(row.at("pp"));
+  if (row.at("dp") > 1) words += ", dp " + plain(row.at("dp"));
+  return words + ", m " + plain(row.at("microbatches"));
 }
 
 void write_trace(const fs::path& path, const SimulatedRun& run) {

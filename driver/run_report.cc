@@ -16,10 +16,11 @@ std::string scientific(double value) {
   return text;
 }
 
-std::vector<std::string> columns(const DeviceOptions& devices, bool predicted) {
+std::vector<std::string> columns(const DeviceOptions& devices, bool predicted, bool named) {
   std::vector<std::string> names{"schedule", "model",   "type",      "tp",           "pp",        "dp",
                                  "m",        "step, s", "samples/s", "PP bubble",    "TP bubble", "saved, MB",
                                  "BLAS",     "GFLOP/s", "loss",      "parity: loss", "gradient"};
+  if (named) names.insert(names.begin(), "name");
   if (predicted) names.insert(names.end(), {"predicted, s", "error"});
   if (devices.time_kernels) names.insert(names.end(), {"kernels, s", "step / kernels"});
   if (devices.replay) names.insert(names.end(), {"late, ms", "latest call, ms"});
@@ -83,11 +84,13 @@ std::string PredictionErrors::text(const std::string& profile) const {
   return text;
 }
 
-RunReport::RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device)
+RunReport::RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device,
+                     bool named)
     : predicted_by_(std::move(predicted_by)),
       one_device_(one_device),
+      named_(named),
       replayed_(devices.replay.has_value()),
-      table_(columns(devices, predicted_by_.has_value())) {}
+      table_(columns(devices, predicted_by_.has_value(), named)) {}
 
 void RunReport::add(const MeasuredRun& run) {
   const Result& result = run.result;
@@ -97,6 +100,7 @@ void RunReport::add(const MeasuredRun& run) {
   const auto append = [&](const std::vector<std::string>& more) {
     cells.insert(cells.end(), more.begin(), more.end());
   };
+  if (named_) cells.insert(cells.begin(), result.configuration.name);
   if (measured.predicted) append(prediction_cells(result));
   if (measured.kernel_time_s)
     append({fixed(*measured.kernel_time_s, 4), fixed(result.step_time_s() / *measured.kernel_time_s, 3)});

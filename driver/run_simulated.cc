@@ -20,8 +20,8 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
 
 std::vector<int> layers_for(const Experiment& experiment, int stages) {
   if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
-  return paper_partition(experiment.run ? experiment.run->model.layers : experiment.hardware->model.layers,
-                         stages);
+  const int layers = experiment.run ? experiment.run->model.layers : experiment.hardware->model.layers;
+  return experiment.even_layers ? even_partition(layers, stages) : paper_partition(layers, stages);
 }
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
@@ -63,7 +63,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   const auto activations = peak_activation_bytes(schedule, activation_bytes(job, program.layers_per_stage));
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
   for (int rank = 0; rank < schedule.pp(); ++rank) {
-    const ParameterBytes bytes = parameter_bytes(parameters[rank]);
+    const ParameterBytes bytes = parameter_bytes(parameters[rank], job.shape.gradient_bytes);
     ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer};
   }
   return ranks;
@@ -73,12 +73,15 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
-  return {hardware.model,
+  Job job{hardware.model,
           {hardware.seq, experiment.microbatch_size, experiment.tp, experiment.sequence_parallel,
            experiment.recompute},
           hardware.implementation,
           experiment.pp,
-          hardware.scatter_transfers};
+          hardware.scatter_transfers,
+          experiment.dp};
+  if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
+  return job;
 }
 
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
@@ -108,6 +111,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                   .braid = experiment.braid,
                   .data_parallel = experiment.dp > 1,
                   .embedding = of_model,
+                  .tied = experiment.dp > 1 && experiment.hardware && experiment.hardware->model.tied(),
                   .sequence_parallel = experiment.sequence_parallel,
                   .recompute = experiment.recompute});
   } catch (const InputError& error) {
@@ -117,6 +121,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
 
 Configuration configuration_of(const Experiment& experiment, const Program& program) {
   Configuration configuration;
+  configuration.name = experiment.name;
   configuration.tp = experiment.tp;
   configuration.pp = experiment.pp;
   configuration.dp = experiment.dp;
@@ -141,18 +146,14 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   if (run.type != DType::f32)
     throw InputError(file, "run.type", "is " + to_string(run.type) + ", and predictions are of float32",
                      "use float32, or leave --predict out");
-  if (const int most = std::max(experiment.tp, experiment.dp); most > profile.gpus_per_node)
-    throw InputError(file, "parallel",
-                     "has groups of " + std::to_string(most) + " ranks, and profile " + profile.name +
-                         " describes all-reduces of " + std::to_string(profile.gpus_per_node) + " at most",
-                     "use smaller groups, or a profile of larger ones");
   Job job{run.model,
           {run.seq, experiment.microbatch_size, experiment.tp, experiment.sequence_parallel,
            experiment.recompute},
           Implementation::suite,
-          experiment.pp};
+          experiment.pp,
+          false,
+          experiment.dp};
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
-  job.dp = experiment.dp;
   const Program program = program_for(choice, experiment, file);
   const CostTable table =
       hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement);
@@ -201,6 +202,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.cluster = hardware.profile.name;
     configuration.seq = hardware.seq;
     configuration.contention = hardware.contention;
+    configuration.gradients = gradients(hardware);
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -30,6 +31,7 @@ constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<DType> kTypes[] = {
     {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
+constexpr Named<bool> kGradients[] = {{"float32", false}, {"model", true}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
                                                       {"suite", Implementation::suite},
                                                       {"megatron-2022", Implementation::megatron_2022}};
@@ -115,6 +117,7 @@ Experiment::Hardware read_hardware(JsonInput& input) {
   hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);
   hardware.contention = input.boolean_or("contention", true);
   hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
+  hardware.model_gradients = choose(input, "gradients", false, kGradients);
   return hardware;
 }
 
@@ -174,14 +177,14 @@ void read_parallel(JsonInput& input, Experiment& experiment) {
   JsonInput parallel = input.object("parallel");
   experiment.pp = parallel.integer("pp", 1, kMaxRanks);
   experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
-  if (input.has("run")) {
-    experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
-    constexpr int64_t kMostRanks = 256;  // each is several threads
-    if (int64_t{experiment.pp} * experiment.tp * experiment.dp > kMostRanks)
-      throw input.error("parallel",
-                        "asks for more ranks than the " + std::to_string(kMostRanks) + " that run here",
-                        "use fewer");
-  }
+  experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
+  const bool run = input.has("run");
+  const int64_t most = run ? 256 : 1 << 20;  // in a run each is several threads
+  if (int64_t{experiment.pp} * experiment.tp * experiment.dp > most)
+    throw input.error("parallel",
+                      "asks for more ranks than the " + std::to_string(most) + " that " +
+                          (run ? "run here" : "can be simulated"),
+                      "use fewer");
   parallel.done();
 }
 
@@ -196,16 +199,6 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
                       "write one number of layers per virtual stage");
 }
 
-void check_hardware(const JsonInput& input, const Experiment& experiment) {
-  const Experiment::Hardware& hardware = *experiment.hardware;
-  check_model(input, experiment, hardware.model);
-  if (const int node = hardware.profile.gpus_per_node; experiment.tp > node)
-    throw input.error("parallel.tp",
-                      std::to_string(experiment.tp) + " is more than the " + std::to_string(node) +
-                          " GPUs of a node, and the profile does not describe all-reduces between nodes",
-                      "use at most " + std::to_string(node));
-}
-
 // Options of lowering for a model's units.
 void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int seq) {
   experiment.sequence_parallel = input.boolean_or("sequence_parallel", false);
@@ -215,6 +208,21 @@ void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int s
                       "cannot divide " + std::to_string(seq) + " tokens by " + std::to_string(experiment.tp) +
                           " tensor-parallel ranks",
                       "make seq a multiple of parallel.tp");
+}
+
+void read_layers(JsonInput& input, Experiment& experiment) {
+  if (!input.value("layers_per_chunk").is_string()) {
+    experiment.layers_per_chunk = input.integers("layers_per_chunk", 0, INT16_MAX);
+    return;
+  }
+  const std::string word = input.string("layers_per_chunk");
+  if (word != "even")
+    throw input.error("layers_per_chunk", "\"" + word + "\" is not a choice",
+                      "write \"even\", or one number per virtual stage");
+  if (input.has("costs"))
+    throw input.error("layers_per_chunk", "is even, but unit costs have no model to divide",
+                      "write one number of layers per virtual stage");
+  experiment.even_layers = true;
 }
 
 // Reads one configuration, except its number of microbatches.
@@ -230,8 +238,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   experiment.backward = choose(input, "backward", BackwardOrder::suite, kBackwards);
   experiment.braid = choose(input, "braid", BraidPolicy::static_merge, kBraids);
   experiment.freed_at_I = choose(input, "freed_at", false, kFreedAt);
-  if (input.has("layers_per_chunk"))
-    experiment.layers_per_chunk = input.integers("layers_per_chunk", 0, INT16_MAX);
+  if (input.has("layers_per_chunk")) read_layers(input, experiment);
   if (input.has("schedule_costs"))
     experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
 
@@ -244,7 +251,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else if (input.has("model")) {
     experiment.hardware = read_hardware(input);
-    check_hardware(input, experiment);
+    check_model(input, experiment, experiment.hardware->model);
     read_sharding_and_recompute(input, experiment, experiment.hardware->seq);
   } else {
     throw input.error(
@@ -254,16 +261,46 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   return experiment;
 }
 
-// A configuration with several numbers of microbatches makes as many experiments.
-void read_experiments(JsonInput& input, const std::string& field, std::vector<Experiment>& experiments) {
-  const Experiment one = read_experiment(input, field);
-  std::vector<int> counts;
-  if (input.value("microbatches").is_array()) {
-    counts = input.integers("microbatches", 1, kMaxMicrobatches);
-    if (counts.empty()) throw input.error("microbatches", "is empty", "write at least one number");
-  } else {
-    counts = {input.integer("microbatches", 1, kMaxMicrobatches)};
+// The number of `key`, or the numbers.
+std::vector<int> read_counts(JsonInput& input, const std::string& key, int most) {
+  if (!input.value(key).is_array()) return {input.integer(key, 1, most)};
+  const std::vector<int> counts = input.integers(key, 1, most);
+  if (counts.empty()) throw input.error(key, "is empty", "write at least one number");
+  return counts;
+}
+
+// The numbers of microbatches that make up global batches.
+std::vector<int> read_global_batch(JsonInput& input, const Experiment& experiment) {
+  if (input.has("microbatches"))
+    throw input.error("global_batch", "is given, and so is microbatches", "remove one of them");
+  const int64_t samples =
+      int64_t{experiment.microbatch_size} * experiment.dp;  // of a microbatch of all replicas
+  std::vector<int> counts = read_counts(input, "global_batch", std::numeric_limits<int>::max());
+  for (int& count : counts) {
+    const std::string problem = std::to_string(count) + " samples ";
+    if (count % samples != 0)
+      throw input.error(
+          "global_batch",
+          problem + "do not divide by the " + std::to_string(samples) + " of microbatch_size * parallel.dp",
+          "use a multiple");
+    count = static_cast<int>(count / samples);
+    if (count > kMaxMicrobatches)
+      throw input.error("global_batch",
+                        problem + "are " + std::to_string(count) + " microbatches, more than the limit of " +
+                            std::to_string(kMaxMicrobatches),
+                        "use fewer samples");
   }
+  return counts;
+}
+
+// A configuration with several numbers of microbatches makes as many experiments.
+void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
+                      std::vector<Experiment>& experiments) {
+  Experiment one = read_experiment(input, field);
+  one.name = name;
+  const std::vector<int> counts = input.has("global_batch")
+                                      ? read_global_batch(input, one)
+                                      : read_counts(input, "microbatches", kMaxMicrobatches);
   for (const int microbatches : counts) {
     experiments.push_back(one);
     experiments.back().microbatches = microbatches;
@@ -294,7 +331,8 @@ json to_json(const Experiment::Hardware& hardware) {
           {"seq", hardware.seq},
           {"implementation", word_of(hardware.implementation, kImplementations)},
           {"contention", hardware.contention},
-          {"scatter_transfers", hardware.scatter_transfers}};
+          {"scatter_transfers", hardware.scatter_transfers},
+          {"gradients", gradients(hardware)}};
 }
 
 json by_name(const NamedData& data) { return {{data.name, *data.content}}; }
@@ -335,18 +373,23 @@ std::string to_string(Release release) { return word_of(release, kReleases); }
 std::string to_string(BackwardOrder backward) { return word_of(backward, kBackwards); }
 std::string to_string(BraidPolicy braid) { return word_of(braid, kBraids); }
 std::string to_string(Recompute recompute) { return word_of(recompute, kRecomputes); }
+std::string gradients(const Experiment::Hardware& hardware) {
+  return word_of(hardware.model_gradients, kGradients);
+}
 std::string freed_at(const Experiment& experiment) { return word_of(experiment.freed_at_I, kFreedAt); }
 
 json to_json(const Experiment& experiment) {
   json value = {{"schedules", *experiment.schedules_as_read},
-                {"parallel", {{"pp", experiment.pp}, {"tp", experiment.tp}}},
+                {"parallel", {{"pp", experiment.pp}, {"tp", experiment.tp}, {"dp", experiment.dp}}},
                 {"microbatches", experiment.microbatches},
                 {"microbatch_size", experiment.microbatch_size},
                 {"release", to_string(experiment.release)},
                 {"backward", to_string(experiment.backward)},
                 {"braid", to_string(experiment.braid)},
                 {"freed_at", freed_at(experiment)}};
+  if (!experiment.name.empty()) value["name"] = experiment.name;
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
+  if (experiment.even_layers) value["layers_per_chunk"] = "even";
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
   if (experiment.schedule_costs) {
     const PassCosts& costs = *experiment.schedule_costs;
@@ -359,9 +402,13 @@ json to_json(const Experiment& experiment) {
     value["recompute"] = to_string(experiment.recompute);
   }
   if (experiment.run) value.update(to_json(*experiment.run));
-  if (experiment.run) value["parallel"]["dp"] = experiment.dp;
   if (experiment.hardware) value.update(to_json(*experiment.hardware));
   return value;
+}
+
+bool Scenario::named() const {
+  return std::any_of(experiments.begin(), experiments.end(),
+                     [](const Experiment& experiment) { return !experiment.name.empty(); });
 }
 
 json Scenario::as_run() const {
@@ -401,14 +448,17 @@ Scenario read_scenario(const std::string& word) {
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));
 
   if (!input.has("configurations")) {
-    read_experiments(input, "", scenario.experiments);
+    read_experiments(input, "", "", scenario.experiments);
   } else {
     const json& configurations = input.array("configurations");
     if (configurations.empty()) throw input.error("configurations", "is empty", "write at least one");
     for (size_t i = 0; i < configurations.size(); ++i) {
       const std::string field = "configurations[" + std::to_string(i) + "]";
       JsonInput configuration(configurations[i], field, input);
-      read_experiments(configuration, field, scenario.experiments);
+      configuration.ignore("comment");
+      // Not the file's, which is the scenario's.
+      const std::string name = configurations[i].contains("name") ? configuration.string("name") : "";
+      read_experiments(configuration, field, name, scenario.experiments);
       configuration.done();
     }
   }

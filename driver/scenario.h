@@ -36,12 +36,14 @@ struct NamedData {
 /// One configuration, every default filled in.
 struct Experiment {
   std::string field;  // where it stands in its file, for errors
+  std::string name;   // "" where it has none
   std::vector<ScheduleChoice> schedules;
   SharedJson schedules_as_read;
-  int tp = 1, pp = 1;
+  int tp = 1, pp = 1, dp = 1;
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model
+  bool even_layers = false;           // empty, and as even as possible
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;
@@ -61,6 +63,7 @@ struct Experiment {
     Implementation implementation;
     bool contention;
     bool scatter_transfers;
+    bool model_gradients;  // in the model's type, not in float32
     NamedData model_data, cluster_data;
   };
   std::optional<Hardware> hardware;
@@ -80,7 +83,6 @@ struct Experiment {
     bool skip_refused;  // whether a schedule that refuses a configuration is left out
   };
   std::optional<Run> run;
-  int dp = 1;  // more only in runs
 };
 /// The configuration as run: a scenario's, with every default filled in.
 nlohmann::json to_json(const Experiment& experiment);
@@ -90,6 +92,8 @@ std::string to_string(Release release);
 std::string to_string(BackwardOrder backward);
 std::string to_string(BraidPolicy braid);
 std::string to_string(Recompute recompute);
+/// `gradients`: "float32" or "model".
+std::string gradients(const Experiment::Hardware& hardware);
 /// `freed_at`: "W" or "I".
 std::string freed_at(const Experiment& experiment);
 
@@ -98,6 +102,9 @@ struct Scenario {
   std::vector<Experiment> experiments;
   std::optional<Comparison> comparison;
   bool timeline = false;  // whether `reproduce` draws its timelines
+
+  /// Whether a configuration has a name.
+  [[nodiscard]] bool named() const;
 
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;

@@ -753,6 +753,130 @@ def closed(schema):
     return result
 
 
+class DataParallel(CommandLine):
+    def results(self, scenario, name):
+        done = self.run_stp("simulate", self.write(scenario, f"{name}.json"), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["results"]
+
+    def test_one_replica_is_a_step_without(self):
+        for base in (UNIT, HARDWARE):
+            alone = self.results(base, "alone")
+            one = self.results(changed(base, parallel={**base["parallel"], "dp": 1}), "one")
+            self.assertEqual(alone, one)
+
+    def test_replicas_add_what_the_last_reduction_exposes(self):
+        unit = {f"{name}.{letter}": 1 for name in ("attn", "mlp") for letter in "FIW"}
+        for schedule, stages in (("gpipe", 2), ("1f1b", 2), ("stp", 4)):
+            base = changed(UNIT, schedules=[schedule], microbatches=8, layers_per_chunk=[3] * stages)
+            for seconds in (0.25, 0.5):  # of a chunk 0.75 and 1.5, less than a backward
+                base["costs"] = {"unit": {**unit, "gradient_reduce": seconds}}
+                [alone] = self.results(base, f"alone-{schedule}-{seconds}")
+                [four] = self.results(changed(base, parallel={"pp": 2, "dp": 4}), f"four-{schedule}-{seconds}")
+                self.assertEqual(four["step_time_s"], alone["step_time_s"] + 3 * seconds)
+                self.assertEqual(four["gpus"], 4 * alone["gpus"])
+                self.assertEqual(four["throughput_samples_per_s"], 4 * 8 / four["step_time_s"])
+                self.assertEqual([rank["compute_s"] for rank in four["ranks"]], [rank["compute_s"] for rank in alone["ranks"]])
+
+    def test_gradients_in_the_models_type_are_half(self):
+        wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
+        [full] = self.results(wide, "full")
+        [half] = self.results(changed(wide, gradients="model"), "half")
+        self.assertEqual((full["gradients"], half["gradients"]), ("float32", "model"))
+        for a, b in zip(full["ranks"], half["ranks"]):
+            self.assertEqual(a["memory_bytes"]["gradients"], 2 * b["memory_bytes"]["gradients"])
+        self.assertLess(half["step_time_s"], full["step_time_s"])
+
+    def test_refusals(self):
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 65537}), "parallel.dp", "out of range")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 8, "pp": 4, "dp": 65536}), "parallel", "more ranks than the 1048576", "use fewer")
+        self.scenario_refused(changed(HARDWARE, gradients="bf16"), "gradients", '"bf16" is not a choice', "float32, model")
+        self.scenario_refused(changed(UNIT, gradients="model"), "gradients", "is not a known field")
+
+    def test_a_tensor_parallel_group_may_span_nodes(self):
+        node = changed(HARDWARE, parallel={"tp": 8, "pp": 2}, layers_per_chunk=[7, 8, 8, 7])
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        steps = [self.results(node, "near")[0]["step_time_s"]]
+        for values in ({"gpus_per_node": 4}, {"adapters_per_node": 1}):
+            for field, value in values.items():
+                profile[field] = {"value": value, "source": "a test"}
+            self.write(profile, "small.json")
+            steps.append(self.results(changed(node, cluster="small.json"), "far")[0]["step_time_s"])
+        self.assertEqual(steps, sorted(set(steps)))
+        profile["adapters_per_node"]["value"] = 0
+        self.write(profile, "small.json")
+        self.refused(["simulate", self.folder / "far.json"], "adapters_per_node.value", "0 is out of range")
+
+
+class Configurations(CommandLine):
+    def simulated(self, scenario):
+        done = self.run_stp("simulate", self.write(scenario), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads(done.stdout)
+        return record["results"], record["scenario"]["configurations"]
+
+    def table(self, scenario):
+        done = self.run_stp("simulate", self.write(scenario))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.splitlines()[1:]
+
+    def test_even_layers(self):
+        base = changed(HARDWARE, schedules=["1f1b"])
+        [row], [configuration] = self.simulated(changed(base, layers_per_chunk="even"))
+        self.assertEqual((row["layers_per_chunk"], configuration["layers_per_chunk"]), ([8, 8, 7, 7], "even"))
+        [written], _ = self.simulated(changed(base, layers_per_chunk=[8, 8, 7, 7]))
+        self.assertEqual(row, written)
+        many = changed(base, layers_per_chunk="even", parallel={"tp": 4, "pp": 16}, schedules=["1f1b-i"], microbatches=16)
+        self.scenario_refused(many, "layers_per_chunk", "32 virtual stages are more than the model's 30 layers", "use fewer")
+        self.scenario_refused(changed(base, layers_per_chunk="equal"), "layers_per_chunk", '"equal" is not a choice', '"even"')
+        self.scenario_refused(changed(UNIT, layers_per_chunk="even"), "layers_per_chunk", "no model to divide")
+
+    def test_global_batch(self):
+        base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
+        rows, configurations = self.simulated(changed(base, global_batch=[48, 96]))
+        self.assertEqual([row["microbatches"] for row in rows], [8, 16])
+        self.assertEqual([configuration["microbatches"] for configuration in configurations], [8, 16])
+        [row], _ = self.simulated(changed(base, microbatches=8))
+        self.assertEqual(row, rows[0])
+        self.scenario_refused(changed(base, global_batch=50), "global_batch", "50 samples do not divide by the 6", "use a multiple")
+        self.scenario_refused(changed(base, global_batch=0), "global_batch", "0 is out of range")
+        self.scenario_refused(changed(base, global_batch=[]), "global_batch", "is empty")
+        self.scenario_refused(changed(base, global_batch=48, microbatches=8), "global_batch", "and so is microbatches", "remove one")
+        self.scenario_refused(changed(base, global_batch=6 * 2**24), "global_batch", "more than the limit", "use fewer samples")
+
+    def test_names(self):
+        named = changed(HARDWARE, configurations=[{"name": "small batch", "comment": "a note"}, {"microbatches": 16}])
+        rows, configurations = self.simulated(named)
+        self.assertEqual([row["name"] for row in rows], ["small batch", None])
+        self.assertEqual([configuration.get("name") for configuration in configurations], ["small batch", None])
+        head, first, second = self.table(named)
+        self.assertRegex(head, "^name +schedule")
+        self.assertRegex(first, "^small batch +1f1b-i")
+        self.assertRegex(second, "^ +1f1b-i")
+        self.assertNotIn("name", self.table(HARDWARE)[0])
+        self.scenario_refused(changed(HARDWARE, configurations=[{"name": 3}]), "configurations[0].name", "must be a string")
+
+    def test_memory_of_the_fullest_rank(self):
+        for tp, fits in ((4, "yes"), (1, "no")):
+            scenario = changed(HARDWARE, parallel={"tp": tp, "pp": 4})
+            [row], _ = self.simulated(scenario)
+            largest = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
+            _, line = self.table(scenario)
+            self.assertEqual(line.split()[-4:], [f"{row['peak_memory_gb']:.1f}", f"{largest:.1f}", "80", fits])
+            self.assertEqual(largest <= 80, fits == "yes")
+        self.assertEqual(self.table(UNIT)[1].split()[-4:], ["–"] * 4)
+
+    def test_the_same_words_in_runs(self):
+        run = changed(RUN, schedules=["1f1b"], parallel={"pp": 2, "dp": 2}, microbatches=None, global_batch=8, layers_per_chunk="even",
+                      configurations=[{"name": "mine"}])
+        done = self.run_stp("run", self.write(run), "--backend", "cpu", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        [row] = json.loads(done.stdout)["results"]
+        layers = json.loads((ROOT / "models/tiny.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+        self.assertEqual((row["name"], row["microbatches"], row["dp"]), ("mine", 4, 2))
+        self.assertEqual(row["layers_per_chunk"], [layers - layers // 2, layers // 2])
+
+
 class Schemas(CommandLine):
     def setUp(self):
         super().setUp()

@@ -190,11 +190,12 @@ class Replay(CommandLine):
             (2, {"pp": 2, "tp": 2}, {**slow, "gpus_per_node": 2}, "receive", 2000.5),
             (0, {"pp": 2, "tp": 2}, {**slow, "gpus_per_node": 2}, "(?:send|receive)", 2000.5),
             (0, {"pp": 2, "tp": 1}, {**slow, "gpus_per_node": 2}, "(?:send|receive)", 501),
-            # Rings: of all ranks of a node by its bus bandwidth; over several nodes 2 (n − 1) steps, 2 (n − 1) / n of the bytes.
+            # Rings: of all ranks of a node by its bus bandwidth; over N nodes 2 (N − 1) of the steps between them, and 2 (n − 1) / n of the
+            # bytes through as many adapters as there are ranks on a node.
             (0, {"pp": 1, "tp": 2}, {"all_reduce_latency_us": 1e6, "all_reduce_hop_latency_us": 0, "all_reduce_bus_gb_per_s": tensor / 3000e9,
                                      "gpus_per_node": 2}, "all-reduce", 3001),
             (0, {"pp": 1, "tp": 2}, {**slow, "gpus_per_node": 1}, "all-reduce", 2001),
-            (0, {"pp": 1, "tp": 4}, {**slow, "gpus_per_node": 2}, "all-reduce", 3003),
+            (0, {"pp": 1, "tp": 4}, {**slow, "gpus_per_node": 2}, "all-reduce", 1501),
         ):
             scenario = changed(narrow, parallel=grid)
             if grid["pp"] == 1:

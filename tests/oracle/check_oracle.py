@@ -168,7 +168,7 @@ def draw_case(rng, number, generator, folder, named_only):
     scenario = {
         "name": f"oracle-{number}",
         "schedules": [],
-        "parallel": {"pp": pp, "tp": rng.choice((1, 2, 4, 8))},
+        "parallel": {"pp": pp, "tp": rng.choice((1, 2, 4, 8)), "dp": rng.choice((1, 1, 2, 5))},
         "microbatches": microbatches,
         "chunks": chunks,
         "layers_per_chunk": draw_layers(rng, pp * chunks),
@@ -233,8 +233,8 @@ def difference(scenario, order, result):
     step = expected["step_time_s"]
     if not equal(step, result["step_time_s"]):
         return f"step_time_s is {result['step_time_s']}, oracle {step}"
-    if step > 0 and not equal(scenario["microbatches"] / step, result["throughput_samples_per_s"]):
-        throughput = scenario["microbatches"] / step
+    throughput = scenario["microbatches"] * scenario["parallel"].get("dp", 1) / step if step > 0 else None
+    if step > 0 and not equal(throughput, result["throughput_samples_per_s"]):
         return f"throughput_samples_per_s is {result['throughput_samples_per_s']}, oracle {throughput}"
     if len(result["ranks"]) != len(expected["ranks"]):
         return f"{len(result['ranks'])} ranks, oracle {len(expected['ranks'])}"

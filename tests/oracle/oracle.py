@@ -15,7 +15,7 @@ COSTS = (
     "attn.F", "attn.I", "attn.W", "attn.W_early",
     "mlp.F", "mlp.I", "mlp.W", "mlp.W_early",
     "head.F", "head.I", "head.W",
-    "all_reduce", "p2p",
+    "all_reduce", "p2p", "gradient_reduce",
 )  # fmt: skip
 RELEASES = ("chain", "block", "released")
 BACKWARDS = ("suite", "megatron")
@@ -212,7 +212,7 @@ class Graph:
             raise OracleError(f"deadlock: waiting at {heads[:6]}")
 
 
-def build(schedule, layers, costs, release, backward, braid):
+def build(schedule, layers, costs, release, backward, braid, dp):
     """The graph of a step."""
     pp, chunks = schedule["pp"], schedule["chunks"]
     last_stage = pp * chunks - 1
@@ -326,6 +326,15 @@ def build(schedule, layers, costs, release, backward, braid):
                     label = f"{weight} of {action.text} on rank {rank}"
                     block_ops.append(graph.add(label, ("compute", rank), cost, gate + [compute]))
 
+            # With data parallelism a chunk's gradients are reduced once its last B or W is issued.
+            if dp > 1:
+                computes = [op for op in block_ops if op.stream == ("compute", rank)]
+                for position, action in enumerate(block):
+                    later = block[position + 1 :] + [other for each in blocks[index + 1 :] for other in each]
+                    if action.kind in "BW" and not any(o.chunk == action.chunk and o.kind in "BW" for o in later):
+                        cost = layers[action.stage] * costs["gradient_reduce"]
+                        graph.add(f"gradients of chunk {action.chunk} on rank {rank}", ("dp", rank), cost, computes[-1:])
+
             for action in block:
                 if action.kind == "W":
                     continue
@@ -359,7 +368,7 @@ def peak_of(blocks, freed_at):
     return peak
 
 
-def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static"):
+def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1):
     """The figures of one step.
 
     Per rank also `tie`: an idle time has an all-reduce of the rank and something else as its last dependency, both
@@ -372,7 +381,7 @@ def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite"
     if unknown:
         raise OracleError(f"unknown unit costs {sorted(unknown)}")
     costs = {name: float(unit.get(name, 0)) for name in COSTS}
-    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid)
+    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid, dp)
     graph.run()
     step = max((op.end for op in graph.ops if op.stream is not None), default=0.0)
     figures = []
@@ -418,6 +427,7 @@ def simulate_scenario(scenario, schedule):
         scenario.get("backward", "suite"),
         scenario.get("freed_at", "W"),
         scenario.get("braid", "static"),
+        scenario["parallel"].get("dp", 1),
     )
 
 

@@ -308,6 +308,27 @@ class ByHand(Case):
             oracle.simulate(schedule("loop", 1, "F0.0 B0.0"), [1], {"atn.F": 1})
 
 
+class DataParallel(Case):
+    def test_gradients_of_a_chunk_are_reduced_behind_its_last_backward(self):
+        # Rank 0 ends last, with B0.1: its reduction is exposed.
+        order = schedule("loop", 1, "F0.0 F0.1 B0.0 B0.1", "F0.0 B0.0 F0.1 B0.1")
+        unit = dict(TWOS, all_reduce=0, p2p=0)
+        alone = oracle.simulate(order, [1, 1], unit)["step_time_s"]
+        for seconds, added in ((3, 3), (8, 8), (20, 20)):
+            reduced = oracle.simulate(order, [1, 1], dict(unit, gradient_reduce=seconds), dp=2)
+            self.near(reduced["step_time_s"], alone + added)
+            self.near(oracle.simulate(order, [1, 1], dict(unit, gradient_reduce=seconds))["step_time_s"], alone)
+
+    def test_reductions_of_a_rank_follow_one_another(self):
+        order = schedule("v", 2, "F0.0 F1.0 B1.0 B0.0")
+        unit = dict(TWOS, all_reduce=0, p2p=0)
+        alone = oracle.simulate(order, [1, 1], unit)["step_time_s"]
+        # The first hides behind B0.0, of 4, but for what is longer.
+        for seconds, added in ((3, 3), (4, 4), (11, 7 + 11)):
+            reduced = oracle.simulate(order, [1, 1], dict(unit, gradient_reduce=seconds), dp=2)
+            self.near(reduced["step_time_s"], alone + added)
+
+
 class Ties(Case):
     def test_tie_of_all_reduce_and_transfer_is_seen(self):
         # Rank 1 holds the turn of the V: in F1.0&F0.1 one input is its own F0.0's, with the last all-reduce, the

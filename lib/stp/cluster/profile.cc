@@ -16,9 +16,6 @@ void require_source(JsonInput& field) {
     throw field.error("source", "is empty", "say where the value comes from");
 }
 
-// Bytes that each rank of a ring sends, and receives, per byte of the tensor.
-double ring_share(int ranks) { return 2.0 * (ranks - 1) / ranks; }
-
 // The list "all_reduce_measured": per group size its source and bus bandwidths by message size.
 std::vector<MeasuredAllReduce> read_measured(JsonInput& input, int gpus_per_node) {
   std::vector<MeasuredAllReduce> measured;
@@ -149,6 +146,8 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   profile.fitted_to = input.string_or("fitted_to", "");
   ProfileReader reader(input, profile);
   profile.gpus_per_node = reader.whole("gpus_per_node", 1, 1024);
+  profile.adapters_per_node =
+      input.has("adapters_per_node") ? reader.whole("adapters_per_node", 1, 1024) : profile.gpus_per_node;
   profile.peak_flops = reader.value("peak_tflops", kTiny, 1e6) * kTera;
   profile.sms = reader.whole("sms", 1, 10000);
   profile.gemm_overhead_k = reader.value("gemm_overhead_k", 0, 1e5);
@@ -179,6 +178,8 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   input.done();
   return profile;
 }
+
+double ring_share(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 
 double all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks) {
   if (ranks == 1) return 0;

@@ -46,6 +46,7 @@ struct HardwareProfile {
   std::string name;
   std::string accelerator;  // as vendors write it
   int gpus_per_node;
+  int adapters_per_node;                    // of the network; one per GPU unless given
   double peak_flops;                        // dense bf16
   int sms;                                  // streaming multiprocessors
   double gemm_efficiency;                   // share of the peak that large GEMMs reach
@@ -63,7 +64,7 @@ struct HardwareProfile {
   double all_reduce_hop_latency_s;    // per step of the ring, of which there are 2(n − 1)
   double all_reduce_bus_bytes_per_s;  // bus bandwidth, nccl-tests' definition
   std::vector<MeasuredAllReduce> all_reduce_measured;
-  LinkProfile within_node, between_nodes;  // point to point, per GPU
+  LinkProfile within_node, between_nodes;  // point to point, per GPU; between nodes, per adapter
   double host_to_device_bytes_per_s, device_to_host_bytes_per_s;
   double contention_compute, contention_all_reduce;  // share of the speed alone while both run on one GPU
   SharedProcessors shared;
@@ -80,6 +81,9 @@ struct HardwareProfile {
 HardwareProfile read_profile(const std::string& path);
 /// The same of its content; `file` is named in errors.
 HardwareProfile read_profile(const nlohmann::json& content, const std::string& file);
+
+/// Bytes that each rank of a ring sends, and receives, per byte of the tensor in an all-reduce: 2(n − 1)/n.
+double ring_share(int ranks);
 
 /// Seconds of one all-reduce of `bytes` over n = `ranks` ranks of one node. With a measurement of that group
 /// size: its times, linear in bytes between two sizes, from the latency alone at no bytes, and beyond the

@@ -26,8 +26,8 @@ auto contention_of(Profile& p) {
 }
 template <typename Profile>
 auto p2p_of(Profile& p) {
-  return std::tie(p.within_node, p.between_nodes, p.gpus_per_node, p.host_to_device_bytes_per_s,
-                  p.device_to_host_bytes_per_s);
+  return std::tie(p.within_node, p.between_nodes, p.gpus_per_node, p.adapters_per_node,
+                  p.host_to_device_bytes_per_s, p.device_to_host_bytes_per_s);
 }
 template <typename Profile>
 auto launches_of(Profile& p) {

@@ -15,7 +15,7 @@ enum class ProfilePart {
   all_reduce,  // latencies, bus bandwidth, measured curves
   contention,  // what overlapping compute and all-reduces keep of their speed, and ranks that share
                // processors
-  p2p,         // transfers between stages and to the host: links, and how many GPUs a node has
+  p2p,         // transfers between stages and to the host: links, and how many GPUs and adapters a node has
   launches     // overhead of a kernel
 };
 inline constexpr std::array kProfileParts = {ProfilePart::compute,    ProfilePart::memory,

@@ -26,7 +26,11 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return op.tensors() * (near ? table.transfer_within_node : table.transfer_between_nodes);
     }
     case OpKind::gradient_reduce:
-      return table.gradient_reduce.empty() ? 0 : table.gradient_reduce[program.stage_of(id)];
+      return table.gradient_reduce.empty()
+                 ? table.gradient_reduce_per_layer * program.layers_per_stage[program.stage_of(id)]
+                 : table.gradient_reduce[program.stage_of(id)];
+    case OpKind::embedding_reduce:
+      return table.embedding_reduce;
     case OpKind::optimizer:
       return table.optimizer.empty() ? 0 : table.optimizer[program.stream_of(id).rank];
   }
@@ -43,6 +47,7 @@ CostTable unit_cost_table(JsonInput input) {
         table.at(unit, pass) = input.number_or(to_string(unit, pass), 0, 0, kLongestSeconds);
   table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
   table.transfer_within_node = table.transfer_between_nodes = input.number_or("p2p", 0, 0, kLongestSeconds);
+  table.gradient_reduce_per_layer = input.number_or("gradient_reduce", 0, 0, kLongestSeconds);
   input.done();
   return table;
 }

@@ -16,9 +16,11 @@ struct CostTable {
   double reduce_scatter = 0, all_gather = 0;  // replace it with sequence parallelism
   bool recomputed = false;                    // whether a backward recomputes its layers' forward
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
-  std::vector<int> node_of_rank;                                // by pipeline rank; empty: all on one node
-  std::vector<double> optimizer;                                // by pipeline rank; empty: none
-  std::vector<double> gradient_reduce;                          // by virtual stage; empty: none
+  std::vector<int> node_of_rank;        // by pipeline rank, ranks of one number on one node; empty: all
+  std::vector<double> optimizer;        // by pipeline rank; empty: none
+  std::vector<double> gradient_reduce;  // by virtual stage; empty: by its layers
+  double gradient_reduce_per_layer = 0;
+  double embedding_reduce = 0;  // of tied embeddings
 
   [[nodiscard]] double& at(Unit u, UnitPass pass) {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
@@ -32,7 +34,7 @@ struct CostTable {
 };
 
 /// The table of a scenario's `costs.unit`: seconds ≥ 0, zero where left out; keys as to_string(unit, pass),
-/// `all_reduce` and `p2p`.
+/// `all_reduce`, `p2p` and `gradient_reduce`.
 CostTable unit_cost_table(JsonInput input);
 
 /// Each op's seconds.

@@ -34,10 +34,10 @@ ModelConfig model(const std::string& name) { return read_model(STP_SOURCE_DIR "/
 CostTable unit_table(const json& value) { return unit_cost_table(JsonInput(value, "s.json", "costs.unit")); }
 
 TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
-  const json all = {{"attn.F", 1}, {"attn.I", 2},  {"attn.W", 3},  {"attn.W_early", 4},
-                    {"mlp.F", 5},  {"mlp.I", 6},   {"mlp.W", 7},   {"mlp.W_early", 8},
-                    {"head.F", 9}, {"head.I", 10}, {"head.W", 11}, {"all_reduce", 12},
-                    {"p2p", 13}};
+  const json all = {{"attn.F", 1}, {"attn.I", 2},          {"attn.W", 3},  {"attn.W_early", 4},
+                    {"mlp.F", 5},  {"mlp.I", 6},           {"mlp.W", 7},   {"mlp.W_early", 8},
+                    {"head.F", 9}, {"head.I", 10},         {"head.W", 11}, {"all_reduce", 12},
+                    {"p2p", 13},   {"gradient_reduce", 14}};
   const CostTable table = unit_table(all);
   EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1);
   EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 2);
@@ -54,6 +54,7 @@ TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
   EXPECT_EQ(table.all_reduce, 12);
   EXPECT_EQ(table.transfer_within_node, 13);
   EXPECT_EQ(table.transfer_between_nodes, 13);
+  EXPECT_EQ(table.gradient_reduce_per_layer, 14);
   EXPECT_EQ(table.weight_gradients(Unit::attn), 7);
   EXPECT_EQ(table.weight_gradients(Unit::mlp), 15);
   EXPECT_EQ(table.weight_gradients(Unit::head), 11);
@@ -141,6 +142,7 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
           expected = 0.25;
           break;  // no nodes given: all on one
         case OpKind::gradient_reduce:
+        case OpKind::embedding_reduce:
           expected = 0;
           break;
         case OpKind::optimizer:
@@ -434,6 +436,52 @@ TEST(HardwareCostTable, KnowsWhereNodesEnd) {
   EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 2}, 8), profile).node_of_rank,
               ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
   EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 1}, 2), profile).node_of_rank, ElementsAre(0, 0));
+}
+
+TEST(HardwareCostTable, PutsReplicasBetweenPipelineRanks) {
+  const auto nodes = [](int tp, int dp, int pp) {
+    Job j = job("llm-12.1b", {6144, 1, tp}, pp);
+    j.dp = dp;
+    return table_of(j, a800()).node_of_rank;
+  };
+  EXPECT_THAT(nodes(2, 2, 4), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(nodes(4, 2, 2), ElementsAre(0, 1));
+  // Of eight and four ranks on each side of a node's end, some replica sends to another node.
+  EXPECT_THAT(nodes(4, 3, 2), ElementsAre(-1, -2));
+}
+
+TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
+  const HardwareProfile profile = a800();  // 8 GPUs a node
+  const auto reduced = [&](int tp, int dp, int gradient_bytes) {
+    Job j = job("llm-12.1b", {6144, 1, tp}, 2);
+    j.dp = dp;
+    j.shape.gradient_bytes = gradient_bytes;
+    return table_of(j, profile).gradient_reduce[1];
+  };
+  const double parameters = 8 * model("llm-12.1b").layer_parameters();
+  EXPECT_DOUBLE_EQ(reduced(2, 4, 4), all_reduce_seconds(profile, 4 * parameters / 2, 4));  // one node
+  EXPECT_DOUBLE_EQ(reduced(2, 4, 2), all_reduce_seconds(profile, 2 * parameters / 2, 4));
+  // Two nodes: eight groups of two, each GPU with an adapter; and two groups of eight, with four each.
+  const double latency = profile.all_reduce_latency_s + 2 * profile.between_nodes.latency_s;
+  EXPECT_DOUBLE_EQ(reduced(8, 2, 4), latency + 4 * parameters / 8 / 23.5e9);
+  EXPECT_DOUBLE_EQ(reduced(2, 8, 4), latency + 12 * profile.all_reduce_hop_latency_s +
+                                         4 * parameters / 2 * 14 / 8 / (4 * 23.5e9));
+}
+
+TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
+  const HardwareProfile profile = a800();
+  const auto reduced = [&](const char* name, const Placement& placement, int tp) {
+    Job j = job(name, {2048, 1, tp}, placement.ranks());
+    j.dp = 2;
+    const std::vector<int> layers(placement.stages(), j.model.layers / placement.stages());
+    return hardware_cost_table(j, profile, layers, placement).embedding_reduce;
+  };
+  const double bytes = 4 * model("gpt-175b").vocabulary_parameters();
+  const double latency = profile.all_reduce_latency_s + 2 * profile.between_nodes.latency_s;
+  EXPECT_DOUBLE_EQ(reduced("gpt-175b", Placement::loop(8, 1), 8), latency + bytes / 8 / 23.5e9);
+  EXPECT_DOUBLE_EQ(reduced("gpt-175b", Placement::loop(4, 1), 1), all_reduce_seconds(profile, bytes, 2));
+  EXPECT_EQ(reduced("gpt-175b", Placement::v(4), 8), 0);         // one copy
+  EXPECT_EQ(reduced("llm-26.3b", Placement::loop(4, 1), 8), 0);  // not tied
 }
 
 TEST(HardwareCostTable, SendsBetweenNodesAtTp8AndAlternatelyAtTp4) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "stp/cluster/group_span.h"
+#include "stp/cluster/rank_grid.h"
 #include "stp/cost/gemm.h"
 
 namespace stp {
@@ -19,14 +21,81 @@ double seconds(const Work& work, Implementation implementation, const HardwarePr
   return time;
 }
 
-// Transfer of a stage's output to the next.
-double hop_seconds(const Job& job, const HardwareProfile& profile, const LinkProfile& link) {
+// The groups of a job, and what the slowest of a kind takes.
+class Groups {
+ public:
+  Groups(const Job& job, const HardwareProfile& profile)
+      : profile_(profile), grid_{.tp = job.shape.tp, .cp = 1, .dp = job.dp, .pp = job.pp}, data_(job.pp) {
+    for (int pp = 0; pp < grid_.pp; ++pp) {
+      for (int dp = 0; dp < grid_.dp; ++dp) add(tensor_, pp, grid_.tensor_group(grid_.rank({0, 0, dp, pp})));
+      for (int tp = 0; tp < grid_.tp; ++tp) add(data_[pp], pp, grid_.data_group(grid_.rank({tp, 0, 0, pp})));
+    }
+  }
+
+  [[nodiscard]] double tensor_all_reduce(double bytes) const {
+    return slowest(tensor_, [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
+  }
+  [[nodiscard]] double tensor_half_all_reduce(double bytes) const {
+    return slowest(tensor_,
+                   [&](const GroupSpan& span) { return half_all_reduce_seconds(profile_, bytes, span); });
+  }
+  [[nodiscard]] double data_all_reduce(int pp, double bytes) const {
+    return slowest(data_[pp],
+                   [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
+  }
+
+  // Between the ranks of one place in two pipeline ranks.
+  [[nodiscard]] double pair_all_reduce(int pp, int other, double bytes) const {
+    std::vector<GroupSpan> spans;
+    for (int dp = 0; dp < grid_.dp; ++dp)
+      for (int tp = 0; tp < grid_.tp; ++tp) {
+        std::vector<int> pair{grid_.rank({tp, 0, dp, pp}), grid_.rank({tp, 0, dp, other})};
+        std::sort(pair.begin(), pair.end());
+        add(spans, pp, pair);
+      }
+    return slowest(spans, [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
+  }
+
+  // The node of a pipeline rank, of all replicas; a negative number of its own if they are on several. Then
+  // some replica's transfer to any other rank is one between nodes.
+  [[nodiscard]] int node_of(int pp) const {
+    const RankRange all = ranks_of(pp);
+    const int first = all.begin / profile_.gpus_per_node, last = (all.end - 1) / profile_.gpus_per_node;
+    return first == last ? first : -1 - pp;
+  }
+  // Ranks on a node that send at the same time, at most.
+  [[nodiscard]] int senders() const { return std::min(grid_.tp * grid_.dp, profile_.gpus_per_node); }
+
+ private:
+  [[nodiscard]] RankRange ranks_of(int pp) const {
+    return {grid_.rank({0, 0, 0, pp}), grid_.rank({0, 0, 0, pp + 1})};
+  }
+  // Most groups are alike.
+  void add(std::vector<GroupSpan>& spans, int pp, const std::vector<int>& members) const {
+    const GroupSpan span = span_of(profile_, members, ranks_of(pp));
+    if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
+  }
+  template <typename Seconds>
+  static double slowest(const std::vector<GroupSpan>& spans, Seconds seconds) {
+    double longest = 0;
+    for (const GroupSpan& span : spans) longest = std::max(longest, seconds(span));
+    return longest;
+  }
+
+  const HardwareProfile& profile_;
+  const RankGrid grid_;
+  std::vector<GroupSpan> tensor_;
+  std::vector<std::vector<GroupSpan>> data_;  // by pipeline rank
+};
+
+// Transfer of a stage's output to the next; `send` gives the seconds of bytes.
+template <typename Send>
+double hop_seconds(const Job& job, const Groups& groups, Send send) {
   const double bytes = hidden_bytes(job.model, job.shape);
   const int tp = job.shape.tp;
-  if (job.shape.sequence_parallel) return transfer_seconds(link, bytes / tp);
-  if (job.scatter_transfers)
-    return transfer_seconds(link, bytes / tp) + half_all_reduce_seconds(profile, bytes, tp);
-  return transfer_seconds(link, bytes);
+  if (job.shape.sequence_parallel) return send(bytes / tp);
+  if (job.scatter_transfers) return send(bytes / tp) + groups.tensor_half_all_reduce(bytes);
+  return send(bytes);
 }
 
 // On one tensor-parallel rank. Tied embeddings are kept once where first and last stage are on one rank.
@@ -47,6 +116,7 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
 CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
                               const std::vector<int>& layers_per_stage, const Placement& placement) {
   CostTable table;
+  const Groups groups(job, profile);
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
       table.at(unit, pass) =
@@ -54,23 +124,32 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
   // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
   // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
   // is larger.
-  table.at(Unit::head, UnitPass::F) += 3 * all_reduce_seconds(profile, 4 * job.shape.tokens(), job.shape.tp);
+  table.at(Unit::head, UnitPass::F) += 3 * groups.tensor_all_reduce(4 * job.shape.tokens());
   const double bytes = hidden_bytes(job.model, job.shape);
   if (job.shape.sequence_parallel) {
-    table.reduce_scatter = table.all_gather = half_all_reduce_seconds(profile, bytes, job.shape.tp);
+    table.reduce_scatter = table.all_gather = groups.tensor_half_all_reduce(bytes);
   } else {
-    table.all_reduce = all_reduce_seconds(profile, bytes, job.shape.tp);
+    table.all_reduce = groups.tensor_all_reduce(bytes);
   }
   table.recomputed = job.shape.recompute == Recompute::full;
-  table.transfer_within_node = hop_seconds(job, profile, profile.within_node);
-  table.transfer_between_nodes = hop_seconds(job, profile, profile.between_nodes);
-  for (int rank = 0; rank < job.pp; ++rank)
-    table.node_of_rank.push_back(rank * job.shape.tp / profile.gpus_per_node);
+  table.transfer_within_node =
+      hop_seconds(job, groups, [&](double sent) { return transfer_seconds(profile.within_node, sent); });
+  table.transfer_between_nodes = hop_seconds(job, groups, [&](double sent) {
+    return transfer_between_nodes_seconds(profile, sent, groups.senders());
+  });
+  for (int rank = 0; rank < job.pp; ++rank) table.node_of_rank.push_back(groups.node_of(rank));
   for (const double parameters : parameters_per_rank(job, layers_per_stage, placement))
     table.optimizer.push_back(parameters * optimizer_bytes(job.implementation) / profile.memory_bytes_per_s);
-  if (job.dp > 1)
-    for (const double parameters : parameters_per_stage(job, layers_per_stage, placement))
-      table.gradient_reduce.push_back(all_reduce_seconds(profile, kFp32 * parameters, job.dp));
+  if (job.dp > 1) {
+    const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
+    for (int stage = 0; stage < placement.stages(); ++stage)
+      table.gradient_reduce.push_back(
+          groups.data_all_reduce(placement.rank_of(stage), job.shape.gradient_bytes * parameters[stage]));
+  }
+  const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
+  if (job.model.tied() && first != last)
+    table.embedding_reduce = groups.pair_all_reduce(
+        first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.shape.tp);
   return table;
 }
 
@@ -83,9 +162,9 @@ std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& 
   return parameters;
 }
 
-ParameterBytes parameter_bytes(double parameters) {
+ParameterBytes parameter_bytes(double parameters, int gradient_bytes) {
   constexpr double kBf16 = 2;
-  return {kBf16 * parameters, kFp32 * parameters, 3 * kFp32 * parameters};
+  return {kBf16 * parameters, gradient_bytes * parameters, 3 * kFp32 * parameters};
 }
 
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage) {

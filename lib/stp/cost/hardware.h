@@ -7,7 +7,7 @@
 
 namespace stp {
 
-/// One configuration of a training job. World ranks count tp first, then dp, then pp.
+/// One configuration of a training job. World ranks are in the order of RankGrid.
 struct Job {
   ModelConfig model;
   Shape shape;
@@ -21,8 +21,10 @@ struct Job {
 };
 
 /// The cost table of `job` on `profile`: a unit's GEMMs, attention, elementwise traffic and launches, one
-/// after the other. `optimizer` follows from the parameters that `layers_per_stage` and `placement` put on
-/// each rank.
+/// after the other. `optimizer` and `gradient_reduce` follow from the parameters that `layers_per_stage` and
+/// `placement` put on each rank. Collectives are priced by where their groups are, with the adapters of a
+/// node shared by all ranks there of the same pipeline rank (group_span.h): as the slowest tensor-parallel
+/// group of all, and the slowest data-parallel group of the pipeline rank.
 CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
                               const std::vector<int>& layers_per_stage, const Placement& placement);
 
@@ -31,12 +33,12 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
 std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
                                         const Placement& placement);
 
-/// Bytes of `parameters` parameters by kind: bf16 weights, fp32 gradients, fp32 masters and AdamW's two
-/// moments.
+/// Bytes of `parameters` parameters by kind: bf16 weights, gradients of `gradient_bytes` each, fp32 masters
+/// and AdamW's two moments.
 struct ParameterBytes {
   double weights, gradients, optimizer;
 };
-ParameterBytes parameter_bytes(double parameters);
+ParameterBytes parameter_bytes(double parameters, int gradient_bytes);
 
 /// Bytes that one microbatch of one virtual stage keeps: from F until I or B, and, where the backward is
 /// split, from I until W; and, with full recomputation, the bytes of one layer while I or B runs.

@@ -232,6 +232,15 @@ TEST(PaperPartition, RefusesWithTheReason) {
   EXPECT_THAT(refusal([] { paper_partition(6, 8); }), HasSubstr("negative number of layers"));
 }
 
+TEST(EvenPartition, GivesTheRemainderToTheFirstStages) {
+  EXPECT_THAT(even_partition(30, 4), ElementsAre(8, 8, 7, 7));
+  EXPECT_THAT(even_partition(32, 4), ElementsAre(8, 8, 8, 8));
+  EXPECT_THAT(even_partition(5, 5), ElementsAre(1, 1, 1, 1, 1));
+  EXPECT_THAT(even_partition(5, 1), ElementsAre(5));
+  EXPECT_THAT(refusal([] { even_partition(5, 6); }),
+              AllOf(StartsWith("layers_per_chunk: "), HasSubstr("6 virtual stages"), HasSubstr("5 layers")));
+}
+
 // ---- work ----
 
 double gemm_flops(const Work& work) {

@@ -16,12 +16,23 @@ std::vector<int> paper_partition(int layers, int stages) {
     throw InputError("", "parallel.pp",
                      std::to_string(layers) + " layers and a last chunk with two fewer do not divide into " +
                          std::to_string(stages) + " virtual stages",
-                     "write layers_per_chunk, one number per virtual stage");
+                     "write layers_per_chunk: \"even\", or one number per virtual stage");
   std::vector<int> layers_per_stage(stages, (layers + 2) / stages);
   layers_per_stage.back() -= 2;
   if (layers_per_stage.back() < 0)
     throw InputError("", "parallel.pp", "the last chunk would have a negative number of layers",
                      "write layers_per_chunk");
+  return layers_per_stage;
+}
+
+std::vector<int> even_partition(int layers, int stages) {
+  if (stages > layers)
+    throw InputError("", "layers_per_chunk",
+                     "cannot be even: " + std::to_string(stages) +
+                         " virtual stages are more than the model's " + std::to_string(layers) + " layers",
+                     "use fewer ranks or chunks, or write one number per virtual stage");
+  std::vector<int> layers_per_stage(stages, layers / stages);
+  for (int stage = 0; stage < layers % stages; ++stage) ++layers_per_stage[stage];
   return layers_per_stage;
 }
 

@@ -10,4 +10,8 @@ namespace stp {
 /// negative number of layers.
 std::vector<int> paper_partition(int layers, int stages);
 
+/// As even as possible: the first stages have one layer more than the others. InputError if a stage would
+/// have none.
+std::vector<int> even_partition(int layers, int stages);
+
 }  // namespace stp

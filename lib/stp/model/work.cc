@@ -58,14 +58,14 @@ Traffic traffic(const ModelConfig& model, Implementation implementation) {
   return {};
 }
 
-// The weight gradient of a linear layer, accumulated in fp32 over the microbatches: read and written once by
+// The weight gradient of a linear layer, accumulated over the microbatches: read and written once by
 // the GEMM's epilogue (Megatron-LM's fused accumulation; writing a bf16 result is part of the GEMM's own
 // cost).
-Work weight_gradients(const std::vector<Gemm>& forwards) {
+Work weight_gradients(const Shape& shape, const std::vector<Gemm>& forwards) {
   Work work;
   for (const Gemm& forward : forwards) {
     work.gemms.push_back(weight_gradient(forward));
-    work.sharded_bytes += 2 * kFp32 * forward.n * forward.k;
+    work.sharded_bytes += 2.0 * shape.gradient_bytes * forward.n * forward.k;
     ++work.kernels;
   }
   return work;
@@ -126,9 +126,9 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
       if (shape.recompute == Recompute::selective) add(work, core(true));
       return work;
     case UnitPass::W_early:
-      return weight_gradients({proj});
+      return weight_gradients(shape, {proj});
     case UnitPass::W_late:
-      return weight_gradients({qkv});
+      return weight_gradients(shape, {qkv});
   }
   return {};
 }
@@ -148,9 +148,9 @@ Work mlp_work(const ModelConfig& model, const Shape& shape, const Traffic& t, Un
               .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
               .kernels = 18};
     case UnitPass::W_early:
-      return weight_gradients({fc2});
+      return weight_gradients(shape, {fc2});
     case UnitPass::W_late:
-      return weight_gradients({fc1});
+      return weight_gradients(shape, {fc1});
   }
   return {};
 }
@@ -174,7 +174,7 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
     case UnitPass::W_early:
       return {};
     case UnitPass::W_late:
-      return weight_gradients({projection});
+      return weight_gradients(shape, {projection});
   }
   return {};
 }
@@ -189,8 +189,11 @@ Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation
   if (pass == UnitPass::F) return {.sharded_bytes = 3 * w.bytes(w.hidden), .kernels = 4};
   if (pass != UnitPass::W_late) return {};
   const double read = w.bytes(w.hidden);
-  if (fused) return {.sharded_bytes = read + (2 * kFp32) * w.tokens * w.hidden / shape.tp, .kernels = 1};
-  return {.sharded_bytes = 2 * read + (2 * w.element + 2 * kFp32) * w.vocab * w.hidden, .kernels = 6};
+  if (fused)
+    return {.sharded_bytes = read + (2 * shape.gradient_bytes) * w.tokens * w.hidden / shape.tp,
+            .kernels = 1};
+  return {.sharded_bytes = 2 * read + (2 * w.element + 2 * shape.gradient_bytes) * w.vocab * w.hidden,
+          .kernels = 6};
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ struct Shape {
   int tp;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
-  int element_bytes = 2;  // of an activation: bf16
+  int element_bytes = 2;   // of an activation: bf16
+  int gradient_bytes = 4;  // of a parameter's gradient, as accumulated: fp32
 
   [[nodiscard]] double tokens() const { return double{1} * seq * microbatch_size; }
 };
@@ -68,8 +69,8 @@ struct Work {
   double attention_backward_flops = 0;  // 2.5 times the forward: scores are recomputed
   double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual);
                                 // with sequence parallelism a rank's share of it
-  double sharded_bytes = 0;  // traffic divided by tp (rotary, activation, loss; gradients of weights in fp32)
-  int kernels = 0;           // launches
+  double sharded_bytes = 0;     // traffic divided by tp (rotary, activation, loss; gradients of weights)
+  int kernels = 0;              // launches
 };
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,

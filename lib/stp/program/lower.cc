@@ -44,7 +44,7 @@ class Lowerer {
         chains_[pass].push_back(segments(
             static_cast<Pass>(pass), layers_per_stage[stage], stage + 1 == s.placement.stages(),
             lowering.backward, {lowering.embedding && stage == 0, lowering.recompute == Recompute::full}));
-    outputs_.assign(2 * static_cast<size_t>(s.placement.stages()) * s.microbatches, {kNothing, kNothing});
+    outputs_.assign(ends_key() + 2, {kNothing, kNothing});
   }
 
   Program lower() && {
@@ -53,13 +53,15 @@ class Lowerer {
       program_.rank_begin.push_back(size());
       sends_before_.clear();
       reductions_.clear();
-      last_scatter_ = kNothing;
+      last_scatter_ = final_compute_ = kNothing;
       const auto& blocks = program_.schedule.ranks[rank_];
       if (lowering_.data_parallel) count_backwards(blocks);
       for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) {
         lower_block(blocks[block_]);
+        if (last_compute_ != kNothing) final_compute_ = last_compute_;
         if (lowering_.data_parallel) reduce_gradients(blocks[block_]);
       }
+      if (lowering_.tied) reduce_embedding();
       if (lowering_.optimizer) {
         begin_op();
         for (const OpId reduction : reductions_) depend(reduction);
@@ -96,6 +98,11 @@ class Lowerer {
   [[nodiscard]] Ref output_key(bool backward, int stage, int microbatch) const {
     const size_t index = (static_cast<size_t>(backward) * stages() + stage) * program_.schedule.microbatches;
     return kOutputBit | static_cast<Ref>(index + microbatch);
+  }
+
+  // Behind them, for the first and the last virtual stage: when its rank has all its gradients.
+  [[nodiscard]] size_t ends_key() const {
+    return 2 * static_cast<size_t>(stages()) * program_.schedule.microbatches;
   }
 
   [[nodiscard]] Ref input_of(const Action& action, int stage) const {
@@ -140,7 +147,7 @@ class Lowerer {
   }
 
   void reserve() {
-    size_t ops = program_.schedule.pp() * (1 + static_cast<size_t>(program_.schedule.chunks())), depends = 0;
+    size_t ops = program_.schedule.pp() * (2 + static_cast<size_t>(program_.schedule.chunks())), depends = 0;
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) {
       for (const Block& block : program_.schedule.ranks[rank]) {
         for (const Action& action : block.actions()) {
@@ -409,6 +416,29 @@ class Lowerer {
     }
   }
 
+  // Once the ranks of the first and the last virtual stage have all their gradients, they add up those of the
+  // embedding, of which each has a copy.
+  void reduce_embedding() {
+    const Placement& placement = program_.schedule.placement;
+    const int first = placement.rank_of(0), last = placement.rank_of(stages() - 1);
+    if (first == last || (rank_ != first && rank_ != last)) return;
+    outputs_[ends_key() + (rank_ == last ? 1 : 0)] = reductions_.empty()
+                                                         ? std::array{final_compute_, last_scatter_}
+                                                         : std::array{reductions_.back(), kNothing};
+    begin_op();
+    for (const size_t end : {0, 1}) depend(kOutputBit | static_cast<Ref>(ends_key() + end));
+    reductions_.push_back(size());
+    program_.ops.push_back({.kind = OpKind::embedding_reduce,
+                            .unit = Unit::embedding,
+                            .unit_pass = {},
+                            .pass = {},
+                            .chunk = 0,
+                            .layer = 0,
+                            .microbatch = 0,
+                            .block = -1,
+                            .stream = stream_of_rank(StreamKind::dp, -1)});
+  }
+
   // An op is written as begin_op(), its dependencies, then the op itself.
   void begin_op() { program_.depends_begin.push_back(static_cast<uint32_t>(program_.depends.size())); }
   void depend(Ref ref) {
@@ -477,6 +507,7 @@ class Lowerer {
   std::vector<Ref> sends_before_;
   std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
   Ref last_scatter_ = kNothing;      // the rank's latest reduce-scatter
+  Ref final_compute_ = kNothing;     // the rank's latest compute op
   std::vector<OpId> reductions_;
 };
 

@@ -22,6 +22,7 @@ struct Lowering {
   BraidPolicy braid = BraidPolicy::static_merge;
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued
   bool embedding = false;      // whether the first virtual stage has it as a unit
+  bool tied = false;           // whether the last one shares its weights: then their gradients are summed
   bool sequence_parallel = false;         // reduce-scatters and all-gathers in place of all-reduces
   Recompute recompute = Recompute::none;  // `full`: a backward runs each layer's forward again first
 };

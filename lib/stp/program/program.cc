@@ -54,6 +54,8 @@ std::string describe_op(const Program& program, OpId id) {
       break;
     case OpKind::gradient_reduce:
       return "gradients of chunk " + std::to_string(op.chunk);
+    case OpKind::embedding_reduce:
+      return "gradients of the embedding";
     case OpKind::optimizer:
       return "optimizer";
   }

@@ -31,7 +31,8 @@ enum class OpKind : uint8_t {
   all_gather,       // with sequence parallelism, of the input of the unit's `unit_pass`, before it
   transfer,         // of a chunk's output to the rank that waits for it
   gradient_reduce,  // of a chunk's weight gradients, over the data-parallel group
-  optimizer,        // the weight update of a rank's chunks
+  embedding_reduce,  // of tied embeddings' gradients, between the ranks of the first and last virtual stage
+  optimizer,         // the weight update of a rank's chunks
 };
 
 /// Whether it is a collective of the tensor-parallel group.

@@ -53,6 +53,8 @@ std::string op_text(const Program& program, OpId id) {
              std::to_string(program.stream_of(id).peer);
     case OpKind::gradient_reduce:
       return "reduce chunk " + std::to_string(op.chunk);
+    case OpKind::embedding_reduce:
+      return "reduce embedding";
     case OpKind::optimizer:
       return "optimizer";
   }
@@ -95,6 +97,9 @@ Counts count(const Program& program) {
         break;
       case OpKind::gradient_reduce:
         ++counts.of["gradient reduction"];
+        break;
+      case OpKind::embedding_reduce:
+        ++counts.of["embedding reduction"];
         break;
       case OpKind::optimizer:
         ++counts.of["optimizer"];
@@ -644,6 +649,35 @@ TEST(Lower, EndsEachRankWithAnOptimizerOpThatWaitsForNothingButItsStream) {
     EXPECT_THAT(program.dependencies(last), IsEmpty());
   }
   EXPECT_EQ(count(program).of["optimizer"], 3);
+}
+
+TEST(Lower, AddsUpTiedEmbeddingsOnceBothRanksHaveAllGradients) {
+  const Schedule schedule =
+      by_hand(Placement::loop(3, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
+  const auto reductions = [](const Program& program) {
+    std::vector<std::pair<int, std::vector<std::string>>> found;  // the rank, and what it waits for
+    for (OpId op = 0; op < program.ops.size(); ++op) {
+      if (program.ops[op].kind != OpKind::embedding_reduce) continue;
+      found.push_back({program.stream_of(op).rank, {}});
+      for (const OpId needed : program.dependencies(op))
+        found.back().second.push_back(std::to_string(program.stream_of(needed).rank) + " " +
+                                      describe_op(program, needed));
+      const OpId last = program.rank_begin[found.back().first + 1] - 1;
+      EXPECT_THAT(program.dependencies(last), testing::Contains(op)) << "the optimizer";
+    }
+    return found;
+  };
+  const std::vector<std::string> of_chunks = {"0 gradients of chunk 0", "2 gradients of chunk 0"};
+  EXPECT_THAT(
+      reductions(lower(schedule, {1, 1, 1}, {.optimizer = true, .data_parallel = true, .tied = true})),
+      ElementsAre(std::pair{0, of_chunks}, std::pair{2, of_chunks}));
+  const std::vector<std::string> computes = {"0 attn.W of B0.0, layer 0", "2 attn.W of B0.0, layer 0"};
+  EXPECT_THAT(reductions(lower(schedule, {1, 1, 1}, {.optimizer = true, .tied = true})),
+              ElementsAre(std::pair{0, computes}, std::pair{2, computes}));
+  // Both ends of a V are on one rank, which has one copy.
+  const Program v =
+      lower(stp_schedule(2, 8), {1, 1, 1, 1}, {.optimizer = true, .data_parallel = true, .tied = true});
+  EXPECT_THAT(reductions(v), IsEmpty());
 }
 
 TEST(Program, KnowsTheStageOfEveryOp) {

@@ -110,6 +110,9 @@ class Writer {
     if (op.kind == OpKind::gradient_reduce)
       return slice("gradients of chunk " + std::to_string(op.chunk), category, op.stream, timeline_.start[id],
                    timeline_.end[id], "");
+    if (op.kind == OpKind::embedding_reduce)
+      return slice("gradients of the embedding", category, op.stream, timeline_.start[id], timeline_.end[id],
+                   "");
     const std::string action = to_string(Action{op.pass, op.chunk, op.microbatch});
     std::string args = "\"action\":\"" + action + "\",\"block\":\"" +
                        to_string(program_.schedule.ranks[rank][op.block]) + "\"" +
@@ -131,6 +134,7 @@ class Writer {
         name = "send";
         break;
       case OpKind::gradient_reduce:
+      case OpKind::embedding_reduce:
       case OpKind::optimizer:
         break;
     }

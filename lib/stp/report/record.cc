@@ -66,7 +66,8 @@ json provenance(const std::vector<std::string>& argv) {
 }
 
 json configuration_json(const Configuration& c) {
-  return {{"model", or_null(c.model)},
+  return {{"name", or_null(c.name)},
+          {"model", or_null(c.model)},
           {"cluster", or_null(c.cluster)},
           {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
           {"tp", c.tp},
@@ -83,6 +84,7 @@ json configuration_json(const Configuration& c) {
           {"braid", c.braid},
           {"freed_at", c.freed_at},
           {"contention", or_null(c.contention)},
+          {"gradients", or_null(c.gradients)},
           {"recompute", or_null(c.recompute)},
           {"sequence_parallel", or_null(c.sequence_parallel)},
           {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
@@ -211,6 +213,16 @@ std::optional<double> Result::peak_memory_gb() const {
   for (const RankResult& rank : ranks) {
     if (!rank.memory) return std::nullopt;
     peak = std::max(peak, rank.memory->activations);
+  }
+  return peak / 1e9;
+}
+
+std::optional<double> Result::peak_total_gb() const {
+  double peak = 0;
+  for (const RankResult& rank : ranks) {
+    if (!rank.memory) return std::nullopt;
+    const RankResult::Memory& memory = *rank.memory;
+    peak = std::max(peak, memory.activations + memory.weights + memory.gradients + memory.optimizer);
   }
   return peak / 1e9;
 }

@@ -19,12 +19,14 @@ std::string to_string(Evidence evidence);
 
 /// The configuration of one row. Unit-cost rows have no model, cluster or seq.
 struct Configuration {
+  std::string name;            // "" where the scenario gives none
   std::string model, cluster;  // "" where costs are given by a table
   int seq = 0;
   int tp = 1, pp = 1, cp = 1, dp = 1;
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
   std::string placement, release, backward, braid, freed_at;
+  std::string gradients;                  // "" but of a model on a simulated cluster
   std::string recompute;                  // "" where costs are given by a table
   std::optional<bool> sequence_parallel;  // none there
   std::optional<bool> contention;         // none there
@@ -117,6 +119,8 @@ struct Result {
   /// Largest activation memory of a rank, decimal GB: what the paper's peak memory mostly counts
   /// (docs/metrics.md).
   [[nodiscard]] std::optional<double> peak_memory_gb() const;
+  /// The same with weights, gradients and optimizer state.
+  [[nodiscard]] std::optional<double> peak_total_gb() const;
 };
 
 nlohmann::json to_json(const Result& result);

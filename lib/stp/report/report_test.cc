@@ -91,12 +91,15 @@ TEST(ResultJson, HoldsEveryFigure) {
   r.configuration.braid = "static";
   r.configuration.freed_at = "W";
   r.configuration.contention = true;
+  r.configuration.name = "large";
+  r.configuration.gradients = "float32";
   r.mfu = 0.25;
   r.mfu_paper = 0.5;
   r.tp_communication_share = 0.125;
   r.ranks = {{1, 0.5, 0.25, 3, RankResult::Memory{2e9, 3e9, 4e9, 5e9}}};
   const json expected = {
       {"schedule", "stp"},
+      {"name", "large"},
       {"model", "m"},
       {"cluster", "c"},
       {"seq", 128},
@@ -114,6 +117,7 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"braid", "static"},
       {"freed_at", "W"},
       {"contention", true},
+      {"gradients", "float32"},
       {"recompute", nullptr},
       {"sequence_parallel", nullptr},
       {"unit_costs", nullptr},
@@ -143,8 +147,10 @@ TEST(ResultJson, IsNullWhereThereIsNoFigure) {
   Result r = result({0});
   r.ranks = {{0, 0, 0, 1, std::nullopt}};
   const json row = to_json(r);
-  for (const char* key : {"model", "cluster", "seq", "contention", "throughput_samples_per_s", "mfu",
-                          "mfu_paper", "tp_communication_share", "peak_memory_gb"})
+  EXPECT_EQ(r.peak_total_gb(), std::nullopt);
+  for (const char* key :
+       {"name", "model", "cluster", "seq", "contention", "gradients", "throughput_samples_per_s", "mfu",
+        "mfu_paper", "tp_communication_share", "peak_memory_gb"})
     EXPECT_TRUE(row.at(key).is_null()) << key;
   for (const char* key : {"peak_activation_bytes", "memory_bytes"})
     EXPECT_TRUE(row.at("ranks")[0].at(key).is_null()) << key;

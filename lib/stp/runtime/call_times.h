@@ -6,8 +6,8 @@
 
 namespace stp {
 
-/// The same times as in the simulator (lib/stp/cluster). World ranks fill one node after the other.
-/// Collectives over several nodes, which profiles do not describe, are rings over the links between nodes.
+/// The same times as in the simulator (lib/stp/cluster), with no other group on the adapters. World ranks
+/// fill one node after the other.
 CallTimes call_times(const HardwareProfile& profile);
 
 }  // namespace stp

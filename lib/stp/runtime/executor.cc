@@ -299,6 +299,7 @@ void Executor::issue(OpId id) {
   const Op& op = plan_.program.ops[id];
   if (op.kind == OpKind::transfer) return issue_transfer(id);
   if (op.kind == OpKind::gradient_reduce) return issue_gradient_reduce(id);
+  if (op.kind == OpKind::embedding_reduce) throw std::logic_error("tied embeddings are only simulated");
   for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
     const auto stream_of = [&](RankState& rank) -> Stream& {
       return is_collective(op.kind) ? rank.collectives() : *rank.compute;

@@ -114,6 +114,7 @@ struct Costs {
           seconds.push_back(op.tensors() * p2p);
           break;
         case OpKind::gradient_reduce:
+        case OpKind::embedding_reduce:
         case OpKind::optimizer:
           seconds.push_back(0);
           break;
