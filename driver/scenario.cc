@@ -264,7 +264,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
 // The number of `key`, or the numbers.
 std::vector<int> read_counts(JsonInput& input, const std::string& key, int most) {
   if (!input.value(key).is_array()) return {input.integer(key, 1, most)};
-  const std::vector<int> counts = input.integers(key, 1, most);
+  std::vector<int> counts = input.integers(key, 1, most);
   if (counts.empty()) throw input.error(key, "is empty", "write at least one number");
   return counts;
 }

@@ -213,7 +213,7 @@ std::string JsonInput::string(const std::string& key) {
   const json* const found = required(key);
   if (found == nullptr) return "missing";
   if (!found->is_string()) throw error(key, "must be a string, not " + type_of(*found), "quote it");
-  const auto text = found->get<std::string>();
+  auto text = found->get<std::string>();
   if (printable(text) != text)
     throw error(key, "has control characters, such as a new line or an escape sequence",
                 "write it without them");
