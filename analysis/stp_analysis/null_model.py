@@ -97,6 +97,7 @@ class Pairs:
     far: int = 0  # predicted, more than GAP apart in the paper
     far_right: int = 0  # in the paper's order
     far_null: int = 0  # those that the null model has so
+    far_constant: int = 0  # those that have the order of the calibrated rows
     near: int = 0  # the other predicted ones
     near_right: int = 0
     near_null: int = 0
@@ -105,6 +106,8 @@ class Pairs:
 
 def pairs(experiment):
     frame = throughputs(experiment) if has(experiment) else experiment.figure("throughput").assign(null=float("nan"))
+    # A rule without any model: the schedules' order over the calibrated rows, everywhere.
+    constant = frame[frame["calibrated"]].groupby("schedule")["published"].mean()
     count = Pairs()
     for _, group in frame.dropna(subset=["ours", "published"]).groupby(["configuration", "m"], sort=False):
         for one, two in itertools.combinations(group.itertuples(), 2):
@@ -115,8 +118,10 @@ def pairs(experiment):
             difference = one.published - two.published
             right = difference * (one.ours - two.ours) > 0
             null = difference * (one.null - two.null) > 0
+            same = difference * (constant.get(one.schedule, 0) - constant.get(two.schedule, 0)) > 0
             if abs(difference) > GAP * min(one.published, two.published):
                 count.far, count.far_right, count.far_null = count.far + 1, count.far_right + right, count.far_null + null
+                count.far_constant += same
             else:
                 count.near, count.near_right, count.near_null = count.near + 1, count.near_right + right, count.near_null + null
                 count.ties += difference == 0
