@@ -58,8 +58,8 @@ PYTHON
   echo "tidy"
 }
 
-# Labels of tests that compare many runs, install, or need a GPU: running them once, in the ci stage, is enough.
-once='calibration|sensitivity|report|claims|reference|quality|oracle|package|gpu'
+# Labels of tests that compare many runs, are mostly Python or waiting, install, or need a GPU: once, in the ci stage, is enough.
+once='analysis|calibration|sensitivity|claims|reference|quality|oracle|package|kills|gpu'
 
 # g++ 12 warns, wrongly, of standard headers under sanitizers; the ci stage has warnings as errors. Of undefined behaviour
 # the preset leaves out what the address sanitizer finds where it is used (null, the ends of objects), and the types of

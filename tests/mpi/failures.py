@@ -15,7 +15,7 @@ from pathlib import Path
 
 TRAIN, MPIRUN = sys.argv[1], sys.argv[2:]
 IN_TIME = 60  # seconds: a hang, even where the machine has other work
-SOON, LATE = "2", "600"  # seconds: deadlines that are to be reached, and those that are not
+SOON, LATE = "1", "600"  # seconds: deadlines that are to be reached, and those that are not
 
 
 class Run:
@@ -87,9 +87,9 @@ class Failures(unittest.TestCase):
                 ("throw", LATE, 1, 1, "process 1: no luck"),
                 ("input", LATE, 1, 2, "process 1: mine.json: steps: too many; use less"),
                 ("exit", LATE, 1, None, "process rank 1 "),
-                ("hang", SOON, 1, 1, "for process 1: nothing moved for 2 s"),
-                ("silent", SOON, 1, 1, "process 0: waits for a text of process 1: nothing moved for 12 s"),
-                ("silent", SOON, 0, 1, "process 1: waits for the others to end: nothing moved for 12 s")):
+                ("hang", SOON, 1, 1, "for process 1: nothing moved for 1 s"),
+                ("silent", SOON, 1, 1, "process 0: waits for a text of process 1: nothing moved for 6 s"),
+                ("silent", SOON, 0, 1, "process 1: waits for the others to end: nothing moved for 6 s")):
             with self.subTest(how, process=process):
                 code, words, left = self.run_to_its_end(2, 3, deadline, str(process), how)
                 self.assertIn(expected_words, words)
@@ -104,7 +104,7 @@ class Failures(unittest.TestCase):
             os.kill(run.pids[2], signal.SIGSTOP)
             code, words = run.end(within=30)
             self.assertEqual(code, 1)
-            self.assertRegex(words, "for process 2: nothing moved for 2 s")
+            self.assertRegex(words, "for process 2: nothing moved for 1 s")
             self.assertFalse(run.result.exists())
 
     def test_a_process_that_does_not_join_ends_the_others(self):
@@ -113,7 +113,7 @@ class Failures(unittest.TestCase):
                 run = Run(folder, 2, 3, SOON, before=f"[ $OMPI_COMM_WORLD_RANK = 0 ] || {before}")
                 code, words = run.end(within=30)
                 self.assertEqual(code, 1)
-                self.assertRegex(words, "did not come to MPI_Init for 12 s|process rank 1 .*exiting improperly")
+                self.assertRegex(words, "did not come to MPI_Init for 6 s|process rank 1 .*exiting improperly")
                 self.assertFalse(run.result.exists())
 
     def test_killed_at_any_moment(self):
