@@ -39,9 +39,13 @@ PartialLock make_partial(const fs::path& folder, fs::path& path, PartialKind kin
       file = mkostemp(name.data(), O_CLOEXEC);
     else if (mkdtemp(name.data()) != nullptr)
       file = open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Another process may take it for a leftover and remove it at any moment until it is locked: then the
+    // next.
+    const bool removed = file < 0 && kind == PartialKind::folder && errno == ENOENT && fs::exists(folder);
+    if (removed) continue;
     PartialLock made(file);
     path = made ? name : "";
-    // On a file system without locks nothing is ever removed; else another process may just be removing this.
+    // On a file system without locks nothing is ever removed.
     std::error_code ignored;
     if (!made || ((lock(file) || errno != EWOULDBLOCK) && fs::exists(path, ignored))) return made;
   }

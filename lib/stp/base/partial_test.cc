@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 namespace stp {
 namespace {
@@ -34,6 +37,24 @@ TEST_F(Partial, IsRemovedOnceNoProcessHasItLocked) {
   EXPECT_THAT(remove_leftovers(folder_), UnorderedElementsAre(file.string(), folder.string()));
   EXPECT_FALSE(fs::exists(file) || fs::exists(folder));
   EXPECT_TRUE(fs::exists(folder_ / ".mine"));
+}
+
+// As four runs that start at the same moment in one folder do.
+TEST_F(Partial, IsNotRemovedByOthersWhileItIsBeingMade) {
+  std::atomic<int> lost = 0;
+  std::vector<std::thread> runs;
+  for (int run = 0; run < 4; ++run)
+    runs.emplace_back([&, kind = run % 2 == 0 ? PartialKind::folder : PartialKind::file] {
+      for (int i = 0; i < 200; ++i) {
+        fs::path path;
+        remove_leftovers(folder_);
+        const PartialLock made = make_partial(folder_, path, kind);
+        if (!made || !fs::exists(path)) ++lost;
+        fs::remove(path);
+      }
+    });
+  for (std::thread& run : runs) run.join();
+  EXPECT_EQ(lost, 0);
 }
 
 TEST_F(Partial, CannotBeMadeInAFolderThatDoesNotExist) {
