@@ -1,11 +1,8 @@
 # The CUDA backend, where there is a CUDA compiler: STP_CUDA is AUTO (where one is found), ON (an error where none is) or
 # OFF. Sets STP_HAVE_CUDA, and with it enables the language CUDA. Binaries start without a GPU, its driver and all of the
 # toolkit's libraries.
-set(STP_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
-set_property(CACHE STP_CUDA PROPERTY STRINGS AUTO ON OFF)
-if(NOT STP_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "STP_CUDA is \"${STP_CUDA}\"; use AUTO, ON or OFF")
-endif()
+include(StpAutoOption)
+stp_auto_option(STP_CUDA "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
 
 set(STP_HAVE_CUDA OFF)
 if(STP_CUDA STREQUAL "OFF")

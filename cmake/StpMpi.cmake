@@ -1,10 +1,7 @@
 # MPI, by which the processes of a run find each other: STP_MPI is AUTO (where one is found), ON (an error where none is)
 # or OFF. Sets STP_HAVE_MPI, and then there is MPI::MPI_CXX, of which the C functions are used.
-set(STP_MPI AUTO CACHE STRING "Runs of several processes over MPI: AUTO (where one is found), ON or OFF")
-set_property(CACHE STP_MPI PROPERTY STRINGS AUTO ON OFF)
-if(NOT STP_MPI MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "STP_MPI is \"${STP_MPI}\"; use AUTO, ON or OFF")
-endif()
+include(StpAutoOption)
+stp_auto_option(STP_MPI "Runs of several processes over MPI: AUTO (where one is found), ON or OFF")
 
 set(STP_HAVE_MPI OFF)
 if(NOT STP_MPI STREQUAL "OFF")

@@ -262,7 +262,10 @@ def _gain_less(run, experiment, check):
     texts = ["; ".join(f"{row[column]:.1f} % for {row[column + '_there']:.1f} % (TP{tp} PP{pp})" for (_, _, tp, pp), row in both.iterrows())
             for column in ("published", "ours")]  # fmt: skip
     calibrated = bool((both["calibrated"] | both["calibrated_there"]).any())
-    return Outcome(*texts, "each less", bool((both["ours"] < both["ours_there"]).all()), calibrated, texts[1])
+    less = {column: both[column + "_there"] - both[column] for column in ("published", "ours")}
+    tolerance = experiment.tolerance("gain")
+    met = bool((less["ours"] > 0).all() and ((less["ours"] - less["published"]).abs() <= tolerance).all())
+    return Outcome(*texts, f"each less, by as much within {tolerance:g} points", met, calibrated, texts[1])
 
 
 def _overlap(run, experiment, check):

@@ -19,7 +19,7 @@ EVIDENCE = {
     "measured": "the program ran on real devices of this world size and was timed by the devices' own clock.",
     "replayed": "one rank's real kernels ran on a real device at full size; emulated links stood for its peers.",
     "emulated": "the real runtime ran, on devices whose kernels only take time, as a cost table says.",
-    "simulated": "the program was replayed in virtual time; nothing ran on a GPU.",
+    "simulated": "the program ran in virtual time; nothing ran on a GPU.",
     "published": "the figure is a publication's own.",
 }
 

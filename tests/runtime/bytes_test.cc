@@ -100,12 +100,9 @@ TEST(Bytes, OfOtherOrdersToo) {
 TEST(Bytes, OfSequenceParallelismAndEveryRecomputation) {
   Sample sampled;
   for (const Generator* generator : generators())
-    for (const bool sequence_parallel : {false, true})
-      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-        for (const int tp : {1, 2, 4})
-          if (sampled() && (sequence_parallel || recompute != Recompute::none))
-            expect_declared_bytes(generator->name, 2, tp, 7, DType::f32,
-                                  {BackwardOrder::suite, Release::chain, sequence_parallel, recompute});
+    for (const Variant& variant : sharded_or_recomputed())
+      for (const int tp : {1, 2, 4})
+        if (sampled()) expect_declared_bytes(generator->name, 2, tp, 7, DType::f32, variant);
 }
 
 }  // namespace

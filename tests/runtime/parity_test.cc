@@ -108,12 +108,10 @@ TEST(Parity, UnevenAndEmptyChunks) {
 TEST(Parity, SequenceParallelismAndEveryRecomputation) {
   Sample sampled;
   for (const Generator* generator : generators())
-    for (const bool sequence_parallel : {false, true})
-      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-        for (const int tp : {1, 2, 4})
-          if (sampled() && (sequence_parallel || recompute != Recompute::none))
-            expect_parity({generator->name, tp, 1, 2, 7, 0}, tp == 2 ? DType::f32 : DType::f64,
-                          {BackwardOrder::suite, Release::chain, sequence_parallel, recompute});
+    for (const Variant& variant : sharded_or_recomputed())
+      for (const int tp : {1, 2, 4})
+        if (sampled())
+          expect_parity({generator->name, tp, 1, 2, 7, 0}, tp == 2 ? DType::f32 : DType::f64, variant);
 }
 
 // Orders of other authors' generators, as files.

@@ -20,6 +20,17 @@ inline Schedule stp_schedule(int pp, int microbatches, const Generator& generato
   return make_schedule(generator, request);
 }
 
+/// The schedule of these blocks, by rank, unchecked.
+inline Schedule schedule_of(const Placement& placement, int microbatches,
+                            const std::vector<std::vector<std::string>>& ranks) {
+  Schedule schedule{"by hand", placement, microbatches, {}};
+  for (const auto& row : ranks) {
+    auto& blocks = schedule.ranks.emplace_back();
+    for (const std::string& block : row) blocks.push_back(parse_block(block));
+  }
+  return schedule;
+}
+
 /// Passes of a rank that run alone with an exposed all-reduce. A full backward hides its own.
 inline int alone(const std::vector<Block>& blocks) {
   int count = 0;

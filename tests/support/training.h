@@ -61,6 +61,15 @@ struct Variant {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
 };
+/// Sequence parallelism and each recomputation, but for neither.
+inline std::vector<Variant> sharded_or_recomputed() {
+  std::vector<Variant> all;
+  for (const bool sequence_parallel : {false, true})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+      if (sequence_parallel || recompute != Recompute::none)
+        all.push_back({.sequence_parallel = sequence_parallel, .recompute = recompute});
+  return all;
+}
 inline std::string to_string(const Variant& variant) {
   return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +

@@ -47,9 +47,4 @@ void MemoryTracker::retag(MemoryKind from, MemoryKind to, size_t bytes) {
   peak_[target] = std::max(peak_[target], held_[target]);
 }
 
-void MemoryTracker::reset_peaks() {
-  peak_ = held_;
-  all_peak_ = all_;
-}
-
 }  // namespace stp

@@ -32,8 +32,6 @@ class MemoryTracker {
   [[nodiscard]] size_t peak(MemoryKind kind) const { return peak_[static_cast<size_t>(kind)]; }
   [[nodiscard]] size_t held() const { return all_; }
   [[nodiscard]] size_t peak() const { return all_peak_; }  // of all kinds together
-  /// Sets peaks to what is held now.
-  void reset_peaks();
 
  private:
   void check_limit(const std::string& what, size_t bytes) const;

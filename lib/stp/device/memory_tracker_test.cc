@@ -35,15 +35,6 @@ TEST(MemoryTracker, AChangeOfKindMovesBytesAndMakesPeaks) {
   EXPECT_EQ(tracker.peak(), 50U);
 }
 
-TEST(MemoryTracker, ResetPeaksStartsFromWhatIsHeld) {
-  MemoryTracker tracker;
-  tracker.allocate(MemoryKind::saved, 50);
-  tracker.release(MemoryKind::saved, 40);
-  tracker.reset_peaks();
-  EXPECT_EQ(tracker.peak(MemoryKind::saved), 10U);
-  EXPECT_EQ(tracker.peak(), 10U);
-}
-
 TEST(MemoryTracker, TheLimitIsForAllKindsTogetherAndMayBeReached) {
   MemoryTracker tracker(100);
   tracker.allocate(MemoryKind::weights, 60);

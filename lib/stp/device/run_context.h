@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -20,15 +19,9 @@ class RunContext {
  public:
   /// `progress`: of the run's processes, if there are several.
   explicit RunContext(double deadline_s, Progress* progress = nullptr)
-      : own_(std::make_unique<RunGuard>(std::chrono::duration<double>(deadline_s), progress)), guard(*own_) {}
-  /// Uses the guard of a run that spans more than this backend; `of_run` must outlive this.
-  explicit RunContext(RunGuard& of_run) : guard(of_run) {}
+      : guard(std::chrono::duration<double>(deadline_s), progress) {}
 
- private:
-  std::unique_ptr<RunGuard> own_;
-
- public:
-  RunGuard& guard;
+  RunGuard guard;
 
   void describe_with(DescribeOp describe);
   /// "F0.1", or "op 17" if describe_with() was not called.

@@ -23,16 +23,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-Schedule from_text(const Placement& placement, int microbatches,
-                   const std::vector<std::vector<std::string>>& ranks) {
-  Schedule schedule{"by hand", placement, microbatches, {}};
-  for (const auto& row : ranks) {
-    auto& blocks = schedule.ranks.emplace_back();
-    for (const std::string& block : row) blocks.push_back(parse_block(block));
-  }
-  return schedule;
-}
-
 // ---- text forms ----
 
 TEST(BlockText, RoundTrips) {
@@ -196,9 +186,9 @@ TEST(Size, OfChunksIsTheGenerators) {
 }
 
 TEST(ScheduleText, IsAHeadingAndALinePerRank) {
-  const Schedule loop = from_text(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}});
+  const Schedule loop = schedule_of(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}});
   EXPECT_EQ(to_text(loop), "# schedule by hand, placement loop\nF0.0 B0.0\nF0.0 I0.0 W0.0\n");
-  const Schedule table = from_text(Placement::table({{1, 0}}), 1, {{"F1.0", "F0.0", "B0.0", "B1.0"}});
+  const Schedule table = schedule_of(Placement::table({{1, 0}}), 1, {{"F1.0", "F0.0", "B0.0", "B1.0"}});
   EXPECT_EQ(to_text(table), "# schedule by hand, placement [[1,0]]\nF1.0 F0.0 B0.0 B1.0\n");
 }
 
@@ -213,13 +203,13 @@ void expect_same(const Schedule& read, const Schedule& schedule) {
 // One schedule per placement; the last has a name that looks like a heading.
 std::vector<Schedule> some_schedules() {
   std::vector<Schedule> schedules = {stp_schedule(1, 2), stp_schedule(2, 5), stp_schedule(4, 16)};
-  schedules.push_back(from_text(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}));
-  schedules.push_back(from_text(
+  schedules.push_back(schedule_of(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}));
+  schedules.push_back(schedule_of(
       Placement::wave(2, 3), 1,
       {{"F0.0", "F1.0", "F2.0", "B2.0", "B1.0", "B0.0"}, {"F0.0", "F1.0", "F2.0", "B2.0", "B1.0", "B0.0"}}));
   schedules.push_back(
-      from_text(Placement::table({{0, 1}, {3, 2}}), 1,
-                {{"F0.0", "F1.0", "B1.0", "B0.0"}, {"F1.0", "F0.0", "I0.0", "W0.0", "B1.0"}}));
+      schedule_of(Placement::table({{0, 1}, {3, 2}}), 1,
+                  {{"F0.0", "F1.0", "B1.0", "B0.0"}, {"F1.0", "F0.0", "I0.0", "W0.0", "B1.0"}}));
   schedules.back().name = "a, placement loop, placement \u00fc";
   for (const Schedule& schedule : schedules) EXPECT_EQ(refusal([&] { validate(schedule); }), "");
   return schedules;
@@ -280,7 +270,7 @@ TEST(ScheduleJson, RoundTrips) {
 
 TEST(ScheduleJson, NamesThePlacementOrTabulatesIt) {
   EXPECT_EQ(to_json(stp_schedule(2, 5))["placement"], "v");
-  json order = to_json(from_text(Placement::table({{0, 1}, {3, 2}}), 1, {{}, {}}));
+  json order = to_json(schedule_of(Placement::table({{0, 1}, {3, 2}}), 1, {{}, {}}));
   EXPECT_EQ(order["placement"], json::parse("[[0,1],[3,2]]"));
   order["placement"] = json::parse("[[0,3],[1,2]]");
   EXPECT_EQ(schedule_from_json(order, "s.json").placement.name(), "v");
@@ -332,7 +322,7 @@ TEST(ScheduleJson, ReadsGoldenOrders) {
 }
 
 TEST(ScheduleJson, RefusesWhatIsNotExactlyAScheduleAndNamesThePlace) {
-  const json good = to_json(from_text(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}));
+  const json good = to_json(schedule_of(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}));
   const auto refuses = [&](const std::string& pointer, const json& value, const std::string& field) {
     json bad = good;
     bad[json::json_pointer(pointer)] = value;
@@ -375,14 +365,14 @@ TEST(Validate, AcceptsGoodSchedules) {
   for (int p = 1; p <= 6; ++p)
     for (int m = 3 * p - 1; m <= 3 * p + 6; ++m)
       EXPECT_NO_THROW(validate(stp_schedule(p, m))) << p << " " << m;
-  EXPECT_NO_THROW(
-      validate(from_text(Placement::loop(2, 1), 2,
-                         {{"F0.0", "F0.1", "B0.0", "I0.1", "W0.1"}, {"F0.0", "I0.0", "F0.1&W0.0", "B0.1"}})));
+  EXPECT_NO_THROW(validate(
+      schedule_of(Placement::loop(2, 1), 2,
+                  {{"F0.0", "F0.1", "B0.0", "I0.1", "W0.1"}, {"F0.0", "I0.0", "F0.1&W0.0", "B0.1"}})));
 }
 
 TEST(Validate, RefusesDeadlockBetweenRanksAndSaysWhoWaits) {
-  const Schedule schedule = from_text(Placement::loop(2, 1), 2,
-                                      {{"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.1", "F0.0", "B0.0", "B0.1"}});
+  const Schedule schedule = schedule_of(Placement::loop(2, 1), 2,
+                                        {{"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.1", "F0.0", "B0.0", "B0.1"}});
   EXPECT_THAT(
       refusal([&] { validate(schedule); }),
       StartsWith("rank 0, block 1, B0.0: deadlock: it waits for rank 1, block 2, B0.0, which comes after "
@@ -391,7 +381,7 @@ TEST(Validate, RefusesDeadlockBetweenRanksAndSaysWhoWaits) {
 }
 
 TEST(Validate, NamesACycleWithoutTheRanksThatWaitForIt) {
-  const Schedule schedule = from_text(
+  const Schedule schedule = schedule_of(
       Placement::loop(3, 1), 2,
       {{"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.1", "F0.0", "B0.0", "B0.1"}});
   EXPECT_THAT(
@@ -419,10 +409,10 @@ TEST(Generator, ThatMakesAnInvalidScheduleIsABugWithItsName) {
 }
 
 TEST(Validate, RefusesABraidWhoseActionsWaitForEachOther) {
-  const Schedule same = from_text(Placement::loop(1, 1), 1, {{"F0.0&B0.0"}});
+  const Schedule same = schedule_of(Placement::loop(1, 1), 1, {{"F0.0&B0.0"}});
   EXPECT_THAT(refusal([&] { validate(same); }), AllOf(HasSubstr("rank 0"), HasSubstr("B0.0")));
   // Through other chunks: F1 waits for F0 at the turn of the V, I0 for I1.
-  const Schedule turn = from_text(Placement::v(1), 1, {{"F0.0&F1.0", "B1.0", "B0.0"}});
+  const Schedule turn = schedule_of(Placement::v(1), 1, {{"F0.0&F1.0", "B1.0", "B0.0"}});
   EXPECT_THAT(refusal([&] { validate(turn); }),
               AllOf(HasSubstr("rank 0, block 0, F1.0"), HasSubstr("deadlock")));
 }
@@ -432,7 +422,7 @@ TEST(Validate, RefusesAFullBackwardBesideASplitOne) {
                                                                {"F0.0", "B0.0", "I0.0"},
                                                                {"F0.0", "I0.0", "B0.0"},
                                                                {"F0.0", "I0.0", "W0.0", "B0.0"}})
-    EXPECT_THAT(refusal([&] { validate(from_text(Placement::loop(1, 1), 1, {row})); }),
+    EXPECT_THAT(refusal([&] { validate(schedule_of(Placement::loop(1, 1), 1, {row})); }),
                 HasSubstr("rank 0, block " + std::to_string(row.size() - 1) + ", " + row.back()));
 }
 
@@ -548,14 +538,14 @@ TEST_F(Mutation, MicrobatchOrChunkThatDoesNotExistIsRefused) {
 
 TEST(PeakActivations, CountsABraidsActionsTogetherAndFreesAtWOrI) {
   const Schedule schedule =
-      from_text(Placement::loop(1, 1), 2, {{"F0.0", "F0.1&I0.0", "I0.1", "W0.0", "W0.1"}});
+      schedule_of(Placement::loop(1, 1), 2, {{"F0.0", "F0.1&I0.0", "I0.1", "W0.0", "W0.1"}});
   EXPECT_THAT(peak_activations(schedule), ElementsAre(2));
   EXPECT_THAT(peak_activations(schedule, true), ElementsAre(2));
   const Schedule apart =
-      from_text(Placement::loop(1, 1), 2, {{"F0.0", "I0.0", "F0.1", "I0.1", "W0.0", "W0.1"}});
+      schedule_of(Placement::loop(1, 1), 2, {{"F0.0", "I0.0", "F0.1", "I0.1", "W0.0", "W0.1"}});
   EXPECT_THAT(peak_activations(apart), ElementsAre(2));
   EXPECT_THAT(peak_activations(apart, true), ElementsAre(1));
-  const Schedule full = from_text(Placement::loop(1, 1), 2, {{"F0.0", "B0.0", "F0.1", "B0.1"}});
+  const Schedule full = schedule_of(Placement::loop(1, 1), 2, {{"F0.0", "B0.0", "F0.1", "B0.1"}});
   EXPECT_THAT(peak_activations(full), ElementsAre(1));
 }
 

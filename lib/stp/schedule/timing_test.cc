@@ -26,16 +26,6 @@ double makespan(const Timing& timing) {
   return latest;
 }
 
-Schedule unchecked(const Placement& placement, int microbatches,
-                   const std::vector<std::vector<std::string>>& ranks) {
-  Schedule schedule{"by hand", placement, microbatches, {}};
-  for (const auto& row : ranks) {
-    auto& blocks = schedule.ranks.emplace_back();
-    for (const std::string& block : row) blocks.push_back(parse_block(block));
-  }
-  return schedule;
-}
-
 TEST(Hops, GoForwardThroughTheStagesAndBack) {
   for (const int stages : {1, 2, 7}) {
     for (int hop = 0; hop < 2 * stages; ++hop) {
@@ -79,14 +69,14 @@ TEST(TimeBlocks, ABraidWaitsForAllItsInputsAndSendsAtItsEnd) {
 
 TEST(TimeBlocks, LeavesOutWhatIsNeverReached) {
   // Rank 1 begins with the microbatch that rank 0 sends only once it has the other one back.
-  const Schedule schedule = unchecked(Placement::loop(2, 1), 2,
-                                      {{"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.1", "B0.1", "F0.0", "B0.0"}});
+  const Schedule schedule = schedule_of(Placement::loop(2, 1), 2,
+                                        {{"F0.0", "B0.0", "F0.1", "B0.1"}, {"F0.1", "B0.1", "F0.0", "B0.0"}});
   const Timing timing = time_blocks(schedule);
   EXPECT_THAT(timing[0], ElementsAre(BlockTime{0, 1}));
   EXPECT_TRUE(timing[1].empty());
   EXPECT_EQ(makespan(timing), 1);
   // A braid that waits for itself.
-  EXPECT_TRUE(time_blocks(unchecked(Placement::loop(1, 1), 1, {{"F0.0&B0.0"}}))[0].empty());
+  EXPECT_TRUE(time_blocks(schedule_of(Placement::loop(1, 1), 1, {{"F0.0&B0.0"}}))[0].empty());
 }
 
 TEST(TimeBlocks, RunsTheSameAtUnitCostsInAnyUnit) {
