@@ -63,7 +63,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   const auto activations = peak_activation_bytes(schedule, activation_bytes(job, program.layers_per_stage));
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
   for (int rank = 0; rank < schedule.pp(); ++rank) {
-    const ParameterBytes bytes = parameter_bytes(parameters[rank], job.shape.gradient_bytes);
+    const ParameterBytes bytes = parameter_bytes(parameters[rank], job);
     ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer};
   }
   return ranks;
@@ -79,7 +79,8 @@ Job job_of(const Experiment& experiment) {
           hardware.implementation,
           experiment.pp,
           hardware.scatter_transfers,
-          experiment.dp};
+          experiment.dp,
+          experiment.zero};
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
 }
@@ -110,6 +111,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                   .optimizer = of_model,
                   .braid = experiment.braid,
                   .data_parallel = experiment.dp > 1,
+                  .zero = experiment.zero,
                   .embedding = of_model,
                   .tied = experiment.dp > 1 && experiment.hardware && experiment.hardware->model.tied(),
                   .sequence_parallel = experiment.sequence_parallel,
@@ -125,6 +127,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.tp = experiment.tp;
   configuration.pp = experiment.pp;
   configuration.dp = experiment.dp;
+  configuration.zero = program.zero;
   configuration.microbatches = experiment.microbatches;
   configuration.microbatch_size = experiment.microbatch_size;
   configuration.layers_per_chunk = program.layers_per_stage;
@@ -152,7 +155,8 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           Implementation::suite,
           experiment.pp,
           false,
-          experiment.dp};
+          experiment.dp,
+          experiment.zero};
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
   const CostTable table =

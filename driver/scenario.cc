@@ -232,6 +232,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   experiment.schedules = read_schedules(input);
   experiment.schedules_as_read = input.shared_value("schedules");
   read_parallel(input, experiment);
+  experiment.zero = input.integer_or("zero", 0, 0, 1) == 1;
   experiment.microbatch_size = input.integer_or("microbatch_size", 1, 1, 1 << 20);
   experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
   experiment.release = choose(input, "release", Release::chain, kReleases);
@@ -381,6 +382,7 @@ std::string freed_at(const Experiment& experiment) { return word_of(experiment.f
 json to_json(const Experiment& experiment) {
   json value = {{"schedules", *experiment.schedules_as_read},
                 {"parallel", {{"pp", experiment.pp}, {"tp", experiment.tp}, {"dp", experiment.dp}}},
+                {"zero", experiment.zero ? 1 : 0},
                 {"microbatches", experiment.microbatches},
                 {"microbatch_size", experiment.microbatch_size},
                 {"release", to_string(experiment.release)},

@@ -40,6 +40,7 @@ struct Experiment {
   std::vector<ScheduleChoice> schedules;
   SharedJson schedules_as_read;
   int tp = 1, pp = 1, dp = 1;
+  bool zero = false;  // ZeRO-1, where dp > 1
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model

@@ -778,6 +778,18 @@ class DataParallel(CommandLine):
                 self.assertEqual(four["throughput_samples_per_s"], 4 * 8 / four["step_time_s"])
                 self.assertEqual([rank["compute_s"] for rank in four["ranks"]], [rank["compute_s"] for rank in alone["ranks"]])
 
+    def test_replicas_may_share_the_optimizers_state(self):
+        wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
+        [each], [shared] = self.results(wide, "each"), self.results(changed(wide, zero=1), "shared")
+        self.assertEqual((each["zero"], shared["zero"]), (0, 1))
+        for a, b in zip(each["ranks"], shared["ranks"]):
+            self.assertEqual(a["memory_bytes"]["optimizer"], 4 * b["memory_bytes"]["optimizer"])
+            for kind in ("activations", "weights", "gradients"):
+                self.assertEqual(a["memory_bytes"][kind], b["memory_bytes"][kind])
+        [alone] = self.results(changed(wide, parallel={"tp": 4, "pp": 4}, zero=1), "alone")
+        self.assertEqual(alone["zero"], 0)
+        self.scenario_refused(changed(HARDWARE, zero=2), "zero", "2 is out of range")
+
     def test_gradients_in_the_models_type_are_half(self):
         wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
         [full] = self.results(wide, "full")

@@ -82,7 +82,8 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
                           {"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}},
                           {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
                           {"1f1b", {.tp = 1, .cp = 1, .dp = 1, .pp = 4}},
-                          {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.sequence_parallel = true}}};
+                          {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.sequence_parallel = true}},
+                          {"stp", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}, {.zero = true}}};
   if (kStride > 1) cases.resize(1);
   for (const Case& each : cases) {
     SCOPED_TRACE(each.schedule);

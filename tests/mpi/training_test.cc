@@ -109,7 +109,8 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
 }
 
 constexpr Variant kSequenceParallel{.sequence_parallel = true}, kFull{.recompute = Recompute::full},
-    kBoth{.sequence_parallel = true, .recompute = Recompute::full};
+    kBoth{.sequence_parallel = true, .recompute = Recompute::full}, kZero{.zero = true},
+    kZeroSharded{.sequence_parallel = true, .zero = true};
 
 INSTANTIATE_TEST_SUITE_P(
     , MpiTraining,
@@ -117,7 +118,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"stp", 4, 1, 2, 7, kBoth}, Case{"stp", 2, 2, 2, 7, kSequenceParallel, DType::bf16},
                     Case{"zb-v", 4, 1, 2, 5, kSequenceParallel}, Case{"zb-v", 2, 1, 4, 9, kFull},
                     Case{"1f1b-i", 2, 2, 2, 4, kBoth}, Case{"1f1b-i", 1, 1, 8, 8, {}, DType::f32},
-                    Case{"dualpipev", 2, 1, 4, 8}, Case{"dualpipev", 1, 2, 4, 8, kFull}));
+                    Case{"dualpipev", 2, 1, 4, 8}, Case{"dualpipev", 1, 2, 4, 8, kFull},
+                    Case{"stp", 2, 3, 2, 4, kZero}, Case{"zb-v", 2, 2, 2, 5, kZeroSharded, DType::bf16}));
 
 }  // namespace
 }  // namespace stp::testing_support

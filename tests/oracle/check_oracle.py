@@ -179,6 +179,8 @@ def draw_case(rng, number, generator, folder, named_only):
         value = rng.choice(values)
         if value != values[0] or rng.random() < 0.5:
             scenario[key] = value
+    if scenario["parallel"]["dp"] > 1 and rng.random() < 0.5:
+        scenario["zero"] = 1
     if rng.random() < 0.3:
         scenario["braid"] = rng.choice(oracle.BRAIDS)
     if rng.random() < 0.5:

@@ -212,7 +212,7 @@ class Graph:
             raise OracleError(f"deadlock: waiting at {heads[:6]}")
 
 
-def build(schedule, layers, costs, release, backward, braid, dp):
+def build(schedule, layers, costs, release, backward, braid, dp, zero):
     """The graph of a step."""
     pp, chunks = schedule["pp"], schedule["chunks"]
     last_stage = pp * chunks - 1
@@ -241,6 +241,14 @@ def build(schedule, layers, costs, release, backward, braid, dp):
         if not 0 <= stage <= last_stage or rank_of[stage] == action.rank:
             return None
         return rank_of[stage]
+
+    # With ZeRO-1 a chunk's weights are gathered before its first F, in the order of these.
+    gathers = {}
+    for rank, blocks in enumerate(ranks):
+        for action in (action for block in blocks for action in block):
+            if dp > 1 and zero and action.kind == "F" and (rank, action.chunk) not in gathers:
+                cost = layers[action.stage] * costs["gradient_reduce"] / 2
+                gathers[rank, action.chunk] = graph.add(f"weights of chunk {action.chunk} on rank {rank}", ("dp", rank), cost)
 
     # One stream per pair of sender and receiver, in the order of the sender's program; the action named first first.
     block_sends = {}
@@ -310,6 +318,8 @@ def build(schedule, layers, costs, release, backward, braid, dp):
                 deps = list(gate)
                 if position == 0:
                     deps += inputs(action)
+                    if action.kind == "F" and (rank, action.chunk) in gathers:
+                        deps.append(gathers.pop((rank, action.chunk)))
                     if paired and action is block[1] and block[0].main_end is not None:
                         deps.append(block[0].main_end)
                 elif action.kind != "W":
@@ -332,7 +342,7 @@ def build(schedule, layers, costs, release, backward, braid, dp):
                 for position, action in enumerate(block):
                     later = block[position + 1 :] + [other for each in blocks[index + 1 :] for other in each]
                     if action.kind in "BW" and not any(o.chunk == action.chunk and o.kind in "BW" for o in later):
-                        cost = layers[action.stage] * costs["gradient_reduce"]
+                        cost = layers[action.stage] * costs["gradient_reduce"] / (2 if zero else 1)
                         graph.add(f"gradients of chunk {action.chunk} on rank {rank}", ("dp", rank), cost, computes[-1:])
 
             for action in block:
@@ -368,7 +378,7 @@ def peak_of(blocks, freed_at):
     return peak
 
 
-def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1):
+def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1, zero=0):
     """The figures of one step.
 
     Per rank also `tie`: an idle time has an all-reduce of the rank and something else as its last dependency, both
@@ -381,7 +391,7 @@ def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite"
     if unknown:
         raise OracleError(f"unknown unit costs {sorted(unknown)}")
     costs = {name: float(unit.get(name, 0)) for name in COSTS}
-    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid, dp)
+    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero)
     graph.run()
     step = max((op.end for op in graph.ops if op.stream is not None), default=0.0)
     figures = []
@@ -428,6 +438,7 @@ def simulate_scenario(scenario, schedule):
         scenario.get("freed_at", "W"),
         scenario.get("braid", "static"),
         scenario["parallel"].get("dp", 1),
+        scenario.get("zero", 0),
     )
 
 

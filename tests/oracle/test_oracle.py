@@ -329,6 +329,21 @@ class DataParallel(Case):
             self.near(reduced["step_time_s"], alone + added)
 
 
+    def test_shares_of_the_optimizer_gather_weights_first(self):
+        order = schedule("loop", 1, "F0.0 B0.0")
+        unit = dict(TWOS, all_reduce=0, p2p=0)
+        alone = oracle.simulate(order, [1], unit)["step_time_s"]
+        # Half of it before the first forward, half behind the last backward: both exposed.
+        shared = oracle.simulate(order, [1], dict(unit, gradient_reduce=6), dp=2, zero=1)
+        self.near(shared["step_time_s"], alone + 3 + 3)
+        # The second chunk's weights are gathered during the first's forward, of 2.
+        order = schedule("v", 2, "F0.0 F1.0 B1.0 B0.0")
+        alone = oracle.simulate(order, [1, 1], unit)["step_time_s"]
+        for half, exposed in ((2, 2), (3, 3 + 1)):
+            shared = oracle.simulate(order, [1, 1], dict(unit, gradient_reduce=2 * half), dp=2, zero=1)
+            self.near(shared["step_time_s"], alone + exposed + half)
+
+
 class Ties(Case):
     def test_tie_of_all_reduce_and_transfer_is_seen(self):
         # Rank 1 holds the turn of the V: in F1.0&F0.1 one input is its own F0.0's, with the last all-reduce, the

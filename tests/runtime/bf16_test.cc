@@ -66,15 +66,18 @@ TEST(Bf16, EveryDivisionIsAsExactAsOneRank) {
       }
 }
 
-TEST(Bf16, MastersFollowTheReferenceAndWeightsAreMastersRounded) {
+void expect_masters_follow(bool zero) {
+  SCOPED_TRACE(zero ? "ZeRO-1" : "no ZeRO");
   Training training = small_training(4, DType::bf16, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
   training.optimizer = {
       .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 0.1, .weight_decay = 0.1};
   training.clip_norm = 0.2;
   const auto backend =
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
-  Trainer trainer(*backend, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2),
-                  training);
+  Trainer trainer(
+      *backend,
+      execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2, {.zero = zero}),
+      training);
   const auto start = reference::initial_parameters(training.model, training.initialisation);
   reference::Parameters weights = start;
   reference::AdamWState state;
@@ -92,6 +95,10 @@ TEST(Bf16, MastersFollowTheReferenceAndWeightsAreMastersRounded) {
   for (const auto& [name, values] : masters)
     for (size_t i = 0; i < values.size(); ++i)
       ASSERT_EQ(stored.at(name)[i], rounded(values[i])) << name << " " << i;
+}
+
+TEST(Bf16, MastersFollowTheReferenceAndWeightsAreMastersRounded) {
+  for (const bool zero : {false, true}) expect_masters_follow(zero);
 }
 
 }  // namespace

@@ -13,6 +13,14 @@ namespace {
 
 using namespace testing_support;
 
+// Elements of a unit's parameters on one of `tp` ranks: each begins at a multiple of 128.
+int64_t elements_of(const ModelConfig& model, Unit unit, int tp) {
+  int64_t elements = 0;
+  for (const Parameter& parameter : unit_parameters(model, unit))
+    elements += (parameter.local_rows(tp) * parameter.columns(tp) + 127) / 128 * 128;
+  return elements;
+}
+
 void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType type,
                            const Variant& variant = {}, std::vector<int> layers = {}) {
   std::optional<Schedule> schedule;
@@ -24,10 +32,11 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   if (layers.empty()) layers.assign(schedule->placement.stages(), 2);
   int sum = 0;
   for (const int each : layers) sum += each;
-  const Training training = small_training(sum, type, {.tp = tp, .cp = 1, .dp = 1, .pp = pp});
+  const int dp = variant.zero ? 3 : 1, shares = dp;
+  const Training training = small_training(sum, type, {.tp = tp, .cp = 1, .dp = dp, .pp = pp});
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
-  Trainer trainer(*backend, execution_program(*schedule, layers, 1, variant), training);
-  trainer.step(random_samples(m * training.microbatch_size, training.seq, training.model.vocab));
+  Trainer trainer(*backend, execution_program(*schedule, layers, dp, variant), training);
+  trainer.step(random_samples(dp * m * training.microbatch_size, training.seq, training.model.vocab));
 
   const Program& program = trainer.program();
   const Shape shape{.seq = training.seq,
@@ -57,22 +66,22 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
     EXPECT_EQ(static_cast<double>(use.traffic.reduce_scatter_bytes), scattered);
     EXPECT_EQ(static_cast<double>(use.traffic.all_gather_bytes), gathered);
     EXPECT_EQ(static_cast<double>(use.traffic.sent_bytes), sent);
-    // Layers, and the tables and the last norm where they are.
-    const ModelConfig& model = training.model;
-    const double norms = 2.0 * model.hidden;
+    // Layers, and the tables and the last norm where they are. A chunk's shares are alike.
     for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk) {
       const int stage = program.schedule.placement.stage(rank, chunk);
-      parameters += layers[stage] * ((model.layer_parameters() - norms) / tp + norms);
-      if (stage == 0) parameters += model.vocabulary_parameters() / tp;
-      if (stage + 1 == program.schedule.placement.stages())
-        parameters += model.vocabulary_parameters() / tp + model.hidden;
+      const auto of = [&](Unit unit) { return elements_of(training.model, unit, tp); };
+      int64_t elements = layers[stage] * (of(Unit::attn) + of(Unit::mlp));
+      if (stage == 0) elements += of(Unit::embedding);
+      if (stage + 1 == program.schedule.placement.stages()) elements += of(Unit::head);
+      const int64_t pieces = int64_t{128} * shares;
+      parameters += static_cast<double>((elements + pieces - 1) / pieces * pieces);
     }
     const auto element = static_cast<double>(bytes_of(type)),
                state = static_cast<double>(bytes_of(statistics_type(type)));
     const int states = type == DType::bf16 ? 3 : 2;  // two moments, and the master
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("weights")), element * parameters);
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("gradients")), state * parameters);
-    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("optimizer")), states * state * parameters);
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("optimizer")), states * state * parameters / shares);
   }
   for (const int rank : backend->ranks()) {
     MemoryTracker& memory = backend->device(rank).memory();
@@ -95,6 +104,12 @@ TEST(Bytes, OfOtherOrdersToo) {
   for (const char* name : {"stp", "zb-v", "1f1b-i"})
     for (const Release release : {Release::block, Release::released})
       expect_declared_bytes(name, 2, 2, 8, DType::f32, {BackwardOrder::megatron, release}, {0, 2, 1, 1});
+}
+
+TEST(Bytes, OfSharedOptimizerState) {
+  for (const char* name : {"stp", "zb-v", "1f1b-i"})
+    for (const DType type : {DType::f32, DType::bf16})
+      expect_declared_bytes(name, 2, 2, 5, type, {.sequence_parallel = true, .zero = true});
 }
 
 TEST(Bytes, OfSequenceParallelismAndEveryRecomputation) {

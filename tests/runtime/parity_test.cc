@@ -114,6 +114,16 @@ TEST(Parity, SequenceParallelismAndEveryRecomputation) {
           expect_parity({generator->name, tp, 1, 2, 7, 0}, tp == 2 ? DType::f32 : DType::f64, variant);
 }
 
+TEST(Parity, SharedOptimizerState) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const Variant& variant : sharded_or_recomputed())
+      if (Variant zero = variant; sampled()) {
+        zero.zero = true;
+        expect_parity({generator->name, 2, 2, 2, 7, 0}, DType::f64, zero);
+      }
+}
+
 // Orders of other authors' generators, as files.
 TEST(Parity, GoldenOrders) {
   int orders = 0;
@@ -147,7 +157,6 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
   }
 }
 
-// Several steps with clipping and decay: weights stay those of the plain trainer.
 // Large shards are filled by several threads.
 TEST(Training, LargeShardsBeginAsTheReferenceDoes) {
   Training training = small_training(2, DType::f64, {.tp = 2, .cp = 1, .dp = 1, .pp = 1});
@@ -160,19 +169,22 @@ TEST(Training, LargeShardsBeginAsTheReferenceDoes) {
   EXPECT_EQ(trainer.weights().at("embedding.weight"), exact.at("embedding.weight"));
 }
 
-TEST(Training, WeightsFollowTheReference) {
-  Training training = small_training(4, DType::f64, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
+// Several steps with clipping and decay: weights stay those of the plain trainer.
+void expect_weights_follow(const std::string& schedule, int dp, const Variant& variant) {
+  SCOPED_TRACE(schedule + " dp " + std::to_string(dp) + " " + to_string(variant));
+  Training training = small_training(4, DType::f64, {.tp = 2, .cp = 1, .dp = dp, .pp = 2});
   training.optimizer = {
       .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   training.clip_norm = 0.2;
   const auto backend =
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
-  Trainer trainer(*backend, execution_program(make_schedule(find_generator("stp"), {2, 5}), {1, 1, 1, 1}, 2),
-                  training);
+  Trainer trainer(
+      *backend, execution_program(make_schedule(find_generator(schedule), {2, 4}), {1, 1, 1, 1}, dp, variant),
+      training);
   reference::Parameters weights = reference::initial_parameters(training.model, training.initialisation);
   reference::AdamWState state;
   for (int step = 1; step <= 4; ++step) {
-    const auto samples = random_samples(5 * 2 * 2, training.seq, training.model.vocab, step);
+    const auto samples = random_samples(4 * 2 * dp, training.seq, training.model.vocab, step);
     std::vector<reference::Sample> plain;
     for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
     const auto exact = reference::loss_and_gradients(training.model, weights, plain);
@@ -182,6 +194,19 @@ TEST(Training, WeightsFollowTheReference) {
   }
   // Adam's first steps divide tiny gradients by their own size, which magnifies the last bits.
   EXPECT_LE(gradient_error(trainer.weights(), weights), 1e-8);
+}
+
+TEST(Training, WeightsFollowTheReference) { expect_weights_follow("stp", 2, {}); }
+
+// Shares of three replicas end within parameters, and in those that tensor parallelism does not divide.
+TEST(Training, WeightsOfZeroFollowTheReference) {
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i", "dualpipev"})
+    for (const int dp : {2, 3})
+      for (const bool sequence_parallel : {false, true})
+        expect_weights_follow(schedule, dp,
+                              {.sequence_parallel = sequence_parallel,
+                               .recompute = sequence_parallel ? Recompute::full : Recompute::none,
+                               .zero = true});
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
           Implementation::suite,
           2};
   job.dp = dp;
+  job.zero = variant.zero;
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
   const std::vector<double> seconds = op_seconds(
       program, hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement));
@@ -76,7 +77,8 @@ std::set<Kind> all_kinds() {
   all.insert({OpKind::compute, Unit::head, UnitPass::I});
   all.insert({OpKind::weight_gradients, Unit::head, UnitPass::W_late});
   all.insert({OpKind::all_gather, Unit::head, UnitPass::F});
-  for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::optimizer})
+  for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter,
+                            OpKind::weight_gather, OpKind::optimizer})
     all.insert({kind, Unit::attn, UnitPass::F});
   return all;
 }
@@ -88,8 +90,9 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
       for (const Release release : {Release::chain, Release::block, Release::released})
         for (const bool sequence_parallel : {false, true})
           for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-            for (const int dp : {1, 2})
-              expect_simulated_and_run(schedule, {order, release, sequence_parallel, recompute}, dp, seen);
+            for (const auto& [dp, zero] : {std::pair{1, false}, {2, false}, {2, true}})
+              expect_simulated_and_run(schedule, {order, release, sequence_parallel, recompute, zero}, dp,
+                                       seen);
   EXPECT_EQ(seen, all_kinds());
 }
 

@@ -60,6 +60,7 @@ struct Variant {
   Release release = Release::chain;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
+  bool zero = false;
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -74,7 +75,7 @@ inline std::string to_string(const Variant& variant) {
   return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
          std::to_string(variant.sequence_parallel) + " recompute " +
-         std::to_string(static_cast<int>(variant.recompute));
+         std::to_string(static_cast<int>(variant.recompute)) + (variant.zero ? " zero" : "");
 }
 
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
@@ -85,6 +86,7 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .backward = variant.order,
                 .optimizer = true,
                 .data_parallel = dp > 1,
+                .zero = variant.zero,
                 .embedding = true,
                 .sequence_parallel = variant.sequence_parallel,
                 .recompute = variant.recompute});

@@ -8,6 +8,10 @@ constexpr int kAllReducesPerLayer = 2;  // of one direction: attention's and the
 
 double seconds(const Program& program, OpId id, const CostTable& table) {
   const Op& op = program.ops[id];
+  const auto of_stage = [&](const std::vector<double>& by_stage, double per_layer) {
+    const int stage = program.stage_of(id);
+    return by_stage.empty() ? per_layer * program.layers_per_stage[stage] : by_stage[stage];
+  };
   switch (op.kind) {
     case OpKind::compute:
       return table.at(op.unit, op.unit_pass);
@@ -26,9 +30,11 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return op.tensors() * (near ? table.transfer_within_node : table.transfer_between_nodes);
     }
     case OpKind::gradient_reduce:
-      return table.gradient_reduce.empty()
-                 ? table.gradient_reduce_per_layer * program.layers_per_stage[program.stage_of(id)]
-                 : table.gradient_reduce[program.stage_of(id)];
+      return of_stage(table.gradient_reduce, table.gradient_reduce_per_layer);
+    case OpKind::gradient_scatter:
+      return of_stage(table.gradient_scatter, table.gradient_reduce_per_layer / 2);
+    case OpKind::weight_gather:
+      return of_stage(table.weight_gather, table.gradient_reduce_per_layer / 2);
     case OpKind::embedding_reduce:
       return table.embedding_reduce;
     case OpKind::optimizer:

@@ -16,11 +16,13 @@ struct CostTable {
   double reduce_scatter = 0, all_gather = 0;  // replace it with sequence parallelism
   bool recomputed = false;                    // whether a backward recomputes its layers' forward
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
-  std::vector<int> node_of_rank;        // by pipeline rank, ranks of one number on one node; empty: all
-  std::vector<double> optimizer;        // by pipeline rank; empty: none
-  std::vector<double> gradient_reduce;  // by virtual stage; empty: by its layers
-  double gradient_reduce_per_layer = 0;
-  double embedding_reduce = 0;  // of tied embeddings
+  std::vector<int> node_of_rank;  // by pipeline rank, ranks of one number on one node; empty: all
+  std::vector<double> optimizer;  // by pipeline rank; empty: none
+  // By virtual stage; empty: by its layers. With ZeRO-1 the second is of the reduce-scatter, the third of the
+  // all-gather, and neither is the first's half where latencies count.
+  std::vector<double> gradient_reduce, gradient_scatter, weight_gather;
+  double gradient_reduce_per_layer = 0;  // the other two: half of it
+  double embedding_reduce = 0;           // of tied embeddings
 
   [[nodiscard]] double& at(Unit u, UnitPass pass) {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];

@@ -43,6 +43,10 @@ class Groups {
     return slowest(data_[pp],
                    [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
   }
+  [[nodiscard]] double data_half_all_reduce(int pp, double bytes) const {
+    return slowest(data_[pp],
+                   [&](const GroupSpan& span) { return half_all_reduce_seconds(profile_, bytes, span); });
+  }
 
   // Between the ranks of one place in two pipeline ranks.
   [[nodiscard]] double pair_all_reduce(int pp, int other, double bytes) const {
@@ -98,6 +102,9 @@ double hop_seconds(const Job& job, const Groups& groups, Send send) {
   return send(bytes);
 }
 
+// Among how many replicas the optimizer's state is divided.
+int optimizer_shares(const Job& job) { return job.zero ? job.dp : 1; }
+
 // On one tensor-parallel rank. Tied embeddings are kept once where first and last stage are on one rank.
 std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
                                          const Placement& placement) {
@@ -139,12 +146,18 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
   });
   for (int rank = 0; rank < job.pp; ++rank) table.node_of_rank.push_back(groups.node_of(rank));
   for (const double parameters : parameters_per_rank(job, layers_per_stage, placement))
-    table.optimizer.push_back(parameters * optimizer_bytes(job.implementation) / profile.memory_bytes_per_s);
+    table.optimizer.push_back(parameters / optimizer_shares(job) * optimizer_bytes(job.implementation) /
+                              profile.memory_bytes_per_s);
   if (job.dp > 1) {
     const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
-    for (int stage = 0; stage < placement.stages(); ++stage)
-      table.gradient_reduce.push_back(
-          groups.data_all_reduce(placement.rank_of(stage), job.shape.gradient_bytes * parameters[stage]));
+    for (int stage = 0; stage < placement.stages(); ++stage) {
+      const int rank = placement.rank_of(stage);
+      const double gradients = job.shape.gradient_bytes * parameters[stage];
+      table.gradient_reduce.push_back(groups.data_all_reduce(rank, gradients));
+      table.gradient_scatter.push_back(groups.data_half_all_reduce(rank, gradients));
+      table.weight_gather.push_back(
+          groups.data_half_all_reduce(rank, job.shape.element_bytes * parameters[stage]));
+    }
   }
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
   if (job.model.tied() && first != last)
@@ -162,9 +175,10 @@ std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& 
   return parameters;
 }
 
-ParameterBytes parameter_bytes(double parameters, int gradient_bytes) {
+ParameterBytes parameter_bytes(double parameters, const Job& job) {
   constexpr double kBf16 = 2;
-  return {kBf16 * parameters, gradient_bytes * parameters, 3 * kFp32 * parameters};
+  return {kBf16 * parameters, job.shape.gradient_bytes * parameters,
+          3 * kFp32 * parameters / optimizer_shares(job)};
 }
 
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage) {

@@ -18,6 +18,7 @@ struct Job {
   // parallelism a rank has only that much to send.
   bool scatter_transfers = false;
   int dp = 1;
+  bool zero = false;  // ZeRO-1: the replicas share the optimizer's state
 };
 
 /// The cost table of `job` on `profile`: a unit's GEMMs, attention, elementwise traffic and launches, one
@@ -33,12 +34,12 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
 std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
                                         const Placement& placement);
 
-/// Bytes of `parameters` parameters by kind: bf16 weights, gradients of `gradient_bytes` each, fp32 masters
-/// and AdamW's two moments.
+/// Bytes of `parameters` parameters by kind: bf16 weights, gradients of the job's type, fp32 masters and
+/// AdamW's two moments, the last two divided by the replicas with ZeRO-1.
 struct ParameterBytes {
   double weights, gradients, optimizer;
 };
-ParameterBytes parameter_bytes(double parameters, int gradient_bytes);
+ParameterBytes parameter_bytes(double parameters, const Job& job);
 
 /// Bytes that one microbatch of one virtual stage keeps: from F until I or B, and, where the backward is
 /// split, from I until W; and, with full recomputation, the bytes of one layer while I or B runs.

@@ -229,7 +229,7 @@ class CpuKernels : public Kernels {
   void run_adamw(Stream& stream, const AdamW& options, double max_norm, const Tensor& total,
                  const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
                  const Tensor& master, const Tensor& weight) override {
-    const bool rounded = weight.memory != master.memory;
+    const bool rounded = address(weight) != address(master);
     enqueue(stream, gradient, [=]<typename T>(T) {
       double scale = 1;
       if (total)

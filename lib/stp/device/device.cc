@@ -34,6 +34,8 @@ void Device::retag(const Tensor& tensor, MemoryKind kind) {
 void Device::release(Stream& stream, Tensor& tensor) {
   check_holds(tensor, 0);
   Memory& memory = *tensor.memory;
+  if (tensor.offset != 0 || tensor.bytes() != memory.bytes)
+    throw std::logic_error("a part of a tensor is released");
   tracker_.release(memory.kind, memory.bytes);
   memory.held = false;
   if (poison_) fill_with_nan(stream, memory.at, memory.bytes);
@@ -44,9 +46,9 @@ void Device::release(Stream& stream, Tensor& tensor) {
 void check_holds(const Tensor& tensor, size_t bytes) {
   if (!tensor) throw std::logic_error("an empty tensor has no memory");
   if (!tensor.memory->held) throw std::logic_error("the memory of a tensor is used after its release");
-  if (bytes > tensor.memory->bytes)
+  if (const size_t held = tensor.memory->bytes - tensor.offset; bytes > held)
     throw std::logic_error(std::to_string(bytes) + " bytes are more than the tensor's " +
-                           std::to_string(tensor.memory->bytes));
+                           std::to_string(held));
 }
 
 }  // namespace stp

@@ -222,7 +222,7 @@ class Kernels {
              const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
              const Tensor& master, const Tensor& weight) {
     const Tensor& g = gradient;
-    const bool rounded = weight.memory != master.memory;
+    const bool rounded = address(weight) != address(master);
     const DType type = rounded ? DType::bf16 : g.type;
     expect("adamw", g,
            {{"the first moment", first_moment, g.rows, g.columns, g.type},

@@ -17,7 +17,13 @@ std::string to_string(MemoryKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
-std::byte* address(const Tensor& tensor) { return tensor ? tensor.memory->at : nullptr; }
+Tensor Tensor::part(int64_t first, int64_t part_rows, int64_t part_columns) const {
+  if (first < 0 || part_rows < 0 || part_columns < 0 || first + part_rows * part_columns > elements())
+    throw std::logic_error("a part of a tensor is not inside it");
+  return {memory, part_rows, part_columns, type, offset + static_cast<size_t>(first) * bytes_of(type)};
+}
+
+std::byte* address(const Tensor& tensor) { return tensor ? tensor.memory->at + tensor.offset : nullptr; }
 
 void throw_wrong_type(DType is, DType asked) {
   throw std::logic_error("the tensor is of " + to_string(is) + ", not " + to_string(asked));

@@ -38,16 +38,19 @@ struct Memory {
   bool held = false;  // allocated and not released, in the order of the host's calls
 };
 
-/// A dense row-major matrix that is a whole allocation. Copies share the memory; Device::release frees it, in
-/// stream order, not the last copy's destructor.
+/// A dense row-major matrix: an allocation, or a part of one. Copies share the memory; Device::release frees
+/// it, in stream order, not the last copy's destructor.
 struct Tensor {
   std::shared_ptr<Memory> memory;
   int64_t rows = 0, columns = 0;
   DType type = DType::f32;
+  size_t offset = 0;  // of the first element in the memory, in bytes
 
   explicit operator bool() const { return memory != nullptr; }
   [[nodiscard]] int64_t elements() const { return rows * columns; }
   [[nodiscard]] size_t bytes() const { return static_cast<size_t>(elements()) * bytes_of(type); }
+  /// The elements from `first` on, as a matrix. Only the whole tensor can be released.
+  [[nodiscard]] Tensor part(int64_t first, int64_t part_rows, int64_t part_columns) const;
 };
 
 /// The DType of T; backends add their own bf16 types.

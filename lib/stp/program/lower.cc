@@ -30,6 +30,7 @@ class Lowerer {
       : lowering_(lowering), program_{.schedule = std::move(schedule), .layers_per_stage = layers_per_stage} {
     program_.sequence_parallel = lowering.sequence_parallel;
     program_.recompute = lowering.recompute;
+    program_.zero = lowering.data_parallel && lowering.zero;
     const Schedule& s = program_.schedule;
     for (int rank = 0; rank < s.pp(); ++rank) {
       program_.streams.push_back({StreamKind::compute, rank, -1});
@@ -55,7 +56,9 @@ class Lowerer {
       reductions_.clear();
       last_scatter_ = final_compute_ = kNothing;
       const auto& blocks = program_.schedule.ranks[rank_];
+      gathers_.assign(program_.schedule.chunks(), kNothing);
       if (lowering_.data_parallel) count_backwards(blocks);
+      if (program_.zero) gather_weights(blocks);
       for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) {
         lower_block(blocks[block_]);
         if (last_compute_ != kNothing) final_compute_ = last_compute_;
@@ -147,7 +150,8 @@ class Lowerer {
   }
 
   void reserve() {
-    size_t ops = program_.schedule.pp() * (2 + static_cast<size_t>(program_.schedule.chunks())), depends = 0;
+    size_t ops = program_.schedule.pp() * (2 + 2 * static_cast<size_t>(program_.schedule.chunks())),
+           depends = 0;
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) {
       for (const Block& block : program_.schedule.ranks[rank]) {
         for (const Action& action : block.actions()) {
@@ -250,6 +254,7 @@ class Lowerer {
   // The chain's first op waits for its input; where blocks are atomic, the block's first op on each stream
   // for all that the block waits for.
   void wait_for_inputs(const Chain& chain, bool first_on_its_stream) {
+    if (chain.action.pass == Pass::F) depend(std::exchange(gathers_[chain.action.chunk], kNothing));
     if (lowering_.release == Release::chain) {
       if (chain.result == kNothing && chain.wait == kNothing) depend(chain.input);
       return;
@@ -396,24 +401,46 @@ class Lowerer {
   // compute op and, with sequence parallelism, the last reduce-scatter, which makes gradients of norm gains.
   void reduce_gradients(const Block& block) {
     for (const Action& action : block.actions()) {
-      if (!ends_life(action.pass) || --backwards_left_[action.chunk] > 0) continue;
-      const int stage = program_.schedule.placement.stage(rank_, action.chunk);
-      if (program_.layers_per_stage[stage] == 0 && stage != 0 && stage + 1 != stages())
-        continue;  // no weights
+      if (!ends_life(action.pass) || --backwards_left_[action.chunk] > 0 || !has_weights(action.chunk))
+        continue;
       begin_op();
       depend(last_compute_);
       depend(last_scatter_);
       reductions_.push_back(size());
-      program_.ops.push_back({.kind = OpKind::gradient_reduce,
-                              .unit = {},
-                              .unit_pass = {},
-                              .pass = action.pass,
-                              .chunk = action.chunk,
-                              .layer = 0,
-                              .microbatch = action.microbatch,
-                              .block = block_,
-                              .stream = stream_of_rank(StreamKind::dp, -1)});
+      add_of_replicas(program_.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce, action);
     }
+  }
+
+  // The optimizer of the step before has changed each replica's share of the weights: they are gathered in
+  // the order in which the chunks' first forwards need them.
+  void gather_weights(const std::vector<Block>& blocks) {
+    std::vector<bool> seen(program_.schedule.chunks(), false);
+    for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_)
+      for (const Action& action : blocks[block_].actions()) {
+        if (action.pass != Pass::F || seen[action.chunk]) continue;
+        seen[action.chunk] = true;
+        if (!has_weights(action.chunk)) continue;
+        begin_op();
+        gathers_[action.chunk] = size();
+        add_of_replicas(OpKind::weight_gather, action);
+      }
+  }
+
+  [[nodiscard]] bool has_weights(int chunk) const {
+    const int stage = program_.schedule.placement.stage(rank_, chunk);
+    return program_.layers_per_stage[stage] > 0 || stage == 0 || stage + 1 == stages();
+  }
+
+  void add_of_replicas(OpKind kind, const Action& action) {
+    program_.ops.push_back({.kind = kind,
+                            .unit = {},
+                            .unit_pass = {},
+                            .pass = action.pass,
+                            .chunk = action.chunk,
+                            .layer = 0,
+                            .microbatch = action.microbatch,
+                            .block = block_,
+                            .stream = stream_of_rank(StreamKind::dp, -1)});
   }
 
   // Once the ranks of the first and the last virtual stage have all their gradients, they add up those of the
@@ -509,6 +536,7 @@ class Lowerer {
   Ref last_scatter_ = kNothing;      // the rank's latest reduce-scatter
   Ref final_compute_ = kNothing;     // the rank's latest compute op
   std::vector<OpId> reductions_;
+  std::vector<Ref> gathers_;  // by chunk: of its weights, until its first forward waits for it
 };
 
 }  // namespace

@@ -21,6 +21,7 @@ struct Lowering {
   bool optimizer = false;  // whether each rank ends with an optimizer step
   BraidPolicy braid = BraidPolicy::static_merge;
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued
+  bool zero = false;           // with `data_parallel`: ZeRO-1
   bool embedding = false;      // whether the first virtual stage has it as a unit
   bool tied = false;           // whether the last one shares its weights: then their gradients are summed
   bool sequence_parallel = false;         // reduce-scatters and all-gathers in place of all-reduces

@@ -53,7 +53,10 @@ std::string describe_op(const Program& program, OpId id) {
       text += "transfer to rank " + std::to_string(program.stream_of(id).peer);
       break;
     case OpKind::gradient_reduce:
+    case OpKind::gradient_scatter:
       return "gradients of chunk " + std::to_string(op.chunk);
+    case OpKind::weight_gather:
+      return "weights of chunk " + std::to_string(op.chunk);
     case OpKind::embedding_reduce:
       return "gradients of the embedding";
     case OpKind::optimizer:

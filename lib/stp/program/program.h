@@ -30,14 +30,20 @@ enum class OpKind : uint8_t {
   reduce_scatter,   // replaces it with sequence parallelism: each rank gets its share of the rows
   all_gather,       // with sequence parallelism, of the input of the unit's `unit_pass`, before it
   transfer,         // of a chunk's output to the rank that waits for it
-  gradient_reduce,  // of a chunk's weight gradients, over the data-parallel group
+  gradient_reduce,  // of a chunk's weight gradients, over the data-parallel group: an all-reduce
+  gradient_scatter,  // replaces it with ZeRO-1: a reduce-scatter, each replica gets its share
+  weight_gather,     // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
   embedding_reduce,  // of tied embeddings' gradients, between the ranks of the first and last virtual stage
-  optimizer,         // the weight update of a rank's chunks
+  optimizer,         // the weight update of a rank's chunks, or of this replica's share of them
 };
 
 /// Whether it is a collective of the tensor-parallel group.
 constexpr bool is_collective(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::reduce_scatter || kind == OpKind::all_gather;
+}
+/// Whether it is a collective of the data-parallel group, of one chunk's parameters.
+constexpr bool is_of_replicas(OpKind kind) {
+  return kind == OpKind::gradient_reduce || kind == OpKind::gradient_scatter || kind == OpKind::weight_gather;
 }
 /// "all-reduce", "reduce-scatter" or "all-gather".
 std::string collective_name(OpKind kind);
@@ -77,6 +83,7 @@ struct Program {
   std::vector<int> layers_per_stage;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
+  bool zero = false;  // ZeRO-1: each replica has a share of the optimizer's state
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])

@@ -12,6 +12,7 @@
 
 #include "stp/base/error.h"
 #include "stp/program/braid.h"
+#include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
 #include "stp/program/units.h"
 #include "stp/schedule/generator.h"
@@ -53,6 +54,10 @@ std::string op_text(const Program& program, OpId id) {
              std::to_string(program.stream_of(id).peer);
     case OpKind::gradient_reduce:
       return "reduce chunk " + std::to_string(op.chunk);
+    case OpKind::gradient_scatter:
+      return "scatter chunk " + std::to_string(op.chunk);
+    case OpKind::weight_gather:
+      return "gather chunk " + std::to_string(op.chunk);
     case OpKind::embedding_reduce:
       return "reduce embedding";
     case OpKind::optimizer:
@@ -97,6 +102,12 @@ Counts count(const Program& program) {
         break;
       case OpKind::gradient_reduce:
         ++counts.of["gradient reduction"];
+        break;
+      case OpKind::gradient_scatter:
+        ++counts.of["gradient scatter"];
+        break;
+      case OpKind::weight_gather:
+        ++counts.of["weight gather"];
         break;
       case OpKind::embedding_reduce:
         ++counts.of["embedding reduction"];
@@ -327,6 +338,7 @@ TEST(Lower, CarriesEveryValueFromUnitToUnit) {
                             .backward = random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                             .optimizer = random() % 2 == 0,
                             .data_parallel = random() % 2 == 0,
+                            .zero = random() % 2 == 0,
                             .embedding = true,
                             .sequence_parallel = random() % 2 == 0,
                             .recompute = random() % 2 == 0 ? Recompute::full : Recompute::none};
@@ -678,6 +690,48 @@ TEST(Lower, AddsUpTiedEmbeddingsOnceBothRanksHaveAllGradients) {
   const Program v =
       lower(stp_schedule(2, 8), {1, 1, 1, 1}, {.optimizer = true, .data_parallel = true, .tied = true});
   EXPECT_THAT(reductions(v), IsEmpty());
+}
+
+// ZeRO-1: every chunk that has weights gathers them once, before what reads them.
+TEST(Lower, GathersWeightsBeforeTheirFirstUse) {
+  std::mt19937 random(512);
+  for (int draw = 0; draw < 200; ++draw) {
+    const int p = 1 + static_cast<int>(random() % 4);
+    const Placement placement = draw % 2 ? Placement::v(p) : Placement::loop(p, 2);
+    const std::vector<int> layers = random_layers(random, placement.stages());
+    Lowering lowering{.release = kReleases[random() % 3],
+                      .data_parallel = true,
+                      .zero = true,
+                      .embedding = true,
+                      .sequence_parallel = random() % 2 == 0};
+    const Schedule schedule = random_schedule(random, placement, 1 + static_cast<int>(random() % 4));
+    const Program program = lower(schedule, layers, lowering);
+    int with_weights = 0;
+    for (int stage = 0; stage < placement.stages(); ++stage)
+      with_weights += layers[stage] > 0 || stage == 0 || stage + 1 == placement.stages();
+    Counts counts = count(program);
+    EXPECT_EQ(counts.of["weight gather"], with_weights);
+    EXPECT_EQ(counts.of["gradient scatter"], with_weights);
+    EXPECT_EQ(counts.of["gradient reduction"], 0);
+    // Which ops are done once an op starts: those that it depends on, those before it on its stream, and theirs.
+    std::vector<std::set<OpId>> gathered(program.ops.size());
+    std::map<uint32_t, OpId> before;
+    for (const OpId op : issue_order(program).ops) {
+      std::vector<OpId> done(program.dependencies(op).begin(), program.dependencies(op).end());
+      if (const auto found = before.find(program.ops[op].stream); found != before.end())
+        done.push_back(found->second);
+      before[program.ops[op].stream] = op;
+      if (program.ops[op].kind == OpKind::weight_gather) gathered[op].insert(op);
+      for (const OpId each : done) gathered[op].insert(gathered[each].begin(), gathered[each].end());
+      const bool reads = program.ops[op].kind == OpKind::compute || program.ops[op].kind == OpKind::all_gather;
+      if (!reads) continue;
+      EXPECT_TRUE(std::any_of(gathered[op].begin(), gathered[op].end(), [&](OpId gather) {
+        return program.ops[gather].chunk == program.ops[op].chunk &&
+               program.stream_of(gather).rank == program.stream_of(op).rank;
+      })) << describe(program, op);
+    }
+    ASSERT_FALSE(testing::Test::HasFailure()) << "draw " << draw << "\n" << to_text(schedule);
+  }
 }
 
 TEST(Program, KnowsTheStageOfEveryOp) {

@@ -107,9 +107,9 @@ class Writer {
     const std::string category = to_string(program_.stream_of(id).kind);
     if (op.kind == OpKind::optimizer)
       return slice("optimizer", category, op.stream, timeline_.start[id], timeline_.end[id], waited);
-    if (op.kind == OpKind::gradient_reduce)
-      return slice("gradients of chunk " + std::to_string(op.chunk), category, op.stream, timeline_.start[id],
-                   timeline_.end[id], "");
+    if (is_of_replicas(op.kind))
+      return slice(describe_op(program_, id), category, op.stream, timeline_.start[id], timeline_.end[id],
+                   "");
     if (op.kind == OpKind::embedding_reduce)
       return slice("gradients of the embedding", category, op.stream, timeline_.start[id], timeline_.end[id],
                    "");
@@ -134,6 +134,8 @@ class Writer {
         name = "send";
         break;
       case OpKind::gradient_reduce:
+      case OpKind::gradient_scatter:
+      case OpKind::weight_gather:
       case OpKind::embedding_reduce:
       case OpKind::optimizer:
         break;

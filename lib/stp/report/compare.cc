@@ -67,8 +67,8 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
   for (const char* field :
-       {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "release", "backward", "braid",
-        "freed_at", "contention", "gradients", "recompute", "sequence_parallel", "unit_costs"})
+       {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "zero", "release", "backward",
+        "braid", "freed_at", "contention", "gradients", "recompute", "sequence_parallel", "unit_costs"})
     if (row.contains(field)) key += json_text(row.at(field)) + "|";
   return with_microbatches ? key + json_text(row.at("microbatches")) : key;
 }

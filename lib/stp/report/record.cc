@@ -74,6 +74,7 @@ json configuration_json(const Configuration& c) {
           {"pp", c.pp},
           {"cp", c.cp},
           {"dp", c.dp},
+          {"zero", c.zero ? 1 : 0},
           {"gpus", c.gpus()},
           {"microbatches", c.microbatches},
           {"microbatch_size", c.microbatch_size},

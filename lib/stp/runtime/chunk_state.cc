@@ -23,43 +23,42 @@ void on_all_processors(int64_t rows, int64_t elements, Work work) {
   work(0, rows / threads);
 }
 
-ParameterState make_parameter(Device& device, Stream& stream, const Training& training,
-                              const Parameter& parameter, int layer, int tp_index) {
-  const int tp = training.grid.tp;
-  // Kernels take vectors as one row.
-  const bool vector = parameter.vector();
-  const int64_t rows = vector ? 1 : parameter.local_rows(tp);
-  const int64_t columns = vector ? parameter.local_rows(tp) : parameter.columns(tp);
-  ParameterState state{parameter, layer, {}, {}, {}, {}, {}};
-  const auto make = [&](MemoryKind kind, DType type) {
-    Tensor tensor = device.allocate(stream, kind, type, rows, columns);
-    if (kind != MemoryKind::weights) device.kernels().fill(stream, tensor, 0);
-    return tensor;
-  };
-  const DType state_type = statistics_type(training.type);
-  state.weight = make(MemoryKind::weights, training.type);
-  state.gradient = make(MemoryKind::gradients, state_type);
-  state.first_moment = make(MemoryKind::optimizer, state_type);
-  state.second_moment = make(MemoryKind::optimizer, state_type);
+// Of a parameter in the buffers, so that kernels can load vectors and cuBLAS its widest: 256 bytes of bf16.
+constexpr int64_t kAlignment = 128;
+int64_t aligned(int64_t elements, int64_t to) { return (elements + to - 1) / to * to; }
 
-  std::vector<double> values(static_cast<size_t>(rows * columns));
-  for_each_block(parameter, tp, tp_index,
+// Kernels take vectors as one row.
+int64_t rows_of(const Parameter& parameter, int tp) {
+  return parameter.vector() ? 1 : parameter.local_rows(tp);
+}
+int64_t columns_of(const Parameter& parameter, int tp) {
+  return parameter.vector() ? parameter.local_rows(tp) : parameter.columns(tp);
+}
+
+std::vector<double> initial_shard(const Training& training, const ParameterState& state, int tp_index) {
+  std::vector<double> values(static_cast<size_t>(state.weight.elements()));
+  for_each_block(state.parameter, training.grid.tp, tp_index,
                  [&](const ParameterPart& part, int64_t first_row, int64_t block_rows, int64_t first_column,
                      int64_t block_columns, int64_t offset) {
-                   const std::string name = parameter_name(part, layer);
+                   const std::string name = parameter_name(part, state.layer);
                    on_all_processors(block_rows, block_rows * block_columns, [&](int64_t begin, int64_t end) {
                      initial_values(training.initialisation, name, first_row + begin, end - begin,
                                     first_column, block_columns,
                                     values.data() + offset + begin * block_columns);
                    });
                  });
-  upload_doubles(device, stream, state.weight, values);
-  state.master = state.weight;
-  if (training.type == DType::bf16) {
-    state.master = make(MemoryKind::optimizer, state_type);
-    upload_doubles(device, stream, state.master, values);
+  return values;
+}
+
+// Places parameters one after the other; returns the end of the last.
+int64_t place_parameters(const std::vector<ParameterState*>& states, bool partial, int tp, int64_t begin) {
+  for (ParameterState* state : states) {
+    const Parameter& parameter = state->parameter;
+    if (parameter.partial_gradient() != partial) continue;
+    state->begin = begin;
+    begin = aligned(begin + rows_of(parameter, tp) * columns_of(parameter, tp), kAlignment);
   }
-  return state;
+  return begin;
 }
 
 }  // namespace
@@ -79,27 +78,62 @@ std::vector<ParameterState*> ChunkState::all() {
 }
 
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      int tp_index) {
+                      int tp_index, OptimizerShare share) {
   ChunkState chunk;
   chunk.first_layer = shape.first_layer;
-  const auto make = [&](const std::vector<Parameter>& parameters, int layer) {
-    std::vector<ParameterState> states;
-    for (const Parameter& parameter : parameters)
-      states.push_back(make_parameter(device, stream, training, parameter, layer, tp_index));
-    return states;
+  const auto states = [&](Unit unit, int layer) {
+    std::vector<ParameterState> made;
+    for (const Parameter& parameter : unit_parameters(training.model, unit))
+      made.push_back({parameter, layer, 0, {}, {}});
+    return made;
   };
-  if (shape.first) chunk.embedding = make(unit_parameters(training.model, Unit::embedding), -1);
+  if (shape.first) chunk.embedding = states(Unit::embedding, -1);
   for (int layer = 0; layer < shape.layers; ++layer) {
-    chunk.attn.push_back(make(unit_parameters(training.model, Unit::attn), shape.first_layer + layer));
-    chunk.mlp.push_back(make(unit_parameters(training.model, Unit::mlp), shape.first_layer + layer));
+    chunk.attn.push_back(states(Unit::attn, shape.first_layer + layer));
+    chunk.mlp.push_back(states(Unit::mlp, shape.first_layer + layer));
   }
-  if (shape.last) chunk.head = make(unit_parameters(training.model, Unit::head), -1);
+  if (shape.last) chunk.head = states(Unit::head, -1);
+
+  const std::vector<ParameterState*> all = chunk.all();
+  if (all.empty()) return chunk;
+  const int tp = training.grid.tp;
+  chunk.partial_begin = place_parameters(all, false, tp, 0);
+  const int64_t elements =
+      aligned(place_parameters(all, true, tp, chunk.partial_begin), kAlignment * share.count);
+  const int64_t own = elements / share.count;
+  chunk.share_begin = own * share.index;
+  const DType state_type = statistics_type(training.type);
+  const auto make = [&](MemoryKind kind, DType type, int64_t size) {
+    Tensor tensor = device.allocate(stream, kind, type, 1, size);
+    device.kernels().fill(stream, tensor, 0);  // what lies between parameters stays zero
+    return tensor;
+  };
+  chunk.weights = make(MemoryKind::weights, training.type, elements);
+  chunk.gradients = make(MemoryKind::gradients, state_type, elements);
+  chunk.first_moment = make(MemoryKind::optimizer, state_type, own);
+  chunk.second_moment = make(MemoryKind::optimizer, state_type, own);
+  chunk.master = training.type == DType::bf16 ? make(MemoryKind::optimizer, state_type, own)
+                                              : chunk.weights.part(chunk.share_begin, 1, own);
+  for (ParameterState* state : all) {
+    const int64_t rows = rows_of(state->parameter, tp), columns = columns_of(state->parameter, tp);
+    state->weight = chunk.weights.part(state->begin, rows, columns);
+    state->gradient = chunk.gradients.part(state->begin, rows, columns);
+    const std::vector<double> values = initial_shard(training, *state, tp_index);
+    upload_doubles(device, stream, state->weight, values);
+    if (training.type != DType::bf16) continue;
+    const int64_t begin = std::max(state->begin, chunk.share_begin);
+    const int64_t end = std::min(state->begin + rows * columns, chunk.share_begin + own);
+    if (begin < end)
+      upload_doubles(device, stream, chunk.master.part(begin - chunk.share_begin, 1, end - begin),
+                     {values.begin() + (begin - state->begin), values.begin() + (end - state->begin)});
+  }
   return chunk;
 }
 
-void release_parameter(Device& device, Stream& stream, ParameterState& state) {
-  if (state.master.memory != state.weight.memory) device.release(stream, state.master);
-  for (Tensor* tensor : {&state.weight, &state.gradient, &state.first_moment, &state.second_moment})
+void release_chunk(Device& device, Stream& stream, ChunkState& chunk) {
+  if (!chunk.weights) return;
+  if (chunk.master.memory != chunk.weights.memory) device.release(stream, chunk.master);
+  for (Tensor* tensor : {&chunk.weights, &chunk.gradients, &chunk.first_moment, &chunk.second_moment})
     device.release(stream, *tensor);
 }
 

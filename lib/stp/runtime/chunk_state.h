@@ -8,21 +8,36 @@
 
 namespace stp {
 
-/// One tensor of parameters, this rank's share.
+/// One tensor of parameters, this rank's shard: parts of the chunk's buffers.
 struct ParameterState {
   Parameter parameter;
-  int layer;  // of the whole model; −1 for embedding and head
-  Tensor weight, gradient, first_moment, second_moment;
-  Tensor master;  // in fp32 if weights are bf16, else the weight itself
+  int layer;      // of the whole model; −1 for embedding and head
+  int64_t begin;  // its first element in the buffers
+  Tensor weight, gradient;
 };
 
-/// Parameters in the order of unit_parameters(); empty where the chunk has no such unit.
+/// Parameters in the order of unit_parameters(); empty where the chunk has no such unit. All lie in buffers,
+/// one after the other, so that a reduction or an optimizer step is one call. Buffers of a chunk without
+/// parameters are empty.
 struct ChunkState {
   int first_layer = 0;                                 // of the whole model
   std::vector<std::vector<ParameterState>> attn, mlp;  // by layer of the chunk
   std::vector<ParameterState> head;
   std::vector<ParameterState> embedding;  // one entry, or none
 
+  Tensor weights, gradients;  // one row each
+  /// From this element on, parameters of which each tensor-parallel rank has one summand of the gradient.
+  int64_t partial_begin = 0;
+  /// The optimizer's state, of this replica's share of the elements (ZeRO-1), or of all. `master`: in fp32 if
+  /// weights are bf16, else the share of the weights itself.
+  int64_t share_begin = 0;
+  Tensor master, first_moment, second_moment;
+
+  [[nodiscard]] int64_t share_size() const { return master.elements(); }
+  /// This replica's share of a buffer.
+  [[nodiscard]] Tensor share_of(const Tensor& buffer) const {
+    return buffer.part(share_begin, 1, share_size());
+  }
   [[nodiscard]] std::vector<ParameterState*> all();
 };
 
@@ -32,12 +47,17 @@ struct ChunkShape {
   bool first, last;  // whether it has the embedding, and the head
 };
 
+/// Replica `index` of `count` that share the optimizer's state; of one that has all: {0, 1}.
+struct OptimizerShare {
+  int index = 0, count = 1;
+};
+
 /// Makes a chunk's parameters, with their initial values, for place `tp_index` of the tensor-parallel group.
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      int tp_index);
+                      int tp_index, OptimizerShare share);
 
-/// Frees the memory of a parameter.
-void release_parameter(Device& device, Stream& stream, ParameterState& state);
+/// Frees the memory of a chunk's buffers.
+void release_chunk(Device& device, Stream& stream, ChunkState& chunk);
 
 /// Elements of `tensor` (of any type but i32) as doubles, and back, rounded. For set-up and inspection, not
 /// for steps.

@@ -1,6 +1,7 @@
 #include "stp/runtime/executor.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -34,8 +35,7 @@ Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& 
 
 Executor::~Executor() {
   for (const auto& rank : ranks_)
-    for (ChunkState& chunk : rank->chunks)
-      for (ParameterState* state : chunk.all()) release_parameter(rank->device, *rank->compute, *state);
+    for (ChunkState& chunk : rank->chunks) release_chunk(rank->device, *rank->compute, chunk);
 }
 
 RankState* Executor::local(int world_rank) const {
@@ -68,7 +68,7 @@ void Executor::make_ranks() {
         rank.chunks.push_back(make_chunk(device, *rank.compute, training_,
                                          {plan_.first_layer[stage], program.layers_per_stage[stage],
                                           stage == 0, stage + 1 == placement.stages()},
-                                         rank.place.tp));
+                                         rank.place.tp, share_of(rank)));
       }
     } catch (const std::runtime_error& error) {  // out of memory
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
@@ -87,6 +87,8 @@ Executor::RankGroup Executor::make_group(const std::string& name, const std::vec
 // All processes ask for their groups in the same order.
 void Executor::make_groups() {
   const RankGrid& grid = training_.grid;
+  std::vector<int> all(grid.size());
+  std::iota(all.begin(), all.end(), 0);
   tensor_groups_.resize(grid.pp);
   data_groups_.resize(grid.pp);
   for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
@@ -103,15 +105,13 @@ void Executor::make_groups() {
     if (place.dp == 0 && grid.dp > 1)
       if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
         data_groups_[place.pp].push_back(std::move(group));
-    if (place.tp == 0 && place.pp == 0)
-      if (RankGroup group = make_group("model", grid.model_group(world_rank)); group.group)
+    // The ranks among which the gradients are divided: of a replica, or, with ZeRO-1, of all.
+    const bool zero = plan_.program.zero;
+    if (place.tp == 0 && place.pp == 0 && (place.dp == 0 || !zero))
+      if (RankGroup group = make_group("model", zero ? all : grid.model_group(world_rank)); group.group)
         model_groups_.push_back(std::move(group));
   }
-  if (backend_.processes().count() > 1) {
-    std::vector<int> all(grid.size());
-    for (int rank = 0; rank < grid.size(); ++rank) all[rank] = rank;
-    world_ = make_group("world", all);
-  }
+  if (backend_.processes().count() > 1) world_ = make_group("world", all);
 }
 
 void Executor::make_links() {
@@ -154,6 +154,39 @@ Traffic Executor::traffic(const RankState& rank) const {
     for (const Link& link : links)
       if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
   return traffic;
+}
+
+void Executor::visit_whole(Tensor ChunkState::*which,
+                           const std::function<void(const RankState&, ChunkState&, const Tensor&)>& visit) {
+  const bool shares = plan_.program.zero;
+  for (int pp = 0; pp < training_.grid.pp; ++pp)
+    for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk) {
+      if (!shares) {
+        for (const auto& rank : ranks_)
+          if (ChunkState& c = rank->chunks[chunk]; rank->place.pp == pp && rank->place.dp == 0 && c.weights)
+            visit(*rank, c, c.*which);
+        continue;
+      }
+      for (RankGroup& group : data_groups_[pp]) {
+        std::vector<Part> parts;
+        for (RankState* rank : group.ranks) {
+          const ChunkState& c = rank->chunks[chunk];
+          if (!c.weights) continue;
+          const Tensor& tensor = c.*which;
+          const Tensor own = tensor.columns == c.share_size() ? tensor : c.share_of(tensor);
+          parts.push_back({rank->compute.get(), own,
+                           rank->device.allocate(*rank->compute, MemoryKind::data, own.type,
+                                                 group.group->size(), own.columns)});
+        }
+        if (parts.empty()) continue;
+        group.group->all_gather(parts);
+        for (size_t i = 0; i < parts.size(); ++i) {
+          RankState& rank = *group.ranks[i];
+          if (rank.place.dp == 0) visit(rank, rank.chunks[chunk], parts[i].out);
+          rank.device.release(*rank.compute, parts[i].out);
+        }
+      }
+    }
 }
 
 std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
@@ -207,8 +240,8 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     rank->ops.assign(plan_.program.rank_begin[rank->place.pp + 1] - plan_.program.rank_begin[rank->place.pp],
                      {});
     rank->arrivals.clear();
-    for (ChunkState& chunk : rank->chunks)
-      for (ParameterState* state : chunk.all()) device.kernels().fill(*rank->compute, state->gradient, 0);
+    for (const ChunkState& chunk : rank->chunks)
+      if (chunk.gradients) device.kernels().fill(*rank->compute, chunk.gradients, 0);
 
     const auto own = samples.subspan(rank->place.dp * per_replica, per_replica);
     const auto upload = [&](std::vector<Tensor>& tensors, auto member) {
@@ -232,8 +265,13 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     }
   }
   if (world_.group) synchronize_ranks();
-  // With sequence parallelism, gradients of norm gains are added to on the tp stream.
-  for (const auto& rank : ranks_) rank->collectives().wait(rank->compute->record());
+  // With sequence parallelism, gradients of norm gains are added to on the tp stream. With ZeRO-1, the last
+  // step's weights are gathered on the dp stream.
+  for (const auto& rank : ranks_) {
+    const EventRef begun = rank->compute->record();
+    rank->collectives().wait(begun);
+    if (rank->dp) rank->dp->wait(begun);
+  }
   for (auto& links : links_)
     for (Link& link : links) link.taken.clear();
 }
@@ -298,7 +336,7 @@ void Executor::end(RankState& rank, Stream& stream, OpId id) {
 void Executor::issue(OpId id) {
   const Op& op = plan_.program.ops[id];
   if (op.kind == OpKind::transfer) return issue_transfer(id);
-  if (op.kind == OpKind::gradient_reduce) return issue_gradient_reduce(id);
+  if (is_of_replicas(op.kind)) return issue_of_replicas(id);
   if (op.kind == OpKind::embedding_reduce) throw std::logic_error("tied embeddings are only simulated");
   for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
     const auto stream_of = [&](RankState& rank) -> Stream& {
@@ -482,22 +520,29 @@ void Executor::issue_transfer(OpId id) {
   }
 }
 
-void Executor::issue_gradient_reduce(OpId id) {
+void Executor::issue_of_replicas(OpId id) {
   const Op& op = plan_.program.ops[id];
   for (RankGroup& group : data_groups_[plan_.program.stream_of(id).rank]) {
-    std::vector<std::vector<ParameterState*>> states;  // by rank
+    std::vector<Part> parts;
     for (RankState* rank : group.ranks) {
       begin(*rank, *rank->dp, id);
-      states.push_back(rank->chunks[op.chunk].all());
+      const ChunkState& chunk = rank->chunks[op.chunk];
+      const Tensor& all = op.kind == OpKind::weight_gather ? chunk.weights : chunk.gradients;
+      const Tensor shares = all.part(0, group.group->size(), all.columns / group.group->size());
+      const Tensor own = op.kind == OpKind::gradient_reduce ? all : chunk.share_of(all);
+      if (op.kind == OpKind::weight_gather)
+        parts.push_back({rank->dp.get(), own, shares});
+      else if (op.kind == OpKind::gradient_scatter)
+        parts.push_back({rank->dp.get(), shares, own});
+      else
+        parts.push_back({rank->dp.get(), own, own});
     }
-    for (size_t parameter = 0; parameter < states.front().size(); ++parameter) {
-      std::vector<Part> parts;
-      for (size_t i = 0; i < states.size(); ++i) {
-        const Tensor& gradient = states[i][parameter]->gradient;
-        parts.push_back({group.ranks[i]->dp.get(), gradient, gradient});
-      }
+    if (op.kind == OpKind::weight_gather)
+      group.group->all_gather(parts);
+    else if (op.kind == OpKind::gradient_scatter)
+      group.group->reduce_scatter(parts);
+    else
       group.group->all_reduce(Reduce::sum, parts);
-    }
     for (RankState* rank : group.ranks) end(*rank, *rank->dp, id);
   }
 }
@@ -522,38 +567,42 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
         issuing_ = rank;
         Kernels& kernels = rank->device.kernels();
         kernels.check_finite(*rank->compute, rank->norm, "the gradients' norm");
-        for (ChunkState& chunk : rank->chunks)
-          for (ParameterState* state : chunk.all())
-            kernels.adamw(*rank->compute, options, training_.clip_norm, rank->norm, state->gradient,
-                          state->first_moment, state->second_moment, state->master, state->weight);
+        for (const ChunkState& chunk : rank->chunks)
+          if (chunk.weights)
+            kernels.adamw(*rank->compute, options, training_.clip_norm, rank->norm,
+                          chunk.share_of(chunk.gradients), chunk.first_moment, chunk.second_moment,
+                          chunk.master, chunk.share_of(chunk.weights));
         rank->device.release(*rank->compute, rank->norm);
         end(*rank, *rank->compute, id);
       }
 }
 
-// For unsharded parameters, each rank of the group has a summand of the gradient.
+// For parameters that tensor parallelism does not divide, each rank of the group has a summand of the
+// gradient.
 void Executor::add_gradient_norms(TensorGroup& group) const {
-  std::vector<std::vector<ParameterState*>> states(group.ranks.size());  // by rank, over its chunks
-  for (size_t i = 0; i < group.ranks.size(); ++i) {
-    RankState& rank = *group.ranks[i];
-    rank.norm = rank.device.allocate(*rank.compute, MemoryKind::working, DType::f64, 1, 1);
-    rank.device.kernels().fill(*rank.compute, rank.norm, 0);
-    for (ChunkState& chunk : rank.chunks)
-      for (ParameterState* state : chunk.all()) states[i].push_back(state);
+  for (RankState* rank : group.ranks) {
+    rank->norm = rank->device.allocate(*rank->compute, MemoryKind::working, DType::f64, 1, 1);
+    rank->device.kernels().fill(*rank->compute, rank->norm, 0);
   }
-  for (size_t parameter = 0; parameter < states.front().size(); ++parameter) {
-    const bool shared = states.front()[parameter]->parameter.partial_gradient();
-    std::vector<Part> parts;
-    for (size_t i = 0; shared && i < states.size(); ++i) {
-      const Tensor& gradient = states[i][parameter]->gradient;
-      parts.push_back({group.ranks[i]->compute.get(), gradient, gradient});
+  const auto add_squares = [](RankState& rank, double factor, const Tensor& gradients) {
+    if (gradients.elements() > 0)
+      rank.device.kernels().add_sum_of_squares(*rank.compute, factor, gradients, rank.norm);
+  };
+  for (size_t c = 0; c < group.ranks.front()->chunks.size(); ++c) {
+    std::vector<Part> partial;  // of each rank's share: the same part on all
+    for (RankState* rank : group.ranks) {
+      const ChunkState& chunk = rank->chunks[c];
+      if (!chunk.gradients) continue;
+      const Tensor own = chunk.share_of(chunk.gradients);
+      const int64_t whole = std::clamp<int64_t>(chunk.partial_begin - chunk.share_begin, 0, own.columns);
+      add_squares(*rank, 1, own.part(0, 1, whole));
+      const Tensor rest = own.part(whole, 1, own.columns - whole);
+      if (rest.elements() > 0) partial.push_back({rank->compute.get(), rest, rest});
     }
-    if (shared) group.inside->all_reduce(Reduce::sum, parts);
-    for (size_t i = 0; i < states.size(); ++i) {
-      RankState& rank = *group.ranks[i];
-      rank.device.kernels().add_sum_of_squares(*rank.compute, shared ? 1.0 / training_.grid.tp : 1,
-                                               states[i][parameter]->gradient, rank.norm);
-    }
+    if (partial.empty()) continue;
+    group.inside->all_reduce(Reduce::sum, partial);
+    for (size_t i = 0; i < partial.size(); ++i)
+      add_squares(*group.ranks[i], 1.0 / training_.grid.tp, partial[i].in);
   }
 }
 

@@ -2,6 +2,7 @@
 // these ranks to the streams of its device. It interprets only ops, independent of their schedule.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,6 +52,10 @@ class Executor {
   /// The rank's traffic in those collectives of its tensor-parallel group that are ops, and in transfers to
   /// stages.
   [[nodiscard]] Traffic traffic(const RankState& rank) const;
+  /// Calls visit(rank, chunk, elements) with all elements of a chunk's buffer, gathered where replicas have
+  /// shares, for each chunk with parameters of the ranks of the first replica. All processes must call it.
+  void visit_whole(Tensor ChunkState::*which,
+                   const std::function<void(const RankState&, ChunkState&, const Tensor&)>& visit);
   /// See Trainer::take_emulated_use(). After finish_step().
   std::map<std::string, EmulatedUse> take_emulated_use();
 
@@ -86,9 +91,12 @@ class Executor {
   Part gather_part(RankState& rank, const Op& op);
   void gather_again(TensorGroup& group, const Op& op);
   void issue_transfer(OpId id);
-  void issue_gradient_reduce(OpId id);
+  void issue_of_replicas(OpId id);
   void issue_optimizers(const std::vector<OpId>& ids);
   void add_gradient_norms(TensorGroup& group) const;
+  [[nodiscard]] OptimizerShare share_of(const RankState& rank) const {
+    return plan_.program.zero ? OptimizerShare{rank.place.dp, training_.grid.dp} : OptimizerShare{};
+  }
 
   [[nodiscard]] bool is_own(const RankState& rank, OpId op) const {
     return plan_.program.stream_of(op).rank == rank.place.pp;

@@ -30,24 +30,21 @@ struct Trainer::State {
     if (backend.guard().failed()) throw std::runtime_error(backend.guard().failure());
   }
 
-  std::map<std::string, std::vector<double>> gather(Tensor ParameterState::*which) {
+  std::map<std::string, std::vector<double>> gather(Tensor ChunkState::*which) {
     Matrices whole;
     std::vector<MatrixShard> shards;
-    for (const auto& rank : executor->ranks()) {
-      if (rank->place.dp != 0) continue;
-      for (ChunkState& chunk : rank->chunks)
-        for (ParameterState* state : chunk.all()) {
-          const std::vector<double> values = download_doubles(rank->device, *rank->compute, state->*which);
-          for_each_block(state->parameter, training.grid.tp, rank->place.tp,
-                         [&](const ParameterPart& part, int64_t first_row, int64_t rows, int64_t first_column,
-                             int64_t columns, int64_t offset) {
-                           const auto begin = values.begin() + offset;
-                           shards.push_back({parameter_name(part, state->layer), part.rows, part.columns,
-                                             first_row, rows, first_column, columns,
-                                             std::vector<double>(begin, begin + rows * columns)});
-                         });
-        }
-    }
+    executor->visit_whole(which, [&](const RankState& rank, ChunkState& chunk, const Tensor& elements) {
+      const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
+      for (const ParameterState* state : chunk.all())
+        for_each_block(
+            state->parameter, training.grid.tp, rank.place.tp,
+            [&](const ParameterPart& part, int64_t first_row, int64_t rows, int64_t first_column,
+                int64_t columns, int64_t offset) {
+              const auto begin = values.begin() + state->begin + offset;
+              shards.push_back({parameter_name(part, state->layer), part.rows, part.columns, first_row, rows,
+                                first_column, columns, std::vector<double>(begin, begin + rows * columns)});
+            });
+    });
     Processes& processes = backend.processes();
     if (processes.count() == 1) {
       for (const MatrixShard& shard : shards) add(whole, shard);
@@ -141,16 +138,12 @@ void Trainer::note_times(StepResult& result) const {
 }
 
 std::map<std::string, std::vector<double>> Trainer::gradients() {
-  return state_->gather(&ParameterState::gradient);
+  return state_->gather(&ChunkState::gradients);
 }
 
-std::map<std::string, std::vector<double>> Trainer::weights() {
-  return state_->gather(&ParameterState::weight);
-}
+std::map<std::string, std::vector<double>> Trainer::weights() { return state_->gather(&ChunkState::weights); }
 
-std::map<std::string, std::vector<double>> Trainer::masters() {
-  return state_->gather(&ParameterState::master);
-}
+std::map<std::string, std::vector<double>> Trainer::masters() { return state_->gather(&ChunkState::master); }
 
 std::vector<RankUse> Trainer::use() {
   std::vector<RankUse> uses;

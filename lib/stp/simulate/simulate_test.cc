@@ -114,6 +114,8 @@ struct Costs {
           seconds.push_back(op.tensors() * p2p);
           break;
         case OpKind::gradient_reduce:
+        case OpKind::gradient_scatter:
+        case OpKind::weight_gather:
         case OpKind::embedding_reduce:
         case OpKind::optimizer:
           seconds.push_back(0);

@@ -100,7 +100,7 @@ void CudaKernels::run_adamw(Stream& stream, const AdamW& options, double max_nor
     if (count == 0) return;
     start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, step, max_norm,
           data<double>(total), data<float>(gradient), data<float>(first_moment), data<float>(second_moment),
-          data<float>(master), weight.memory != master.memory ? data<T>(weight) : nullptr);
+          data<float>(master), address(weight) != address(master) ? data<T>(weight) : nullptr);
   });
 }
 
