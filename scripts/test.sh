@@ -59,7 +59,7 @@ PYTHON
 }
 
 # Labels of tests that compare many runs, are mostly Python or waiting, install, or need a GPU: once, in the ci stage, is enough.
-once='analysis|calibration|sensitivity|claims|reference|quality|oracle|package|kills|gpu'
+once='once|analysis|calibration|sensitivity|claims|reference|quality|oracle|golden|package|microbench|scripts|docs|layers|kills|gpu'
 
 # g++ 12 warns, wrongly, of standard headers under sanitizers; the ci stage has warnings as errors. Of undefined behaviour
 # the preset leaves out what the address sanitizer finds where it is used (null, the ends of objects), and the types of
