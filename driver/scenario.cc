@@ -35,18 +35,16 @@ constexpr Named<bool> kGradients[] = {{"float32", false}, {"model", true}};
 constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
                                                       {"suite", Implementation::suite},
                                                       {"megatron-2022", Implementation::megatron_2022}};
-constexpr Named<Recompute> kRecomputes[] = {
-    {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}};
 
-template <typename Choice, size_t n>
-std::string word_of(Choice choice, const Named<Choice> (&choices)[n]) {
+template <typename Choice, typename Choices>
+std::string word_of(Choice choice, const Choices& choices) {
   for (const auto& each : choices)
     if (each.choice == choice) return each.name;
   return "";
 }
 
-template <typename Choice, size_t n>
-Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Named<Choice> (&choices)[n]) {
+template <typename Choice, typename Choices>
+Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Choices& choices) {
   const std::string word = input.string_or(key, word_of(fallback, choices));
   std::string list;
   for (const auto& each : choices) {
@@ -202,7 +200,7 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
 // Options of lowering for a model's units.
 void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int seq) {
   experiment.sequence_parallel = input.boolean_or("sequence_parallel", false);
-  experiment.recompute = choose(input, "recompute", Recompute::none, kRecomputes);
+  experiment.recompute = choose(input, "recompute", Recompute{}, kRecomputes);
   if (experiment.sequence_parallel && seq % experiment.tp != 0)
     throw input.error("sequence_parallel",
                       "cannot divide " + std::to_string(seq) + " tokens by " + std::to_string(experiment.tp) +

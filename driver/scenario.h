@@ -50,7 +50,7 @@ struct Experiment {
   BraidPolicy braid = BraidPolicy::static_merge;
   bool freed_at_I = false;
   bool sequence_parallel = false;  // this and the next: only for models, not for unit costs
-  Recompute recompute = Recompute::none;
+  Recompute recompute;
   std::optional<PassCosts>
       schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
 

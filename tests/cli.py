@@ -138,7 +138,7 @@ class Recomputation(CommandLine):
         return json.loads(done.stdout)["results"][0]
 
     def test_bad_choices(self):
-        self.scenario_refused(changed(HARDWARE, recompute="some"), "recompute", "write one of none, selective, full")
+        self.scenario_refused(changed(HARDWARE, recompute="some"), "recompute", "write one of none, selective, full, mlp, attn+mlp, attn+mlp+norm")
         self.scenario_refused(changed(HARDWARE, sequence_parallel=True, seq=3073), "sequence_parallel", "multiple of parallel.tp")
         self.scenario_refused(changed(UNIT, recompute="full"), "recompute", "is not a known field")
 
@@ -153,6 +153,13 @@ class Recomputation(CommandLine):
             self.assertGreater(full["ranks"][1]["tp_bubble_s"], 1.5 * none["ranks"][1]["tp_bubble_s"])
             # Model FLOPs do not count what is computed again.
             self.assertAlmostEqual(full["mfu"] * full["step_time_s"], none["mfu"] * none["step_time_s"])
+            # Each larger set takes more time and less memory, and no collective.
+            sets = [none, *(self.row(implementation=implementation, recompute=choice) for choice in ("mlp", "attn+mlp", "attn+mlp+norm"))]
+            for smaller, larger in zip(sets, sets[1:]):
+                self.assertLess(smaller["step_time_s"], larger["step_time_s"])
+                self.assertGreater(smaller["peak_memory_gb"], larger["peak_memory_gb"])
+                self.assertAlmostEqual(smaller["ranks"][1]["tp_bubble_s"] / none["ranks"][1]["tp_bubble_s"], 1, delta=0.3)
+            self.assertGreater(sets[-1]["peak_memory_gb"], full["peak_memory_gb"])
 
     def test_sequence_parallelism_saves_memory_and_elementwise_time(self):
         plain, divided = self.row(), self.row(sequence_parallel=True)
@@ -922,7 +929,8 @@ class Schemas(CommandLine):
         record = self.validator("record")
         nothing = changed(UNIT, costs={"unit": {}})  # a step without time has no throughput
         for scenario in (UNIT, nothing, changed(UNIT, schedule_costs={"F": 2}), HARDWARE,
-                         changed(HARDWARE, recompute="full", sequence_parallel=True, implementation="megatron-2022"), PAIRS,
+                         changed(HARDWARE, recompute="full", sequence_parallel=True, implementation="megatron-2022"),
+                         changed(HARDWARE, recompute="attn+mlp+norm"), PAIRS,
                          changed(PAIRS, pairs=[{key: PAIRS["pairs"][0][key] for key in ("name", "gemm", "all_reduce")}])):
             done = self.run_stp("simulate", self.write(scenario), "--json", "-")
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -108,8 +108,8 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
   if (c.type == DType::f64) check_against_reference(outcome, c, training);
 }
 
-constexpr Variant kSequenceParallel{.sequence_parallel = true}, kFull{.recompute = Recompute::full},
-    kBoth{.sequence_parallel = true, .recompute = Recompute::full}, kZero{.zero = true},
+constexpr Variant kSequenceParallel{.sequence_parallel = true}, kFull{.recompute = {.layer = true}},
+    kBoth{.sequence_parallel = true, .recompute = {.layer = true}}, kZero{.zero = true},
     kZeroSharded{.sequence_parallel = true, .zero = true};
 
 INSTANTIATE_TEST_SUITE_P(

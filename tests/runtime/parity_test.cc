@@ -152,7 +152,7 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
     Variant variant{random() % 2 == 0 ? BackwardOrder::suite : BackwardOrder::megatron,
                     static_cast<Release>(random() % 3)};
     variant.sequence_parallel = random() % 2 == 0;
-    variant.recompute = static_cast<Recompute>(random() % 3);
+    variant.recompute = kRecomputes[random() % std::size(kRecomputes)].choice;
     expect_parity({generator->name, 1 << random() % 3, 1, pp, m, 0}, DType::f64, variant, layers);
   }
 }

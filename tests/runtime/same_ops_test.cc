@@ -89,7 +89,7 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
     for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
       for (const Release release : {Release::chain, Release::block, Release::released})
         for (const bool sequence_parallel : {false, true})
-          for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+          for (const auto& [name, recompute] : kRecomputes)
             for (const auto& [dp, zero] : {std::pair{1, false}, {2, false}, {2, true}})
               expect_simulated_and_run(schedule, {order, release, sequence_parallel, recompute, zero}, dp,
                                        seen);

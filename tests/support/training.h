@@ -59,23 +59,28 @@ struct Variant {
   BackwardOrder order = BackwardOrder::suite;
   Release release = Release::chain;
   bool sequence_parallel = false;
-  Recompute recompute = Recompute::none;
+  Recompute recompute;
   bool zero = false;
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
   std::vector<Variant> all;
   for (const bool sequence_parallel : {false, true})
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-      if (sequence_parallel || recompute != Recompute::none)
+    for (const auto& [name, recompute] : kRecomputes)
+      if (sequence_parallel || recompute != Recompute{})
         all.push_back({.sequence_parallel = sequence_parallel, .recompute = recompute});
   return all;
+}
+inline std::string name_of(const Recompute& recompute) {
+  for (const auto& [name, choice] : kRecomputes)
+    if (choice == recompute) return name;
+  return "without a name";
 }
 inline std::string to_string(const Variant& variant) {
   return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
-         std::to_string(variant.sequence_parallel) + " recompute " +
-         std::to_string(static_cast<int>(variant.recompute)) + (variant.zero ? " zero" : "");
+         std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
+         (variant.zero ? " zero" : "");
 }
 
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,

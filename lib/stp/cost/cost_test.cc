@@ -558,13 +558,14 @@ TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheB
         job("gpt-22b", {2048, 4, 8, sequence_parallel, recompute}, 1, Implementation::megatron_2022),
         {layers, 0})[0];
   };
+  constexpr Recompute kNone{}, kFull{.layer = true};
   const double sbh = 2048.0 * 4 * 6144;  // Korthikanti et al., Table 2
-  EXPECT_DOUBLE_EQ(bytes(false, Recompute::full, 48).until_I, 48 * 2 * sbh);
-  EXPECT_DOUBLE_EQ(bytes(true, Recompute::full, 48).until_I, 48 * 2 * sbh / 8);
-  const ActivationBytes whole = bytes(false, Recompute::none, 1);
-  EXPECT_DOUBLE_EQ(bytes(false, Recompute::full, 48).during_backward, whole.until_I);
+  EXPECT_DOUBLE_EQ(bytes(false, kFull, 48).until_I, 48 * 2 * sbh);
+  EXPECT_DOUBLE_EQ(bytes(true, kFull, 48).until_I, 48 * 2 * sbh / 8);
+  const ActivationBytes whole = bytes(false, kNone, 1);
+  EXPECT_DOUBLE_EQ(bytes(false, kFull, 48).during_backward, whole.until_I);
   EXPECT_EQ(whole.during_backward, 0);
-  EXPECT_EQ(bytes(false, Recompute::full, 0).during_backward, 0);
+  EXPECT_EQ(bytes(false, kFull, 0).during_backward, 0);
   // The walk counts it in the blocks that have a backward, and drops it with them.
   Schedule schedule{"by hand", Placement::loop(1, 1), 2, {{}}};
   for (const char* block : {"F0.0", "F0.1", "B0.0", "B0.1"}) schedule.ranks[0].push_back(parse_block(block));

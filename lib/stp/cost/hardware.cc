@@ -138,7 +138,7 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
   } else {
     table.all_reduce = groups.tensor_all_reduce(bytes);
   }
-  table.recomputed = job.shape.recompute == Recompute::full;
+  table.recomputed = job.shape.recompute.layer;
   table.transfer_within_node =
       hop_seconds(job, groups, [&](double sent) { return transfer_seconds(profile.within_node, sent); });
   table.transfer_between_nodes = hop_seconds(job, groups, [&](double sent) {
@@ -187,21 +187,24 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
     for (const SavedTensor& tensor : saved_tensors(job.model, job.shape, job.implementation, unit)) {
       if (tensor.made_by_forward) bytes.until_I += tensor.bytes;
       if (tensor.weight_gradient) bytes.until_W += tensor.bytes;
+      if (tensor.recomputed()) bytes.during_backward += tensor.bytes;
     }
-    // Zero-bubble code over autograd keeps nearly all of the graph's tensors until W: its own accounting
-    // (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
-    if (job.implementation != Implementation::suite) bytes.until_W = bytes.until_I * 32 / 34;
+    // Zero-bubble code over autograd keeps nearly all of the graph's tensors until W, those of a
+    // recomputation too: its own accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
+    if (job.implementation != Implementation::suite)
+      bytes.until_W = (bytes.until_I + bytes.during_backward) * 32 / 34;
     return bytes;
   };
   const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),
                         head = unit_bytes(Unit::head);
   const double layer = attn.until_I + mlp.until_I;
-  const bool from_inputs = job.shape.recompute == Recompute::full;
+  const bool from_inputs = job.shape.recompute.layer;
   const double input = hidden_bytes(job.model, job.shape) / (job.shape.sequence_parallel ? job.shape.tp : 1);
+  const double recomputed = from_inputs ? layer : std::max(attn.during_backward, mlp.during_backward);
   std::vector<ActivationBytes> stages;
   for (const int layers : layers_per_stage)
     stages.push_back({layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
-                      from_inputs && layers > 0 ? layer : 0});
+                      layers > 0 ? recomputed : 0});
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
   return stages;

@@ -42,7 +42,8 @@ struct ParameterBytes {
 ParameterBytes parameter_bytes(double parameters, const Job& job);
 
 /// Bytes that one microbatch of one virtual stage keeps: from F until I or B, and, where the backward is
-/// split, from I until W; and, with full recomputation, the bytes of one layer while I or B runs.
+/// split, from I until W; and what one layer recomputes, there while I or B runs: with full recomputation all
+/// of the layer, else the larger of its units' tensors.
 struct ActivationBytes {
   double until_I, until_W;
   double during_backward = 0;

@@ -17,7 +17,7 @@ class SavedBytes {
  public:
   SavedBytes(const Program& program, Unit unit, const std::vector<SavedTensor>& tensors)
       : sequence_parallel_(program.sequence_parallel),
-        full_(program.recompute == Recompute::full && (unit == Unit::attn || unit == Unit::mlp)) {
+        full_(program.recompute.layer && (unit == Unit::attn || unit == Unit::mlp)) {
     for (const SavedTensor& tensor : tensors) {
       // With full recomputation only a layer's input stays from the first forward on.
       if (full_ && unit == Unit::attn && tensor.norm && !tensor.weight_gradient && input_ == 0)

@@ -452,6 +452,8 @@ TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
 
 // ---- Megatron-LM of 2022 (Korthikanti et al., arXiv 2205.05198) ----
 
+constexpr Recompute kNone{}, kSelective{.core = true}, kFull{.layer = true};
+
 Shape shape_of_2022(int tp, bool sequence_parallel, Recompute recompute) {
   return {2048, 2, tp, sequence_parallel, recompute};
 }
@@ -461,7 +463,7 @@ TEST(WorkOf2022, HasTheFlopsOfItsAppendix) {
   for (const std::string& name : kGpts) {
     const ModelConfig config = model(name);
     for (const bool sequence_parallel : {false, true}) {
-      for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+      for (const Recompute recompute : {kNone, kSelective}) {
         const Shape shape = shape_of_2022(8, sequence_parallel, recompute);
         const auto flops = [&](UnitPass pass) {
           double sum = 0;
@@ -474,7 +476,7 @@ TEST(WorkOf2022, HasTheFlopsOfItsAppendix) {
         const double h = config.hidden, s = shape.seq, tokens = shape.tokens();
         const double linear = 24 * tokens * h * h, core = 4 * tokens * s * h;
         EXPECT_DOUBLE_EQ(flops(UnitPass::F), linear + core);
-        EXPECT_DOUBLE_EQ(flops(UnitPass::I), linear + (recompute == Recompute::selective ? 3 : 2) * core);
+        EXPECT_DOUBLE_EQ(flops(UnitPass::I), linear + (recompute == kSelective ? 3 : 2) * core);
         EXPECT_DOUBLE_EQ(flops(UnitPass::W_early) + flops(UnitPass::W_late), linear);
       }
     }
@@ -486,16 +488,15 @@ TEST(WorkOf2022, AddsTheCoresForwardToItsBackwardWhereThatIsRecomputed) {
   const auto of = [&](Recompute recompute, UnitPass pass) {
     return work(config, shape_of_2022(8, false, recompute), Implementation::megatron_2022, Unit::attn, pass);
   };
-  const Work kept = of(Recompute::none, UnitPass::I), again = of(Recompute::selective, UnitPass::I);
+  const Work kept = of(kNone, UnitPass::I), again = of(kSelective, UnitPass::I);
   // Scores: tokens · s per head; a softmax and a dropout of 4 tensors of two bytes.
   EXPECT_DOUBLE_EQ(again.sharded_bytes - kept.sharded_bytes, 4 * 2 * 2 * 2048.0 * 2048 * 96 / 8);
   EXPECT_EQ(again.replicated_bytes, kept.replicated_bytes);
   EXPECT_EQ(again.gemms.size(), kept.gemms.size() + 2);
   EXPECT_GT(again.kernels, kept.kernels);
   // Full recomputation is segments of its own, not a longer backward.
-  EXPECT_EQ(of(Recompute::full, UnitPass::I).sharded_bytes, kept.sharded_bytes);
-  EXPECT_EQ(of(Recompute::selective, UnitPass::F).sharded_bytes,
-            of(Recompute::none, UnitPass::F).sharded_bytes);
+  EXPECT_EQ(of(kFull, UnitPass::I).sharded_bytes, kept.sharded_bytes);
+  EXPECT_EQ(of(kSelective, UnitPass::F).sharded_bytes, of(kNone, UnitPass::F).sharded_bytes);
 }
 
 TEST(SequenceParallelism, DividesNormsDropoutAndResidualsAndNothingElse) {
@@ -532,10 +533,10 @@ TEST(SavedTensorsOf2022, AreThoseOfTheClosedForms) {
     const double h = config.hidden, s = 2048, a = config.q_heads, sbh = s * 2 * h;
     for (const double t : {1.0, 2.0, 8.0}) {
       const int tp = static_cast<int>(t);
-      EXPECT_DOUBLE_EQ(bytes(tp, false, Recompute::none), sbh * (10 + 24 / t + 5 * a * s / (h * t)));
-      EXPECT_DOUBLE_EQ(bytes(tp, true, Recompute::none), sbh / t * (34 + 5 * a * s / h));
-      EXPECT_DOUBLE_EQ(bytes(tp, false, Recompute::selective), sbh * (10 + 24 / t));
-      EXPECT_DOUBLE_EQ(bytes(tp, true, Recompute::selective), sbh * 34 / t);
+      EXPECT_DOUBLE_EQ(bytes(tp, false, kNone), sbh * (10 + 24 / t + 5 * a * s / (h * t)));
+      EXPECT_DOUBLE_EQ(bytes(tp, true, kNone), sbh / t * (34 + 5 * a * s / h));
+      EXPECT_DOUBLE_EQ(bytes(tp, false, kSelective), sbh * (10 + 24 / t));
+      EXPECT_DOUBLE_EQ(bytes(tp, true, kSelective), sbh * 34 / t);
     }
   }
 }

@@ -100,30 +100,54 @@ Work attention_core(const ModelConfig& model, const Shape& shape, Implementation
   return {.gemms = {scores, values, values, values}, .sharded_bytes = (2.5 + 2) * of_scores, .kernels = 6};
 }
 
+// A unit's forward in parts, of which I recomputes some: the norm; the first linear layer and what follows
+// it; the second linear layer and what precedes it; the residual. The attention's core is apart.
+struct ForwardParts {
+  Work norm, first, second, residual;
+
+  ForwardParts(const Widths& w, const Traffic& t)
+      : norm{.replicated_bytes = t.norm_forward * w.bytes(w.norm), .kernels = 6},
+        residual{.replicated_bytes = t.residual_forward * w.bytes(w.norm), .kernels = 2} {}
+
+  [[nodiscard]] Work all() const {
+    Work work = norm;
+    for (const Work& part : {first, second, residual}) add(work, part);
+    return work;
+  }
+  // A checkpoint of autograd runs the whole unit again, the second linear layer for nothing; the suite runs
+  // what it needs. Neither has an all-reduce.
+  void add_recomputed(Work& to, const Recompute& recompute, Unit unit, Implementation implementation) const {
+    if (recompute.norm_of(unit)) add(to, norm);
+    if (!recompute.first_linear(unit)) return;
+    add(to, first);
+    if (implementation != Implementation::suite) add(to, second);
+  }
+};
+
 Work attention_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
                     const Traffic& t, UnitPass pass) {
   const Widths w(model, shape);
   const Gemm qkv{w.tokens, w.q + 2 * w.kv, w.hidden}, proj{w.tokens, w.hidden, w.q};
-  const auto layout = [&](double of_qkv) {
-    return t.rotary * w.bytes(w.q + w.kv) + of_qkv * w.bytes(w.q + 2 * w.kv) + t.context * w.bytes(w.q);
-  };
+  const double rotary = t.rotary * w.bytes(w.q + w.kv), qkv_bytes = w.bytes(w.q + 2 * w.kv),
+               context = t.context * w.bytes(w.q);
   const auto core = [&](bool forward) { return attention_core(model, shape, implementation, forward); };
+  ForwardParts forward(w, t);
+  forward.first = {.gemms = {qkv}, .sharded_bytes = rotary + t.qkv_forward * qkv_bytes, .kernels = 6};
+  forward.second = {.gemms = {proj}, .sharded_bytes = context, .kernels = 1};
   Work work;
   switch (pass) {
     case UnitPass::F:
-      work = {.gemms = {qkv, proj},
-              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.norm),
-              .sharded_bytes = layout(t.qkv_forward),
-              .kernels = 15};
+      work = forward.all();
       add(work, core(true));
       return work;
     case UnitPass::I:
       work = {.gemms = {input_gradient(qkv), input_gradient(proj)},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
-              .sharded_bytes = layout(t.qkv_backward),
+              .sharded_bytes = rotary + t.qkv_backward * qkv_bytes + context,
               .kernels = 22};
       add(work, core(false));
-      if (shape.recompute == Recompute::selective) add(work, core(true));
+      if (shape.recompute.core) add(work, core(true));
+      forward.add_recomputed(work, shape.recompute, Unit::attn, implementation);
       return work;
     case UnitPass::W_early:
       return weight_gradients(shape, {proj});
@@ -133,20 +157,24 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
   return {};
 }
 
-Work mlp_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
+Work mlp_work(const ModelConfig& model, const Shape& shape, Implementation implementation, const Traffic& t,
+              UnitPass pass) {
   const Widths w(model, shape);
   const Gemm fc1{w.tokens, (model.gated() ? 2 : 1) * w.ffn, w.hidden}, fc2{w.tokens, w.hidden, w.ffn};
+  ForwardParts forward(w, t);
+  forward.first = {.gemms = {fc1}, .sharded_bytes = t.activation_forward * w.bytes(w.ffn), .kernels = 3};
+  forward.second = {.gemms = {fc2}, .kernels = 1};
+  Work work;
   switch (pass) {
     case UnitPass::F:
-      return {.gemms = {fc1, fc2},
-              .replicated_bytes = (t.norm_forward + t.residual_forward) * w.bytes(w.norm),
-              .sharded_bytes = t.activation_forward * w.bytes(w.ffn),
-              .kernels = 12};
+      return forward.all();
     case UnitPass::I:
-      return {.gemms = {input_gradient(fc1), input_gradient(fc2)},
+      work = {.gemms = {input_gradient(fc1), input_gradient(fc2)},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
               .kernels = 18};
+      forward.add_recomputed(work, shape.recompute, Unit::mlp, implementation);
+      return work;
     case UnitPass::W_early:
       return weight_gradients(shape, {fc2});
     case UnitPass::W_late:
@@ -217,7 +245,7 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
     case Unit::attn:
       return attention_work(model, shape, implementation, t, pass);
     case Unit::mlp:
-      return mlp_work(model, shape, t, pass);
+      return mlp_work(model, shape, implementation, t, pass);
     case Unit::head:
       return head_work(model, shape, t, pass);
     case Unit::embedding:
@@ -231,44 +259,44 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   const Widths w(model, shape);
   const bool fused = implementation != Implementation::megatron;
   const bool of_2022 = implementation == Implementation::megatron_2022;
-  // With recomputation the suite keeps nothing of the attention's core; Megatron-LM keeps its output, an
-  // input of a linear.
-  const bool core_again = implementation == Implementation::suite && shape.recompute == Recompute::selective;
+  const Recompute& again = shape.recompute;
+  const bool norm_again = again.norm_of(unit), first_again = again.first_linear(unit);
+  // Where the core alone is recomputed, Megatron-LM keeps its output, an input of a linear.
+  const bool core_again = again.core && (implementation == Implementation::suite || first_again);
   const double heads = double{1} * model.q_heads / shape.tp, fc1 = (model.gated() ? 2 : 1) * w.ffn;
   // Statistics and other sums are fp32 at the least; widths are in elements.
   const double fp32 = std::max(kFp32, w.element) / w.element;
   std::vector<SavedTensor> tensors;
-  const auto keep = [&](const char* name, double width) {
-    tensors.push_back({name, w.bytes(width), false, true});
+  // `recomputed`: dropped by the forward, made again by I.
+  const auto keep = [&](const char* name, double width, bool recomputed = false) {
+    tensors.push_back({name, w.bytes(width), false, !recomputed});
   };
-  const auto keep_for = [&](UnitPass pass, const char* name, double width) {
-    tensors.push_back({name, w.bytes(width), true, true, pass == UnitPass::W_early});
+  const auto keep_for = [&](UnitPass pass, const char* name, double width, bool recomputed = false) {
+    tensors.push_back({name, w.bytes(width), true, !recomputed, pass == UnitPass::W_early});
   };
   const auto make_for = [&](UnitPass pass, const char* name, double width) {
-    tensors.push_back({name, w.bytes(width), true, false, pass == UnitPass::W_early});
+    tensors.push_back({name, w.bytes(width), true, false, pass == UnitPass::W_early, false, true});
   };
   // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
-  // Megatron-LM's default dropout a mask of one byte per element.
+  // Megatron-LM's default dropout a mask of one byte per element. A recomputed norm drops what it makes for
+  // others, its output, and the statistics of a fused one; not what unfused autograd keeps of its inside.
   if (fused) {
     keep("norm input", w.norm);
-    if (implementation == Implementation::suite) keep("norm statistics", fp32 * w.norm / w.hidden);
+    if (implementation == Implementation::suite)
+      keep("norm statistics", fp32 * w.norm / w.hidden, norm_again);
   } else {
     keep("norm input in fp32", fp32 * w.norm);
     keep("normalised input", w.norm);
   }
   if (implementation != Implementation::suite && unit != Unit::head) keep("dropout mask", w.norm / w.element);
-  keep_for(UnitPass::W_late, "norm output", w.norm);
+  keep_for(UnitPass::W_late, "norm output", w.norm, norm_again);
   for (SavedTensor& tensor : tensors) tensor.norm = true;
   switch (unit) {
     case Unit::attn:
-      keep("q, k, v", w.q + 2 * w.kv);
-      if (core_again) {
-        make_for(UnitPass::W_early, "attention output", w.q);
-      } else {
-        keep_for(UnitPass::W_early, "attention output", w.q);
-        if (!of_2022) keep("log-sum-exp", heads * fp32);
-      }
-      if (of_2022 && shape.recompute != Recompute::selective) {
+      keep("q, k, v", w.q + 2 * w.kv, first_again);
+      keep_for(UnitPass::W_early, "attention output", w.q, core_again);
+      if (!of_2022) keep("log-sum-exp", heads * fp32, core_again);
+      if (of_2022 && !again.core) {
         keep("softmax", heads * shape.seq);
         keep("mask of the softmax", heads * shape.seq / w.element);
         keep("softmax after dropout", heads * shape.seq);
@@ -277,12 +305,12 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
       make_for(UnitPass::W_early, "gradient of the output", w.hidden);
       break;
     case Unit::mlp:
-      keep(model.gated() ? "gate and up" : "fc1 output", fc1);
+      keep(model.gated() ? "gate and up" : "fc1 output", fc1, first_again);
       if (!fused && model.gated()) {
-        keep("gate in fp32", fp32 * w.ffn);
-        keep("activated gate", w.ffn);
+        keep("gate in fp32", fp32 * w.ffn, first_again);
+        keep("activated gate", w.ffn, first_again);
       }
-      keep_for(UnitPass::W_early, "activation", w.ffn);
+      keep_for(UnitPass::W_early, "activation", w.ffn, first_again);
       make_for(UnitPass::W_late, model.gated() ? "gradient of gate and up" : "gradient of the fc1 output",
                fc1);
       make_for(UnitPass::W_early, "gradient of the output", w.hidden);

@@ -11,21 +11,49 @@
 
 namespace stp {
 
-/// What a backward recomputes instead of saving it (Korthikanti et al., arXiv 2205.05198, section 5):
-/// `selective`: the core of the attention, between its two linear layers; `full`: every layer from its input,
-/// its collectives included, as segments of their own in the Program.
-enum class Recompute { none, selective, full };
+/// What a backward recomputes instead of saving it, by parts. Those of a unit are recomputed inside its I, up
+/// to the input of its second linear layer: the unit's output is not needed again, nor its all-reduce.
+struct Recompute {
+  bool core = false;   // the core of the attention, between its two linear layers
+  bool qkv = false;    // its first linear layer, bias and rotary embedding
+  bool mlp = false;    // the first linear layer of the MLP and its activation
+  bool norm = false;   // what the norms of attention and MLP make, from their inputs
+  bool layer = false;  // every layer from its input, its collectives included, as segments of the Program
+
+  /// Whether I recomputes the first linear layer of `unit`, from all rows of the norm's output.
+  [[nodiscard]] bool first_linear(Unit unit) const {
+    return (unit == Unit::attn && qkv) || (unit == Unit::mlp && mlp);
+  }
+  /// Whether I recomputes the norm of `unit`.
+  [[nodiscard]] bool norm_of(Unit unit) const { return norm && (unit == Unit::attn || unit == Unit::mlp); }
+  bool operator==(const Recompute&) const = default;
+};
+
+/// All choices, by the names that scenarios use. `selective`, `full`: Korthikanti et al., arXiv 2205.05198,
+/// section 5; the sets of units: Table 9 of the paper.
+struct NamedRecompute {
+  const char* name;
+  Recompute choice;
+};
+inline constexpr NamedRecompute kRecomputes[] = {
+    {"none", {}},
+    {"selective", {.core = true}},
+    {"full", {.layer = true}},
+    {"mlp", {.mlp = true}},
+    {"attn+mlp", {.core = true, .qkv = true, .mlp = true}},
+    {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .norm = true}}};
 
 /// One microbatch on one rank. With sequence parallelism (same source, section 4.2.2) norms, dropout and
 /// residuals work on 1/tp of the tokens, and a reduce-scatter and an all-gather, together of an all-reduce's
 /// volume, replace each all-reduce. Megatron-LM's second all-gather, for the weight gradients, is hidden
-/// behind the input gradient's GEMM and is not counted.
+/// behind the input gradient's GEMM and is not counted; nor is it where I recomputes a first linear layer
+/// from what it gathers: the second layer's input gradient goes first.
 struct Shape {
   int seq;
   int microbatch_size;
   int tp;
   bool sequence_parallel = false;
-  Recompute recompute = Recompute::none;
+  Recompute recompute;
   int element_bytes = 2;   // of an activation: bf16
   int gradient_bytes = 4;  // of a parameter's gradient, as accumulated: fp32
 
@@ -76,14 +104,18 @@ struct Work {
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass);
 
-/// A tensor that the forward keeps for the backward.
+/// A tensor that the forward keeps for the backward, or that I makes.
 struct SavedTensor {
   std::string name;
   double bytes;
-  bool weight_gradient;  // kept on for W: an input of a linear, or (made by I) the gradient of its output
-  bool made_by_forward;  // false: I makes it for W
-  bool early = false;    // whether W_early, not W_late, is its last use
-  bool norm = false;     // whether the unit's norm makes it
+  bool weight_gradient;   // kept on for W: an input of a linear, or (made by I) the gradient of its output
+  bool made_by_forward;   // false: I makes it, for W or again
+  bool early = false;     // whether W_early, not W_late, is its last use
+  bool norm = false;      // whether the unit's norm makes it
+  bool gradient = false;  // made by I from gradients: no recomputation
+
+  /// Whether the forward drops it, and I makes it again.
+  [[nodiscard]] bool recomputed() const { return !made_by_forward && !gradient; }
 };
 
 /// What one layer's unit (or the head) keeps per microbatch.

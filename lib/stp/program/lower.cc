@@ -42,9 +42,9 @@ class Lowerer {
       refuse_size();
     for (int pass = 0; pass < 4; ++pass)
       for (int stage = 0; stage < s.placement.stages(); ++stage)
-        chains_[pass].push_back(segments(
-            static_cast<Pass>(pass), layers_per_stage[stage], stage + 1 == s.placement.stages(),
-            lowering.backward, {lowering.embedding && stage == 0, lowering.recompute == Recompute::full}));
+        chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
+                                         stage + 1 == s.placement.stages(), lowering.backward,
+                                         {lowering.embedding && stage == 0, lowering.recompute.layer}));
     outputs_.assign(ends_key() + 2, {kNothing, kNothing});
   }
 

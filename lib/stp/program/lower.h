@@ -24,8 +24,8 @@ struct Lowering {
   bool zero = false;           // with `data_parallel`: ZeRO-1
   bool embedding = false;      // whether the first virtual stage has it as a unit
   bool tied = false;           // whether the last one shares its weights: then their gradients are summed
-  bool sequence_parallel = false;         // reduce-scatters and all-gathers in place of all-reduces
-  Recompute recompute = Recompute::none;  // `full`: a backward runs each layer's forward again first
+  bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
+  Recompute recompute;             // `layer`: a backward runs each layer's forward again first
 };
 
 /// The largest number of ops that a Program may have.

@@ -82,7 +82,7 @@ struct Program {
   Schedule schedule;
   std::vector<int> layers_per_stage;
   bool sequence_parallel = false;
-  Recompute recompute = Recompute::none;
+  Recompute recompute;
   bool zero = false;  // ZeRO-1: each replica has a share of the optimizer's state
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue

@@ -341,7 +341,7 @@ TEST(Lower, CarriesEveryValueFromUnitToUnit) {
                             .zero = random() % 2 == 0,
                             .embedding = true,
                             .sequence_parallel = random() % 2 == 0,
-                            .recompute = random() % 2 == 0 ? Recompute::full : Recompute::none};
+                            .recompute = {.layer = random() % 2 == 0}};
     const Program program = lower(schedule, layers, lowering);
     ValueFlow(program).check();
     ASSERT_FALSE(testing::Test::HasFailure())
@@ -586,7 +586,7 @@ TEST(LowerByHand, TheEmbeddingIsOnTheFirstVirtualStageAloneAndItsGradientWaitsFo
 
 TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
   const Schedule schedule = by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
-  const Program program = lower(schedule, {1, 1}, {.recompute = Recompute::full});
+  const Program program = lower(schedule, {1, 1}, {.recompute = {.layer = true}});
   EXPECT_THAT(waits_of(program, 0, "B0.0: attn.F0"), ElementsAre("1 B0.0: send 1 to 0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.F0"), ElementsAre("0 B0.0: AR attn.F0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("0 B0.0: AR mlp.F0"));

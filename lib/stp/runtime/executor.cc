@@ -6,6 +6,31 @@
 #include <utility>
 
 namespace stp {
+namespace {
+
+// Whether what a forward makes is needed beyond its pass: not if its whole layer is recomputed later.
+bool keeps(const Recompute& recompute, const Op& op) {
+  return !recompute.layer || op.recomputed() || op.unit == Unit::head;
+}
+
+// The norm of a forward. What a backward recomputes is there for one pass alone.
+void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
+                  const Op& op, Tensor input, SavedUnit& saved) {
+  const auto kind = [](bool kept) { return kept ? MemoryKind::saved : MemoryKind::working; };
+  const bool kept = keeps(context.recompute, op);
+  norm_forward(context, stream, parameters, std::move(input), saved, kind(kept),
+               kind(kept && !context.recompute.norm_of(op.unit)));
+}
+
+// In I: what a forward dropped of the norm.
+void norm_again(RankState& rank, Stream& stream, const Op& op) {
+  SavedUnit& saved = rank.saved_unit(op);
+  if (!rank.context->recompute.norm_of(op.unit) || saved.normed) return;
+  norm_forward(*rank.context, stream, rank.parameters(op), saved.input, saved, MemoryKind::saved,
+               MemoryKind::saved);
+}
+
+}  // namespace
 
 ExecutionPlan make_plan(Program program) {
   IssueOrder order = issue_order(program);  // refuses a program that would deadlock
@@ -356,7 +381,9 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
                        op.unit_pass == UnitPass::W_late;
   if (weights && op.unit != Unit::embedding) return issue_weight_gradients(group, op);
   const bool forward = op.unit_pass == UnitPass::F;
-  if (!forward && op.pass == Pass::B && op.unit != Unit::embedding) gather_again(group, op);
+  const bool first_linear_again = !forward && plan_.program.recompute.first_linear(op.unit);
+  if (first_linear_again || (!forward && op.pass == Pass::B && op.unit != Unit::embedding))
+    gather_again(group, op);
   if (op.unit == Unit::head && forward) {
     const double tokens = static_cast<double>(training_.tokens()) * training_.grid.dp;
     return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
@@ -376,22 +403,24 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
     }
     SavedUnit& saved = rank->saved_unit(op);
     if (!forward) {
+      norm_again(*rank, *rank->compute, op);
       Tensor gradient = unit_input_gradient(context, op.unit, parameters, rank->take(op.input), saved);
+      if (op.pass == Pass::I && saved.gathered)  // W gathers it again
+        rank->device.release(*rank->compute, saved.gathered);
       if (!context.sequence_parallel)
         norm_backward(context, *rank->compute, parameters, saved, 1.0 / context.tp(), saved.output_gradient,
                       gradient);
       rank->values[op.output] = gradient;
       continue;
     }
-    const bool keep = context.recompute != Recompute::full || op.recomputed();
     Tensor gathered;
     if (context.sequence_parallel)
       gathered = rank->take(op.input);
     else
-      norm_forward(context, *rank->compute, parameters,
-                   op.input == kNoValue ? saved.input : rank->take(op.input), saved, keep);
-    rank->values[op.output] =
-        unit_forward(context, op.unit, parameters, gathered ? gathered : saved.normed, saved, keep);
+      norm_forward(context, *rank->compute, parameters, op,
+                   op.input == kNoValue ? saved.input : rank->take(op.input), saved);
+    rank->values[op.output] = unit_forward(context, op.unit, parameters, gathered ? gathered : saved.normed,
+                                           saved, keeps(context.recompute, op));
     if (gathered) rank->device.release(*rank->compute, gathered);
     if (!op.recomputed()) drop_recomputed(context, op.unit, saved);
   }
@@ -411,14 +440,15 @@ void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
   }
 }
 
-// With sequence parallelism, the norm's output is saved in shards of rows, and gathered again for the weight
-// gradients, concurrently with the compute stream.
+// With sequence parallelism, the norm's output is saved in shards of rows, and gathered again for
+// recomputation and weight gradients, concurrently with the compute stream.
 void Executor::gather_again(TensorGroup& group, const Op& op) {
   if (!plan_.program.sequence_parallel || group.ranks.front()->saved_unit(op).gathered) return;
   std::vector<Part> parts;
   for (RankState* rank : group.ranks) {
     SavedUnit& saved = rank->saved_unit(op);
     rank->gather->wait(rank->compute->record());
+    norm_again(*rank, *rank->gather, op);
     saved.gathered =
         rank->context->make(*rank->gather, MemoryKind::working, training_.tokens(), saved.normed.columns);
     parts.push_back({rank->gather.get(), saved.normed, saved.gathered});
@@ -477,9 +507,8 @@ Part Executor::gather_part(RankState& rank, const Op& op) {
   Stream& stream = rank.collectives();
   Tensor in = op.input == kNoValue ? rank.saved_unit(op).input : rank.take(op.input);
   if (op.unit_pass == UnitPass::F) {
-    const bool keep = context.recompute != Recompute::full || op.recomputed() || op.unit == Unit::head;
     SavedUnit& saved = rank.saved_unit(op);
-    norm_forward(context, stream, rank.parameters(op), in, saved, keep);
+    norm_forward(context, stream, rank.parameters(op), op, in, saved);
     in = saved.normed;
   } else if (op.unit != Unit::embedding) {
     rank.device.retag(in, MemoryKind::working);

@@ -32,7 +32,8 @@ void head_forward(const TensorGroup& group, const Op& op, double factor) {
     SavedUnit& saved = rank->saved_unit(op);
     Kernels& kernels = rank->device.kernels();
     if (!context.sequence_parallel)
-      norm_forward(context, *rank->compute, rank->parameters(op), rank->take(op.input), saved, true);
+      norm_forward(context, *rank->compute, rank->parameters(op), rank->take(op.input), saved,
+                   MemoryKind::saved, MemoryKind::saved);
     Tensor gathered = context.sequence_parallel ? rank->take(op.input) : Tensor{};
     const ParameterState& weight = projection(*rank, op);
     saved.logits_gradient =

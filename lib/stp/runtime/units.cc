@@ -1,5 +1,6 @@
 #include "stp/runtime/units.h"
 
+#include <initializer_list>
 #include <utility>
 
 namespace stp {
@@ -84,45 +85,64 @@ class ComputePass {
   Stream& stream_;
 };
 
-Tensor attn_forward(const UnitContext& context, const std::vector<ParameterState>& parameters,
-                    const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
+// The parts of a forward that may be recomputed, with what they make as tensors of `kind`.
+
+void make_qkv(const UnitContext& context, const std::vector<ParameterState>& parameters, const Tensor& normed,
+              SavedUnit& saved, MemoryKind kind) {
   ComputePass pass(context);
   const AttentionShape shape = attention_shape(context);
-  const MemoryKind of_core = context.recompute == Recompute::selective ? MemoryKind::working : kind;
   saved.qkv = pass.make(kind, shape.qkv_columns());
-  saved.attention = pass.make(of_core, shape.q_columns());
-  saved.log_sum_exp = pass.make_statistics(of_core, shape.q_heads);
   pass.linear(normed, of(parameters, AttnParameter::qkv), saved.qkv);
   pass.kernels().bias_rope_forward(pass.stream(), shape, context.training.model.rope_theta,
                                    of(parameters, AttnParameter::qkv_bias).weight, saved.qkv);
-  pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp);
-  return pass.output(saved.attention, of(parameters, AttnParameter::projection), saved.input);
 }
 
-Tensor mlp_forward(const UnitContext& context, const std::vector<ParameterState>& parameters,
-                   const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
+void attention_core(const UnitContext& context, SavedUnit& saved, MemoryKind kind) {
+  ComputePass pass(context);
+  const AttentionShape shape = attention_shape(context);
+  saved.attention = pass.make(kind, shape.q_columns());
+  saved.log_sum_exp = pass.make_statistics(kind, shape.q_heads);
+  pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp);
+}
+
+void make_activation(const UnitContext& context, const std::vector<ParameterState>& parameters,
+                     const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
   ComputePass pass(context);
   const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
   saved.gate_up = pass.make(kind, gate_up.weight.rows);
   saved.activation = pass.make(kind, gate_up.weight.rows / 2);
   pass.linear(normed, gate_up, saved.gate_up);
   pass.kernels().swiglu_forward(pass.stream(), saved.gate_up, saved.activation);
-  return pass.output(saved.activation, of(parameters, MlpParameter::down), saved.input);
 }
 
+// What a first forward makes and a backward makes again is there for one pass alone.
+MemoryKind unless(bool recomputed, MemoryKind kind) { return recomputed ? MemoryKind::working : kind; }
+
+Tensor attn_forward(const UnitContext& context, const std::vector<ParameterState>& parameters,
+                    const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
+  make_qkv(context, parameters, normed, saved, unless(context.recompute.qkv, kind));
+  attention_core(context, saved, unless(context.recompute.core, kind));
+  return ComputePass(context).output(saved.attention, of(parameters, AttnParameter::projection), saved.input);
+}
+
+Tensor mlp_forward(const UnitContext& context, const std::vector<ParameterState>& parameters,
+                   const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
+  make_activation(context, parameters, normed, saved, unless(context.recompute.mlp, kind));
+  return ComputePass(context).output(saved.activation, of(parameters, MlpParameter::down), saved.input);
+}
+
+// Recomputation stands behind the second linear layer's input gradient, behind which the gathering of the
+// norm's output hides.
 Tensor attn_input_gradient(const UnitContext& context, const std::vector<ParameterState>& parameters,
                            SavedUnit& saved) {
   ComputePass pass(context);
   const AttentionShape shape = attention_shape(context);
-  if (context.recompute == Recompute::selective) {
-    saved.attention = pass.make(MemoryKind::saved, shape.q_columns());
-    saved.log_sum_exp = pass.make_statistics(MemoryKind::working, shape.q_heads);
-    pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp);
-  }
   saved.inner_gradient = pass.make(MemoryKind::saved, shape.qkv_columns());
   Tensor attention_gradient = pass.make(MemoryKind::working, shape.q_columns());
   pass.linear_input_gradient(saved.output_gradient, of(parameters, AttnParameter::projection),
                              attention_gradient);
+  if (context.recompute.qkv) make_qkv(context, parameters, pass.normed(saved), saved, MemoryKind::saved);
+  if (context.recompute.core) attention_core(context, saved, MemoryKind::saved);
   pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp,
                                     attention_gradient, saved.inner_gradient);
   pass.release(attention_gradient);
@@ -137,27 +157,29 @@ Tensor attn_input_gradient(const UnitContext& context, const std::vector<Paramet
 Tensor mlp_input_gradient(const UnitContext& context, const std::vector<ParameterState>& parameters,
                           SavedUnit& saved) {
   ComputePass pass(context);
-  saved.inner_gradient = pass.make(MemoryKind::saved, saved.gate_up.columns);
-  Tensor activation_gradient = pass.make(MemoryKind::working, saved.activation.columns);
+  const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
+  saved.inner_gradient = pass.make(MemoryKind::saved, gate_up.weight.rows);
+  Tensor activation_gradient = pass.make(MemoryKind::working, gate_up.weight.rows / 2);
   pass.linear_input_gradient(saved.output_gradient, of(parameters, MlpParameter::down), activation_gradient);
+  if (context.recompute.mlp)
+    make_activation(context, parameters, pass.normed(saved), saved, MemoryKind::saved);
   pass.kernels().swiglu_backward(pass.stream(), saved.gate_up, activation_gradient, saved.inner_gradient);
   pass.release(activation_gradient);
   pass.release(saved.gate_up);
   Tensor gradient = pass.make(MemoryKind::working, saved.output_gradient.columns);
-  pass.linear_input_gradient(saved.inner_gradient, of(parameters, MlpParameter::gate_up), gradient);
+  pass.linear_input_gradient(saved.inner_gradient, gate_up, gradient);
   return gradient;
 }
 
 }  // namespace
 
 void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
-                  Tensor input, SavedUnit& saved, bool keep) {
-  const MemoryKind kind = keep ? MemoryKind::saved : MemoryKind::working;
+                  Tensor input, SavedUnit& saved, MemoryKind of_input, MemoryKind of_output) {
   saved.input = std::move(input);
-  context.device.retag(saved.input, kind);
+  context.device.retag(saved.input, of_input);
   saved.statistics =
-      context.device.allocate(stream, kind, statistics_type(context.training.type), saved.input.rows, 1);
-  saved.normed = context.make(stream, kind, saved.input.rows, saved.input.columns);
+      context.device.allocate(stream, of_output, statistics_type(context.training.type), saved.input.rows, 1);
+  saved.normed = context.make(stream, of_output, saved.input.rows, saved.input.columns);
   context.device.kernels().rms_norm_forward(stream, saved.input, norm_of(parameters).weight,
                                             context.training.model.norm_epsilon, saved.normed,
                                             saved.statistics);
@@ -181,14 +203,16 @@ Tensor unit_forward(const UnitContext& context, Unit unit, const std::vector<Par
 
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved) {
   ComputePass pass(context);
-  if (context.recompute == Recompute::selective) {
-    pass.release(saved.attention);
-    pass.release(saved.log_sum_exp);
-  }
-  if (context.recompute != Recompute::full) return;
-  for (Tensor* tensor : {&saved.statistics, &saved.normed, &saved.qkv, &saved.attention, &saved.log_sum_exp,
-                         &saved.gate_up, &saved.activation})
-    pass.release(*tensor);
+  const Recompute& again = context.recompute;
+  const auto drop = [&](bool recomputed, std::initializer_list<Tensor*> tensors) {
+    if (!recomputed && !again.layer) return;
+    for (Tensor* tensor : tensors) pass.release(*tensor);
+  };
+  drop(again.norm, {&saved.statistics, &saved.normed});
+  drop(again.qkv, {&saved.qkv});
+  drop(again.core, {&saved.attention, &saved.log_sum_exp});
+  drop(again.mlp, {&saved.gate_up, &saved.activation});
+  if (!again.layer) return;
   if (unit == Unit::attn)
     context.device.retag(saved.input, MemoryKind::saved);
   else

@@ -26,7 +26,7 @@ struct SavedUnit {
   Tensor logits_gradient;                  // head
   Tensor output_gradient, inner_gradient;  // made by I: of the unit's output; of qkv, or of gate and up
   // With sequence parallelism, kind `working`: this rank's rows of the output's gradient, until the
-  // reduce-scatter; all rows of `normed`, for the weight gradients, and the event after which they are valid.
+  // reduce-scatter; all rows of `normed`, for weight gradients and recomputation, and when they are valid.
   Tensor residual, gathered;
   EventRef gathered_at;
 };
@@ -49,10 +49,10 @@ struct UnitContext {
   }
 };
 
-/// The norm before a unit, as work of `stream`: takes ownership of `input`; stores it, its statistics and the
-/// output in `saved`. `keep`: as saved tensors, else as working memory for one pass.
+/// The norm before a unit, as work of `stream`: takes ownership of `input`; stores it as a tensor of kind
+/// `of_input`, and its statistics and the output as tensors of kind `of_output`, in `saved`.
 void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
-                  Tensor input, SavedUnit& saved, bool keep);
+                  Tensor input, SavedUnit& saved, MemoryKind of_input, MemoryKind of_output);
 /// `gradient`, of the norm's output, becomes that of its input plus `factor` · `residual` (if given).
 /// Releases tensors that only this needs.
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
@@ -62,11 +62,12 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
 /// output, including the residual.
 Tensor unit_forward(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, bool keep);
-/// Releases tensors that recomputation makes again: with `recompute: full` all but a layer's input, with
-/// `selective` the outputs of the attention's core.
+/// After a first forward, releases the tensors that the parts of UnitContext::recompute make again; with
+/// `layer` all but the layer's input.
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved);
-/// I of attn or mlp up to its norm: takes ownership of the gradient of the output (all rows); returns this
-/// rank's summand of the gradient of the norm's output.
+/// I of attn or mlp up to its norm, with what it recomputes but for the norm, whose output must be there:
+/// takes ownership of the gradient of the output (all rows); returns this rank's summand of the gradient of
+/// the norm's output.
 Tensor unit_input_gradient(const UnitContext& context, Unit unit,
                            const std::vector<ParameterState>& parameters, Tensor output_gradient,
                            SavedUnit& saved);
