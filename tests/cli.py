@@ -153,12 +153,11 @@ class Recomputation(CommandLine):
             self.assertGreater(full["ranks"][1]["tp_bubble_s"], 1.5 * none["ranks"][1]["tp_bubble_s"])
             # Model FLOPs do not count what is computed again.
             self.assertAlmostEqual(full["mfu"] * full["step_time_s"], none["mfu"] * none["step_time_s"])
-            # Each larger set takes more time and less memory, and no collective.
+            # Each larger set takes more time and less memory.
             sets = [none, *(self.row(implementation=implementation, recompute=choice) for choice in ("mlp", "attn+mlp", "attn+mlp+norm"))]
             for smaller, larger in zip(sets, sets[1:]):
                 self.assertLess(smaller["step_time_s"], larger["step_time_s"])
                 self.assertGreater(smaller["peak_memory_gb"], larger["peak_memory_gb"])
-                self.assertAlmostEqual(smaller["ranks"][1]["tp_bubble_s"] / none["ranks"][1]["tp_bubble_s"], 1, delta=0.3)
             self.assertGreater(sets[-1]["peak_memory_gb"], full["peak_memory_gb"])
 
     def test_sequence_parallelism_saves_memory_and_elementwise_time(self):

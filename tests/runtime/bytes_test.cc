@@ -1,6 +1,7 @@
 // Bytes: what the allocator held and what the groups sent, against what the Program and the model declare.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "stp/base/error.h"
@@ -118,6 +119,39 @@ TEST(Bytes, OfSequenceParallelismAndEveryRecomputation) {
     for (const Variant& variant : sharded_or_recomputed())
       for (const int tp : {1, 2, 4})
         if (sampled()) expect_declared_bytes(generator->name, 2, tp, 7, DType::f32, variant);
+}
+
+// By hand, of one rank with one layer and three microbatches, all forwards first. Columns of 12 rows.
+TEST(Bytes, RecomputedTensorsAreHeldFromTheirInputGradientOn) {
+  const ModelConfig model = small_model(1);
+  const int h = model.hidden, f = model.ffn, q = model.q_heads * model.head_dim,
+            qkv = q + 2 * model.kv_heads * model.head_dim;
+  const int head = h + 1 + h + model.vocab;  // its norm's input, statistics and output; the logits
+  const int norm = 1 + h, mlp = 2 * f + f,   // made again: statistics and output; gate, up, activation
+      attn = qkv + q + model.q_heads;        // and QKV, the core's output and log-sum-exps
+  const int mlp_gradients = 2 * f + h, attn_gradients = qkv + h;
+  const auto peak = [&](const Recompute& recompute) {
+    const Training training = small_training(1, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 1});
+    const auto backend = cpu::make_backend({.world_size = 1, .deadline_s = 20});
+    Trainer trainer(
+        *backend,
+        execution_program(make_schedule(find_generator("gpipe"), {1, 3}), {1}, 1, {.recompute = recompute}),
+        training);
+    trainer.step(random_samples(3 * training.microbatch_size, training.seq, training.model.vocab));
+    return static_cast<double>(trainer.use()[0].peak_bytes.at("saved")) / (sizeof(float) * 12);
+  };
+  const auto expected = [&](int of_attn, int of_mlp, int attn_again, int mlp_again) {
+    const int others = 2 * (of_attn + of_mlp + head);  // the two other microbatches
+    const int during_mlp = of_attn + of_mlp + mlp_again + mlp_gradients;
+    const int during_attn = of_attn + attn_again + attn_gradients;  // the MLP's are gone
+    return std::max({others + of_attn + of_mlp + head, others + during_mlp, others + during_attn});
+  };
+  const int unit = h + norm;
+  EXPECT_EQ(peak({}), expected(unit + attn, unit + mlp, 0, 0));
+  EXPECT_EQ(peak({.mlp = true}), expected(unit + attn, unit, 0, mlp));
+  EXPECT_EQ(peak({.core = true, .qkv = true, .mlp = true}), expected(unit, unit, attn, mlp));
+  EXPECT_EQ(peak({.core = true, .qkv = true, .mlp = true, .norm = true}),
+            expected(h, h, norm + attn, norm + mlp));
 }
 
 }  // namespace

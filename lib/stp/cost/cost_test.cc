@@ -573,6 +573,23 @@ TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheB
   EXPECT_THAT(peak_activation_bytes(schedule, {{10, 10, 0}}), ElementsAre(20));
 }
 
+TEST(ActivationBytes, OfRecomputedUnitsAreWhatTheyKeepAndTheLargerUnitDuringTheBackward) {
+  constexpr Recompute kAttnMlp{.core = true, .qkv = true, .mlp = true};
+  for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
+    const auto bytes = [&](const Recompute& recompute) {
+      return activation_bytes(job("llm-12.1b", {6144, 1, 4, false, recompute}, 1, implementation), {4, 0})[0];
+    };
+    const ActivationBytes whole = bytes({}), mlp = bytes({.mlp = true}), both = bytes(kAttnMlp);
+    const double of_mlp = (whole.until_I - mlp.until_I) / 4, of_attn = (mlp.until_I - both.until_I) / 4;
+    EXPECT_GT(of_mlp, of_attn);
+    EXPECT_DOUBLE_EQ(mlp.during_backward, of_mlp);
+    EXPECT_DOUBLE_EQ(both.during_backward, of_mlp);
+    // What W needs is there again after I.
+    EXPECT_DOUBLE_EQ(mlp.until_W, whole.until_W);
+    EXPECT_DOUBLE_EQ(both.until_W, whole.until_W);
+  }
+}
+
 TEST(ActivationBytes, AreTheSavedTensorsOfTheStagesLayersAndTheHeadOnTheLast) {
   for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
     const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);

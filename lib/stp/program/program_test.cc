@@ -594,6 +594,22 @@ TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
   EXPECT_EQ(count(program).of["all-reduce in B"], 8);
 }
 
+TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {
+  const Schedule schedule = by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}});
+  for (const bool sequence_parallel : {false, true}) {
+    const auto ops = [&](const Recompute& recompute) {
+      const Program program =
+          lower(schedule, {1, 1}, {.sequence_parallel = sequence_parallel, .recompute = recompute});
+      std::vector<std::string> all;
+      for (OpId op = 0; op < program.ops.size(); ++op) all.push_back(describe(program, op));
+      return std::pair(all, program.depends);
+    };
+    for (const auto& [name, recompute] : kRecomputes) {
+      EXPECT_EQ(ops(recompute) == ops({}), !recompute.layer) << name;
+    }
+  }
+}
+
 TEST(LowerByHand, AChunkWithoutLayersPassesItsInputOn) {
   const Schedule schedule =
       by_hand(Placement::loop(3, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}, {"F0.0", "B0.0"}});
