@@ -473,6 +473,9 @@ class DataTest(unittest.TestCase):
         labels = list(experiment(rows).rows["label"])
         self.assertEqual(labels, ["llm, s 4096 × 1, TP4 PP2, recompute full, without sequence parallel",
                                   "llm, s 4096 × 1, TP4 PP2, recompute selective, with sequence parallel"])  # fmt: skip
+        # Their own names say it all.
+        named = [row(recompute=one["recompute"], name=one["recompute"].upper()) for one in rows]
+        self.assertEqual(list(experiment(named).rows["label"]), [f"llm, s 4096 × 1, TP4 PP2, {name}" for name in ("FULL", "SELECTIVE")])
 
     def test_numbers(self):
         self.assertEqual(words.percent(-0.00001), "0.0 %")

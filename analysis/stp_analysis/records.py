@@ -93,9 +93,13 @@ def _entry(data):
 
 
 def _distinguishing_fields(rows):
-    """Further fields in which rows of the same configuration, schedule and microbatches differ."""
+    """Further fields in which rows of the same configuration, schedule and microbatches differ; their own names where these do."""
     distinguishing = {}
     for _, group in rows.groupby(["base", "schedule", "m"], sort=False, dropna=False):
+        names = [data.get("name") for data in group["data"]]
+        if len(group) > 1 and None not in names and len(set(names)) == len(group):
+            distinguishing["name"] = None
+            continue
         for field in dict.fromkeys(key for data in group["data"] for key in data if key not in NO_CONFIGURATION):
             values = [data.get(field) for data in group["data"]]
             if all(isinstance(value, (str, int, bool, type(None))) for value in values) and len(set(values)) > 1:
@@ -105,6 +109,8 @@ def _distinguishing_fields(rows):
 
 def _setting(field, value):
     """A further field in a label."""
+    if field == "name":
+        return text(value)
     name = field.replace("_", " ")
     return f"{'with' if value else 'without'} {name}" if isinstance(value, bool) else f"{name} {text(value)}"
 
