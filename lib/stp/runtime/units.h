@@ -13,6 +13,7 @@
 
 #include <vector>
 
+#include "stp/model/work.h"
 #include "stp/runtime/chunk_state.h"
 
 namespace stp {
