@@ -202,11 +202,12 @@ TEST(Training, WeightsFollowTheReference) { expect_weights_follow("stp", 2, {});
 TEST(Training, WeightsOfZeroFollowTheReference) {
   for (const char* schedule : {"stp", "zb-v", "1f1b-i", "dualpipev"})
     for (const int dp : {2, 3})
-      for (const bool sequence_parallel : {false, true})
+      for (const auto& [sequence_parallel, recompute] :
+           {std::pair{false, Recompute{}},
+            {true, {.layer = true}},
+            {true, {.core = true, .qkv = true, .mlp = true, .norm = true}}})
         expect_weights_follow(schedule, dp,
-                              {.sequence_parallel = sequence_parallel,
-                               .recompute = sequence_parallel ? Recompute::full : Recompute::none,
-                               .zero = true});
+                              {.sequence_parallel = sequence_parallel, .recompute = recompute, .zero = true});
 }
 
 }  // namespace
