@@ -729,7 +729,8 @@ TEST(Lower, GathersWeightsBeforeTheirFirstUse) {
     EXPECT_EQ(counts.of["weight gather"], with_weights);
     EXPECT_EQ(counts.of["gradient scatter"], with_weights);
     EXPECT_EQ(counts.of["gradient reduction"], 0);
-    // Which ops are done once an op starts: those that it depends on, those before it on its stream, and theirs.
+    // Which ops are done once an op starts: those that it depends on, those before it on its stream, and
+    // theirs.
     std::vector<std::set<OpId>> gathered(program.ops.size());
     std::map<uint32_t, OpId> before;
     for (const OpId op : issue_order(program).ops) {
@@ -739,7 +740,8 @@ TEST(Lower, GathersWeightsBeforeTheirFirstUse) {
       before[program.ops[op].stream] = op;
       if (program.ops[op].kind == OpKind::weight_gather) gathered[op].insert(op);
       for (const OpId each : done) gathered[op].insert(gathered[each].begin(), gathered[each].end());
-      const bool reads = program.ops[op].kind == OpKind::compute || program.ops[op].kind == OpKind::all_gather;
+      const bool reads =
+          program.ops[op].kind == OpKind::compute || program.ops[op].kind == OpKind::all_gather;
       if (!reads) continue;
       EXPECT_TRUE(std::any_of(gathered[op].begin(), gathered[op].end(), [&](OpId gather) {
         return program.ops[gather].chunk == program.ops[op].chunk &&
