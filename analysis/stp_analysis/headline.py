@@ -49,7 +49,7 @@ def plot(experiments):
     if bands:
         caption += f" Lines at the largest m: the band from ±{panels[0][0].sensitivity.change if panels[0][0].sensitivity else '20 %'} on each value of the hardware profile."
     if null:
-        caption += " Null model: the published gain of the calibrated row of the same TP (of any, where there is none)."
+        caption += " Null model: the published gain of the calibrated row of the same TP (of any, where there is none), without a bubble."
     alt = f"Published and simulated gains of {experiment.gained} over {experiment.baseline} by configuration, with bands."
     return style.Plot("headline", f"Gain of {experiment.gained} over {experiment.baseline}: published and ours", figure, caption, alt)
 
