@@ -58,6 +58,18 @@ class Scenarios(CommandLine):
         self.scenario_refused(changed(UNIT, parallel={"tp": 1}), "parallel.pp", "is missing")
         self.scenario_refused(changed(UNIT, costs=None), "costs", "is missing, and so is model")
         self.scenario_refused(changed(UNIT, layers_per_chunk=None), "layers_per_chunk", "is missing")
+        self.scenario_refused(changed(HARDWARE, model=None), "model", "is missing; add it")
+
+    def test_all_missing_keys_in_one_message(self):
+        lacking = changed(HARDWARE, name=None, schedules=None, seq=None, cluster=None, microbatches=None, parallel={"tp": 4})
+        self.scenario_refused(lacking, "name, cluster, microbatches, parallel.pp, schedules, seq", "are missing; add them")
+        self.scenario_refused({"name": "empty"}, "costs, microbatches, parallel, schedules", "are missing, and so is model; write costs.unit")
+        self.scenario_refused(changed(UNIT, costs={}, layers_per_chunk=None), "costs.unit, layers_per_chunk", "are missing")
+        several = [{"microbatches": 8}, {"schedules": ["stp"]}, {"parallel": {"tp": 2}}]
+        self.scenario_refused(changed(HARDWARE, seq=None, microbatches=None, schedules=None, configurations=several),
+                              "configurations[1].microbatches, configurations[2].microbatches, configurations[2].parallel.pp, "
+                              "configurations[0].schedules, configurations[2].schedules, seq", "are missing")
+        self.refused(["run", self.write(changed(RUN, model=None, seq=None)), "--backend", "cpu"], "model, seq: are missing")
 
     def test_unknown_choice(self):
         self.scenario_refused(changed(UNIT, release="never"), "release", '"never" is not a choice', "chain, block, released")
@@ -319,7 +331,9 @@ class Pairs(CommandLine):
                 (pair(all_reduce={"mib": 64, "ranks": 9}), "pairs[0].all_reduce.ranks", "out of range"),
                 (pair(all_reduce={"mib": 64, "ranks": 1}), "pairs[0].all_reduce.ranks", "out of range"),
                 (pair(all_reduce={"mib": 0, "ranks": 2}), "pairs[0].all_reduce.mib", "out of range"),
-                (pair(published={"gemm_ms": 1}), "pairs[0].published.all_reduce_ms", "is missing"),
+                (pair(published={"gemm_ms": 1}), "pairs[0].published.all_reduce_ms, pairs[0].published.serial_ms, "
+                 "pairs[0].published.together_ms: are missing; add them"),
+                (changed(PAIRS, cluster=None, pairs=[{**one, "gemm": {"m": 1}}]), "cluster, pairs[0].gemm.n, pairs[0].gemm.k: are missing"),
                 (pair(published={**one["published"], "together_ms": 0}), "pairs[0].published.together_ms", "out of range"),
                 (pair(seq=3), "pairs[0].seq", "not a known field"),
                 (changed(PAIRS, name="a/b"), "name", "cannot be the name of a result file"),
