@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results/reference/simulated"
@@ -182,6 +183,35 @@ class Claims(unittest.TestCase):
         numbers = [int(word) for word in SCRIPT.counts(SCRIPT.evaluate(experiments, listed)).replace(",", " ").replace(";", " ").split() if word.isdigit()]
         said = "Of {} tested [claims](docs/claims.md) reproduced: {}, consistent with what was fitted: {}, deviating: {}"
         self.assertIn(said.format(*numbers), readme)
+
+    def test_the_page_on_fidelity_says_what_the_records_say(self):
+        """Its figures against us, computed again."""
+        page = " ".join((ROOT / "docs/fidelity.md").read_text(encoding="utf-8").replace("**", "").split())
+        run = {one.id: one for one in SCRIPT.read_folder(KEPT)}
+        a800, h20 = run["llm-a800"], run["llm-h20"]
+        mean = lambda errors: 100 * errors.abs().mean()  # noqa: E731
+
+        rows = SCRIPT.null_model.errors(a800, "throughput")
+        self.assertIn(f"beats our simulation in A800's throughput, {mean(rows['bubble_error']):.2f} for {mean(rows['error']):.2f} %", page)
+        new = rows[rows["new"]]
+        self.assertIn(f"(new configurations {mean(new['bubble_error']):.2f} for {mean(new['error']):.2f} %)", page)
+        with mock.patch.dict(SCRIPT.null_model.BUBBLE, dict.fromkeys(SCRIPT.null_model.BUBBLE, 1)):
+            alike = SCRIPT.null_model.errors(a800, "throughput")
+        self.assertIn(f"which is none of theirs, it errs {mean(alike['bubble_error']):.2f} %", page)
+
+        memory = SCRIPT.null_model.errors(h20, "memory")
+        new = memory[memory["new"]]
+        self.assertIn(f"({mean(memory['error']):.2f} for 5 %; {mean(new['error']):.2f} % over the {len(new)} rows without TP8 PP2", page)
+        self.assertIn(f"errs less: {mean(memory['null_error']):.2f} %, or {mean(new['null_error']):.2f} % over the {len(new)}", page)
+
+        memory = SCRIPT.null_model.errors(a800, "memory")
+        self.assertIn(f"Those are {len(memory)} rows", page)
+        self.assertIn(f"are {memory[memory['new']]['ours'].nunique()} distinct figures, each twice", page)
+
+        gains = a800.compared("gain")
+        low = gains[[row.schedule == "stp" and row.data["tp"] == 8 for row in gains.itertuples()]]["error"]
+        self.assertTrue((low < 0).all())
+        self.assertIn(f"all {len(low)} gains at TP8 on A800 (11 predicted) come out low, by {-low.max():.1f} to {-low.min():.1f} points", page)
 
     def test_every_scenario_that_is_judged_has_a_claim(self):
         judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
