@@ -132,7 +132,7 @@ PairsScenario read_pairs_scenario(const std::string& word) {
   scenario.calibrated = input.string_or("calibrated", "");
   input.ignore("comment");
   input.ignore("order");
-  input.ignore("clusters");  // of a record's scenario
+  input.ignore("clusters");                                          // of a record's scenario
   scenario.profile.gpus_per_node = std::numeric_limits<int>::max();  // where there is no cluster to say it
   if (input.has("cluster")) {
     scenario.cluster = read_named_data(input, "cluster", "profiles");

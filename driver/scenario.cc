@@ -471,6 +471,12 @@ json to_json(const Experiment& experiment) {
   return value;
 }
 
+size_t Scenario::rows() const {
+  size_t count = 0;
+  for (const Experiment& experiment : experiments) count += experiment.schedules.size();
+  return count;
+}
+
 bool Scenario::named() const {
   return std::any_of(experiments.begin(), experiments.end(),
                      [](const Experiment& experiment) { return !experiment.name.empty(); });
