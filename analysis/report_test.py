@@ -157,6 +157,14 @@ class ReportTest(FolderTest):
         self.assertTrue(found.loc["8", ["low", "high"]].isna().all())
         self.assertAlmostEqual(found.loc["16", "low"], 25.0)
 
+        def legend():
+            style.set_up()
+            return [text.get_text() for text in headline.plot([given]).figure.axes[-1].get_legend().get_texts()]
+
+        self.assertEqual(legend(), ["published", "simulated", "its band, profile ±20 %"])
+        given.sensitivity = None
+        self.assertEqual(legend(), ["published", "simulated"])
+
     def test_bubbles_are_those_of_the_rank_that_computes_most(self):
         ranks = [{"compute_s": 3.0, "tp_bubble_s": 0.4, "pp_bubble_s": 0.6}, {"compute_s": 1.0, "tp_bubble_s": 2.0, "pp_bubble_s": 1.0}]
         found = experiment([row(ranks=ranks), row("x", ranks=ranks[::-1])]).rows
