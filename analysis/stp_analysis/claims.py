@@ -115,7 +115,8 @@ class _Criteria:
     def beside(self, error, rows):
         kind = null_model.better(rows)
         null = rows[f"{kind}_error"].abs().mean()
-        self.texts.append(f"{null_model.NAMES[kind]} {self.scale * null:.2f}{self.unit}, nearer in {len(rows) - null_model.nearer(rows)} of {len(rows)}")
+        nearer = len(rows) - null_model.nearer(rows)
+        self.texts.append(f"{null_model.NAMES[kind]} {self.scale * null:.2f}{self.unit}, nearer in {nearer} of {len(rows)}")
         self.null_too = bool(null < MARGIN * error)
 
     def text(self):
@@ -149,7 +150,8 @@ def _errors(run, experiment, check):
         criteria.beside(error, beside)
         if name == "memory":
             new = beside[beside["new"]]
-            distinct = f" ({words.count(new['ours'].nunique(), 'distinct figure')} of new configurations: {words.plain_percent(new['error'].abs().mean(), 2)})"
+            distinct = f" ({words.count(new['ours'].nunique(), 'distinct figure')} of new configurations: "
+            distinct += f"{words.plain_percent(new['error'].abs().mean(), 2)})"
     brief = f"off by {words.plain_percent(error, 2)} (worst {words.percent(worst['error'])})"
     ours += f"; mean absolute error {words.plain_percent(error, 2)} over {words.count(len(rows), 'predicted row')}{distinct}, maximum "
     ours += f"{words.percent(worst['error'])} ({worst['name']})"
@@ -249,15 +251,17 @@ def _pairs(run, experiment, check):
         raise Fault(f"{experiment.id}: has no pairs")
     others = count.total - count.calibrated - count.far
     ours = f"{count.far_right} of {count.far} in the same order"
-    ours += f" (null model: {max(count.far_null.values())}; one order for all, that of the calibrated rows: {count.far_constant})" if null_model.has(experiment) else ""
+    far, near = (max(nulls.values(), default=0) for nulls in (count.far_null, count.near_null))
+    if null_model.has(experiment):
+        ours += f" (null model: {far}; one order for all, that of the calibrated rows: {count.far_constant})"
     if others:
         tied = f", {words.count(count.ties, 'tie')} in the paper" if count.ties else ""
         ours += f"; of the {others} pairs that are closer, {count.near_right}{tied}"
-        ours += f" (null model: {max(count.near_null.values())})" if null_model.has(experiment) else ""
+        ours += f" (null model: {near})" if null_model.has(experiment) else ""
     published = f"{count.far} pairs, of {count.total - count.calibrated} predicted and {count.total} in all"
     brief = f"{count.far_right} of {count.far}; of the {others} closer ones {count.near_right}"
     return Outcome(published, ours, "all", count.far_right == count.far, brief=brief,
-                   null_too=count.far in (*count.far_null.values(), count.far_constant))
+                   null_too=count.far in (far, count.far_constant))
 
 
 def _gain_grows(run, experiment, check):

@@ -44,8 +44,8 @@ def plot(experiments):
     handles = [style.published_handle(), Line2D([], [], **_look(False), label=experiment.evidence)]
     handles += [Line2D([], [], **_look(True), label="the same, calibrated")] if any(rows["calibrated"].any() for _, rows in panels) else []
     change = panels[0][0].sensitivity.change if panels[0][0].sensitivity else "20 %"
-    # As in the plot: an upright line.
-    handles += [Line2D([], [], color=OURS, linestyle="none", marker="|", markersize=11, markeredgewidth=1.4, label=f"its band, profile ±{change}")] if bands else []
+    upright = {"linestyle": "none", "marker": "|", "markersize": 11, "markeredgewidth": 1.4}  # as in the plot
+    handles += [Line2D([], [], color=OURS, **upright, label=f"its band, profile ±{change}")] if bands else []
     handles += [Line2D([], [], color=NULL, linewidth=2.2, label="null model")] if null else []
     grid[-1].legend(handles=handles, loc="upper right")
     caption = "Within a configuration m grows to the right; s is the sequence length times the microbatch size."

@@ -61,8 +61,7 @@ def has(experiment, name="throughput"):
 
 
 def throughputs(experiment):
-    """The rows of the figure with `null` and `bubble`, the throughputs of the null models; `bubble` is NaN if any schedule's is not
-    known."""
+    """The rows of the figure with `null` and `bubble`, the throughputs of the null models; `bubble` is NaN where it is not known."""
     frame = _with_tp(experiment.figure("throughput"))
     used = frame["mfu"] / frame["ours"]  # MFU of one sample a second: FLOPs over GPUs and their peak
     longer = used * (1 + pd.Series([_bubble(row) for row in frame.itertuples()], frame.index, dtype=float))
@@ -122,7 +121,8 @@ def _line_through(x, y, at):
 
 def _alike(rows):
     """What memory depends on. It knows no sequences, only tokens: two of 3072 are one of 6144."""
-    return [(data.get("model"), data.get("pp"), data.get("tp"), size, schedule) for data, size, schedule in zip(rows["data"], rows["size"], rows["schedule"])]
+    sizes = zip(rows["data"], rows["size"], rows["schedule"])
+    return [(data.get("model"), data.get("pp"), data.get("tp"), size, schedule) for data, size, schedule in sizes]
 
 
 def errors(experiment, name):
@@ -175,7 +175,7 @@ def pairs(experiment):
     frame = throughputs(experiment) if has(experiment) else experiment.figure("throughput").assign(**dict.fromkeys(NAMES, math.nan))
     # A rule without any model: the schedules' order over the calibrated rows, everywhere.
     constant = frame[frame["calibrated"]].groupby("schedule")["published"].mean()
-    kinds = {kind: 0 for kind in NAMES if frame[kind].notna().all()}
+    kinds = {kind: 0 for kind in NAMES if frame[kind].notna().any()}
     count = Pairs(far_null={**kinds}, near_null={**kinds})
     for _, group in frame.dropna(subset=["ours", "published"]).groupby(["configuration", "m"], sort=False):
         for one, two in itertools.combinations(group.itertuples(), 2):
@@ -242,7 +242,8 @@ def table(experiments):
             if amount:
                 cells = [f"{right} right", *(f"{nulls[null]} right" if null in nulls else words.NONE for null in NAMES)]
                 lines.append([place, "pairs of schedules in the paper's order", f"{amount} {kind}", *cells, words.NONE])
-    return Table(["cluster", "figure", "rows", "ours: mean error (max)", "null model", "with the textbook bubble", "ours nearer in, than the better"], lines)
+    head = ["cluster", "figure", "rows", "ours: mean error (max)", "null model", "with the textbook bubble", "ours nearer in, than the better"]
+    return Table(head, lines)
 
 
 def beaten(experiments):
