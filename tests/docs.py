@@ -77,6 +77,19 @@ class Parity(unittest.TestCase):
         self.assertEqual(kept["cases"] + kept["refused"], asked, "the scenario has changed; run it again (results/reference/README.md)")
         self.assertEqual((kept["evidence"], kept["provenance"]["git_dirty"]), ("measured", False))
 
+    def test_a_case_that_is_not_equal_is_not_counted_as_equal(self):
+        case = {"type": "f64", "schedule": "stp", "tp": 1, "pp": 2, "dp": 1, "sequence_parallel": False, "recompute": "none"}
+        rows = [{**case, "parity": {"loss": 0.0, "gradient": error}} for error in (1e-12, 1e-9)]
+        rows.append({**case, "type": "f32", "parity": {"loss": 0.0, "gradient": 1e-9}})
+        with tempfile.TemporaryDirectory(prefix="stp-docs-") as holder:
+            record, out = Path(holder, "record.json"), Path(holder, "summary.json")
+            record.write_text(json.dumps({"results": rows, "evidence": "measured", "provenance": {}, "system": {}}), encoding="utf-8")
+            subprocess.run([sys.executable, ROOT / "scripts/parity_summary", record, out], check=True)
+            found = json.loads(text_of(out))
+        self.assertEqual((found["cases"], found["equal"]), (3, 2))
+        self.assertEqual([(one["type"], one["cases"], one["equal"], one["gradient"]) for one in found["groups"]],
+                         [("f32", 1, 1, 1e-9), ("f64", 2, 1, 1e-9)])  # fmt: skip
+
 
 class DataFiles(unittest.TestCase):
     """The tables of docs/data.md."""
