@@ -208,6 +208,9 @@ class Claims(unittest.TestCase):
         self.assertIn(f"Those are {len(memory)} rows", page)
         self.assertIn(f"are {memory[memory['new']]['ours'].nunique()} distinct figures, each twice", page)
 
+        others = memory[memory["new"] & (memory["schedule"] != "stp")]
+        self.assertIn(f"are {mean(others['error']):.2f} % off, the null model's {mean(others['null_error']):.2f} %)", page)
+
         gains = a800.compared("gain")
         low = gains[[row.schedule == "stp" and row.data["tp"] == 8 for row in gains.itertuples()]]["error"]
         self.assertTrue((low < 0).all())
