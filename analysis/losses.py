@@ -7,14 +7,12 @@ Where curves coincide, the first is the widest. Exits with 1 and one line on std
 or the plot cannot be written.
 """
 
-import argparse
 import sys
-from pathlib import Path
 
 try:
     import pandas as pd
-    from stp_analysis import style
-    from stp_analysis.files import ReportError, read_json, write_whole
+    from stp_analysis import one_plot, style
+    from stp_analysis.files import ReportError
 except ImportError as error:
     sys.exit(f"losses.py: numpy, pandas and matplotlib are needed: {error}")
 
@@ -38,17 +36,7 @@ def draw(record):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="losses.py", description="Draws the losses of a record of stp run.")
-    parser.add_argument("record", type=Path)
-    parser.add_argument("plot", type=Path)
-    options = parser.parse_args(arguments)
-    style.set_up()
-    try:
-        write_whole(options.plot, style.png(draw(read_json(options.record))))
-    except (ReportError, KeyError, TypeError) as error:
-        print(f"losses.py: {options.record}: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return one_plot.main("losses.py", "Draws the losses of a record of stp run.", draw, arguments)
 
 
 if __name__ == "__main__":

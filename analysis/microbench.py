@@ -7,16 +7,14 @@ Points are medians, bars their 95 % intervals (as the file's low95 and high95 ro
 rates and times start at zero. Exits with 1 and one line on stderr if there is nothing to draw, or the plot cannot be written.
 """
 
-import argparse
 import sys
-from pathlib import Path
 
 try:
     import pandas as pd
     from matplotlib.patches import Patch
     from matplotlib.ticker import EngFormatter
-    from stp_analysis import style
-    from stp_analysis.files import ReportError, read_json, write_whole
+    from stp_analysis import one_plot, style
+    from stp_analysis.files import ReportError
 except ImportError as error:
     sys.exit(f"microbench.py: numpy, pandas and matplotlib are needed: {error}")
 
@@ -105,17 +103,7 @@ def draw(content):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="microbench.py", description="Draws the JSON of bin/microbench.")
-    parser.add_argument("measurements", type=Path)
-    parser.add_argument("plot", type=Path)
-    options = parser.parse_args(arguments)
-    style.set_up()
-    try:
-        write_whole(options.plot, style.png(draw(read_json(options.measurements))))
-    except (ReportError, KeyError, TypeError) as error:
-        print(f"microbench.py: {options.measurements}: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return one_plot.main("microbench.py", "Draws the JSON of bin/microbench.", draw, arguments)
 
 
 if __name__ == "__main__":

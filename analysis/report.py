@@ -20,6 +20,7 @@ try:
         accuracy, breakdown, claims, closed_forms, figures, headline, overlap, page, records, sensitivity, splits, style, timelines,
     )  # fmt: skip
     from stp_analysis.files import ReportError, write_whole
+    from stp_analysis.progress import progress
 except ImportError as error:
     sys.exit(f"report.py: numpy, pandas, matplotlib and jinja2 are needed: {error}")
 
@@ -77,16 +78,10 @@ def draw_all(tasks, colours):
     """The drawings of all tasks, made in one process per processor."""
     workers = min(os.cpu_count() or 1, len(tasks) // 3, 8)
     if workers < 2:
-        return [task.draw(colours) for task in tasks]
+        return [task.draw(colours) for task in progress("drawing plots", tasks, len(tasks))]
     Inherited.tasks, Inherited.colours = tasks, colours
-    drawn = []
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        for one in pool.imap(Inherited.draw, range(len(tasks))):
-            drawn.append(one)
-            if sys.stderr.isatty():
-                end = "\r" if len(drawn) < len(tasks) else "\r\033[K"
-                print(f"\rdrawing plots: {len(drawn)} of {len(tasks)}\033[K", end=end, file=sys.stderr, flush=True)
-    return drawn
+        return list(progress("drawing plots", pool.imap(Inherited.draw, range(len(tasks))), len(tasks)))
 
 
 class Inherited:

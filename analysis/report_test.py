@@ -157,6 +157,14 @@ class ReportTest(FolderTest):
         self.assertTrue(found.loc["8", ["low", "high"]].isna().all())
         self.assertAlmostEqual(found.loc["16", "low"], 25.0)
 
+        def legend():
+            style.set_up()
+            return [text.get_text() for text in headline.plot([given]).figure.axes[-1].get_legend().get_texts()]
+
+        self.assertEqual(legend(), ["published", "simulated", "its band, profile ±20 %"])
+        given.sensitivity = None
+        self.assertEqual(legend(), ["published", "simulated"])
+
     def test_bubbles_are_those_of_the_rank_that_computes_most(self):
         ranks = [{"compute_s": 3.0, "tp_bubble_s": 0.4, "pp_bubble_s": 0.6}, {"compute_s": 1.0, "tp_bubble_s": 2.0, "pp_bubble_s": 1.0}]
         found = experiment([row(ranks=ranks), row("x", ranks=ranks[::-1])]).rows
@@ -527,9 +535,39 @@ class NullModelTest(unittest.TestCase):
         self.assertEqual(sorted(null_model.errors(given, "memory")["null"]), [10.0, 10.0, 20.0, 20.0])
         self.assertFalse(null_model.has(experiment(rows), "memory"))
 
+    def test_the_textbook_bubble_shrinks_with_m(self):
+        # Two ranks, two chunks: (p - 1) / (v m) is 1/32 at the calibrated m of 16, 1/16 at 8; of it stp has a third.
+        given = experiment([{**each, "layers_per_chunk": [2] * 4} for each in self.rows()])
+        found = null_model.errors(given, "throughput").set_index(["schedule", "label", "m"])["bubble"]
+        place = ("llm, s 4096 × 1, TP4 PP2", "8")
+        self.assertAlmostEqual(found["1f1b-i", *place], 2.0 * (1 + 1 / 32) / (1 + 1 / 16))
+        self.assertAlmostEqual(found["stp", *place], 2.4 * (1 + 1 / 96) / (1 + 1 / 48))
+        gains = null_model.gain_errors(given, "stp")
+        self.assertAlmostEqual(gains["bubble"].iloc[0], 100 * (found["stp", *place] / found["1f1b-i", *place] - 1))
+        self.assertEqual(null_model.better(gains), "null")
+
+    def test_without_a_textbook_bubble_there_is_one_null_model(self):
+        for rows in (self.rows(), [{**each, "layers_per_chunk": [2] * 4, "schedule": each["schedule"].replace("stp", "own")} for each in self.rows()]):
+            found = null_model.gain_errors(experiment(rows), rows[-1]["schedule"])
+            self.assertTrue(found["bubble_error"].isna().all())
+            self.assertEqual(null_model.better(found), "null")
+
+    def test_memory_of_two_known_tps_is_on_a_line(self):
+        rows = [row("stp", model="llm", tp=tp, calibration=tp > 2, published={"peak_memory_gb": published}, difference={"peak_memory_gb": 0.1})
+                for tp, published in ((8, 10.0), (4, 14.0), (2, 1.0))]  # fmt: skip
+        given = experiment(rows, scenario={"models": {"llm": {"hidden_size": 64, "num_hidden_layers": 4}}})
+        self.assertAlmostEqual(null_model.errors(given, "memory")["null"].iloc[0], 22.0)  # 6 + 32/TP
+
+    def test_the_null_model_knows_what_the_list_of_saved_tensors_was_completed_with(self):
+        (h20,) = (one for one in kept() if one.id == "llm-h20")
+        known = null_model.memories(h20).set_index(["schedule", "label"])["null"]
+        for schedule, published in (("1f1b-i", 31), ("zb-v", 24), ("stp", 43)):  # of A800, Table 5
+            self.assertAlmostEqual(known[schedule, "llm-12.1b, s 6144 × 1, TP8 PP2"], published)
+        self.assertEqual(null_model.errors(h20, "memory")["new"].sum(), 15)
+
     def test_pairs(self):
         count = null_model.pairs(experiment(self.rows()))
-        self.assertEqual((count.total, count.calibrated, count.far, count.far_right, count.far_null, count.near), (4, 1, 3, 3, 3, 0))
+        self.assertEqual((count.total, count.calibrated, count.far, count.far_right, count.far_null, count.near), (4, 1, 3, 3, {"null": 3}, 0))
 
     def test_pairs_are_those_of_the_summary(self):
         for one in kept():

@@ -13,6 +13,7 @@ from pathlib import Path
 try:
     from stp_analysis import style, timelines
     from stp_analysis.files import ReportError, write_whole
+    from stp_analysis.progress import progress
 except ImportError as error:
     sys.exit(f"timelines.py: numpy, pandas and matplotlib are needed: {error}")
 
@@ -22,7 +23,8 @@ def main(arguments=None):
     parser.add_argument("traces", metavar="TRACE.json", nargs="+", type=Path)
     style.set_up()
     failed = False
-    for path in parser.parse_args(arguments).traces:
+    traces = parser.parse_args(arguments).traces
+    for path in progress("drawing timelines", traces, len(traces)):
         try:
             write_whole(path.with_suffix(".svg"), style.svg(timelines.draw(timelines.from_file(path))))
         except ReportError as error:

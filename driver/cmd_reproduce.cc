@@ -60,7 +60,7 @@ json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, c
 json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Invocation& invocation) {
   json rows = json::array();
   {
-    ProgressBar progress("simulating " + scenario.name, scenario.experiments.size());
+    ProgressBar progress("simulating " + scenario.name, scenario.rows());
     for (const Experiment& experiment : scenario.experiments) {
       for (const ScheduleChoice& choice : experiment.schedules) {
         check_interrupted();
@@ -69,8 +69,8 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
         if (scenario.timeline)
           write_trace(
               unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), run);
+        progress.step();
       }
-      progress.step();
     }
   }
   attach_published(rows, data_path("results/published"), scenario.comparison);

@@ -45,14 +45,14 @@ struct Row {
 
 std::vector<Row> simulate_all(const Scenario& scenario) {
   std::vector<Row> rows;
-  ProgressBar progress("simulating " + scenario.name, scenario.experiments.size());
+  ProgressBar progress("simulating " + scenario.name, scenario.rows());
   for (const Experiment& experiment : scenario.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
       Result result = run_simulated(choice, experiment, scenario.file).result;
       const Fit fit = fit_of(result, experiment);
       rows.push_back({std::move(result), fit});
+      progress.step();
     }
-    progress.step();
   }
   return rows;
 }

@@ -8,6 +8,7 @@
 #include "run_python.h"
 #include "run_simulated.h"
 #include "stp/base/error.h"
+#include "table.h"
 
 namespace stp {
 namespace {
@@ -44,11 +45,15 @@ void trace_command(const TraceOptions& options) {
   const std::vector<ScheduleChoice> choices = chosen(options, experiment, scenario.file);
   OutputFolder folder(options.out);
   std::vector<std::string> traces;
-  for (const ScheduleChoice& choice : choices) {
-    check_interrupted();
-    const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
-    traces.push_back(unused_path(folder.path(), file_word(to_json(run.result)), ".json"));
-    write_trace(traces.back(), run);
+  {
+    ProgressBar progress("simulating " + scenario.name, choices.size());
+    for (const ScheduleChoice& choice : choices) {
+      check_interrupted();
+      const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
+      traces.push_back(unused_path(folder.path(), file_word(to_json(run.result)), ".json"));
+      write_trace(traces.back(), run);
+      progress.step();
+    }
   }
   std::string missing;  // why there are no timelines
   try {

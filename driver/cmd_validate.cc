@@ -13,14 +13,34 @@
 
 namespace stp {
 
+namespace {
+
+// A valid schedule, and what is printed of it.
+struct Checked {
+  std::vector<int> held, freed;  // peaks of activations by rank
+  Program program;
+  Timeline timeline;
+  int receives_ahead;
+};
+
+Checked check(const std::string& file) {
+  ProgressBar progress("checking " + file, 3);
+  Schedule schedule = read_schedule_file(file);
+  progress.step();
+  std::vector<int> held = peak_activations(schedule), freed = peak_activations(schedule, true);
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  Program program = lower(std::move(schedule), layers, {});
+  Timeline timeline = simulate(program, op_seconds(program, reference_costs(true)));
+  progress.step();
+  const int receives_ahead = issue_order(program).receives_ahead;
+  return {std::move(held), std::move(freed), std::move(program), std::move(timeline), receives_ahead};
+}
+
+}  // namespace
+
 void validate_command(const ValidateOptions& options) {
   const std::string& file = options.file;
-  Schedule schedule = read_schedule_file(file);
-  const std::vector<int> held = peak_activations(schedule), freed = peak_activations(schedule, true);
-  const std::vector<int> layers(schedule.placement.stages(), 1);
-  const Program program = lower(std::move(schedule), layers, {});
-  const Timeline timeline = simulate(program, op_seconds(program, reference_costs(true)));
-
+  const auto [held, freed, program, timeline, receives_ahead] = check(file);
   std::printf("%s: valid: %s, p %d, v %d, m %d, placement %s\n", file.c_str(), program.schedule.name.c_str(),
               program.schedule.pp(), program.schedule.chunks(), program.schedule.microbatches,
               program.schedule.placement.name().c_str());
@@ -35,7 +55,7 @@ void validate_command(const ValidateOptions& options) {
                fixed(time.tp_bubble_s, 3), std::to_string(held[rank]), std::to_string(freed[rank])});
   }
   std::printf("%s%d receive(s) must be posted ahead on each link to avoid deadlock\n", table.text().c_str(),
-              issue_order(program).receives_ahead);
+              receives_ahead);
 }
 
 }  // namespace stp

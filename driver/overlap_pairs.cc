@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "stp/base/data.h"
@@ -123,6 +124,7 @@ bool is_pairs_scenario(const std::string& word) {
 PairsScenario read_pairs_scenario(const std::string& word) {
   const std::string path = scenario_path(word);
   JsonInput input = JsonInput::of_file(path);
+  input.collect_missing();
   PairsScenario scenario;
   scenario.file = path;
   scenario.name = read_scenario_name(input);
@@ -130,9 +132,14 @@ PairsScenario read_pairs_scenario(const std::string& word) {
   scenario.calibrated = input.string_or("calibrated", "");
   input.ignore("comment");
   input.ignore("order");
-  input.ignore("clusters");  // of a record's scenario
-  scenario.cluster = read_named_data(input, "cluster", "profiles");
-  scenario.profile = read_profile(scenario.cluster.path);
+  input.ignore("clusters");                                          // of a record's scenario
+  scenario.profile.gpus_per_node = std::numeric_limits<int>::max();  // where there is no cluster to say it
+  if (input.has("cluster")) {
+    scenario.cluster = read_named_data(input, "cluster", "profiles");
+    scenario.profile = read_profile(scenario.cluster.path);
+  } else {
+    input.value("cluster");
+  }
   if (input.size("pairs") == 0) throw input.error("pairs", "is empty", "write at least one pair");
   scenario.pairs_as_read = input.shared_value("pairs");
   for (size_t i = 0; i < input.size("pairs"); ++i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -223,6 +224,72 @@ void read_layers(JsonInput& input, Experiment& experiment) {
   experiment.even_layers = true;
 }
 
+// The required fields that a configuration lacks.
+std::vector<std::string> missing_fields(JsonInput& input) {
+  std::vector<std::string> missing;
+  const auto need = [&](const char* key) {
+    if (!input.has(key)) missing.emplace_back(key);
+  };
+  const auto need_within = [&](const char* object, const char* key) {
+    if (!input.object(object).has(key)) missing.push_back(std::string(object) + "." + key);
+  };
+  need("schedules");
+  if (input.has("parallel"))
+    need_within("parallel", "pp");
+  else
+    need("parallel");
+  if (!input.has("global_batch")) need("microbatches");
+  const bool run = input.has("run"), hardware = input.has("model") || input.has("cluster");
+  if (input.has("costs")) {
+    need_within("costs", "unit");
+    need("layers_per_chunk");
+  } else if (run || hardware) {
+    need("model");
+    if (!run) need("cluster");
+    need("seq");
+  } else {
+    need("costs");
+  }
+  return missing;
+}
+
+// One error for all required fields that a scenario lacks. What every configuration lacks is named once,
+// without configuration: it can be given for all of them.
+void refuse_missing(JsonInput& input) {
+  std::vector<std::string> missing;
+  if (!input.has("name")) missing.emplace_back("name");
+  std::map<std::string, std::vector<std::string>> places;  // by field, the configurations that lack it
+  size_t count = 1;
+  if (!input.has("configurations")) {
+    for (const std::string& field : missing_fields(input)) places[field] = {field};
+  } else {
+    const json& configurations = input.array("configurations");
+    count = configurations.size();
+    for (size_t i = 0; i < count; ++i) {
+      const std::string place = "configurations[" + std::to_string(i) + "]";
+      JsonInput configuration(configurations[i], place, input);
+      for (const std::string& field : missing_fields(configuration))
+        places[field].push_back(place + "." + field);
+    }
+  }
+  for (const auto& [field, of] : places) {
+    if (of.size() == count)
+      missing.push_back(field);
+    else
+      missing.insert(missing.end(), of.begin(), of.end());
+  }
+  if (missing.empty()) return;
+  std::string fields;
+  for (const std::string& field : missing) fields += (fields.empty() ? "" : ", ") + field;
+  std::string problem = missing.size() == 1 ? "is missing" : "are missing",
+              remedy = missing.size() == 1 ? "add it" : "add them";
+  if (places.contains("costs")) {
+    problem += ", and so is model";
+    remedy = "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one";
+  }
+  throw InputError(input.file(), fields, problem, remedy);
+}
+
 // Reads one configuration, except its number of microbatches.
 Experiment read_experiment(JsonInput& input, const std::string& field) {
   Experiment experiment;
@@ -248,14 +315,10 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
     check_model(input, experiment, experiment.run->model);
     read_sharding_and_recompute(input, experiment, experiment.run->seq);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
-  } else if (input.has("model")) {
+  } else {
     experiment.hardware = read_hardware(input);
     check_model(input, experiment, experiment.hardware->model);
     read_sharding_and_recompute(input, experiment, experiment.hardware->seq);
-  } else {
-    throw input.error(
-        "costs", "is missing, and so is model",
-        "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one");
   }
   return experiment;
 }
@@ -406,6 +469,12 @@ json to_json(const Experiment& experiment) {
   return value;
 }
 
+size_t Scenario::rows() const {
+  size_t count = 0;
+  for (const Experiment& experiment : experiments) count += experiment.schedules.size();
+  return count;
+}
+
 bool Scenario::named() const {
   return std::any_of(experiments.begin(), experiments.end(),
                      [](const Experiment& experiment) { return !experiment.name.empty(); });
@@ -436,6 +505,7 @@ Scenario read_scenario(const std::string& word) {
     throw input.error(
         "ranks", "makes this a schedule, not a scenario",
         R"(name the file in a scenario: "schedules": [{"file": "…"}]; or check it with stp validate)");
+  refuse_missing(input);
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
   scenario.title = input.string_or("title", scenario.name);

@@ -104,6 +104,9 @@ struct Scenario {
   std::optional<Comparison> comparison;
   bool timeline = false;  // whether `reproduce` draws its timelines
 
+  /// Of the result record: one per experiment and schedule.
+  [[nodiscard]] size_t rows() const;
+
   /// Whether a configuration has a name.
   [[nodiscard]] bool named() const;
 

@@ -60,7 +60,11 @@ std::string schedule_table(int pp, int microbatches) {
       "| schedule | v | bubble | exposed all-reduces | peak until W | peak until I | transfers per "
       "microbatch | receives "
       "ahead | range | what it is |\n|---|---|---|---|---|---|---|---|---|---|\n";
-  for (const Generator* generator : generators()) text += row(*generator, pp, microbatches);
+  ProgressBar progress("simulating schedules", generators().size());
+  for (const Generator* generator : generators()) {
+    text += row(*generator, pp, microbatches);
+    progress.step();
+  }
   return text;
 }
 

@@ -1,5 +1,6 @@
 """Shared by the scripts that simulate."""
 
+import itertools
 import json
 import pathlib
 import subprocess
@@ -37,7 +38,16 @@ def write_scenario(folder, scenario, profile=None):
     return str(path)
 
 
+simulated = itertools.count(1)
+
+
 def simulate(stp, scenario, profile=None):
-    """The record of a scenario."""
+    """The record of a scenario. A terminal shows meanwhile how many there were."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print(f"\rsimulation {next(simulated)}", end="", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        return json.loads(run([stp, "simulate", write_scenario(folder, scenario, profile), "--json", "-"]))
+        record = json.loads(run([stp, "simulate", write_scenario(folder, scenario, profile), "--json", "-"]))
+    if shown:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return record

@@ -19,6 +19,50 @@ from pathlib import Path
 from command_line import benchmarks, changed, CommandLine, HARDWARE, main, ROOT, RUN, snapshot, UNIT
 
 
+class Progress(CommandLine):
+    """What may take over two seconds says on a terminal how far it is, and nothing in a pipe."""
+
+    def shows(self, label, total, *arguments, out=()):
+        """The program shows `label` up to `total`, and clears the line. `out`: arguments that differ between two runs."""
+        code, _, said = self.run_on_terminal(*arguments, *out[:2])
+        self.assertEqual(code, 0, said)
+        self.assertIn(f"\r{label}: {total} of {total}\r\033[K", said)
+        done = self.run_stp(*arguments, *out[2:])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_every_row_of_a_scenario(self):
+        scenario = self.write(changed(UNIT, schedules=["1f1b", "gpipe"], microbatches=[4, 8]))
+        self.shows("simulating unit", 4, "simulate", scenario)
+        self.shows("simulating unit", 4, "reproduce", scenario, "--no-plots", out=("--out", "one", "--out", "two"))
+
+    def test_every_step_of_a_run(self):
+        self.shows("running mine", 6, "run", self.write(RUN), "--backend", "cpu")
+
+    def test_traces_and_their_timelines(self):
+        scenario = self.write(changed(UNIT, schedules=["1f1b", "gpipe"]))
+        self.shows("simulating unit", 2, "trace", scenario, out=("--out", "one", "--out", "two"))
+        self.shows("drawing timelines", 2, "trace", scenario, out=("--out", "three", "--out", "four"))
+
+    def test_plots_of_a_report(self):
+        code, _, said = self.run_on_terminal("reproduce", self.write(UNIT), "--out", "new")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(said, r"\rdrawing plots: (\d+) of \1\r\033\[K")
+
+    def test_schedules(self):
+        self.shows("simulating schedules", 12, "schedule", "--table", "--pp", 4, "--microbatches", 8)
+        self.write(self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4).stdout, "order.txt")
+        code, _, said = self.run_on_terminal("validate", "order.txt")
+        self.assertEqual((code, said), (0, "".join(f"\rchecking order.txt: {done} of 3" for done in range(3)) + "\r\033[K"))
+
+    def test_comparisons(self):
+        for seed in (1, 2):
+            self.write(benchmarks(seed), f"{seed}.json")
+        self.shows("comparing", 8, "compare", "1.json", "2.json")
+        code, _, said = self.run_on_terminal("compare", "--profiles", "a800", "h20", "--scenarios", "llm-h20", "--schedules", "stp")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(said, r"\rsimulating: (\d+) of \1\r\033\[K")
+
+
 class Scenarios(CommandLine):
     def test_the_bases_of_these_tests_are_accepted(self):
         for base in (UNIT, HARDWARE):
@@ -58,6 +102,18 @@ class Scenarios(CommandLine):
         self.scenario_refused(changed(UNIT, parallel={"tp": 1}), "parallel.pp", "is missing")
         self.scenario_refused(changed(UNIT, costs=None), "costs", "is missing, and so is model")
         self.scenario_refused(changed(UNIT, layers_per_chunk=None), "layers_per_chunk", "is missing")
+        self.scenario_refused(changed(HARDWARE, model=None), "model", "is missing; add it")
+
+    def test_all_missing_keys_in_one_message(self):
+        lacking = changed(HARDWARE, name=None, schedules=None, seq=None, cluster=None, microbatches=None, parallel={"tp": 4})
+        self.scenario_refused(lacking, "name, cluster, microbatches, parallel.pp, schedules, seq", "are missing; add them")
+        self.scenario_refused({"name": "empty"}, "costs, microbatches, parallel, schedules", "are missing, and so is model; write costs.unit")
+        self.scenario_refused(changed(UNIT, costs={}, layers_per_chunk=None), "costs.unit, layers_per_chunk", "are missing")
+        several = [{"microbatches": 8}, {"schedules": ["stp"]}, {"parallel": {"tp": 2}}]
+        self.scenario_refused(changed(HARDWARE, seq=None, microbatches=None, schedules=None, configurations=several),
+                              "configurations[1].microbatches, configurations[2].microbatches, configurations[2].parallel.pp, "
+                              "configurations[0].schedules, configurations[2].schedules, seq", "are missing")
+        self.refused(["run", self.write(changed(RUN, model=None, seq=None)), "--backend", "cpu"], "model, seq: are missing")
 
     def test_unknown_choice(self):
         self.scenario_refused(changed(UNIT, release="never"), "release", '"never" is not a choice', "chain, block, released")
@@ -325,7 +381,9 @@ class Pairs(CommandLine):
                 (pair(all_reduce={"mib": 64, "ranks": 9}), "pairs[0].all_reduce.ranks", "out of range"),
                 (pair(all_reduce={"mib": 64, "ranks": 1}), "pairs[0].all_reduce.ranks", "out of range"),
                 (pair(all_reduce={"mib": 0, "ranks": 2}), "pairs[0].all_reduce.mib", "out of range"),
-                (pair(published={"gemm_ms": 1}), "pairs[0].published.all_reduce_ms", "is missing"),
+                (pair(published={"gemm_ms": 1}), "pairs[0].published.all_reduce_ms, pairs[0].published.serial_ms, "
+                 "pairs[0].published.together_ms: are missing; add them"),
+                (changed(PAIRS, cluster=None, pairs=[{**one, "gemm": {"m": 1}}]), "cluster, pairs[0].gemm.n, pairs[0].gemm.k: are missing"),
                 (pair(published={**one["published"], "together_ms": 0}), "pairs[0].published.together_ms", "out of range"),
                 (pair(seq=3), "pairs[0].seq", "not a known field"),
                 (changed(PAIRS, name="a/b"), "name", "cannot be the name of a result file"),

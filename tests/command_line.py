@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pty
 import random
 import subprocess
 import sys
@@ -93,6 +94,22 @@ class CommandLine(unittest.TestCase):
             environment["ASAN_OPTIONS"] += ":detect_leaks=0"
         command = [*map(str, launcher), self.stp, *map(str, arguments)]
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    def run_on_terminal(self, *arguments):
+        """Its exit code, standard output, and standard error, which is a terminal's."""
+        terminal, of_stp = pty.openpty()
+        with open(terminal, "rb", buffering=0) as said:
+            with tempfile.TemporaryFile() as out:
+                with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, stdout=out, stderr=of_stp) as process:
+                    os.close(of_stp)
+                    text = b""
+                    try:
+                        while piece := said.read(1 << 16):
+                            text += piece
+                    except OSError:  # the other end is closed
+                        pass
+                out.seek(0)
+                return process.returncode, out.read().decode(), text.decode()
 
     def write(self, content, name="s.json"):
         path = self.folder / name

@@ -60,6 +60,37 @@ class Pages(unittest.TestCase):
         self.assertEqual([f"{page.name}: {match[1]}()" for page, match in functions if match[1] not in known], [])
 
 
+class Parity(unittest.TestCase):
+    """The kept summary of `stp run parity --backend cpu`, and what the README says of it."""
+
+    def test_the_readme_says_what_the_record_says(self):
+        kept = json.loads(text_of(ROOT / "results/reference/measured/parity.json"))
+        groups, scenario = kept["groups"], json.loads(text_of(ROOT / "scenarios/parity.json"))
+        self.assertEqual((sum(one["cases"] for one in groups), sum(one["equal"] for one in groups)), (kept["cases"], kept["equal"]))
+        for kind, limit in (("f64", 1e-10), ("f32", 1e-5)):
+            self.assertTrue(all(max(one["loss"], one["gradient"]) <= limit for one in groups if one["type"] == kind))
+        cases = {kind: sum(one["cases"] for one in groups if one["type"] == kind) for kind in ("f64", "f32")}
+        self.assertIn(f"{kept['equal']} of {kept['cases']} combinations of schedule, parallelism and microbatches train like one rank, with "
+                      f"gradients equal to 10⁻¹⁰ ({cases['f64']} in float64) or 10⁻⁵ ({cases['f32']} in float32)",
+                      " ".join(text_of(ROOT / "README.md").split()))  # fmt: skip
+        asked = sum(len(one["schedules"]) * len(one["microbatches"]) for one in scenario["configurations"])
+        self.assertEqual(kept["cases"] + kept["refused"], asked, "the scenario has changed; run it again (results/reference/README.md)")
+        self.assertEqual((kept["evidence"], kept["provenance"]["git_dirty"]), ("measured", False))
+
+    def test_a_case_that_is_not_equal_is_not_counted_as_equal(self):
+        case = {"type": "f64", "schedule": "stp", "tp": 1, "pp": 2, "dp": 1, "sequence_parallel": False, "recompute": "none"}
+        rows = [{**case, "parity": {"loss": 0.0, "gradient": error}} for error in (1e-12, 1e-9)]
+        rows.append({**case, "type": "f32", "parity": {"loss": 0.0, "gradient": 1e-9}})
+        with tempfile.TemporaryDirectory(prefix="stp-docs-") as holder:
+            record, out = Path(holder, "record.json"), Path(holder, "summary.json")
+            record.write_text(json.dumps({"results": rows, "evidence": "measured", "provenance": {}, "system": {}}), encoding="utf-8")
+            subprocess.run([sys.executable, ROOT / "scripts/parity_summary", record, out], check=True)
+            found = json.loads(text_of(out))
+        self.assertEqual((found["cases"], found["equal"]), (3, 2))
+        self.assertEqual([(one["type"], one["cases"], one["equal"], one["gradient"]) for one in found["groups"]],
+                         [("f32", 1, 1, 1e-9), ("f64", 2, 1, 1e-9)])  # fmt: skip
+
+
 class DataFiles(unittest.TestCase):
     """The tables of docs/data.md."""
 

@@ -88,23 +88,35 @@ def _largest(rows):
     return rows.sort_values("microbatches").drop_duplicates(["model", "seq", "tp", "pp"], keep="last").sort_values(["tp", "pp"])
 
 
-# How much larger the null model's mean error must be than ours for a claim to be the simulation's own: less is within chance here.
+# How much larger the mean error of the better null model must be than ours for a claim to be the simulation's own: less is within
+# chance here.
 MARGIN = 1.5
+# The mean error of gains over the mean published gain: with more, points that sound few are most of what is claimed.
+MOST_OF_GAIN = 0.5
 
 
 class _Criteria:
-    """What a figure is held to: its mean error and its worst row; beside them the null model's error, where there is one."""
+    """What a figure is held to: its mean error and its worst row; beside them the better null model's error, where there is one."""
 
     def __init__(self, unit, scale=1.0):
         self.texts, self.met, self.null_too, self.unit, self.scale = [], True, False, unit, scale
 
     def most(self, name, error, tolerance):
-        self.texts.append(f"{name} {self.scale * tolerance:.4g}{self.unit}")
+        self.texts.append(f"{name} {self.scale * tolerance:.3g}{self.unit}")
         self.met &= bool(error <= tolerance)
 
+    def gains(self, errors, published, tolerance):
+        """What every claim about the size of gains is held to: points, and a share of the published gains."""
+        error, share = errors.abs().mean(), MOST_OF_GAIN * published.abs().mean()
+        of = "mean " if len(errors) > 1 else ""
+        self.texts.append(f"{of}{tolerance:.3g}{self.unit} and half of the published ({share:.2f})")
+        self.met &= bool(error <= min(tolerance, share))
+
     def beside(self, error, rows):
-        null = rows["null_error"].abs().mean()
-        self.texts.append(f"null model {self.scale * null:.2f}{self.unit}, nearer in {len(rows) - null_model.nearer(rows)} of {len(rows)}")
+        kind = null_model.better(rows)
+        null = rows[f"{kind}_error"].abs().mean()
+        nearer = len(rows) - null_model.nearer(rows)
+        self.texts.append(f"{null_model.NAMES[kind]} {self.scale * null:.2f}{self.unit}, nearer in {nearer} of {len(rows)}")
         self.null_too = bool(null < MARGIN * error)
 
     def text(self):
@@ -132,11 +144,15 @@ def _errors(run, experiment, check):
         brief = f"{ours} ({words.percent(worst['error'])})"
         return Outcome(published, f"{ours}, {words.percent(worst['error'])}", criteria.text(), criteria.met, brief=brief)
     criteria.most("worst", abs(worst["error"]), _worst_tolerance(experiment, name))
-    of_null = "throughput" if name == "mfu" else name
+    of_null, distinct = "throughput" if name == "mfu" else name, ""
     if of_null in ("throughput", "memory") and "rows" not in check and null_model.has(experiment, of_null):
-        criteria.beside(error, null_model.errors(experiment, of_null))
+        beside = null_model.errors(experiment, of_null)
+        criteria.beside(error, beside)
+        if name == "memory" and not (new := beside[beside["new"]]).empty:
+            distinct = f" ({words.count(new['ours'].nunique(), 'distinct figure')} of new configurations: "
+            distinct += f"{words.plain_percent(new['error'].abs().mean(), 2)})"
     brief = f"off by {words.plain_percent(error, 2)} (worst {words.percent(worst['error'])})"
-    ours += f"; mean absolute error {words.plain_percent(error, 2)} over {words.count(len(rows), 'predicted row')}, maximum "
+    ours += f"; mean absolute error {words.plain_percent(error, 2)} over {words.count(len(rows), 'predicted row')}{distinct}, maximum "
     ours += f"{words.percent(worst['error'])} ({worst['name']})"
     if quantity.closed_form:
         ours += f"; {(rows['error'].abs() <= tolerance + 1e-9).sum()} of {len(rows)} rows within {100 * tolerance:g} %"
@@ -148,22 +164,35 @@ def _gain(run, experiment, check):
     rows = _gains(experiment, check["rows"])
     if len(rows) > 1:
         raise Fault(f"{experiment.id}: {check['rows']} names several gains")
-    row, tolerance = rows.iloc[0], experiment.tolerance("gain")
+    row, criteria = rows.iloc[0], _Criteria(" points")
+    criteria.gains(rows["error"], rows["published"], experiment.tolerance("gain"))
     published, ours = (words.plain(row[column], 1, " %") for column in ("published", "ours"))
-    return Outcome(published, ours, f"{tolerance:g} points", abs(row["error"]) <= tolerance, row["calibrated"], ours)
+    return Outcome(published, ours, criteria.text(), criteria.met, row["calibrated"], ours)
 
 
 def _judged_gains(experiment, pattern):
     """The predicted gains, their mean error and worst row, and the criteria on them."""
     rows = _predicted(experiment, _gains(experiment, pattern))
     error, worst, criteria = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax()], _Criteria(" points")
-    criteria.most("mean", error, experiment.tolerance("gain"))
+    criteria.gains(rows["error"], rows["published"], experiment.tolerance("gain"))
     criteria.most("worst", abs(worst["error"]), WORST * experiment.tolerance("gain"))
     if null_model.has(experiment):
         criteria.beside(error, null_model.gain_errors(experiment, pattern.get("schedule", experiment.gained)))
     text = f"mean absolute error {error:.2f} points over {words.count(len(rows), 'predicted gain')}, maximum "
     text += f"{words.signed(worst['error'])} ({worst['label']}, m {worst['m']})"
-    return rows, error, text, criteria
+    return rows, error, text + _one_sided(rows), criteria
+
+
+def _one_sided(rows):
+    """The groups of equal TP in which all gains err to one side, in words."""
+    texts = []
+    for tp, group in rows.groupby("tp"):
+        sizes = group["error"].abs()
+        for side, some in (("low", group["error"] < 0), ("high", group["error"] > 0)):
+            if len(group) > 1 and some.all():
+                ends = dict.fromkeys(f"{size:.1f}" for size in (sizes.min(), sizes.max()))
+                texts.append(f", {len(group)} of {len(group)} at TP{tp} {side}, by {' to '.join(ends)}")
+    return "".join(texts)
 
 
 def _all_gains(run, experiment, check):
@@ -191,8 +220,9 @@ def _faster(run, experiment, check):
 def _fastest(run, experiment, check):
     """Of every configuration at every m without calibrated rows."""
     del run
-    configurations, theirs, ours, null, known, fitted = 0, 0, 0, 0, 0, 0
-    carried = null_model.throughputs(experiment) if null_model.has(experiment) else experiment.figure("throughput").assign(null=0)
+    configurations, theirs, ours, known, fitted = 0, 0, 0, 0, 0
+    has, nulls = null_model.has(experiment), dict.fromkeys(null_model.NAMES, 0)
+    carried = null_model.throughputs(experiment) if has else experiment.figure("throughput").assign(**nulls)
     for _, group in carried.groupby(["configuration", "m"]):
         group = group.set_index("schedule")
         if check["of"] not in group.index or len(group) < 2 or group["published"].isna().any():
@@ -204,10 +234,11 @@ def _fastest(run, experiment, check):
             continue
         configurations += 1
         ours += group["ours"].idxmax() == check["of"]
-        null += group["null"].idxmax() == check["of"] and null_model.has(experiment)
+        for kind in nulls:
+            nulls[kind] += has and group[kind].idxmax() == check["of"]
     if not configurations:
         raise Fault(f"{experiment.id}: nothing is predicted")
-    brief = f"{ours} of {configurations}"
+    brief, null = f"{ours} of {configurations}", max(nulls.values())
     text = f"{brief} predicted (null model: {null}); {fitted} calibrated left out"
     return Outcome(f"{theirs} of {known}", text, "all", ours == configurations, brief=brief, null_too=null == configurations)
 
@@ -219,15 +250,17 @@ def _pairs(run, experiment, check):
         raise Fault(f"{experiment.id}: has no pairs")
     others = count.total - count.calibrated - count.far
     ours = f"{count.far_right} of {count.far} in the same order"
-    ours += f" (null model: {count.far_null}; one order for all, that of the calibrated rows: {count.far_constant})" if null_model.has(experiment) else ""
+    far, near = (max(nulls.values(), default=0) for nulls in (count.far_null, count.near_null))
+    if null_model.has(experiment):
+        ours += f" (null model: {far}; one order for all, that of the calibrated rows: {count.far_constant})"
     if others:
         tied = f", {words.count(count.ties, 'tie')} in the paper" if count.ties else ""
         ours += f"; of the {others} pairs that are closer, {count.near_right}{tied}"
-        ours += f" (null model: {count.near_null})" if null_model.has(experiment) else ""
+        ours += f" (null model: {near})" if null_model.has(experiment) else ""
     published = f"{count.far} pairs, of {count.total - count.calibrated} predicted and {count.total} in all"
     brief = f"{count.far_right} of {count.far}; of the {others} closer ones {count.near_right}"
     return Outcome(published, ours, "all", count.far_right == count.far, brief=brief,
-                   null_too=count.far in (count.far_null, count.far_constant))
+                   null_too=count.far in (far, count.far_constant))
 
 
 def _gain_grows(run, experiment, check):
@@ -245,8 +278,9 @@ def _gain_grows(run, experiment, check):
         grows.append([group[column].is_monotonic_increasing and group[column].is_unique for group in some])
         low, high = (sum(group[column].iloc[end] for group in some) / len(some) for end in (0, -1))
         texts.append(f"{sum(grows[-1])} of {len(some)}; mean {low:.1f} % against {high:.1f} %")
-    null = null_model.gain_errors(experiment, experiment.gained)["null"] if null_model.has(experiment) else None
-    null_too = null is not None and all(null[group.index].is_monotonic_increasing and null[group.index].is_unique for group in predicted)
+    nulls = null_model.gain_errors(experiment, experiment.gained)[list(null_model.NAMES)] if null_model.has(experiment) else {}
+    null_too = any(all(nulls[kind][group.index].is_monotonic_increasing and nulls[kind][group.index].is_unique for group in predicted)
+                   for kind in nulls)  # fmt: skip
     known = " (so the null model)" if null_too else ""
     texts[1] = texts[1].replace(";", f" predicted{known}, {len(groups) - len(predicted)} calibrated left out;")
     return Outcome(*texts, "all", all(grows[1]), brief=f"{sum(grows[1])} of {len(predicted)}", null_too=null_too)
@@ -263,9 +297,11 @@ def _gain_less(run, experiment, check):
             for column in ("published", "ours")]  # fmt: skip
     calibrated = bool((both["calibrated"] | both["calibrated_there"]).any())
     less = {column: both[column + "_there"] - both[column] for column in ("published", "ours")}
-    tolerance = experiment.tolerance("gain")
-    met = bool((less["ours"] > 0).all() and ((less["ours"] - less["published"]).abs() <= tolerance).all())
-    return Outcome(*texts, f"each less, by as much within {tolerance:g} points", met, calibrated, texts[1])
+    criteria = _Criteria(" points")
+    criteria.gains(less["ours"] - less["published"], less["published"], experiment.tolerance("gain"))
+    criteria.most("each", (less["ours"] - less["published"]).abs().max(), experiment.tolerance("gain"))
+    met = bool((less["ours"] > 0).all() and criteria.met)
+    return Outcome(*texts, f"each less; by how much, {criteria.text()}", met, calibrated, texts[1])
 
 
 def _overlap(run, experiment, check):
@@ -314,13 +350,15 @@ def evaluate(experiments, claims, strict=True):
         if not {name, check.get("than", name)} <= run.keys():
             continue
         outcome = CHECKS[check["kind"]](run, run[name], check)
-        verdict = BAD if not outcome.met else FITTED if outcome.calibrated or outcome.null_too else GOOD
+        # A choice between models that was made by these rows is a fit to them.
+        settled = claim.get("settled_by_its_rows", False)
+        verdict = BAD if not outcome.met else FITTED if outcome.calibrated or outcome.null_too or settled else GOOD
         if strict and verdict == BAD and not claim.get("because"):
             raise Fault(f'"{statement}" deviates, and results/claims.json does not say why; add "because"')
         found.append(
             Claim(where, statement, verdict, claim.get("because", "no reason is known") if verdict == BAD else "",
                   outcome.published, outcome.ours, outcome.tolerance,
-                  run[name].evidence + (", calibrated" if outcome.calibrated else ", null model too" if outcome.met and outcome.null_too else ""),
+                  run[name].evidence + (", calibrated" if outcome.calibrated else ", settled by its rows" if settled else ", null model too" if outcome.met and outcome.null_too else ""),
                   f"stp reproduce {name}" + (f" {check['than']}" if "than" in check else ""),
                   claim.get("apart", ""), claim.get("headline", ""), outcome.brief, name)
         )  # fmt: skip

@@ -323,7 +323,7 @@ def throughput_text(comparison):
         over_best = [f"{screen.change(one['over_best'])} ({one['best']}) " if one["best"] else "– " for one in gains]
         table.add([f"  gain of {gain['of']} over {gain['over']}", *over_baseline])
         if any(one["band"] for one in gains):
-            table.add(["  as each value goes to the ends of its range",
+            table.add(["  each value alone to the ends of its range",
                        *(" to ".join(map(screen.change, one["band"])) + " " if one["band"] else "– " for one in gains)])
         if any(one["best"] not in (None, gain["over"]) for one in gains):
             table.add(["  over the best other", *over_best])

@@ -43,13 +43,16 @@ def plot(experiments):
     null = any(rows["null"].notna().any() for _, rows in panels)
     handles = [style.published_handle(), Line2D([], [], **_look(False), label=experiment.evidence)]
     handles += [Line2D([], [], **_look(True), label="the same, calibrated")] if any(rows["calibrated"].any() for _, rows in panels) else []
+    change = panels[0][0].sensitivity.change if panels[0][0].sensitivity else "20 %"
+    upright = {"linestyle": "none", "marker": "|", "markersize": 11, "markeredgewidth": 1.4}  # as in the plot
+    handles += [Line2D([], [], color=OURS, **upright, label=f"its band, profile ±{change}")] if bands else []
     handles += [Line2D([], [], color=NULL, linewidth=2.2, label="null model")] if null else []
     grid[-1].legend(handles=handles, loc="upper right")
     caption = "Within a configuration m grows to the right; s is the sequence length times the microbatch size."
     if bands:
-        caption += f" Lines at the largest m: the band from ±{panels[0][0].sensitivity.change if panels[0][0].sensitivity else '20 %'} on each value of the hardware profile."
+        caption += f" Upright lines at the largest m: the band from ±{change} on each value of the hardware profile, taken as independent."
     if null:
-        caption += " Null model: the published gain of the calibrated row of the same TP (of any, where there is none)."
+        caption += " Null model: the published gain of the calibrated row of the same TP (of any, where there is none), without a bubble."
     alt = f"Published and simulated gains of {experiment.gained} over {experiment.baseline} by configuration, with bands."
     return style.Plot("headline", f"Gain of {experiment.gained} over {experiment.baseline}: published and ours", figure, caption, alt)
 

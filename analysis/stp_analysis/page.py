@@ -161,6 +161,8 @@ def _claims(experiments, evaluated):
         "apart": Table([*head, "why"], [[*line, one.apart] for one in tested if one.apart for line in lines([one])]),
         "missed": Table(["where", "claim", "published", "ours", "reason, as far as it is known"], missed),
         "open": Table(["where", "claim", "reason"], [[one.where, one.claim, one.reason] for one in evaluated if one.verdict == claims.OPEN]),
+        "nulls": null_model.DESCRIPTION,
+        "beaten": null_model.beaten(experiments),
         "null": null_model.table(experiments),
     }
 

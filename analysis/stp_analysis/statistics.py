@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from .progress import progress
+
 EXACT_BELOW = 50  # values of a sample
 
 
@@ -123,7 +125,7 @@ def judge(pairs, rule):
     the first: difference of the medians, U, p, adjusted p, and the verdict: "faster", "slower", "same", "inconclusive" for what
     would be the same if a sample were not noisy, or "too few" where so few repetitions among so many comparisons could not have
     shown a difference."""
-    tests = [mann_whitney(first.values, second.values) for first, second in pairs]
+    tests = [mann_whitney(first.values, second.values) for first, second in progress("comparing", pairs, len(pairs))]
     adjusted = holm([test.p for test in tests])
     left = len(pairs) - np.count_nonzero(adjusted <= rule.error_rate)  # what the next p is multiplied by
     found = []
