@@ -40,9 +40,10 @@ fs::path new_run_folder() {
 
 using AnyScenario = std::variant<Scenario, PairsScenario>;
 
-AnyScenario read_any_scenario(const std::string& word) {
-  if (is_pairs_scenario(word)) return read_pairs_scenario(word);
-  return read_scenario(word);
+AnyScenario read_any_scenario(const std::string& word, const ScenarioOptions& options) {
+  const Changes changes(options.set);
+  if (is_pairs_scenario(word)) return read_pairs_scenario(word, changes);
+  return read_scenario(word, changes, options.invalid());
 }
 
 // Each simulates all of a scenario, writes its record and timelines, prints its table, and returns its line
@@ -64,12 +65,13 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
     for (const Experiment& experiment : scenario.experiments) {
       for (const ScheduleChoice& choice : experiment.schedules) {
         check_interrupted();
-        const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
-        rows.push_back(to_json(run.result));
+        progress.step();
+        const std::optional<SimulatedRun> run = run_simulated(choice, experiment, scenario);
+        if (!run) continue;
+        rows.push_back(to_json(run->result));
         if (scenario.timeline)
           write_trace(
-              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), run);
-        progress.step();
+              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), *run);
       }
     }
   }
@@ -101,7 +103,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   std::vector<AnyScenario> scenarios;
   std::set<std::string> names;
   for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios) {
-    scenarios.push_back(read_any_scenario(word));
+    scenarios.push_back(read_any_scenario(word, options.reading));
     const auto& [file, name] =
         std::visit([](const auto& any) { return std::pair(any.file, any.name); }, scenarios.back());
     if (name == "summary") throw InputError(file, "name", "is reserved for the summary", "use another name");

@@ -85,7 +85,7 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
                   .time_kernels = options.time_kernels,
                   .replay = {},
                   .processes = &processes};
-  plan.scenario = read_scenario(options.scenario);
+  plan.scenario = read_scenario(options.scenario, Changes(options.set));
   if (processes.is_root()) {
     refuse_existing(options.json, "--json");
     refuse_existing(options.trace, "--trace");

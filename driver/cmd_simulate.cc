@@ -15,7 +15,7 @@ namespace stp {
 namespace {
 
 void simulate_pairs_command(const SimulateOptions& options, const Invocation& invocation) {
-  const PairsScenario scenario = read_pairs_scenario(options.scenario);
+  const PairsScenario scenario = read_pairs_scenario(options.scenario, Changes(options.reading.set));
   refuse_existing(options.json, "--json");
   const nlohmann::json record =
       make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "pairs", simulate_pairs(scenario));
@@ -48,10 +48,11 @@ std::vector<Row> simulate_all(const Scenario& scenario) {
   ProgressBar progress("simulating " + scenario.name, scenario.rows());
   for (const Experiment& experiment : scenario.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
-      Result result = run_simulated(choice, experiment, scenario.file).result;
-      const Fit fit = fit_of(result, experiment);
-      rows.push_back({std::move(result), fit});
       progress.step();
+      std::optional<SimulatedRun> run = run_simulated(choice, experiment, scenario);
+      if (!run) continue;
+      const Fit fit = fit_of(run->result, experiment);
+      rows.push_back({std::move(run->result), fit});
     }
   }
   return rows;
@@ -86,7 +87,8 @@ std::vector<std::string> cells_of(const Result& result, const Fit& fit) {
 
 void simulate_command(const SimulateOptions& options, const Invocation& invocation) {
   if (is_pairs_scenario(options.scenario)) return simulate_pairs_command(options, invocation);
-  const Scenario scenario = read_scenario(options.scenario);
+  const Scenario scenario =
+      read_scenario(options.scenario, Changes(options.reading.set), options.reading.invalid());
   refuse_existing(options.json, "--json");
   nlohmann::json rows = nlohmann::json::array();
   const std::vector<Row> simulated = simulate_all(scenario);

@@ -34,7 +34,7 @@ std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment
 }  // namespace
 
 void trace_command(const TraceOptions& options) {
-  const Scenario scenario = read_scenario(options.scenario);
+  const Scenario scenario = read_scenario(options.scenario, Changes(options.set));
   const int configurations = static_cast<int>(scenario.experiments.size());
   if (options.configuration < 1 || options.configuration > configurations)
     throw InputError(scenario.file, "--configuration",

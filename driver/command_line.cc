@@ -14,6 +14,21 @@
 namespace stp {
 namespace {
 
+void add_set(CLI::App* command, std::vector<std::string>& set) {
+  command
+      ->add_option(
+          "--set", set,
+          "KEY=VALUE: in place of what files say, a field of the scenario (parallel.tp=8), or of its "
+          "cluster's or model's file (cluster.peak_tflops=400, model.num_hidden_layers=48)")
+      ->type_name("KEY=VALUE");
+}
+
+void add_reading(CLI::App* command, ScenarioOptions& reading) {
+  add_set(command, reading.set);
+  command->add_flag("--keep-going", reading.keep_going,
+                    "Leave out invalid ones of several configurations, saying why, and run the others");
+}
+
 void add_reproduce(CLI::App& app, const Invocation& invocation) {
   auto options = std::make_shared<ReproduceOptions>();
   CLI::App* command =
@@ -24,6 +39,7 @@ void add_reproduce(CLI::App& app, const Invocation& invocation) {
                       "A folder that does not exist yet (default: a new one under results/runs)");
   command->add_flag("--no-plots", options->no_plots,
                     "Write only JSON files (records and traces): no plots, timelines or report.html");
+  add_reading(command, options->reading);
   command->callback([options, &invocation] { reproduce_command(*options, invocation); });
 }
 
@@ -34,6 +50,7 @@ void add_simulate(CLI::App& app, const Invocation& invocation) {
       ->required();
   command->add_option("--json", options->json,
                       "Write the result record to this new file (- for standard output)");
+  add_reading(command, options->reading);
   command->callback([options, &invocation] { simulate_command(*options, invocation); });
 }
 
@@ -86,6 +103,7 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
                     "Replay the kernels of repeated ops as CUDA graphs (cuda only)");
   command->add_option("--memory-limit", options->memory_limit_mib, "Maximum memory of a rank, MiB")
       ->check(CLI::Range(0.001, 1e9));
+  add_set(command, options->set);
   command->callback([options, &invocation, &status] { status = run_command(*options, invocation); });
 }
 
@@ -158,6 +176,7 @@ void add_trace(CLI::App& app) {
       "--configuration", options->configuration,
       "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
   command->add_option("--out", options->out, "A folder that does not exist yet")->required();
+  add_set(command, options->set);
   command->callback([options] { trace_command(*options); });
 }
 void add_compare(CLI::App& app, const Invocation& invocation, int& status) {

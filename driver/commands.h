@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "profile_simulation.h"
+#include "scenario.h"
 #include "stp/schedule/generator.h"
 
 namespace stp {
@@ -16,7 +17,16 @@ struct Invocation {
 
 // Files that results are written to: "" for none, "-" for standard output, which then holds nothing else.
 
+/// How scenarios are read.
+struct ScenarioOptions {
+  std::vector<std::string> set;  // KEY=VALUE (changes.h)
+  bool keep_going = false;       // leaves out invalid configurations
+
+  [[nodiscard]] Invalid invalid() const { return keep_going ? Invalid::leave_out : Invalid::refuse; }
+};
+
 struct ReproduceOptions {
+  ScenarioOptions reading;
   std::vector<std::string> scenarios;  // files or names; none: all of the suite
   std::string out;                     // a folder; "": a new one below results/runs
   bool no_plots = false;
@@ -24,11 +34,13 @@ struct ReproduceOptions {
 void reproduce_command(const ReproduceOptions& options, const Invocation& invocation);
 
 struct SimulateOptions {
+  ScenarioOptions reading;
   std::string scenario, json;
 };
 void simulate_command(const SimulateOptions& options, const Invocation& invocation);
 
 struct RunOptions {
+  std::vector<std::string> set;  // KEY=VALUE
   std::string scenario, backend;
   std::string json, trace;
   std::string predict;  // a hardware profile; "": none
@@ -56,6 +68,7 @@ struct ValidateOptions {
 void validate_command(const ValidateOptions& options);
 
 struct TraceOptions {
+  std::vector<std::string> set;  // KEY=VALUE
   std::string scenario, schedule, out;
   int configuration = 1;
 };

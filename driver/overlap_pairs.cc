@@ -121,22 +121,24 @@ bool is_pairs_scenario(const std::string& word) {
   return read_json_file(scenario_path(word)).contains("pairs");
 }
 
-PairsScenario read_pairs_scenario(const std::string& word) {
+PairsScenario read_pairs_scenario(const std::string& word, const Changes& changes) {
   const std::string path = scenario_path(word);
-  JsonInput input = JsonInput::of_file(path);
+  json content = read_json_file(path);
+  changes.apply_to_scenario(content);
+  JsonInput input(content, path);
   input.collect_missing();
   PairsScenario scenario;
   scenario.file = path;
   scenario.name = read_scenario_name(input);
-  scenario.title = input.string_or("title", scenario.name);
+  scenario.title = input.string_or("title", scenario.name) + changes.text();
   scenario.calibrated = input.string_or("calibrated", "");
   input.ignore("comment");
   input.ignore("order");
   input.ignore("clusters");                                          // of a record's scenario
   scenario.profile.gpus_per_node = std::numeric_limits<int>::max();  // where there is no cluster to say it
   if (input.has("cluster")) {
-    scenario.cluster = read_named_data(input, "cluster", "profiles");
-    scenario.profile = read_profile(scenario.cluster.path);
+    scenario.cluster = read_named_data(input, "cluster", "profiles", changes);
+    scenario.profile = read_profile(*scenario.cluster.content, scenario.cluster.path);
   } else {
     input.value("cluster");
   }

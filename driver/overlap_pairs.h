@@ -39,7 +39,7 @@ struct PairsScenario {
 /// Whether the scenario `word` (a path, or a name of the suite's) is one of pairs.
 bool is_pairs_scenario(const std::string& word);
 /// InputError that names file, field and remedy for anything wrong.
-PairsScenario read_pairs_scenario(const std::string& word);
+PairsScenario read_pairs_scenario(const std::string& word, const Changes& changes = {});
 
 /// Simulates every pair and returns the rows of the record, with two separate predictions: from the shapes
 /// and the profile and, if times are published, from the published times alone and the profile's contention.

@@ -187,6 +187,17 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   return run_simulated(program_for(choice, experiment, file), experiment);
 }
 
+std::optional<SimulatedRun> run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
+                                          const Scenario& scenario) {
+  try {
+    return run_simulated(choice, experiment, scenario.file);
+  } catch (const InputError& error) {
+    if (scenario.invalid == Invalid::refuse) throw;
+    say_left_out(experiment.name, error);
+    return std::nullopt;
+  }
+}
+
 SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   SimulatedRun run{std::move(program), {}, {}};
   const CostTable table = cost_table_of(experiment, run.program);

@@ -42,6 +42,9 @@ Job job_of(const Experiment& experiment);
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
 
+/// The same of a scenario's experiment; none if the schedule refuses its configuration and such are left out.
+std::optional<SimulatedRun> run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
+                                          const Scenario& scenario);
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);
 /// The same of a program that program_for() made, for this experiment or one that differs only in what

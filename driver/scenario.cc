@@ -1,6 +1,7 @@
 #include "scenario.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -106,13 +107,17 @@ PassCosts read_pass_costs(JsonInput input) {
   return costs;
 }
 
-Experiment::Hardware read_hardware(JsonInput& input) {
+Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
   Experiment::Hardware hardware{};
-  hardware.model_data = read_named_data(input, "model", "models");
-  hardware.cluster_data = read_named_data(input, "cluster", "profiles");
-  hardware.model = read_model(hardware.model_data.path);
-  hardware.profile = read_profile(hardware.cluster_data.path);
+  hardware.model_data = read_named_data(input, "model", "models", changes);
+  hardware.cluster_data = read_named_data(input, "cluster", "profiles", changes);
+  hardware.model = read_model(*hardware.model_data.content, hardware.model_data.path);
+  hardware.profile = read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
   hardware.seq = input.integer("seq", 1, 1 << 24);
+  // Its kernels changed more than others between 2022 and today: no choice fits all.
+  if (hardware.model.family == Family::gpt && !input.has("implementation"))
+    throw input.error("implementation", "is missing, and steps of a megatron-gpt differ by 16 % among them",
+                      "write megatron-2022 (before FlashAttention), megatron (unfused) or suite (fused)");
   hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);
   hardware.contention = input.boolean_or("contention", true);
   hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
@@ -141,10 +146,10 @@ void check_model(const JsonInput& input, const Experiment& experiment, const Mod
 }
 
 // The configuration's model, and how it is trained.
-Experiment::Run read_run(JsonInput& input) {
+Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   Experiment::Run run{};
-  run.model_data = read_named_data(input, "model", "models");
-  run.model = read_model(run.model_data.path);
+  run.model_data = read_named_data(input, "model", "models", changes);
+  run.model = read_model(*run.model_data.content, run.model_data.path);
   if (run.model.family != Family::qwen2)
     throw input.error("model", run.model.name + " is a megatron-gpt, and runs have the units of qwen2 alone",
                       "use a model of model_type qwen2, or simulate");
@@ -291,7 +296,7 @@ void refuse_missing(JsonInput& input) {
 }
 
 // Reads one configuration, except its number of microbatches.
-Experiment read_experiment(JsonInput& input, const std::string& field) {
+Experiment read_experiment(JsonInput& input, const std::string& field, const Changes& changes) {
   Experiment experiment;
   experiment.field = field;
   experiment.schedules = read_schedules(input);
@@ -311,12 +316,12 @@ Experiment read_experiment(JsonInput& input, const std::string& field) {
   if (input.has("costs")) {
     read_unit_costs(input, experiment);
   } else if (input.has("run")) {
-    experiment.run = read_run(input);
+    experiment.run = read_run(input, changes);
     check_model(input, experiment, experiment.run->model);
     read_sharding_and_recompute(input, experiment, experiment.run->seq);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
-    experiment.hardware = read_hardware(input);
+    experiment.hardware = read_hardware(input, changes);
     check_model(input, experiment, experiment.hardware->model);
     read_sharding_and_recompute(input, experiment, experiment.hardware->seq);
   }
@@ -357,8 +362,8 @@ std::vector<int> read_global_batch(JsonInput& input, const Experiment& experimen
 
 // A configuration with several numbers of microbatches makes as many experiments.
 void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
-                      std::vector<Experiment>& experiments) {
-  Experiment one = read_experiment(input, field);
+                      const Changes& changes, std::vector<Experiment>& experiments) {
+  Experiment one = read_experiment(input, field, changes);
   one.name = name;
   const std::vector<int> counts = input.has("global_batch")
                                       ? read_global_batch(input, one)
@@ -414,10 +419,16 @@ std::string scenario_path(const std::string& word) {
   return find_data_file(word, "scenarios", "", "SCENARIO");
 }
 
-NamedData read_named_data(JsonInput& input, const char* key, const char* folder) {
+void say_left_out(const std::string& name, const InputError& error) {
+  std::fprintf(stderr, "stp: left out: %s%s\n", name.empty() ? "" : (name + ": ").c_str(), error.what());
+}
+
+NamedData read_named_data(JsonInput& input, const char* key, const char* folder, const Changes& changes) {
   const std::string name = input.string(key);
   const std::string path = find_data_file(name, folder, input.file(), input.path(key));
-  return {name, path, std::make_shared<const json>(read_json_file(path))};
+  json content = read_json_file(path);
+  changes.apply_to_file(key, content);
+  return {name, path, std::make_shared<const json>(std::move(content))};
 }
 
 std::string read_scenario_name(JsonInput& input) {
@@ -495,9 +506,11 @@ json Scenario::as_run() const {
   return scenario;
 }
 
-Scenario read_scenario(const std::string& word) {
+Scenario read_scenario(const std::string& word, const Changes& changes, Invalid invalid) {
   const std::string path = scenario_path(word);
-  JsonInput input = JsonInput::of_file(path);
+  json content = read_json_file(path);
+  changes.apply_to_scenario(content);
+  JsonInput input(content, path);
   if (input.has("pairs"))
     throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
                       "use stp simulate or stp reproduce, or remove it");
@@ -505,10 +518,11 @@ Scenario read_scenario(const std::string& word) {
     throw input.error(
         "ranks", "makes this a schedule, not a scenario",
         R"(name the file in a scenario: "schedules": [{"file": "…"}]; or check it with stp validate)");
-  refuse_missing(input);
+  if (invalid == Invalid::refuse) refuse_missing(input);
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
-  scenario.title = input.string_or("title", scenario.name);
+  scenario.title = input.string_or("title", scenario.name) + changes.text();
+  scenario.invalid = invalid;
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");
   input.ignore("order");
@@ -518,7 +532,7 @@ Scenario read_scenario(const std::string& word) {
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));
 
   if (!input.has("configurations")) {
-    read_experiments(input, "", "", scenario.experiments);
+    read_experiments(input, "", "", changes, scenario.experiments);
   } else {
     const json& configurations = input.array("configurations");
     if (configurations.empty()) throw input.error("configurations", "is empty", "write at least one");
@@ -528,9 +542,18 @@ Scenario read_scenario(const std::string& word) {
       configuration.ignore("comment");
       // Not the file's, which is the scenario's.
       const std::string name = configurations[i].contains("name") ? configuration.string("name") : "";
-      read_experiments(configuration, field, name, scenario.experiments);
-      configuration.done();
+      try {
+        std::vector<Experiment> experiments;
+        read_experiments(configuration, field, name, changes, experiments);
+        configuration.done();
+        scenario.experiments.insert(scenario.experiments.end(), experiments.begin(), experiments.end());
+      } catch (const InputError& error) {
+        if (invalid == Invalid::refuse) throw;
+        say_left_out(name, error);
+      }
     }
+    if (scenario.experiments.empty())
+      throw input.error("configurations", "are all invalid", "correct at least one of them");
   }
   input.done();
   return scenario;

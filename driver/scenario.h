@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "changes.h"
 #include "stp/base/json_input.h"
 #include "stp/cluster/profile.h"
 #include "stp/cost/cost_table.h"
@@ -98,11 +99,16 @@ std::string gradients(const Experiment::Hardware& hardware);
 /// `freed_at`: "W" or "I".
 std::string freed_at(const Experiment& experiment);
 
+/// What is done with an invalid configuration: the scenario is refused, or, if there are others, this one is
+/// left out, and standard error says why.
+enum class Invalid { refuse, leave_out };
+
 struct Scenario {
   std::string file, name, title;
   std::vector<Experiment> experiments;
   std::optional<Comparison> comparison;
   bool timeline = false;  // whether `reproduce` draws its timelines
+  Invalid invalid = Invalid::refuse;
 
   /// Of the result record: one per experiment and schedule.
   [[nodiscard]] size_t rows() const;
@@ -114,16 +120,20 @@ struct Scenario {
   [[nodiscard]] nlohmann::json as_run() const;
 };
 
+/// Says on standard error that a configuration, "" if it has no name, is left out.
+void say_left_out(const std::string& name, const InputError& error);
+
 /// The file of `word`: a path, or the name of a scenario of the suite.
 std::string scenario_path(const std::string& word);
-/// The file that field `key` names, by its path or by the name of one in the suite's `folder`.
-NamedData read_named_data(JsonInput& input, const char* key, const char* folder);
+/// The file that field `key` names, by its path or by the name of one in the suite's `folder`, as changed.
+NamedData read_named_data(JsonInput& input, const char* key, const char* folder, const Changes& changes = {});
 /// Its field `name`, by which results are named.
 std::string read_scenario_name(JsonInput& input);
 
 /// Reads a scenario; InputError that names file, field and remedy for anything wrong. `word` is a path, or
 /// the name of a scenario of the suite.
-Scenario read_scenario(const std::string& word);
+Scenario read_scenario(const std::string& word, const Changes& changes = {},
+                       Invalid invalid = Invalid::refuse);
 
 /// The names of the suite's scenarios, in the order in which `reproduce` runs them.
 std::vector<std::string> suite_scenarios();

@@ -193,6 +193,10 @@ class Recomputation(CommandLine):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)["results"][0]
 
+    def test_the_kernels_of_a_gpt_must_be_said(self):
+        gpt = changed(HARDWARE, model="gpt-22b", parallel={"tp": 8, "pp": 4}, schedules=["1f1b"])
+        self.scenario_refused(gpt, "implementation", "is missing", "megatron-2022")
+
     def test_bad_choices(self):
         self.scenario_refused(changed(HARDWARE, recompute="some"), "recompute", "write one of none, selective, full, mlp, attn+mlp, attn+mlp+norm")
         self.scenario_refused(changed(HARDWARE, sequence_parallel=True, seq=3073), "sequence_parallel", "multiple of parallel.tp")
@@ -951,6 +955,56 @@ class Configurations(CommandLine):
         layers = json.loads((ROOT / "models/tiny.json").read_text(encoding="utf-8"))["num_hidden_layers"]
         self.assertEqual((row["name"], row["microbatches"], row["dp"]), ("mine", 4, 2))
         self.assertEqual(row["layers_per_chunk"], [layers - layers // 2, layers // 2])
+
+
+class Changes(CommandLine):
+    def record(self, scenario, *arguments):
+        done = self.run_stp("simulate", self.write(scenario), "--json", "-", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_what_is_set_is_as_if_files_said_it(self):
+        written = self.record(changed(HARDWARE, seq=4096, parallel={"tp": 8, "pp": 4}))
+        named = self.record(HARDWARE, "--set", "seq=4096", "--set", "parallel.tp=8")
+        self.assertEqual(named["results"], written["results"])
+        self.assertIn("[seq=4096, parallel.tp=8]", named["scenario"]["title"])
+        # Also where configurations have the field themselves.
+        several = changed(HARDWARE, seq=None, configurations=[{"seq": 3072}, {"seq": 6144}])
+        self.assertEqual([row["seq"] for row in self.record(several, "--set", "seq=4096")["results"]], [4096, 4096])
+
+    def test_values_of_the_cluster_and_the_model(self):
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        profile["peak_tflops"] = {"value": 400, "source": "a test"}
+        self.write(profile, "fast.json")
+        written, named = self.record(changed(HARDWARE, cluster="fast.json")), self.record(HARDWARE, "--set", "cluster.peak_tflops=400")
+        self.assertEqual([row["step_time_s"] for row in named["results"]], [row["step_time_s"] for row in written["results"]])
+        self.assertEqual(named["scenario"]["clusters"]["a800"]["peak_tflops"], {"value": 400, "source": "--set"})
+        fewer = self.record(changed(HARDWARE, layers_per_chunk="even"), "--set", "model.num_hidden_layers=16")
+        self.assertEqual(sum(fewer["results"][0]["layers_per_chunk"]), 16)
+
+    def test_bad_changes(self):
+        path = self.write(HARDWARE)
+        for word, *words in (("seq", '"seq" is not KEY=VALUE'), ("=3", "not KEY=VALUE"), ("a..b=3", "not KEY=VALUE"), ("seq=", "not KEY=VALUE"),
+                             ("seq=many", str(path), ": seq: ", "whole number"), ("sequence=3", str(path), "sequence", "seq"),
+                             ("seq.x=3", "--set", "seq has no fields"), ("cluster.peak_tflop=3", "a800.json", "peak_tflop"),
+                             ("cluster.peak_tflops=-3", "a800.json", "peak_tflops.value", "out of range")):
+            self.refused(["simulate", path, "--set", word], *words)
+
+    def test_invalid_configurations_may_be_left_out(self):
+        layers = {"layers_per_chunk": [1] * 4}
+        configurations = [{"name": "good", "microbatches": 8, **layers}, {"name": "short", "microbatches": 8},
+                          {"name": "few", "microbatches": 3, **layers}]
+        path = self.write(changed(UNIT, schedules=["dualpipev"], microbatches=None, layers_per_chunk=None, configurations=configurations))
+        self.refused(["simulate", path], "configurations[1]")
+        done = self.run_stp("simulate", path, "--keep-going", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row["name"] for row in json.loads(done.stdout)["results"]], ["good"])
+        self.assertRegex(done.stderr, r"stp: left out: short: .*layers_per_chunk.*\nstp: left out: few: .*m ≥ 2p.*\n$")
+        done = self.run_stp("reproduce", path, "--keep-going", "--no-plots", "--out", "new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(json.loads((self.folder / "new/unit.json").read_text(encoding="utf-8"))["rows"]), 1)
+        none = self.write(changed(UNIT, microbatches=None, layers_per_chunk=None, configurations=configurations[1:2]))
+        self.assertEqual(self.run_stp("simulate", none, "--keep-going").returncode, 2)
 
 
 class Schemas(CommandLine):

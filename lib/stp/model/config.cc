@@ -19,8 +19,10 @@ double ModelConfig::parameters() const {
   return layers * layer_parameters() + 2 * vocabulary_parameters() + hidden;  // and the last norm
 }
 
-ModelConfig read_model(const std::string& path) {
-  JsonInput input = JsonInput::of_file(path);
+ModelConfig read_model(const std::string& path) { return read_model(read_json_file(path), path); }
+
+ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
+  JsonInput input(content, file);
   ModelConfig model{};
   const std::string type = input.string_or("model_type", "qwen2");
   if (type != "qwen2" && type != "megatron-gpt")

@@ -1,6 +1,7 @@
 // A decoder-only transformer.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace stp {
@@ -31,6 +32,8 @@ struct ModelConfig {
 /// Reads a configuration with Hugging Face's field names; `model_type` is qwen2 or megatron-gpt. `path` is
 /// its file; errors name file and field.
 ModelConfig read_model(const std::string& path);
+/// The same of a file's content; `file` is its name in messages.
+ModelConfig read_model(const nlohmann::json& content, const std::string& file);
 
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:
 /// per token 6·(L·(2·h·q + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·q·s, where q = d·q_heads, mostly h;
