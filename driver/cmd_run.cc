@@ -40,8 +40,6 @@ struct Outcome {
   std::string trace;
 };
 
-int world_size(const Experiment& experiment) { return experiment.tp * experiment.pp * experiment.dp; }
-
 int steps_of(const Experiment& experiment) { return experiment.run->warmup + experiment.run->steps; }
 
 HardwareProfile profile_of_flag(const std::string& word, const char* flag) {
@@ -67,6 +65,11 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
   if (!experiment.run)
     throw InputError(plan.scenario.file, "run", "is missing: this is a scenario to be simulated",
                      "use stp simulate, or say how it is trained (docs/scenarios.md)");
+  if (experiment.cp > 1 && !backend_is_context_parallel(backend))
+    throw InputError(plan.scenario.file,
+                     (experiment.field.empty() ? "" : experiment.field + ".") + "parallel.cp",
+                     "is " + std::to_string(experiment.cp) + ", which " + backend + " has no kernels for",
+                     "use 1, or --backend cpu");
   const std::vector<DType> types = backend_types(backend);
   if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
     throw InputError(plan.scenario.file, "run.type",
@@ -146,7 +149,7 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
 Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepped) {
   const std::string& file = plan.scenario.file;
   Outcome outcome{{plan.devices, plan.predicts ? std::optional(plan.predicts->name) : std::nullopt,
-                   plan.one_device, plan.scenario.named()}};
+                   plan.one_device, plan.scenario.named(), plan.scenario.context_parallel()}};
   for (const Experiment& experiment : plan.scenario.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
       if (experiment.run->skip_refused && refuses(choice, experiment, file)) {

@@ -58,6 +58,9 @@ std::vector<Row> simulate_all(const Scenario& scenario) {
   return rows;
 }
 
+// Of the columns, where one for context parallelism is inserted if a configuration has it.
+constexpr int kCpColumn = 5;
+
 std::vector<std::string> cells_of(const Result& result, const Fit& fit) {
   const Configuration& c = result.configuration;
   const RankResult& busiest = result.busiest_rank();
@@ -112,12 +115,14 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
                                 "all, GB",
                                 "GPU, GB",
                                 "fits"};
-  const bool named = scenario.named();
+  const bool named = scenario.named(), with_cp = scenario.context_parallel();
+  if (with_cp) head.insert(head.begin() + kCpColumn, "cp");
   if (named) head.insert(head.begin(), "name");
   Table table(head);
   for (const auto& [result, fit] : simulated) {
     rows.push_back(to_json(result));
     std::vector<std::string> cells = cells_of(result, fit);
+    if (with_cp) cells.insert(cells.begin() + kCpColumn, std::to_string(result.configuration.cp));
     if (named) cells.insert(cells.begin(), result.configuration.name);
     table.add(std::move(cells));
   }

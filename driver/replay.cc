@@ -9,11 +9,14 @@ namespace stp {
 void check_replay(const Scenario& scenario, int rank) {
   for (const Experiment& experiment : scenario.experiments) {
     const std::string field = experiment.field.empty() ? "" : experiment.field + ".";
-    const int world = experiment.tp * experiment.pp * experiment.dp;
+    const int world = world_size(experiment);
     if (rank >= world)
       throw InputError(scenario.file, field + "parallel",
                        "has " + std::to_string(world) + " ranks, and no rank " + std::to_string(rank),
                        "use --replay-rank 0 to " + std::to_string(world - 1));
+    if (experiment.cp > 1)
+      throw InputError(scenario.file, field + "parallel.cp",
+                       "is not possible in a replay, which does not emulate the ring's links", "use 1");
     if (experiment.run && experiment.run->parity)
       throw InputError(scenario.file, field + "run.parity",
                        "is not possible in a replay, which receives no data from other ranks",

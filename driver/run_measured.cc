@@ -70,7 +70,7 @@ Training training_of(const Experiment& experiment) {
   training.seq = run.seq;
   training.microbatch_size = experiment.microbatch_size;
   training.type = run.type;
-  training.grid = {.tp = experiment.tp, .cp = 1, .dp = experiment.dp, .pp = experiment.pp};
+  training.grid = {.tp = experiment.tp, .cp = experiment.cp, .dp = experiment.dp, .pp = experiment.pp};
   training.initialisation = run.initialisation;
   training.optimizer = run.optimizer;
   training.clip_norm = run.clip_norm;

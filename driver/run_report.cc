@@ -16,10 +16,15 @@ std::string scientific(double value) {
   return text;
 }
 
-std::vector<std::string> columns(const DeviceOptions& devices, bool predicted, bool named) {
+// Of the columns, where one for context parallelism is inserted if a configuration has it.
+constexpr int kCpColumn = 5;
+
+std::vector<std::string> columns(const DeviceOptions& devices, bool predicted, bool named,
+                                 bool context_parallel) {
   std::vector<std::string> names{"schedule", "model",   "type",      "tp",           "pp",        "dp",
                                  "m",        "step, s", "samples/s", "PP bubble",    "TP bubble", "saved, MB",
                                  "BLAS",     "GFLOP/s", "loss",      "parity: loss", "gradient"};
+  if (context_parallel) names.insert(names.begin() + kCpColumn, "cp");
   if (named) names.insert(names.begin(), "name");
   if (predicted) names.insert(names.end(), {"predicted, s", "error"});
   if (devices.time_kernels) names.insert(names.end(), {"kernels, s", "step / kernels"});
@@ -85,12 +90,13 @@ std::string PredictionErrors::text(const std::string& profile) const {
 }
 
 RunReport::RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device,
-                     bool named)
+                     bool named, bool context_parallel)
     : predicted_by_(std::move(predicted_by)),
       one_device_(one_device),
       named_(named),
+      context_parallel_(context_parallel),
       replayed_(devices.replay.has_value()),
-      table_(columns(devices, predicted_by_.has_value(), named)) {}
+      table_(columns(devices, predicted_by_.has_value(), named, context_parallel)) {}
 
 void RunReport::add(const MeasuredRun& run) {
   const Result& result = run.result;
@@ -100,6 +106,7 @@ void RunReport::add(const MeasuredRun& run) {
   const auto append = [&](const std::vector<std::string>& more) {
     cells.insert(cells.end(), more.begin(), more.end());
   };
+  if (context_parallel_) cells.insert(cells.begin() + kCpColumn, std::to_string(result.configuration.cp));
   if (named_) cells.insert(cells.begin(), result.configuration.name);
   if (measured.predicted) append(prediction_cells(result));
   if (measured.kernel_time_s)
@@ -116,9 +123,10 @@ void RunReport::add_parity(const Result& result) {
   if (parity_holds(parity, measured.type)) return;
   const Configuration& c = result.configuration;
   broken_.push_back(
-      result.schedule + ", tp " + std::to_string(c.tp) + ", pp " + std::to_string(c.pp) + ", dp " +
-      std::to_string(c.dp) + ", m " + std::to_string(c.microbatches) + ", " + measured.type + ": loss " +
-      scientific(parity.loss) + ", gradient " + scientific(parity.gradient) +
+      result.schedule + ", tp " + std::to_string(c.tp) + ", pp " + std::to_string(c.pp) +
+      (c.cp > 1 ? ", cp " + std::to_string(c.cp) : "") + ", dp " + std::to_string(c.dp) + ", m " +
+      std::to_string(c.microbatches) + ", " + measured.type + ": loss " + scientific(parity.loss) +
+      ", gradient " + scientific(parity.gradient) +
       (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : ""));
 }
 

@@ -27,9 +27,10 @@ class PredictionErrors {
 class RunReport {
  public:
   /// `predicted_by`: the name of the profile that predicts each step, if any. `one_device`: whether all ranks
-  /// take turns on one device. `named`: whether configurations have names.
+  /// take turns on one device. `named`: whether configurations have names; `context_parallel`: whether one
+  /// has context parallelism.
   RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device,
-            bool named);
+            bool named, bool context_parallel);
 
   void add(const MeasuredRun& run);
   /// Counts a combination that its schedule refuses.
@@ -45,7 +46,7 @@ class RunReport {
   std::vector<std::string> prediction_cells(const Result& result);
 
   std::optional<std::string> predicted_by_;
-  bool one_device_, named_, replayed_;
+  bool one_device_, named_, context_parallel_, replayed_;
   Table table_;
   PredictionErrors errors_;
   size_t compared_ = 0, refused_ = 0;

@@ -81,6 +81,7 @@ Job job_of(const Experiment& experiment) {
           hardware.scatter_transfers,
           experiment.dp,
           experiment.zero};
+  job.shape.cp = experiment.cp;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
 }
@@ -110,12 +111,14 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                   .backward = experiment.backward,
                   .optimizer = of_model,
                   .braid = experiment.braid,
-                  .data_parallel = experiment.dp > 1,
+                  .data_parallel = experiment.cp * experiment.dp > 1,
                   .zero = experiment.zero,
                   .embedding = of_model,
-                  .tied = experiment.dp > 1 && experiment.hardware && experiment.hardware->model.tied(),
+                  .tied = experiment.cp * experiment.dp > 1 && experiment.hardware &&
+                          experiment.hardware->model.tied(),
                   .sequence_parallel = experiment.sequence_parallel,
-                  .recompute = experiment.recompute});
+                  .recompute = experiment.recompute,
+                  .context_parallel = experiment.cp});
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
   }
@@ -126,6 +129,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.name = experiment.name;
   configuration.tp = experiment.tp;
   configuration.pp = experiment.pp;
+  configuration.cp = experiment.cp;
   configuration.dp = experiment.dp;
   configuration.zero = program.zero;
   configuration.microbatches = experiment.microbatches;
@@ -157,11 +161,12 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           false,
           experiment.dp,
           experiment.zero};
+  job.shape.cp = experiment.cp;
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
   const CostTable table =
       hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement);
-  const int replicas = experiment.tp * experiment.dp;
+  const int replicas = experiment.tp * experiment.cp * experiment.dp;
   const Timeline timeline =
       simulate(program, op_seconds(program, table),
                {profile.contention_compute, profile.contention_all_reduce}, {profile.shared.rates, replicas});

@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLongestName = 100;
+constexpr int kMostContextParallel = 1024;
 
 template <typename Choice>
 struct Named {
@@ -181,10 +182,11 @@ void read_parallel(JsonInput& input, Experiment& experiment) {
   JsonInput parallel = input.object("parallel");
   experiment.pp = parallel.integer("pp", 1, kMaxRanks);
   experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
+  experiment.cp = parallel.integer_or("cp", 1, 1, kMostContextParallel);
   experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
   const bool run = input.has("run");
   const int64_t most = run ? 256 : 1 << 20;  // in a run each is several threads
-  if (int64_t{experiment.pp} * experiment.tp * experiment.dp > most)
+  if (int64_t{experiment.pp} * experiment.tp * experiment.cp * experiment.dp > most)
     throw input.error("parallel",
                       "asks for more ranks than the " + std::to_string(most) + " that " +
                           (run ? "run here" : "can be simulated"),
@@ -194,7 +196,7 @@ void read_parallel(JsonInput& input, Experiment& experiment) {
 
 void read_unit_costs(JsonInput& input, Experiment& experiment) {
   JsonInput costs = input.object("costs");
-  experiment.unit_costs = unit_cost_table(costs.object("unit"));
+  experiment.unit_costs = unit_cost_table(costs.object("unit"), experiment.cp);
   experiment.unit_costs_as_read = costs.shared_value("unit");
   costs.done();
   if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
@@ -207,11 +209,19 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
 void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int seq) {
   experiment.sequence_parallel = input.boolean_or("sequence_parallel", false);
   experiment.recompute = choose(input, "recompute", Recompute{}, kRecomputes);
-  if (experiment.sequence_parallel && seq % experiment.tp != 0)
-    throw input.error("sequence_parallel",
-                      "cannot divide " + std::to_string(seq) + " tokens by " + std::to_string(experiment.tp) +
-                          " tensor-parallel ranks",
-                      "make seq a multiple of parallel.tp");
+  const std::string tokens = "cannot divide " + std::to_string(seq) + " tokens ";
+  if (experiment.cp > 1 && seq % (2 * experiment.cp) != 0)
+    throw input.error("parallel.cp",
+                      tokens + "into two pieces for each of " + std::to_string(experiment.cp) + " ranks",
+                      "make seq a multiple of 2 * parallel.cp");
+  if (experiment.sequence_parallel && seq / experiment.cp % experiment.tp != 0)
+    throw input.error(
+        "sequence_parallel",
+        tokens + "by " +
+            (experiment.cp == 1 ? "" : std::to_string(experiment.cp) + " context-parallel and ") +
+            std::to_string(experiment.tp) + " tensor-parallel ranks",
+        experiment.cp == 1 ? "make seq a multiple of parallel.tp"
+                           : "make seq a multiple of parallel.cp * parallel.tp");
 }
 
 void read_layers(JsonInput& input, Experiment& experiment) {
@@ -322,6 +332,9 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
     experiment.hardware = read_hardware(input, changes);
+    if (experiment.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)
+      throw input.error("parallel.cp", "is more than 1, and megatron-2022 attends to whole sequences",
+                        "use another implementation, or parallel.cp 1");
     check_model(input, experiment, experiment.hardware->model);
     read_sharding_and_recompute(input, experiment, experiment.hardware->seq);
   }
@@ -442,6 +455,10 @@ std::string read_scenario_name(JsonInput& input) {
   return name;
 }
 
+int world_size(const Experiment& experiment) {
+  return experiment.tp * experiment.cp * experiment.dp * experiment.pp;
+}
+
 std::string to_string(Release release) { return word_of(release, kReleases); }
 std::string to_string(BackwardOrder backward) { return word_of(backward, kBackwards); }
 std::string to_string(BraidPolicy braid) { return word_of(braid, kBraids); }
@@ -452,15 +469,17 @@ std::string gradients(const Experiment::Hardware& hardware) {
 std::string freed_at(const Experiment& experiment) { return word_of(experiment.freed_at_I, kFreedAt); }
 
 json to_json(const Experiment& experiment) {
-  json value = {{"schedules", *experiment.schedules_as_read},
-                {"parallel", {{"pp", experiment.pp}, {"tp", experiment.tp}, {"dp", experiment.dp}}},
-                {"zero", experiment.zero ? 1 : 0},
-                {"microbatches", experiment.microbatches},
-                {"microbatch_size", experiment.microbatch_size},
-                {"release", to_string(experiment.release)},
-                {"backward", to_string(experiment.backward)},
-                {"braid", to_string(experiment.braid)},
-                {"freed_at", freed_at(experiment)}};
+  json value = {
+      {"schedules", *experiment.schedules_as_read},
+      {"parallel",
+       {{"pp", experiment.pp}, {"tp", experiment.tp}, {"cp", experiment.cp}, {"dp", experiment.dp}}},
+      {"zero", experiment.zero ? 1 : 0},
+      {"microbatches", experiment.microbatches},
+      {"microbatch_size", experiment.microbatch_size},
+      {"release", to_string(experiment.release)},
+      {"backward", to_string(experiment.backward)},
+      {"braid", to_string(experiment.braid)},
+      {"freed_at", freed_at(experiment)}};
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
   if (experiment.even_layers) value["layers_per_chunk"] = "even";
@@ -489,6 +508,11 @@ size_t Scenario::rows() const {
 bool Scenario::named() const {
   return std::any_of(experiments.begin(), experiments.end(),
                      [](const Experiment& experiment) { return !experiment.name.empty(); });
+}
+
+bool Scenario::context_parallel() const {
+  return std::any_of(experiments.begin(), experiments.end(),
+                     [](const Experiment& experiment) { return experiment.cp > 1; });
 }
 
 json Scenario::as_run() const {

@@ -40,8 +40,8 @@ struct Experiment {
   std::string name;   // "" where it has none
   std::vector<ScheduleChoice> schedules;
   SharedJson schedules_as_read;
-  int tp = 1, pp = 1, dp = 1;
-  bool zero = false;  // ZeRO-1, where dp > 1
+  int tp = 1, pp = 1, cp = 1, dp = 1;
+  bool zero = false;  // ZeRO-1, where cp · dp > 1
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model
@@ -86,6 +86,8 @@ struct Experiment {
   };
   std::optional<Run> run;
 };
+/// Ranks of all dimensions.
+int world_size(const Experiment& experiment);
 /// The configuration as run: a scenario's, with every default filled in.
 nlohmann::json to_json(const Experiment& experiment);
 
@@ -115,6 +117,8 @@ struct Scenario {
 
   /// Whether a configuration has a name.
   [[nodiscard]] bool named() const;
+  /// Whether a configuration has context parallelism.
+  [[nodiscard]] bool context_parallel() const;
 
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;

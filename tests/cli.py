@@ -873,6 +873,40 @@ class DataParallel(CommandLine):
         self.scenario_refused(changed(HARDWARE, gradients="bf16"), "gradients", '"bf16" is not a choice', "float32, model")
         self.scenario_refused(changed(UNIT, gradients="model"), "gradients", "is not a known field")
 
+    def test_a_ring_waits_for_its_exchanges_and_reduces_gradients(self):
+        parts = {f"attn.{letter}_{part}": 1 for letter in "FI" for part in ("before", "core", "after")}
+        unit = {**parts, "kv_exchange": 3, "mlp.F": 1, "mlp.I": 1, "gradient_reduce": 2}
+        ring = changed(UNIT, schedules=["gpipe"], parallel={"pp": 1, "cp": 2}, microbatches=1, layers_per_chunk=[1], costs={"unit": unit})
+        [result] = self.results(ring, "ring")
+        # F: 1, then the exchange for 3, then 1 and 1, and the MLP; B: MLP 1, 1, KV 3, dKV1 behind it 3, dKV2 3, 1; reduced: 2.
+        self.assertEqual(result["step_time_s"], 7 + 12 + 2)
+        self.assertEqual((result["cp"], result["gpus"]), (2, 2))
+        [rank] = result["ranks"]
+        self.assertEqual([rank[name] for name in ("compute_s", "tp_bubble_s", "pp_bubble_s")], [10, 9, 2])
+        done = self.run_stp("simulate", self.write(ring, "ring.json"))
+        self.assertRegex(done.stdout, r"tp +pp +cp +dp +m")
+
+    def test_a_ring_divides_tokens_and_work(self):
+        whole = changed(HARDWARE, parallel={"tp": 2, "pp": 4})
+        [alone] = self.results(whole, "alone")
+        [ring] = self.results(changed(whole, parallel={"tp": 2, "pp": 4, "cp": 2}, seq=6144, microbatches=8), "ring")
+        for a, b in zip(alone["ranks"], ring["ranks"]):  # as many tokens on a rank
+            self.assertEqual(a["memory_bytes"], b["memory_bytes"])
+        self.assertEqual(ring["gpus"], 2 * alone["gpus"])
+        self.assertGreater(ring["step_time_s"], alone["step_time_s"])  # which attend to twice as many
+
+    def test_refusals_of_rings(self):
+        def refused(*words, **fields):
+            self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "cp": 2}, **fields), *words)
+
+        refused("parallel.cp", "cannot divide 3070 tokens into two pieces for each of 2 ranks", "multiple of 2 * parallel.cp", seq=3070)
+        refused("sequence_parallel", "3060 tokens by 2 context-parallel and 4", "parallel.cp * parallel.tp", seq=3060, sequence_parallel=True)
+        refused("parallel.cp", "megatron-2022", "use another implementation", implementation="megatron-2022")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "cp": 0}), "parallel.cp", "out of range")
+        ring = changed(UNIT, parallel={"pp": 2, "cp": 2}, costs={"unit": {"attn.F": 1}})
+        self.scenario_refused(ring, "costs.unit.attn.F", "parallel.cp divides it", "attn.F_core")
+        self.scenario_refused(changed(UNIT, costs={"unit": {"kv_exchange": 1}}), "costs.unit.kv_exchange", "is not a known field")
+
     def test_a_tensor_parallel_group_may_span_nodes(self):
         node = changed(HARDWARE, parallel={"tp": 8, "pp": 2}, layers_per_chunk=[7, 8, 8, 7])
         profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))

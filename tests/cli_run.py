@@ -62,6 +62,18 @@ class Run(CommandLine):
                 self.assertEqual([8 * memory["weights"], 8 * memory["gradients"], 8 * memory["optimizer"]],
                                  [2 * all_8["weights"], 4 * all_8["gradients"], 6 * all_8["optimizer"]])
 
+    def test_context_parallelism_trains_equal_to_one_rank(self):
+        """The reduced twin of cp-dp, and what else it is used with."""
+        done = self.run_stp("run", "cp-dp-small", "--backend", "cpu", "--json", "twin.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 6 of 6 cases equal one rank", done.stdout)
+        rows = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))["results"]
+        self.assertEqual([(row["cp"], row["dp"], row["gpus"]) for row in rows], [(2, 1, 16)] * 3 + [(1, 2, 16)] * 3)
+        ring = changed(RUN, schedules=["zb-v"], seq=8, parallel={"pp": 1, "tp": 2, "cp": 2, "dp": 2}, sequence_parallel=True, recompute="full")
+        done = self.run_cpu(ring)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
+
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
         self.write(made.stdout, "order.json")
@@ -211,6 +223,8 @@ class Replay(CommandLine):
         run = ["run", path, "--backend", "cpu"]
         self.refused([*run, "--replay-rank", 4, "--replay-cluster", "a800"], "parallel", "4 ranks, and no rank 4", "--replay-rank 0 to 3")
         self.refused([*run, "--replay-rank", -1, "--replay-cluster", "a800"], "--replay-rank")
+        ring = self.write(changed(REPLAY, seq=16, parallel={"pp": 2, "tp": 2, "cp": 2}), "ring.json")
+        self.refused(["run", ring, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "parallel.cp", "replay", "use 1")
         self.refused([*run, "--replay-rank", 0], "--replay-cluster")
         self.refused([*run, "--replay-cluster", "a800"], "--replay-rank")
         self.refused([*run, "--replay-rank", 0, "--replay-cluster", "a900"], "--replay-cluster", "a900")

@@ -54,7 +54,7 @@ class Trace:
         self.step = max((float(one["ts"] + one["dur"]) for one in slices), default=0.0) / 1e6
         self.ranks = 1 + max((one["pid"] for one in slices), default=0)
         computed, self.all_reduces = {}, [[] for _ in range(self.ranks)]
-        self.waits = [[] for _ in range(self.ranks)]  # for own all-reduces
+        self.waits = [[] for _ in range(self.ranks)]  # for own all-reduces and exchanges
         self.computed = np.zeros(self.ranks)
         ends = [0.0] * self.ranks
         for one in slices:
@@ -63,7 +63,7 @@ class Trace:
             if one["cat"] == "tp" and span[1] > span[0]:
                 self.all_reduces[rank].append(span)
             elif one["cat"] == "compute":
-                if args.get("waited_for") == "all-reduce" and span[0] > ends[rank]:
+                if "waited_for" in args and span[0] > ends[rank]:
                     self.waits[rank].append((ends[rank], span[0]))
                 ends[rank] = span[1]
                 self.computed[rank] += span[1] - span[0]

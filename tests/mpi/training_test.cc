@@ -54,8 +54,8 @@ Outcome train(Backend& backend, const Case& c, const Training& training, const P
   for (const RankUse& rank : trainer.use()) {
     use << "rank " << rank.world_rank << ": " << rank.peak_total << " bytes; sent "
         << rank.traffic.all_reduce_bytes << " " << rank.traffic.all_gather_bytes << " "
-        << rank.traffic.reduce_scatter_bytes << " " << rank.traffic.sent_bytes << " in " << rank.traffic.calls
-        << " calls;";
+        << rank.traffic.reduce_scatter_bytes << " " << rank.traffic.sent_bytes << " "
+        << rank.traffic.exchanged_bytes << " in " << rank.traffic.calls << " calls;";
     for (const auto& [kind, bytes] : rank.peak_bytes) use << " " << kind << " " << bytes;
     use << "\n";
   }
@@ -90,8 +90,10 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
   const Case& c = GetParam();
   const Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m, 0, {}, 0});
   const std::vector<int> layers(schedule.placement.stages(), 1);
+  const int cp = c.variant.context_parallel;
   Training training =
-      small_training(schedule.placement.stages(), c.type, {.tp = c.tp, .cp = 1, .dp = c.dp, .pp = c.pp});
+      small_training(schedule.placement.stages(), c.type, {.tp = c.tp, .cp = cp, .dp = c.dp, .pp = c.pp});
+  if (cp > 1) training.seq = 4 * cp;
   training.optimizer.learning_rate = 0.01;
   const Program program = execution_program(schedule, layers, c.dp, c.variant);
   const BackendOptions options{.world_size = training.grid.size(), .deadline_s = 20, .poison = true};
@@ -110,7 +112,8 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
 
 constexpr Variant kSequenceParallel{.sequence_parallel = true}, kFull{.recompute = {.layer = true}},
     kBoth{.sequence_parallel = true, .recompute = {.layer = true}}, kZero{.zero = true},
-    kZeroSharded{.sequence_parallel = true, .zero = true};
+    kZeroSharded{.sequence_parallel = true, .zero = true}, kRing{.zero = true, .context_parallel = 2},
+    kRingAndAll{.sequence_parallel = true, .recompute = {.layer = true}, .context_parallel = 2};
 
 INSTANTIATE_TEST_SUITE_P(
     , MpiTraining,
@@ -119,7 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"zb-v", 4, 1, 2, 5, kSequenceParallel}, Case{"zb-v", 2, 1, 4, 9, kFull},
                     Case{"1f1b-i", 2, 2, 2, 4, kBoth}, Case{"1f1b-i", 1, 1, 8, 8, {}, DType::f32},
                     Case{"dualpipev", 2, 1, 4, 8}, Case{"dualpipev", 1, 2, 4, 8, kFull},
-                    Case{"stp", 2, 3, 2, 4, kZero}, Case{"zb-v", 2, 2, 2, 5, kZeroSharded, DType::bf16}));
+                    Case{"stp", 2, 3, 2, 4, kZero}, Case{"zb-v", 2, 2, 2, 5, kZeroSharded, DType::bf16},
+                    Case{"stp", 2, 1, 2, 5, kRing}, Case{"zb-v", 2, 1, 2, 5, kRingAndAll}));
 
 }  // namespace
 }  // namespace stp::testing_support

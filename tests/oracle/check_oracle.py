@@ -22,11 +22,11 @@ import oracle
 PER_RANK = ("compute_s", "pp_bubble_s", "tp_bubble_s", "peak_activation_chunks")
 
 
-def draw_costs(rng):
+def draw_costs(rng, cp=1):
     """A unit-cost table. Integers and eighths make ties, which real numbers never do; both must agree."""
     style = rng.choice(("integer", "eighths", "real", "mixed"))
     unit = {}
-    for name in oracle.COSTS:
+    for name in oracle.costs_of(cp):
         chance = rng.random()
         if name.endswith("_early") and chance < 0.5:
             continue
@@ -36,7 +36,7 @@ def draw_costs(rng):
             unit[name] = 0
             continue
         kind = rng.choice(("integer", "eighths", "real")) if style == "mixed" else style
-        top = 1 if name == "p2p" else 3
+        top = 1 if name in ("p2p", "kv_exchange") else 3
         if kind == "integer":
             unit[name] = rng.randint(1, top)
         elif kind == "eighths":
@@ -174,12 +174,15 @@ def draw_case(rng, number, generator, folder, named_only):
         "layers_per_chunk": draw_layers(rng, pp * chunks),
         "costs": {"unit": draw_costs(rng)},
     }
+    if rng.random() < 0.3:
+        cp = scenario["parallel"]["cp"] = rng.choice((2, 3, 4))
+        scenario["costs"]["unit"] = draw_costs(rng, cp)
     # Defaults are left out at times: they are part of what is checked.
     for key, values in (("release", oracle.RELEASES), ("backward", oracle.BACKWARDS), ("freed_at", oracle.FREED_AT)):
         value = rng.choice(values)
         if value != values[0] or rng.random() < 0.5:
             scenario[key] = value
-    if scenario["parallel"]["dp"] > 1 and rng.random() < 0.5:
+    if scenario["parallel"]["dp"] * scenario["parallel"].get("cp", 1) > 1 and rng.random() < 0.5:
         scenario["zero"] = 1
     if rng.random() < 0.3:
         scenario["braid"] = rng.choice(oracle.BRAIDS)

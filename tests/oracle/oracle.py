@@ -17,6 +17,8 @@ COSTS = (
     "head.F", "head.I", "head.W",
     "all_reduce", "p2p", "gradient_reduce",
 )  # fmt: skip
+# With context parallelism these stand for attn.F and attn.I.
+IN_PARTS = tuple(f"attn.{letter}_{part}" for letter in "FI" for part in ("before", "core", "after")) + ("kv_exchange",)
 RELEASES = ("chain", "block", "released")
 BACKWARDS = ("suite", "megatron")
 BRAIDS = ("static", "sequential")
@@ -53,8 +55,14 @@ class Segment:
     def __init__(self, name, cost, reduces, weight=None):
         self.name = name
         self.cost = cost
+        self.early = 0.0  # of the cost
         self.reduces = reduces
         self.weight = weight
+
+    @property
+    def in_ring(self):
+        """Whether context parallelism divides it; with Megatron's order `early` follows its last part."""
+        return self.name in ("attn.F", "attn.I")
 
 
 class Action:
@@ -128,6 +136,8 @@ def segments_of(kind, layers, last, costs, backward):
                 else:
                     behind += costs[unit + ".W_early"]
                 segments.append(Segment(unit + ".I", compute, True, (unit + ".W", behind)))
+                if backward == "megatron":
+                    segments[-1].early = costs[unit + ".W_early"]
     elif kind == "W":
         if last:
             segments.append(Segment("head.W", costs["head.W"], False))
@@ -212,7 +222,33 @@ class Graph:
             raise OracleError(f"deadlock: waiting at {heads[:6]}")
 
 
-def build(schedule, layers, costs, release, backward, braid, dp, zero):
+def ring_of(graph, rank, name, segment, costs, cp, deps):
+    """The ops of attn.F or attn.I with context parallelism, the last of them the part after the core."""
+    part = {which: costs[f"{segment.name}_{which}"] for which in ("before", "core", "after")}
+    backward = segment.name == "attn.I"
+    ops = [graph.add(name + ", before", ("compute", rank), part["before"], deps)]
+
+    def compute():
+        return [op for op in ops if op.stream == ("compute", rank)][-1]
+
+    def exchange(what):
+        ops.append(graph.add(f"{what} in {name}", ("cp", rank), costs["kv_exchange"], [compute()]))
+        return ops[-1]
+
+    keys = {}
+    for step in range(cp):
+        if step + 1 < cp:
+            keys[step + 1] = exchange(f"KV{step + 1}")
+        if backward and step > 0:
+            exchange(f"dKV{step}")
+        needed = [keys[step]] if step > 0 else []
+        ops.append(graph.add(f"{name}, step {step}", ("compute", rank), part["core"], needed))
+    needed = [exchange(f"dKV{cp}")] if backward else []
+    ops.append(graph.add(name + ", after", ("compute", rank), part["after"] + segment.early, needed))
+    return ops
+
+
+def build(schedule, layers, costs, release, backward, braid, dp, zero, cp):
     """The graph of a step."""
     pp, chunks = schedule["pp"], schedule["chunks"]
     last_stage = pp * chunks - 1
@@ -246,7 +282,7 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero):
     gathers = {}
     for rank, blocks in enumerate(ranks):
         for action in (action for block in blocks for action in block):
-            if dp > 1 and zero and action.kind == "F" and (rank, action.chunk) not in gathers:
+            if dp * cp > 1 and zero and action.kind == "F" and (rank, action.chunk) not in gathers:
                 cost = layers[action.stage] * costs["gradient_reduce"] / 2
                 gathers[rank, action.chunk] = graph.add(f"weights of chunk {action.chunk} on rank {rank}", ("dp", rank), cost)
 
@@ -324,8 +360,11 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero):
                         deps.append(block[0].main_end)
                 elif action.kind != "W":
                     deps.append(action.main_end)  # the all-reduce of the segment before, or its compute without one
-                compute = graph.add(name, ("compute", rank), segment.cost, deps)
-                block_ops.append(compute)
+                if cp > 1 and segment.in_ring:
+                    block_ops += ring_of(graph, rank, name, segment, costs, cp, deps)
+                else:
+                    block_ops.append(graph.add(name, ("compute", rank), segment.cost, deps))
+                compute = block_ops[-1]
                 action.main_end = compute
                 if segment.reduces:
                     reduce = graph.add("all-reduce after " + name, ("tp", rank), costs["all_reduce"], [compute])
@@ -336,8 +375,8 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero):
                     label = f"{weight} of {action.text} on rank {rank}"
                     block_ops.append(graph.add(label, ("compute", rank), cost, gate + [compute]))
 
-            # With data parallelism a chunk's gradients are reduced once its last B or W is issued.
-            if dp > 1:
+            # Where several ranks hold a chunk, its gradients are reduced once its last B or W is issued.
+            if dp * cp > 1:
                 computes = [op for op in block_ops if op.stream == ("compute", rank)]
                 for position, action in enumerate(block):
                     later = block[position + 1 :] + [other for each in blocks[index + 1 :] for other in each]
@@ -378,20 +417,25 @@ def peak_of(blocks, freed_at):
     return peak
 
 
-def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1, zero=0):
+def costs_of(cp):
+    """The names of unit costs."""
+    return COSTS if cp == 1 else tuple(name for name in COSTS if name not in ("attn.F", "attn.I")) + IN_PARTS
+
+
+def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1, zero=0, cp=1):
     """The figures of one step.
 
-    Per rank also `tie`: an idle time has an all-reduce of the rank and something else as its last dependency, both
-    ending at the same instant, so that its split into pp_bubble_s and tp_bubble_s is open and only the sum is fixed.
+    Per rank also `tie`: an idle time has an all-reduce of the rank (or an exchange of its ring) and something else as
+    its last dependency, both ending at the same instant, so that its split into pp_bubble_s and tp_bubble_s is open and only the sum is fixed.
     """
     for value, known in ((release, RELEASES), (backward, BACKWARDS), (freed_at, FREED_AT), (braid, BRAIDS)):
         if value not in known:
             raise OracleError(f"'{value}' is none of {known}")
-    unknown = set(unit) - set(COSTS)
+    unknown = set(unit) - set(costs_of(cp))
     if unknown:
         raise OracleError(f"unknown unit costs {sorted(unknown)}")
-    costs = {name: float(unit.get(name, 0)) for name in COSTS}
-    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero)
+    costs = {name: float(unit.get(name, 0)) for name in COSTS + IN_PARTS}
+    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero, cp)
     graph.run()
     step = max((op.end for op in graph.ops if op.stream is not None), default=0.0)
     figures = []
@@ -405,7 +449,7 @@ def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite"
                 causes = [origin for dep in op.deps for origin in origins(dep)]
                 latest = max(cause.end for cause in causes)
                 causes = [cause for cause in causes if same_instant(cause.end, latest)]
-                own = [cause for cause in causes if cause.stream == ("tp", rank)]
+                own = [cause for cause in causes if cause.stream in (("tp", rank), ("cp", rank))]
                 if own:
                     tp_bubble += idle
                 else:
@@ -439,6 +483,7 @@ def simulate_scenario(scenario, schedule):
         scenario.get("braid", "static"),
         scenario["parallel"].get("dp", 1),
         scenario.get("zero", 0),
+        scenario["parallel"].get("cp", 1),
     )
 
 

@@ -344,6 +344,31 @@ class DataParallel(Case):
             self.near(shared["step_time_s"], alone + exposed + half)
 
 
+class ContextParallel(Case):
+    """One layer, one microbatch, a ring of two."""
+
+    UNIT = {
+        "attn.F_before": 1, "attn.F_core": 2, "attn.F_after": 1, "mlp.F": 1,
+        "attn.I_before": 1, "attn.I_core": 3, "attn.I_after": 1, "mlp.I": 1,
+    }  # fmt: skip
+
+    def figures(self, **more):
+        result = oracle.simulate(one_f_one_b(1, 1), [1], self.UNIT | more, cp=2)
+        (rank,) = result["ranks"]
+        return [result["step_time_s"], rank["compute_s"], rank["pp_bubble_s"], rank["tp_bubble_s"]]
+
+    def test_long_exchanges_hold_up_every_step(self):
+        # F: KV1 1 to 5, beside step 0, which ends at 3. B: the part before ends at 11, KV1 15, dKV1 19 (step 0 has
+        # ended at 14), step 1 18, dKV2 23.
+        self.assertEqual(self.figures(kv_exchange=4), [24, 16, 0, 8])
+
+    def test_only_the_gradients_way_home_is_exposed_where_exchanges_are_shorter_than_steps(self):
+        self.assertEqual(self.figures(kv_exchange=1), [17, 16, 0, 1])
+
+    def test_gradients_are_reduced_over_the_ring(self):
+        self.assertEqual(self.figures(gradient_reduce=5)[0], 21)
+
+
 class Ties(Case):
     def test_tie_of_all_reduce_and_transfer_is_seen(self):
         # Rank 1 holds the turn of the V: in F1.0&F0.1 one input is its own F0.0's, with the last all-reduce, the

@@ -33,8 +33,9 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   if (layers.empty()) layers.assign(schedule->placement.stages(), 2);
   int sum = 0;
   for (const int each : layers) sum += each;
-  const int dp = variant.zero ? 3 : 1, shares = dp;
-  const Training training = small_training(sum, type, {.tp = tp, .cp = 1, .dp = dp, .pp = pp});
+  const int cp = variant.context_parallel, dp = variant.zero ? 3 : 1, shares = variant.zero ? cp * dp : 1;
+  Training training = small_training(sum, type, {.tp = tp, .cp = cp, .dp = dp, .pp = pp});
+  if (cp > 1) training.seq = 4 * cp;
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer trainer(*backend, execution_program(*schedule, layers, dp, variant), training);
   trainer.step(random_samples(dp * m * training.microbatch_size, training.seq, training.model.vocab));
@@ -45,7 +46,8 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
                     .tp = tp,
                     .sequence_parallel = variant.sequence_parallel,
                     .recompute = variant.recompute,
-                    .element_bytes = static_cast<int>(bytes_of(type))};
+                    .element_bytes = static_cast<int>(bytes_of(type)),
+                    .cp = cp};
   const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
   const double tensor = hidden_bytes(training.model, shape);
   for (const RankUse& use : trainer.use()) {
@@ -55,18 +57,20 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("saved")), saved[rank]);
     // Payload: a gather's input and a transfer of sequence parallelism are a share of the rows.
     const double share = variant.sequence_parallel ? tensor / tp : tensor;
-    double reduced = 0, scattered = 0, gathered = 0, sent = 0, parameters = 0;
+    double reduced = 0, scattered = 0, gathered = 0, sent = 0, exchanged = 0, parameters = 0;
     for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op) {
       const OpKind kind = program.ops[op].kind;
       if (kind == OpKind::all_reduce) reduced += tp > 1 ? tensor : 0;
       if (kind == OpKind::reduce_scatter) scattered += tensor;
       if (kind == OpKind::all_gather) gathered += share;
       if (kind == OpKind::transfer) sent += program.ops[op].tensors() * share;
+      if (is_exchange(kind)) exchanged += kv_bytes(training.model, shape);
     }
     EXPECT_EQ(static_cast<double>(use.traffic.all_reduce_bytes), reduced);
     EXPECT_EQ(static_cast<double>(use.traffic.reduce_scatter_bytes), scattered);
     EXPECT_EQ(static_cast<double>(use.traffic.all_gather_bytes), gathered);
     EXPECT_EQ(static_cast<double>(use.traffic.sent_bytes), sent);
+    EXPECT_EQ(static_cast<double>(use.traffic.exchanged_bytes), exchanged);
     // Layers, and the tables and the last norm where they are. A chunk's shares are alike.
     for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk) {
       const int stage = program.schedule.placement.stage(rank, chunk);
@@ -115,6 +119,14 @@ TEST(Bytes, OfSharedOptimizerState) {
   for (const char* name : {"stp", "zb-v", "1f1b-i"})
     for (const DType type : {DType::f32, DType::bf16})
       expect_declared_bytes(name, 2, 2, 5, type, {.sequence_parallel = true, .zero = true});
+}
+TEST(Bytes, OfContextParallelism) {
+  Sample sampled;
+  for (const char* schedule : {"zb-v", "stp"})
+    for (const Variant& variant : in_rings())
+      for (const int tp : {1, 2})
+        if (ring_fits(variant, tp) && sampled())
+          expect_declared_bytes(schedule, 2, tp, 4, tp == 1 ? DType::f32 : DType::bf16, variant);
 }
 
 TEST(Bytes, OfSequenceParallelismAndEveryRecomputation) {

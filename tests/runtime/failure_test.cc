@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "stp/base/error.h"
+#include "support/refusal.h"
 #include "support/training.h"
 
 namespace stp {
@@ -10,6 +11,7 @@ namespace {
 
 using namespace testing_support;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 std::string failure_of(Trainer& trainer, const std::vector<TokenSample>& samples) {
   try {
@@ -70,6 +72,21 @@ TEST(Failures, AGridThatDoesNotFitIsRefused) {
   EXPECT_THROW(Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
                        training),
                InputError);
+}
+
+TEST(Failures, ARingThatDoesNotFitIsRefused) {
+  const auto backend = cpu::make_backend({.world_size = 4});
+  Training training = small_training(2, DType::f32, {.tp = 1, .cp = 2, .dp = 1, .pp = 2});
+  const auto refused = [&](const Variant& variant) {
+    return refusal([&] {
+      Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1, variant),
+              training);
+    });
+  };
+  EXPECT_THAT(refused({}), StartsWith("parallel.cp: 2 ranks, but the program is for 1"));
+  EXPECT_THAT(refused({.context_parallel = 2}), StartsWith("parallel.cp: cannot divide 6 tokens"));
+  training.seq = 8;
+  EXPECT_EQ(refused({.context_parallel = 2}), "");
 }
 
 }  // namespace

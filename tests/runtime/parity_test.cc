@@ -42,7 +42,9 @@ void expect_parity_of(const Schedule& schedule, const Case& c, DType type, const
   if (layers.empty()) layers.assign(stages, 1);
   int sum = 0;
   for (const int each : layers) sum += each;
-  const Training training = small_training(sum, type, {.tp = c.tp, .cp = 1, .dp = c.dp, .pp = c.pp});
+  Training training =
+      small_training(sum, type, {.tp = c.tp, .cp = variant.context_parallel, .dp = c.dp, .pp = c.pp});
+  if (variant.context_parallel > 1) training.seq = 4 * variant.context_parallel;
   const auto backend =
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
   Trainer trainer(*backend, execution_program(schedule, layers, c.dp, variant), training);
@@ -123,6 +125,19 @@ TEST(Parity, SharedOptimizerState) {
         expect_parity({generator->name, 2, 2, 2, 7, 0}, DType::f64, zero);
       }
 }
+TEST(Parity, ContextParallelism) {
+  Sample sampled;
+  for (const char* schedule : {"1f1b-i", "zb-v", "stp", "dualpipev"})
+    for (const Variant& variant : in_rings())
+      for (const int tp : {1, 2})
+        if (ring_fits(variant, tp) && sampled())
+          expect_parity({schedule, tp, variant.context_parallel == 2 ? tp : 1, 2, 4, 0}, DType::f64, variant);
+}
+TEST(Parity, ContextParallelismOfEverySchedule) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    if (sampled()) expect_parity({generator->name, 1, 1, 2, 6, 0}, DType::f32, {.context_parallel = 3});
+}
 
 // Orders of other authors' generators, as files.
 TEST(Parity, GoldenOrders) {
@@ -153,6 +168,7 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
                     static_cast<Release>(random() % 3)};
     variant.sequence_parallel = random() % 2 == 0;
     variant.recompute = kRecomputes[random() % std::size(kRecomputes)].choice;
+    variant.context_parallel = 1 + static_cast<int>(random() % 2);
     expect_parity({generator->name, 1 << random() % 3, 1, pp, m, 0}, DType::f64, variant, layers);
   }
 }

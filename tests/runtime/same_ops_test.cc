@@ -14,21 +14,23 @@ namespace stp {
 namespace {
 
 using namespace testing_support;
-using Kind = std::tuple<OpKind, Unit, UnitPass>;
+using Kind = std::tuple<OpKind, Unit, UnitPass, AttnPart>;
 
 Kind kind_of(const Op& op) {
-  const bool of_unit =
-      op.kind == OpKind::compute || op.kind == OpKind::weight_gradients || is_collective(op.kind);
-  if (!of_unit) return {op.kind, Unit::attn, UnitPass::F};
+  const bool of_unit = op.kind == OpKind::compute || op.kind == OpKind::weight_gradients ||
+                       is_collective(op.kind) || is_exchange(op.kind);
+  if (!of_unit) return {op.kind, Unit::attn, UnitPass::F, AttnPart::whole};
   // A weight_gradients op is all of its unit's weight gradients, or what is left behind the all-reduce.
-  return {op.kind, op.unit, op.kind == OpKind::weight_gradients ? UnitPass::W_late : op.unit_pass};
+  return {op.kind, op.unit, op.kind == OpKind::weight_gradients ? UnitPass::W_late : op.unit_pass, op.part};
 }
 
 void expect_simulated_and_run(const std::string& schedule, const Variant& variant, int dp,
                               std::set<Kind>& seen) {
   SCOPED_TRACE(schedule + ", " + to_string(variant) + ", dp " + std::to_string(dp));
   const std::vector<int> layers{1, 1, 1, 0};
-  const Training training = small_training(3, DType::f32, {.tp = 2, .cp = 1, .dp = dp, .pp = 2});
+  const int cp = variant.context_parallel;
+  Training training = small_training(3, DType::f32, {.tp = 2, .cp = cp, .dp = dp, .pp = 2});
+  if (cp > 1) training.seq = 4 * cp;
   const Program program =
       execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);
   for (const Op& op : program.ops) seen.insert(kind_of(op));
@@ -37,6 +39,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
           {training.seq, training.microbatch_size, 2, variant.sequence_parallel, variant.recompute},
           Implementation::suite,
           2};
+  job.shape.cp = cp;
   job.dp = dp;
   job.zero = variant.zero;
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
@@ -59,7 +62,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
 
 // docs/architecture.md, section 5.
 std::set<Kind> all_kinds() {
-  std::set<Kind> all;
+  std::set<std::tuple<OpKind, Unit, UnitPass>> all;
   for (const Unit unit : {Unit::attn, Unit::mlp}) {
     for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_early, UnitPass::W_late})
       all.insert({OpKind::compute, unit, pass});
@@ -80,7 +83,15 @@ std::set<Kind> all_kinds() {
   for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter,
                             OpKind::weight_gather, OpKind::optimizer})
     all.insert({kind, Unit::attn, UnitPass::F});
-  return all;
+  std::set<Kind> kinds;
+  for (const auto& [kind, unit, pass] : all) kinds.insert({kind, unit, pass, AttnPart::whole});
+  for (const UnitPass pass : {UnitPass::F, UnitPass::I})
+    for (const AttnPart part : {AttnPart::before, AttnPart::core, AttnPart::after})
+      kinds.insert({OpKind::compute, Unit::attn, pass, part});
+  for (const UnitPass pass : {UnitPass::F, UnitPass::I})
+    kinds.insert({OpKind::kv_exchange, Unit::attn, pass, AttnPart::whole});
+  kinds.insert({OpKind::kv_gradient_exchange, Unit::attn, UnitPass::I, AttnPart::whole});
+  return kinds;
 }
 
 TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
@@ -93,6 +104,8 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
             for (const auto& [dp, zero] : {std::pair{1, false}, {2, false}, {2, true}})
               expect_simulated_and_run(schedule, {order, release, sequence_parallel, recompute, zero}, dp,
                                        seen);
+  for (const Variant& variant : in_rings())
+    expect_simulated_and_run("zb-v", variant, variant.context_parallel == 2 ? 2 : 1, seen);
   EXPECT_EQ(seen, all_kinds());
 }
 

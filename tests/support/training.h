@@ -61,6 +61,7 @@ struct Variant {
   bool sequence_parallel = false;
   Recompute recompute;
   bool zero = false;
+  int context_parallel = 1;
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -76,11 +77,29 @@ inline std::string name_of(const Recompute& recompute) {
     if (choice == recompute) return name;
   return "without a name";
 }
+/// Rings of two and four, with every option that they may have beside.
+inline std::vector<Variant> in_rings() {
+  std::vector<Variant> all;
+  for (const int ranks : {2, 4})
+    for (const bool sequence_parallel : {false, true})
+      for (const auto& [name, recompute] : kRecomputes)
+        all.push_back({.order = ranks == 2 ? BackwardOrder::suite : BackwardOrder::megatron,
+                       .release = sequence_parallel ? Release::released : Release::chain,
+                       .sequence_parallel = sequence_parallel,
+                       .recompute = recompute,
+                       .zero = sequence_parallel && recompute == Recompute{},
+                       .context_parallel = ranks});
+  return all;
+}
+/// Whether to test that ring with so many tensor-parallel ranks: large rings with those alone that matter.
+inline bool ring_fits(const Variant& variant, int tp) {
+  return variant.context_parallel == 2 || variant.sequence_parallel == (tp > 1);
+}
 inline std::string to_string(const Variant& variant) {
   return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
          std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
-         (variant.zero ? " zero" : "");
+         (variant.zero ? " zero" : "") + " context parallel " + std::to_string(variant.context_parallel);
 }
 
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
@@ -90,11 +109,12 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                {.release = variant.release,
                 .backward = variant.order,
                 .optimizer = true,
-                .data_parallel = dp > 1,
+                .data_parallel = dp * variant.context_parallel > 1,
                 .zero = variant.zero,
                 .embedding = true,
                 .sequence_parallel = variant.sequence_parallel,
-                .recompute = variant.recompute});
+                .recompute = variant.recompute,
+                .context_parallel = variant.context_parallel});
 }
 
 inline reference::LossAndGradients exact_gradients(const Training& training,

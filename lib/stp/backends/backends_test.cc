@@ -45,6 +45,11 @@ TEST(Backends, CudaIsThereOrSaysWhyNot) {
   }
 }
 
+TEST(Backends, AreContextParallelOnTheCpuAlone) {
+  for (const std::string& name : backend_names())
+    EXPECT_EQ(backend_is_context_parallel(name), name == "cpu") << name;
+}
+
 TEST(Backends, OfReplaysAreOneRank) {
   const Replay replay{.rank = 1, .times = {}};
   for (const std::string& name : backend_names()) {

@@ -9,10 +9,18 @@ std::vector<int> RankGrid::tensor_group(int rank) const {
   return group;
 }
 
+std::vector<int> RankGrid::context_group(int rank) const {
+  std::vector<int> group;
+  Place at = place(rank);
+  for (at.cp = 0; at.cp < cp; ++at.cp) group.push_back(this->rank(at));
+  return group;
+}
+
 std::vector<int> RankGrid::data_group(int rank) const {
   std::vector<int> group;
   Place at = place(rank);
-  for (at.dp = 0; at.dp < dp; ++at.dp) group.push_back(this->rank(at));
+  for (at.dp = 0; at.dp < dp; ++at.dp)
+    for (at.cp = 0; at.cp < cp; ++at.cp) group.push_back(this->rank(at));
   return group;
 }
 

@@ -22,8 +22,11 @@ struct RankGrid {
 
   /// The ranks that differ from `rank` only in the tensor-parallel place, `rank` included, in order.
   [[nodiscard]] std::vector<int> tensor_group(int rank) const;
+  /// The ring that shares each sequence: those that differ only in the context-parallel place, in order.
+  [[nodiscard]] std::vector<int> context_group(int rank) const;
+  /// The ranks that hold the same parameters: those that differ in the context- or data-parallel place.
   [[nodiscard]] std::vector<int> data_group(int rank) const;
-  /// All ranks of the same replica of the model: those that differ in tp or pp.
+  /// The ranks that hold the model together once: those that differ in tp or pp.
   [[nodiscard]] std::vector<int> model_group(int rank) const;
 };
 

@@ -1,10 +1,46 @@
 #include "stp/cost/cost_table.h"
 
+#include <algorithm>
+
 namespace stp {
 namespace {
 
 constexpr double kLongestSeconds = 1e9;
 constexpr int kAllReducesPerLayer = 2;  // of one direction: attention's and the MLP's
+
+double seconds(const CostTable::Parts& parts, const Op& op) {
+  switch (op.part) {
+    case AttnPart::before:
+      return parts.before;
+    case AttnPart::core:
+      return op.step == 0 ? parts.first_step : parts.step;
+    case AttnPart::after:
+      return parts.after;
+    case AttnPart::whole:
+      break;
+  }
+  return 0;
+}
+
+double sum(const CostTable::Parts& parts, int context_parallel) {
+  return parts.before + parts.first_step + (context_parallel - 1) * parts.step + parts.after;
+}
+
+// What the exchanges of one unit's ring add to it where nothing else runs, in the order of the Program.
+double exposed_exchanges(const CostTable& table, const CostTable::Parts& parts, bool backward) {
+  const int steps = table.context_parallel;
+  double core = 0, ring = 0, brought = 0, working = 0;  // ends, from that of the part before the core on
+  const auto exchange = [&] { return ring = std::max(ring, core) + table.kv_exchange; };
+  for (int step = 0; step < steps; ++step) {
+    const double needed = brought, before = core;
+    if (step + 1 < steps) brought = exchange();
+    if (backward && step > 0) exchange();
+    const double time = step == 0 ? parts.first_step : parts.step;
+    core = std::max(before, needed) + time;
+    working += time;
+  }
+  return (backward ? exchange() : core) - working;
+}
 
 double seconds(const Program& program, OpId id, const CostTable& table) {
   const Op& op = program.ops[id];
@@ -14,7 +50,12 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
   };
   switch (op.kind) {
     case OpKind::compute:
+      if (op.part != AttnPart::whole)
+        return seconds(op.unit_pass == UnitPass::F ? table.attn_F : table.attn_I, op);
       return table.at(op.unit, op.unit_pass);
+    case OpKind::kv_exchange:
+    case OpKind::kv_gradient_exchange:
+      return table.kv_exchange;
     case OpKind::weight_gradients:
       return table.weight_gradients(op.unit);
     case OpKind::all_reduce:
@@ -45,12 +86,32 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
 
 }  // namespace
 
-CostTable unit_cost_table(JsonInput input) {
+CostTable unit_cost_table(JsonInput input, int context_parallel) {
   CostTable table;
+  const auto read = [&](const std::string& key) { return input.number_or(key, 0, 0, kLongestSeconds); };
+  const auto read_parts = [&](CostTable::Parts& parts, UnitPass pass) {
+    const std::string name = to_string(Unit::attn, pass);
+    if (input.has(name))
+      throw input.error(name, "is given, but parallel.cp divides it",
+                        "write " + name + "_before, " + name + "_core and " + name + "_after");
+    const auto part = [&](AttnPart which) { return read(name + suffix(which)); };
+    parts.before = part(AttnPart::before);
+    parts.first_step = parts.step = part(AttnPart::core);
+    parts.after = part(AttnPart::after);
+    table.at(Unit::attn, pass) = sum(parts, context_parallel);
+  };
+  const bool in_parts = context_parallel > 1;
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
-      if (unit != Unit::embedding && has_pass(unit, pass))
-        table.at(unit, pass) = input.number_or(to_string(unit, pass), 0, 0, kLongestSeconds);
+      if (unit != Unit::embedding && has_pass(unit, pass) &&
+          !(in_parts && unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)))
+        table.at(unit, pass) = read(to_string(unit, pass));
+  if (in_parts) {
+    table.context_parallel = context_parallel;
+    read_parts(table.attn_F, UnitPass::F);
+    read_parts(table.attn_I, UnitPass::I);
+    table.kv_exchange = read("kv_exchange");
+  }
   table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
   table.transfer_within_node = table.transfer_between_nodes = input.number_or("p2p", 0, 0, kLongestSeconds);
   table.gradient_reduce_per_layer = input.number_or("gradient_reduce", 0, 0, kLongestSeconds);
@@ -76,9 +137,15 @@ PassCosts pass_costs(const CostTable& table, double layers) {
   // Of a layer, per direction; a table has all-reduces or their replacements.
   const double collectives =
       kAllReducesPerLayer * (table.all_reduce + table.reduce_scatter + table.all_gather);
-  const double forward = layers * (both(UnitPass::F) + collectives);
+  const bool ring = table.context_parallel > 1;
+  const auto exposed = [&](const CostTable::Parts& parts, bool backward) {
+    return ring ? exposed_exchanges(table, parts, backward) : 0;
+  };
+  const double forward = layers * (both(UnitPass::F) + collectives + exposed(table.attn_F, false));
+  double backward = layers * (both(UnitPass::I) + collectives + exposed(table.attn_I, true));
+  if (table.core_recomputed) backward += layers * exposed(table.attn_F, false);
   return {.F = forward,
-          .I = layers * (both(UnitPass::I) + collectives) + (table.recomputed ? forward : 0),
+          .I = backward + (table.recomputed ? forward : 0),
           .W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),
           .p2p = table.transfer_between_nodes};
 }

@@ -12,9 +12,18 @@ namespace stp {
 
 struct CostTable {
   std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
+  /// Of attn's F and I with context parallelism; their sum is at(Unit::attn, …). Else zero.
+  struct Parts {
+    double before = 0, after = 0;
+    double first_step = 0, step = 0;  // of the core: the first, and each other
+  };
+  Parts attn_F, attn_I;
+  int context_parallel = 1;
+  double kv_exchange = 0;  // of keys and values of a rank's tokens, or of their gradients
   double all_reduce = 0;
   double reduce_scatter = 0, all_gather = 0;  // replace it with sequence parallelism
   bool recomputed = false;                    // whether a backward recomputes its layers' forward
+  bool core_recomputed = false;               // or the core of the attention alone
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
   std::vector<int> node_of_rank;  // by pipeline rank, ranks of one number on one node; empty: all
   std::vector<double> optimizer;  // by pipeline rank; empty: none
@@ -36,8 +45,10 @@ struct CostTable {
 };
 
 /// The table of a scenario's `costs.unit`: seconds ≥ 0, zero where left out; keys as to_string(unit, pass),
-/// `all_reduce`, `p2p` and `gradient_reduce`.
-CostTable unit_cost_table(JsonInput input);
+/// `all_reduce`, `p2p` and `gradient_reduce`. With context parallelism attn.F and attn.I are replaced by
+/// their parts, attn.F_before, attn.F_core (a step), attn.F_after and the same of I; and there is
+/// `kv_exchange`.
+CostTable unit_cost_table(JsonInput input, int context_parallel = 1);
 
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);
@@ -47,7 +58,7 @@ std::vector<double> op_seconds(const Program& program, const CostTable& table);
 std::optional<double> tp_communication_share(const CostTable& table);
 
 /// The costs that a cost-aware generator gets: the passes of one chunk of `layers` layers run alone, each
-/// with its exposed all-reduces, and a hop's transfer.
+/// with its exposed all-reduces and ring exchanges, and a hop's transfer.
 PassCosts pass_costs(const CostTable& table, double layers);
 
 }  // namespace stp

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -24,6 +25,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 using testing::StartsWith;
 
 HardwareProfile a800() { return read_profile(STP_SOURCE_DIR "/profiles/a800.json"); }
@@ -31,7 +33,20 @@ ModelConfig model(const std::string& name) { return read_model(STP_SOURCE_DIR "/
 
 // ---- unit tables ----
 
-CostTable unit_table(const json& value) { return unit_cost_table(JsonInput(value, "s.json", "costs.unit")); }
+CostTable unit_table(const json& value, int context_parallel = 1) {
+  return unit_cost_table(JsonInput(value, "s.json", "costs.unit"), context_parallel);
+}
+// A ring of three.
+CostTable ring_table(double exchange) {
+  return unit_table({{"attn.F_before", 1},
+                     {"attn.F_core", 2},
+                     {"attn.F_after", 4},
+                     {"attn.I_before", 8},
+                     {"attn.I_core", 16},
+                     {"attn.I_after", 32},
+                     {"kv_exchange", exchange}},
+                    3);
+}
 
 TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
   const json all = {{"attn.F", 1}, {"attn.I", 2},          {"attn.W", 3},  {"attn.W_early", 4},
@@ -67,6 +82,28 @@ TEST(UnitCostTable, IsZeroWhereLeftOut) {
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses) EXPECT_EQ(table.at(unit, pass), 0);
   EXPECT_EQ(table.all_reduce + table.transfer_within_node + table.transfer_between_nodes, 0);
+}
+
+TEST(UnitCostTable, HasThePartsOfAttnWithContextParallelismInPlaceOfTheWhole) {
+  const CostTable table = ring_table(7);
+  EXPECT_EQ(table.attn_F.before, 1);
+  EXPECT_EQ(table.attn_F.first_step, 2);
+  EXPECT_EQ(table.attn_F.step, 2);
+  EXPECT_EQ(table.attn_F.after, 4);
+  EXPECT_EQ(table.attn_I.before, 8);
+  EXPECT_EQ(table.attn_I.step, 16);
+  EXPECT_EQ(table.attn_I.after, 32);
+  EXPECT_EQ(table.kv_exchange, 7);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1 + 3 * 2 + 4);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 8 + 3 * 16 + 32);
+  EXPECT_THAT(refusal([] {
+                unit_table({{"attn.F", 1}}, 2);
+              }),
+              HasSubstr("attn.F: is given, but parallel.cp divides it; write attn.F_before"));
+  EXPECT_THAT(refusal([] {
+                unit_table({{"kv_exchange", 1}});
+              }),
+              HasSubstr("kv_exchange: is not a known field"));
 }
 
 TEST(UnitCostTable, RefusesWhatItDoesNotKnowAndWhatIsNoTime) {
@@ -126,6 +163,9 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
         case OpKind::compute:
           expected = table.at(op.unit, op.unit_pass);
           break;
+        case OpKind::kv_exchange:
+        case OpKind::kv_gradient_exchange:
+          break;
         case OpKind::weight_gradients:
           expected = table.at(op.unit, UnitPass::W_early) + table.at(op.unit, UnitPass::W_late);
           break;
@@ -154,6 +194,30 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
       EXPECT_EQ(seconds[id], expected) << describe(program, id);
     }
   }
+}
+
+TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
+  Lowering lowering;
+  lowering.context_parallel = 3;
+  CostTable table = ring_table(7);
+  table.attn_F.first_step = 3;
+  const Program program = small_program(lowering);
+  const std::vector<double> seconds = op_seconds(program, table);
+  std::map<std::string, double> by_name;
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    const Op& each = program.ops[op];
+    if (is_exchange(each.kind)) {
+      EXPECT_EQ(seconds[op], 7) << describe(program, op);
+    }
+    if (each.part != AttnPart::whole)
+      by_name[to_string(each.unit, each.unit_pass) + suffix(each.part) + std::to_string(each.step)] =
+          seconds[op];
+  }
+  EXPECT_THAT(by_name,
+              ElementsAre(Pair("attn.F_after0", 4), Pair("attn.F_before0", 1), Pair("attn.F_core0", 3),
+                          Pair("attn.F_core1", 2), Pair("attn.F_core2", 2), Pair("attn.I_after0", 32),
+                          Pair("attn.I_before0", 8), Pair("attn.I_core0", 16), Pair("attn.I_core1", 16),
+                          Pair("attn.I_core2", 16)));
 }
 
 TEST(OpSeconds, OfABackwardDoNotDependOnItsOrder) {
@@ -229,6 +293,22 @@ TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
   table.reduce_scatter = table.all_gather = 0.25;  // for the all-reduce
   table.all_reduce = 0;
   EXPECT_EQ(pass_costs(table, 3).F, costs.F);
+}
+
+// As long as the Program's own ops take where nothing else runs.
+TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
+  for (const double exchange : {0.0, 1.0, 5.0, 20.0, 100.0}) {
+    const CostTable table = ring_table(exchange);
+    const PassCosts costs = pass_costs(table, 2);
+    // Forward: two exchanges, each beside a step of 2.
+    EXPECT_EQ(costs.F, 2 * (1 + 6 + 4 + 2 * std::max(0.0, exchange - 2))) << exchange;
+    // Backward, beside steps of 16: KV1; KV2, dKV1; dKV2; behind the last dKV3.
+    const double kv1 = exchange, step0 = 16, step1 = std::max(step0, kv1) + 16;
+    const double kv2 = std::max(step0, kv1) + exchange, step2 = std::max(step1, kv2) + 16;
+    const double gradients2 = std::max(kv2 + exchange, step1) + exchange;
+    const double home = std::max(gradients2, step2) + exchange;
+    EXPECT_EQ(costs.I, 2 * (8 + home + 32)) << exchange;
+  }
 }
 
 // ---- overlap ----
@@ -468,6 +548,39 @@ TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
   EXPECT_DOUBLE_EQ(reduced(8, 2, 4), latency + 4 * parameters / 8 / 23.5e9);
   EXPECT_DOUBLE_EQ(reduced(2, 8, 4), latency + 12 * profile.all_reduce_hop_latency_s +
                                          4 * parameters / 2 * 14 / 8 / (4 * 23.5e9));
+}
+
+TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
+  const HardwareProfile profile = a800();  // 8 GPUs a node, each with an adapter
+  const auto exchange = [&](int tp, int cp) {
+    Job j = job("llm-12.1b", {6144, 1, tp}, 2);
+    j.shape.cp = cp;
+    return std::pair(table_of(j, profile).kv_exchange, kv_bytes(j.model, j.shape));
+  };
+  const auto [within, bytes] = exchange(2, 4);
+  EXPECT_DOUBLE_EQ(within, 10e-6 + bytes / 160e9);
+  const auto [between, fewer] =
+      exchange(4, 4);  // of eight GPUs of a node four have their neighbour elsewhere
+  EXPECT_DOUBLE_EQ(between, 20e-6 + fewer / 23.5e9);
+  HardwareProfile shared = profile;
+  shared.adapters_per_node = 2;
+  Job j = job("llm-12.1b", {6144, 1, 4}, 2);
+  j.shape.cp = 4;
+  EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 * 2 / 4));
+  EXPECT_EQ(exchange(4, 1).first, 0);
+}
+
+TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
+  const HardwareProfile profile = a800();
+  const auto reduced = [&](int cp, int dp) {
+    Job j = job("llm-12.1b", {6144, 1, 2}, 2);
+    j.shape.cp = cp;
+    j.dp = dp;
+    return table_of(j, profile).gradient_reduce;
+  };
+  EXPECT_EQ(reduced(4, 1), reduced(1, 4));
+  EXPECT_EQ(reduced(2, 2), reduced(1, 4));
+  EXPECT_THAT(reduced(1, 1), IsEmpty());
 }
 
 TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {

@@ -1,6 +1,7 @@
 #include "stp/cost/hardware.h"
 
 #include <algorithm>
+#include <map>
 
 #include "stp/cluster/group_span.h"
 #include "stp/cluster/rank_grid.h"
@@ -25,9 +26,12 @@ double seconds(const Work& work, Implementation implementation, const HardwarePr
 class Groups {
  public:
   Groups(const Job& job, const HardwareProfile& profile)
-      : profile_(profile), grid_{.tp = job.shape.tp, .cp = 1, .dp = job.dp, .pp = job.pp}, data_(job.pp) {
+      : profile_(profile),
+        grid_{.tp = job.shape.tp, .cp = job.shape.cp, .dp = job.dp, .pp = job.pp},
+        data_(job.pp) {
     for (int pp = 0; pp < grid_.pp; ++pp) {
-      for (int dp = 0; dp < grid_.dp; ++dp) add(tensor_, pp, grid_.tensor_group(grid_.rank({0, 0, dp, pp})));
+      for (int i = 0; i < grid_.cp * grid_.dp; ++i)
+        add(tensor_, pp, grid_.tensor_group(grid_.rank({0, 0, 0, pp}) + i * grid_.tp));
       for (int tp = 0; tp < grid_.tp; ++tp) add(data_[pp], pp, grid_.data_group(grid_.rank({tp, 0, 0, pp})));
     }
   }
@@ -51,26 +55,50 @@ class Groups {
   // Between the ranks of one place in two pipeline ranks.
   [[nodiscard]] double pair_all_reduce(int pp, int other, double bytes) const {
     std::vector<GroupSpan> spans;
-    for (int dp = 0; dp < grid_.dp; ++dp)
-      for (int tp = 0; tp < grid_.tp; ++tp) {
-        std::vector<int> pair{grid_.rank({tp, 0, dp, pp}), grid_.rank({tp, 0, dp, other})};
-        std::sort(pair.begin(), pair.end());
-        add(spans, pp, pair);
-      }
+    const RankRange all = ranks_of(pp), others = ranks_of(other);
+    for (int rank = all.begin; rank < all.end; ++rank) {
+      std::vector<int> pair{rank, rank - all.begin + others.begin};
+      std::sort(pair.begin(), pair.end());
+      add(spans, pp, pair);
+    }
     return slowest(spans, [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
+  }
+
+  // Of `bytes` from each rank of the context-parallel rings to the next: as long as the slowest takes, where
+  // only those that leave a node share its adapters.
+  [[nodiscard]] double ring_exchange(double bytes) const {
+    double longest = 0;
+    for (int pp = 0; pp < grid_.pp; ++pp) {
+      std::map<int, int> leaving;  // ranks that do, by node
+      const RankRange all = ranks_of(pp);
+      for (int rank = all.begin; rank < all.end; ++rank) {
+        RankGrid::Place next = grid_.place(rank);
+        next.cp = (next.cp + 1) % grid_.cp;
+        if (node_of_rank(grid_.rank(next)) != node_of_rank(rank))
+          ++leaving[node_of_rank(rank)];
+        else
+          longest = std::max(longest, transfer_seconds(profile_.within_node, bytes));
+      }
+      for (const auto& [node, ranks] : leaving)
+        longest = std::max(longest, transfer_between_nodes_seconds(profile_, bytes, ranks));
+    }
+    return longest;
   }
 
   // The node of a pipeline rank, of all replicas; a negative number of its own if they are on several. Then
   // some replica's transfer to any other rank is one between nodes.
   [[nodiscard]] int node_of(int pp) const {
     const RankRange all = ranks_of(pp);
-    const int first = all.begin / profile_.gpus_per_node, last = (all.end - 1) / profile_.gpus_per_node;
+    const int first = node_of_rank(all.begin), last = node_of_rank(all.end - 1);
     return first == last ? first : -1 - pp;
   }
   // Ranks on a node that send at the same time, at most.
-  [[nodiscard]] int senders() const { return std::min(grid_.tp * grid_.dp, profile_.gpus_per_node); }
+  [[nodiscard]] int senders() const {
+    return std::min(grid_.tp * grid_.cp * grid_.dp, profile_.gpus_per_node);
+  }
 
  private:
+  [[nodiscard]] int node_of_rank(int rank) const { return rank / profile_.gpus_per_node; }
   [[nodiscard]] RankRange ranks_of(int pp) const {
     return {grid_.rank({0, 0, 0, pp}), grid_.rank({0, 0, 0, pp + 1})};
   }
@@ -103,7 +131,7 @@ double hop_seconds(const Job& job, const Groups& groups, Send send) {
 }
 
 // Among how many replicas the optimizer's state is divided.
-int optimizer_shares(const Job& job) { return job.zero ? job.dp : 1; }
+int optimizer_shares(const Job& job) { return job.zero ? job.dp * job.shape.cp : 1; }
 
 // On one tensor-parallel rank. Tied embeddings are kept once where first and last stage are on one rank.
 std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
@@ -128,6 +156,22 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     for (const UnitPass pass : kUnitPasses)
       table.at(unit, pass) =
           seconds(work(job.model, job.shape, job.implementation, unit, pass), job.implementation, profile);
+  if (job.shape.cp > 1) {
+    const auto parts = [&](UnitPass pass) {
+      const auto part = [&](AttnPart which, int step = 0) {
+        const Work of_part = attn_part_work(job.model, job.shape, job.implementation, pass, which, step);
+        return seconds(of_part, job.implementation, profile);
+      };
+      return CostTable::Parts{.before = part(AttnPart::before),
+                              .after = part(AttnPart::after),
+                              .first_step = part(AttnPart::core),
+                              .step = part(AttnPart::core, 1)};
+    };
+    table.context_parallel = job.shape.cp;
+    table.attn_F = parts(UnitPass::F);
+    table.attn_I = parts(UnitPass::I);
+    table.kv_exchange = groups.ring_exchange(kv_bytes(job.model, job.shape));
+  }
   // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
   // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
   // is larger.
@@ -139,6 +183,7 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     table.all_reduce = groups.tensor_all_reduce(bytes);
   }
   table.recomputed = job.shape.recompute.layer;
+  table.core_recomputed = job.shape.recompute.core;
   table.transfer_within_node =
       hop_seconds(job, groups, [&](double sent) { return transfer_seconds(profile.within_node, sent); });
   table.transfer_between_nodes = hop_seconds(job, groups, [&](double sent) {
@@ -148,7 +193,7 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
   for (const double parameters : parameters_per_rank(job, layers_per_stage, placement))
     table.optimizer.push_back(parameters / optimizer_shares(job) * optimizer_bytes(job.implementation) /
                               profile.memory_bytes_per_s);
-  if (job.dp > 1) {
+  if (job.dp * job.shape.cp > 1) {
     const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
     for (int stage = 0; stage < placement.stages(); ++stage) {
       const int rank = placement.rank_of(stage);

@@ -44,6 +44,16 @@ class SavedBytes {
       default:
         return {};
     }
+    // In parts, a unit's tensors are made before and during its core, and none is freed before all are.
+    if (op.part == AttnPart::core) return {};
+    Change change = by_compute(op);
+    if (op.part == AttnPart::before) change.freed = 0;
+    if (op.part == AttnPart::after) change.made = 0;
+    return change;
+  }
+
+ private:
+  [[nodiscard]] Change by_compute(const Op& op) const {
     switch (op.unit_pass) {
       case UnitPass::F:
         return {forward(op, input_, made_by_F_ + (sequence_parallel_ ? 0 : norm_))};
@@ -60,7 +70,6 @@ class SavedBytes {
     return {};
   }
 
- private:
   // What a forward makes: only `kept` if it is recomputed; the recomputation then makes the rest of `all`.
   // With sequence parallelism the layer's input, which is kept, is among what the all-gather makes.
   [[nodiscard]] double forward(const Op& op, double kept, double all) const {

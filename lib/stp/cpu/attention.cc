@@ -15,62 +15,91 @@ namespace {
 // Queries and keys of a block: large enough for BLAS, small enough for a core's own cache.
 constexpr int64_t kBlock = 128;
 
-// The position of one head of one sample in the interleaved matrices.
-template <typename T>
-struct Head {
-  Head(const AttentionShape& shape, int sample, int head, const T* qkv_data)
-      : first_row(int64_t{sample} * shape.seq),
-        q_column(int64_t{head} * shape.head_dim),
-        k_column(shape.q_columns() + int64_t{head / (shape.q_heads / shape.kv_heads)} * shape.head_dim),
-        v_column(k_column + shape.kv_columns()),
-        stride(shape.qkv_columns()),
-        qkv(qkv_data) {}
-
-  [[nodiscard]] MatrixView<const T> q(int64_t row) const { return {at(row) + q_column, stride}; }
-  [[nodiscard]] MatrixView<const T> k(int64_t row) const { return {at(row) + k_column, stride}; }
-  [[nodiscard]] MatrixView<const T> v(int64_t row) const { return {at(row) + v_column, stride}; }
-  [[nodiscard]] const T* at(int64_t row) const { return qkv + (first_row + row) * stride; }
-
-  int64_t first_row, q_column, k_column, v_column, stride;
-  const T* qkv;
-};
-
 template <typename T>
 MatrixView<const T> read(MatrixView<T> view) {
   return {view.data, view.stride};
 }
-
-// How many of the keys [first_key, first_key + keys) are visible to the query at `row`.
-int64_t visible(int64_t row, int64_t first_key, int64_t keys) {
-  return std::clamp<int64_t>(row - first_key + 1, 0, keys);
+template <typename T>
+MatrixView<T> below(MatrixView<T> view, int64_t row) {
+  return {view.data + row * view.stride, view.stride};
 }
 
-}  // namespace
-
+// The rows of one head of one sample in the interleaved matrices.
 template <typename T>
-void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
-                       T* log_sum_exp) {
-  const int64_t d = shape.head_dim, seq = shape.seq, out_stride = shape.q_columns();
+struct Head {
+  MatrixView<const T> q, k, v;
+};
+
+// Where one head of one sample stands.
+struct Place {
+  Place(const AttentionShape& shape, int sample, int head)
+      : first_row(int64_t{sample} * shape.seq),
+        q_column(int64_t{head} * shape.head_dim),
+        kv_column(int64_t{head / (shape.q_heads / shape.kv_heads)} * shape.head_dim) {}
+
+  template <typename T>
+  [[nodiscard]] MatrixView<T> in(T* matrix, int64_t column, int64_t stride) const {
+    return {matrix + first_row * stride + column, stride};
+  }
+  int64_t first_row, q_column, kv_column;
+};
+
+// A head's queries, and its keys and values: those in `qkv` or, where given, those in `kv`.
+template <typename T>
+Head<T> head_of(const AttentionShape& shape, const Place& place, const T* qkv, const T* kv) {
+  const int64_t stride = shape.qkv_columns(), others = 2 * shape.kv_columns();
+  const int64_t k = shape.q_columns() + place.kv_column, v = shape.kv_columns();
+  const auto q = place.in(qkv, place.q_column, stride);
+  if (kv != nullptr)
+    return {q, place.in(kv, place.kv_column, others), place.in(kv, v + place.kv_column, others)};
+  return {q, place.in(qkv, k, stride), place.in(qkv, k + v, stride)};
+}
+
+// Which queries of a sample attend to which keys: all of [0, keys), or, causal, up to the query's own row.
+struct Range {
+  int64_t first_query, seq, keys;
+  bool causal;
+
+  // How many of the keys [first_key, first_key + count) are visible to the query at `row`.
+  [[nodiscard]] int64_t visible(int64_t row, int64_t first_key, int64_t count) const {
+    return causal ? std::clamp<int64_t>(row - first_key + 1, 0, count) : count;
+  }
+};
+
+// With `merge` the running softmax goes on from `out` and `log_sum_exp`, as if they were of one more key.
+template <typename T>
+void forward(BlasCounter& counter, const AttentionShape& shape, const Range& range, bool merge, const T* qkv,
+             const T* kv, T* out, T* log_sum_exp) {
+  const int64_t d = shape.head_dim;
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   std::vector<T> scores(kBlock * kBlock);
   std::vector<T> maximum(kBlock);
   std::vector<double> sum(kBlock);
   for (int sample = 0; sample < shape.batch; ++sample) {
     for (int head = 0; head < shape.q_heads; ++head) {
-      const Head<T> at(shape, sample, head, qkv);
-      for (int64_t query = 0; query < seq; query += kBlock) {
-        const int64_t queries = std::min(kBlock, seq - query);
-        const MatrixView<T> o{out + (at.first_row + query) * out_stride + at.q_column, out_stride};
-        for (int64_t i = 0; i < queries; ++i) std::fill_n(o.data + i * o.stride, d, T{0});
-        std::fill(maximum.begin(), maximum.end(), -std::numeric_limits<T>::infinity());
-        std::fill(sum.begin(), sum.end(), 0.0);
-        for (int64_t key = 0; key < query + queries; key += kBlock) {
-          const int64_t keys = std::min(kBlock, seq - key);
+      const Place place(shape, sample, head);
+      const Head<T> at = head_of(shape, place, qkv, kv);
+      for (int64_t query = range.first_query; query < range.seq; query += kBlock) {
+        const int64_t queries = std::min(kBlock, range.seq - query);
+        const MatrixView<T> o = below(place.in(out, place.q_column, shape.q_columns()), query);
+        T* const log_sums = log_sum_exp + (place.first_row + query) * shape.q_heads + head;
+        if (merge) {
+          for (int64_t i = 0; i < queries; ++i) maximum[i] = log_sums[i * shape.q_heads];
+          std::fill(sum.begin(), sum.end(), 1.0);
+        } else {
+          for (int64_t i = 0; i < queries; ++i) std::fill_n(o.data + i * o.stride, d, T{0});
+          std::fill(maximum.begin(), maximum.end(), -std::numeric_limits<T>::infinity());
+          std::fill(sum.begin(), sum.end(), 0.0);
+        }
+        const int64_t end = range.causal ? query + queries : range.keys;
+        for (int64_t key = 0; key < end; key += kBlock) {
+          const int64_t keys = std::min(kBlock, range.keys - key);
           const MatrixView<T> s{scores.data(), keys};
-          blas_gemm<T>(counter, {false, true, queries, keys, d}, scale, at.q(query), at.k(key), 0, s);
+          blas_gemm<T>(counter, {false, true, queries, keys, d}, scale, below(at.q, query), below(at.k, key),
+                       0, s);
           for (int64_t i = 0; i < queries; ++i) {
             T* row = s.data + i * s.stride;
-            const int64_t seen = visible(query + i, key, keys);
+            const int64_t seen = range.visible(query + i, key, keys);
             const T largest = std::max(maximum[i], largest_of(seen, row));
             if (largest > maximum[i]) {  // rescale the sums so far
               const T shrink = std::isinf(maximum[i]) ? T{0} : exponential(maximum[i] - largest);
@@ -82,73 +111,112 @@ void attention_forward(BlasCounter& counter, const AttentionShape& shape, const 
             std::fill(row + seen, row + keys, T{0});
             sum[i] += sum_of(seen, [&](int64_t j) { return row[j]; });
           }
-          blas_gemm<T>(counter, {false, false, queries, d, keys}, 1, read(s), at.v(key), 1, o);
+          blas_gemm<T>(counter, {false, false, queries, d, keys}, 1, read(s), below(at.v, key), 1, o);
         }
         for (int64_t i = 0; i < queries; ++i) {
           const T inverse = static_cast<T>(1 / sum[i]);
           for (int64_t j = 0; j < d; ++j) o.data[i * o.stride + j] *= inverse;
-          log_sum_exp[(at.first_row + query + i) * shape.q_heads + head] =
-              static_cast<T>(static_cast<double>(maximum[i]) + std::log(sum[i]));
+          log_sums[i * shape.q_heads] = static_cast<T>(static_cast<double>(maximum[i]) + std::log(sum[i]));
         }
       }
     }
   }
 }
 
+// Adds to the gradients of q, in `qkv_gradient`, and of k and v: there or, where given, in `kv_gradient`.
 template <typename T>
-void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
-                        const T* log_sum_exp, const T* out_gradient, T* qkv_gradient) {
-  const int64_t d = shape.head_dim, seq = shape.seq, out_stride = shape.q_columns();
+void backward(BlasCounter& counter, const AttentionShape& shape, const Range& range, const T* qkv,
+              const T* kv, const T* out, const T* log_sum_exp, const T* out_gradient, T* qkv_gradient,
+              T* kv_gradient) {
+  const int64_t d = shape.head_dim, out_stride = shape.q_columns(), stride = shape.qkv_columns();
+  const int64_t kv_stride = kv_gradient != nullptr ? 2 * shape.kv_columns() : stride;
+  T* const k_gradients = kv_gradient != nullptr ? kv_gradient : qkv_gradient + shape.q_columns();
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   std::vector<T> probabilities(kBlock * kBlock), gradients(kBlock * kBlock);
-  std::vector<T> dot(seq);  // of the output and its gradient, per query
-  std::fill_n(qkv_gradient, shape.tokens() * shape.qkv_columns(), T{0});
+  std::vector<T> dot(range.seq);  // of the output and its gradient, per query
   for (int sample = 0; sample < shape.batch; ++sample) {
     for (int head = 0; head < shape.q_heads; ++head) {
-      const Head<T> at(shape, sample, head, qkv);
-      const auto gradient_of = [&](int64_t row, int64_t column) {
-        return MatrixView<T>{qkv_gradient + (at.first_row + row) * at.stride + column, at.stride};
-      };
-      const auto out_at = [&](const T* matrix, int64_t row) {
-        return MatrixView<const T>{matrix + (at.first_row + row) * out_stride + at.q_column, out_stride};
-      };
-      for (int64_t i = 0; i < seq; ++i) {
-        const T* o = out_at(out, i).data;
-        const T* g = out_at(out_gradient, i).data;
+      const Place place(shape, sample, head);
+      const Head<T> at = head_of(shape, place, qkv, kv);
+      const auto q_gradient = place.in(qkv_gradient, place.q_column, stride);
+      const auto k_gradient = place.in(k_gradients, place.kv_column, kv_stride);
+      const auto v_gradient = place.in(k_gradients, shape.kv_columns() + place.kv_column, kv_stride);
+      const auto o_at = place.in(out, place.q_column, out_stride);
+      const auto g_at = place.in(out_gradient, place.q_column, out_stride);
+      for (int64_t i = range.first_query; i < range.seq; ++i) {
+        const T* o = below(o_at, i).data;
+        const T* g = below(g_at, i).data;
         double total = 0;
         for (int64_t j = 0; j < d; ++j) total += static_cast<double>(o[j]) * static_cast<double>(g[j]);
         dot[i] = static_cast<T>(total);
       }
-      for (int64_t key = 0; key < seq; key += kBlock) {
-        const int64_t keys = std::min(kBlock, seq - key);
-        for (int64_t query = key; query < seq;
-             query += kBlock) {  // blocks start at the same tokens: none above the diagonal
-          const int64_t queries = std::min(kBlock, seq - query);
+      for (int64_t key = 0; key < range.keys; key += kBlock) {
+        const int64_t keys = std::min(kBlock, range.keys - key);
+        // Where causal, blocks start at the same tokens: none above the diagonal.
+        for (int64_t query = range.causal ? key : range.first_query; query < range.seq; query += kBlock) {
+          const int64_t queries = std::min(kBlock, range.seq - query);
           const MatrixView<T> p{probabilities.data(), keys}, ds{gradients.data(), keys};
-          blas_gemm<T>(counter, {false, true, queries, keys, d}, scale, at.q(query), at.k(key), 0, p);
-          blas_gemm<T>(counter, {false, true, queries, keys, d}, 1, out_at(out_gradient, query), at.v(key), 0,
+          blas_gemm<T>(counter, {false, true, queries, keys, d}, scale, below(at.q, query), below(at.k, key),
+                       0, p);
+          blas_gemm<T>(counter, {false, true, queries, keys, d}, 1, below(g_at, query), below(at.v, key), 0,
                        ds);
           for (int64_t i = 0; i < queries; ++i) {
-            const int64_t seen = visible(query + i, key, keys);
+            const int64_t seen = range.visible(query + i, key, keys);
             T* row = p.data + i * keys;
             T* gradient = ds.data + i * keys;
-            const T shift = log_sum_exp[(at.first_row + query + i) * shape.q_heads + head];
+            const T shift = log_sum_exp[(place.first_row + query + i) * shape.q_heads + head];
             const T mean = dot[query + i], factor = static_cast<T>(scale);
             for (int64_t j = 0; j < seen; ++j) row[j] = exponential(row[j] - shift);
             for (int64_t j = 0; j < seen; ++j) gradient[j] = row[j] * (gradient[j] - mean) * factor;
             std::fill(row + seen, row + keys, T{0});
             std::fill(gradient + seen, gradient + keys, T{0});
           }
-          blas_gemm<T>(counter, {true, false, keys, d, queries}, 1, read(p), out_at(out_gradient, query), 1,
-                       gradient_of(key, at.v_column));
-          blas_gemm<T>(counter, {true, false, keys, d, queries}, 1, read(ds), at.q(query), 1,
-                       gradient_of(key, at.k_column));
-          blas_gemm<T>(counter, {false, false, queries, d, keys}, 1, read(ds), at.k(key), 1,
-                       gradient_of(query, at.q_column));
+          blas_gemm<T>(counter, {true, false, keys, d, queries}, 1, read(p), below(g_at, query), 1,
+                       below(v_gradient, key));
+          blas_gemm<T>(counter, {true, false, keys, d, queries}, 1, read(ds), below(at.q, query), 1,
+                       below(k_gradient, key));
+          blas_gemm<T>(counter, {false, false, queries, d, keys}, 1, read(ds), below(at.k, key), 1,
+                       below(q_gradient, query));
         }
       }
     }
   }
+}
+
+Range causal(const AttentionShape& shape) { return {0, shape.seq, shape.seq, true}; }
+Range all_of(const AttentionShape& shape, const AttentionBlock& block) {
+  return {block.first_query, shape.seq, block.keys, false};
+}
+
+}  // namespace
+
+template <typename T>
+void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
+                       T* log_sum_exp) {
+  forward<T>(counter, shape, causal(shape), false, qkv, nullptr, out, log_sum_exp);
+}
+
+template <typename T>
+void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
+                        const T* log_sum_exp, const T* out_gradient, T* qkv_gradient) {
+  std::fill_n(qkv_gradient, shape.tokens() * shape.qkv_columns(), T{0});
+  backward<T>(counter, shape, causal(shape), qkv, nullptr, out, log_sum_exp, out_gradient, qkv_gradient,
+              nullptr);
+}
+
+template <typename T>
+void attention_merge_forward(BlasCounter& counter, const AttentionShape& shape, const AttentionBlock& block,
+                             const T* qkv, const T* kv, T* out, T* log_sum_exp) {
+  forward<T>(counter, shape, all_of(shape, block), true, qkv, kv, out, log_sum_exp);
+}
+
+template <typename T>
+void attention_merge_backward(BlasCounter& counter, const AttentionShape& shape, const AttentionBlock& block,
+                              const T* qkv, const T* kv, const T* out, const T* log_sum_exp,
+                              const T* out_gradient, T* qkv_gradient, T* kv_gradient) {
+  std::fill_n(kv_gradient, shape.tokens() * 2 * shape.kv_columns(), T{0});
+  backward<T>(counter, shape, all_of(shape, block), qkv, kv, out, log_sum_exp, out_gradient, qkv_gradient,
+              kv_gradient);
 }
 
 template void attention_forward(BlasCounter&, const AttentionShape&, const float*, float*, float*);
@@ -157,5 +225,15 @@ template void attention_backward(BlasCounter&, const AttentionShape&, const floa
                                  const float*, const float*, float*);
 template void attention_backward(BlasCounter&, const AttentionShape&, const double*, const double*,
                                  const double*, const double*, double*);
+template void attention_merge_forward(BlasCounter&, const AttentionShape&, const AttentionBlock&,
+                                      const float*, const float*, float*, float*);
+template void attention_merge_forward(BlasCounter&, const AttentionShape&, const AttentionBlock&,
+                                      const double*, const double*, double*, double*);
+template void attention_merge_backward(BlasCounter&, const AttentionShape&, const AttentionBlock&,
+                                       const float*, const float*, const float*, const float*, const float*,
+                                       float*, float*);
+template void attention_merge_backward(BlasCounter&, const AttentionShape&, const AttentionBlock&,
+                                       const double*, const double*, const double*, const double*,
+                                       const double*, double*, double*);
 
 }  // namespace stp::cpu

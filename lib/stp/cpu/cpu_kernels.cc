@@ -54,14 +54,21 @@ struct RotaryTable {
   }
 };
 
+// Of a row of a sample, in its whole sequence.
+int64_t position_of(const AttentionShape& shape, int64_t row) {
+  const int64_t piece = shape.seq / 2;
+  if (shape.cp == 1) return row;
+  return row < piece ? shape.cp_index * piece + row : (2 * shape.cp - 2 - shape.cp_index) * piece + row;
+}
+
 template <typename T>
 void rotate_all(const AttentionShape& shape, double theta, T* qkv, const T* bias, T direction) {
-  const auto table = RotaryTable<T>::of(shape.seq, shape.head_dim, theta);
+  const auto table = RotaryTable<T>::of(shape.cp * shape.seq, shape.head_dim, theta);
   const int64_t half = shape.head_dim / 2, columns = shape.qkv_columns();
   for (int64_t row = 0; row < shape.tokens(); ++row, qkv += columns) {
     if (bias != nullptr)
       for (int64_t i = 0; i < columns; ++i) qkv[i] += bias[i];
-    const int64_t position = row % shape.seq;
+    const int64_t position = position_of(shape, row % shape.seq);
     // Query heads and key heads are adjacent.
     rotate(qkv, shape.q_heads + shape.kv_heads, half, table->cosine.data() + position * half,
            table->sine.data() + position * half, direction);
@@ -165,6 +172,38 @@ class CpuKernels : public Kernels {
     enqueue(stream, qkv, [=, this]<typename T>(T) {
       cpu::attention_backward<T>(counter_, shape, In<T>(qkv), In<T>(out), data<T>(log_sum_exp),
                                  In<T>(out_gradient), Out<T>(qkv_gradient));
+    });
+  }
+
+  [[nodiscard]] bool context_parallel() const override { return true; }
+
+  void run_copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
+                        int64_t to_column, int64_t count) override {
+    enqueue(stream, from, [=]<typename T>(T) {
+      const In<T> source(from);
+      const InOut<T> target(to);
+      for (int64_t row = 0; row < from.rows; ++row)
+        std::copy_n(source + row * from.columns + from_column, count, target + row * to.columns + to_column);
+    });
+  }
+
+  void run_attention_merge_forward(Stream& stream, const AttentionShape& shape, const AttentionBlock& block,
+                                   const Tensor& qkv, const Tensor& kv, const Tensor& out,
+                                   const Tensor& log_sum_exp) override {
+    enqueue(stream, qkv, [=, this]<typename T>(T) {
+      cpu::attention_merge_forward<T>(counter_, shape, block, In<T>(qkv), In<T>(kv), InOut<T>(out),
+                                      data<T>(log_sum_exp));
+    });
+  }
+
+  void run_attention_merge_backward(Stream& stream, const AttentionShape& shape, const AttentionBlock& block,
+                                    const Tensor& qkv, const Tensor& kv, const Tensor& out,
+                                    const Tensor& log_sum_exp, const Tensor& out_gradient,
+                                    const Tensor& qkv_gradient, const Tensor& kv_gradient) override {
+    enqueue(stream, qkv, [=, this]<typename T>(T) {
+      cpu::attention_merge_backward<T>(counter_, shape, block, In<T>(qkv), In<T>(kv), In<T>(out),
+                                       data<T>(log_sum_exp), In<T>(out_gradient), InOut<T>(qkv_gradient),
+                                       Out<T>(kv_gradient));
     });
   }
 

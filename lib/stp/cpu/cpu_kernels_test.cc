@@ -66,6 +66,11 @@ class CpuKernels : public testing::Test {
           << "element " << i;
   }
 
+  // Of sums that were rounded several times.
+  static constexpr double tolerance() {
+    return kType == DType::f64 ? 1e-11 : kType == DType::f32 ? 2e-4 : 0.1;
+  }
+
   std::unique_ptr<Backend> backend_ = make_backend({.world_size = 1, .poison = true});
   Device& device_ = backend_->device(0);
   std::unique_ptr<Stream> stream_ = device_.make_stream("compute", StreamPriority::compute);
@@ -314,6 +319,104 @@ TYPED_TEST(CpuKernels, Attention) {
     this->expect_near(log_sum_exp, plain.log_sum_exp);
     this->expect_near(gradient, plain.gradient, 10);
   }
+}
+
+TYPED_TEST(CpuKernels, ColumnsAreCopied) {
+  const Values from = this->random(3 * 5), to = this->random(3 * 4);
+  Values plain = to;
+  for (int row = 0; row < 3; ++row)
+    for (int i = 0; i < 2; ++i) plain[row * 4 + 1 + i] = from[row * 5 + 3 + i];
+  const Tensor target = this->put(3, 4, to);
+  this->k_.copy_columns(this->s_, this->put(3, 5, from), 3, target, 1, 2);
+  this->expect_near(target, plain);
+}
+
+// The rows of a ring's rank, of all samples.
+std::vector<int64_t> rows_of_rank(const AttentionShape& whole, int cp, int rank) {
+  std::vector<int64_t> rows;
+  const int piece = whole.seq / (2 * cp);
+  for (int sample = 0; sample < whole.batch; ++sample)
+    for (const int first : {rank * piece, (2 * cp - 1 - rank) * piece})
+      for (int i = 0; i < piece; ++i) rows.push_back(int64_t{sample} * whole.seq + first + i);
+  return rows;
+}
+Values taken(const Values& matrix, const std::vector<int64_t>& rows, int64_t columns) {
+  Values some;
+  for (const int64_t row : rows)
+    some.insert(some.end(), matrix.begin() + row * columns, matrix.begin() + (row + 1) * columns);
+  return some;
+}
+
+// Every rank of a ring in turn: its rows of the plain attention, rotated by their own positions.
+TYPED_TEST(CpuKernels, AttentionInARing) {
+  for (const int cp : {2, 3, 4})
+    for (const int piece : {1, 3, 67}) {
+      const AttentionShape whole{
+          .batch = 2, .seq = 2 * cp * piece, .q_heads = 4, .kv_heads = 2, .head_dim = 4};
+      const int64_t d_q = whole.q_columns(), d_kv = 2 * whole.kv_columns(), d_qkv = whole.qkv_columns();
+      const Values qkv = this->random(whole.tokens() * d_qkv), dy = this->random(whole.tokens() * d_q);
+      const PlainAttention plain(whole, qkv, dy, this->rounded);
+      Values kv, kv_gradient(whole.tokens() * d_kv);
+      for (int64_t row = 0; row < whole.tokens(); ++row)
+        kv.insert(kv.end(), qkv.begin() + row * d_qkv + d_q, qkv.begin() + (row + 1) * d_qkv);
+      const Tensor rotated = this->put(whole.tokens(), d_qkv, qkv);
+      this->k_.rope_backward(this->s_, whole, 1e4, rotated);
+      for (int rank = 0; rank < cp; ++rank) {
+        SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(cp) + ", pieces of " +
+                     std::to_string(piece));
+        AttentionShape shape = whole;
+        shape.seq = 2 * piece;
+        shape.cp = cp;
+        shape.cp_index = rank;
+        const auto own = rows_of_rank(whole, cp, rank);
+        const auto put_own = [&](const Values& matrix, int64_t columns) {
+          return this->put(shape.tokens(), columns, taken(matrix, own, columns));
+        };
+        const Tensor own_qkv = put_own(qkv, d_qkv), own_dy = put_own(dy, d_q),
+                     out = this->fresh(shape.tokens(), d_q),
+                     log_sum_exp = this->fresh(shape.tokens(), shape.q_heads, this->kSums),
+                     gradient = this->fresh(shape.tokens(), d_qkv);
+        this->k_.attention_forward(this->s_, shape, own_qkv, out, log_sum_exp);
+        for (int step = 1; step < cp; ++step) {
+          const int other = (rank - step + cp) % cp;
+          const Tensor keys =
+              this->put(shape.tokens(), d_kv, taken(kv, rows_of_rank(whole, cp, other), d_kv));
+          this->k_.attention_merge_forward(this->s_, shape, attention_block(shape, other), own_qkv, keys, out,
+                                           log_sum_exp);
+        }
+        // bf16 outputs are rounded at every step.
+        this->expect_near(out, taken(plain.out, own, d_q), this->kType == DType::bf16 ? 1000 : 1);
+        this->expect_near(log_sum_exp, taken(plain.log_sum_exp, own, shape.q_heads));
+        this->k_.attention_backward(this->s_, shape, own_qkv, out, log_sum_exp, own_dy, gradient);
+        const auto add = [&](const std::vector<int64_t>& rows, const Values& part, int64_t stride,
+                             int64_t first) {
+          for (size_t row = 0; row < rows.size(); ++row)
+            for (int64_t i = 0; i < d_kv; ++i)
+              kv_gradient[rows[row] * d_kv + i] += part[row * stride + first + i];
+        };
+        add(own, this->get(gradient), d_qkv, d_q);
+        for (int step = 1; step < cp; ++step) {
+          const int other = (rank - step + cp) % cp;
+          const auto theirs = rows_of_rank(whole, cp, other);
+          const Tensor keys = this->put(shape.tokens(), d_kv, taken(kv, theirs, d_kv)),
+                       of_keys = this->fresh(shape.tokens(), d_kv);
+          this->k_.attention_merge_backward(this->s_, shape, attention_block(shape, other), own_qkv, keys,
+                                            out, log_sum_exp, own_dy, gradient, of_keys);
+          add(theirs, this->get(of_keys), d_kv, 0);
+        }
+        const Values all = this->get(gradient), exact = taken(plain.gradient, own, d_qkv);
+        for (int64_t row = 0; row < shape.tokens(); ++row)
+          for (int64_t i = 0; i < d_q; ++i)
+            ASSERT_NEAR(all[row * d_qkv + i], exact[row * d_qkv + i], this->tolerance()) << row << ", " << i;
+        // Rotated by the positions in the whole sequence.
+        const Tensor own_rotated = put_own(qkv, d_qkv);
+        this->k_.rope_backward(this->s_, shape, 1e4, own_rotated);
+        this->expect_near(own_rotated, taken(this->get(rotated), own, d_qkv));
+      }
+      for (int64_t row = 0; row < whole.tokens(); ++row)
+        for (int64_t i = 0; i < d_kv; ++i)
+          ASSERT_NEAR(kv_gradient[row * d_kv + i], plain.gradient[row * d_qkv + d_q + i], this->tolerance());
+    }
 }
 
 TYPED_TEST(CpuKernels, SwiGlu) {

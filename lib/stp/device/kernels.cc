@@ -11,6 +11,33 @@ std::string shape_text(int64_t rows, int64_t columns, DType type) {
 
 }  // namespace
 
+AttentionBlock attention_block(const AttentionShape& shape, int other) {
+  const int piece = shape.seq / 2;
+  return other < shape.cp_index ? AttentionBlock{.first_query = 0, .keys = piece}
+                                : AttentionBlock{.first_query = piece, .keys = shape.seq};
+}
+
+void Kernels::refuse_context_parallelism() {
+  throw std::logic_error("this backend has no kernels for context parallelism");
+}
+void Kernels::run_copy_columns(Stream& /*stream*/, const Tensor& /*from*/, int64_t /*from_column*/,
+                               const Tensor& /*to*/, int64_t /*to_column*/, int64_t /*count*/) {
+  refuse_context_parallelism();
+}
+void Kernels::run_attention_merge_forward(Stream& /*stream*/, const AttentionShape& /*shape*/,
+                                          const AttentionBlock& /*block*/, const Tensor& /*qkv*/,
+                                          const Tensor& /*kv*/, const Tensor& /*out*/,
+                                          const Tensor& /*log_sum_exp*/) {
+  refuse_context_parallelism();
+}
+void Kernels::run_attention_merge_backward(Stream& /*stream*/, const AttentionShape& /*shape*/,
+                                           const AttentionBlock& /*block*/, const Tensor& /*qkv*/,
+                                           const Tensor& /*kv*/, const Tensor& /*out*/,
+                                           const Tensor& /*log_sum_exp*/, const Tensor& /*out_gradient*/,
+                                           const Tensor& /*qkv_gradient*/, const Tensor& /*kv_gradient*/) {
+  refuse_context_parallelism();
+}
+
 void Kernels::refuse(const char* kernel, const std::string& why) {
   throw std::logic_error(std::string(kernel) + ": " + why);
 }
@@ -37,6 +64,14 @@ void Kernels::expect_heads(const char* kernel, const AttentionShape& shape, bool
                      " tokens with " + std::to_string(shape.q_heads) + " query heads and " +
                      std::to_string(shape.kv_heads) + " key heads of " + std::to_string(shape.head_dim) +
                      (rotated ? ", rotated" : ""));
+}
+
+void Kernels::expect_block(const char* kernel, const AttentionShape& shape, const AttentionBlock& block,
+                           const Tensor& kv, DType type) {
+  expect(kernel, kv, {{"keys and values", kv, shape.tokens(), 2 * shape.kv_columns(), type}});
+  if (block.first_query < 0 || block.first_query >= shape.seq || block.keys < 1 || block.keys > shape.seq)
+    refuse(kernel, "no queries from " + std::to_string(block.first_query) + " on and " +
+                       std::to_string(block.keys) + " keys in samples of " + std::to_string(shape.seq));
 }
 
 void Kernels::expect_attention(const char* kernel, const AttentionShape& shape, const Tensor& qkv,

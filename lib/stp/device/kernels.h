@@ -21,14 +21,27 @@
 
 namespace stp {
 
-/// Rows of `qkv` are [q_heads · d | kv_heads · d | kv_heads · d], this tensor-parallel rank's heads.
+/// Rows of `qkv` are [q_heads · d | kv_heads · d | kv_heads · d], this tensor-parallel rank's heads. With
+/// context parallelism `seq` counts this rank's tokens of a sample: pieces cp_index and 2cp − 1 − cp_index of
+/// the 2cp that its sequence is divided into.
 struct AttentionShape {
   int batch, seq, q_heads, kv_heads, head_dim;
+  int cp = 1, cp_index = 0;
   [[nodiscard]] int64_t tokens() const { return int64_t{batch} * seq; }
   [[nodiscard]] int64_t q_columns() const { return int64_t{q_heads} * head_dim; }
   [[nodiscard]] int64_t kv_columns() const { return int64_t{kv_heads} * head_dim; }
   [[nodiscard]] int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
 };
+
+/// Of each sample: which of this rank's queries attend to which keys, all of them to each. The queries go on
+/// to the sample's end, the keys begin with the first.
+struct AttentionBlock {
+  int first_query, keys;
+};
+/// What the rank of `shape` attends to of the keys of rank `other` of its ring: all queries to its first
+/// piece, which is before both of the own, if other < cp_index, else the second own piece to both of its
+/// pieces.
+AttentionBlock attention_block(const AttentionShape& shape, int other);
 
 /// Decoupled weight decay (Loshchilov and Hutter); `step` counts from 1.
 struct AdamW {
@@ -50,6 +63,16 @@ class Kernels {
   void fill(Stream& stream, const Tensor& tensor, double value) {
     expect("fill", tensor);
     run_fill(stream, tensor, value);
+  }
+  /// The columns [to_column, to_column + count) of `to` = those from from_column on of `from`. Both have the
+  /// same type and rows.
+  void copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
+                    int64_t to_column, int64_t count) {
+    expect("copy_columns", from, {{"the target", to, from.rows, to.columns, from.type}});
+    if (from_column < 0 || to_column < 0 || count < 0 || from_column + count > from.columns ||
+        to_column + count > to.columns)
+      refuse("copy_columns", "columns beyond the end");
+    run_copy_columns(stream, from, from_column, to, to_column, count);
   }
   /// Both have the same type.
   void copy(Stream& stream, const Tensor& from, const Tensor& to) {
@@ -110,11 +133,12 @@ class Kernels {
     run_rms_norm_backward(stream, dy, x, gain, rstd, residual_factor, residual, dx, gain_gradient);
   }
 
-  /// qkv += bias (one row), then q and k are rotated in place by their position in the sample: pairs (i,
+  /// qkv += bias (one row), then q and k are rotated in place by their position in the sequence: pairs (i,
   /// i + d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
   void bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
                          const Tensor& qkv) {
     expect_heads("bias_rope_forward", shape, true);
+    if (shape.cp > 1 && !context_parallel()) refuse_context_parallelism();
     expect("bias_rope_forward", qkv,
            {{"bias", bias, 1, shape.qkv_columns(), qkv.type},
             {"qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type}});
@@ -123,6 +147,7 @@ class Kernels {
   /// The gradients of q and k are rotated back, in place.
   void rope_backward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& qkv_gradient) {
     expect_heads("rope_backward", shape, true);
+    if (shape.cp > 1 && !context_parallel()) refuse_context_parallelism();
     expect("rope_backward", qkv_gradient,
            {{"the gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv_gradient.type}});
     run_rope_backward(stream, shape, theta, qkv_gradient);
@@ -149,6 +174,38 @@ class Kernels {
             {"qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv.type}});
     run_attention_backward(stream, shape, qkv, out, log_sum_exp, out_gradient, qkv_gradient);
   }
+
+  // Steps of ring attention after the first, which is attention_forward() or, given the final `out` and
+  // `log_sum_exp`, attention_backward(). `kv` has the keys and values of another rank, T × 2 kv_columns: rows
+  // [kv_heads · d | kv_heads · d]. Only where context_parallel().
+
+  /// Merges into `out` and `log_sum_exp` what the queries of the block gain from its keys, as if the softmax
+  /// had been over all keys so far.
+  void attention_merge_forward(Stream& stream, const AttentionShape& shape, const AttentionBlock& block,
+                               const Tensor& qkv, const Tensor& kv, const Tensor& out,
+                               const Tensor& log_sum_exp) {
+    expect_attention("attention_merge_forward", shape, qkv, out, log_sum_exp);
+    expect_block("attention_merge_forward", shape, block, kv, qkv.type);
+    run_attention_merge_forward(stream, shape, block, qkv, kv, out, log_sum_exp);
+  }
+  /// Adds the block's part to the gradient of q, in `qkv_gradient`, whose other columns stay; kv_gradient
+  /// becomes that of all rows of kv.
+  void attention_merge_backward(Stream& stream, const AttentionShape& shape, const AttentionBlock& block,
+                                const Tensor& qkv, const Tensor& kv, const Tensor& out,
+                                const Tensor& log_sum_exp, const Tensor& out_gradient,
+                                const Tensor& qkv_gradient, const Tensor& kv_gradient) {
+    expect_attention("attention_merge_backward", shape, qkv, out, log_sum_exp);
+    expect_block("attention_merge_backward", shape, block, kv, qkv.type);
+    expect("attention_merge_backward", qkv,
+           {{"out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type},
+            {"qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv.type},
+            {"kv's gradient", kv_gradient, shape.tokens(), 2 * shape.kv_columns(), qkv.type}});
+    run_attention_merge_backward(stream, shape, block, qkv, kv, out, log_sum_exp, out_gradient, qkv_gradient,
+                                 kv_gradient);
+  }
+  /// Whether this backend has the kernels of context parallelism: rotation by a rank's own positions,
+  /// copy_columns() and attention_merge_…().
+  [[nodiscard]] virtual bool context_parallel() const { return false; }
 
   /// gate_up rows are [gate | up], f columns each; out = silu(gate) · up.
   void swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) {
@@ -247,11 +304,24 @@ class Kernels {
   static void expect_heads(const char* kernel, const AttentionShape& shape, bool rotated);
   static void expect_attention(const char* kernel, const AttentionShape& shape, const Tensor& qkv,
                                const Tensor& out, const Tensor& log_sum_exp);
+  static void expect_block(const char* kernel, const AttentionShape& shape, const AttentionBlock& block,
+                           const Tensor& kv, DType type);
+  [[noreturn]] static void refuse_context_parallelism();
   [[noreturn]] static void refuse(const char* kernel, const std::string& why);
 
  private:
   virtual void run_fill(Stream& stream, const Tensor& tensor, double value) = 0;
   virtual void run_copy(Stream& stream, const Tensor& from, const Tensor& to) = 0;
+  virtual void run_copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
+                                int64_t to_column, int64_t count);
+  virtual void run_attention_merge_forward(Stream& stream, const AttentionShape& shape,
+                                           const AttentionBlock& block, const Tensor& qkv, const Tensor& kv,
+                                           const Tensor& out, const Tensor& log_sum_exp);
+  virtual void run_attention_merge_backward(Stream& stream, const AttentionShape& shape,
+                                            const AttentionBlock& block, const Tensor& qkv, const Tensor& kv,
+                                            const Tensor& out, const Tensor& log_sum_exp,
+                                            const Tensor& out_gradient, const Tensor& qkv_gradient,
+                                            const Tensor& kv_gradient);
   virtual void run_scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) = 0;
   virtual void run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) = 0;
   virtual void run_check_finite(Stream& stream, const Tensor& tensor, const std::string& what) = 0;

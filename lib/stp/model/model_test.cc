@@ -405,6 +405,81 @@ TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
   });
 }
 
+TEST(Work, OfARingsRanksIsThatOfTheWholeSequenceDividedEvenly) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    const Work whole = work(config, shape, implementation, Unit::attn, UnitPass::F);
+    shape.cp = 4;
+    EXPECT_EQ(shape.tokens(), shape.seq * shape.microbatch_size / 4);
+    EXPECT_EQ(kv_bytes(config, shape),
+              2 * 2.0 * shape.tokens() * config.kv_heads * config.head_dim / shape.tp);
+    const Work own = work(config, shape, implementation, Unit::attn, UnitPass::F);
+    EXPECT_EQ(4 * gemm_flops(own), gemm_flops(whole));
+    EXPECT_EQ(4 * own.attention_forward_flops, whole.attention_forward_flops);
+    EXPECT_EQ(4 * own.replicated_bytes, whole.replicated_bytes);
+    EXPECT_GT(4 * own.sharded_bytes, whole.sharded_bytes);  // results of steps are merged
+  });
+}
+
+TEST(Work, OfPartsAddsUpToTheUnits) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    shape.cp = 3;
+    shape.seq = shape.seq / 6 * 6;
+    for (const auto& [pass, set] : {std::pair{UnitPass::F, "none"},
+                                    {UnitPass::I, "none"},
+                                    {UnitPass::I, "selective"},
+                                    {UnitPass::I, "attn+mlp+norm"}}) {
+      for (const auto& [name, choice] : kRecomputes)
+        if (name == std::string(set)) shape.recompute = choice;
+      const Work whole = work(config, shape, implementation, Unit::attn, pass);
+      Work sum;
+      const auto add_part = [&](AttnPart part, int step, UnitPass of) {
+        const Work w = attn_part_work(config, shape, implementation, of, part, step);
+        sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
+        sum.attention_forward_flops += w.attention_forward_flops;
+        sum.attention_backward_flops += w.attention_backward_flops;
+        sum.replicated_bytes += w.replicated_bytes;
+        sum.sharded_bytes += w.sharded_bytes;
+        sum.kernels += w.kernels;
+      };
+      add_part(AttnPart::before, 0, pass);
+      for (int step = 0; step < 3; ++step) {
+        add_part(AttnPart::core, step, pass);
+        if (shape.recompute.core) add_part(AttnPart::core, step, UnitPass::F);
+      }
+      add_part(AttnPart::after, 0, pass);
+      EXPECT_EQ(gemm_flops(sum), gemm_flops(whole));
+      EXPECT_DOUBLE_EQ(sum.attention_forward_flops, whole.attention_forward_flops);
+      EXPECT_DOUBLE_EQ(sum.attention_backward_flops, whole.attention_backward_flops);
+      EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
+      EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
+      EXPECT_EQ(sum.kernels, whole.kernels);
+    }
+  });
+}
+
+// Pairs of query and key that a rank's steps attend to, counted one by one.
+TEST(Work, OfEveryStepOfEveryRankHasAsManyPairs) {
+  for (const int cp : {1, 2, 3, 5})
+    for (int rank = 0; rank < cp; ++rank)
+      for (int step = 0; step < cp; ++step) {
+        constexpr int kPiece = 4;
+        const auto positions = [&](int of) {
+          std::vector<int> all;
+          for (const int piece : {of, 2 * cp - 1 - of})
+            for (int i = 0; i < kPiece; ++i) all.push_back(piece * kPiece + i);
+          return all;
+        };
+        int pairs = 0, equal = 0;
+        for (const int query : positions(rank))
+          for (const int key : positions((rank - step + cp) % cp)) {
+            pairs += key <= query;
+            equal += key == query;
+          }
+        // The diagonal counts as half, as in the FLOPs of causal attention.
+        EXPECT_EQ(pairs - equal / 2, 2 * kPiece * kPiece) << cp << " " << rank << " " << step;
+      }
+}
+
 TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
   const ModelConfig config = model("llm-26.3b");
   const Shape shape{4096, 1, 8};

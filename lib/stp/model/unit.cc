@@ -7,6 +7,11 @@ std::string to_string(Unit unit) {
   return names[static_cast<size_t>(unit)];
 }
 
+std::string suffix(AttnPart part) {
+  static constexpr std::array suffixes{"", "_before", "_core", "_after"};
+  return suffixes[static_cast<size_t>(part)];
+}
+
 std::string to_string(Unit unit, UnitPass pass) {
   static constexpr std::array names{"F", "I", "W_early", "W"};
   return to_string(unit) + "." + names[static_cast<size_t>(pass)];

@@ -26,6 +26,12 @@ constexpr bool has_pass(Unit unit, UnitPass pass) {
   return pass != UnitPass::W_early || unit == Unit::attn || unit == Unit::mlp;
 }
 
+/// Context parallelism divides attn's F and I in three: what is before the attention's core (in F norm, QKV
+/// and rotary, in I the projection's input gradient), the steps of the core, and what is behind it.
+enum class AttnPart : uint8_t { whole, before, core, after };
+/// "", "_before", "_core", "_after"
+std::string suffix(AttnPart part);
+
 std::string to_string(Unit unit);
 /// As in cost tables: "attn.F", "mlp.W_early", and "mlp.W" for W_late.
 std::string to_string(Unit unit, UnitPass pass);

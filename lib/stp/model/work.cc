@@ -25,6 +25,9 @@ struct Widths {
         norm(shape.sequence_parallel ? hidden / shape.tp : hidden) {}
 
   [[nodiscard]] double bytes(double width) const { return tokens * width * element; }
+  // The attention's linear layers.
+  [[nodiscard]] Gemm qkv() const { return {tokens, q + 2 * kv, hidden}; }
+  [[nodiscard]] Gemm projection() const { return {tokens, hidden, q}; }
 };
 
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
@@ -80,12 +83,12 @@ void add(Work& to, const Work& more) {
   to.kernels += more.kernels;
 }
 
-// Between the attention's two linear layers.
+// Between the attention's two linear layers: of context parallelism one step, without merging.
 Work attention_core(const ModelConfig& model, const Shape& shape, Implementation implementation,
                     bool forward) {
   const Widths w(model, shape);
   if (implementation != Implementation::megatron_2022) {
-    const double flops = 2 * 2 * w.tokens * shape.seq * w.q / 2;  // QKᵀ and PV, lower triangle
+    const double flops = 2 * 2 * w.tokens * shape.own_seq() * w.q / 2;  // QKᵀ and PV, lower triangle
     if (forward) return {.attention_forward_flops = flops, .kernels = 1};
     return {.attention_backward_flops = 2.5 * flops, .kernels = 2};
   }
@@ -124,16 +127,37 @@ struct ForwardParts {
   }
 };
 
+// A step's elementwise traffic with context parallelism: the output, or the gradients of q, k and v, are
+// added to those of the steps before: read both, write.
+Work merging(const ModelConfig& model, const Shape& shape, bool forward) {
+  const Widths w(model, shape);
+  return {.sharded_bytes = 3 * w.bytes(forward ? w.q : w.q + 2 * w.kv), .kernels = 2};
+}
+
+ForwardParts attention_forward_parts(const Widths& w, const Traffic& t) {
+  ForwardParts forward(w, t);
+  forward.first = {.gemms = {w.qkv()},
+                   .sharded_bytes = t.rotary * w.bytes(w.q + w.kv) + t.qkv_forward * w.bytes(w.q + 2 * w.kv),
+                   .kernels = 6};
+  forward.second = {.gemms = {w.projection()}, .sharded_bytes = t.context * w.bytes(w.q), .kernels = 1};
+  return forward;
+}
+
 Work attention_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
                     const Traffic& t, UnitPass pass) {
   const Widths w(model, shape);
-  const Gemm qkv{w.tokens, w.q + 2 * w.kv, w.hidden}, proj{w.tokens, w.hidden, w.q};
+  const Gemm qkv = w.qkv(), proj = w.projection();
   const double rotary = t.rotary * w.bytes(w.q + w.kv), qkv_bytes = w.bytes(w.q + 2 * w.kv),
                context = t.context * w.bytes(w.q);
-  const auto core = [&](bool forward) { return attention_core(model, shape, implementation, forward); };
-  ForwardParts forward(w, t);
-  forward.first = {.gemms = {qkv}, .sharded_bytes = rotary + t.qkv_forward * qkv_bytes, .kernels = 6};
-  forward.second = {.gemms = {proj}, .sharded_bytes = context, .kernels = 1};
+  const auto core = [&](bool forward) {
+    Work steps = attention_core(model, shape, implementation, forward);
+    for (int step = 1; step < shape.cp; ++step) {
+      add(steps, attention_core(model, shape, implementation, forward));
+      add(steps, merging(model, shape, forward));
+    }
+    return steps;
+  };
+  const ForwardParts forward = attention_forward_parts(w, t);
   Work work;
   switch (pass) {
     case UnitPass::F:
@@ -252,6 +276,41 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
       return embedding_work(model, shape, implementation, pass);
   }
   return {};
+}
+
+Work attn_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                    UnitPass pass, AttnPart part, int step) {
+  const bool is_forward = pass == UnitPass::F;
+  if (part == AttnPart::core) {
+    Work work = attention_core(model, shape, implementation, is_forward);
+    if (step > 0) add(work, merging(model, shape, is_forward));
+    return work;
+  }
+  const Widths w(model, shape);
+  const Traffic t = traffic(model, implementation);
+  const ForwardParts forward = attention_forward_parts(w, t);
+  const bool before = part == AttnPart::before;
+  if (is_forward) {
+    Work work = before ? forward.norm : forward.second;
+    add(work, before ? forward.first : forward.residual);
+    return work;
+  }
+  Work work;
+  if (before) {
+    work = {
+        .gemms = {input_gradient(w.projection())}, .sharded_bytes = t.context * w.bytes(w.q), .kernels = 7};
+    forward.add_recomputed(work, shape.recompute, Unit::attn, implementation);
+    return work;
+  }
+  return {.gemms = {input_gradient(w.qkv())},
+          .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
+          .sharded_bytes = t.rotary * w.bytes(w.q + w.kv) + t.qkv_backward * w.bytes(w.q + 2 * w.kv),
+          .kernels = 15};
+}
+
+double kv_bytes(const ModelConfig& model, const Shape& shape) {
+  const Widths w(model, shape);
+  return w.bytes(2 * w.kv);
 }
 
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,

@@ -43,11 +43,13 @@ inline constexpr NamedRecompute kRecomputes[] = {
     {"attn+mlp", {.core = true, .qkv = true, .mlp = true}},
     {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .norm = true}}};
 
-/// One microbatch on one rank. With sequence parallelism (same source, section 4.2.2) norms, dropout and
-/// residuals work on 1/tp of the tokens, and a reduce-scatter and an all-gather, together of an all-reduce's
-/// volume, replace each all-reduce. Megatron-LM's second all-gather, for the weight gradients, is hidden
-/// behind the input gradient's GEMM and is not counted; nor is it where I recomputes a first linear layer
-/// from what it gathers: the second layer's input gradient goes first.
+/// One microbatch on one rank. With context parallelism a rank has 1/cp of each sequence's tokens, pieces r
+/// and 2cp − 1 − r of 2cp, so that causal attention is as much work on each. With sequence parallelism (same
+/// source, section 4.2.2) norms, dropout and residuals work on 1/tp of the tokens, and a reduce-scatter and
+/// an all-gather, together of an all-reduce's volume, replace each all-reduce. Megatron-LM's second
+/// all-gather, for the weight gradients, is hidden behind the input gradient's GEMM and is not counted; nor
+/// is it where I recomputes a first linear layer from what it gathers: the second layer's input gradient goes
+/// first.
 struct Shape {
   int seq;
   int microbatch_size;
@@ -56,8 +58,11 @@ struct Shape {
   Recompute recompute;
   int element_bytes = 2;   // of an activation: bf16
   int gradient_bytes = 4;  // of a parameter's gradient, as accumulated: fp32
+  int cp = 1;              // divides seq, twice
 
-  [[nodiscard]] double tokens() const { return double{1} * seq * microbatch_size; }
+  /// Of one sample and of the microbatch, on this rank.
+  [[nodiscard]] int own_seq() const { return seq / cp; }
+  [[nodiscard]] double tokens() const { return double{1} * own_seq() * microbatch_size; }
 };
 
 /// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures
@@ -103,6 +108,17 @@ struct Work {
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass);
+
+/// The same of a part of attn's F or I with context parallelism; of the core, of one step. A step has n²/2
+/// pairs of query and key per sample, n = own_seq(): the first all causal ones of the rank's own tokens, any
+/// other all queries against one piece of another rank's keys, or the later half of the queries against both.
+/// From the second on it merges its result into that of the steps before. All parts, with cp steps, add up to
+/// work(), which counts F's steps in I where the core is recomputed. Not for `megatron_2022`.
+Work attn_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                    UnitPass pass, AttnPart part, int step = 0);
+
+/// Bytes of the keys and values of a rank's tokens, which an exchange of the ring carries.
+double kv_bytes(const ModelConfig& model, const Shape& shape);
 
 /// A tensor that the forward keeps for the backward, or that I makes.
 struct SavedTensor {

@@ -16,12 +16,25 @@ using Ref = uint32_t;
 constexpr Ref kOutputBit = Ref{1} << 31;
 constexpr Ref kNothing = ~Ref{0};
 
-size_t ops_of(const Segment& segment, bool sequence_parallel) {
+// Whether context parallelism divides the segment's compute.
+bool in_parts(const Segment& segment, int context_parallel) {
+  return context_parallel > 1 && segment.unit == Unit::attn &&
+         segment.main != Segment::Main::weight_gradients;
+}
+
+size_t ops_of(const Segment& segment, const Lowering& lowering) {
   const size_t weights = segment.weights == Segment::Weights::none          ? 0
                          : segment.weights == Segment::Weights::both_behind ? 1
                                                                             : 2;
-  const size_t gathers = sequence_parallel && segment.gathers ? 1 : 0;
-  return 1 + gathers + (segment.all_reduce ? 1 : 0) + weights;
+  const size_t gathers = lowering.sequence_parallel && segment.gathers ? 1 : 0;
+  // Besides one op: two more parts and steps of the core, and the exchanges.
+  size_t ring = 0;
+  if (const size_t steps = lowering.context_parallel; in_parts(segment, lowering.context_parallel)) {
+    const bool forward = segment.main == Segment::Main::forward;
+    const bool again = !forward && lowering.recompute.core;
+    ring = (forward ? 2 : 3) * steps + (again ? 2 * steps - 1 : 0);
+  }
+  return 1 + ring + gathers + (segment.all_reduce ? 1 : 0) + weights;
 }
 
 class Lowerer {
@@ -31,6 +44,7 @@ class Lowerer {
     program_.sequence_parallel = lowering.sequence_parallel;
     program_.recompute = lowering.recompute;
     program_.zero = lowering.data_parallel && lowering.zero;
+    program_.context_parallel = lowering.context_parallel;
     const Schedule& s = program_.schedule;
     for (int rank = 0; rank < s.pp(); ++rank) {
       program_.streams.push_back({StreamKind::compute, rank, -1});
@@ -156,9 +170,9 @@ class Lowerer {
       for (const Block& block : program_.schedule.ranks[rank]) {
         for (const Action& action : block.actions()) {
           const auto& chain = chain_of(action, program_.schedule.placement.stage(rank, action.chunk));
-          for (const Segment& segment : chain) ops += ops_of(segment, lowering_.sequence_parallel);
+          for (const Segment& segment : chain) ops += ops_of(segment, lowering_);
           ops += 1;
-          depends += 3 * chain.size() + 4;
+          depends += (3 + 3 * static_cast<size_t>(lowering_.context_parallel - 1)) * chain.size() + 4;
         }
       }
       if (ops > kMaxOps) refuse_size();
@@ -324,7 +338,61 @@ class Lowerer {
     }
     const ValueId from = gathered ? own : embedding ? kNoValue : source_of(chain, segment);
     if (embedding) chain.source = chain.value;
+    if (in_parts(segment, lowering_.context_parallel)) return add_parts(chain, segment, from, own);
     return add_compute(chain, segment, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
+  }
+
+  // attn's F or I with context parallelism, after begin_op(): its part before the core, the core's steps with
+  // their exchanges, and its part behind. The own gradients of keys and values come back with the last
+  // exchange.
+  OpId add_parts(const Chain& chain, const Segment& segment, ValueId from, ValueId to) {
+    const UnitPass pass = pass_of(segment);
+    add_part(chain, segment, {AttnPart::before, pass}, from);
+    if (pass == UnitPass::I && lowering_.recompute.core) add_core(chain, segment, UnitPass::F);
+    add_core(chain, segment, pass);
+    Ref home = kNothing;
+    if (pass == UnitPass::I)
+      home = add_exchange(chain, segment, OpKind::kv_gradient_exchange, pass, lowering_.context_parallel);
+    begin_op();
+    depend(home);
+    return add_part(chain, segment, {AttnPart::after, pass}, kNoValue, to);
+  }
+
+  // An exchange brings what the next step works on, beside the step before that, and takes over the buffer of
+  // the one before. The gradients that a step makes leave with the exchange behind it.
+  void add_core(const Chain& chain, const Segment& segment, UnitPass pass) {
+    Ref brought = kNothing;  // what the next step waits for
+    for (int step = 0; step < lowering_.context_parallel; ++step) {
+      const Ref needed = brought;
+      if (step + 1 < lowering_.context_parallel)
+        brought = add_exchange(chain, segment, OpKind::kv_exchange, pass, step + 1);
+      if (pass == UnitPass::I && step > 0)
+        add_exchange(chain, segment, OpKind::kv_gradient_exchange, pass, step);
+      begin_op();
+      depend(needed);
+      add_part(chain, segment, {AttnPart::core, pass, step});
+    }
+  }
+
+  struct Part {
+    AttnPart part;
+    UnitPass pass;
+    int step = 0;
+  };
+  OpId add_part(const Chain& chain, const Segment& segment, const Part& part, ValueId input = kNoValue,
+                ValueId output = kNoValue) {
+    const OpId op = add_compute(chain, segment, OpKind::compute, part.pass, input, output);
+    program_.ops[op].part = part.part;
+    program_.ops[op].step = static_cast<int16_t>(part.step);
+    return op;
+  }
+
+  OpId add_exchange(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass, int step) {
+    begin_op();
+    depend(last_compute_);
+    const OpId op = add_op(chain, segment, kind, pass, stream_of_rank(StreamKind::cp, -1));
+    program_.ops[op].step = static_cast<int16_t>(step);
+    return op;
   }
 
   // The outputs of the block's chains: to the consumer's rank by a transfer, or directly if it is this rank.

@@ -20,12 +20,15 @@ struct Lowering {
   BackwardOrder backward = BackwardOrder::suite;
   bool optimizer = false;  // whether each rank ends with an optimizer step
   BraidPolicy braid = BraidPolicy::static_merge;
-  bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued
+  bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued:
+                               // with data or context parallelism
   bool zero = false;           // with `data_parallel`: ZeRO-1
   bool embedding = false;      // whether the first virtual stage has it as a unit
   bool tied = false;           // whether the last one shares its weights: then their gradients are summed
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
-  Recompute recompute;             // `layer`: a backward runs each layer's forward again first
+  Recompute recompute;       // `layer`: a backward runs each layer's forward again first; `core`: see below
+  int context_parallel = 1;  // more: attn's F and I in parts, with the exchanges of a ring, and F's core once
+                             // more in I if that is recomputed
 };
 
 /// The largest number of ops that a Program may have.

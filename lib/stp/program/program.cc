@@ -14,6 +14,8 @@ std::string to_string(StreamKind kind) {
       return "p2p";
     case StreamKind::dp:
       return "dp";
+    case StreamKind::cp:
+      return "cp";
   }
   return "";
 }
@@ -28,6 +30,12 @@ std::string collective_name(OpKind kind) {
   return kind == OpKind::all_gather ? "all-gather" : "all-reduce";
 }
 
+std::string exchange_name(const Op& op) {
+  return std::string(op.kind == OpKind::kv_exchange ? "key-value exchange "
+                                                    : "key-value gradient exchange ") +
+         std::to_string(op.step);
+}
+
 std::string describe(const Program& program, OpId id) {
   const ProgramStream& stream = program.stream_of(id);
   return "rank " + std::to_string(stream.rank) + ", " + to_string(stream.kind) + ", " +
@@ -39,7 +47,12 @@ std::string describe_op(const Program& program, OpId id) {
   std::string text;
   switch (op.kind) {
     case OpKind::compute:
-      text += to_string(op.unit, op.unit_pass);
+      text += to_string(op.unit, op.unit_pass) + suffix(op.part);
+      if (op.part == AttnPart::core) text += " " + std::to_string(op.step);
+      break;
+    case OpKind::kv_exchange:
+    case OpKind::kv_gradient_exchange:
+      text += exchange_name(op) + " of " + to_string(op.unit, op.unit_pass);
       break;
     case OpKind::weight_gradients:
       text += to_string(op.unit) + ".W";

@@ -14,7 +14,7 @@
 namespace stp {
 
 /// The in-order streams of a rank. A p2p stream is one direction between two ranks.
-enum class StreamKind : uint8_t { compute, tp, p2p, dp };
+enum class StreamKind : uint8_t { compute, tp, p2p, dp, cp };
 std::string to_string(StreamKind kind);
 
 struct ProgramStream {
@@ -26,13 +26,15 @@ struct ProgramStream {
 enum class OpKind : uint8_t {
   compute,           // one pass of one unit of one layer
   weight_gradients,  // both parts, W_early and W_late, of one unit of one layer
-  all_reduce,       // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
-  reduce_scatter,   // replaces it with sequence parallelism: each rank gets its share of the rows
-  all_gather,       // with sequence parallelism, of the input of the unit's `unit_pass`, before it
-  transfer,         // of a chunk's output to the rank that waits for it
-  gradient_reduce,  // of a chunk's weight gradients, over the data-parallel group: an all-reduce
-  gradient_scatter,  // replaces it with ZeRO-1: a reduce-scatter, each replica gets its share
-  weight_gather,     // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
+  all_reduce,      // of the unit's output (F) or of its input's gradient (I), over the tensor-parallel group
+  reduce_scatter,  // replaces it with sequence parallelism: each rank gets its share of the rows
+  all_gather,      // with sequence parallelism, of the input of the unit's `unit_pass`, before it
+  kv_exchange,     // each rank of a context-parallel ring sends the next its current keys and values
+  kv_gradient_exchange,  // the same of their gradients, summed up so far
+  transfer,              // of a chunk's output to the rank that waits for it
+  gradient_reduce,       // of a chunk's weight gradients, over all ranks that hold the chunk: an all-reduce
+  gradient_scatter,      // replaces it with ZeRO-1: a reduce-scatter, each of these ranks gets its share
+  weight_gather,         // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
   embedding_reduce,  // of tied embeddings' gradients, between the ranks of the first and last virtual stage
   optimizer,         // the weight update of a rank's chunks, or of this replica's share of them
 };
@@ -41,9 +43,13 @@ enum class OpKind : uint8_t {
 constexpr bool is_collective(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::reduce_scatter || kind == OpKind::all_gather;
 }
-/// Whether it is a collective of the data-parallel group, of one chunk's parameters.
+/// Whether it is a collective of all ranks that hold a chunk, of its parameters.
 constexpr bool is_of_replicas(OpKind kind) {
   return kind == OpKind::gradient_reduce || kind == OpKind::gradient_scatter || kind == OpKind::weight_gather;
+}
+/// Whether it is a step of a context-parallel ring.
+constexpr bool is_exchange(OpKind kind) {
+  return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange;
 }
 /// "all-reduce", "reduce-scatter" or "all-gather".
 std::string collective_name(OpKind kind);
@@ -69,6 +75,8 @@ struct Op {
   /// changes the chain's value. kNoValue: none. A transfer carries one, or two if those of two microbatches
   /// are merged (`input` and `output`), to the other rank, where they have the same numbers.
   ValueId input = kNoValue, output = kNoValue;
+  AttnPart part = AttnPart::whole;  // of attn's F and I, with context parallelism
+  int16_t step = 0;                 // of the attention's core, from 0; of an exchange, from 1
 
   /// A forward that a backward recomputes.
   [[nodiscard]] bool recomputed() const { return unit_pass == UnitPass::F && is_backward(pass); }
@@ -83,7 +91,8 @@ struct Program {
   std::vector<int> layers_per_stage;
   bool sequence_parallel = false;
   Recompute recompute;
-  bool zero = false;  // ZeRO-1: each replica has a share of the optimizer's state
+  bool zero = false;         // ZeRO-1: each replica has a share of the optimizer's state
+  int context_parallel = 1;  // ranks that share each sequence
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
@@ -102,6 +111,9 @@ struct Program {
            microbatch;
   }
 };
+
+/// "key-value exchange 1" or "key-value gradient exchange 1".
+std::string exchange_name(const Op& op);
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".
 std::string describe(const Program& program, OpId id);

@@ -40,7 +40,12 @@ std::string op_text(const Program& program, OpId id) {
   const std::string at = op.unit == Unit::head || op.unit == Unit::embedding ? "" : std::to_string(op.layer);
   switch (op.kind) {
     case OpKind::compute:
-      return action + to_string(op.unit, op.unit_pass) + at;
+      return action + to_string(op.unit, op.unit_pass) + suffix(op.part) + at +
+             (op.part == AttnPart::core ? ", step " + std::to_string(op.step) : "");
+    case OpKind::kv_exchange:
+      return action + "KV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
+    case OpKind::kv_gradient_exchange:
+      return action + "dKV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
     case OpKind::weight_gradients:
       return action + to_string(op.unit) + ".W both" + at;
     case OpKind::all_reduce:
@@ -86,7 +91,13 @@ Counts count(const Program& program) {
     const std::string pass(1, letter(op.pass));
     switch (op.kind) {
       case OpKind::compute:
-        ++counts.of["compute " + to_string(op.unit, op.unit_pass)];
+        ++counts.of["compute " + to_string(op.unit, op.unit_pass) + suffix(op.part)];
+        break;
+      case OpKind::kv_exchange:
+        ++counts.of["KV in " + pass];
+        break;
+      case OpKind::kv_gradient_exchange:
+        ++counts.of["dKV in " + pass];
         break;
       case OpKind::weight_gradients:
         ++counts.of["both " + to_string(op.unit)];
@@ -292,6 +303,7 @@ class ValueFlow {
     const bool weights = op.kind == OpKind::weight_gradients || op.unit_pass == UnitPass::W_early ||
                          op.unit_pass == UnitPass::W_late;
     if (weights && op.unit != Unit::embedding) return;
+    if (op.part == AttnPart::core) return;  // between its parts, a unit's tensors are its own
     const int unit = unit_of(op, program_.stage_of(id));
     const bool forward = op.unit_pass == UnitPass::F;
     const int before = forward ? unit - 1 : unit + 1;
@@ -306,8 +318,19 @@ class ValueFlow {
     const bool begins = (op.unit == Unit::embedding && forward) || (op.unit == Unit::head && !forward) ||
                         (op.recomputed() && op.unit == Unit::attn && op.kind != OpKind::compute) ||
                         (op.recomputed() && op.unit == Unit::attn && !program_.sequence_parallel);
-    EXPECT_EQ(op.input == kNoValue, begins) << text;
+    EXPECT_EQ(op.input == kNoValue, begins || op.part == AttnPart::after) << text;
     const bool gathers = op.kind == OpKind::all_gather;
+    if (op.part == AttnPart::before) {
+      EXPECT_EQ(op.output, kNoValue) << text;
+      if (!begins) {
+        EXPECT_EQ(take(op.input), (Value{before, Held::all})) << text;
+      }
+      return;
+    }
+    if (op.part == AttnPart::after) {
+      if (!op.recomputed()) ++units_;
+      return leave(rank, op.output, {unit, Held::summand});
+    }
     if (!begins) {
       EXPECT_EQ(take(op.input), (Value{before, gathers ? Held::share : Held::all})) << text;
     }
@@ -341,7 +364,8 @@ TEST(Lower, CarriesEveryValueFromUnitToUnit) {
                             .zero = random() % 2 == 0,
                             .embedding = true,
                             .sequence_parallel = random() % 2 == 0,
-                            .recompute = {.layer = random() % 2 == 0}};
+                            .recompute = kRecomputes[random() % std::size(kRecomputes)].choice,
+                            .context_parallel = random() % 2 == 0 ? 1 : 2 + static_cast<int>(random() % 3)};
     const Program program = lower(schedule, layers, lowering);
     ValueFlow(program).check();
     ASSERT_FALSE(testing::Test::HasFailure())
@@ -608,6 +632,49 @@ TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {
       EXPECT_EQ(ops(recompute) == ops({}), !recompute.layer) << name;
     }
   }
+}
+
+TEST(LowerByHand, ContextParallelismDividesAttnAndItsExchangesStandBesideTheStepsOfItsCore) {
+  const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
+  Lowering lowering{.backward = BackwardOrder::megatron};
+  lowering.context_parallel = 3;
+  const Program program = lower(schedule, {1}, lowering);
+  Texts texts;
+  for (OpId op = 0; op < program.ops.size(); ++op)
+    if (program.ops[op].unit == Unit::attn) texts.push_back(op_text(program, op).substr(6));
+  EXPECT_THAT(texts,
+              ElementsAre("attn.F_before0", "KV attn.F0, 1", "attn.F_core0, step 0", "KV attn.F0, 2",
+                          "attn.F_core0, step 1", "attn.F_core0, step 2", "attn.F_after0", "AR attn.F0",
+                          "attn.I_before0", "KV attn.I0, 1", "attn.I_core0, step 0", "KV attn.I0, 2",
+                          "dKV attn.I0, 1", "attn.I_core0, step 1", "dKV attn.I0, 2", "attn.I_core0, step 2",
+                          "dKV attn.I0, 3", "attn.I_after0", "attn.W_early0", "AR attn.I0", "attn.W0"));
+  const auto waits = [&](const std::string& text) { return waits_of(program, 0, "B0.0: " + text); };
+  EXPECT_THAT(waits("attn.I_before0"), ElementsAre("0 B0.0: AR mlp.I0"));
+  EXPECT_THAT(waits("KV attn.I0, 1"), ElementsAre("0 B0.0: attn.I_before0"));
+  EXPECT_THAT(waits("attn.I_core0, step 0"), IsEmpty());
+  EXPECT_THAT(waits("KV attn.I0, 2"), ElementsAre("0 B0.0: attn.I_core0, step 0"));
+  EXPECT_THAT(waits("dKV attn.I0, 1"), ElementsAre("0 B0.0: attn.I_core0, step 0"));
+  EXPECT_THAT(waits("attn.I_core0, step 1"), ElementsAre("0 B0.0: KV attn.I0, 1"));
+  EXPECT_THAT(waits("attn.I_core0, step 2"), ElementsAre("0 B0.0: KV attn.I0, 2"));
+  EXPECT_THAT(waits("dKV attn.I0, 3"), ElementsAre("0 B0.0: attn.I_core0, step 2"));
+  EXPECT_THAT(waits("attn.I_after0"), ElementsAre("0 B0.0: dKV attn.I0, 3"));
+  EXPECT_THAT(waits("AR attn.I0"), ElementsAre("0 B0.0: attn.W_early0"));
+}
+
+TEST(LowerByHand, ARecomputedCoreGoesRoundTheRingBeforeItsBackwardDoes) {
+  const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "I0.0", "W0.0"}});
+  Lowering lowering{.recompute = {.core = true}};
+  lowering.context_parallel = 2;
+  const Program program = lower(schedule, {1}, lowering);
+  Texts texts;
+  for (OpId op = 0; op < program.ops.size(); ++op)
+    if (program.ops[op].unit == Unit::attn && program.ops[op].pass == Pass::I)
+      texts.push_back(op_text(program, op).substr(6));
+  EXPECT_THAT(texts,
+              ElementsAre("attn.I_before0", "KV attn.F0, 1", "attn.F_core0, step 0", "attn.F_core0, step 1",
+                          "KV attn.I0, 1", "attn.I_core0, step 0", "dKV attn.I0, 1", "attn.I_core0, step 1",
+                          "dKV attn.I0, 2", "attn.I_after0", "AR attn.I0"));
+  EXPECT_THAT(waits_of(program, 0, "I0.0: KV attn.I0, 1"), ElementsAre("0 I0.0: attn.F_core0, step 1"));
 }
 
 TEST(LowerByHand, AChunkWithoutLayersPassesItsInputOn) {

@@ -81,7 +81,13 @@ class Writer {
       const bool compute = program_.stream_of(op).kind == StreamKind::compute;
       const bool waited = compute && timeline_.start[op] > computed_until &&
                           waited_for_own_all_reduce(program_, timeline_, op);
-      write_op(rank, op, waited ? R"("waited_for":"all-reduce")" : "");
+      // Of a ring's ops only the first may wait for an all-reduce.
+      const AttnPart part = program_.ops[op].part;
+      const bool in_ring = part == AttnPart::core || part == AttnPart::after;
+      write_op(rank, op,
+               !waited   ? ""
+               : in_ring ? R"("waited_for":"key-value exchange")"
+                         : R"("waited_for":"all-reduce")");
       write_arrows(op);
       if (compute) computed_until = timeline_.end[op];
     }
@@ -120,7 +126,11 @@ class Writer {
     std::string name;
     switch (op.kind) {
       case OpKind::compute:
-        name = to_string(op.unit, op.unit_pass);
+        name = to_string(op.unit, op.unit_pass) + suffix(op.part);
+        break;
+      case OpKind::kv_exchange:
+      case OpKind::kv_gradient_exchange:
+        name = exchange_name(op);
         break;
       case OpKind::weight_gradients:
         name = to_string(op.unit) + ".W";

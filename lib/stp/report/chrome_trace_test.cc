@@ -153,5 +153,32 @@ TEST(ChromeTraceText, EscapesNames) {
   EXPECT_EQ(other.at("time_unit"), "unit times");
 }
 
+TEST(ChromeTraceOfARing, SaysWhatAnOpWaitedFor) {
+  const json costs = {{"attn.F_core", 1}, {"attn.F_after", 1}, {"attn.I_core", 1}, {"attn.I_after", 1},
+                      {"mlp.F", 1},       {"kv_exchange", 3},  {"all_reduce", 2}};
+  Lowering lowering;
+  lowering.context_parallel = 2;
+  const Program program = lower(
+      {"by hand", Placement::loop(1, 1), 1, {{parse_block("F0.0"), parse_block("B0.0")}}}, {1}, lowering);
+  const Timeline timeline =
+      simulate(program, op_seconds(program, unit_cost_table(JsonInput(costs, "test"), 2)));
+  std::ostringstream text;
+  write_chrome_trace(text, program, timeline);
+  std::map<std::string, std::string> waited;
+  int exchanges = 0;
+  const json trace = json::parse(text.str());
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    exchanges += event.at("cat") == "cp";
+    if (event.at("args").contains("waited_for")) waited[event.at("name")] = event["args"]["waited_for"];
+  }
+  EXPECT_EQ(exchanges, 1 + 1 + 2);
+  EXPECT_EQ(waited.at("mlp.F F0.0"), "all-reduce");
+  EXPECT_EQ(waited.at("attn.I_before B0.0"), "all-reduce");
+  EXPECT_EQ(waited.at("attn.F_core F0.0"), "key-value exchange");
+  EXPECT_EQ(waited.at("attn.I_core B0.0"), "key-value exchange");
+  EXPECT_EQ(waited.at("attn.I_after B0.0"), "key-value exchange");
+}
+
 }  // namespace
 }  // namespace stp

@@ -134,8 +134,10 @@ std::string row_name(const json& row) {
   if (row.value("contention", json()) == false) name += ", no contention";
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + json_text(row.at("seq"));
-  name += ", tp" + json_text(row.at("tp")) + " pp" + json_text(row.at("pp")) + ", m " +
-          json_text(row.at("microbatches"));
+  name += ", tp" + json_text(row.at("tp")) + " pp" + json_text(row.at("pp"));
+  for (const char* axis : {"cp", "dp"})
+    if (row.value(axis, 1) > 1) name += std::string(" ") + axis + json_text(row.at(axis));
+  name += ", m " + json_text(row.at("microbatches"));
   return row.contains("unit_costs") && row["unit_costs"].is_object()
              ? name + costs_of_layer(row["unit_costs"])
              : name;

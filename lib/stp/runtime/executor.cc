@@ -83,9 +83,10 @@ void Executor::make_ranks() {
     };
     rank.compute = make("compute", StreamPriority::compute);
     if (training_.grid.tp > 1) rank.tp = make("tp", StreamPriority::communication);
-    if (training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
+    if (training_.grid.cp > 1) rank.cp = make("cp", StreamPriority::communication);
+    if (training_.grid.cp * training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
     if (program.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
-    rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp,
+    rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp,
                                      program.sequence_parallel, program.recompute});
     try {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
@@ -116,6 +117,7 @@ void Executor::make_groups() {
   std::iota(all.begin(), all.end(), 0);
   tensor_groups_.resize(grid.pp);
   data_groups_.resize(grid.pp);
+  rings_.resize(grid.pp);
   for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
     const RankGrid::Place place = grid.place(world_rank);
     const std::vector<int> members = grid.tensor_group(world_rank);
@@ -127,16 +129,34 @@ void Executor::make_groups() {
         tensor_groups_[place.pp].push_back(std::move(made));
       }
     }
-    if (place.dp == 0 && grid.dp > 1)
+    if (place.cp == 0 && grid.cp > 1)
+      if (Ring ring = make_ring(grid.context_group(world_rank)); !ring.links.empty())
+        rings_[place.pp].push_back(std::move(ring));
+    if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
       if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
         data_groups_[place.pp].push_back(std::move(group));
     // The ranks among which the gradients are divided: of a replica, or, with ZeRO-1, of all.
     const bool zero = plan_.program.zero;
-    if (place.tp == 0 && place.pp == 0 && (place.dp == 0 || !zero))
+    if (place.tp == 0 && place.pp == 0 && ((place.dp == 0 && place.cp == 0) || !zero))
       if (RankGroup group = make_group("model", zero ? all : grid.model_group(world_rank)); group.group)
         model_groups_.push_back(std::move(group));
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
+}
+
+Executor::Ring Executor::make_ring(const std::vector<int>& members) {
+  Ring ring;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const int sender = members[i], receiver = members[(i + 1) % members.size()];
+    Link link;
+    link.sender = local(sender);
+    link.receiver = local(receiver);
+    if (link.sender != nullptr) ring.ranks.push_back(link.sender);
+    if (link.sender == nullptr && link.receiver == nullptr) continue;
+    link.group = backend_.group("cp", {sender, receiver}, GroupUse::transfers);
+    ring.links.push_back(std::move(link));
+  }
+  return ring;
 }
 
 void Executor::make_links() {
@@ -178,17 +198,21 @@ Traffic Executor::traffic(const RankState& rank) const {
   for (const auto& links : links_)
     for (const Link& link : links)
       if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
+  for (const Ring& ring : rings_[rank.place.pp])
+    for (const Link& link : ring.links)
+      if (link.sender == &rank) traffic.exchanged_bytes += link.group->traffic(0).sent_bytes;
   return traffic;
 }
 
 void Executor::visit_whole(Tensor ChunkState::*which,
                            const std::function<void(const RankState&, ChunkState&, const Tensor&)>& visit) {
   const bool shares = plan_.program.zero;
+  const auto is_first = [](const RankState& rank) { return rank.place.dp == 0 && rank.place.cp == 0; };
   for (int pp = 0; pp < training_.grid.pp; ++pp)
     for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk) {
       if (!shares) {
         for (const auto& rank : ranks_)
-          if (ChunkState& c = rank->chunks[chunk]; rank->place.pp == pp && rank->place.dp == 0 && c.weights)
+          if (ChunkState& c = rank->chunks[chunk]; rank->place.pp == pp && is_first(*rank) && c.weights)
             visit(*rank, c, c.*which);
         continue;
       }
@@ -207,7 +231,7 @@ void Executor::visit_whole(Tensor ChunkState::*which,
         group.group->all_gather(parts);
         for (size_t i = 0; i < parts.size(); ++i) {
           RankState& rank = *group.ranks[i];
-          if (rank.place.dp == 0) visit(rank, rank.chunks[chunk], parts[i].out);
+          if (is_first(rank)) visit(rank, rank.chunks[chunk], parts[i].out);
           rank.device.release(*rank.compute, parts[i].out);
         }
       }
@@ -274,7 +298,16 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
         std::vector<int32_t> flat;
         for (int i = 0; i < training_.microbatch_size; ++i) {
           const auto& row = own[static_cast<size_t>(microbatch) * training_.microbatch_size + i].*member;
-          flat.insert(flat.end(), row.begin(), row.end());
+          const auto add = [&](int first, int count) {
+            flat.insert(flat.end(), row.begin() + first, row.begin() + first + count);
+          };
+          const int cp = training_.grid.cp, piece = training_.seq / (2 * cp);
+          if (cp == 1) {
+            add(0, training_.seq);
+          } else {
+            add(rank->place.cp * piece, piece);
+            add((2 * cp - 1 - rank->place.cp) * piece, piece);
+          }
         }
         tensors.push_back(
             device.allocate(*rank->compute, MemoryKind::data, DType::i32, training_.tokens(), 1));
@@ -361,6 +394,7 @@ void Executor::end(RankState& rank, Stream& stream, OpId id) {
 void Executor::issue(OpId id) {
   const Op& op = plan_.program.ops[id];
   if (op.kind == OpKind::transfer) return issue_transfer(id);
+  if (is_exchange(op.kind)) return issue_exchange(id);
   if (is_of_replicas(op.kind)) return issue_of_replicas(id);
   if (op.kind == OpKind::embedding_reduce) throw std::logic_error("tied embeddings are only simulated");
   for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
@@ -381,11 +415,12 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
                        op.unit_pass == UnitPass::W_late;
   if (weights && op.unit != Unit::embedding) return issue_weight_gradients(group, op);
   const bool forward = op.unit_pass == UnitPass::F;
+  const bool begins = op.part == AttnPart::whole || op.part == AttnPart::before;
   const bool first_linear_again = !forward && plan_.program.recompute.first_linear(op.unit);
-  if (first_linear_again || (!forward && op.pass == Pass::B && op.unit != Unit::embedding))
+  if (begins && (first_linear_again || (!forward && op.pass == Pass::B && op.unit != Unit::embedding)))
     gather_again(group, op);
   if (op.unit == Unit::head && forward) {
-    const double tokens = static_cast<double>(training_.tokens()) * training_.grid.dp;
+    const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
     return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
   }
   if (op.unit == Unit::head) return head_input_gradient(group, op);
@@ -403,10 +438,12 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
     }
     SavedUnit& saved = rank->saved_unit(op);
     if (!forward) {
-      norm_again(*rank, *rank->compute, op);
-      Tensor gradient = unit_input_gradient(context, op.unit, parameters, rank->take(op.input), saved);
-      if (op.pass == Pass::I && saved.gathered)  // W gathers it again
+      if (begins) norm_again(*rank, *rank->compute, op);
+      Tensor gradient =
+          unit_input_gradient(context, op, parameters, begins ? rank->take(op.input) : Tensor{}, saved);
+      if (begins && op.pass == Pass::I && saved.gathered)  // W gathers it again
         rank->device.release(*rank->compute, saved.gathered);
+      if (!gradient) continue;  // there is another part
       if (!context.sequence_parallel)
         norm_backward(context, *rank->compute, parameters, saved, 1.0 / context.tp(), saved.output_gradient,
                       gradient);
@@ -414,14 +451,16 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
       continue;
     }
     Tensor gathered;
-    if (context.sequence_parallel)
+    if (begins && context.sequence_parallel)
       gathered = rank->take(op.input);
-    else
+    else if (begins)
       norm_forward(context, *rank->compute, parameters, op,
                    op.input == kNoValue ? saved.input : rank->take(op.input), saved);
-    rank->values[op.output] = unit_forward(context, op.unit, parameters, gathered ? gathered : saved.normed,
-                                           saved, keeps(context.recompute, op));
+    const Tensor output = unit_forward(context, op, parameters, gathered ? gathered : saved.normed, saved,
+                                       keeps(context.recompute, op));
     if (gathered) rank->device.release(*rank->compute, gathered);
+    if (!output) continue;  // there is another part
+    rank->values[op.output] = output;
     if (!op.recomputed()) drop_recomputed(context, op.unit, saved);
   }
 }
@@ -546,6 +585,29 @@ void Executor::issue_transfer(OpId id) {
     }
     if (link.sender != nullptr) end(*link.sender, stream, id);
     if (link.receiver != nullptr) link.receiver->arrivals[id].done = stream.record();
+  }
+}
+
+// In a process that drives several members, a transfer between two of them is work of both their streams.
+void Executor::issue_exchange(OpId id) {
+  const Op& op = plan_.program.ops[id];
+  for (Ring& ring : rings_[plan_.program.stream_of(id).rank]) {
+    std::map<const RankState*, ExchangeTensors> tensors;
+    for (RankState* rank : ring.ranks) {
+      begin(*rank, *rank->cp, id);
+      tensors[rank] = exchange_tensors(*rank->context, *rank->cp, op, rank->saved_unit(op));
+    }
+    for (const Link& link : ring.links) {
+      std::vector<Part> parts;
+      if (link.sender != nullptr) parts.push_back({link.sender->cp.get(), tensors[link.sender].sent, {}});
+      if (link.receiver != nullptr)
+        parts.push_back({link.receiver->cp.get(), {}, tensors[link.receiver].received});
+      link.group->transfer(parts);
+    }
+    for (RankState* rank : ring.ranks) {
+      release_sent(*rank->context, *rank->cp, op, rank->saved_unit(op));
+      end(*rank, *rank->cp, id);
+    }
   }
 }
 

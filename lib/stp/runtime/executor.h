@@ -49,8 +49,8 @@ class Executor {
   [[nodiscard]] std::optional<double> common_start() const {
     return common_start_ ? std::optional(common_start_->seconds()) : std::nullopt;
   }
-  /// The rank's traffic in those collectives of its tensor-parallel group that are ops, and in transfers to
-  /// stages.
+  /// The rank's traffic in those collectives of its tensor-parallel group that are ops, in transfers to
+  /// stages, and in its ring.
   [[nodiscard]] Traffic traffic(const RankState& rank) const;
   /// Calls visit(rank, chunk, elements) with all elements of a chunk's buffer, gathered where replicas have
   /// shares, for each chunk with parameters of the ranks of the first replica. All processes must call it.
@@ -73,9 +73,16 @@ class Executor {
     std::unique_ptr<Group> group;
   };
 
+  // Ranks that share each sequence, those that are driven here, and the transfers from one to the next.
+  struct Ring {
+    std::vector<RankState*> ranks;
+    std::vector<Link> links;
+  };
+
   void make_ranks();
   void make_groups();
   void make_links();
+  Ring make_ring(const std::vector<int>& members);
   RankGroup make_group(const std::string& name, const std::vector<int>& members);
   [[nodiscard]] RankState* local(int world_rank) const;
 
@@ -91,11 +98,14 @@ class Executor {
   Part gather_part(RankState& rank, const Op& op);
   void gather_again(TensorGroup& group, const Op& op);
   void issue_transfer(OpId id);
+  void issue_exchange(OpId id);
   void issue_of_replicas(OpId id);
   void issue_optimizers(const std::vector<OpId>& ids);
   void add_gradient_norms(TensorGroup& group) const;
   [[nodiscard]] OptimizerShare share_of(const RankState& rank) const {
-    return plan_.program.zero ? OptimizerShare{rank.place.dp, training_.grid.dp} : OptimizerShare{};
+    return plan_.program.zero ? OptimizerShare{rank.place.dp * training_.grid.cp + rank.place.cp,
+                                               training_.grid.dp * training_.grid.cp}
+                              : OptimizerShare{};
   }
 
   [[nodiscard]] bool is_own(const RankState& rank, OpId op) const {
@@ -111,6 +121,7 @@ class Executor {
   std::vector<std::unique_ptr<RankState>> ranks_;        // by world rank
   std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
   std::vector<std::vector<RankGroup>> data_groups_;      // by stage
+  std::vector<std::vector<Ring>> rings_;                 // by stage
   std::vector<RankGroup> model_groups_;
   RankGroup world_;                       // if there are several processes
   std::vector<std::vector<Link>> links_;  // by stream of the Program

@@ -25,8 +25,9 @@ struct RankState {
   RankGrid::Place place;
   Device& device;
   /// `tp` is null if a rank has no peers: its collectives then run on `compute`. `gather`, for the second
-  /// all-gather for weight gradients, exists with sequence parallelism, `dp` with data parallelism.
-  std::unique_ptr<Stream> compute, tp, dp, gather;
+  /// all-gather for weight gradients, exists with sequence parallelism, `cp` with context parallelism, `dp`
+  /// with that or data parallelism.
+  std::unique_ptr<Stream> compute, tp, cp, dp, gather;
   std::optional<UnitContext> context;
   std::vector<ChunkState> chunks;
 

@@ -58,7 +58,16 @@ struct Trainer::State {
 
 Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   const RankGrid& grid = training.grid;
-  if (grid.cp != 1) throw InputError("", "parallel.cp", "context parallelism is not supported", "use 1");
+  if (grid.cp != program.context_parallel)
+    throw InputError("", "parallel.cp",
+                     std::to_string(grid.cp) + " ranks, but the program is for " +
+                         std::to_string(program.context_parallel),
+                     "make them agree");
+  if (grid.cp > 1 && training.seq % (2 * grid.cp) != 0)
+    throw InputError("", "parallel.cp",
+                     "cannot divide " + std::to_string(training.seq) +
+                         " tokens into two pieces for each of " + std::to_string(grid.cp) + " ranks",
+                     "make seq a multiple of 2 * parallel.cp");
   if (grid.pp != program.schedule.pp())
     throw InputError(
         "", "parallel.pp",
@@ -98,7 +107,7 @@ StepResult Trainer::step(const std::vector<TokenSample>& samples) {
 
   StepResult result;
   for (const auto& rank : executor.ranks())
-    if (rank->place.tp == 0) result.loss += rank->loss_value;  // each replica's factor is 1 / dp already
+    if (rank->place.tp == 0) result.loss += rank->loss_value;  // each rank's factor is of all tokens already
   if (state_->training.record_times) note_times(result);
   return result;
 }

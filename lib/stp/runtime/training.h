@@ -16,13 +16,15 @@ struct Training {
   ModelConfig model;
   int seq = 1, microbatch_size = 1;
   DType type = DType::f32;  // X of lib/stp/device/kernels.h: of weights, activations and their gradients
-  RankGrid grid;            // cp is 1: context parallelism is not implemented
+  RankGrid grid;
   Initialisation initialisation;
   AdamW optimizer;
   double clip_norm = 1;      // largest global gradient norm; larger gradients are scaled down to it
   bool record_times = true;  // of every op
 
-  [[nodiscard]] int64_t tokens() const { return int64_t{microbatch_size} * seq; }
+  /// Of a sample, and of a microbatch, on one context-parallel rank.
+  [[nodiscard]] int own_seq() const { return seq / grid.cp; }
+  [[nodiscard]] int64_t tokens() const { return int64_t{microbatch_size} * own_seq(); }
 };
 
 /// A sequence of `seq` tokens, and the target token after each.

@@ -21,8 +21,13 @@ const ParameterState& norm_of(const std::vector<ParameterState>& parameters) { r
 
 AttentionShape attention_shape(const UnitContext& context) {
   const ModelConfig& model = context.training.model;
-  return {context.training.microbatch_size, context.training.seq, model.q_heads / context.tp(),
-          model.kv_heads / context.tp(), model.head_dim};
+  return {.batch = context.training.microbatch_size,
+          .seq = context.training.own_seq(),
+          .q_heads = model.q_heads / context.tp(),
+          .kv_heads = model.kv_heads / context.tp(),
+          .head_dim = model.head_dim,
+          .cp = context.cp(),
+          .cp_index = context.cp_index};
 }
 
 // One unit pass on the compute stream.
@@ -97,9 +102,19 @@ void make_qkv(const UnitContext& context, const std::vector<ParameterState>& par
                                    of(parameters, AttnParameter::qkv_bias).weight, saved.qkv);
 }
 
-void attention_core(const UnitContext& context, SavedUnit& saved, MemoryKind kind) {
+// Whose keys and values a step of the core works on.
+int owner(const UnitContext& context, int step) {
+  return (context.cp_index - step + context.cp()) % context.cp();
+}
+
+// A step of the core; the first makes the results. Without context parallelism there is no other.
+void attention_core(const UnitContext& context, int step, SavedUnit& saved, MemoryKind kind) {
   ComputePass pass(context);
   const AttentionShape shape = attention_shape(context);
+  if (step > 0)
+    return pass.kernels().attention_merge_forward(pass.stream(), shape,
+                                                  attention_block(shape, owner(context, step)), saved.qkv,
+                                                  saved.kv[step], saved.attention, saved.log_sum_exp);
   saved.attention = pass.make(kind, shape.q_columns());
   saved.log_sum_exp = pass.make_statistics(kind, shape.q_heads);
   pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp);
@@ -115,13 +130,24 @@ void make_activation(const UnitContext& context, const std::vector<ParameterStat
   pass.kernels().swiglu_forward(pass.stream(), saved.gate_up, saved.activation);
 }
 
+// Once the last step of the core is done, no exchange uses keys and values any more.
+void release_kv(const UnitContext& context, Stream& stream, SavedUnit& saved) {
+  for (Tensor& kv : saved.kv)
+    if (kv) context.device.release(stream, kv);
+  saved.kv.clear();
+}
+
 // What a first forward makes and a backward makes again is there for one pass alone.
 MemoryKind unless(bool recomputed, MemoryKind kind) { return recomputed ? MemoryKind::working : kind; }
 
-Tensor attn_forward(const UnitContext& context, const std::vector<ParameterState>& parameters,
+Tensor attn_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
-  make_qkv(context, parameters, normed, saved, unless(context.recompute.qkv, kind));
-  attention_core(context, saved, unless(context.recompute.core, kind));
+  if (op.part == AttnPart::whole || op.part == AttnPart::before)
+    make_qkv(context, parameters, normed, saved, unless(context.recompute.qkv, kind));
+  if (op.part == AttnPart::whole || op.part == AttnPart::core)
+    attention_core(context, op.step, saved, unless(context.recompute.core && !op.recomputed(), kind));
+  if (op.part == AttnPart::before || op.part == AttnPart::core) return {};
+  release_kv(context, context.compute, saved);
   return ComputePass(context).output(saved.attention, of(parameters, AttnParameter::projection), saved.input);
 }
 
@@ -131,21 +157,60 @@ Tensor mlp_forward(const UnitContext& context, const std::vector<ParameterState>
   return ComputePass(context).output(saved.activation, of(parameters, MlpParameter::down), saved.input);
 }
 
-// Recomputation stands behind the second linear layer's input gradient, behind which the gathering of the
-// norm's output hides.
-Tensor attn_input_gradient(const UnitContext& context, const std::vector<ParameterState>& parameters,
-                           SavedUnit& saved) {
-  ComputePass pass(context);
+// The gradient of the core's output. Recomputation stands behind the second linear layer's input gradient,
+// behind which the gathering of the norm's output hides; with context parallelism, the core's are ops of
+// their own.
+void attn_project_backward(ComputePass& pass, const UnitContext& context,
+                           const std::vector<ParameterState>& parameters, SavedUnit& saved) {
   const AttentionShape shape = attention_shape(context);
   saved.inner_gradient = pass.make(MemoryKind::saved, shape.qkv_columns());
-  Tensor attention_gradient = pass.make(MemoryKind::working, shape.q_columns());
+  saved.attention_gradient = pass.make(MemoryKind::working, shape.q_columns());
   pass.linear_input_gradient(saved.output_gradient, of(parameters, AttnParameter::projection),
-                             attention_gradient);
+                             saved.attention_gradient);
   if (context.recompute.qkv) make_qkv(context, parameters, pass.normed(saved), saved, MemoryKind::saved);
-  if (context.recompute.core) attention_core(context, saved, MemoryKind::saved);
+  if (context.recompute.core && context.cp() == 1) attention_core(context, 0, saved, MemoryKind::saved);
+}
+
+// A step of the core in I: the gradient of q is added up here, those of k and v in the ring.
+void ring_step_backward(ComputePass& pass, const UnitContext& context, int step, SavedUnit& saved) {
+  const AttentionShape shape = attention_shape(context);
+  Tensor& kv_gradient = saved.kv_gradients[step] = pass.make(MemoryKind::working, 2 * shape.kv_columns());
+  if (step > 0)
+    return pass.kernels().attention_merge_backward(
+        pass.stream(), shape, attention_block(shape, owner(context, step)), saved.qkv, saved.kv[step],
+        saved.attention, saved.log_sum_exp, saved.attention_gradient, saved.inner_gradient, kv_gradient);
   pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp,
-                                    attention_gradient, saved.inner_gradient);
-  pass.release(attention_gradient);
+                                    saved.attention_gradient, saved.inner_gradient);
+  pass.kernels().copy_columns(pass.stream(), saved.inner_gradient, shape.q_columns(), kv_gradient, 0,
+                              2 * shape.kv_columns());
+}
+
+Tensor attn_input_gradient(const UnitContext& context, const Op& op,
+                           const std::vector<ParameterState>& parameters, SavedUnit& saved) {
+  ComputePass pass(context);
+  const AttentionShape shape = attention_shape(context);
+  if (op.part == AttnPart::whole || op.part == AttnPart::before)
+    attn_project_backward(pass, context, parameters, saved);
+  switch (op.part) {
+    case AttnPart::whole:
+      pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp,
+                                        saved.attention_gradient, saved.inner_gradient);
+      break;
+    case AttnPart::before:
+      saved.kv_gradients.assign(context.cp(), {});
+      saved.kv_sums.assign(context.cp() + 1, {});
+      return {};
+    case AttnPart::core:
+      ring_step_backward(pass, context, op.step, saved);
+      return {};
+    case AttnPart::after:
+      release_kv(context, context.compute, saved);
+      pass.kernels().copy_columns(pass.stream(), saved.kv_sums.back(), 0, saved.inner_gradient,
+                                  shape.q_columns(), 2 * shape.kv_columns());
+      pass.release(saved.kv_sums.back());
+      break;
+  }
+  pass.release(saved.attention_gradient);
   pass.release(saved.qkv);
   pass.release(saved.log_sum_exp);
   pass.kernels().rope_backward(pass.stream(), shape, context.training.model.rope_theta, saved.inner_gradient);
@@ -194,11 +259,11 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
   context.device.release(stream, saved.statistics);
 }
 
-Tensor unit_forward(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
+Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, bool keep) {
   const MemoryKind kind = keep ? MemoryKind::saved : MemoryKind::working;
-  return unit == Unit::attn ? attn_forward(context, parameters, normed, saved, kind)
-                            : mlp_forward(context, parameters, normed, saved, kind);
+  return op.unit == Unit::attn ? attn_forward(context, op, parameters, normed, saved, kind)
+                               : mlp_forward(context, parameters, normed, saved, kind);
 }
 
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved) {
@@ -219,13 +284,47 @@ void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved) {
     pass.release(saved.input);
 }
 
-Tensor unit_input_gradient(const UnitContext& context, Unit unit,
+Tensor unit_input_gradient(const UnitContext& context, const Op& op,
                            const std::vector<ParameterState>& parameters, Tensor output_gradient,
                            SavedUnit& saved) {
-  saved.output_gradient = std::move(output_gradient);
-  context.device.retag(saved.output_gradient, MemoryKind::saved);
-  return unit == Unit::attn ? attn_input_gradient(context, parameters, saved)
-                            : mlp_input_gradient(context, parameters, saved);
+  if (output_gradient) {
+    saved.output_gradient = std::move(output_gradient);
+    context.device.retag(saved.output_gradient, MemoryKind::saved);
+  }
+  return op.unit == Unit::attn ? attn_input_gradient(context, op, parameters, saved)
+                               : mlp_input_gradient(context, parameters, saved);
+}
+
+ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved) {
+  const AttentionShape shape = attention_shape(context);
+  const int64_t columns = 2 * shape.kv_columns();
+  if (op.kind == OpKind::kv_exchange && op.step == 1) {
+    release_kv(context, stream, saved);  // of a core that was recomputed
+    saved.kv.assign(context.cp(), {});
+    saved.kv[0] = context.make(stream, MemoryKind::working, context.tokens(), columns);
+    context.device.kernels().copy_columns(stream, saved.qkv, shape.q_columns(), saved.kv[0], 0, columns);
+  } else if (op.kind == OpKind::kv_exchange) {
+    // The step before last is done, and what it worked on was sent on.
+    context.device.release(stream, saved.kv[op.step - 2]);
+  }
+  const Tensor received = context.make(stream, MemoryKind::communication, context.tokens(), columns);
+  if (op.kind == OpKind::kv_exchange) {
+    saved.kv[op.step] = received;
+    return {saved.kv[op.step - 1], received};
+  }
+  Tensor &gradient = saved.kv_gradients[op.step - 1], &sum = saved.kv_sums[op.step - 1];
+  if (sum) {
+    context.device.kernels().add_rows(stream, sum, 0, gradient);
+    context.device.release(stream, sum);
+  }
+  saved.kv_sums[op.step] = received;
+  return {gradient, received};
+}
+
+void release_sent(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved) {
+  // The step that works on the keys and values just sent may still read them.
+  if (op.kind == OpKind::kv_gradient_exchange)
+    context.device.release(stream, saved.kv_gradients[op.step - 1]);
 }
 
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,

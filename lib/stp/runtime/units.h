@@ -9,11 +9,17 @@
 // With sequence parallelism a rank holds 1/t of the rows of X and of dX. The norm works on those rows; its
 // output is gathered before the unit's forward, and dY before its backward. A forward adds the rank's rows of
 // X to its own rows before the reduce-scatter; a backward applies the norm's Jacobian after it.
+//
+// With context parallelism a rank has two pieces of each sequence, and keys and values pass all ranks of its
+// ring (Liu et al., Ring Attention, arXiv 2310.01889; the pieces as Transformer Engine divides them). F and I
+// of attn are then called part by part (AttnPart). Step s of the core works on the keys of the rank s places
+// before.
 #pragma once
 
 #include <vector>
 
 #include "stp/model/work.h"
+#include "stp/program/program.h"
 #include "stp/runtime/chunk_state.h"
 
 namespace stp {
@@ -30,6 +36,11 @@ struct SavedUnit {
   // reduce-scatter; all rows of `normed`, for weight gradients and recomputation, and when they are valid.
   Tensor residual, gathered;
   EventRef gathered_at;
+  // With context parallelism, between the parts of one pass. By step, kind `working` or `communication`: the
+  // keys and values that the step works on, their gradients by that step, and the sum of their gradients by
+  // the steps before, which an exchange brings. The gradient of `attention`.
+  std::vector<Tensor> kv, kv_gradients, kv_sums;
+  Tensor attention_gradient;
 };
 
 /// Device, stream and options of one rank's units.
@@ -37,12 +48,13 @@ struct UnitContext {
   Device& device;
   Stream& compute;
   const Training& training;
-  int tp_index;
+  int tp_index, cp_index;
   bool sequence_parallel;
   Recompute recompute;
 
   [[nodiscard]] int tp() const { return training.grid.tp; }
-  /// Rows of an activation: of all ranks, and those that this rank holds between units.
+  [[nodiscard]] int cp() const { return training.grid.cp; }
+  /// Rows of an activation: of all tensor-parallel ranks, and those that this rank holds between units.
   [[nodiscard]] int64_t tokens() const { return training.tokens(); }
   [[nodiscard]] int64_t own_tokens() const { return sequence_parallel ? tokens() / tp() : tokens(); }
   [[nodiscard]] Tensor make(Stream& stream, MemoryKind kind, int64_t rows, int64_t columns) const {
@@ -60,18 +72,28 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
                    SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient);
 
 /// F of attn or mlp after its norm, whose output is `normed` (all rows). Returns this rank's summand of the
-/// output, including the residual.
-Tensor unit_forward(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
+/// output, including the residual; none before the last part. Only the first part reads `normed`.
+Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, bool keep);
 /// After a first forward, releases the tensors that the parts of UnitContext::recompute make again; with
 /// `layer` all but the layer's input.
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved);
 /// I of attn or mlp up to its norm, with what it recomputes but for the norm, whose output must be there:
-/// takes ownership of the gradient of the output (all rows); returns this rank's summand of the gradient of
-/// the norm's output.
-Tensor unit_input_gradient(const UnitContext& context, Unit unit,
+/// takes ownership of the gradient of the output (all rows), which only the first part has; returns this
+/// rank's summand of the gradient of the norm's output, from the last part.
+Tensor unit_input_gradient(const UnitContext& context, const Op& op,
                            const std::vector<ParameterState>& parameters, Tensor output_gradient,
                            SavedUnit& saved);
+
+/// The tensors of an exchange of the ring, as work of `stream`: what this rank sends the next, and where it
+/// gets the same from the rank before. The first exchange takes the own keys and values together; the sums of
+/// gradients so far are completed before they are sent.
+struct ExchangeTensors {
+  Tensor sent, received;
+};
+ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved);
+/// After the exchange was given to `stream`: releases what it has sent where nothing else uses it.
+void release_sent(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved);
 /// W_early or W_late of attn, mlp or head; the head has no early part.
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
                           const std::vector<ParameterState>& parameters, SavedUnit& saved);

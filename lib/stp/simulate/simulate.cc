@@ -274,7 +274,8 @@ bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline,
   for (const OpId needed : program.dependencies(op)) {
     const ProgramStream& stream = program.stream_of(needed);
     if (!timeline.has(needed)) continue;
-    const bool is_own = stream.kind == StreamKind::tp && stream.rank == program.stream_of(op).rank;
+    const bool is_own = (stream.kind == StreamKind::tp || stream.kind == StreamKind::cp) &&
+                        stream.rank == program.stream_of(op).rank;
     if (timeline.end[needed] > latest || (timeline.end[needed] == latest && is_own)) own = is_own;
     latest = std::max(latest, timeline.end[needed]);
   }

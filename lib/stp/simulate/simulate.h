@@ -39,8 +39,9 @@ struct Timeline {
   [[nodiscard]] bool has(OpId op) const { return known.empty() || known[op]; }
 };
 
-/// Whether the dependency of `op` that ended last is an all-reduce of its own rank: then the idle time before
-/// it is TP bubble, else PP bubble. If several ended together, the all-reduce counts.
+/// Whether the dependency of `op` that ended last is an all-reduce, or an exchange of a context-parallel
+/// ring, of its own rank: then the idle time before it is TP bubble, else PP bubble. If several ended
+/// together, the own one counts.
 bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op);
 
 /// Splits the idle time of each compute stream of a simulated or measured timeline by the dependency that it

@@ -113,6 +113,8 @@ struct Costs {
         case OpKind::transfer:
           seconds.push_back(op.tensors() * p2p);
           break;
+        case OpKind::kv_exchange:
+        case OpKind::kv_gradient_exchange:
         case OpKind::gradient_reduce:
         case OpKind::gradient_scatter:
         case OpKind::weight_gather:
@@ -155,11 +157,10 @@ Case random_case(std::mt19937& random) {
   std::vector<int> layers(placement.stages());
   for (int& count : layers) count = static_cast<int>(random() % 3);
   constexpr Release releases[] = {Release::chain, Release::block, Release::released};
-  Case c{lower(random_schedule(random, placement, m), layers,
-               {releases[random() % 3], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
-                random() % 2 == 0}),
-         {},
-         {}};
+  Lowering lowering{releases[random() % 3], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
+                    random() % 2 == 0};
+  lowering.context_parallel = 1 + static_cast<int>(random() % 3);
+  Case c{lower(random_schedule(random, placement, m), layers, lowering), {}, {}};
   const auto style = random() % 3;
   std::uniform_real_distribution<double> real(0, 2), rate(0.3, 1);
   for (size_t op = 0; op < c.program.ops.size(); ++op) {
@@ -198,7 +199,7 @@ void expect_lawful(const Case& c, const Timeline& timeline, const Contention& co
   for (OpId op = 0; op < program.ops.size(); ++op) {
     const ProgramStream& stream = program.stream_of(op);
     double overlap = 0, share = 1;
-    if (stream.kind != StreamKind::p2p) {
+    if (stream.kind == StreamKind::compute || stream.kind == StreamKind::tp) {
       const bool compute = stream.kind == StreamKind::compute;
       share = compute ? contention.compute : contention.all_reduce;
       for (const OpId other : *streams.at({stream.rank, compute ? StreamKind::tp : StreamKind::compute}))
