@@ -1,0 +1,660 @@
+"""Runs the program as its users do, rightly: what records, screens, traces and progress say, and that documented output is the
+real output.
+
+    cli_results.py STP_BINARY [unittest arguments]
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from command_line import benchmarks, changed, CommandLine, HARDWARE, main, ROOT, RUN, UNIT
+
+
+class Progress(CommandLine):
+    """What may take over two seconds says on a terminal how far it is, and nothing in a pipe."""
+
+    def shows(self, label, total, *arguments, out=()):
+        """The program shows `label` up to `total`, and clears the line. `out`: arguments that differ between two runs."""
+        code, _, said = self.run_on_terminal(*arguments, *out[:2])
+        self.assertEqual(code, 0, said)
+        self.assertIn(f"\r{label}: {total} of {total}\r\033[K", said)
+        done = self.run_stp(*arguments, *out[2:])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_every_row_of_a_scenario(self):
+        scenario = self.write(changed(UNIT, schedules=["1f1b", "gpipe"], microbatches=[4, 8]))
+        self.shows("simulating unit", 4, "simulate", scenario)
+        self.shows("simulating unit", 4, "reproduce", scenario, "--no-plots", out=("--out", "one", "--out", "two"))
+
+    def test_every_step_of_a_run(self):
+        self.shows("running mine", 6, "run", self.write(RUN), "--backend", "cpu")
+
+    def test_traces_and_their_timelines(self):
+        scenario = self.write(changed(UNIT, schedules=["1f1b", "gpipe"]))
+        self.shows("simulating unit", 2, "trace", scenario, out=("--out", "one", "--out", "two"))
+        self.shows("drawing timelines", 2, "trace", scenario, out=("--out", "three", "--out", "four"))
+
+    def test_plots_of_a_report(self):
+        code, _, said = self.run_on_terminal("reproduce", self.write(UNIT), "--out", "new")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(said, r"\rdrawing plots: (\d+) of \1\r\033\[K")
+
+    def test_schedules(self):
+        self.shows("simulating schedules", 12, "schedule", "--table", "--pp", 4, "--microbatches", 8)
+        self.write(self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4).stdout, "order.txt")
+        code, _, said = self.run_on_terminal("validate", "order.txt")
+        self.assertEqual((code, said), (0, "".join(f"\rchecking order.txt: {done} of 3" for done in range(3)) + "\r\033[K"))
+
+    def test_comparisons(self):
+        for seed in (1, 2):
+            self.write(benchmarks(seed), f"{seed}.json")
+        self.shows("comparing", 8, "compare", "1.json", "2.json")
+        code, _, said = self.run_on_terminal("compare", "--profiles", "a800", "h20", "--scenarios", "llm-h20", "--schedules", "stp")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(said, r"\rsimulating: (\d+) of \1\r\033\[K")
+
+
+class Recomputation(CommandLine):
+    def row(self, **fields):
+        done = self.run_stp("simulate", self.write(changed(HARDWARE, **fields)), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["results"][0]
+
+    def test_the_kernels_of_a_gpt_must_be_said(self):
+        gpt = changed(HARDWARE, model="gpt-22b", parallel={"tp": 8, "pp": 4}, schedules=["1f1b"])
+        self.scenario_refused(gpt, "implementation", "is missing", "megatron-2022")
+
+    def test_bad_choices(self):
+        self.scenario_refused(changed(HARDWARE, recompute="some"), "recompute", "write one of none, selective, full, mlp, attn+mlp, attn+mlp+norm")
+        self.scenario_refused(changed(HARDWARE, sequence_parallel=True, seq=3073), "sequence_parallel", "multiple of parallel.tp")
+        self.scenario_refused(changed(UNIT, recompute="full"), "recompute", "is not a known field")
+
+    def test_it_trades_time_for_memory(self):
+        for implementation in ("megatron", "suite", "megatron-2022"):
+            none, selective, full = (self.row(implementation=implementation, recompute=choice) for choice in ("none", "selective", "full"))
+            self.assertLess(none["step_time_s"], selective["step_time_s"])
+            self.assertLess(selective["step_time_s"], full["step_time_s"])
+            self.assertGreater(none["peak_memory_gb"], full["peak_memory_gb"])
+            self.assertGreaterEqual(none["peak_memory_gb"], selective["peak_memory_gb"])
+            # The layers' forward again, and its collectives, which nothing hides.
+            self.assertGreater(full["ranks"][1]["tp_bubble_s"], 1.5 * none["ranks"][1]["tp_bubble_s"])
+            # Model FLOPs do not count what is computed again.
+            self.assertAlmostEqual(full["mfu"] * full["step_time_s"], none["mfu"] * none["step_time_s"])
+            # Each larger set takes more time and less memory.
+            sets = [none, *(self.row(implementation=implementation, recompute=choice) for choice in ("mlp", "attn+mlp", "attn+mlp+norm"))]
+            for smaller, larger in zip(sets, sets[1:]):
+                self.assertLess(smaller["step_time_s"], larger["step_time_s"])
+                self.assertGreater(smaller["peak_memory_gb"], larger["peak_memory_gb"])
+            self.assertGreater(sets[-1]["peak_memory_gb"], full["peak_memory_gb"])
+
+    def test_sequence_parallelism_saves_memory_and_elementwise_time(self):
+        plain, divided = self.row(), self.row(sequence_parallel=True)
+        self.assertEqual([plain["sequence_parallel"], divided["sequence_parallel"]], [False, True])
+        self.assertLess(divided["peak_memory_gb"], plain["peak_memory_gb"])
+        self.assertLess(divided["ranks"][0]["compute_s"], plain["ranks"][0]["compute_s"])
+
+
+class Korthikanti(CommandLine):
+    def test_eight_iteration_times_are_predicted_within_nine_percent(self):
+        done = self.run_stp("reproduce", "korthikanti", "--no-plots", "--out", "new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads((self.folder / "new/korthikanti.json").read_text(encoding="utf-8"))
+        errors = {f"{row['model']}, {row['recompute']}": row["difference"]["throughput_samples_per_s"] for row in record["rows"]}
+        self.assertEqual(len(errors), 8)
+        # The optimizer's traffic was counted in full because 22B's step asked for it.
+        self.assertEqual({row["model"] for row in record["rows"] if row["calibration"]}, {"gpt-22b"})
+        self.assertEqual([row["published"]["step_time_s"] for row in record["rows"]], [1.42, 1.10, 18.13, 13.75, 49.05, 37.83, 94.42, 71.49])
+        fitted = [key for key, field in record["scenario"]["clusters"]["a100"].items() if isinstance(field, dict) and field.get("fitted")]
+        self.assertEqual(fitted, [])
+        self.assertLessEqual(max(map(abs, errors.values())), 0.09, errors)
+
+
+PAIRS = {"name": "pairs", "cluster": "a800", "pairs": [{
+    "name": "one", "gemm": {"m": 4096, "n": 4096, "k": 4096}, "all_reduce": {"mib": 64, "ranks": 4},
+    "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": 2.25}}]}
+
+
+class Pairs(CommandLine):
+    """A GEMM and an all-reduce, alone and together."""
+
+    def pair(self, **fields):
+        return changed(PAIRS, pairs=[{**PAIRS["pairs"][0], **fields}])
+
+    def simulated(self, scenario):
+        done = self.run_stp("simulate", scenario, "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["pairs"]
+
+    def test_table_11_holds_within_five_per_cent(self):
+        pairs = self.simulated("table11")
+        self.assertEqual(len(pairs), 2)
+        for pair in pairs:
+            self.assertLessEqual(abs(pair["from_published_times"]["together_error"]), 0.05)
+            # The shapes are chosen for their times alone: they have to be near, or they are no candidates.
+            self.assertLessEqual(max(abs(pair["difference"][key]) for key in ("gemm_s", "all_reduce_s")), 0.03)
+            # The published figures themselves: one after the other is the sum of the two.
+            self.assertAlmostEqual(pair["published"]["gemm_s"] + pair["published"]["all_reduce_s"], pair["published"]["serial_s"], 9)
+
+    def test_the_rates_of_the_a800_are_those_that_table_11_implies(self):
+        gemm, message = (pair["published"] for pair in self.simulated("table11"))
+        # If the GEMM ends last, what the all-reduce took from it in all_reduce / s seconds; and vice versa.
+        r = s = 1
+        for _ in range(100):
+            r = 1 - (gemm["together_s"] - gemm["gemm_s"]) / gemm["all_reduce_s"] * s
+            s = 1 - (message["together_s"] - message["all_reduce_s"]) / message["gemm_s"] * r
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        self.assertEqual((round(r, 2), round(s, 2)), (profile["contention_compute"]["value"], profile["contention_all_reduce"]["value"]))
+
+    def test_times_together_are_those_of_the_closed_form(self):
+        draw = random.Random(611)
+        times = [(2, 1), (1, 2), (0.83, 0.9), (1, 1000), (1000, 1)] + [(draw.uniform(0.1, 9), draw.uniform(0.1, 9)) for _ in range(50)]
+        scenario = changed(PAIRS, pairs=[
+            {**PAIRS["pairs"][0], "name": str(i), "published": {"gemm_ms": c, "all_reduce_ms": a, "serial_ms": c + a, "together_ms": 1.5 * max(c, a)}}
+            for i, (c, a) in enumerate(times)])
+        rows = self.simulated(self.write(scenario))
+        self.assertEqual(len(rows), len(times))
+        for (c, a), row in zip(times, rows):
+            shorter = min(c / 0.83, a / 0.9)  # until then both run
+            end_c, end_a = max(shorter, c + 0.17 * shorter), max(shorter, a + 0.1 * shorter)
+            together, figures = max(end_c, end_a), row["from_published_times"]
+            for key, value in {
+                "together_s": together * 1e-3,
+                "compute_slowdown": end_c / c - 1,
+                "communication_slowdown": end_a / a - 1,
+                "compute_rate": 0.83,
+                "communication_rate": 0.9,
+                "exposed_s": (together - c) * 1e-3,
+                "exposed_share": (together - c) / a,
+                "saved_s": (c + a - together) * 1e-3,
+                "together_error": together / (1.5 * max(c, a)) - 1,
+            }.items():
+                self.assertAlmostEqual(figures[key], value, 9, f"{key} of {c} and {a}")
+            # The same from the shapes' own times alone.
+            self.assertAlmostEqual(row["figures"]["saved_s"] + row["figures"]["together_s"], row["serial_s"], 12)
+            self.assertAlmostEqual(row["difference"]["together_s"], row["figures"]["together_s"] / (1.5e-3 * max(c, a)) - 1, 9)
+
+    def test_a_pair_costs_what_the_profile_says(self):
+        profile = {key: entry["value"] for key, entry in json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8")).items()
+                   if isinstance(entry, dict)}
+        # One tile per multiprocessor, 108 of them, and 4 ranks of a ring.
+        row, = self.simulated(self.write(self.pair(gemm={"m": 256 * 12, "n": 128 * 9, "k": 4096}, all_reduce={"mib": 64, "ranks": 4})))
+        flops = 2 * 256 * 128 * (4096 + profile["gemm_overhead_k"]) * 108
+        self.assertAlmostEqual(row["gemm_s"], flops / (profile["peak_tflops"] * 1e12 * profile["gemm_efficiency"]), 12)
+        ring = (profile["all_reduce_latency_us"] + 6 * profile["all_reduce_hop_latency_us"]) * 1e-6
+        self.assertAlmostEqual(row["all_reduce_s"], ring + 1.5 * 2**26 / (profile["all_reduce_bus_gb_per_s"] * 1e9), 12)
+
+    def test_table_11_s_shapes_are_among_those_that_come_near(self):
+        command = [sys.executable, str(ROOT / "scripts/infer_shapes"), "--stp", self.stp, "--within", "0.03"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lists = [part.splitlines() for part in done.stdout.strip().split("\n\n| shape ")][1:]
+        own = [[line for line in lines if line.startswith("| **")] for lines in lists]
+        self.assertEqual([len(lines) for lines in own], [1] * 4, done.stdout)
+        for (line,), linear in zip(own, ("llm-26.3b gate and up, 4096 tokens (Table 6), TP1, forward", "llm-12.1b hidden states, 32768 tokens",
+                                         "llm-12.1b projection, 6144 tokens (Table 6), TP4, weight gradient", "llm-12.1b hidden states, 16384 tokens")):
+            self.assertIn(linear, line)
+            self.assertLessEqual(abs(float(line.split("|")[-2].strip(" %"))), 3)
+
+    def test_a_record_says_what_was_run(self):
+        record = json.loads(self.run_stp("simulate", "table11", "--json", "-").stdout)
+        self.assertEqual(self.simulated(self.write(record["scenario"])), record["pairs"])
+
+    def line(self, scenario, folder):
+        done = self.run_stp("reproduce", self.write(scenario), "--no-plots", "--out", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line, = json.loads((self.folder / folder / "summary.json").read_text(encoding="utf-8"))["experiments"]
+        return line, done.stdout
+
+    def test_verdicts(self):
+        together = 2 + 0.17 / 0.9
+        for factor, verdict in ((1.049, "reproduced"), (0.954, "reproduced"), (1.06, "deviates"), (0.95, "deviates")):
+            published = {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": together * factor}
+            line, screen = self.line(self.pair(published=published), f"out-{factor}")
+            self.assertEqual((line["verdict"], line["calibration_rows"]), (verdict, 0))
+            self.assertAlmostEqual(line["overlap_error_worst"]["error"], abs(1 / factor - 1), 9)
+            self.assertIn({"reproduced": ": met (", "deviates": ": missed ("}[verdict], screen)
+        # The maximum error decides, not the mean.
+        bad = {"name": "bad", "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": together * 1.08}}
+        good = {"name": "good", "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": together}}
+        line, _ = self.line(changed(PAIRS, pairs=[{**PAIRS["pairs"][0], **fields} for fields in (bad, good)]), "two")
+        self.assertEqual((line["verdict"], line["overlap_error_worst"]["row"]), ("deviates", "bad"))
+        # Pairs that the profile was made from are no prediction.
+        line, screen = self.line(changed(self.pair(), calibrated="all of it"), "fitted")
+        self.assertEqual((line["calibration_rows"], line["overlap_error_mean"]), (1, None))
+        self.assertGreater(line["calibrated"]["overlap_error_mean"], 0)
+        self.assertEqual(line["verdict"], "consistent (calibrated)")
+        self.assertIn("calibrated: all of it", screen)
+        # Nothing published, nothing judged.
+        line, screen = self.line(changed(PAIRS, pairs=[{key: PAIRS["pairs"][0][key] for key in ("name", "gemm", "all_reduce")}]), "open")
+        self.assertEqual((line["verdict"], line["rows"], line["overlap_error_mean"]), ("not testable here", 1, None))
+        self.assertNotIn("published", screen)
+
+    def test_the_screen_shows_the_paper_s_own_slowdowns(self):
+        done = self.run_stp("simulate", "table11")
+        lines = [line.split() for line in done.stdout.splitlines() if line.startswith("  published")]
+        self.assertEqual([line[5:] for line in lines], [["–", "+7.5", "%", "–", "0.646", "2.718"], ["–", "–", "+2.6", "%", "1.351", "0.292"]])
+
+    def test_bad_pairs(self):
+        one, pair = PAIRS["pairs"][0], self.pair
+        for scenario, *words in (
+                (changed(PAIRS, pairs=[]), "pairs", "is empty"),
+                (changed(PAIRS, pairs={}), "pairs", "array"),
+                (changed(PAIRS, pairs=[3]), "pairs[0]"),
+                (changed(PAIRS, pairs=[one, one]), "pairs[1].name", "is given twice"),
+                (changed(PAIRS, cluster="a80"), "cluster", "did you mean a800"),
+                (changed(PAIRS, cluster=None), "cluster", "is missing"),
+                (changed(PAIRS, calibrated=True), "calibrated"),
+                (pair(name=None), "pairs[0].name"),
+                (pair(gemm={"m": 0, "n": 1, "k": 1}), "pairs[0].gemm.m", "out of range"),
+                (pair(gemm={"m": 1.5, "n": 1, "k": 1}), "pairs[0].gemm.m"),
+                (pair(gemm={"m": 1, "n": 1}), "pairs[0].gemm.k", "is missing"),
+                (pair(gemm={"m": 1, "n": 1, "k": 1, "batch": 2}), "pairs[0].gemm.batch", "not a known field"),
+                (pair(all_reduce={"mib": 64, "ranks": 9}), "pairs[0].all_reduce.ranks", "out of range"),
+                (pair(all_reduce={"mib": 64, "ranks": 1}), "pairs[0].all_reduce.ranks", "out of range"),
+                (pair(all_reduce={"mib": 0, "ranks": 2}), "pairs[0].all_reduce.mib", "out of range"),
+                (pair(published={"gemm_ms": 1}), "pairs[0].published.all_reduce_ms, pairs[0].published.serial_ms, "
+                 "pairs[0].published.together_ms: are missing; add them"),
+                (changed(PAIRS, cluster=None, pairs=[{**one, "gemm": {"m": 1}}]), "cluster, pairs[0].gemm.n, pairs[0].gemm.k: are missing"),
+                (pair(published={**one["published"], "together_ms": 0}), "pairs[0].published.together_ms", "out of range"),
+                (pair(seq=3), "pairs[0].seq", "not a known field"),
+                (changed(PAIRS, name="a/b"), "name", "cannot be the name of a result file"),
+                (changed(PAIRS, schedules=["stp"]), "schedules", "not a known field")):
+            self.refused(["simulate", self.write(scenario)], "s.json", *words)
+        self.refused(["reproduce", self.write(changed(PAIRS, pairs=[])), "--no-plots", "--out", "new"], "s.json", "pairs", "is empty")
+        self.refused(["reproduce", self.write(PAIRS), self.write(PAIRS, "twice.json"), "--no-plots", "--out", "new"], "twice.json", "two scenarios")
+        for command in (["trace", "table11", "--out", "new"], ["run", "table11", "--backend", "cpu"], ["compare", "--profiles", "a800", "h20", "--scenarios", "table11"]):
+            self.refused(command, "table11.json", "pairs", "use stp simulate or stp reproduce")
+
+
+class Provenance(CommandLine):
+    def revision(self):
+        header = self.folder / "version.h"
+        done = subprocess.run(["cmake", "-D", "GIT=git", "-D", f"SOURCE={self.folder}", "-D", "VERSION=1", "-D", f"HEADER={header}",
+                               "-P", ROOT / "cmake/StpVersion.cmake"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return re.search(r"STP_GIT_DIRTY (\d)", header.read_text(encoding="utf-8"))[1]
+
+    def test_changed_and_new_files_are_changes_but_ignored_ones_are_not(self):
+        if not shutil.which("cmake") or not shutil.which("git"):
+            self.skipTest("needs cmake and git")
+        source = self.folder / "lib/stp/report/version.h.in"
+        source.parent.mkdir(parents=True)
+        shutil.copy(ROOT / "lib/stp/report/version.h.in", source)
+        self.write("version.h\n/build/\n", ".gitignore")
+        for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x"]):
+            subprocess.run(["git", "-C", self.folder, *command], check=True)
+        (self.folder / "build").mkdir()
+        self.write("x", "build/x")
+        self.assertEqual(self.revision(), "0")
+        new = self.write("x", "lib/stp/new.cc")
+        self.assertEqual(self.revision(), "1")
+        new.unlink()
+        self.write("x", ".gitignore")
+        self.assertEqual(self.revision(), "1")
+
+
+class Traces(CommandLine):
+    NAMES = ["1f1b-i-tp1-pp4-m12", "stp-tp1-pp4-m12", "zb-v-tp1-pp4-m12"]
+
+    def trace(self, **variables):
+        done = self.run_stp("trace", "timelines", "--out", "new", variables=variables)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done, sorted(path.name for path in (self.folder / "new").iterdir())
+
+    def test_every_schedule_has_a_trace_and_a_timeline(self):
+        if not os.environ.get("STP_PYTHON"):
+            self.skipTest("stp was built without a Python")
+        done, files = self.trace()
+        self.assertEqual((done.stderr, files), ("", [f"{name}.{kind}" for name in self.NAMES for kind in ("json", "svg")]))
+        self.assertTrue(all(str(Path("new") / name) in done.stdout for name in files))
+        drawn = (self.folder / "new/stp-tp1-pp4-m12.svg").read_text(encoding="utf-8")
+        for word in ("stp, tp 1, pp 4, m 12", "rank 3", "time, units", "exposed all-reduce"):
+            self.assertIn(word, drawn)
+        # The shares of time are those of the record.
+        rows = json.loads(self.run_stp("simulate", "timelines", "--json", "-").stdout)["results"]
+        self.assertEqual({row["time_unit"] for row in rows}, {"units"})
+        screen = self.run_stp("simulate", "timelines").stdout
+        self.assertIn("step, unit  samples/unit", screen)
+        self.assertNotIn("step, s", screen)
+        ranks = next(row for row in rows if row["schedule"] == "stp")["ranks"]
+        busiest = max(ranks, key=lambda rank: rank["compute_s"])
+        total = sum(busiest[part] for part in ("compute_s", "tp_bubble_s", "pp_bubble_s"))
+        for part, words in (("compute_s", "compute"), ("tp_bubble_s", "TP bubble"), ("pp_bubble_s", "PP bubble")):
+            self.assertIn(f"{words} {100 * busiest[part] / total:.1f} %", drawn)
+
+    def test_without_python_there_are_traces(self):
+        done, files = self.trace(STP_PYTHON="/nowhere")
+        self.assertEqual(files, [f"{name}.json" for name in self.NAMES])
+        self.assertRegex(done.stderr, r"^stp: no SVG timelines were drawn: /nowhere: Python 3: cannot be started; set STP_PYTHON .*\n$")
+
+
+class Documents(CommandLine):
+    """The examples in docs/scenarios.md work as shown."""
+
+    def test_examples(self):
+        blocks = re.findall(r"^```json\n(.*?)^```$", (ROOT / "docs/scenarios.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        self.assertGreaterEqual(len(blocks), 3)
+        for block in blocks:
+            command = "validate" if "ranks" in json.loads(block) else "simulate"
+            done = self.run_stp(command, self.write(block))
+            self.assertEqual(done.returncode, 0, f"{block}{done.stderr}")
+
+
+class Published(CommandLine):
+    """The paper's figures are compared with ours, but are no input of them."""
+
+    def test_without_them_ours_are_the_same(self):
+        data = self.folder / "data"
+        for part in ("models", "profiles", "results/published"):
+            shutil.copytree(ROOT / part, data / part)
+        (data / "scenarios").mkdir()
+        for scenario in (ROOT / "scenarios").glob("*.json"):
+            shutil.copy(scenario, data / "scenarios")
+
+        def reproduce(out):
+            done = self.run_stp("reproduce", "--no-plots", "--out", out, data=data)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            files = {path.name: path for path in (self.folder / out).iterdir()}
+            summary = json.loads(files.pop("summary.json").read_text(encoding="utf-8"))
+            return summary, {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+
+        with_them, ours = reproduce("with")
+        for path in (data / "results/published").iterdir():
+            path.unlink()
+        without, same = reproduce("without")
+
+        self.assertEqual(ours.keys(), same.keys())
+        published = 0
+        for name in ours:
+            if name.startswith("timeline-"):  # a trace
+                self.assertEqual(ours[name], same[name], name)
+                continue
+            # As text, bit for bit, without the fields about the paper and about this run.
+            texts = []
+            for text in (ours[name], same[name]):
+                record = json.loads(text, parse_float=str)
+                record.pop("provenance")
+                # Pairs bring their published times with them: one of their predictions is made of these.
+                for row in record.get("rows", []):
+                    published += row.pop("published") is not None
+                    row.pop("difference")
+                texts.append(json.dumps(record))
+            self.assertEqual(*texts, name)
+        self.assertGreater(published, 0)
+        self.assertNotEqual(with_them, without)
+        self.assertEqual({line["verdict"] for line in without["experiments"] if line["id"] != "table11"}, {"not testable here"})
+
+
+def closed(schema):
+    """The schema with every object closed: readers ignore fields that they do not know, writers may have none."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: closed(part) for key, part in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "type" in schema:
+        result.setdefault("additionalProperties", False)
+    return result
+
+
+class DataParallel(CommandLine):
+    def results(self, scenario, name):
+        done = self.run_stp("simulate", self.write(scenario, f"{name}.json"), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["results"]
+
+    def test_one_replica_is_a_step_without(self):
+        for base in (UNIT, HARDWARE):
+            alone = self.results(base, "alone")
+            one = self.results(changed(base, parallel={**base["parallel"], "dp": 1}), "one")
+            self.assertEqual(alone, one)
+
+    def test_replicas_add_what_the_last_reduction_exposes(self):
+        unit = {f"{name}.{letter}": 1 for name in ("attn", "mlp") for letter in "FIW"}
+        for schedule, stages in (("gpipe", 2), ("1f1b", 2), ("stp", 4)):
+            base = changed(UNIT, schedules=[schedule], microbatches=8, layers_per_chunk=[3] * stages)
+            for seconds in (0.25, 0.5):  # of a chunk 0.75 and 1.5, less than a backward
+                base["costs"] = {"unit": {**unit, "gradient_reduce": seconds}}
+                [alone] = self.results(base, f"alone-{schedule}-{seconds}")
+                [four] = self.results(changed(base, parallel={"pp": 2, "dp": 4}), f"four-{schedule}-{seconds}")
+                self.assertEqual(four["step_time_s"], alone["step_time_s"] + 3 * seconds)
+                self.assertEqual(four["gpus"], 4 * alone["gpus"])
+                self.assertEqual(four["throughput_samples_per_s"], 4 * 8 / four["step_time_s"])
+                self.assertEqual([rank["compute_s"] for rank in four["ranks"]], [rank["compute_s"] for rank in alone["ranks"]])
+
+    def test_replicas_may_share_the_optimizers_state(self):
+        wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
+        [each], [shared] = self.results(wide, "each"), self.results(changed(wide, zero=1), "shared")
+        self.assertEqual((each["zero"], shared["zero"]), (0, 1))
+        for a, b in zip(each["ranks"], shared["ranks"]):
+            self.assertEqual(a["memory_bytes"]["optimizer"], 4 * b["memory_bytes"]["optimizer"])
+            for kind in ("activations", "weights", "gradients"):
+                self.assertEqual(a["memory_bytes"][kind], b["memory_bytes"][kind])
+        [alone] = self.results(changed(wide, parallel={"tp": 4, "pp": 4}, zero=1), "alone")
+        self.assertEqual(alone["zero"], 0)
+        self.scenario_refused(changed(HARDWARE, zero=2), "zero", "2 is out of range")
+
+    def test_gradients_in_the_models_type_are_half(self):
+        wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
+        [full] = self.results(wide, "full")
+        [half] = self.results(changed(wide, gradients="model"), "half")
+        self.assertEqual((full["gradients"], half["gradients"]), ("float32", "model"))
+        for a, b in zip(full["ranks"], half["ranks"]):
+            self.assertEqual(a["memory_bytes"]["gradients"], 2 * b["memory_bytes"]["gradients"])
+        self.assertLess(half["step_time_s"], full["step_time_s"])
+
+    def test_refusals(self):
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 65537}), "parallel.dp", "out of range")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 8, "pp": 4, "dp": 65536}), "parallel", "more ranks than the 1048576", "use fewer")
+        self.scenario_refused(changed(HARDWARE, gradients="bf16"), "gradients", '"bf16" is not a choice', "float32, model")
+        self.scenario_refused(changed(UNIT, gradients="model"), "gradients", "is not a known field")
+
+    def test_a_ring_waits_for_its_exchanges_and_reduces_gradients(self):
+        parts = {f"attn.{letter}_{part}": 1 for letter in "FI" for part in ("before", "core", "after")}
+        unit = {**parts, "kv_exchange": 3, "mlp.F": 1, "mlp.I": 1, "gradient_reduce": 2}
+        ring = changed(UNIT, schedules=["gpipe"], parallel={"pp": 1, "cp": 2}, microbatches=1, layers_per_chunk=[1], costs={"unit": unit})
+        [result] = self.results(ring, "ring")
+        # F: 1, then the exchange for 3, then 1 and 1, and the MLP; B: MLP 1, 1, KV 3, dKV1 behind it 3, dKV2 3, 1; reduced: 2.
+        self.assertEqual(result["step_time_s"], 7 + 12 + 2)
+        self.assertEqual((result["cp"], result["gpus"]), (2, 2))
+        [rank] = result["ranks"]
+        self.assertEqual([rank[name] for name in ("compute_s", "tp_bubble_s", "pp_bubble_s")], [10, 9, 2])
+        done = self.run_stp("simulate", self.write(ring, "ring.json"))
+        self.assertRegex(done.stdout, r"tp +pp +cp +dp +m")
+
+    def test_a_ring_divides_tokens_and_work(self):
+        whole = changed(HARDWARE, parallel={"tp": 2, "pp": 4})
+        [alone] = self.results(whole, "alone")
+        [ring] = self.results(changed(whole, parallel={"tp": 2, "pp": 4, "cp": 2}, seq=6144, microbatches=8), "ring")
+        for a, b in zip(alone["ranks"], ring["ranks"]):  # as many tokens on a rank
+            self.assertEqual(a["memory_bytes"], b["memory_bytes"])
+        self.assertEqual(ring["gpus"], 2 * alone["gpus"])
+        self.assertGreater(ring["step_time_s"], alone["step_time_s"])  # which attend to twice as many
+
+    def test_refusals_of_rings(self):
+        def refused(*words, **fields):
+            self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "cp": 2}, **fields), *words)
+
+        refused("parallel.cp", "cannot divide 3070 tokens into two pieces for each of 2 ranks", "multiple of 2 * parallel.cp", seq=3070)
+        refused("sequence_parallel", "3060 tokens by 2 context-parallel and 4", "parallel.cp * parallel.tp", seq=3060, sequence_parallel=True)
+        refused("parallel.cp", "megatron-2022", "use another implementation", implementation="megatron-2022")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "cp": 0}), "parallel.cp", "out of range")
+        ring = changed(UNIT, parallel={"pp": 2, "cp": 2}, costs={"unit": {"attn.F": 1}})
+        self.scenario_refused(ring, "costs.unit.attn.F", "parallel.cp divides it", "attn.F_core")
+        self.scenario_refused(changed(UNIT, costs={"unit": {"kv_exchange": 1}}), "costs.unit.kv_exchange", "is not a known field")
+
+    def test_a_tensor_parallel_group_may_span_nodes(self):
+        node = changed(HARDWARE, parallel={"tp": 8, "pp": 2}, layers_per_chunk=[7, 8, 8, 7])
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        steps = [self.results(node, "near")[0]["step_time_s"]]
+        for values in ({"gpus_per_node": 4}, {"adapters_per_node": 1}):
+            for field, value in values.items():
+                profile[field] = {"value": value, "source": "a test"}
+            self.write(profile, "small.json")
+            steps.append(self.results(changed(node, cluster="small.json"), "far")[0]["step_time_s"])
+        self.assertEqual(steps, sorted(set(steps)))
+        profile["adapters_per_node"]["value"] = 0
+        self.write(profile, "small.json")
+        self.refused(["simulate", self.folder / "far.json"], "adapters_per_node.value", "0 is out of range")
+
+
+class Configurations(CommandLine):
+    def simulated(self, scenario):
+        done = self.run_stp("simulate", self.write(scenario), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads(done.stdout)
+        return record["results"], record["scenario"]["configurations"]
+
+    def table(self, scenario):
+        done = self.run_stp("simulate", self.write(scenario))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.splitlines()[1:]
+
+    def test_even_layers(self):
+        base = changed(HARDWARE, schedules=["1f1b"])
+        [row], [configuration] = self.simulated(changed(base, layers_per_chunk="even"))
+        self.assertEqual((row["layers_per_chunk"], configuration["layers_per_chunk"]), ([8, 8, 7, 7], "even"))
+        [written], _ = self.simulated(changed(base, layers_per_chunk=[8, 8, 7, 7]))
+        self.assertEqual(row, written)
+        many = changed(base, layers_per_chunk="even", parallel={"tp": 4, "pp": 16}, schedules=["1f1b-i"], microbatches=16)
+        self.scenario_refused(many, "layers_per_chunk", "32 virtual stages are more than the model's 30 layers", "use fewer")
+        self.scenario_refused(changed(base, layers_per_chunk="equal"), "layers_per_chunk", '"equal" is not a choice', '"even"')
+        self.scenario_refused(changed(UNIT, layers_per_chunk="even"), "layers_per_chunk", "no model to divide")
+
+    def test_global_batch(self):
+        base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
+        rows, configurations = self.simulated(changed(base, global_batch=[48, 96]))
+        self.assertEqual([row["microbatches"] for row in rows], [8, 16])
+        self.assertEqual([configuration["microbatches"] for configuration in configurations], [8, 16])
+        [row], _ = self.simulated(changed(base, microbatches=8))
+        self.assertEqual(row, rows[0])
+        self.scenario_refused(changed(base, global_batch=50), "global_batch", "50 samples do not divide by the 6", "use a multiple")
+        self.scenario_refused(changed(base, global_batch=0), "global_batch", "0 is out of range")
+        self.scenario_refused(changed(base, global_batch=[]), "global_batch", "is empty")
+        self.scenario_refused(changed(base, global_batch=48, microbatches=8), "global_batch", "and so is microbatches", "remove one")
+        self.scenario_refused(changed(base, global_batch=6 * 2**24), "global_batch", "more than the limit", "use fewer samples")
+
+    def test_names(self):
+        named = changed(HARDWARE, configurations=[{"name": "small batch", "comment": "a note"}, {"microbatches": 16}])
+        rows, configurations = self.simulated(named)
+        self.assertEqual([row["name"] for row in rows], ["small batch", None])
+        self.assertEqual([configuration.get("name") for configuration in configurations], ["small batch", None])
+        head, first, second = self.table(named)
+        self.assertRegex(head, "^name +schedule")
+        self.assertRegex(first, "^small batch +1f1b-i")
+        self.assertRegex(second, "^ +1f1b-i")
+        self.assertNotIn("name", self.table(HARDWARE)[0])
+        self.scenario_refused(changed(HARDWARE, configurations=[{"name": 3}]), "configurations[0].name", "must be a string")
+
+    def test_memory_of_the_fullest_rank(self):
+        for tp, fits in ((4, "yes"), (1, "no")):
+            scenario = changed(HARDWARE, parallel={"tp": tp, "pp": 4})
+            [row], _ = self.simulated(scenario)
+            largest = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
+            _, line = self.table(scenario)
+            self.assertEqual(line.split()[-4:], [f"{row['peak_memory_gb']:.1f}", f"{largest:.1f}", "80", fits])
+            self.assertEqual(largest <= 80, fits == "yes")
+        self.assertEqual(self.table(UNIT)[1].split()[-4:], ["–"] * 4)
+
+    def test_the_same_words_in_runs(self):
+        run = changed(RUN, schedules=["1f1b"], parallel={"pp": 2, "dp": 2}, microbatches=None, global_batch=8, layers_per_chunk="even",
+                      configurations=[{"name": "mine"}])
+        done = self.run_stp("run", self.write(run), "--backend", "cpu", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        [row] = json.loads(done.stdout)["results"]
+        layers = json.loads((ROOT / "models/tiny.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+        self.assertEqual((row["name"], row["microbatches"], row["dp"]), ("mine", 4, 2))
+        self.assertEqual(row["layers_per_chunk"], [layers - layers // 2, layers // 2])
+
+
+class Schemas(CommandLine):
+    def setUp(self):
+        super().setUp()
+        try:
+            import jsonschema
+        except ImportError:
+            self.skipTest("python3-jsonschema is not installed")
+        self.jsonschema = jsonschema
+
+    def validator(self, name):
+        schema = json.loads((ROOT / f"results/schema/{name}.schema.json").read_text(encoding="utf-8"))
+        self.jsonschema.Draft202012Validator.check_schema(schema)
+        return self.jsonschema.Draft202012Validator(closed(schema))
+
+    def check(self, validator, document, what):
+        wrong = [f"{what}: {'/'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(document)]
+        self.assertEqual(wrong[:5], [])
+
+    def test_every_record_and_summary(self):
+        record, summary = self.validator("record"), self.validator("summary")
+        done = self.run_stp("reproduce", "--no-plots", "--out", "new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        checked = 0
+        for path in set((self.folder / "new").glob("*.json")) - set((self.folder / "new").glob("timeline-*.json")):  # traces
+            document = json.loads(path.read_text(encoding="utf-8"))
+            self.check(summary if path.name == "summary.json" else record, document, path.name)
+            checked += 1
+        self.assertGreaterEqual(checked, 3)
+
+    def test_records_of_simulate(self):
+        record = self.validator("record")
+        nothing = changed(UNIT, costs={"unit": {}})  # a step without time has no throughput
+        for scenario in (UNIT, nothing, changed(UNIT, schedule_costs={"F": 2}), HARDWARE,
+                         changed(HARDWARE, recompute="full", sequence_parallel=True, implementation="megatron-2022"),
+                         changed(HARDWARE, recompute="attn+mlp+norm"), PAIRS,
+                         changed(PAIRS, pairs=[{key: PAIRS["pairs"][0][key] for key in ("name", "gemm", "all_reduce")}])):
+            done = self.run_stp("simulate", self.write(scenario), "--json", "-")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.check(record, json.loads(done.stdout), scenario["name"])
+
+    def test_records_of_run(self):
+        single = changed(RUN, run={**RUN["run"], "type": "float32"})
+        replayed = changed(RUN, run={**RUN["run"], "parity": False})
+        for scenario, *extra in ((RUN,), (single, "--predict", "a800"), (replayed, "--replay-rank", 1, "--replay-cluster", "a800"),
+                                 (changed(replayed, layers_per_chunk=[14, 0], schedules=["1f1b"]), "--replay-rank", 2, "--replay-cluster", "a800")):
+            done = self.run_stp("run", self.write(scenario), "--backend", "cpu", "--json", "-", *extra)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.check(self.validator("record"), json.loads(done.stdout), "run")
+
+    def test_comparisons(self):
+        if not os.environ.get("STP_PYTHON"):
+            self.skipTest("stp was built without a Python for stp compare")
+        comparison = self.validator("comparison")
+        for name, cluster in (("a", "a800"), ("b", "h20")):
+            done = self.run_stp("simulate", self.write(changed(HARDWARE, cluster=cluster), name), "--json", f"{name}.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.write(benchmarks(ord(name), repetitions=4), f"{name}-bench.json")
+        done = self.run_stp("run", self.write(changed(RUN, model="tiny", schedules=["1f1b-i"])), "--backend", "cpu", "--json", "run.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        unit = changed(UNIT, schedules=["1f1b-i"], parallel={"pp": 2, "tp": 2}, layers_per_chunk=[1] * 4)
+        self.assertEqual(self.run_stp("simulate", self.write(unit), "--json", "unit.json").returncode, 0)
+        for arguments in (["a.json", "b.json"], ["run.json", "unit.json"], ["a-bench.json", "b-bench.json"], ["--profiles", "a800", "h20"]):
+            done = self.run_stp("compare", *arguments, "--json", "-")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            document = json.loads(done.stdout)
+            # Validates only the stated kind: oneOf would not say where it fails.
+            kind = comparison.evolve(schema={**comparison.schema, "oneOf": [{"$ref": f"#/$defs/{document['kind']}"}]})
+            self.check(comparison, document, document["kind"])
+            self.check(kind, document, document["kind"])
+            document["rows" if "rows" in document else "machines"] = 3
+            self.assertFalse(comparison.is_valid(document))
+
+    def test_the_schemas_refuse_what_is_no_record(self):
+        for name in ("record", "summary", "comparison"):
+            validator = self.validator(name)
+            for document in ({}, [], {"schema_version": "1.0.0"}):
+                self.assertFalse(validator.is_valid(document))
+        done = self.run_stp("simulate", self.write(UNIT), "--json", "-")
+        document = json.loads(done.stdout)
+        document["results"][0]["ranks"][0]["compute_s"] = "1"
+        self.assertFalse(self.validator("record").is_valid(document))
+
+
+if __name__ == "__main__":
+    main(__doc__)
