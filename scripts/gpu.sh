@@ -3,23 +3,27 @@
 # microbenchmarks, PyTorch reading our schedules; results with their provenance in one archive, a table last.
 #
 #   scripts/gpu.sh [--out FOLDER] [--limit SECONDS] [--skip STAGE]… [stage…]
+#   scripts/gpu.sh --dry-run     prints the stages and their time limits
 #   scripts/gpu.sh --bundle      on any machine with the CUDA toolkit, no GPU needed: builds the programs for the GPU
 #                                machine, with the libraries that it may lack, as build/gpu/bundle.tar.xz
 #
-# Stages, in their order: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise), tests,
-# sanitizer, parity, processes (one per GPU, where there are two), replay, microbench, speed (acceptance criteria of our kernels), torch. Each gets at most the rest of the limit (540 s); a stage that fails
+# Stages, the most valuable first: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise), tests,
+# microbench, speed (acceptance criteria of our kernels), parity, replay (one case), processes (one per GPU, where there are two
+# and mpirun), replays (all cases), torch, sanitizer. Each has a time limit, and all together --limit (540 s); a stage that fails
 # does not stop the others. Exits with 1 if one failed, 2 for an unknown flag, 77 if there is no GPU.
 # shellcheck disable=SC2317  # the stages are called by name
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-all=(machine programs tests sanitizer parity processes replay microbench speed torch)
-needs_programs=(speed tests sanitizer parity processes replay microbench torch)
+all=(machine programs tests microbench speed parity replay processes replays torch sanitizer)
+needs_programs=(tests microbench speed parity replay processes replays torch sanitizer)
+declare -A limit_of=([machine]=20 [programs]=420 [tests]=90 [microbench]=150 [speed]=60 [parity]=60 [replay]=60 [processes]=90
+  [replays]=240 [torch]=30 [sanitizer]=120)
 bundle=$STP_ROOT/build/gpu/bundle.tar.xz
 programs=$STP_ROOT/build/gpu/programs
 out=$STP_ROOT/results/runs/gpu-$(date -u +%Y%m%dT%H%M%SZ)
 limit=540
-make_bundle=false
+make_bundle=false dry_run=false
 stages=()
 skipped=" "
 known() { [[ " ${all[*]} " == *" $1 "* ]]; }
@@ -32,6 +36,7 @@ value_of() {
 while (($# > 0)); do
   case $1 in
     --bundle) make_bundle=true ;;
+    --dry-run) dry_run=true ;;
     --out)
       value_of "$@"
       out=$(cd "$STP_FROM" && realpath --canonicalize-missing "$2")
@@ -66,6 +71,12 @@ while (($# > 0)); do
   shift
 done
 if ((${#stages[@]} == 0)); then stages=("${all[@]}"); fi
+if $dry_run; then
+  printf '%-10s %6s\n' stage limit
+  for stage in "${stages[@]}"; do printf '%-10s %4d s\n' "$stage" "${limit_of[$stage]}"; done
+  printf '%-10s %4d s\n' all "$limit"
+  exit 0
+fi
 cd "$STP_ROOT"
 if [[ -d /usr/local/cuda/bin ]]; then PATH=$PATH:/usr/local/cuda/bin; fi
 
@@ -102,7 +113,7 @@ if $make_bundle; then
     exit 1
   fi
   install_missing "${STP_BUILD_PACKAGES[@]}" libbenchmark-dev xz-utils
-  build_programs
+  build_programs -D STP_MPI=OFF  # the GPU machine may have none, and not this one
   gather_programs
   tar -C "$programs" -cJf "$bundle.partial" .
   mv "$bundle.partial" "$bundle"
@@ -158,6 +169,10 @@ stage_programs() {
     build_programs -D CMAKE_CUDA_ARCHITECTURES="$arch" && gather_programs
   fi
   "$stp" --version
+  if ldd "$stp" | grep 'not found'; then
+    echo "libraries are missing"
+    return 1
+  fi
 }
 
 # A test skips itself where it finds no GPU: where there is one, a program all of whose tests do so has failed.
@@ -183,13 +198,17 @@ stage_sanitizer() {
     echo "skipped: there is no compute-sanitizer"
     return 77
   fi
-  if ! compute-sanitizer --tool memcheck "$programs/tests/cuda_test" --gtest_filter=GpuDevice.* >"$out/sanitizer_probe.log" 2>&1 &&
+  # Modules are loaded when first used: else every kernel of cuBLASLt is instrumented.
+  export CUDA_MODULE_LOADING=LAZY
+  if ! compute-sanitizer --tool memcheck "$programs/tests/cuda_on_gpu_test" --gtest_filter='GpuDevice.*' >"$out/sanitizer_probe.log" 2>&1 &&
     grep -q 'not supported' "$out/sanitizer_probe.log"; then
     echo "skipped: compute-sanitizer does not support this device"
     return 77
   fi
+  # Calls that fail on purpose are tested too: only wrong accesses count.
   for test in "$programs"/tests/*; do
-    compute-sanitizer --tool memcheck --error-exitcode 1 "$test" --gtest_filter='*Gpu*-*Large*' --gtest_brief=1 || failed=1
+    compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 "$test" \
+      --gtest_filter='*Gpu*-GpuTraining.*:GpuReplay.*' --gtest_brief=1 || failed=1
   done
   return "$failed"
 }
@@ -199,18 +218,8 @@ stage_parity() {
     "$stp" run parity-gpu --backend cuda --graphs --json "$out/parity-graphs.json"
 }
 
-# Runs a command on each of the first GPUs, as many as the first argument says, as a launcher starts the ranks of a run.
-launch() {
-  local ranks=$1 rank port pid failed=0 pids=()
-  shift
-  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])') || return 1
-  for ((rank = 0; rank < ranks; ++rank)); do
-    RANK=$rank WORLD_SIZE=$ranks LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 STP_MASTER_PORT=$port "$@" &
-    pids+=("$!")
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-  return "$failed"
-}
+# Runs a command as two processes. PMIX_MCA_gds: docs/scenarios.md.
+launch() { env PMIX_MCA_gds=hash mpirun --allow-run-as-root --oversubscribe -np 2 "$@"; }
 
 # Ranks that are processes with a GPU each, over NCCL; and nccl-tests' all-reduce for comparison, if it is installed.
 stage_processes() {
@@ -218,16 +227,26 @@ stage_processes() {
     echo "skipped: one GPU"
     return 77
   fi
+  if ! have mpirun || ! ldd "$stp" | grep -q libmpi; then
+    echo "skipped: there is no mpirun, or the programs are built without MPI (as the bundle is)"
+    return 77
+  fi
   local failed=0
-  launch 2 "$stp" run parity-2-gpus --backend cuda --deadline 60 --json "$out/parity-2-gpus.json" || failed=1
-  launch 2 "$stp" run train-2-gpus --backend cuda --deadline 60 --json "$out/train-2-gpus.json" --trace "$out/train-2-gpus.trace.json" || failed=1
-  launch 2 "$programs/bin/microbench" --backend cuda --quick --benchmark_out="$out/nccl-2-gpus.json" --benchmark_out_format=json || failed=1
+  launch "$stp" run parity-2-gpus --backend cuda --deadline 60 --json "$out/parity-2-gpus.json" || failed=1
+  launch "$stp" run train-2-gpus --backend cuda --deadline 60 --json "$out/train-2-gpus.json" --trace "$out/train-2-gpus.trace.json" || failed=1
+  launch "$programs/bin/microbench" --backend cuda --quick --benchmark_out="$out/nccl-2-gpus.json" --benchmark_out_format=json || failed=1
   if have all_reduce_perf; then all_reduce_perf -b 1K -e 4M -f 4 -g 2 -d bfloat16 -o sum >"$out/nccl-tests.txt" || failed=1; fi
   return "$failed"
 }
 
-# Rank 0 of real configurations at full shard size, over emulated links of the A800, and of this GPU.
+# Rank 0 of one real configuration at full shard size, over emulated links of the A800.
 stage_replay() {
+  "$stp" run replay-12.1b --backend cuda --replay-rank 0 --replay-cluster a800 --json "$out/replay.json" --set 'schedules=["stp"]' \
+    --set run.steps=2 --set 'configurations=[{"parallel": {"pp": 4, "tp": 4}, "microbatches": 16}]'
+}
+
+# All configurations, also with links of this GPU.
+stage_replays() {
   local cluster
   for cluster in a800 h200; do
     "$stp" run replay-12.1b --backend cuda --replay-rank 0 --replay-cluster "$cluster" --json "$out/replay-$cluster.json" \
@@ -265,6 +284,7 @@ have_programs=true
 start=$SECONDS
 for stage in "${stages[@]}"; do
   left=$((limit - (SECONDS - start)))
+  own=$((left < limit_of[$stage] ? left : limit_of[$stage]))
   began=$SECONDS
   result=passed
   if [[ $skipped == *" $stage "* ]]; then
@@ -276,14 +296,14 @@ for stage in "${stages[@]}"; do
   else
     say "$stage"
     set +e
-    STP_GPU_STAGE=$stage timeout --kill-after=10 "$left" "$STP_ROOT/scripts/gpu.sh" --out "$out" 2>&1 | tee "$out/$stage.log"
+    STP_GPU_STAGE=$stage timeout --kill-after=10 "$own" "$STP_ROOT/scripts/gpu.sh" --out "$out" 2>&1 | tee "$out/$stage.log"
     status=${PIPESTATUS[0]}
     set -e
     case $status in
       0) ;;
       77) result=$(grep '^skipped' "$out/$stage.log" | tail -n 1 || echo skipped) ;;
       124 | 137)
-        result="FAILED: ran into the limit of $limit s"
+        result="FAILED: ran into its limit of $own s"
         failed=1
         ;;
       *)

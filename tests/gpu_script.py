@@ -8,6 +8,7 @@ Usage: gpu_script.py
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import tarfile
 import tempfile
 import unittest
 
+STAGES = ["machine", "programs", "tests", "microbench", "speed", "parity", "replay", "processes", "replays", "torch", "sanitizer"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 SMI = """#!/bin/sh
@@ -24,14 +26,14 @@ case "$*" in
   *query-gpu=name*) cat "$(dirname "$0")/gpus" ;;
 esac
 """
-# Controlled by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where a launcher
-# made it one of several.
+# Controlled by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where mpirun made it one
+# of several.
 STP = """#!/bin/sh
 while [ $# -gt 0 ]; do
   case $1 in
     --version) echo "stp stand-in" ;;
     *-2-gpus)
-      echo "$RANK of $WORLD_SIZE, GPU $LOCAL_RANK, $MASTER_ADDR $STP_MASTER_PORT" >> "$STP_DATA_DIR/$1"
+      echo "$RANK" >> "$STP_DATA_DIR/$1"
       if [ -e "$STP_DATA_DIR/fail-rank-$RANK" ]; then exit 1; fi ;;
     --json) out=$2 ;;
     parity-gpu) if [ -e "$STP_DATA_DIR/fail-parity" ]; then echo "gradient error 3"; exit 1; fi ;;
@@ -40,6 +42,12 @@ while [ $# -gt 0 ]; do
   shift
 done
 if [ -n "$out" ] && [ "${RANK:-0}" = 0 ]; then echo '{}' > "$out"; fi
+"""
+MPIRUN = """#!/bin/sh
+while [ "$1" != -np ]; do shift; done
+ranks=$2; shift 2; failed=0
+for rank in $(seq 0 $((ranks - 1))); do RANK=$rank "$@" || failed=1; done
+exit $failed
 """
 PROGRAM = """#!/bin/sh
 if [ -e "$STP_DATA_DIR/skip-tests" ]; then echo "[  PASSED  ] 0 tests."; else echo "[  PASSED  ] 3 tests."; fi
@@ -75,7 +83,7 @@ class Script(unittest.TestCase):
         made = self.root / "made"
         self.write(made / "bin/stp", STP)
         self.write(made / "bin/microbench", PROGRAM)
-        self.write(made / "tests/cuda_test", PROGRAM)
+        self.write(made / "tests/cuda_on_gpu_test", PROGRAM)
         (made / "architectures").write_text(architectures + "\n", encoding="utf-8")
         (made / "revision").write_text("0123abc\n", encoding="utf-8")
         (self.root / "build/gpu").mkdir(parents=True)
@@ -97,8 +105,7 @@ class Script(unittest.TestCase):
         done = self.run_it("--out", str(out), "--skip", "sanitizer")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         table = self.table(done)
-        self.assertEqual(list(table), ["machine", "programs", "tests", "sanitizer", "parity", "processes", "replay", "microbench",
-                                       "speed", "torch"])
+        self.assertEqual(list(table), STAGES)
         self.assertEqual(table.pop("processes"), "skipped: one GPU")
         self.assertEqual(table.pop("sanitizer"), "skipped: by --skip")
         self.assertEqual(table.pop("torch"), "skipped: there is no torch")
@@ -106,7 +113,7 @@ class Script(unittest.TestCase):
         with tarfile.open(f"{out}.tar.gz") as archive:
             held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
         self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200.json",
-                              "microbench.json", "tests/cuda_test.json"}, held)
+                              "microbench.json", "tests/cuda_on_gpu_test.json", "replay.json"}, held)
         again = self.run_it("--out", str(out))
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)
@@ -118,21 +125,28 @@ class Script(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.table(done), {"programs": "passed", "parity": "FAILED", "microbench": "passed"})
 
+    def test_the_stages_and_their_limits(self):
+        done = self.run_it("--dry-run", smi=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        limits = dict(re.findall(r"^(\w+) +(\d+) s$", done.stdout, re.MULTILINE))
+        self.assertEqual(list(limits), [*STAGES, "all"])
+        self.assertTrue(all(0 < int(seconds) <= 540 for seconds in limits.values()))
+
     def test_on_several_gpus_processes_are_launched(self):
         self.bundle()
         self.write(self.path / "gpus", "stand-in\n" * 4)
-        out = self.root / "results"
+        out = self.root / "mine"
+        self.write(self.path / "ldd", "#!/bin/sh\n")
+        self.write(self.path / "mpirun", MPIRUN)
+        done = self.run_it("programs", "processes")
+        self.assertIn("built without MPI", self.table(done)["processes"])
+        self.write(self.path / "ldd", "#!/bin/sh\necho 'libmpi.so.40 => /lib/libmpi.so.40'\n")
         done = self.run_it("--out", str(out), "programs", "processes")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.table(done)["processes"], "passed")
         for scenario in ("parity-2-gpus", "train-2-gpus"):
             self.assertTrue((out / f"{scenario}.json").exists())
-            said = sorted((self.root / scenario).read_text(encoding="utf-8").splitlines())
-            ports = {line.split()[-1] for line in said}
-            self.assertEqual(len(ports), 1, said)
-            port = int(ports.pop())
-            self.assertGreater(port, 0)
-            self.assertEqual(said, [f"{rank} of 2, GPU {rank}, 127.0.0.1 {port}" for rank in range(2)])
+            self.assertEqual((self.root / scenario).read_text(encoding="utf-8").split(), ["0", "1"])
         # A failure of any rank is one of the stage.
         (self.root / "fail-rank-1").touch()
         done = self.run_it("processes")
@@ -152,8 +166,16 @@ class Script(unittest.TestCase):
         done = self.run_it("--limit", "3", "programs", "replay", "microbench")
         self.assertEqual(done.returncode, 1)
         table = self.table(done)
-        self.assertEqual(table["replay"], "FAILED: ran into the limit of 3 s")
+        self.assertEqual(table["replay"], "FAILED: ran into its limit of 3 s")
         self.assertEqual(table["microbench"], "skipped: the limit of 3 s is used up")
+
+    def test_programs_that_lack_a_library_have_failed(self):
+        self.bundle()
+        self.write(self.path / "ldd", "#!/bin/sh\necho 'libmpi.so.40 => not found'\n")
+        done = self.run_it("programs", "tests")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.table(done)["programs"], "FAILED")
+        self.assertIn("libmpi.so.40 => not found", done.stdout)
 
     def test_a_bundle_for_another_gpu_is_not_used(self):
         self.bundle("80")
