@@ -250,10 +250,11 @@ stage_replays() {
   local cluster
   for cluster in a800 h200; do
     "$stp" run replay-12.1b --backend cuda --replay-rank 0 --replay-cluster "$cluster" --json "$out/replay-$cluster.json" \
-      --trace "$out/replay-$cluster.trace.json" || return 1
+      --set run.steps=2 --trace "$out/replay-$cluster.trace.json" || return 1
   done
-  # The effect of graphs on the time of a step.
-  "$stp" run replay-12.1b --backend cuda --graphs --replay-rank 0 --replay-cluster a800 --json "$out/replay-a800-graphs.json"
+  # The effect of graphs on the time of a step: they are captured in the first three.
+  "$stp" run replay-12.1b --backend cuda --graphs --replay-rank 0 --replay-cluster a800 --json "$out/replay-a800-graphs.json" \
+    --set run.warmup=3 --set run.steps=2
 }
 
 stage_microbench() {
