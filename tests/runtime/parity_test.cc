@@ -216,14 +216,16 @@ TEST(Training, WeightsFollowTheReference) { expect_weights_follow("stp", 2, {});
 
 // Shares of three replicas end within parameters, and in those that tensor parallelism does not divide.
 TEST(Training, WeightsOfZeroFollowTheReference) {
+  Sample sampled;
   for (const char* schedule : {"stp", "zb-v", "1f1b-i", "dualpipev"})
     for (const int dp : {2, 3})
       for (const auto& [sequence_parallel, recompute] :
            {std::pair{false, Recompute{}},
             {true, {.layer = true}},
             {true, {.core = true, .qkv = true, .mlp = true, .norm = true}}})
-        expect_weights_follow(schedule, dp,
-                              {.sequence_parallel = sequence_parallel, .recompute = recompute, .zero = true});
+        if (sampled())
+          expect_weights_follow(
+              schedule, dp, {.sequence_parallel = sequence_parallel, .recompute = recompute, .zero = true});
 }
 
 }  // namespace
