@@ -4,7 +4,9 @@
 
 namespace stp {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+inline constexpr int kStride = 13;
+#elif defined(__SANITIZE_ADDRESS__)
 inline constexpr int kStride = 7;
 #else
 inline constexpr int kStride = 1;
