@@ -106,13 +106,15 @@ TEST(Bytes, OfEveryScheduleAreThoseDeclared) {
 }
 
 TEST(Bytes, OfOtherOrdersToo) {
+  Sample sampled;
   for (const char* name : {"stp", "zb-v", "1f1b-i"})
     for (const Release release : {Release::block, Release::released})
       for (const bool sequence_parallel : {false, true})
         for (const auto& [recomputed, recompute] : kRecomputes)
-          expect_declared_bytes(name, 2, 2, 8, DType::f32,
-                                {BackwardOrder::megatron, release, sequence_parallel, recompute},
-                                {0, 2, 1, 1});
+          if (sampled())
+            expect_declared_bytes(name, 2, 2, 8, DType::f32,
+                                  {BackwardOrder::megatron, release, sequence_parallel, recompute},
+                                  {0, 2, 1, 1});
 }
 
 TEST(Bytes, OfSharedOptimizerState) {
