@@ -109,7 +109,9 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
                                          seen);
   for (const Variant& variant : in_rings())
     if (sampled()) expect_simulated_and_run("zb-v", variant, variant.context_parallel == 2 ? 2 : 1, seen);
-  if (kStride == 1) EXPECT_EQ(seen, all_kinds());
+  if (kStride == 1) {
+    EXPECT_EQ(seen, all_kinds());
+  }
 }
 
 }  // namespace
