@@ -60,21 +60,12 @@ json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, c
 
 json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Invocation& invocation) {
   json rows = json::array();
-  {
-    ProgressBar progress("simulating " + scenario.name, scenario.rows());
-    for (const Experiment& experiment : scenario.experiments) {
-      for (const ScheduleChoice& choice : experiment.schedules) {
-        check_interrupted();
-        progress.step();
-        const std::optional<SimulatedRun> run = run_simulated(choice, experiment, scenario);
-        if (!run) continue;
-        rows.push_back(to_json(run->result));
-        if (scenario.timeline)
-          write_trace(
-              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), *run);
-      }
-    }
-  }
+  simulate_rows(scenario, [&](const SimulatedRun& run, const Experiment&) {
+    rows.push_back(to_json(run.result));
+    if (scenario.timeline)
+      write_trace(unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"),
+                  run);
+  });
   attach_published(rows, data_path("results/published"), scenario.comparison);
   const json record = make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "rows", rows);
   write_new_file(folder / (scenario.name + ".json"), record_text(record));

@@ -45,16 +45,10 @@ struct Row {
 
 std::vector<Row> simulate_all(const Scenario& scenario) {
   std::vector<Row> rows;
-  ProgressBar progress("simulating " + scenario.name, scenario.rows());
-  for (const Experiment& experiment : scenario.experiments) {
-    for (const ScheduleChoice& choice : experiment.schedules) {
-      progress.step();
-      std::optional<SimulatedRun> run = run_simulated(choice, experiment, scenario);
-      if (!run) continue;
-      const Fit fit = fit_of(run->result, experiment);
-      rows.push_back({std::move(run->result), fit});
-    }
-  }
+  simulate_rows(scenario, [&](SimulatedRun run, const Experiment& experiment) {
+    const Fit fit = fit_of(run.result, experiment);
+    rows.push_back({std::move(run.result), fit});
+  });
   return rows;
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "baselines/registry.h"
+#include "interrupt.h"
 #include "stp/model/partition.h"
 #include "stp/schedule/read_schedule.h"
 #include "stp/schedule/validate.h"
+#include "table.h"
 
 namespace stp {
 namespace {
@@ -192,17 +194,6 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
   return run_simulated(program_for(choice, experiment, file), experiment);
 }
 
-std::optional<SimulatedRun> run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
-                                          const Scenario& scenario) {
-  try {
-    return run_simulated(choice, experiment, scenario.file);
-  } catch (const InputError& error) {
-    if (scenario.invalid == Invalid::refuse) throw;
-    say_left_out(experiment.name, error);
-    return std::nullopt;
-  }
-}
-
 SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   SimulatedRun run{std::move(program), {}, {}};
   const CostTable table = cost_table_of(experiment, run.program);
@@ -232,6 +223,28 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     }
   }
   return run;
+}
+
+void simulate_rows(const Scenario& scenario,
+                   const std::function<void(SimulatedRun, const Experiment&)>& visit) {
+  ProgressBar progress("simulating " + scenario.name, scenario.rows());
+  bool any = false;
+  for (const Experiment& experiment : scenario.experiments)
+    for (const ScheduleChoice& choice : experiment.schedules) {
+      check_interrupted();
+      std::optional<SimulatedRun> run;
+      try {
+        run = run_simulated(choice, experiment, scenario.file);
+      } catch (const InputError& error) {
+        if (scenario.invalid == Invalid::refuse) throw;
+        say_left_out(experiment.name, error);
+      }
+      if (run) visit(*std::move(run), experiment);
+      any = any || run.has_value();
+      progress.step();
+    }
+  if (!any)
+    throw InputError(scenario.file, "schedules", "refuse all configurations", "correct at least one of them");
 }
 
 }  // namespace stp

@@ -1,6 +1,7 @@
 // One experiment in virtual time: schedule, program, costs, simulation, result.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,13 +43,16 @@ Job job_of(const Experiment& experiment);
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
 
-/// The same of a scenario's experiment; none if the schedule refuses its configuration and such are left out.
-std::optional<SimulatedRun> run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
-                                          const Scenario& scenario);
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);
 /// The same of a program that program_for() made, for this experiment or one that differs only in what
 /// programs do not depend on, such as costs (docs/architecture.md, section 5).
 SimulatedRun run_simulated(Program program, const Experiment& experiment);
+
+/// Simulates each schedule of each configuration, shows progress, and calls visit(run, experiment). What a
+/// schedule refuses is left out if the scenario says so; InputError if nothing is left. Throws if
+/// interrupted.
+void simulate_rows(const Scenario& scenario,
+                   const std::function<void(SimulatedRun, const Experiment&)>& visit);
 
 }  // namespace stp

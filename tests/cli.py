@@ -478,6 +478,11 @@ class Changes(CommandLine):
         done = self.run_stp("reproduce", path, "--keep-going", "--no-plots", "--out", "new")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(json.loads((self.folder / "new/unit.json").read_text(encoding="utf-8"))["rows"]), 1)
+        few = self.write(changed(UNIT, schedules=["dualpipev"], microbatches=3, layers_per_chunk=[1] * 4))
+        for command in (["simulate", few], ["reproduce", few, "--no-plots", "--out", "newer"]):
+            done = self.run_stp(*command, "--keep-going")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("refuse all configurations", done.stderr)
         none = self.write(changed(UNIT, microbatches=None, layers_per_chunk=None, configurations=configurations[1:2]))
         self.assertEqual(self.run_stp("simulate", none, "--keep-going").returncode, 2)
 

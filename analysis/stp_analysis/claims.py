@@ -355,10 +355,12 @@ def evaluate(experiments, claims, strict=True):
         verdict = BAD if not outcome.met else FITTED if outcome.calibrated or outcome.null_too or settled else GOOD
         if strict and verdict == BAD and not claim.get("because"):
             raise Fault(f'"{statement}" deviates, and results/claims.json does not say why; add "because"')
+        notes = {", calibrated": outcome.calibrated, ", settled by its rows": settled, ", null model too": outcome.met and outcome.null_too}
+        note = next((note for note, holds in notes.items() if holds), "")
         found.append(
             Claim(where, statement, verdict, claim.get("because", "no reason is known") if verdict == BAD else "",
                   outcome.published, outcome.ours, outcome.tolerance,
-                  run[name].evidence + (", calibrated" if outcome.calibrated else ", settled by its rows" if settled else ", null model too" if outcome.met and outcome.null_too else ""),
+                  run[name].evidence + note,
                   f"stp reproduce {name}" + (f" {check['than']}" if "than" in check else ""),
                   claim.get("apart", ""), claim.get("headline", ""), outcome.brief, name)
         )  # fmt: skip

@@ -60,14 +60,10 @@ int on_all_ranks(const Schedule& schedule, Count count) {
   return sum;
 }
 
-/// A schedule from the text of its blocks, by rank; validated.
+/// The same, validated.
 inline Schedule by_hand(const Placement& placement, int microbatches,
                         const std::vector<std::vector<std::string>>& ranks) {
-  Schedule schedule{"by hand", placement, microbatches, {}};
-  for (const auto& row : ranks) {
-    auto& blocks = schedule.ranks.emplace_back();
-    for (const std::string& block : row) blocks.push_back(parse_block(block));
-  }
+  Schedule schedule = schedule_of(placement, microbatches, ranks);
   validate(schedule);
   return schedule;
 }

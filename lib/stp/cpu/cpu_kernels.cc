@@ -54,13 +54,6 @@ struct RotaryTable {
   }
 };
 
-// Of a row of a sample, in its whole sequence.
-int64_t position_of(const AttentionShape& shape, int64_t row) {
-  const int64_t piece = shape.seq / 2;
-  if (shape.cp == 1) return row;
-  return row < piece ? shape.cp_index * piece + row : (2 * shape.cp - 2 - shape.cp_index) * piece + row;
-}
-
 template <typename T>
 void rotate_all(const AttentionShape& shape, double theta, T* qkv, const T* bias, T direction) {
   const auto table = RotaryTable<T>::of(shape.cp * shape.seq, shape.head_dim, theta);
@@ -68,7 +61,7 @@ void rotate_all(const AttentionShape& shape, double theta, T* qkv, const T* bias
   for (int64_t row = 0; row < shape.tokens(); ++row, qkv += columns) {
     if (bias != nullptr)
       for (int64_t i = 0; i < columns; ++i) qkv[i] += bias[i];
-    const int64_t position = position_of(shape, row % shape.seq);
+    const int64_t position = position_of(shape.cp, shape.cp_index, shape.seq, row % shape.seq);
     // Query heads and key heads are adjacent.
     rotate(qkv, shape.q_heads + shape.kv_heads, half, table->cosine.data() + position * half,
            table->sine.data() + position * half, direction);

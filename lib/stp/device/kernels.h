@@ -33,6 +33,10 @@ struct AttentionShape {
   [[nodiscard]] int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
 };
 
+/// Where row `row` of the `seq` tokens that rank `cp_index` of `cp` has of a sample stands in its whole
+/// sequence.
+int64_t position_of(int cp, int cp_index, int64_t seq, int64_t row);
+
 /// Of each sample: which of this rank's queries attend to which keys, all of them to each. The queries go on
 /// to the sample's end, the keys begin with the first.
 struct AttentionBlock {

@@ -298,16 +298,8 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
         std::vector<int32_t> flat;
         for (int i = 0; i < training_.microbatch_size; ++i) {
           const auto& row = own[static_cast<size_t>(microbatch) * training_.microbatch_size + i].*member;
-          const auto add = [&](int first, int count) {
-            flat.insert(flat.end(), row.begin() + first, row.begin() + first + count);
-          };
-          const int cp = training_.grid.cp, piece = training_.seq / (2 * cp);
-          if (cp == 1) {
-            add(0, training_.seq);
-          } else {
-            add(rank->place.cp * piece, piece);
-            add((2 * cp - 1 - rank->place.cp) * piece, piece);
-          }
+          for (int j = 0; j < training_.own_seq(); ++j)
+            flat.push_back(row[position_of(training_.grid.cp, rank->place.cp, training_.own_seq(), j)]);
         }
         tensors.push_back(
             device.allocate(*rank->compute, MemoryKind::data, DType::i32, training_.tokens(), 1));
@@ -619,14 +611,13 @@ void Executor::issue_of_replicas(OpId id) {
       begin(*rank, *rank->dp, id);
       const ChunkState& chunk = rank->chunks[op.chunk];
       const Tensor& all = op.kind == OpKind::weight_gather ? chunk.weights : chunk.gradients;
-      const Tensor shares = all.part(0, group.group->size(), all.columns / group.group->size());
-      const Tensor own = op.kind == OpKind::gradient_reduce ? all : chunk.share_of(all);
-      if (op.kind == OpKind::weight_gather)
-        parts.push_back({rank->dp.get(), own, shares});
-      else if (op.kind == OpKind::gradient_scatter)
-        parts.push_back({rank->dp.get(), shares, own});
-      else
-        parts.push_back({rank->dp.get(), own, own});
+      if (op.kind == OpKind::gradient_reduce) {
+        parts.push_back({rank->dp.get(), all, all});
+        continue;
+      }
+      const Tensor own = chunk.share_of(all), shares = all.part(0, group.group->size(), own.columns);
+      const bool gathers = op.kind == OpKind::weight_gather;
+      parts.push_back({rank->dp.get(), gathers ? own : shares, gathers ? shares : own});
     }
     if (op.kind == OpKind::weight_gather)
       group.group->all_gather(parts);
