@@ -116,8 +116,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                   .data_parallel = experiment.cp * experiment.dp > 1,
                   .zero = experiment.zero,
                   .embedding = of_model,
-                  .tied = experiment.cp * experiment.dp > 1 && experiment.hardware &&
-                          experiment.hardware->model.tied(),
+                  .tied = experiment.hardware && experiment.hardware->model.tied(),
                   .sequence_parallel = experiment.sequence_parallel,
                   .recompute = experiment.recompute,
                   .context_parallel = experiment.cp});
