@@ -172,6 +172,7 @@ class Profiles(CommandLine):
 
     def test_all_missing_fields_are_named_at_once(self):
         values = [key for key, field in self.profile.items() if isinstance(field, dict)]
+        values.remove("host_launch_us")  # has a default
         self.assertEqual(len(values), 22)
         kept = self.profile
         self.profile = {"name": "mine", "accelerator": "GPU", "peak_tflops": {"value": 3}, "gemm_efficiency": kept["gemm_efficiency"]}

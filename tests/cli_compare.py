@@ -298,13 +298,13 @@ class CompareProfiles(CommandLine):
 
     def test_assumed_and_fitted_values_are_counted(self):
         a800, _ = self.comparison["machines"]
-        self.assertEqual(a800["values"], 22)
-        self.assertEqual(a800["assumed"], ["device_to_host_gb_per_s", "host_to_device_gb_per_s", "kernel_overhead_us",
+        self.assertEqual(a800["values"], 23)
+        self.assertEqual(a800["assumed"], ["device_to_host_gb_per_s", "host_launch_us", "host_to_device_gb_per_s", "kernel_overhead_us",
                                            "p2p_between_nodes_latency_us", "p2p_within_node_latency_us"])
         self.assertEqual(sorted(a800["fitted"]), a800["ranged"])
         screen = self.run_stp("compare", "--profiles", "a800", "h100", "--scenarios", "llm-h20").stdout
         self.assertIn("a800: NVIDIA A800", screen)
-        self.assertIn("\n    of 22 values 5 assumed, 3 fitted; assumed device_to_host_gb_per_s, host_to_device_gb_per_s", screen)
+        self.assertIn("\n    of 23 values 6 assumed, 3 fitted; assumed device_to_host_gb_per_s, host_launch_us", screen)
         (band,) = set(re.findall(r"^  each value alone to the ends of its range +\+[\d.]+ % to \+[\d.]+ % +(\S+)$", screen, re.MULTILINE))
         self.assertEqual(band, "–")  # the profile of h100 has no ranges
 

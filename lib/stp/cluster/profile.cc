@@ -157,6 +157,7 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   profile.memory_bytes_per_s = reader.value("memory_gb_per_s", kTiny, 1e6) * kGiga;
   profile.memory_bytes = reader.value("memory_gb", kTiny, 1e6) * kGiga;
   profile.kernel_overhead_s = reader.value("kernel_overhead_us", 0, 1e6) * kMicro;
+  if (input.has("host_launch_us")) profile.host_launch_s = reader.value("host_launch_us", 0, 1e6) * kMicro;
   profile.elementwise_factor = reader.value("elementwise_factor", 0, 100);
   profile.all_reduce_latency_s = reader.value("all_reduce_latency_us", 0, 1e6) * kMicro;
   profile.all_reduce_hop_latency_s = reader.value("all_reduce_hop_latency_us", 0, 1e6) * kMicro;

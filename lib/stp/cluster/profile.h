@@ -56,6 +56,7 @@ struct HardwareProfile {
   double memory_bytes_per_s;  // as elementwise kernels reach it
   double memory_bytes;        // capacity
   double kernel_overhead_s;   // per launch on a busy stream
+  double host_launch_s;       // of the host per launch, with an implementation in Python; 0: not known
   double elementwise_factor;  // memory traffic of unfused norms and residuals over what work.h counts (fitted
                               // where not measured)
 

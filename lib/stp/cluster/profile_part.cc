@@ -31,7 +31,7 @@ auto p2p_of(Profile& p) {
 }
 template <typename Profile>
 auto launches_of(Profile& p) {
-  return std::tie(p.kernel_overhead_s);
+  return std::tie(p.kernel_overhead_s, p.host_launch_s);
 }
 
 // Calls `use` with the values of `part` of both.

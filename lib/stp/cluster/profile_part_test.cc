@@ -77,7 +77,7 @@ TEST_F(ProfileParts, HoldEveryValueOnce) {
   }
   EXPECT_EQ(keys.size(), kProfileParts.size());
   EXPECT_THAT(keys["contention"], ElementsAre("contention_all_reduce", "contention_compute"));
-  EXPECT_THAT(keys["launches"], ElementsAre("kernel_overhead_us"));
+  EXPECT_THAT(keys["launches"], ElementsAre("host_launch_us", "kernel_overhead_us"));
 }
 
 TEST_F(ProfileParts, LeaveNamesAndCapacityAlone) {

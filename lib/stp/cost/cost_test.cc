@@ -472,6 +472,19 @@ TEST(HardwareCostTable, AddsUpGemmsAttentionTrafficAndLaunches) {
   }
 }
 
+TEST(HardwareCostTable, AUnitOfShortKernelsTakesAsLongAsTheHostNeedsToLaunchThem) {
+  HardwareProfile profile = a800();
+  const auto mlp = [&](int seq, Implementation implementation, double host_launch_s) {
+    profile.host_launch_s = host_launch_s;
+    return table_of(job("llm-12.1b", {seq, 1, 8}, 2, implementation), profile).at(Unit::mlp, UnitPass::F);
+  };
+  const Implementation megatron = Implementation::megatron, suite = Implementation::suite;
+  const int kernels = work(model("llm-12.1b"), {64, 1, 8}, megatron, Unit::mlp, UnitPass::F).kernels;
+  EXPECT_DOUBLE_EQ(mlp(64, megatron, 1e-3), kernels * 1e-3);
+  EXPECT_EQ(mlp(6144, megatron, 8e-6), mlp(6144, megatron, 0));
+  EXPECT_EQ(mlp(64, suite, 1e-3), mlp(64, suite, 0));
+}
+
 TEST(HardwareCostTable, ReducesAndSendsTheHiddenTensor) {
   const Job j = job("llm-12.1b", {6144, 1, 8}, 2);
   const HardwareProfile profile = a800();

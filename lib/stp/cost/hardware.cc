@@ -19,7 +19,9 @@ double seconds(const Work& work, Implementation implementation, const HardwarePr
   time += work.attention_backward_flops / (profile.peak_flops * profile.attention_backward_efficiency);
   const double factor = implementation == Implementation::megatron ? profile.elementwise_factor : 1;
   time += (work.replicated_bytes * factor + work.sharded_bytes) / profile.memory_bytes_per_s;
-  return time;
+  // Where kernels are short, the device waits for the host.
+  return implementation == Implementation::suite ? time
+                                                 : std::max(time, work.kernels * profile.host_launch_s);
 }
 
 // The groups of a job, and what the slowest of a kind takes.
