@@ -8,7 +8,9 @@ from matplotlib.lines import Line2D
 from . import claims, null_model, style, words
 from .tables import Table
 
-GAP, LEAST = 1.2, 2.0  # between configurations, and the width of one, in points
+GAP, LEAST = 1.2, 3.0  # between configurations, and the width of one, in points
+WIDEST = 45  # the width of a line of panels, and of the legend behind the last one
+LEGEND = 10
 OURS, NULL = "#009E73", "#999999"
 
 
@@ -30,15 +32,25 @@ def plot(experiments):
     panels = [(one, rows) for one, rows in panels if len(rows)]
     if not panels:
         return None
-    sizes = [sum(GAP + max(LEAST, size) for size in rows.groupby("configuration").size()) for _, rows in panels]
-    figure = style.new_figure(style.FULL_WIDTH, 3.3)
-    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True, width_ratios=sizes)[0]
-    for axes, (experiment, rows) in zip(grid, panels):
-        _draw(axes, rows)
-        axes.set_title(style.clip(experiment.title.partition(" (")[0], 40))
-    experiment = panels[0][0]
-    grid[0].set_ylabel(f"gain of {experiment.gained} over {experiment.baseline}, %")
-    grid[0].set_ylim(bottom=min(0, grid[0].get_ylim()[0]))
+    lines = _lines(panels)
+    figure = style.new_figure(style.FULL_WIDTH, 3.3 * len(lines))
+    experiment, grid = panels[0][0], []
+    for part, line in zip(figure.subfigures(len(lines), 1, squeeze=False)[:, 0], lines):
+        sizes = [_width(rows) for _, rows in line]
+        *row, rest = part.subplots(1, len(sizes) + 1, width_ratios=[*sizes, max(WIDEST - sum(sizes), 0.1)])
+        rest.set(xticks=[], yticks=[])
+        rest.set_axis_off()
+        for axes, (one, rows), size in zip(row, line, sizes):
+            _draw(axes, rows)
+            title = one.title.partition(" (")[0]
+            axes.set_title(title if len(title) < 2.5 * size else one.id, loc="left")
+        row[0].set_ylabel(f"gain of {experiment.gained} over {experiment.baseline}, %")
+        for axes in row[1:]:
+            axes.tick_params(labelleft=False)
+        grid += row
+    ends = [axes.get_ylim() for axes in grid]
+    for axes in grid:
+        axes.set_ylim(min(0, *(low for low, _ in ends)), max(high for _, high in ends))
     bands = any(rows["low"].notna().any() for _, rows in panels)
     null = any(rows["null"].notna().any() for _, rows in panels)
     handles = [style.published_handle(), Line2D([], [], **_look(False), label=experiment.evidence)]
@@ -47,7 +59,7 @@ def plot(experiments):
     upright = {"linestyle": "none", "marker": "|", "markersize": 11, "markeredgewidth": 1.4}  # as in the plot
     handles += [Line2D([], [], color=OURS, **upright, label=f"its band, profile ±{change}")] if bands else []
     handles += [Line2D([], [], color=NULL, linewidth=2.2, label="null model")] if null else []
-    grid[-1].legend(handles=handles, loc="upper right")
+    rest.legend(handles=handles, loc="upper left")
     caption = "Within a configuration m grows to the right; s is the sequence length times the microbatch size."
     if bands:
         caption += f" Upright lines at the largest m: the band from ±{change} on each value of the hardware profile, taken as independent."
@@ -55,6 +67,23 @@ def plot(experiments):
         caption += " Null model: the published gain of the calibrated row of the same TP (of any, where there is none), without a bubble."
     alt = f"Published and simulated gains of {experiment.gained} over {experiment.baseline} by configuration, with bands."
     return style.Plot("headline", f"Gain of {experiment.gained} over {experiment.baseline}: published and ours", figure, caption, alt)
+
+
+def _width(rows):
+    return sum(GAP + max(LEAST, size) for size in rows.groupby("configuration").size())
+
+
+def _lines(panels):
+    """The panels in lines no wider than WIDEST, unless one alone is; the last leaves room for the legend."""
+    lines, width = [], math.inf
+    for panel in panels:
+        own = _width(panel[1])
+        width += own
+        if width > WIDEST - (LEGEND if panel is panels[-1] else 0):
+            lines.append([])
+            width = own
+        lines[-1].append(panel)
+    return lines
 
 
 def _look(calibrated):
