@@ -63,7 +63,7 @@ class Data {
   std::string text_;
 };
 
-Training training_of(const Experiment& experiment) {
+Training training_of(const Experiment& experiment, bool replay) {
   const Experiment::Run& run = *experiment.run;
   Training training;
   training.model = run.model;
@@ -74,6 +74,7 @@ Training training_of(const Experiment& experiment) {
   training.initialisation = run.initialisation;
   training.optimizer = run.optimizer;
   training.clip_norm = run.clip_norm;
+  if (replay) training.initial_repeat = int64_t{1} << 20;
   return training;
 }
 
@@ -206,7 +207,7 @@ class MeasuredTraining {
         run_(*experiment.run),
         options_(options),
         predicted_(predict(choice, experiment, profile, file)),
-        training_(training_of(experiment)),
+        training_(training_of(experiment, options.replay.has_value())),
         devices_(backend_options(options, training_)),
         program_(program_for(choice, experiment, file)),
         backend_(open_backend(options, devices_)),

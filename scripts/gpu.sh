@@ -239,22 +239,30 @@ stage_processes() {
   return "$failed"
 }
 
-# Rank 0 of one real configuration at full shard size, over emulated links of the A800.
-stage_replay() {
-  "$stp" run replay-12.1b --backend cuda --replay-rank 0 --replay-cluster a800 --json "$out/replay.json" --set 'schedules=["stp"]' \
-    --set run.steps=2 --set 'configurations=[{"parallel": {"pp": 4, "tp": 4}, "microbatches": 16}]'
+# replay NAME ARGUMENT…: rank 0 of 12.1B alone, into replay-NAME.json.
+replay() {
+  "$stp" run replay-12.1b --backend cuda --replay-rank 0 --json "$out/replay-$1.json" --set run.steps=2 "${@:2}"
 }
 
-# All configurations, also with links of this GPU.
+# Rank 0 of one real configuration at full shard size, over emulated links of the A800.
+stage_replay() {
+  replay a800 --replay-cluster a800 --set 'schedules=["stp"]' \
+    --set 'configurations=[{"parallel": {"pp": 4, "tp": 4}, "microbatches": 16}]'
+}
+
+# All configurations, also with links of this GPU. Each schedule has its own record, so that what is cut off at the limit loses one.
 stage_replays() {
-  local cluster
+  local cluster schedule
   for cluster in a800 h200; do
-    "$stp" run replay-12.1b --backend cuda --replay-rank 0 --replay-cluster "$cluster" --json "$out/replay-$cluster.json" \
-      --set run.steps=2 --trace "$out/replay-$cluster.trace.json" || return 1
+    for schedule in stp 1f1b-i zb-v; do
+      replay "$cluster-$schedule" --replay-cluster "$cluster" --set "schedules=[\"$schedule\"]" \
+        --trace "$out/replay-$cluster-$schedule.trace.json" || return 1
+    done
   done
   # The effect of graphs on the time of a step: they are captured in the first three.
-  "$stp" run replay-12.1b --backend cuda --graphs --replay-rank 0 --replay-cluster a800 --json "$out/replay-a800-graphs.json" \
-    --set run.warmup=3 --set run.steps=2
+  for schedule in stp 1f1b-i zb-v; do
+    replay "a800-$schedule-graphs" --graphs --replay-cluster a800 --set "schedules=[\"$schedule\"]" --set run.warmup=3 || return 1
+  done
 }
 
 stage_microbench() {

@@ -112,8 +112,8 @@ class Script(unittest.TestCase):
         self.assertEqual(set(table.values()), {"passed"})
         with tarfile.open(f"{out}.tar.gz") as archive:
             held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-        self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200.json",
-                              "microbench.json", "tests/cuda_on_gpu_test.json", "replay.json"}, held)
+        self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200-zb-v.json",
+                              "replay-a800-stp-graphs.json", "microbench.json", "tests/cuda_on_gpu_test.json"}, held)
         again = self.run_it("--out", str(out))
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)

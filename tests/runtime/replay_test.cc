@@ -5,8 +5,11 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "stp/base/error.h"
+#include "stp/device/bfloat16.h"
+#include "stp/runtime/chunk_state.h"
 #include "support/effort.h"
 #include "support/training.h"
 
@@ -135,6 +138,33 @@ TEST(Replay, SoDoesEachRankOfOtherGridsTypesAndOrders) {
 constexpr double kTransfer = 2e-3, kAllReduce = 1e-3;
 
 // Nothing that comes is there sooner than its link allows, whatever waits for it.
+// Of bf16 and ZeRO-1, so that the masters are parts that begin anywhere.
+TEST(Replay, RepeatsInitialValuesThatDiffer) {
+  constexpr int kRepeat = 50;
+  Training training = small_training(2, DType::bf16, {.tp = 1, .cp = 1, .dp = 1, .pp = 1});
+  training.initial_repeat = kRepeat;
+  const auto backend = cpu::make_backend({.world_size = 1, .deadline_s = 20});
+  Device& device = backend->device(0);
+  const auto stream = device.make_stream("compute", StreamPriority::compute);
+  const auto chunk = [&](OptimizerShare share) {
+    return make_chunk(device, *stream, training, {0, 2, true, true}, 0, share);
+  };
+  ChunkState whole = chunk({}), second = chunk({1, 3});
+  const auto values = [&](const Tensor& tensor) { return download_doubles(device, *stream, tensor); };
+  for (ParameterState* state : whole.all()) {
+    const std::vector<double> found = values(state->weight), masters = values(whole.master);
+    for (size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i], found[i % kRepeat]) << i;
+      ASSERT_EQ(found[i], Bfloat16(static_cast<float>(masters[state->begin + i]))) << i;
+    }
+    EXPECT_GT(std::set(found.begin(), found.end()).size(), std::min<size_t>(found.size(), kRepeat) / 2);
+  }
+  const std::vector<double> all = values(whole.master), own = values(second.master);
+  for (size_t i = 0; i < own.size() && second.share_begin + i < all.size(); ++i)
+    ASSERT_EQ(own[i], all[second.share_begin + i]) << i;
+  for (ChunkState* each : {&whole, &second}) release_chunk(device, *stream, *each);
+}
+
 TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
   const CallTimes times = [](CallKind kind, double, const std::vector<int>&) {
     return kind == CallKind::all_reduce ? CallTime{kAllReduce, 0} : CallTime{kTransfer / 2, kTransfer / 2};

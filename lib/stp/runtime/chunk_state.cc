@@ -35,7 +35,14 @@ int64_t columns_of(const Parameter& parameter, int tp) {
   return parameter.vector() ? parameter.local_rows(tp) : parameter.columns(tp);
 }
 
+// A parameter's values, or as many of them as are then repeated.
 std::vector<double> initial_shard(const Training& training, const ParameterState& state, int tp_index) {
+  if (training.initial_repeat > 0 && state.weight.elements() > training.initial_repeat) {
+    std::vector<double> values(static_cast<size_t>(training.initial_repeat));
+    initial_values(training.initialisation, parameter_name(state.parameter.parts.front(), state.layer), 0, 1,
+                   0, training.initial_repeat, values.data());
+    return values;
+  }
   std::vector<double> values(static_cast<size_t>(state.weight.elements()));
   for_each_block(state.parameter, training.grid.tp, tp_index,
                  [&](const ParameterPart& part, int64_t first_row, int64_t block_rows, int64_t first_column,
@@ -118,14 +125,14 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
     const int64_t rows = rows_of(state->parameter, tp), columns = columns_of(state->parameter, tp);
     state->weight = chunk.weights.part(state->begin, rows, columns);
     state->gradient = chunk.gradients.part(state->begin, rows, columns);
-    const std::vector<double> values = initial_shard(training, *state, tp_index);
+    std::vector<double> values = initial_shard(training, *state, tp_index);
     upload_doubles(device, stream, state->weight, values);
     if (training.type != DType::bf16) continue;
     const int64_t begin = std::max(state->begin, chunk.share_begin);
     const int64_t end = std::min(state->begin + rows * columns, chunk.share_begin + own);
-    if (begin < end)
-      upload_doubles(device, stream, chunk.master.part(begin - chunk.share_begin, 1, end - begin),
-                     {values.begin() + (begin - state->begin), values.begin() + (end - state->begin)});
+    if (begin >= end) continue;
+    std::rotate(values.begin(), values.begin() + (begin - state->begin) % values.size(), values.end());
+    upload_doubles(device, stream, chunk.master.part(begin - chunk.share_begin, 1, end - begin), values);
   }
   return chunk;
 }
@@ -153,7 +160,11 @@ void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const 
       // Not directly from double: a bf16 weight is its fp32 master, rounded.
       return T(static_cast<Wide<T>>(value));
     });
-    device.upload(stream, tensor, std::as_bytes(std::span(elements)));
+    const int64_t count = static_cast<int64_t>(elements.size());
+    for (int64_t at = 0; at < tensor.elements(); at += count) {
+      const int64_t some = std::min(count, tensor.elements() - at);
+      device.upload(stream, tensor.part(at, 1, some), std::as_bytes(std::span(elements).first(some)));
+    }
   });
 }
 

@@ -59,8 +59,8 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
 /// Frees the memory of a chunk's buffers.
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk);
 
-/// Elements of `tensor` (of any type but i32) as doubles, and back, rounded. For set-up and inspection, not
-/// for steps.
+/// Elements of `tensor` (of any type but i32) as doubles, and back, rounded; fewer values than elements are
+/// repeated. For set-up and inspection, not for steps.
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor);
 void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values);
 

@@ -21,6 +21,9 @@ struct Training {
   AdamW optimizer;
   double clip_norm = 1;      // largest global gradient norm; larger gradients are scaled down to it
   bool record_times = true;  // of every op
+  /// After how many elements a parameter's initial values repeat; 0: never. For replays, whose values mean
+  /// nothing: the host would take longer to make a rank's weights than the rank for its steps.
+  int64_t initial_repeat = 0;
 
   /// Of a sample, and of a microbatch, on one context-parallel rank.
   [[nodiscard]] int own_seq() const { return seq / grid.cp; }
