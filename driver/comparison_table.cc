@@ -40,6 +40,7 @@ std::string schedule_name(const json& row) {
   std::string name = text(row.at("schedule"));
   if (row.at("name").is_string()) name = text(row.at("name")) + ": " + name;
   if (row.at("braid") != "static") name += ", " + text(row.at("braid")) + " braids";
+  if (row.value("merge_backward", false)) name += ", merged";
   return row.at("contention") == false ? name + ", no contention" : name;
 }
 

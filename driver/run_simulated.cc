@@ -5,6 +5,7 @@
 #include "baselines/registry.h"
 #include "interrupt.h"
 #include "stp/model/partition.h"
+#include "stp/schedule/merge_backward.h"
 #include "stp/schedule/read_schedule.h"
 #include "stp/schedule/validate.h"
 #include "table.h"
@@ -51,6 +52,21 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
   return schedule;
 }
 
+Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& experiment,
+                            const std::string& file) {
+  try {
+    const Generator& generator = find_generator(choice.name);
+    if (choice.memory_limit > 0 && !generator.cost_aware)
+      throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
+    const int chunks = chunks_for(generator, experiment);
+    const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
+    return make_schedule(generator,
+                         {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
+  } catch (const InputError& error) {
+    throw error.in_field("schedules").below(experiment.field).in_file(file);
+  }
+}
+
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline) {
   const Schedule& schedule = program.schedule;
@@ -89,18 +105,9 @@ Job job_of(const Experiment& experiment) {
 }
 
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
-  if (!choice.file.empty()) return schedule_of_file(choice, experiment);
-  try {
-    const Generator& generator = find_generator(choice.name);
-    if (choice.memory_limit > 0 && !generator.cost_aware)
-      throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
-    const int chunks = chunks_for(generator, experiment);
-    const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
-    return make_schedule(generator,
-                         {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
-  } catch (const InputError& error) {
-    throw error.in_field("schedules").below(experiment.field).in_file(file);
-  }
+  Schedule schedule = choice.file.empty() ? generated_schedule(choice, experiment, file)
+                                          : schedule_of_file(choice, experiment);
+  return experiment.merge_backward ? merge_backward(std::move(schedule)) : schedule;
 }
 
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
@@ -140,6 +147,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.release = to_string(experiment.release);
   configuration.backward = to_string(experiment.backward);
   configuration.braid = to_string(experiment.braid);
+  configuration.merge_backward = experiment.merge_backward;
   configuration.freed_at = freed_at(experiment);
   if (!experiment.unit_costs) {
     configuration.recompute = to_string(experiment.recompute);

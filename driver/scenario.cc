@@ -318,6 +318,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   experiment.release = choose(input, "release", Release::chain, kReleases);
   experiment.backward = choose(input, "backward", BackwardOrder::suite, kBackwards);
   experiment.braid = choose(input, "braid", BraidPolicy::static_merge, kBraids);
+  experiment.merge_backward = input.boolean_or("merge_backward", false);
   experiment.freed_at_I = choose(input, "freed_at", false, kFreedAt);
   if (input.has("layers_per_chunk")) read_layers(input, experiment);
   if (input.has("schedule_costs"))
@@ -483,6 +484,7 @@ json to_json(const Experiment& experiment) {
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
   if (experiment.even_layers) value["layers_per_chunk"] = "even";
+  if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
   if (experiment.schedule_costs) {
     const PassCosts& costs = *experiment.schedule_costs;

@@ -49,6 +49,7 @@ struct Experiment {
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;
+  bool merge_backward = false;  // whether adjacent I and W run as one B
   bool freed_at_I = false;
   bool sequence_parallel = false;  // this and the next: only for models, not for unit costs
   Recompute recompute;

@@ -527,6 +527,17 @@ class Configurations(CommandLine):
         self.scenario_refused(changed(base, layers_per_chunk="equal"), "layers_per_chunk", '"equal" is not a choice', '"even"')
         self.scenario_refused(changed(UNIT, layers_per_chunk="even"), "layers_per_chunk", "no model to divide")
 
+    def test_merged_backwards_hide_their_all_reduces(self):
+        costs = {"unit": {f"{unit}.{name}": 1 for unit in ("attn", "mlp") for name in "FIW"} | {"all_reduce": 0.5}}
+        base = changed(UNIT, schedules=["zb-v"], microbatches=8, layers_per_chunk=[1] * 4, costs=costs)
+        rows, configurations = self.simulated(changed(base, configurations=[{}, {"merge_backward": True}]))
+        self.assertEqual([row.get("merge_backward") for row in rows + configurations], [None, True] * 2)
+        self.assertLess(rows[1]["step_time_s"], rows[0]["step_time_s"])
+        self.assertEqual(*(max(rank["compute_s"] for rank in row["ranks"]) for row in rows))
+        fused, merged = self.simulated(changed(base, schedules=["1f1b-i"], configurations=[{}, {"merge_backward": True}]))[0]
+        self.assertEqual(fused["step_time_s"], merged["step_time_s"])
+        self.scenario_refused(changed(base, merge_backward="yes"), "merge_backward", "must be")
+
     def test_global_batch(self):
         base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
         rows, configurations = self.simulated(changed(base, global_batch=[48, 96]))

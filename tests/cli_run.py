@@ -74,6 +74,13 @@ class Run(CommandLine):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
 
+    def test_merged_backwards_train_equal_to_one_rank(self):
+        done = self.run_cpu(changed(RUN, schedules=["zb-v"], merge_backward=True), "--json", "merged.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
+        record = json.loads((self.folder / "merged.json").read_text(encoding="utf-8"))
+        self.assertEqual([place[0]["merge_backward"] for place in (record["results"], record["scenario"]["configurations"])], [True, True])
+
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
         self.write(made.stdout, "order.json")

@@ -223,6 +223,8 @@ def draw_case(rng, number, generator, folder, named_only):
     if not named_only and rng.random() < 0.5:
         placement = rng.choice(("loop", "v")) if chunks == 2 else "loop"
         add_file(draw_order(rng, placement, pp, chunks, microbatches), "random")
+    if rng.random() < 0.3:
+        scenario["merge_backward"] = True
     return scenario, orders
 
 

@@ -471,8 +471,21 @@ def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite"
     return {"step_time_s": step, "ranks": figures}
 
 
+def merge_backward(texts):
+    """A rank's blocks, where each I whose W is the next block is a B with it."""
+    merged = []
+    for text in texts:
+        if merged and text[0] == "W" and "&" not in text and merged[-1] == "I" + text[1:]:
+            merged[-1] = "B" + text[1:]
+        else:
+            merged.append(text)
+    return merged
+
+
 def simulate_scenario(scenario, schedule):
     """The figures of one schedule under a unit-cost scenario."""
+    if scenario.get("merge_backward", False):
+        schedule = schedule | {"ranks": [merge_backward(texts) for texts in schedule["ranks"]]}
     return simulate(
         schedule,
         scenario["layers_per_chunk"],

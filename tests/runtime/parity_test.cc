@@ -8,6 +8,7 @@
 #include <random>
 
 #include "stp/base/error.h"
+#include "stp/schedule/merge_backward.h"
 #include "stp/schedule/read_schedule.h"
 #include "support/effort.h"
 #include "support/training.h"
@@ -84,6 +85,15 @@ TEST(Parity, EverySchedule) {
         for (const int tp : {1, 2})
           if (sampled())
             expect_parity({generator->name, tp, 1, pp, m, 0}, m % 2 == 1 ? DType::f64 : DType::f32);
+}
+TEST(Parity, AdjacentInputAndWeightGradientsAsOne) {
+  for (const char* name : {"zb-v", "v-half", "v-min"}) {
+    const Schedule schedule = make_schedule(find_generator(name), {2, 7});
+    const Schedule merged = merge_backward(schedule);
+    EXPECT_LT(merged.ranks[0].size(), schedule.ranks[0].size()) << name;
+    for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
+      expect_parity_of(merged, {std::string(name) + " merged", 2, 1, 2, 7, 0}, DType::f64, {order}, {});
+  }
 }
 TEST(Parity, ManyChunksARank) {
   for (const int chunks : {1, 3, 4}) expect_parity({"1f1b-i", 2, 1, 2, 4, chunks}, DType::f64);

@@ -1,6 +1,7 @@
 // Schedules for tests of modules that must not depend on the baselines.
 #pragma once
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <utility>
@@ -50,6 +51,24 @@ inline int exposed(const std::vector<Block>& blocks) {
     count += first == second && (first == Pass::F || first == Pass::I) ? 2 : 0;
   }
   return count;
+}
+
+/// The passes of each rank, in ascending order, of a full backward both that it stands for.
+inline std::vector<std::vector<Action>> passes_by_rank(const Schedule& schedule) {
+  std::vector<std::vector<Action>> ranks;
+  for (const auto& blocks : schedule.ranks) {
+    std::vector<Action>& passes = ranks.emplace_back();
+    for (const Block& block : blocks)
+      for (Action action : block.actions()) {
+        if (action.pass == Pass::B) {
+          passes.push_back({Pass::W, action.chunk, action.microbatch});
+          action.pass = Pass::I;
+        }
+        passes.push_back(action);
+      }
+    std::ranges::sort(passes);
+  }
+  return ranks;
 }
 
 /// The sum of `count(blocks)` over all ranks.

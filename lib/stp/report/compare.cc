@@ -66,9 +66,9 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 // do not depend on it.
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
-  for (const char* field :
-       {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "zero", "release", "backward",
-        "braid", "freed_at", "contention", "gradients", "recompute", "sequence_parallel", "unit_costs"})
+  for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "zero",
+                            "release", "backward", "braid", "merge_backward", "freed_at", "contention",
+                            "gradients", "recompute", "sequence_parallel", "unit_costs"})
     if (row.contains(field)) key += json_text(row.at(field)) + "|";
   return with_microbatches ? key + json_text(row.at("microbatches")) : key;
 }
@@ -131,6 +131,7 @@ std::string costs_of_layer(const json& unit_costs) {
 std::string row_name(const json& row) {
   std::string name = row.at("schedule").get<std::string>();
   if (row.value("braid", "static") != "static") name += ", " + row.at("braid").get<std::string>() + " braids";
+  if (row.value("merge_backward", false)) name += ", merged backward";
   if (row.value("contention", json()) == false) name += ", no contention";
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + json_text(row.at("seq"));

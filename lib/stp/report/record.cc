@@ -66,29 +66,31 @@ json provenance(const std::vector<std::string>& argv) {
 }
 
 json configuration_json(const Configuration& c) {
-  return {{"name", or_null(c.name)},
-          {"model", or_null(c.model)},
-          {"cluster", or_null(c.cluster)},
-          {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
-          {"tp", c.tp},
-          {"pp", c.pp},
-          {"cp", c.cp},
-          {"dp", c.dp},
-          {"zero", c.zero ? 1 : 0},
-          {"gpus", c.gpus()},
-          {"microbatches", c.microbatches},
-          {"microbatch_size", c.microbatch_size},
-          {"layers_per_chunk", c.layers_per_chunk},
-          {"placement", c.placement},
-          {"release", c.release},
-          {"backward", c.backward},
-          {"braid", c.braid},
-          {"freed_at", c.freed_at},
-          {"contention", or_null(c.contention)},
-          {"gradients", or_null(c.gradients)},
-          {"recompute", or_null(c.recompute)},
-          {"sequence_parallel", or_null(c.sequence_parallel)},
-          {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+  json value = {{"name", or_null(c.name)},
+                {"model", or_null(c.model)},
+                {"cluster", or_null(c.cluster)},
+                {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
+                {"tp", c.tp},
+                {"pp", c.pp},
+                {"cp", c.cp},
+                {"dp", c.dp},
+                {"zero", c.zero ? 1 : 0},
+                {"gpus", c.gpus()},
+                {"microbatches", c.microbatches},
+                {"microbatch_size", c.microbatch_size},
+                {"layers_per_chunk", c.layers_per_chunk},
+                {"placement", c.placement},
+                {"release", c.release},
+                {"backward", c.backward},
+                {"braid", c.braid},
+                {"freed_at", c.freed_at},
+                {"contention", or_null(c.contention)},
+                {"gradients", or_null(c.gradients)},
+                {"recompute", or_null(c.recompute)},
+                {"sequence_parallel", or_null(c.sequence_parallel)},
+                {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+  if (c.merge_backward) value["merge_backward"] = true;
+  return value;
 }
 
 json rank_json(const RankResult& rank) {
@@ -257,7 +259,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.8.0"},
+  record.update({{"schema_version", "1.9.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});
