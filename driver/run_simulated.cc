@@ -23,8 +23,12 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
 
 std::vector<int> layers_for(const Experiment& experiment, int stages) {
   if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
-  const int layers = experiment.run ? experiment.run->model.layers : experiment.hardware->model.layers;
-  return experiment.even_layers ? even_partition(layers, stages) : paper_partition(layers, stages);
+  const ModelConfig& model = experiment.run ? experiment.run->model : experiment.hardware->model;
+  const auto partition = experiment.even_layers ? even_partition : paper_partition;
+  if (!model.has_vision() || stages < 2) return partition(model.layers, stages);
+  std::vector<int> layers = partition(model.layers, stages - 1);
+  layers.insert(layers.begin(), 0);  // the encoder's stage
+  return layers;
 }
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
@@ -100,6 +104,7 @@ Job job_of(const Experiment& experiment) {
           experiment.dp,
           experiment.zero};
   job.shape.cp = experiment.cp;
+  job.shape.vision_tokens = hardware.vision_tokens;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
 }
@@ -126,6 +131,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                   .tied = experiment.hardware && experiment.hardware->model.tied(),
                   .sequence_parallel = experiment.sequence_parallel,
                   .recompute = experiment.recompute,
+                  .vision_layers = experiment.hardware ? experiment.hardware->model.vision.layers : 0,
                   .context_parallel = experiment.cp});
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
@@ -219,13 +225,14 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.model = hardware.model.name;
     configuration.cluster = hardware.profile.name;
     configuration.seq = hardware.seq;
+    configuration.vision_tokens = hardware.vision_tokens;
     configuration.contention = hardware.contention;
     configuration.gradients = gradients(hardware);
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
-      result.mfu = per_gpu * model_flops(hardware.model, hardware.seq);
-      // The paper's formula is for its own models.
-      if (hardware.model.family == Family::qwen2)
+      result.mfu = per_gpu * model_flops(hardware.model, hardware.seq, hardware.vision_tokens);
+      // The paper's formula is for its own language models.
+      if (hardware.model.family == Family::qwen2 && !hardware.model.has_vision())
         result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
     }
   }

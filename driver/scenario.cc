@@ -108,6 +108,34 @@ PassCosts read_pass_costs(JsonInput input) {
   return costs;
 }
 
+// Tokens of a sample in the model's vision encoder; 0 without one.
+int read_vision_tokens(JsonInput& input, const ModelConfig& model, int seq) {
+  if (!model.has_vision()) {
+    if (input.has("vision_tokens"))
+      throw input.error("vision_tokens", "is given, but " + model.name + " has no vision encoder",
+                        "remove it, or use a model with a vision_config");
+    return 0;
+  }
+  const int tokens = input.integer("vision_tokens", 1, 1 << 24);
+  if (tokens % kTokensMerged != 0 || tokens / kTokensMerged > seq)
+    throw input.error("vision_tokens",
+                      std::to_string(tokens) + " do not make whole tokens among the " + std::to_string(seq) +
+                          " of seq, one of " + std::to_string(kTokensMerged),
+                      "use a multiple, at most " + std::to_string(kTokensMerged) + " times seq");
+  return tokens;
+}
+
+// What is not built for a vision encoder.
+void check_vision(const JsonInput& input, const Experiment& experiment) {
+  const auto refuse = [&](bool is_used, const char* field) {
+    if (is_used) throw input.error(field, "is not built for models with a vision encoder", "leave it out");
+  };
+  refuse(experiment.cp > 1, "parallel.cp");
+  refuse(experiment.sequence_parallel, "sequence_parallel");
+  refuse(experiment.recompute != Recompute{}, "recompute");
+  refuse(experiment.hardware->implementation == Implementation::megatron_2022, "implementation");
+}
+
 Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
   Experiment::Hardware hardware{};
   hardware.model_data = read_named_data(input, "model", "models", changes);
@@ -115,6 +143,7 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
   hardware.model = read_model(*hardware.model_data.content, hardware.model_data.path);
   hardware.profile = read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
   hardware.seq = input.integer("seq", 1, 1 << 24);
+  hardware.vision_tokens = read_vision_tokens(input, hardware.model, hardware.seq);
   // Its kernels changed more than others between 2022 and today: no choice fits all.
   if (hardware.model.family == Family::gpt && !input.has("implementation"))
     throw input.error("implementation", "is missing, and steps of a megatron-gpt differ by 16 % among them",
@@ -154,6 +183,9 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   if (run.model.family != Family::qwen2)
     throw input.error("model", run.model.name + " is a megatron-gpt, and runs have the units of qwen2 alone",
                       "use a model of model_type qwen2, or simulate");
+  if (run.model.has_vision())
+    throw input.error("model", run.model.name + " has a vision encoder, and runs have none",
+                      "use a model without vision_config, or simulate");
   run.seq = input.integer("seq", 1, 1 << 24);
   JsonInput options = input.object("run");
   run.type = choose(options, "type", DType::f32, kTypes);
@@ -338,6 +370,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
                         "use another implementation, or parallel.cp 1");
     check_model(input, experiment, experiment.hardware->model);
     read_sharding_and_recompute(input, experiment, experiment.hardware->seq);
+    if (experiment.hardware->model.has_vision()) check_vision(input, experiment);
   }
   return experiment;
 }
@@ -407,13 +440,15 @@ json to_json(const Experiment::Run& run) {
 }
 
 json to_json(const Experiment::Hardware& hardware) {
-  return {{"model", hardware.model_data.name},
-          {"cluster", hardware.cluster_data.name},
-          {"seq", hardware.seq},
-          {"implementation", word_of(hardware.implementation, kImplementations)},
-          {"contention", hardware.contention},
-          {"scatter_transfers", hardware.scatter_transfers},
-          {"gradients", gradients(hardware)}};
+  json value = {{"model", hardware.model_data.name},
+                {"cluster", hardware.cluster_data.name},
+                {"seq", hardware.seq},
+                {"implementation", word_of(hardware.implementation, kImplementations)},
+                {"contention", hardware.contention},
+                {"scatter_transfers", hardware.scatter_transfers},
+                {"gradients", gradients(hardware)}};
+  if (hardware.vision_tokens > 0) value["vision_tokens"] = hardware.vision_tokens;
+  return value;
 }
 
 json by_name(const NamedData& data) { return {{data.name, *data.content}}; }

@@ -63,6 +63,7 @@ struct Experiment {
     ModelConfig model;
     HardwareProfile profile;
     int seq;
+    int vision_tokens;  // 0 without a vision encoder
     Implementation implementation;
     bool contention;
     bool scatter_transfers;

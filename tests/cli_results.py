@@ -538,6 +538,35 @@ class Configurations(CommandLine):
         self.assertEqual(fused["step_time_s"], merged["step_time_s"])
         self.scenario_refused(changed(base, merge_backward="yes"), "merge_backward", "must be")
 
+    def test_vision_encoders(self):
+        base = changed(HARDWARE, schedules=["1f1b-i", "stp"], model="mllm-14.9b", seq=5120, vision_tokens=3136, microbatches=12)
+        rows, [configuration] = self.simulated(base)
+        for row in rows:
+            self.assertEqual((row["layers_per_chunk"], row["vision_tokens"]), ([0, 5, 5, 5, 5, 5, 5, 3], 3136))
+            self.assertIsNone(row["mfu_paper"])
+            self.assertLess(0.1, row["mfu"])
+            weights = sum(rank["memory_bytes"]["weights"] for rank in row["ranks"])
+            self.assertAlmostEqual(weights * 4 / 2e9, 14.959, places=3)
+        self.assertEqual(configuration["vision_tokens"], 3136)
+        language = self.simulated(changed(base, vision_tokens=4))[0]
+        self.assertLess(language[0]["step_time_s"], rows[0]["step_time_s"])
+        [even], _ = self.simulated(changed(base, schedules=["1f1b-i"], layers_per_chunk="even"))
+        self.assertEqual(even["layers_per_chunk"], [0, 5, 5, 5, 5, 5, 4, 4])
+        refused = [("vision_tokens", {"vision_tokens": None}, "is missing"),
+                   ("vision_tokens", {"vision_tokens": 3138}, "do not make whole tokens"),
+                   ("vision_tokens", {"vision_tokens": 5120 * 4 + 4}, "do not make whole tokens"),
+                   ("vision_tokens", {"model": "llm-12.1b"}, "llm-12.1b has no vision encoder"),
+                   ("layers_per_chunk", {"layers_per_chunk": [3, 5, 5, 5, 5, 5, 5, 0]}, "begins with 3"),
+                   ("parallel.cp", {"parallel": {"tp": 4, "pp": 4, "cp": 2}}, "is not built"),
+                   ("sequence_parallel", {"sequence_parallel": True}, "is not built"),
+                   ("recompute", {"recompute": "full"}, "is not built"),
+                   ("implementation", {"implementation": "megatron-2022"}, "is not built")]
+        for field, changes, words in refused:
+            with self.subTest(field=field, words=words):
+                self.scenario_refused(changed(base, **changes), field, words)
+        run = changed(RUN, model="mllm-14.9b")
+        self.refused(["run", self.write(run), "--backend", "cpu"], "model: mllm-14.9b has a vision encoder", "simulate")
+
     def test_global_batch(self):
         base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
         rows, configurations = self.simulated(changed(base, global_batch=[48, 96]))

@@ -59,7 +59,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::weight_gradients:
       return table.weight_gradients(op.unit);
     case OpKind::all_reduce:
-      return table.all_reduce;
+      return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
       return table.reduce_scatter;
     case OpKind::all_gather:
@@ -103,7 +103,7 @@ CostTable unit_cost_table(JsonInput input, int context_parallel) {
   const bool in_parts = context_parallel > 1;
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
-      if (unit != Unit::embedding && has_pass(unit, pass) &&
+      if (unit != Unit::embedding && !is_vision(unit) && has_pass(unit, pass) &&
           !(in_parts && unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)))
         table.at(unit, pass) = read(to_string(unit, pass));
   if (in_parts) {

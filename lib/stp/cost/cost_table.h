@@ -21,9 +21,10 @@ struct CostTable {
   int context_parallel = 1;
   double kv_exchange = 0;  // of keys and values of a rank's tokens, or of their gradients
   double all_reduce = 0;
-  double reduce_scatter = 0, all_gather = 0;  // replace it with sequence parallelism
-  bool recomputed = false;                    // whether a backward recomputes its layers' forward
-  bool core_recomputed = false;               // or the core of the attention alone
+  double vision_all_reduce = 0, merged_all_reduce = 0;  // of a vision encoder's units; of the merger's F
+  double reduce_scatter = 0, all_gather = 0;            // replace it with sequence parallelism
+  bool recomputed = false;                              // whether a backward recomputes its layers' forward
+  bool core_recomputed = false;                         // or the core of the attention alone
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
   std::vector<int> node_of_rank;  // by pipeline rank, ranks of one number on one node; empty: all
   std::vector<double> optimizer;  // by pipeline rank; empty: none
@@ -38,6 +39,10 @@ struct CostTable {
   }
   [[nodiscard]] double at(Unit u, UnitPass pass) const {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
+  }
+  [[nodiscard]] double all_reduce_of(Unit u, UnitPass pass) const {
+    if (!is_vision(u)) return all_reduce;
+    return u == Unit::merger && pass == UnitPass::F ? merged_all_reduce : vision_all_reduce;
   }
   [[nodiscard]] double weight_gradients(Unit u) const {
     return at(u, UnitPass::W_early) + at(u, UnitPass::W_late);

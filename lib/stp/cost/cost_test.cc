@@ -13,6 +13,7 @@
 #include "stp/cost/gemm.h"
 #include "stp/cost/hardware.h"
 #include "stp/cost/overlap.h"
+#include "stp/cost/saved_memory.h"
 #include "stp/model/partition.h"
 #include "stp/program/lower.h"
 #include "support/refusal.h"
@@ -466,7 +467,8 @@ TEST(HardwareCostTable, AddsUpGemmsAttentionTrafficAndLaunches) {
         if (unit == Unit::head && pass == UnitPass::F)  // maximum, target and sum of the loss, fp32 per token
           expected += 3 * all_reduce_seconds(profile, 6144 * 4, 4);
         EXPECT_NEAR(table.at(unit, pass), expected, 1e-12) << to_string(unit, pass);
-        EXPECT_EQ(table.at(unit, pass) > 0, has_pass(unit, pass)) << to_string(unit, pass);
+        EXPECT_EQ(table.at(unit, pass) > 0, has_pass(unit, pass) && !is_vision(unit))
+            << to_string(unit, pass);
       }
     }
   }
@@ -483,6 +485,30 @@ TEST(HardwareCostTable, AUnitOfShortKernelsTakesAsLongAsTheHostNeedsToLaunchThem
   EXPECT_DOUBLE_EQ(mlp(64, megatron, 1e-3), kernels * 1e-3);
   EXPECT_EQ(mlp(6144, megatron, 8e-6), mlp(6144, megatron, 0));
   EXPECT_EQ(mlp(64, suite, 1e-3), mlp(64, suite, 0));
+}
+
+Job vision_job(Implementation implementation = Implementation::megatron) {
+  Job j = job("mllm-14.9b", {5120, 1, 8}, 2, implementation);
+  j.shape.vision_tokens = 3136;
+  return j;
+}
+const std::vector<int> kVisionLayers{0, 12, 12, 9};
+
+TEST(HardwareCostTable, HasTheUnitsOfAVisionEncoderAndTheirAllReduces) {
+  const Job j = vision_job();
+  const HardwareProfile profile = a800();
+  const CostTable table = hardware_cost_table(j, profile, kVisionLayers, Placement::v(2));
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : kUnitPasses)
+      EXPECT_EQ(table.at(unit, pass) > 0, has_pass(unit, pass)) << to_string(unit, pass);
+  const auto seconds = [&](double elements) { return all_reduce_seconds(profile, 2 * elements, 8); };
+  EXPECT_DOUBLE_EQ(table.all_reduce, seconds(5120.0 * 5120));
+  EXPECT_DOUBLE_EQ(table.vision_all_reduce, seconds(3136.0 * 2048));
+  EXPECT_DOUBLE_EQ(table.merged_all_reduce, seconds(784.0 * 5120));
+  EXPECT_EQ(table.all_reduce_of(Unit::embedding, UnitPass::F), table.all_reduce);
+  EXPECT_EQ(table.all_reduce_of(Unit::vision_mlp, UnitPass::F), table.vision_all_reduce);
+  EXPECT_EQ(table.all_reduce_of(Unit::merger, UnitPass::I), table.vision_all_reduce);
+  EXPECT_EQ(table.all_reduce_of(Unit::merger, UnitPass::F), table.merged_all_reduce);
 }
 
 TEST(HardwareCostTable, ReducesAndSendsTheHiddenTensor) {
@@ -666,6 +692,15 @@ TEST(ParametersPerRank, PutEmbeddingAndHeadWhereThePlacementPutsFirstAndLastStag
     EXPECT_DOUBLE_EQ(table.optimizer[rank], v[rank] * optimizer_bytes(Implementation::megatron) / 1610e9);
 }
 
+TEST(ParametersPerRank, PutAVisionEncoderOnTheFirstStage) {
+  const Job j = vision_job();
+  const double layer = j.model.layer_parameters() / 8, vocabulary = j.model.vocabulary_parameters() / 8;
+  const std::vector<double> v = parameters_per_rank(j, kVisionLayers, Placement::v(2));
+  EXPECT_DOUBLE_EQ(v[0], 9 * layer + 2 * vocabulary + j.model.vision_parameters() / 8);
+  EXPECT_DOUBLE_EQ(v[1], 24 * layer);
+  EXPECT_NEAR(8 * (v[0] + v[1]), j.model.parameters() - j.model.hidden, 1);
+}
+
 TEST(ParametersPerRank, KeepTiedWeightsOncePerGpu) {
   const double vocabulary = model("gpt-175b").vocabulary_parameters() / 8,
                layer = model("gpt-175b").layer_parameters() / 8;
@@ -739,6 +774,34 @@ TEST(ActivationBytes, AreTheSavedTensorsOfTheStagesLayersAndTheHeadOnTheLast) {
         EXPECT_DOUBLE_EQ(stage.until_W, stage.until_I * 32 / 34);
       }
     }
+  }
+}
+
+// Both counts of memory: by stage, and op by op.
+TEST(ActivationBytes, OfAVisionEncoderAreOnTheFirstStage) {
+  for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
+    const Job j = vision_job(implementation);
+    const auto sum = [&](bool of_forward) {
+      double bytes = 0;
+      for (const Unit unit : kUnits)
+        for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, implementation, unit))
+          if (is_vision(unit) && (of_forward ? tensor.made_by_forward : tensor.weight_gradient))
+            bytes += (is_of_layer(unit) ? 32 : 1) * tensor.bytes;
+      return bytes;
+    };
+    const std::vector<ActivationBytes> stages = activation_bytes(j, kVisionLayers);
+    EXPECT_NEAR(stages[0].until_I, sum(true), 1e-9 * stages[0].until_I);
+    EXPECT_NEAR(stages[0].until_W,
+                implementation == Implementation::suite ? sum(false) : stages[0].until_I * 32 / 34,
+                1e-9 * stages[0].until_W);
+    if (implementation != Implementation::suite) continue;
+    Schedule schedule{"by hand", Placement::loop(1, 2), 1, {{}}};
+    for (const char* block : {"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"})
+      schedule.ranks[0].push_back(parse_block(block));
+    const Program program = lower(schedule, {0, 33}, {.embedding = true, .vision_layers = 32});
+    const double peak = peak_saved_bytes(program, j.model, j.shape, implementation)[0];
+    const std::vector<ActivationBytes> whole = activation_bytes(j, {0, 33});
+    EXPECT_NEAR(peak, whole[0].until_I + whole[1].until_I, 0.01 * peak);  // and what the head's I makes
   }
 }
 

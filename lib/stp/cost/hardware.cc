@@ -143,6 +143,7 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
   for (const int layers : layers_per_stage)
     parameters.push_back(layers * job.model.layer_parameters() / job.shape.tp);
   parameters.front() += vocabulary;
+  parameters.front() += job.model.vision_parameters() / job.shape.tp;
   const bool both_ends_here = placement.rank_of(placement.stages() - 1) == placement.rank_of(0);
   if (!(job.model.tied() && both_ends_here)) parameters.back() += vocabulary;
   return parameters;
@@ -183,6 +184,13 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     table.reduce_scatter = table.all_gather = groups.tensor_half_all_reduce(bytes);
   } else {
     table.all_reduce = groups.tensor_all_reduce(bytes);
+  }
+  if (job.model.has_vision()) {
+    const auto reduced = [&](Unit unit, UnitPass pass) {
+      return groups.tensor_all_reduce(reduced_bytes(job.model, job.shape, unit, pass));
+    };
+    table.vision_all_reduce = reduced(Unit::vision_attn, UnitPass::F);
+    table.merged_all_reduce = reduced(Unit::merger, UnitPass::F);
   }
   table.recomputed = job.shape.recompute.layer;
   table.core_recomputed = job.shape.recompute.core;
@@ -254,6 +262,13 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
                       layers > 0 ? recomputed : 0});
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
+  for (const Unit unit : kUnits) {
+    if (!is_vision(unit)) continue;
+    const ActivationBytes bytes = unit_bytes(unit);
+    const int count = is_of_layer(unit) ? job.model.vision.layers : 1;
+    stages.front().until_I += count * bytes.until_I;
+    stages.front().until_W += count * bytes.until_W;
+  }
   return stages;
 }
 

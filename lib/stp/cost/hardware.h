@@ -29,8 +29,8 @@ struct Job {
 CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
                               const std::vector<int>& layers_per_stage, const Placement& placement);
 
-/// Parameters on each pipeline rank's GPU: its layers, the embedding on the first stage, the head on the
-/// last.
+/// Parameters on each pipeline rank's GPU: its layers, the vision encoder and the embedding on the first
+/// stage, the head on the last.
 std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
                                         const Placement& placement);
 

@@ -9,15 +9,50 @@ namespace stp {
 double ModelConfig::layer_parameters() const {
   const double h = hidden, q = double{1} * q_heads * head_dim, kv = double{1} * kv_heads * head_dim;
   const double weights = h * (q + 2 * kv) + q * h + (gated() ? 3 : 2) * h * ffn;
-  if (family == Family::gpt) return weights + (q + 2 * kv) + h + ffn + h + 4 * h;  // biases, two LayerNorms
-  return weights + (q + 2 * kv) + 2 * h;                                           // QKV bias, two norms
+  if (family != Family::qwen2) return weights + (q + 2 * kv) + h + ffn + h + 4 * h;  // biases, two LayerNorms
+  return weights + (q + 2 * kv) + 2 * h;                                             // QKV bias, two norms
+}
+
+ModelConfig ModelConfig::encoder() const {
+  ModelConfig config{};
+  config.family = Family::vit;
+  config.name = name + "'s vision encoder";
+  config.layers = vision.layers;
+  config.hidden = vision.hidden;
+  config.ffn = vision.ffn;
+  config.q_heads = config.kv_heads = vision.heads;
+  config.head_dim = has_vision() ? vision.hidden / vision.heads : 0;
+  return config;
+}
+
+double ModelConfig::vision_parameters() const {
+  if (!has_vision()) return 0;
+  const double d = vision.hidden, merged = kTokensMerged * d;
+  const double merger =
+      2 * d + merged * merged + merged + merged * hidden + hidden;  // LayerNorm, two linears
+  return kPatchElements * d + vision.layers * encoder().layer_parameters() + merger;
 }
 
 double ModelConfig::parameters() const {
   if (family == Family::gpt)
     return layers * layer_parameters() + vocabulary_parameters() + (2.0 + positions) * hidden;
-  return layers * layer_parameters() + 2 * vocabulary_parameters() + hidden;  // and the last norm
+  return vision_parameters() + layers * layer_parameters() + 2 * vocabulary_parameters() +
+         hidden;  // and the last norm
 }
+
+namespace {
+
+VisionConfig read_vision(JsonInput input) {
+  VisionConfig vision;
+  vision.layers = input.integer("depth", 1, 10000);
+  vision.hidden = input.integer("embed_dim", 1, 1 << 20);
+  vision.heads = input.integer("num_heads", 1, 1 << 14);
+  vision.ffn = vision.hidden * input.integer_or("mlp_ratio", 4, 1, 64);
+  input.done();
+  return vision;
+}
+
+}  // namespace
 
 ModelConfig read_model(const std::string& path) { return read_model(read_json_file(path), path); }
 
@@ -46,7 +81,15 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   model.vocab = input.integer("vocab_size", 1, 1 << 24);
   model.rope_theta = input.number_or("rope_theta", model.rope_theta, 1, 1e12);
   model.norm_epsilon = input.number_or("rms_norm_eps", model.norm_epsilon, 0, 1);
+  const bool has_vision = input.has("vision_config");
+  if (has_vision) model.vision = read_vision(input.object("vision_config"));
   input.done();
+  if (has_vision && model.vision.hidden % model.vision.heads != 0)
+    throw input.error("vision_config.num_heads",
+                      "does not divide embed_dim " + std::to_string(model.vision.hidden), "use a divisor");
+  if (has_vision && model.family != Family::qwen2)
+    throw input.error("vision_config", "is of a " + type + ", which has no vision encoder",
+                      "use model_type qwen2, or remove it");
   if (!input.has("head_dim") && model.hidden % model.q_heads != 0)
     throw input.error("num_attention_heads", "does not divide hidden_size " + std::to_string(model.hidden),
                       "use a divisor, or give head_dim");
@@ -55,13 +98,18 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   return model;
 }
 
-double model_flops(const ModelConfig& model, int seq) {
+double model_flops(const ModelConfig& model, int seq, int vision_tokens) {
   const double L = model.layers, h = model.hidden, q = double{1} * model.head_dim * model.q_heads;
   const double per_token = 6 * (L * (2 * h * q + 2 * h * model.head_dim * model.kv_heads +
                                      (model.gated() ? 3 : 2) * h * model.ffn) +
                                 h * model.vocab) +
                            6 * L * q * seq;
-  return per_token * seq;
+  if (!model.has_vision()) return per_token * seq;
+  const double d = model.vision.hidden, merged = kTokensMerged * d;
+  const double of_vision_token =
+      6 * (model.vision.layers * (4 * d * d + 2 * d * model.vision.ffn) + kPatchElements * d) +
+      12 * model.vision.layers * d * vision_tokens + 6 * merged * (merged + h) / kTokensMerged;
+  return per_token * seq + of_vision_token * vision_tokens;
 }
 
 double model_flops_paper(const ModelConfig& model, int seq) {

@@ -1,4 +1,4 @@
-// A decoder-only transformer.
+// A decoder-only transformer, with or without a vision encoder before it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,8 +8,20 @@ namespace stp {
 
 /// `qwen2`: RMSNorm, rotary grouped-query attention with biases on q, k and v, gated MLP, untied head. `gpt`:
 /// GPT-3 as Megatron-LM builds it: LayerNorm, learned positions, an MLP of two matrices with GELU, biases
-/// everywhere, and the head uses the embedding's weights.
-enum class Family { qwen2, gpt };
+/// everywhere, and the head uses the embedding's weights. `vit`: a vision encoder as Qwen2-VL's: LayerNorm,
+/// rotary attention without mask, an MLP of two matrices with GELU, biases everywhere; never a model of its
+/// own.
+enum class Family { qwen2, gpt, vit };
+
+/// Qwen2-VL's vision encoder, in front of a language model: an embedding of patches, `layers` layers, and a
+/// merger, which makes one token of the language model from 2 × 2 tokens by a LayerNorm and two linear
+/// layers.
+struct VisionConfig {
+  int layers = 0;  // 0: there is no encoder
+  int hidden = 0, heads = 0, ffn = 0;
+};
+inline constexpr int kTokensMerged = 4;                 // by the merger into one
+inline constexpr int kPatchElements = 3 * 2 * 14 * 14;  // colours, frames, pixels
 
 struct ModelConfig {
   std::string name;
@@ -17,15 +29,22 @@ struct ModelConfig {
   Family family = Family::qwen2;
   int positions = 0;                             // learned position embeddings
   double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
+  VisionConfig vision;
 
   [[nodiscard]] bool gated() const { return family == Family::qwen2; }
-  [[nodiscard]] bool rotary() const { return family == Family::qwen2; }
+  [[nodiscard]] bool rotary() const { return family != Family::gpt; }
+  [[nodiscard]] bool causal() const { return family != Family::vit; }
+  [[nodiscard]] bool has_vision() const { return vision.layers > 0; }
+  /// The layers of its vision encoder as a model: only what layers depend on is set.
+  [[nodiscard]] ModelConfig encoder() const;
   [[nodiscard]] bool tied() const { return family == Family::gpt; }
 
   [[nodiscard]] double layer_parameters() const;
   /// Parameters of the embedding; the head has as many. If they are tied, a GPU that holds both keeps one
   /// copy; first and last stage on different GPUs keep one copy each.
   [[nodiscard]] double vocabulary_parameters() const { return double{1} * vocab * hidden; }
+  /// Of the encoder: embedding of patches, layers and merger; 0 without one.
+  [[nodiscard]] double vision_parameters() const;
   [[nodiscard]] double parameters() const;
 };
 
@@ -37,8 +56,9 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file);
 
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:
 /// per token 6·(L·(2·h·q + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·q·s, where q = d·q_heads, mostly h;
-/// 2·h·ffn for 3 where the MLP is not gated.
-double model_flops(const ModelConfig& model, int seq);
+/// 2·h·ffn for 3 where the MLP is not gated. A vision encoder of n tokens adds, per token of its own,
+/// 6·(L·(4·d² + 2·d·ffn) + 1176·d) + 12·L·d·n and, for the merger, 6·(4·d·4·d + 4·d·h)/4.
+double model_flops(const ModelConfig& model, int seq, int vision_tokens = 0);
 
 /// Model FLOPs as the STP paper counts them, recovered from its Tables 6 and 7: KV heads enter as q_heads/8,
 /// attention as 24·L·h·s (four times the causal count). Only to compare with its MFU column.

@@ -53,6 +53,26 @@ TEST(ModelConfig, OfGptCountsItsBiasesNormsPositionsAndTheTiedEmbeddingOnce) {
     EXPECT_NEAR(model(name).parameters() / 1e9, billions, billions * 1e-3) << name;
 }
 
+// The paper prints names that are rounded; these counts are the sums of all matrices, biases and norms.
+TEST(ModelConfig, WithVisionHasThePaperModelsParameters) {
+  for (const auto& [name, encoder, all] : {std::tuple{"mllm-14.9b", 1.7229, 14.959},
+                                           {"mllm-28.8b", 5.6266, 28.800},
+                                           {"mllm-30.3b", 5.6266, 30.375}}) {
+    const ModelConfig config = model(name);
+    EXPECT_NEAR(config.vision_parameters() / 1e9, encoder, 5e-5) << name;
+    EXPECT_NEAR(config.parameters() / 1e9, all, 5e-4) << name;
+    ModelConfig language = config;
+    language.vision = {};
+    EXPECT_EQ(language.vision_parameters(), 0);
+    EXPECT_EQ(language.parameters() + config.vision_parameters(), config.parameters());
+  }
+  ModelConfig tiny{"tiny", 3, 6, 20, 2, 2, 3, 50};
+  tiny.vision = {2, 8, 4, 32};
+  EXPECT_EQ(tiny.encoder().layer_parameters(), 12 * 64 + 13 * 8);
+  EXPECT_EQ(tiny.vision_parameters(),
+            1176 * 8 + 2 * (12 * 64 + 13 * 8) + 2 * 8 + (32 * 32 + 32) + (32 * 6 + 6));
+}
+
 class ModelFile : public testing::Test {
  protected:
   ModelFile() {
@@ -89,6 +109,31 @@ TEST_F(ModelFile, IsReadWithHuggingFacesNamesAndDefaults) {
   json multi_head = good_;
   multi_head.erase("num_key_value_heads");
   EXPECT_EQ(read(multi_head).kv_heads, 40);
+}
+
+TEST_F(ModelFile, MayHaveAVisionEncoder) {
+  EXPECT_FALSE(read(good_).has_vision());
+  json with = good_;
+  with["vision_config"] = {{"depth", 32}, {"embed_dim", 2048}, {"num_heads", 16}};
+  const VisionConfig vision = read(with).vision;
+  EXPECT_EQ(std::tuple(vision.layers, vision.hidden, vision.heads, vision.ffn),
+            std::tuple(32, 2048, 16, 8192));
+  with["vision_config"]["mlp_ratio"] = 3;
+  EXPECT_EQ(read(with).vision.ffn, 3 * 2048);
+  const auto refuses_vision = [&](const json& value, const std::string& words) {
+    json spoilt = good_;
+    spoilt["vision_config"] = value;
+    EXPECT_THAT(refusal([&] { read(spoilt); }), HasSubstr(words));
+  };
+  refuses_vision({{"depth", 32}}, "vision_config.embed_dim, vision_config.num_heads: are missing");
+  refuses_vision({{"depth", 0}, {"embed_dim", 8}, {"num_heads", 2}},
+                 "vision_config.depth: 0 is out of range");
+  refuses_vision({{"depth", 1}, {"embed_dim", 9}, {"num_heads", 2}},
+                 "vision_config.num_heads: does not divide");
+  refuses_vision({{"depth", 1}, {"embed_dim", 8}, {"num_heads", 2}, {"heads", 2}}, "vision_config.heads");
+  with["model_type"] = "megatron-gpt";
+  with["max_position_embeddings"] = 10;
+  EXPECT_THAT(refusal([&] { read(with); }), HasSubstr("vision_config: is of a megatron-gpt"));
 }
 
 TEST_F(ModelFile, IsRefusedByFileAndField) {
@@ -511,6 +556,96 @@ TEST(Work, GrowsWithTheTokensAndItsAttentionWithTheirSquare) {
   EXPECT_EQ(wider.attention_forward_flops, 2 * base.attention_forward_flops);
 }
 
+// ---- vision encoders ----
+
+constexpr std::array kVisionUnits{Unit::patches, Unit::vision_attn, Unit::vision_mlp, Unit::merger};
+
+Shape with_vision(int seq, int tp, int vision_tokens, int microbatch_size = 1) {
+  Shape shape{seq, microbatch_size, tp};
+  shape.vision_tokens = vision_tokens;
+  return shape;
+}
+
+// What the encoder adds to the formula is what its units compute: forward once, backward twice.
+TEST(VisionWork, HasTheFlopsOfTheFormula) {
+  for (const char* name : {"mllm-14.9b", "mllm-30.3b"})
+    for (const int tp : {1, 8}) {
+      const ModelConfig config = model(name);
+      const Shape shape = with_vision(5120, tp, 3136, 2);
+      double all = 0, backward = 0;
+      for (const Unit unit : kVisionUnits)
+        for (const UnitPass pass : kUnitPasses) {
+          const Work of = work(config, shape, Implementation::suite, unit, pass);
+          EXPECT_EQ(of.kernels > 0, has_pass(unit, pass)) << to_string(unit, pass);
+          const int shares = unit == Unit::patches ? 1 : tp;  // every rank repeats the embedding of patches
+          const int layers = is_of_layer(unit) ? config.vision.layers : 1;
+          all += layers * shares * (gemm_flops(of) + of.attention_forward_flops);
+          backward += layers * shares * of.attention_backward_flops;
+          if (unit == Unit::patches)
+            all += pass == UnitPass::F ? gemm_flops(of) : 0;  // no gradient of pixels
+        }
+      all += backward / 2.5 * 2;
+      const double of_encoder = model_flops(config, 5120, 3136) - model_flops(config, 5120, 0);
+      EXPECT_NEAR(all, 2 * of_encoder, 1e-12 * all) << name << " tp " << tp;
+      ModelConfig language = config;
+      language.vision = {};
+      EXPECT_EQ(model_flops(config, 5120, 0), model_flops(language, 5120));
+    }
+}
+
+TEST(VisionWork, AttendsWithoutAMask) {
+  const ModelConfig config = model("mllm-14.9b");
+  const Work forward =
+      work(config, with_vision(5120, 4, 3136), Implementation::suite, Unit::vision_attn, UnitPass::F);
+  EXPECT_EQ(forward.attention_forward_flops, 2 * 2.0 * 3136 * 3136 * 2048 / 4);
+}
+
+TEST(VisionWork, IsOfTheEncodersTokensAlone) {
+  const ModelConfig config = model("mllm-14.9b");
+  for (const Unit unit : kVisionUnits)
+    for (const UnitPass pass : kUnitPasses) {
+      const auto of = [&](int seq, int vision_tokens) {
+        return work(config, with_vision(seq, 4, vision_tokens), Implementation::megatron, unit, pass);
+      };
+      EXPECT_EQ(of(5120, 3136).gemms, of(1024, 3136).gemms);
+      EXPECT_EQ(gemm_flops(of(5120, 6272)), 2 * gemm_flops(of(5120, 3136)));
+      EXPECT_EQ(gemm_flops(work(model("llm-12.1b"), {5120, 1, 4}, Implementation::megatron, unit, pass)), 0);
+    }
+}
+
+TEST(VisionWork, ReducesEachUnitsOutputAndItsInputsGradient) {
+  const ModelConfig config = model("mllm-14.9b");
+  const Shape shape = with_vision(5120, 4, 3136, 2);
+  const auto bytes = [&](Unit unit, UnitPass pass) { return reduced_bytes(config, shape, unit, pass); };
+  EXPECT_EQ(bytes(Unit::attn, UnitPass::F), 2.0 * 2 * 5120 * 5120);
+  EXPECT_EQ(bytes(Unit::vision_attn, UnitPass::F), 2.0 * 2 * 3136 * 2048);
+  EXPECT_EQ(bytes(Unit::vision_mlp, UnitPass::I), 2.0 * 2 * 3136 * 2048);
+  EXPECT_EQ(bytes(Unit::merger, UnitPass::I), 2.0 * 2 * 3136 * 2048);
+  EXPECT_EQ(bytes(Unit::merger, UnitPass::F), 2.0 * 2 * 784 * 5120);
+  EXPECT_FALSE(is_reduced(Unit::patches, UnitPass::F));
+}
+
+// By hand, in bf16 elements a token: LayerNorm keeps its input and makes its output.
+TEST(VisionSavedTensors, AreTheInputsOfItsKernels) {
+  const ModelConfig config = model("mllm-14.9b");
+  const Shape shape = with_vision(5120, 4, 3136);
+  const auto kept = [&](Unit unit, Implementation implementation) {
+    double bytes = 0;
+    for (const SavedTensor& tensor : saved_tensors(config, shape, implementation, unit))
+      bytes += tensor.made_by_forward ? tensor.bytes : 0;
+    return bytes / (2 * 3136);
+  };
+  const double d = 2048, mask = d / 2;
+  EXPECT_EQ(kept(Unit::patches, Implementation::megatron), 1176);
+  EXPECT_EQ(kept(Unit::vision_attn, Implementation::megatron), 2 * d + mask + 4 * d / 4 + 2 * 16 / 4);
+  EXPECT_EQ(kept(Unit::vision_mlp, Implementation::megatron), 2 * d + mask + 2 * 4 * d / 4);
+  EXPECT_EQ(kept(Unit::merger, Implementation::megatron), 2 * d + 2 * d / 4);
+  EXPECT_EQ(kept(Unit::merger, Implementation::suite),
+            2 * d + 2 * 2 + 2 * d / 4);  // mean and deviation, fp32
+  for (const Unit unit : kVisionUnits)
+    EXPECT_TRUE(saved_tensors(model("llm-12.1b"), {5120, 1, 4}, Implementation::megatron, unit).empty());
+}
+
 // A model may state its head_dim; q_heads · head_dim may then differ from hidden. The MFU must count the
 // FLOPs that the units do.
 TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
@@ -815,6 +950,11 @@ TEST(CheckShardable, RefusesWhatDoesNotDivideAndNamesIt) {
                 check_shardable({"m", 1, 12, 12, 12, 12, 1, 10}, 3);
               }),
               HasSubstr("10 vocabulary entries of m"));
+  ModelConfig with{"m", 1, 12, 12, 12, 12, 1, 12};
+  with.vision = {2, 20, 10, 80};
+  EXPECT_THAT(refusal([&] { check_shardable(with, 4); }),
+              HasSubstr("4 does not divide the 10 attention heads of the vision encoder of m"));
+  EXPECT_EQ(refusal([&] { check_shardable(with, 2); }), "");
 }
 
 TEST(UnitNames, AreThoseOfCostTables) {
@@ -824,7 +964,10 @@ TEST(UnitNames, AreThoseOfCostTables) {
       if (has_pass(unit, pass)) names.push_back(to_string(unit, pass));
   EXPECT_THAT(names,
               ElementsAre("attn.F", "attn.I", "attn.W_early", "attn.W", "mlp.F", "mlp.I", "mlp.W_early",
-                          "mlp.W", "head.F", "head.I", "head.W", "embedding.F", "embedding.W"));
+                          "mlp.W", "head.F", "head.I", "head.W", "embedding.F", "embedding.W", "patches.F",
+                          "patches.W", "vision_attn.F", "vision_attn.I", "vision_attn.W_early",
+                          "vision_attn.W", "vision_mlp.F", "vision_mlp.I", "vision_mlp.W_early",
+                          "vision_mlp.W", "merger.F", "merger.I", "merger.W_early", "merger.W"));
 }
 
 }  // namespace

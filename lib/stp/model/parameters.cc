@@ -59,8 +59,9 @@ std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit) {
       };
     case Unit::embedding:
       return {{{{"embedding.weight", model.vocab, h, Split::rows}}, UnitPass::W_late}};
+    default:
+      return {};  // of a vision encoder, which is simulated alone
   }
-  return {};
 }
 
 std::string parameter_name(const ParameterPart& part, int layer) {

@@ -3,7 +3,8 @@
 namespace stp {
 
 std::string to_string(Unit unit) {
-  static constexpr std::array names{"attn", "mlp", "head", "embedding"};
+  static constexpr std::array names{"attn",    "mlp",         "head",       "embedding",
+                                    "patches", "vision_attn", "vision_mlp", "merger"};
   return names[static_cast<size_t>(unit)];
 }
 

@@ -9,9 +9,18 @@ namespace stp {
 
 /// A transformer layer is Attn and MLP (each with its Pre- unit: the norm), section 3 of the paper; the head
 /// is the output projection with the loss, on the last virtual stage; the embedding, on the first, exists in
-/// hardware scenarios only.
-enum class Unit : uint8_t { attn, mlp, head, embedding };
-inline constexpr std::array kUnits{Unit::attn, Unit::mlp, Unit::head, Unit::embedding};
+/// hardware scenarios only. A vision encoder, whose units come before the embedding, is its patch embedding,
+/// its layers' vision_attn and vision_mlp, and the merger, which makes tokens of the language model.
+enum class Unit : uint8_t { attn, mlp, head, embedding, patches, vision_attn, vision_mlp, merger };
+inline constexpr std::array kUnits{Unit::attn,    Unit::mlp,         Unit::head,       Unit::embedding,
+                                   Unit::patches, Unit::vision_attn, Unit::vision_mlp, Unit::merger};
+
+/// Whether it is one of a vision encoder's units.
+constexpr bool is_vision(Unit unit) { return unit >= Unit::patches; }
+/// Whether it belongs to a layer, of which there are several.
+constexpr bool is_of_layer(Unit unit) {
+  return unit == Unit::attn || unit == Unit::mlp || unit == Unit::vision_attn || unit == Unit::vision_mlp;
+}
 
 /// F forward, I input gradient. A unit's weight gradients come in two parts: W_early, those of the
 /// row-parallel linears (proj, fc2), and W_late, those of the column-parallel ones (QKV, fc1). In
@@ -19,11 +28,17 @@ inline constexpr std::array kUnits{Unit::attn, Unit::mlp, Unit::head, Unit::embe
 enum class UnitPass : uint8_t { F, I, W_early, W_late };
 inline constexpr std::array kUnitPasses{UnitPass::F, UnitPass::I, UnitPass::W_early, UnitPass::W_late};
 
-/// Whether the unit has that pass: the head's and the embedding's weight gradients have no early part, and
-/// the embedding has no input to make a gradient for.
+/// Whether the unit has that pass: those of one linear layer or table have no early part of weight gradients,
+/// and samples have no gradient.
 constexpr bool has_pass(Unit unit, UnitPass pass) {
-  if (unit == Unit::embedding && pass == UnitPass::I) return false;
-  return pass != UnitPass::W_early || unit == Unit::attn || unit == Unit::mlp;
+  if (unit == Unit::embedding || unit == Unit::patches)
+    return pass == UnitPass::F || pass == UnitPass::W_late;
+  return pass != UnitPass::W_early || unit != Unit::head;
+}
+/// Whether a collective of the tensor-parallel group follows F, or I.
+constexpr bool is_reduced(Unit unit, UnitPass pass) {
+  if (unit == Unit::head || unit == Unit::patches) return false;  // the head's own are inside it
+  return pass == UnitPass::F || (pass == UnitPass::I && has_pass(unit, pass));
 }
 
 /// Context parallelism divides attn's F and I in three: what is before the attention's core (in F norm, QKV

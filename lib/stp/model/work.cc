@@ -51,8 +51,12 @@ Traffic traffic(const ModelConfig& model, Implementation implementation) {
   // Gated: reads gate and up, writes; backward reads three, writes two.
   const double activation_forward = model.gated() ? 3 : 2, activation_backward = model.gated() ? 5 : 3;
   switch (implementation) {
-    case Implementation::megatron:
-      return {18, 30, 5, 3, rotary, 0, 0, 0, activation_forward, activation_backward};
+    case Implementation::megatron: {
+      if (model.family != Family::vit)
+        return {18, 30, 5, 3, rotary, 0, 0, 0, activation_forward, activation_backward};
+      // LayerNorm, unlike RMSNorm, is one kernel of PyTorch; and sums for the biases' gradients.
+      return {2, 5, 5, 3 + 1, rotary, 0, 1, 0, activation_forward, activation_backward + 1};
+    }
     case Implementation::suite:  // each in one kernel, the bias and the residual in the GEMM's epilogue
       return {2, 3, 1, 1, rotary, 0, 0, 0, activation_forward, activation_backward};
     case Implementation::megatron_2022:  // and the sums for the biases' gradients
@@ -88,7 +92,8 @@ Work attention_core(const ModelConfig& model, const Shape& shape, Implementation
                     bool forward) {
   const Widths w(model, shape);
   if (implementation != Implementation::megatron_2022) {
-    const double flops = 2 * 2 * w.tokens * shape.own_seq() * w.q / 2;  // QKᵀ and PV, lower triangle
+    // QKᵀ and PV; under a causal mask the lower triangle.
+    const double flops = 2 * 2 * w.tokens * shape.own_seq() * w.q / (model.causal() ? 2 : 1);
     if (forward) return {.attention_forward_flops = flops, .kernels = 1};
     return {.attention_backward_flops = 2.5 * flops, .kernels = 2};
   }
@@ -248,6 +253,70 @@ Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation
           .kernels = 6};
 }
 
+// What a layer of the encoder computes on, as if it were a model of its own.
+Shape vision_shape(const Shape& shape) {
+  Shape encoder = shape;
+  encoder.seq = shape.vision_tokens;
+  return encoder;
+}
+
+// The merger: LayerNorm of the encoder's tokens, then, per kTokensMerged of them, two linear layers with GELU
+// between.
+struct Merger {
+  ModelConfig encoder;
+  Widths in;      // of the encoder's tokens
+  double tokens;  // of the language model
+  double merged;  // width of what is merged into one
+  Gemm fc1, fc2;
+
+  Merger(const ModelConfig& model, const Shape& shape)
+      : encoder(model.encoder()),
+        in(encoder, vision_shape(shape)),
+        tokens(in.tokens / kTokensMerged),
+        merged(kTokensMerged * in.hidden),
+        fc1{tokens, merged / shape.tp, merged},
+        fc2{tokens, double{1} * model.hidden, merged / shape.tp} {}
+  [[nodiscard]] double inner_bytes() const { return tokens * fc1.n * in.element; }
+};
+
+Work merger_work(const ModelConfig& model, const Shape& shape, Implementation implementation, UnitPass pass) {
+  const Merger m(model, shape);
+  const Traffic t = traffic(m.encoder, implementation);
+  switch (pass) {
+    case UnitPass::F:
+      return {.gemms = {m.fc1, m.fc2},
+              .replicated_bytes = t.norm_forward * m.in.bytes(m.in.hidden),
+              .sharded_bytes = t.activation_forward * m.inner_bytes(),
+              .kernels = 10};
+    case UnitPass::I:
+      return {.gemms = {input_gradient(m.fc1), input_gradient(m.fc2)},
+              .replicated_bytes = t.norm_backward * m.in.bytes(m.in.hidden),
+              .sharded_bytes = t.activation_backward * m.inner_bytes(),
+              .kernels = 16};
+    case UnitPass::W_early:
+      return weight_gradients(shape, {m.fc2});
+    case UnitPass::W_late:
+      return weight_gradients(shape, {m.fc1});
+  }
+  return {};
+}
+
+// A model without a vision encoder has no such work.
+Work vision_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
+                 UnitPass pass) {
+  if (!model.has_vision()) return {};
+  const ModelConfig encoder = model.encoder();
+  const Shape own = vision_shape(shape);
+  const Traffic t = traffic(encoder, implementation);
+  if (unit == Unit::vision_attn) return attention_work(encoder, own, implementation, t, pass);
+  if (unit == Unit::vision_mlp) return mlp_work(encoder, own, implementation, t, pass);
+  if (unit == Unit::merger) return merger_work(model, shape, implementation, pass);
+  // The embedding of patches, which every rank of the group repeats.
+  const Gemm patches{own.tokens(), double{1} * encoder.hidden, kPatchElements};
+  if (pass == UnitPass::F) return {.gemms = {patches}, .kernels = 1};
+  return pass == UnitPass::W_late ? weight_gradients(shape, {patches}) : Work{};
+}
+
 }  // namespace
 
 std::string to_string(GemmKind kind) {
@@ -264,6 +333,7 @@ std::string to_string(GemmKind kind) {
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass) {
+  if (is_vision(unit)) return vision_work(model, shape, implementation, unit, pass);
   const Traffic t = traffic(model, implementation);
   switch (unit) {
     case Unit::attn:
@@ -274,8 +344,9 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
       return head_work(model, shape, t, pass);
     case Unit::embedding:
       return embedding_work(model, shape, implementation, pass);
+    default:
+      return {};
   }
-  return {};
 }
 
 Work attn_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
@@ -313,8 +384,35 @@ double kv_bytes(const ModelConfig& model, const Shape& shape) {
   return w.bytes(2 * w.kv);
 }
 
+namespace {
+
+// Of the merger: what its norm and its two linear layers keep. Of the embedding of patches: the patches.
+std::vector<SavedTensor> saved_by_ends_of_encoder(const ModelConfig& model, const Shape& shape,
+                                                  Implementation implementation, Unit unit) {
+  const Merger m(model, shape);
+  if (unit == Unit::patches) return {{"patches", m.in.bytes(kPatchElements), true, true}};
+  const double fp32 = std::max(kFp32, m.in.element) / m.in.element;
+  std::vector<SavedTensor> tensors{{"norm input", m.in.bytes(m.in.hidden), false, true, false, true}};
+  if (implementation == Implementation::suite)
+    tensors.push_back({"norm statistics", m.in.bytes(2 * fp32), false, true, false, true});
+  tensors.push_back({"norm output", m.in.bytes(m.in.hidden), true, true, false, true});
+  tensors.push_back({"fc1 output", m.inner_bytes(), false, true});
+  tensors.push_back({"activation", m.inner_bytes(), true, true, true});
+  tensors.push_back({"gradient of the fc1 output", m.inner_bytes(), true, false, false, false, true});
+  tensors.push_back(
+      {"gradient of the output", m.tokens * m.fc2.n * m.in.element, true, false, true, false, true});
+  return tensors;
+}
+
+}  // namespace
+
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
                                        Implementation implementation, Unit unit) {
+  if (is_vision(unit) && !model.has_vision()) return {};
+  if (unit == Unit::vision_attn || unit == Unit::vision_mlp)
+    return saved_tensors(model.encoder(), vision_shape(shape), implementation,
+                         unit == Unit::vision_attn ? Unit::attn : Unit::mlp);
+  if (is_vision(unit)) return saved_by_ends_of_encoder(model, shape, implementation, unit);
   const Widths w(model, shape);
   const bool fused = implementation != Implementation::megatron;
   const bool of_2022 = implementation == Implementation::megatron_2022;
@@ -339,10 +437,11 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
   // Megatron-LM's default dropout a mask of one byte per element. A recomputed norm drops what it makes for
   // others, its output, and the statistics of a fused one; not what unfused autograd keeps of its inside.
-  if (fused) {
+  const bool layer_norm = model.family == Family::vit;  // always one kernel
+  if (fused || layer_norm) {
     keep("norm input", w.norm);
     if (implementation == Implementation::suite)
-      keep("norm statistics", fp32 * w.norm / w.hidden, norm_again);
+      keep("norm statistics", (layer_norm ? 2 : 1) * fp32 * w.norm / w.hidden, norm_again);
   } else {
     keep("norm input in fp32", fp32 * w.norm);
     keep("normalised input", w.norm);
@@ -385,6 +484,8 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
         make_for(UnitPass::W_late, "gradient of the logits", w.vocab);
       }
       break;
+    default:
+      break;  // returned above
   }
   return tensors;
 }
@@ -408,6 +509,13 @@ double hidden_bytes(const ModelConfig& model, const Shape& shape) {
   return Widths(model, shape).bytes(model.hidden);
 }
 
+double reduced_bytes(const ModelConfig& model, const Shape& shape, Unit unit, UnitPass pass) {
+  if (!is_vision(unit)) return hidden_bytes(model, shape);
+  const Shape own = vision_shape(shape);
+  if (unit == Unit::merger && pass == UnitPass::F) return hidden_bytes(model, own) / kTokensMerged;
+  return hidden_bytes(model.encoder(), own);
+}
+
 void check_shardable(const ModelConfig& model, int tp) {
   const auto check = [&](const char* what, int size) {
     if (size % tp != 0)
@@ -420,6 +528,10 @@ void check_shardable(const ModelConfig& model, int tp) {
   check("key and value heads", model.kv_heads);
   check("feed-forward columns", model.ffn);
   check("vocabulary entries", model.vocab);
+  if (!model.has_vision()) return;
+  check("attention heads of the vision encoder", model.vision.heads);
+  check("feed-forward columns of the vision encoder", model.vision.ffn);
+  check("merged columns of the vision encoder", kTokensMerged * model.vision.hidden);
 }
 
 }  // namespace stp

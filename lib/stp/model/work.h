@@ -59,6 +59,7 @@ struct Shape {
   int element_bytes = 2;   // of an activation: bf16
   int gradient_bytes = 4;  // of a parameter's gradient, as accumulated: fp32
   int cp = 1;              // divides seq, twice
+  int vision_tokens = 0;   // of a sample, in the vision encoder
 
   /// Of one sample and of the microbatch, on this rank.
   [[nodiscard]] int own_seq() const { return seq / cp; }
@@ -141,8 +142,12 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
 /// Memory traffic of an optimizer step per parameter.
 double optimizer_bytes(Implementation implementation);
 
-/// Bytes of the tensor that a unit's all-reduce, or a transfer to the next stage, carries.
+/// Bytes of the language model's hidden state, which a transfer to the next stage carries.
 double hidden_bytes(const ModelConfig& model, const Shape& shape);
+
+/// Bytes that the collective behind F or I of a unit carries: the unit's output, or its input's gradient. The
+/// same without is_reduced(unit, pass).
+double reduced_bytes(const ModelConfig& model, const Shape& shape, Unit unit, UnitPass pass);
 
 /// Whether tp divides what it must; InputError naming tp otherwise.
 void check_shardable(const ModelConfig& model, int tp);

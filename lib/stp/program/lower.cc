@@ -52,13 +52,16 @@ class Lowerer {
     }
     links_.resize(s.pp());
     // A layer is at least ten ops: refuse before the chains take that memory.
-    if (std::accumulate(layers_per_stage.begin(), layers_per_stage.end(), size_t{0}) > kMaxOps / 10)
+    if (std::accumulate(layers_per_stage.begin(), layers_per_stage.end(), size_t{0}) +
+            lowering.vision_layers >
+        kMaxOps / 10)
       refuse_size();
     for (int pass = 0; pass < 4; ++pass)
       for (int stage = 0; stage < s.placement.stages(); ++stage)
         chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
                                          stage + 1 == s.placement.stages(), lowering.backward,
-                                         {lowering.embedding && stage == 0, lowering.recompute.layer}));
+                                         {lowering.embedding && stage == 0, lowering.recompute.layer,
+                                          stage == 0 ? lowering.vision_layers : 0}));
     outputs_.assign(ends_key() + 2, {kNothing, kNothing});
   }
 
@@ -321,10 +324,13 @@ class Lowerer {
 
   // The compute op on a segment's main line.
   OpId add_main(Chain& chain, const Segment& segment) {
-    const bool embedding = segment.unit == Unit::embedding, head = segment.unit == Unit::head;
+    const bool samples = !has_pass(segment.unit, UnitPass::I), head = segment.unit == Unit::head;
+    const bool behind_vision = segment.unit == Unit::embedding && lowering_.vision_layers > 0;
     const bool gathered = lowering_.sequence_parallel && segment.gathers;
     if (segment.main == Segment::Main::weight_gradients) {
-      if (!embedding) return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late);
+      // Behind a vision encoder the embedding's gradient is of what the backward gets, not of what it leaves.
+      if (!samples || behind_vision)
+        return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late);
       if (chain.action.pass == Pass::W)
         depend(gathered ? chain.gathered_for_embedding
                         : output_key(true, chain.stage, chain.action.microbatch));
@@ -336,8 +342,9 @@ class Lowerer {
       chain.source = chain.value;
       return add_compute(chain, segment, OpKind::compute, UnitPass::I, kNoValue, own);
     }
-    const ValueId from = gathered ? own : embedding ? kNoValue : source_of(chain, segment);
-    if (embedding) chain.source = chain.value;
+    const bool begins = samples && !behind_vision;
+    const ValueId from = gathered ? own : begins ? kNoValue : source_of(chain, segment);
+    if (begins) chain.source = chain.value;
     if (in_parts(segment, lowering_.context_parallel)) return add_parts(chain, segment, from, own);
     return add_compute(chain, segment, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
   }
@@ -621,6 +628,12 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
     if (layers < 0 || layers > INT16_MAX)
       throw InputError("", "layers_per_chunk", std::to_string(layers) + " is out of range",
                        "write numbers from 0 to " + std::to_string(INT16_MAX));
+  if (lowering.vision_layers > 0 && (stages < 2 || layers_per_stage.front() > 0))
+    throw InputError("", "layers_per_chunk",
+                     stages < 2 ? "has one entry, but the vision encoder is a virtual stage of its own"
+                                : "begins with " + std::to_string(layers_per_stage.front()) +
+                                      ", but the first virtual stage is the vision encoder's",
+                     stages < 2 ? "use more ranks or chunks" : "begin with 0");
   if (lowering.braid == BraidPolicy::sequential) schedule = sequential_braids(std::move(schedule));
   return Lowerer(std::move(schedule), layers_per_stage, lowering).lower();
 }

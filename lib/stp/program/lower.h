@@ -27,6 +27,7 @@ struct Lowering {
   bool tied = false;           // whether the last one shares its weights: then their gradients are summed
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
   Recompute recompute;       // `layer`: a backward runs each layer's forward again first; `core`: see below
+  int vision_layers = 0;     // of a vision encoder, which is the first virtual stage; 0: none
   int context_parallel = 1;  // more: attn's F and I in parts, with the exchanges of a ring, and F's core once
                              // more in I if that is recomputed
 };
@@ -36,7 +37,8 @@ inline constexpr size_t kMaxOps = size_t{1} << 26;
 
 /// Lowers a schedule that validate() has passed. `layers_per_stage` has one entry ≥ 0 per virtual stage.
 /// The Program holds the schedule as it runs: under BraidPolicy::sequential without braids.
-/// Throws InputError if their number is wrong or the Program would have more than kMaxOps ops.
+/// Throws InputError if their number is wrong, a vision encoder's stage has any, or the Program would have
+/// more than kMaxOps ops.
 Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering);
 
 }  // namespace stp

@@ -76,8 +76,7 @@ std::string describe_op(const Program& program, OpId id) {
       return "optimizer";
   }
   text += " of " + to_string(Action{op.pass, op.chunk, op.microbatch});
-  if (op.kind != OpKind::transfer && op.unit != Unit::head && op.unit != Unit::embedding)
-    text += ", layer " + std::to_string(op.layer);
+  if (op.kind != OpKind::transfer && is_of_layer(op.unit)) text += ", layer " + std::to_string(op.layer);
   return text;
 }
 

@@ -1,37 +1,69 @@
 #include "stp/program/units.h"
 
+#include <algorithm>
+
 namespace stp {
+namespace {
+
+struct UnitOfChunk {
+  Unit unit;
+  int16_t layer;
+};
+
+// In the order of the forward.
+std::vector<UnitOfChunk> units_of(int layers, bool last, const ChainOptions& options) {
+  std::vector<UnitOfChunk> units;
+  const auto add_layers = [&](int count, Unit attn, Unit mlp) {
+    for (int layer = 0; layer < count; ++layer)
+      for (const Unit unit : {attn, mlp}) units.push_back({unit, static_cast<int16_t>(layer)});
+  };
+  if (options.vision_layers > 0) {
+    units.push_back({Unit::patches, 0});
+    add_layers(options.vision_layers, Unit::vision_attn, Unit::vision_mlp);
+    units.push_back({Unit::merger, 0});
+  }
+  if (options.embedding) units.push_back({Unit::embedding, 0});
+  add_layers(layers, Unit::attn, Unit::mlp);
+  if (last) units.push_back({Unit::head, 0});
+  return units;
+}
+
+Segment forward(const UnitOfChunk& of, bool recomputed) {
+  const bool gathers = of.unit != Unit::embedding && of.unit != Unit::patches;
+  return {
+      of.unit, of.layer,  Segment::Main::forward, is_reduced(of.unit, UnitPass::F), Segment::Weights::none,
+      gathers, recomputed};
+}
+
+}  // namespace
 
 std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order, ChainOptions options) {
   using Main = Segment::Main;
   using Weights = Segment::Weights;
+  std::vector<UnitOfChunk> units = units_of(layers, last, options);
   std::vector<Segment> chain;
-  const auto forward = [&](int layer, bool recomputed) {
-    for (const Unit unit : {Unit::attn, Unit::mlp})
-      chain.push_back(
-          {unit, static_cast<int16_t>(layer), Main::forward, true, Weights::none, true, recomputed});
-  };
   if (pass == Pass::F) {
-    if (options.embedding) chain.push_back({Unit::embedding, 0, Main::forward, true, Weights::none, false});
-    for (int layer = 0; layer < layers; ++layer) forward(layer, false);
-    if (last) chain.push_back({Unit::head, 0, Main::forward, false, Weights::none, true});
+    for (const UnitOfChunk& of : units) chain.push_back(forward(of, false));
     return chain;
   }
-  const bool input_gradients = pass != Pass::W;
-  const Main main = input_gradients ? Main::input_gradient : Main::weight_gradients;
-  Weights weights = Weights::none;
-  if (pass == Pass::B)
-    weights = order == BackwardOrder::suite ? Weights::both_behind : Weights::early_before_late_behind;
-  // The head's weight gradient has no early part: with either order it follows its input gradient.
-  const Weights head_weights = pass == Pass::B ? Weights::both_behind : Weights::none;
-  if (last) chain.push_back({Unit::head, 0, main, false, head_weights, false});
-  for (int layer = layers - 1; layer >= 0; --layer) {
-    if (options.recompute && input_gradients) forward(layer, true);
-    for (const Unit unit : {Unit::mlp, Unit::attn})
-      chain.push_back({unit, static_cast<int16_t>(layer), main, input_gradients, weights, input_gradients});
+  std::ranges::reverse(units);
+  for (const UnitOfChunk& of : units) {
+    if (!has_pass(of.unit, UnitPass::I)) {  // it has weight gradients alone
+      if (pass != Pass::I) chain.push_back({of.unit, 0, Main::weight_gradients, false, Weights::none, true});
+      continue;
+    }
+    if (options.recompute && pass != Pass::W && of.unit == Unit::mlp)
+      for (const Unit unit : {Unit::attn, Unit::mlp}) chain.push_back(forward({unit, of.layer}, true));
+    // Without an early part of weight gradients both orders are one.
+    const Weights weights = pass != Pass::B ? Weights::none
+                            : order == BackwardOrder::suite || !has_pass(of.unit, UnitPass::W_early)
+                                ? Weights::both_behind
+                                : Weights::early_before_late_behind;
+    const bool input_gradients = pass != Pass::W;
+    chain.push_back({of.unit, of.layer, input_gradients ? Main::input_gradient : Main::weight_gradients,
+                     input_gradients && is_reduced(of.unit, UnitPass::I), weights,
+                     input_gradients && of.unit != Unit::head});
   }
-  if (options.embedding && pass != Pass::I)
-    chain.push_back({Unit::embedding, 0, Main::weight_gradients, false, Weights::none, true});
   return chain;
 }
 

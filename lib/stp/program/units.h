@@ -31,6 +31,7 @@ struct Segment {
 struct ChainOptions {
   bool embedding = false;  // whether the chunk begins with it (the first virtual stage)
   bool recompute = false;  // whether I and B recompute each layer's forward before its backward
+  int vision_layers = 0;   // of the vision encoder before the embedding; 0: none
 };
 
 /// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage.

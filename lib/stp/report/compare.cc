@@ -66,9 +66,26 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 // do not depend on it.
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
-  for (const char* field : {"model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "zero",
-                            "release", "backward", "braid", "merge_backward", "freed_at", "contention",
-                            "gradients", "recompute", "sequence_parallel", "unit_costs"})
+  for (const char* field : {"model",
+                            "cluster",
+                            "seq",
+                            "vision_tokens",
+                            "microbatch_size",
+                            "tp",
+                            "pp",
+                            "cp",
+                            "dp",
+                            "zero",
+                            "release",
+                            "backward",
+                            "braid",
+                            "merge_backward",
+                            "freed_at",
+                            "contention",
+                            "gradients",
+                            "recompute",
+                            "sequence_parallel",
+                            "unit_costs"})
     if (row.contains(field)) key += json_text(row.at(field)) + "|";
   return with_microbatches ? key + json_text(row.at("microbatches")) : key;
 }

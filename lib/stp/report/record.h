@@ -19,9 +19,9 @@ std::string to_string(Evidence evidence);
 
 /// The configuration of one row. Unit-cost rows have no model, cluster or seq.
 struct Configuration {
-  std::string name;            // "" where the scenario gives none
-  std::string model, cluster;  // "" where costs are given by a table
-  int seq = 0;
+  std::string name;                // "" where the scenario gives none
+  std::string model, cluster;      // "" where costs are given by a table
+  int seq = 0, vision_tokens = 0;  // the latter 0 without a vision encoder
   int tp = 1, pp = 1, cp = 1, dp = 1;
   bool zero = false;            // ZeRO-1
   bool merge_backward = false;  // adjacent I and W as one B

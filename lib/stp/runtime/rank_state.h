@@ -53,10 +53,9 @@ struct RankState {
         return chunk.mlp[op.layer];
       case Unit::head:
         return chunk.head;
-      case Unit::embedding:
-        break;
+      default:
+        return chunk.embedding;
     }
-    return chunk.embedding;
   }
   /// Removes and returns the tensor of a value.
   [[nodiscard]] Tensor take(ValueId value) {
