@@ -106,7 +106,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   for (const AnyScenario& scenario : scenarios)
     experiments.push_back(reproduce_timed(scenario, folder.path(), invocation));
   write_new_file(folder.path() / "summary.json",
-                 record_text({{"schema_version", "1.3.0"}, {"experiments", experiments}}));
+                 record_text({{"schema_version", "1.4.0"}, {"experiments", experiments}}));
   check_interrupted();
   std::exception_ptr unplotted;  // the records stay
   try {

@@ -91,6 +91,31 @@ Table share_table(const json& rows, size_t count) {
   return table;
 }
 
+// For scenarios that ask whether a row fits into a GPU's memory.
+Table fits_table(const json& rows, size_t count) {
+  Table table({"schedule", "model", "seq", "size", "tp", "pp", "activations, GB", "all, GB", "GPU, GB",
+               "margin, GB", "fits", "published", ""});
+  const auto verdict = [](bool fits) { return fits ? "yes" : "out of memory"; };
+  for (size_t i = 0; i < count; ++i) {
+    const json &row = rows[i], &published = row.at("published");
+    double all = 0;
+    for (const json& rank : row.at("ranks")) {
+      double bytes = 0;
+      for (const json& kind : rank.at("memory_bytes")) bytes += kind.get<double>();
+      all = std::max(all, bytes / 1e9);
+    }
+    const double margin = row.at("memory_margin_gb").get<double>();
+    const bool known = published.is_object() && published.contains("fits");
+    const bool right = known && published.at("fits").get<bool>() == (margin >= 0);
+    table.add({schedule_name(row), text(row.at("model")), text(row.at("seq")),
+               text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
+               fixed(number(row, "peak_memory_gb"), 1), fixed(all, 1), fixed(all + margin, 1),
+               fixed(margin, 1), verdict(margin >= 0),
+               known ? verdict(published.at("fits").get<bool>()) : "–", !known || right ? "" : "wrong"});
+  }
+  return table;
+}
+
 std::string milliseconds(const json& holder, const char* key) {
   const auto seconds = number(holder, key);
   return fixed(seconds ? std::optional(1e3 * *seconds) : std::nullopt, 3);
@@ -145,13 +170,15 @@ std::string pairs_table(const json& rows, const json& line) {
 }
 
 std::string comparison_table(const json& rows, size_t most) {
-  bool models = false, shares = false;
+  bool models = false, shares = false, fits = false;
   for (const json& row : rows) {
     models = models || !row.at("model").is_null();
     shares = shares || number(row.at("published"), "tp_communication_share");
+    fits = fits || (row.at("published").is_object() && row.at("published").contains("fits"));
   }
   const size_t count = std::min(rows.size(), models ? most : most / 4);
   const Table table = shares   ? share_table(rows, count)
+                      : fits   ? fits_table(rows, count)
                       : models ? model_table(rows, count)
                                : unit_cost_table(rows, count);
   std::string lines = table.text();

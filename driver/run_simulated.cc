@@ -228,6 +228,8 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.vision_tokens = hardware.vision_tokens;
     configuration.contention = hardware.contention;
     configuration.gradients = gradients(hardware);
+    if (const auto needed = result.peak_total_gb())
+      result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
     if (const auto throughput = result.throughput()) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq, hardware.vision_tokens);

@@ -600,6 +600,7 @@ class Configurations(CommandLine):
             _, line = self.table(scenario)
             self.assertEqual(line.split()[-4:], [f"{row['peak_memory_gb']:.1f}", f"{largest:.1f}", "80", fits])
             self.assertEqual(largest <= 80, fits == "yes")
+            self.assertAlmostEqual(row["memory_margin_gb"], 80 - largest)
         self.assertEqual(self.table(UNIT)[1].split()[-4:], ["–"] * 4)
 
     def test_the_same_words_in_runs(self):

@@ -10,7 +10,7 @@ from pathlib import Path
 from . import null_model, words
 from .files import ReportError
 from .records import QUANTITIES
-from .words import dictionary, items
+from .words import dictionary, items, number
 
 CLAIMS = Path(__file__).resolve().parents[2] / "results/claims.json"
 GOOD, FITTED, BAD, OPEN = "reproduced", "consistent (calibrated)", "deviates", "not testable here"
@@ -304,6 +304,21 @@ def _gain_less(run, experiment, check):
     return Outcome(*texts, f"each less; by how much, {criteria.text()}", met, calibrated, texts[1])
 
 
+def _fits(run, experiment, check):
+    """Rows fit into memory, or do not, as the paper says."""
+    del run, check
+    known = [(name, data["memory_margin_gb"], data["published"]["fits"]) for name, data in zip(experiment.rows["name"], experiment.rows["data"])
+             if "fits" in dictionary(data.get("published")) and number(data.get("memory_margin_gb")) is not None]  # fmt: skip
+    if not known:
+        raise Fault(f"{experiment.id}: of no row is it known whether it fits")
+    wrong = [f"{words.signed(margin)} GB: {name}" for name, margin, fits in known if (margin >= 0) != fits]
+    right = f"{len(known) - len(wrong)} of {len(known)}"
+    nearest = min(abs(margin) for _, margin, _ in known)
+    text = f"{right} as published; smallest margin {nearest:.1f} GB" + "".join(f"; wrong, by {one}" for one in wrong)
+    out = sum(not fits for *_, fits in known)
+    return Outcome(f"{len(known) - out} fit, {out} do not", text, "all", not wrong, brief=right)
+
+
 def _overlap(run, experiment, check):
     """The time together of pairs, predicted from the published times alone and the profile's contention."""
     del run, check
@@ -321,7 +336,7 @@ def _overlap(run, experiment, check):
 
 
 CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fastest, "faster": _faster, "pairs": _pairs,
-          "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap}  # fmt: skip
+          "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap, "fits": _fits}  # fmt: skip
 
 
 def of_experiments(experiments):

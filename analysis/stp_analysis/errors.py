@@ -30,6 +30,7 @@ CRITERIA = {
     "tp_share_error_mean": "mean absolute error of TP communication's share of a forward",
     "overlap_error_worst": "maximum absolute error of a time together, from the published times alone",
     "pairs_right": "pairs of schedules in the published order",
+    "memory_verdicts_right": "rows that fit into memory, or do not, as published",
 }
 
 
@@ -101,7 +102,7 @@ def criteria(experiment):
     rows = []
     for criterion in map(dictionary, items(experiment.line.get("marks"))):
         name, value, tolerance = text(criterion.get("mark")), number(criterion.get("value")), number(criterion.get("tolerance"))
-        if name == "pairs_right":
+        if name in ("pairs_right", "memory_verdicts_right"):
             limit, here = f"all {text(tolerance)}", text(value)
         else:
             share = "" if name.startswith("gain") else " %"

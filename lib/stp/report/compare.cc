@@ -22,6 +22,7 @@ using nlohmann::json;
 constexpr std::array kFigures{
     "throughput_samples_per_s", "step_time_s",           "peak_memory_gb", "mfu_paper", "idle_s",
     "peak_activation_chunks",   "tp_communication_share"};
+constexpr const char* kFits = "fits";  // published: whether a row ran, or was out of memory
 constexpr double kPairGap =
     0.02;  // pairs of schedules that differ by more than this in the paper must keep their order
 
@@ -31,7 +32,7 @@ bool is_figure(const std::string& key) {
 
 bool agrees(const json& row, const json& pattern) {
   for (const auto& [key, value] : pattern.items()) {
-    if (is_figure(key) || key == "table") continue;
+    if (is_figure(key) || key == "table" || key == kFits) continue;
     const auto found = row.find(key);
     if (found == row.end() || *found != value) return false;
   }
@@ -166,6 +167,9 @@ struct Findings {
   ErrorSet predicted, calibrated;
   int calibration_rows = 0;
   int pairs = 0, pairs_right = 0;  // of schedules that differ in the paper; of these, in the paper's order
+  int verdicts = 0, verdicts_right = 0;  // on rows that fit or do not in the paper; of these, the paper's
+
+  [[nodiscard]] bool predicts() const { return predicted.has_figures() || verdicts > 0; }
 };
 
 bool is_calibration(const json& row) { return row.at("calibration").get<bool>(); }
@@ -192,6 +196,10 @@ void add_row_errors(Findings& findings, const json& rows) {
     add(&ErrorSet::idle, "idle_s", fitted);
     add(&ErrorSet::chunks, "peak_activation_chunks", fitted);
     add(&ErrorSet::tp_share, "tp_communication_share", fitted);
+    if (const auto margin = figure(row, "memory_margin_gb"); margin && row.at("published").contains(kFits)) {
+      ++findings.verdicts;
+      findings.verdicts_right += (*margin >= 0) == row.at("published").at(kFits).get<bool>();
+    }
     // A row fitted at one m is no prediction at another.
     add(&ErrorSet::memory, "peak_memory_gb", memory_fitted.contains(memory_key(row)));
   }
@@ -252,6 +260,9 @@ json criteria_of(const Findings& findings, const Comparison& comparison) {
   within("tp_share_error_mean", errors.tp_share, comparison.tp_share_tolerance);
   if (findings.pairs > 0)
     add("pairs_right", findings.pairs_right, findings.pairs, findings.pairs_right == findings.pairs);
+  if (findings.verdicts > 0)
+    add("memory_verdicts_right", findings.verdicts_right, findings.verdicts,
+        findings.verdicts_right == findings.verdicts);
   return criteria;
 }
 
@@ -265,6 +276,7 @@ void compare_figures(const json& row, const json& candidate, json& published, js
     if (const auto ours = figure(row, key))
       difference[key] = *theirs != 0 ? *ours / *theirs - 1 : *ours != 0 ? 1.0 : 0.0;
   }
+  if (candidate.contains(kFits)) published[kFits] = candidate.at(kFits);
   if (candidate.contains("table")) published["tables"].push_back(candidate.at("table"));
 }
 
@@ -358,8 +370,10 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
                {"pairs", findings.pairs},
                {"calibrated", findings.calibrated.to_json()}};
   line.update(findings.predicted.to_json());
+  if (findings.verdicts > 0)
+    line.update({{"memory_verdicts", findings.verdicts}, {"memory_verdicts_right", findings.verdicts_right}});
   const bool judged = comparison && comparison->not_testable.empty();
-  if (judged && findings.predicted.has_figures()) {
+  if (judged && findings.predicts()) {
     const json criteria = criteria_of(findings, *comparison);
     const bool all =
         std::all_of(criteria.begin(), criteria.end(), [](const json& one) { return one.at("met"); });

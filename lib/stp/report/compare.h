@@ -28,8 +28,8 @@ nlohmann::json to_json(const Comparison& comparison);
 
 /// Adds to every row `published` (the figures of results/published for its configuration, or null),
 /// `difference` (ours / published − 1 each) and `calibration`. A published row applies to one of ours if they
-/// agree in every field of the published row that is not a figure. Without published files every `published`
-/// is null.
+/// agree in every field of the published row that is not a figure or `fits`, whether the row ran or was out
+/// of memory. Without published files every `published` is null.
 void attach_published(nlohmann::json& rows, const std::string& folder,
                       const std::optional<Comparison>& comparison);
 

@@ -249,6 +249,7 @@ json to_json(const Result& result) {
               {"tp_communication_share", or_null(result.tp_communication_share)},
               {"peak_memory_gb", or_null(result.peak_memory_gb())},
               {"ranks", ranks}});
+  if (result.memory_margin_gb) row["memory_margin_gb"] = *result.memory_margin_gb;
   if (result.measured) row.update(measured_json(*result.measured, result.step_time_s()));
   return row;
 }

@@ -105,6 +105,7 @@ struct Result {
   std::vector<double> step_times_s;  // all repeats
   std::optional<double> mfu, mfu_paper;
   std::optional<double> tp_communication_share;  // of one layer's forward, nothing overlapped
+  std::optional<double> memory_margin_gb;  // of a simulated GPU, less peak_total_gb(): below 0 it runs out
   std::vector<RankResult> ranks;
   std::optional<Measured> measured;
 

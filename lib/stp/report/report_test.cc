@@ -144,6 +144,19 @@ TEST(ResultJson, HoldsEveryFigure) {
   EXPECT_EQ(to_json(r), expected) << json::diff(to_json(r), expected);
 }
 
+TEST(ResultJson, NamesWhatFewConfigurationsHaveWhereTheyHaveIt) {
+  Result r = result({1});
+  const std::vector<std::string> few{"merge_backward", "vision_tokens", "memory_margin_gb"};
+  for (const std::string& field : few) EXPECT_FALSE(to_json(r).contains(field)) << field;
+  r.configuration.merge_backward = true;
+  r.configuration.vision_tokens = 64;
+  r.memory_margin_gb = -2.5;
+  const json row = to_json(r);
+  EXPECT_EQ(row.at("merge_backward"), true);
+  EXPECT_EQ(row.at("vision_tokens"), 64);
+  EXPECT_EQ(row.at("memory_margin_gb"), -2.5);
+}
+
 TEST(ResultJson, IsNullWhereThereIsNoFigure) {
   Result r = result({0});
   r.ranks = {{0, 0, 0, 1, std::nullopt}};
@@ -543,6 +556,25 @@ TEST_F(Verdict, JudgesTheShareOfCommunicationWhereOneIsPublished) {
   EXPECT_EQ(line.at("verdict"), "reproduced");
   comparison_.tp_share_tolerance = 0.07;
   EXPECT_EQ(summary({ours}).at("verdict"), "deviates");
+}
+
+TEST_F(Verdict, JudgesWhetherRowsFitIntoMemory) {
+  publish({{{"schedule", "new"}, {"fits", false}}, {{"schedule", "old"}, {"fits", true}}});
+  comparison_.calibration = nullptr;
+  const auto with_margin = [&](const char* schedule, double gb) {
+    json one = row(schedule, 6, 10);
+    one["memory_margin_gb"] = gb;
+    return one;
+  };
+  const json right = summary({with_margin("new", -0.1), with_margin("old", 0)});
+  EXPECT_EQ(std::pair(right["memory_verdicts"], right["memory_verdicts_right"]), std::pair(json(2), json(2)));
+  EXPECT_EQ(right["verdict"], "reproduced");
+  const json wrong = summary({with_margin("new", 0.1), with_margin("old", 0)});
+  EXPECT_EQ(wrong["memory_verdicts_right"], 1);
+  EXPECT_EQ(wrong["verdict"], "deviates");
+  EXPECT_EQ(wrong["marks"][0]["mark"], "memory_verdicts_right");
+  // Without a margin there is nothing to judge by.
+  EXPECT_FALSE(summary({row("new", 6, 10)}).contains("memory_verdicts"));
 }
 
 TEST_F(Verdict, IsNotTestableWhereTheScenarioSaysWhy) {
