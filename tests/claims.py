@@ -217,6 +217,34 @@ class Claims(unittest.TestCase):
         self.assertTrue((low < 0).all())
         self.assertIn(f"all {len(low)} gains at TP8 on A800 (11 predicted) come out low, by {-low.max():.1f} to {-low.min():.1f} points", page)
 
+    def test_the_page_on_fidelity_says_what_the_records_of_vision_and_merging_say(self):
+        page = " ".join((ROOT / "docs/fidelity.md").read_text(encoding="utf-8").replace("**", "").split())
+        run = {one.id: one for one in SCRIPT.read_folder(KEPT)}
+        mean = lambda errors: errors.abs().mean()  # noqa: E731
+
+        vision = run["mllm-a800"]
+        throughput, memory = vision.compared("throughput"), vision.compared("memory")
+        gains = vision.compared("gain")
+        gains = gains[gains["schedule"] == "stp"]
+        self.assertIn(f"Throughput errs {100 * mean(throughput['error']):.2f} % on average, gains {mean(gains['error']):.2f} points, "
+                      f"memory {100 * mean(memory['error']):.2f} %", page)
+        deeper = gains[[data["pp"] > 2 for data in gains["data"]]]
+        self.assertIn(f"Without the three at PP2, STP's gains err by {mean(deeper['error']):.2f} points", page)
+        others = memory[[not (row.schedule == "stp" and row.data["model"] == "mllm-28.8b") for row in memory.itertuples()]]
+        self.assertEqual(len(others), 11)
+        self.assertIn(f"other eleven figures of memory err by {100 * mean(others['error']):.2f} %", page)
+        splits = run["mllm-splits"].figure("gain")
+        splits = splits[splits["schedule"] == "stp"]["ours"]
+        self.assertIn(f"STP's gain goes from {splits.min():.1f} to {splits.max():.1f} % over five plausible splits", page)
+
+        merged = run["zb-v-merged"]
+        by = lambda frame: [frame[[(row.data.get("merge_backward") is True) == kind and row.schedule == "zb-v" and not row.calibrated  # noqa: E731
+                                   for row in frame.itertuples()]]["error"] for kind in (False, True)]  # fmt: skip
+        without, with_it = (f"{100 * mean(errors):.2f}" for errors in by(merged.compared("throughput")))
+        self.assertIn(f"throughput errs {without} % without and {with_it} % merged", page)
+        without, with_it = (f"{mean(errors):.2f}" for errors in by(merged.compared("gain")))
+        self.assertIn(f"the gain {without} and {with_it} points", page)
+
     def test_every_scenario_that_is_judged_has_a_claim(self):
         judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
         lines = json.loads((KEPT / "summary.json").read_text(encoding="utf-8"))["experiments"]
