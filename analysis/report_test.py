@@ -282,6 +282,16 @@ class ReportTest(FolderTest):
             self.assertTrue(report.makers(found))
             self.assertEqual(len(tables.all_rows(found).rows), 1)
 
+    def test_what_fits_into_memory_is_shown(self):
+        found = experiment([row(memory_margin_gb=-9.26, published={"fits": True}), row("zb-v", memory_margin_gb=4, published={"fits": False}),
+                            row("1f1b-i", memory_margin_gb=1)])  # fmt: skip
+        table = tables.all_rows(found)
+        self.assertIn(("memory left, GB", 2), table.groups)
+        end = table.head.index("step, s")
+        self.assertEqual([[line[0], *line[end - 2 : end]] for line in table.rows],
+                         [["stp", "−9.3", "runs"], ["zb-v", "+4.0", "out of memory"], ["1f1b-i", "+1.0", "–"]])  # fmt: skip
+        self.assertNotIn(("memory left, GB", 2), tables.all_rows(experiment([row(memory_margin_gb=1)])).groups)
+
     def test_odd_records(self):
         bare = {"rows": [unit_row()]}
         future = record([unit_row()], evidence="divined", new={"a": 1})

@@ -126,6 +126,11 @@ def all_rows(experiment):
             columns[group, form] = [published(name, value) for value in frame["published"]]
             if name != "mfu":  # the difference in MFU is that in throughput over again
                 columns[group, "diff., %"] = [words.signed(100 * value) for value in frame["error"]]
+    fits = [words.dictionary(data.get("published")).get("fits") for data in rows["data"]]
+    if any(one is not None for one in fits):
+        margins = [words.number(data.get("memory_margin_gb")) for data in rows["data"]]
+        columns["memory left, GB", "ours"] = [words.NONE if one is None else words.signed(one) for one in margins]
+        columns["memory left, GB", "published"] = [words.NONE if one is None else "runs" if one else "out of memory" for one in fits]
     also = f"also {experiment.evidence}"
     if "time" not in compared:
         columns[also, "step, units" if experiment.unit_costs else "step, s"] = rows["step_time"].map(words.magnitude)
