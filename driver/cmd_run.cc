@@ -70,6 +70,11 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
                      (experiment.field.empty() ? "" : experiment.field + ".") + "parallel.cp",
                      "is " + std::to_string(experiment.cp) + ", which " + backend + " has no kernels for",
                      "use 1, or --backend cpu");
+  if (experiment.tp_overlap != TpOverlap::none && !backend_is_context_parallel(backend))
+    throw InputError(plan.scenario.file,
+                     (experiment.field.empty() ? "" : experiment.field + ".") + "tp_overlap",
+                     "is " + to_string(experiment.tp_overlap) + ", which " + backend + " has no kernels for",
+                     "use none, or --backend cpu");
   const std::vector<DType> types = backend_types(backend);
   if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
     throw InputError(plan.scenario.file, "run.type",

@@ -31,13 +31,31 @@ std::vector<int> layers_for(const Experiment& experiment, int stages) {
   return layers;
 }
 
+Lowering lowering_of(const Experiment& experiment) {
+  const bool of_model = !experiment.unit_costs;
+  return {.release = experiment.release,
+          .backward = experiment.backward,
+          .optimizer = of_model,
+          .braid = experiment.braid,
+          .data_parallel = experiment.cp * experiment.dp > 1,
+          .zero = experiment.zero,
+          .embedding = of_model,
+          .tied = experiment.hardware && experiment.hardware->model.tied(),
+          .sequence_parallel = experiment.sequence_parallel,
+          .recompute = experiment.recompute,
+          .vision_layers = experiment.hardware ? experiment.hardware->model.vision.layers : 0,
+          .context_parallel = experiment.cp,
+          .tp_overlap = experiment.tp_overlap,
+          .tensor_parallel = experiment.tp};
+}
+
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
   const std::vector<int> layers = layers_for(experiment, experiment.pp * chunks);
   // Any placement works: the cost of passes does not depend on the rank.
   const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
                                               Placement::loop(experiment.pp, chunks));
-  return pass_costs(table, *std::max_element(layers.begin(), layers.end()));
+  return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
 }
 
 Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experiment) {
@@ -105,6 +123,7 @@ Job job_of(const Experiment& experiment) {
           experiment.zero};
   job.shape.cp = experiment.cp;
   job.shape.vision_tokens = hardware.vision_tokens;
+  job.shape.tp_overlap = experiment.tp_overlap;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
 }
@@ -117,22 +136,9 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
 
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
   Schedule schedule = schedule_for(choice, experiment, file);
-  const bool of_model = !experiment.unit_costs;
   try {
     const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
-    return lower(std::move(schedule), layers,
-                 {.release = experiment.release,
-                  .backward = experiment.backward,
-                  .optimizer = of_model,
-                  .braid = experiment.braid,
-                  .data_parallel = experiment.cp * experiment.dp > 1,
-                  .zero = experiment.zero,
-                  .embedding = of_model,
-                  .tied = experiment.hardware && experiment.hardware->model.tied(),
-                  .sequence_parallel = experiment.sequence_parallel,
-                  .recompute = experiment.recompute,
-                  .vision_layers = experiment.hardware ? experiment.hardware->model.vision.layers : 0,
-                  .context_parallel = experiment.cp});
+    return lower(std::move(schedule), layers, lowering_of(experiment));
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
   }
@@ -158,6 +164,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   if (!experiment.unit_costs) {
     configuration.recompute = to_string(experiment.recompute);
     configuration.sequence_parallel = experiment.sequence_parallel;
+    configuration.tp_overlap = to_string(experiment.tp_overlap);
   }
   return configuration;
 }
@@ -177,6 +184,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           experiment.dp,
           experiment.zero};
   job.shape.cp = experiment.cp;
+  job.shape.tp_overlap = experiment.tp_overlap;
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
   const CostTable table =

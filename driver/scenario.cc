@@ -31,6 +31,7 @@ constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
                                                {"megatron", BackwardOrder::megatron}};
 constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
                                           {"sequential", BraidPolicy::sequential}};
+constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none}, {"megatron", TpOverlap::megatron}};
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<DType> kTypes[] = {
     {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
@@ -237,8 +238,32 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
                       "write one number of layers per virtual stage");
 }
 
+void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {
+  experiment.tp_overlap = choose(input, "tp_overlap", TpOverlap::none, kTpOverlaps);
+  if (experiment.tp_overlap == TpOverlap::none) return;
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    throw input.error("tp_overlap", problem, remedy);
+  };
+  if (!experiment.sequence_parallel)
+    refuse("overlaps the collectives of sequence parallelism, which is off",
+           "set sequence_parallel to true, or write none");
+  if (model.hidden % kPipelineSteps != 0)
+    refuse("cannot divide the " + std::to_string(model.hidden) + " columns of " + model.name + " by " +
+               std::to_string(kPipelineSteps),
+           "use another model, or write none");
+  if (!experiment.hardware) return;
+  const int node = experiment.hardware->profile.gpus_per_node;
+  if (node % experiment.tp != 0)
+    refuse("is for groups inside a node, and " + std::to_string(experiment.tp) +
+               " ranks do not divide a node of " + std::to_string(node),
+           "use another parallel.tp, or write none");
+  if (experiment.hardware->implementation == Implementation::megatron_2022)
+    refuse("is newer than megatron-2022", "use another implementation, or write none");
+}
+
 // Options of lowering for a model's units.
-void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int seq) {
+void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, const ModelConfig& model,
+                                 int seq) {
   experiment.sequence_parallel = input.boolean_or("sequence_parallel", false);
   experiment.recompute = choose(input, "recompute", Recompute{}, kRecomputes);
   const std::string tokens = "cannot divide " + std::to_string(seq) + " tokens ";
@@ -254,6 +279,7 @@ void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, int s
             std::to_string(experiment.tp) + " tensor-parallel ranks",
         experiment.cp == 1 ? "make seq a multiple of parallel.tp"
                            : "make seq a multiple of parallel.cp * parallel.tp");
+  read_tp_overlap(input, experiment, model);
 }
 
 void read_layers(JsonInput& input, Experiment& experiment) {
@@ -361,7 +387,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   } else if (input.has("run")) {
     experiment.run = read_run(input, changes);
     check_model(input, experiment, experiment.run->model);
-    read_sharding_and_recompute(input, experiment, experiment.run->seq);
+    read_sharding_and_recompute(input, experiment, experiment.run->model, experiment.run->seq);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
     experiment.hardware = read_hardware(input, changes);
@@ -369,7 +395,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
       throw input.error("parallel.cp", "is more than 1, and megatron-2022 attends to whole sequences",
                         "use another implementation, or parallel.cp 1");
     check_model(input, experiment, experiment.hardware->model);
-    read_sharding_and_recompute(input, experiment, experiment.hardware->seq);
+    read_sharding_and_recompute(input, experiment, experiment.hardware->model, experiment.hardware->seq);
     if (experiment.hardware->model.has_vision()) check_vision(input, experiment);
   }
   return experiment;
@@ -499,6 +525,7 @@ std::string to_string(Release release) { return word_of(release, kReleases); }
 std::string to_string(BackwardOrder backward) { return word_of(backward, kBackwards); }
 std::string to_string(BraidPolicy braid) { return word_of(braid, kBraids); }
 std::string to_string(Recompute recompute) { return word_of(recompute, kRecomputes); }
+std::string to_string(TpOverlap overlap) { return word_of(overlap, kTpOverlaps); }
 std::string gradients(const Experiment::Hardware& hardware) {
   return word_of(hardware.model_gradients, kGradients);
 }
@@ -530,6 +557,7 @@ json to_json(const Experiment& experiment) {
   } else {
     value["sequence_parallel"] = experiment.sequence_parallel;
     value["recompute"] = to_string(experiment.recompute);
+    value["tp_overlap"] = to_string(experiment.tp_overlap);
   }
   if (experiment.run) value.update(to_json(*experiment.run));
   if (experiment.hardware) value.update(to_json(*experiment.hardware));

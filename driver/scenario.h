@@ -51,8 +51,9 @@ struct Experiment {
   BraidPolicy braid = BraidPolicy::static_merge;
   bool merge_backward = false;  // whether adjacent I and W run as one B
   bool freed_at_I = false;
-  bool sequence_parallel = false;  // this and the next: only for models, not for unit costs
+  bool sequence_parallel = false;  // this and the next two: only for models, not for unit costs
   Recompute recompute;
+  TpOverlap tp_overlap = TpOverlap::none;
   std::optional<PassCosts>
       schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
 
@@ -98,6 +99,7 @@ std::string to_string(Release release);
 std::string to_string(BackwardOrder backward);
 std::string to_string(BraidPolicy braid);
 std::string to_string(Recompute recompute);
+std::string to_string(TpOverlap overlap);
 /// `gradients`: "float32" or "model".
 std::string gradients(const Experiment::Hardware& hardware);
 /// `freed_at`: "W" or "I".

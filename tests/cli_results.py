@@ -99,6 +99,28 @@ class Recomputation(CommandLine):
         self.assertLess(divided["peak_memory_gb"], plain["peak_memory_gb"])
         self.assertLess(divided["ranks"][0]["compute_s"], plain["ranks"][0]["compute_s"])
 
+    def test_an_overlap_hides_collectives_and_makes_gemms_slower(self):
+        divided = self.row(sequence_parallel=True)
+        overlapped = self.row(sequence_parallel=True, tp_overlap="megatron")
+        self.assertEqual([divided["tp_overlap"], overlapped["tp_overlap"]], ["none", "megatron"])
+        self.assertEqual(overlapped["peak_memory_gb"], divided["peak_memory_gb"])
+        for a, b in zip(overlapped["ranks"], divided["ranks"]):
+            self.assertLess(a["tp_bubble_s"], 0.5 * b["tp_bubble_s"])
+            self.assertGreater(a["compute_s"], b["compute_s"])
+
+    def test_refusals_of_overlaps(self):
+        def refused(*words, **fields):
+            self.scenario_refused(changed(HARDWARE, tp_overlap="megatron", **fields), "tp_overlap", *words)
+
+        refused("sequence parallelism, which is off", "set sequence_parallel to true")
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        profile["gpus_per_node"] = {"value": 2, "source": "a test"}
+        self.write(profile, "small.json")
+        refused("4 ranks do not divide a node of 2", "use another parallel.tp", sequence_parallel=True, cluster="small.json")
+        refused("megatron-2022", "use another implementation", sequence_parallel=True, implementation="megatron-2022")
+        self.scenario_refused(changed(HARDWARE, tp_overlap="domino"), "tp_overlap", '"domino" is not a choice', "none, megatron")
+        self.scenario_refused(changed(UNIT, tp_overlap="megatron"), "tp_overlap", "is not a known field")
+
 
 class Korthikanti(CommandLine):
     def test_eight_iteration_times_are_predicted_within_nine_percent(self):

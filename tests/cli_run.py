@@ -81,6 +81,14 @@ class Run(CommandLine):
         record = json.loads((self.folder / "merged.json").read_text(encoding="utf-8"))
         self.assertEqual([place[0]["merge_backward"] for place in (record["results"], record["scenario"]["configurations"])], [True, True])
 
+    def test_overlapped_tensor_parallelism_trains_equal_to_one_rank(self):
+        overlap = changed(RUN, schedules=["zb-v", "stp"], seq=8, parallel={"pp": 2, "tp": 4}, sequence_parallel=True, tp_overlap="megatron")
+        done = self.run_cpu(overlap)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
+        path = self.write(overlap)
+        self.refused(["run", path, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "tp_overlap", "replay", "use none")
+
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
         self.write(made.stdout, "order.json")

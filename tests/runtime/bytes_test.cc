@@ -47,7 +47,8 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
                     .sequence_parallel = variant.sequence_parallel,
                     .recompute = variant.recompute,
                     .element_bytes = static_cast<int>(bytes_of(type)),
-                    .cp = cp};
+                    .cp = cp,
+                    .tp_overlap = tp_overlap(variant)};
   const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
   const double tensor = hidden_bytes(training.model, shape);
   for (const RankUse& use : trainer.use()) {
@@ -60,11 +61,15 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
     double reduced = 0, scattered = 0, gathered = 0, sent = 0, exchanged = 0, parameters = 0;
     for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op) {
       const OpKind kind = program.ops[op].kind;
+      const bool piece = program.ops[op].part == UnitPart::after;
       if (kind == OpKind::all_reduce) reduced += tp > 1 ? tensor : 0;
-      if (kind == OpKind::reduce_scatter) scattered += tensor;
+      if (kind == OpKind::reduce_scatter) scattered += piece ? tensor / kPipelineSteps : tensor;
       if (kind == OpKind::all_gather) gathered += share;
       if (kind == OpKind::transfer) sent += program.ops[op].tensors() * share;
-      if (is_exchange(kind)) exchanged += kv_bytes(training.model, shape);
+      if (kind == OpKind::row_exchange)
+        exchanged += share;
+      else if (is_exchange(kind))
+        exchanged += kv_bytes(training.model, shape);
     }
     EXPECT_EQ(static_cast<double>(use.traffic.all_reduce_bytes), reduced);
     EXPECT_EQ(static_cast<double>(use.traffic.reduce_scatter_bytes), scattered);
@@ -129,6 +134,38 @@ TEST(Bytes, OfContextParallelism) {
       for (const int tp : {1, 2})
         if (ring_fits(variant, tp) && sampled())
           expect_declared_bytes(schedule, 2, tp, 4, tp == 1 ? DType::f32 : DType::bf16, variant);
+}
+
+TEST(Bytes, OfOverlappedTensorParallelism) {
+  Sample sampled;
+  for (const char* schedule : {"zb-v", "stp", "1f1b-i"})
+    for (const Variant& variant : with_overlap())
+      if (sampled())
+        expect_declared_bytes(schedule, 2, variant.overlapped, 4,
+                              variant.overlapped == 4 ? DType::f32 : DType::bf16, variant);
+}
+
+// A ring's t − 1 exchanges send (t − 1)/t of what they gather; pieces add up to what they are pieces of.
+TEST(Bytes, OfOverlappedUnitsAreThoseOfTheirGathersAndScatters) {
+  for (const int tp : {2, 4}) {
+    const int layers = 4, m = 4;
+    Training training = small_training(layers, DType::f32, {.tp = tp, .cp = 1, .dp = 1, .pp = 1});
+    const auto traffic = [&](const Variant& variant) {
+      const auto backend = cpu::make_backend({.world_size = tp, .deadline_s = 20});
+      Trainer trainer(*backend,
+                      execution_program(make_schedule(find_generator("zb-v"), {1, m}), {2, 2}, 1, variant),
+                      training);
+      trainer.step(random_samples(m * training.microbatch_size, training.seq, training.model.vocab));
+      return trainer.use()[0].traffic;
+    };
+    const Traffic plain = traffic({.sequence_parallel = true}),
+                  overlapped = traffic({.sequence_parallel = true, .overlapped = tp});
+    const int64_t tensor = training.tokens() * training.model.hidden * int64_t{sizeof(float)};
+    const int64_t gathers = int64_t{2} * 2 * layers * m;  // of attn and mlp, in F and I
+    EXPECT_EQ(overlapped.exchanged_bytes, gathers * tensor * (tp - 1) / tp);
+    EXPECT_EQ(plain.all_gather_bytes - overlapped.all_gather_bytes, gathers * tensor / tp);
+    EXPECT_EQ(overlapped.reduce_scatter_bytes, plain.reduce_scatter_bytes);
+  }
 }
 
 TEST(Bytes, OfSequenceParallelismAndEveryRecomputation) {

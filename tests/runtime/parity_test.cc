@@ -149,6 +149,15 @@ TEST(Parity, ContextParallelismOfEverySchedule) {
     if (sampled()) expect_parity({generator->name, 1, 1, 2, 6, 0}, DType::f32, {.context_parallel = 3});
 }
 
+TEST(Parity, OverlappedTensorParallelism) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const Variant& variant : with_overlap())
+      if (sampled())
+        expect_parity({generator->name, variant.overlapped, 1, 2, variant.context_parallel == 2 ? 4 : 7, 0},
+                      DType::f64, variant);
+}
+
 // Orders of other authors' generators, as files.
 TEST(Parity, GoldenOrders) {
   int orders = 0;
@@ -179,7 +188,9 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
     variant.sequence_parallel = random() % 2 == 0;
     variant.recompute = kRecomputes[random() % std::size(kRecomputes)].choice;
     variant.context_parallel = 1 + static_cast<int>(random() % 2);
-    expect_parity({generator->name, 1 << random() % 3, 1, pp, m, 0}, DType::f64, variant, layers);
+    const int tp = 1 << random() % 3;
+    if (variant.sequence_parallel && random() % 2 == 0) variant.overlapped = tp;
+    expect_parity({generator->name, tp, 1, pp, m, 0}, DType::f64, variant, layers);
   }
 }
 

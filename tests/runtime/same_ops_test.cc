@@ -1,6 +1,7 @@
 // One Program, two interpreters: every op of every option is simulated and run.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -15,12 +16,12 @@ namespace stp {
 namespace {
 
 using namespace testing_support;
-using Kind = std::tuple<OpKind, Unit, UnitPass, AttnPart>;
+using Kind = std::tuple<OpKind, Unit, UnitPass, UnitPart>;
 
 Kind kind_of(const Op& op) {
   const bool of_unit = op.kind == OpKind::compute || op.kind == OpKind::weight_gradients ||
                        is_collective(op.kind) || is_exchange(op.kind);
-  if (!of_unit) return {op.kind, Unit::attn, UnitPass::F, AttnPart::whole};
+  if (!of_unit) return {op.kind, Unit::attn, UnitPass::F, UnitPart::whole};
   // A weight_gradients op is all of its unit's weight gradients, or what is left behind the all-reduce.
   return {op.kind, op.unit, op.kind == OpKind::weight_gradients ? UnitPass::W_late : op.unit_pass, op.part};
 }
@@ -29,18 +30,19 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
                               std::set<Kind>& seen) {
   SCOPED_TRACE(schedule + ", " + to_string(variant) + ", dp " + std::to_string(dp));
   const std::vector<int> layers{1, 1, 1, 0};
-  const int cp = variant.context_parallel;
-  Training training = small_training(3, DType::f32, {.tp = 2, .cp = cp, .dp = dp, .pp = 2});
+  const int cp = variant.context_parallel, tp = std::max(2, variant.overlapped);
+  Training training = small_training(3, DType::f32, {.tp = tp, .cp = cp, .dp = dp, .pp = 2});
   if (cp > 1) training.seq = 4 * cp;
   const Program program =
       execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);
   for (const Op& op : program.ops) seen.insert(kind_of(op));
 
   Job job{training.model,
-          {training.seq, training.microbatch_size, 2, variant.sequence_parallel, variant.recompute},
+          {training.seq, training.microbatch_size, tp, variant.sequence_parallel, variant.recompute},
           Implementation::suite,
           2};
   job.shape.cp = cp;
+  job.shape.tp_overlap = tp_overlap(variant);
   job.dp = dp;
   job.zero = variant.zero;
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
@@ -85,13 +87,19 @@ std::set<Kind> all_kinds() {
                             OpKind::weight_gather, OpKind::optimizer})
     all.insert({kind, Unit::attn, UnitPass::F});
   std::set<Kind> kinds;
-  for (const auto& [kind, unit, pass] : all) kinds.insert({kind, unit, pass, AttnPart::whole});
+  for (const auto& [kind, unit, pass] : all) kinds.insert({kind, unit, pass, UnitPart::whole});
+  for (const Unit unit : {Unit::attn, Unit::mlp}) {
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+      for (const UnitPart part : {UnitPart::before, UnitPart::core, UnitPart::after})
+        kinds.insert({OpKind::compute, unit, pass, part});
+      kinds.insert({OpKind::row_exchange, unit, pass, UnitPart::whole});
+    }
+    kinds.insert({OpKind::compute, unit, UnitPass::F, UnitPart::norm});
+    kinds.insert({OpKind::reduce_scatter, unit, UnitPass::F, UnitPart::after});
+  }
   for (const UnitPass pass : {UnitPass::F, UnitPass::I})
-    for (const AttnPart part : {AttnPart::before, AttnPart::core, AttnPart::after})
-      kinds.insert({OpKind::compute, Unit::attn, pass, part});
-  for (const UnitPass pass : {UnitPass::F, UnitPass::I})
-    kinds.insert({OpKind::kv_exchange, Unit::attn, pass, AttnPart::whole});
-  kinds.insert({OpKind::kv_gradient_exchange, Unit::attn, UnitPass::I, AttnPart::whole});
+    kinds.insert({OpKind::kv_exchange, Unit::attn, pass, UnitPart::whole});
+  kinds.insert({OpKind::kv_gradient_exchange, Unit::attn, UnitPass::I, UnitPart::whole});
   return kinds;
 }
 
@@ -109,6 +117,9 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
                                          seen);
   for (const Variant& variant : in_rings())
     if (sampled()) expect_simulated_and_run("zb-v", variant, variant.context_parallel == 2 ? 2 : 1, seen);
+  for (const Variant& variant : with_overlap())
+    for (const char* schedule : {"stp", "zb-v"})
+      if (sampled()) expect_simulated_and_run(schedule, variant, 1, seen);
   if (kStride == 1) {
     EXPECT_EQ(seen, all_kinds());
   }

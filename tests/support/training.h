@@ -62,6 +62,7 @@ struct Variant {
   Recompute recompute;
   bool zero = false;
   int context_parallel = 1;
+  int overlapped = 1;  // more: tp_overlap of so many tensor-parallel ranks
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -91,6 +92,28 @@ inline std::vector<Variant> in_rings() {
                        .context_parallel = ranks});
   return all;
 }
+/// Megatron-LM's overlap of tensor-parallel groups of two and four, with every option that it may have
+/// beside.
+inline std::vector<Variant> with_overlap() {
+  std::vector<Variant> all;
+  for (const int ranks : {2, 4})
+    for (const auto& [name, recompute] : kRecomputes)
+      all.push_back({.order = ranks == 2 ? BackwardOrder::megatron : BackwardOrder::suite,
+                     .release = ranks == 2 ? Release::chain : Release::released,
+                     .sequence_parallel = true,
+                     .recompute = recompute,
+                     .overlapped = ranks});
+  for (const auto& [name, recompute] : kRecomputes)
+    all.push_back({.release = Release::block,
+                   .sequence_parallel = true,
+                   .recompute = recompute,
+                   .context_parallel = 2,
+                   .overlapped = 2});
+  return all;
+}
+inline TpOverlap tp_overlap(const Variant& variant) {
+  return variant.overlapped > 1 ? TpOverlap::megatron : TpOverlap::none;
+}
 /// Whether to test that ring with so many tensor-parallel ranks: large rings with those alone that matter.
 inline bool ring_fits(const Variant& variant, int tp) {
   return variant.context_parallel == 2 || variant.sequence_parallel == (tp > 1);
@@ -99,7 +122,8 @@ inline std::string to_string(const Variant& variant) {
   return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
          std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
-         (variant.zero ? " zero" : "") + " context parallel " + std::to_string(variant.context_parallel);
+         (variant.zero ? " zero" : "") + " context parallel " + std::to_string(variant.context_parallel) +
+         " overlapped " + std::to_string(variant.overlapped);
 }
 
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
@@ -114,7 +138,9 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .embedding = true,
                 .sequence_parallel = variant.sequence_parallel,
                 .recompute = variant.recompute,
-                .context_parallel = variant.context_parallel});
+                .context_parallel = variant.context_parallel,
+                .tp_overlap = tp_overlap(variant),
+                .tensor_parallel = variant.overlapped});
 }
 
 inline reference::LossAndGradients exact_gradients(const Training& training,

@@ -8,38 +8,35 @@ namespace {
 constexpr double kLongestSeconds = 1e9;
 constexpr int kAllReducesPerLayer = 2;  // of one direction: attention's and the MLP's
 
-double seconds(const CostTable::Parts& parts, const Op& op) {
-  switch (op.part) {
-    case AttnPart::before:
-      return parts.before;
-    case AttnPart::core:
-      return op.step == 0 ? parts.first_step : parts.step;
-    case AttnPart::after:
-      return parts.after;
-    case AttnPart::whole:
-      break;
-  }
-  return 0;
-}
+struct Alone {
+  double F, I;
+};
 
-double sum(const CostTable::Parts& parts, int context_parallel) {
-  return parts.before + parts.first_step + (context_parallel - 1) * parts.step + parts.after;
-}
-
-// What the exchanges of one unit's ring add to it where nothing else runs, in the order of the Program.
-double exposed_exchanges(const CostTable& table, const CostTable::Parts& parts, bool backward) {
-  const int steps = table.context_parallel;
-  double core = 0, ring = 0, brought = 0, working = 0;  // ends, from that of the part before the core on
-  const auto exchange = [&] { return ring = std::max(ring, core) + table.kv_exchange; };
-  for (int step = 0; step < steps; ++step) {
-    const double needed = brought, before = core;
-    if (step + 1 < steps) brought = exchange();
-    if (backward && step > 0) exchange();
-    const double time = step == 0 ? parts.first_step : parts.step;
-    core = std::max(before, needed) + time;
-    working += time;
+// What F and I of one layer take where nothing else runs: of the middle one of three stages on a rank, of
+// which the first is empty and the last has the head. No op of a rank's list waits for a later one.
+Alone layer_alone(const CostTable& table, const Lowering& lowering) {
+  constexpr int kMiddle = 1;
+  Schedule schedule{"alone", Placement::loop(1, 3), 1, {{}}};
+  for (const Action& action :
+       {Action{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::F, 2, 0}, {Pass::I, 2, 0}, {Pass::I, 1, 0}})
+    schedule.ranks[0].emplace_back(action);
+  Lowering of_layer{.sequence_parallel = lowering.sequence_parallel, .recompute = lowering.recompute};
+  of_layer.context_parallel = lowering.context_parallel;
+  of_layer.tp_overlap = lowering.tp_overlap;
+  of_layer.tensor_parallel = lowering.tensor_parallel;
+  const Program program = lower(std::move(schedule), {0, 1, 0}, of_layer);
+  const std::vector<double> seconds = op_seconds(program, table);
+  std::vector<double> ends(program.ops.size()), stream_ends(program.streams.size(), 0);
+  double forward = 0, head = 0, backward = 0;
+  for (OpId id = 0; id < program.ops.size(); ++id) {
+    const Op& op = program.ops[id];
+    double start = stream_ends[op.stream];
+    for (const OpId needed : program.dependencies(id)) start = std::max(start, ends[needed]);
+    ends[id] = stream_ends[op.stream] = start + seconds[id];
+    double& end = op.chunk != kMiddle ? head : op.pass == Pass::F ? forward : backward;
+    end = std::max(end, ends[id]);
   }
-  return (backward ? exchange() : core) - working;
+  return {forward, backward - head};
 }
 
 double seconds(const Program& program, OpId id, const CostTable& table) {
@@ -48,20 +45,27 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     const int stage = program.stage_of(id);
     return by_stage.empty() ? per_layer * program.layers_per_stage[stage] : by_stage[stage];
   };
+  // A full backward has its weight gradients beside its collectives; apart from I they have none.
+  const bool in_bulk = table.bulk && op.pass == Pass::B && (op.unit == Unit::attn || op.unit == Unit::mlp);
+  const CostTable::Bulk* const bulk = in_bulk ? &(*table.bulk)[static_cast<size_t>(op.unit)] : nullptr;
   switch (op.kind) {
     case OpKind::compute:
-      if (op.part != AttnPart::whole)
-        return seconds(op.unit_pass == UnitPass::F ? table.attn_F : table.attn_I, op);
+      if (bulk && op.unit_pass == UnitPass::W_late) return bulk->W_late;
+      if (bulk && op.unit_pass == UnitPass::I && op.part == UnitPart::after) return bulk->after_I;
+      if (op.part != UnitPart::whole) return table.parts_of(op.unit, op.unit_pass).step(op.part, op.step);
       return table.at(op.unit, op.unit_pass);
     case OpKind::kv_exchange:
     case OpKind::kv_gradient_exchange:
       return table.kv_exchange;
+    case OpKind::row_exchange:
+      return table.row_exchange;
     case OpKind::weight_gradients:
+      if (bulk) return table.at(op.unit, UnitPass::W_early) + bulk->W_late;
       return table.weight_gradients(op.unit);
     case OpKind::all_reduce:
       return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
-      return table.reduce_scatter;
+      return op.part == UnitPart::whole ? table.reduce_scatter : table.piece_scatter;
     case OpKind::all_gather:
       return table.all_gather;
     case OpKind::transfer: {
@@ -86,19 +90,35 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
 
 }  // namespace
 
+double CostTable::Parts::step(UnitPart part, int step) const {
+  switch (part) {
+    case UnitPart::norm:
+      return norm;
+    case UnitPart::before:
+      return before.at(step);
+    case UnitPart::core:
+      return core.at(step);
+    case UnitPart::after:
+      return after.at(step);
+    case UnitPart::whole:
+      break;
+  }
+  return 0;
+}
+
 CostTable unit_cost_table(JsonInput input, int context_parallel) {
   CostTable table;
   const auto read = [&](const std::string& key) { return input.number_or(key, 0, 0, kLongestSeconds); };
-  const auto read_parts = [&](CostTable::Parts& parts, UnitPass pass) {
+  const auto read_parts = [&](UnitPass pass) {
     const std::string name = to_string(Unit::attn, pass);
     if (input.has(name))
       throw input.error(name, "is given, but parallel.cp divides it",
                         "write " + name + "_before, " + name + "_core and " + name + "_after");
-    const auto part = [&](AttnPart which) { return read(name + suffix(which)); };
-    parts.before = part(AttnPart::before);
-    parts.first_step = parts.step = part(AttnPart::core);
-    parts.after = part(AttnPart::after);
-    table.at(Unit::attn, pass) = sum(parts, context_parallel);
+    const auto part = [&](UnitPart which) { return read(name + suffix(which)); };
+    const double before = part(UnitPart::before), core = part(UnitPart::core), after = part(UnitPart::after);
+    table.parts_of(Unit::attn, pass) = {
+        .before = {before}, .core = std::vector(context_parallel, core), .after = {after}};
+    table.at(Unit::attn, pass) = before + context_parallel * core + after;
   };
   const bool in_parts = context_parallel > 1;
   for (const Unit unit : kUnits)
@@ -107,9 +127,8 @@ CostTable unit_cost_table(JsonInput input, int context_parallel) {
           !(in_parts && unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)))
         table.at(unit, pass) = read(to_string(unit, pass));
   if (in_parts) {
-    table.context_parallel = context_parallel;
-    read_parts(table.attn_F, UnitPass::F);
-    read_parts(table.attn_I, UnitPass::I);
+    read_parts(UnitPass::F);
+    read_parts(UnitPass::I);
     table.kv_exchange = read("kv_exchange");
   }
   table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
@@ -132,22 +151,22 @@ std::optional<double> tp_communication_share(const CostTable& table) {
   return communication / (compute + communication);
 }
 
-PassCosts pass_costs(const CostTable& table, double layers) {
+PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowering) {
   const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
+  PassCosts costs{.W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),
+                  .p2p = table.transfer_between_nodes};
+  if (lowering.division().divides(Unit::attn)) {
+    const Alone alone = layer_alone(table, lowering);
+    costs.F = layers * alone.F;
+    costs.I = layers * alone.I;
+    return costs;
+  }
   // Of a layer, per direction; a table has all-reduces or their replacements.
   const double collectives =
       kAllReducesPerLayer * (table.all_reduce + table.reduce_scatter + table.all_gather);
-  const bool ring = table.context_parallel > 1;
-  const auto exposed = [&](const CostTable::Parts& parts, bool backward) {
-    return ring ? exposed_exchanges(table, parts, backward) : 0;
-  };
-  const double forward = layers * (both(UnitPass::F) + collectives + exposed(table.attn_F, false));
-  double backward = layers * (both(UnitPass::I) + collectives + exposed(table.attn_I, true));
-  if (table.core_recomputed) backward += layers * exposed(table.attn_F, false);
-  return {.F = forward,
-          .I = backward + (table.recomputed ? forward : 0),
-          .W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),
-          .p2p = table.transfer_between_nodes};
+  costs.F = layers * (both(UnitPass::F) + collectives);
+  costs.I = layers * (both(UnitPass::I) + collectives) + (table.recomputed ? costs.F : 0);
+  return costs;
 }
 
 }  // namespace stp

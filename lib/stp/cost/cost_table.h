@@ -6,25 +6,32 @@
 #include <vector>
 
 #include "stp/base/json_input.h"
-#include "stp/program/program.h"
+#include "stp/program/lower.h"
 
 namespace stp {
 
 struct CostTable {
   std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
-  /// Of attn's F and I with context parallelism; their sum is at(Unit::attn, …). Else zero.
+  /// F and I of attn or mlp where Program::division divides them, by step; at() has the whole.
   struct Parts {
-    double before = 0, after = 0;
-    double first_step = 0, step = 0;  // of the core: the first, and each other
+    double norm = 0;
+    std::vector<double> before, core, after;
+
+    [[nodiscard]] double step(UnitPart part, int step) const;
   };
-  Parts attn_F, attn_I;
-  int context_parallel = 1;
-  double kv_exchange = 0;  // of keys and values of a rank's tokens, or of their gradients
+  std::array<std::array<Parts, 2>, 2> parts;  // of attn and mlp, of F and I
+  double kv_exchange = 0;                     // of keys and values of a rank's tokens, or of their gradients
   double all_reduce = 0;
   double vision_all_reduce = 0, merged_all_reduce = 0;  // of a vision encoder's units; of the merger's F
   double reduce_scatter = 0, all_gather = 0;            // replace it with sequence parallelism
-  bool recomputed = false;                              // whether a backward recomputes its layers' forward
-  bool core_recomputed = false;                         // or the core of the attention alone
+  // With tp_overlap: of the rows of one rank, and of a piece of an output; and in B, where whole collectives
+  // run beside them, what replaces the last part of I and W_late of attn and mlp.
+  double row_exchange = 0, piece_scatter = 0;
+  struct Bulk {
+    double after_I, W_late;
+  };
+  std::optional<std::array<Bulk, 2>> bulk;
+  bool recomputed = false;  // whether a backward recomputes its layers' forward
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
   std::vector<int> node_of_rank;  // by pipeline rank, ranks of one number on one node; empty: all
   std::vector<double> optimizer;  // by pipeline rank; empty: none
@@ -43,6 +50,12 @@ struct CostTable {
   [[nodiscard]] double all_reduce_of(Unit u, UnitPass pass) const {
     if (!is_vision(u)) return all_reduce;
     return u == Unit::merger && pass == UnitPass::F ? merged_all_reduce : vision_all_reduce;
+  }
+  [[nodiscard]] Parts& parts_of(Unit u, UnitPass pass) {
+    return parts[static_cast<size_t>(u)][static_cast<size_t>(pass)];
+  }
+  [[nodiscard]] const Parts& parts_of(Unit u, UnitPass pass) const {
+    return parts[static_cast<size_t>(u)][static_cast<size_t>(pass)];
   }
   [[nodiscard]] double weight_gradients(Unit u) const {
     return at(u, UnitPass::W_early) + at(u, UnitPass::W_late);
@@ -63,7 +76,8 @@ std::vector<double> op_seconds(const Program& program, const CostTable& table);
 std::optional<double> tp_communication_share(const CostTable& table);
 
 /// The costs that a cost-aware generator gets: the passes of one chunk of `layers` layers run alone, each
-/// with its exposed all-reduces and ring exchanges, and a hop's transfer.
-PassCosts pass_costs(const CostTable& table, double layers);
+/// with its exposed collectives and exchanges, and a hop's transfer. `lowering`: of the Program's layers, if
+/// something divides their units.
+PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowering = {});
 
 }  // namespace stp

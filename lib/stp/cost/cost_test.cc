@@ -87,13 +87,14 @@ TEST(UnitCostTable, IsZeroWhereLeftOut) {
 
 TEST(UnitCostTable, HasThePartsOfAttnWithContextParallelismInPlaceOfTheWhole) {
   const CostTable table = ring_table(7);
-  EXPECT_EQ(table.attn_F.before, 1);
-  EXPECT_EQ(table.attn_F.first_step, 2);
-  EXPECT_EQ(table.attn_F.step, 2);
-  EXPECT_EQ(table.attn_F.after, 4);
-  EXPECT_EQ(table.attn_I.before, 8);
-  EXPECT_EQ(table.attn_I.step, 16);
-  EXPECT_EQ(table.attn_I.after, 32);
+  const CostTable::Parts &forward = table.parts_of(Unit::attn, UnitPass::F),
+                         &backward = table.parts_of(Unit::attn, UnitPass::I);
+  EXPECT_THAT(forward.before, ElementsAre(1));
+  EXPECT_THAT(forward.core, ElementsAre(2, 2, 2));
+  EXPECT_THAT(forward.after, ElementsAre(4));
+  EXPECT_THAT(backward.before, ElementsAre(8));
+  EXPECT_THAT(backward.core, ElementsAre(16, 16, 16));
+  EXPECT_THAT(backward.after, ElementsAre(32));
   EXPECT_EQ(table.kv_exchange, 7);
   EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1 + 3 * 2 + 4);
   EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 8 + 3 * 16 + 32);
@@ -166,6 +167,7 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
           break;
         case OpKind::kv_exchange:
         case OpKind::kv_gradient_exchange:
+        case OpKind::row_exchange:
           break;
         case OpKind::weight_gradients:
           expected = table.at(op.unit, UnitPass::W_early) + table.at(op.unit, UnitPass::W_late);
@@ -201,7 +203,7 @@ TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
   Lowering lowering;
   lowering.context_parallel = 3;
   CostTable table = ring_table(7);
-  table.attn_F.first_step = 3;
+  table.parts_of(Unit::attn, UnitPass::F).core.front() = 3;
   const Program program = small_program(lowering);
   const std::vector<double> seconds = op_seconds(program, table);
   std::map<std::string, double> by_name;
@@ -210,7 +212,7 @@ TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
     if (is_exchange(each.kind)) {
       EXPECT_EQ(seconds[op], 7) << describe(program, op);
     }
-    if (each.part != AttnPart::whole)
+    if (each.part != UnitPart::whole)
       by_name[to_string(each.unit, each.unit_pass) + suffix(each.part) + std::to_string(each.step)] =
           seconds[op];
   }
@@ -300,7 +302,7 @@ TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
 TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
   for (const double exchange : {0.0, 1.0, 5.0, 20.0, 100.0}) {
     const CostTable table = ring_table(exchange);
-    const PassCosts costs = pass_costs(table, 2);
+    const PassCosts costs = pass_costs(table, 2, {.context_parallel = 3});
     // Forward: two exchanges, each beside a step of 2.
     EXPECT_EQ(costs.F, 2 * (1 + 6 + 4 + 2 * std::max(0.0, exchange - 2))) << exchange;
     // Backward, beside steps of 16: KV1; KV2, dKV1; dKV2; behind the last dKV3.
@@ -607,6 +609,82 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
   j.shape.cp = 4;
   EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 * 2 / 4));
   EXPECT_EQ(exchange(4, 1).first, 0);
+}
+
+TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTheyHave) {
+  HardwareProfile profile = a800();
+  profile.kernel_overhead_s = profile.elementwise_factor = 0;
+  profile.memory_bytes_per_s = 1e30;
+  Job j = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  const CostTable plain = table_of(j, profile);
+  j.shape.tp_overlap = TpOverlap::megatron;
+  const CostTable table = table_of(j, profile);
+  const double hidden = j.model.hidden, ffn = j.model.ffn / 4.0, fc1 = 2 * ffn;
+  const auto on = [&](int sms, const Gemm& gemm) {
+    HardwareProfile fewer = profile;
+    fewer.peak_flops *= 1.0 * sms / profile.sms;
+    fewer.sms = sms;
+    return gemm_seconds(fewer, gemm);
+  };
+  const CostTable::Parts &forward = table.parts_of(Unit::mlp, UnitPass::F),
+                         &backward = table.parts_of(Unit::mlp, UnitPass::I);
+  // Rings: a quarter of the rows on all 108 SMs. Pipeline and bulk: on 92.
+  EXPECT_THAT(forward.before, testing::Each(testing::DoubleEq(on(108, {1024, fc1, hidden}))));
+  EXPECT_THAT(forward.after, testing::Each(testing::DoubleEq(on(92, {4096, hidden / 4, ffn}))));
+  EXPECT_THAT(backward.before, testing::Each(testing::DoubleEq(on(108, {1024, ffn, hidden}))));
+  const auto steps = [](const CostTable::Parts& parts) {
+    return std::vector{parts.before.size(), parts.core.size(), parts.after.size()};
+  };
+  EXPECT_THAT(steps(forward), ElementsAre(4, 1, 4));
+  EXPECT_THAT(steps(backward), ElementsAre(4, 1, 1));
+  // I without W has nothing beside its last GEMM.
+  EXPECT_DOUBLE_EQ(backward.after[0], on(108, {4096, hidden, fc1}));
+  EXPECT_DOUBLE_EQ((*table.bulk)[1].after_I, on(92, {4096, hidden, fc1}));
+  EXPECT_DOUBLE_EQ((*table.bulk)[1].W_late, on(92, {fc1, hidden, 4096}));
+  EXPECT_DOUBLE_EQ(table.at(Unit::mlp, UnitPass::W_late), plain.at(Unit::mlp, UnitPass::W_late));
+  const double bytes = 2 * 4096 * hidden;
+  EXPECT_DOUBLE_EQ(table.row_exchange, 10e-6 + bytes / 4 / 160e9);
+  EXPECT_DOUBLE_EQ(table.piece_scatter, half_all_reduce_seconds(profile, bytes / 4, 4));
+  EXPECT_EQ(table.reduce_scatter, plain.reduce_scatter);
+  EXPECT_FALSE(plain.bulk.has_value());
+  // Measured GEMMs lose their share of the SMs; a device with no more than 16 has none to spare.
+  const Gemm gemm{1024, 1024, 1024};
+  HardwareProfile measured = profile;
+  measured.gemm_measured = {{gemm, 1e-3}};
+  EXPECT_DOUBLE_EQ(gemm_seconds(measured, gemm, 16), 1e-3 * 108 / 92);
+  measured.sms = 16;
+  EXPECT_DOUBLE_EQ(gemm_seconds(measured, gemm, 16), 1e-3);
+}
+
+TEST(PassCosts, OfOverlappedUnitsHaveWhatTheirStepsDoNotHide) {
+  const Job plain = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  Job overlapped = plain;
+  overlapped.shape.tp_overlap = TpOverlap::megatron;
+  const CostTable table = table_of(overlapped, a800());
+  Lowering lowering{.sequence_parallel = true};
+  lowering.tp_overlap = TpOverlap::megatron;
+  lowering.tensor_parallel = 4;
+  double forward = 0, backward = 0;
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+      const CostTable::Parts& parts = table.parts_of(unit, pass);
+      double ring = 0, end = 0;
+      for (const double step : parts.before) {
+        end = std::max(end, ring) + step;
+        ring += table.row_exchange;
+      }
+      end += parts.norm + parts.core[0];
+      double sums = end;
+      for (const double step : parts.after) {
+        end += step;
+        sums = std::max(sums, end) + (pass == UnitPass::F ? table.piece_scatter : table.reduce_scatter);
+      }
+      (pass == UnitPass::F ? forward : backward) += sums;
+    }
+  const PassCosts costs = pass_costs(table, 3, lowering);
+  EXPECT_DOUBLE_EQ(costs.F, 3 * forward);
+  EXPECT_DOUBLE_EQ(costs.I, 3 * backward);
+  EXPECT_EQ(costs.W, pass_costs(table_of(plain, a800()), 3).W);
 }
 
 TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {

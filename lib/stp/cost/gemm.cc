@@ -31,13 +31,15 @@ double measured_rate(const std::vector<MeasuredGemm>& measured, const Gemm& gemm
 
 }  // namespace
 
-double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm) {
-  if (!profile.gemm_measured.empty()) return gemm.flops() / measured_rate(profile.gemm_measured, gemm);
+double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_aside) {
+  const int sms = profile.sms > sms_aside ? profile.sms - sms_aside : profile.sms;
+  if (!profile.gemm_measured.empty())
+    return gemm.flops() / measured_rate(profile.gemm_measured, gemm) * profile.sms / sms;
   const double sm_rate = profile.peak_flops * profile.gemm_efficiency / profile.sms;
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
     const double tiles = std::ceil(gemm.m / tile.m) * std::ceil(gemm.n / tile.n);
-    const double waves = std::ceil(tiles / profile.sms);
+    const double waves = std::ceil(tiles / sms);
     best = std::min(best,
                     waves * 2 * tile.m * tile.n * (gemm.k + profile.gemm_overhead_k) / (sm_rate * tile.rate));
   }

@@ -11,6 +11,7 @@ namespace stp {
 /// at a time. The last wave may leave SMs idle, edge tiles compute beyond the edge, and every tile has a
 /// prologue and epilogue worth `gemm_overhead_k` steps of k. The best of the usual tile sizes counts.
 /// Approaches peak · gemm_efficiency for large GEMMs.
-double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm);
+/// `sms_aside` SMs are left to communication, if the device has more.
+double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_aside = 0);
 
 }  // namespace stp

@@ -12,9 +12,16 @@ namespace {
 
 constexpr double kFp32 = 4;  // bytes
 
-double seconds(const Work& work, Implementation implementation, const HardwareProfile& profile) {
+// SMs that Transformer Engine's methods `pipeline` and `bulk` take from the GEMM for the collective beside it
+// (num_sm of its default user-buffer configuration, with set_sm_margin). They are all that such a GEMM loses:
+// these collectives do not contend (contends() in lib/stp/simulate). The exchanges of the method
+// `ring_exchange` are the copy engines' and take none.
+constexpr int kOverlapSms = 16;
+
+double seconds(const Work& work, Implementation implementation, const HardwareProfile& profile,
+               int sms_aside = 0) {
   double time = work.kernels * profile.kernel_overhead_s;
-  for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm);
+  for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm, sms_aside);
   time += work.attention_forward_flops / (profile.peak_flops * profile.attention_forward_efficiency);
   time += work.attention_backward_flops / (profile.peak_flops * profile.attention_backward_efficiency);
   const double factor = implementation == Implementation::megatron ? profile.elementwise_factor : 1;
@@ -66,16 +73,16 @@ class Groups {
     return slowest(spans, [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
   }
 
-  // Of `bytes` from each rank of the context-parallel rings to the next: as long as the slowest takes, where
-  // only those that leave a node share its adapters.
-  [[nodiscard]] double ring_exchange(double bytes) const {
+  // Of `bytes` from each rank of the context-parallel or tensor-parallel rings to the next: as long as the
+  // slowest takes, where only those that leave a node share its adapters.
+  [[nodiscard]] double ring_exchange(double bytes, int RankGrid::Place::*dimension, int size) const {
     double longest = 0;
     for (int pp = 0; pp < grid_.pp; ++pp) {
       std::map<int, int> leaving;  // ranks that do, by node
       const RankRange all = ranks_of(pp);
       for (int rank = all.begin; rank < all.end; ++rank) {
         RankGrid::Place next = grid_.place(rank);
-        next.cp = (next.cp + 1) % grid_.cp;
+        next.*dimension = (next.*dimension + 1) % size;
         if (node_of_rank(grid_.rank(next)) != node_of_rank(rank))
           ++leaving[node_of_rank(rank)];
         else
@@ -149,6 +156,37 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
   return parameters;
 }
 
+// Of the units that job.shape divides.
+void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table) {
+  const Division division = job.shape.division();
+  for (const Unit unit : {Unit::attn, Unit::mlp}) {
+    if (!division.divides(unit)) continue;
+    const auto step_seconds = [&](UnitPass pass, UnitPart part, int step, int sms_aside) {
+      const Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
+      return seconds(work, job.implementation, profile, sms_aside);
+    };
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+      const auto steps = [&](UnitPart part, int sms_aside = 0) {
+        std::vector<double> all;
+        for (int step = 0; step < division.steps(unit, pass, part); ++step)
+          all.push_back(step_seconds(pass, part, step, sms_aside));
+        return all;
+      };
+      CostTable::Parts& parts = table.parts_of(unit, pass);
+      if (division.steps(unit, pass, UnitPart::norm) > 0) parts.norm = steps(UnitPart::norm).front();
+      parts.before = steps(UnitPart::before);
+      parts.core = steps(UnitPart::core);
+      parts.after = steps(UnitPart::after, pass == UnitPass::F && division.overlaps() ? kOverlapSms : 0);
+    }
+    if (!division.overlaps()) continue;
+    if (!table.bulk) table.bulk = std::array<CostTable::Bulk, 2>();
+    (*table.bulk)[static_cast<size_t>(unit)] = {
+        .after_I = step_seconds(UnitPass::I, UnitPart::after, 0, kOverlapSms),
+        .W_late = seconds(work(job.model, job.shape, job.implementation, unit, UnitPass::W_late),
+                          job.implementation, profile, kOverlapSms)};
+  }
+}
+
 }  // namespace
 
 CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
@@ -159,22 +197,10 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     for (const UnitPass pass : kUnitPasses)
       table.at(unit, pass) =
           seconds(work(job.model, job.shape, job.implementation, unit, pass), job.implementation, profile);
-  if (job.shape.cp > 1) {
-    const auto parts = [&](UnitPass pass) {
-      const auto part = [&](AttnPart which, int step = 0) {
-        const Work of_part = attn_part_work(job.model, job.shape, job.implementation, pass, which, step);
-        return seconds(of_part, job.implementation, profile);
-      };
-      return CostTable::Parts{.before = part(AttnPart::before),
-                              .after = part(AttnPart::after),
-                              .first_step = part(AttnPart::core),
-                              .step = part(AttnPart::core, 1)};
-    };
-    table.context_parallel = job.shape.cp;
-    table.attn_F = parts(UnitPass::F);
-    table.attn_I = parts(UnitPass::I);
-    table.kv_exchange = groups.ring_exchange(kv_bytes(job.model, job.shape));
-  }
+  add_parts(job, profile, table);
+  if (job.shape.cp > 1)
+    table.kv_exchange =
+        groups.ring_exchange(kv_bytes(job.model, job.shape), &RankGrid::Place::cp, job.shape.cp);
   // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
   // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
   // is larger.
@@ -182,6 +208,10 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
   const double bytes = hidden_bytes(job.model, job.shape);
   if (job.shape.sequence_parallel) {
     table.reduce_scatter = table.all_gather = groups.tensor_half_all_reduce(bytes);
+    if (job.shape.division().overlaps()) {
+      table.row_exchange = groups.ring_exchange(bytes / job.shape.tp, &RankGrid::Place::tp, job.shape.tp);
+      table.piece_scatter = groups.tensor_half_all_reduce(bytes / kPipelineSteps);
+    }
   } else {
     table.all_reduce = groups.tensor_all_reduce(bytes);
   }
@@ -193,7 +223,6 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     table.merged_all_reduce = reduced(Unit::merger, UnitPass::F);
   }
   table.recomputed = job.shape.recompute.layer;
-  table.core_recomputed = job.shape.recompute.core;
   table.transfer_within_node =
       hop_seconds(job, groups, [&](double sent) { return transfer_seconds(profile.within_node, sent); });
   table.transfer_between_nodes = hop_seconds(job, groups, [&](double sent) {

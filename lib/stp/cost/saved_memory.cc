@@ -12,7 +12,8 @@ struct Change {
 };
 
 // When one unit's tensors are made and freed. With sequence parallelism the norm's tensors are made by the
-// all-gather of its output, and freed by the reduce-scatter of the gradient.
+// all-gather of its output, or before the exchanges in place of it, and freed by the reduce-scatter of the
+// gradient.
 class SavedBytes {
  public:
   SavedBytes(const Program& program, Unit unit, const std::vector<SavedTensor>& tensors)
@@ -45,10 +46,11 @@ class SavedBytes {
         return {};
     }
     // In parts, a unit's tensors are made before and during its core, and none is freed before all are.
-    if (op.part == AttnPart::core) return {};
+    if (op.part == UnitPart::norm) return {forward(op, 0, norm_)};
+    if (op.part == UnitPart::core || op.step > 0) return {};
     Change change = by_compute(op);
-    if (op.part == AttnPart::before) change.freed = 0;
-    if (op.part == AttnPart::after) change.made = 0;
+    if (op.part == UnitPart::before) change.freed = 0;
+    if (op.part == UnitPart::after) change.made = 0;
     return change;
   }
 
@@ -75,7 +77,7 @@ class SavedBytes {
   [[nodiscard]] double forward(const Op& op, double kept, double all) const {
     if (!full_) return all;
     if (!op.recomputed()) return kept;
-    const bool of_norm = op.kind == OpKind::all_gather || !sequence_parallel_;
+    const bool of_norm = op.kind == OpKind::all_gather || op.part == UnitPart::norm || !sequence_parallel_;
     return all - (of_norm ? input_ : 0);
   }
 

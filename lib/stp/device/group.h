@@ -44,7 +44,7 @@ struct Call {
 /// Bytes that one member sent, by kind of call: the call's payload, not what ring algorithms move.
 struct Traffic {
   int64_t all_reduce_bytes = 0, all_gather_bytes = 0, reduce_scatter_bytes = 0, sent_bytes = 0;
-  int64_t exchanged_bytes = 0;  // of a rank's sent ones: to the next rank of its context-parallel ring
+  int64_t exchanged_bytes = 0;  // of a rank's sent ones: to the next rank of its rings
   int64_t calls = 0;
 };
 

@@ -477,8 +477,8 @@ TEST(Work, OfPartsAddsUpToTheUnits) {
         if (name == std::string(set)) shape.recompute = choice;
       const Work whole = work(config, shape, implementation, Unit::attn, pass);
       Work sum;
-      const auto add_part = [&](AttnPart part, int step, UnitPass of) {
-        const Work w = attn_part_work(config, shape, implementation, of, part, step);
+      const auto add_part = [&](UnitPart part, int step, UnitPass of) {
+        const Work w = unit_part_work(config, shape, implementation, Unit::attn, of, part, step);
         sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
         sum.attention_forward_flops += w.attention_forward_flops;
         sum.attention_backward_flops += w.attention_backward_flops;
@@ -486,12 +486,12 @@ TEST(Work, OfPartsAddsUpToTheUnits) {
         sum.sharded_bytes += w.sharded_bytes;
         sum.kernels += w.kernels;
       };
-      add_part(AttnPart::before, 0, pass);
+      add_part(UnitPart::before, 0, pass);
       for (int step = 0; step < 3; ++step) {
-        add_part(AttnPart::core, step, pass);
-        if (shape.recompute.core) add_part(AttnPart::core, step, UnitPass::F);
+        add_part(UnitPart::core, step, pass);
+        if (shape.recompute.core) add_part(UnitPart::core, step, UnitPass::F);
       }
-      add_part(AttnPart::after, 0, pass);
+      add_part(UnitPart::after, 0, pass);
       EXPECT_EQ(gemm_flops(sum), gemm_flops(whole));
       EXPECT_DOUBLE_EQ(sum.attention_forward_flops, whole.attention_forward_flops);
       EXPECT_DOUBLE_EQ(sum.attention_backward_flops, whole.attention_backward_flops);
@@ -499,6 +499,47 @@ TEST(Work, OfPartsAddsUpToTheUnits) {
       EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
       EXPECT_EQ(sum.kernels, whole.kernels);
     }
+  });
+}
+
+// Steps launch a GEMM each; all else of their parts is there once.
+TEST(Work, OfOverlappedStepsAddsUpToTheUnits) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    shape.sequence_parallel = true;
+    shape.tp_overlap = TpOverlap::megatron;
+    shape.tp = 4;
+    for (const char* set : {"none", "attn+mlp+norm"})
+      for (const Unit unit : {Unit::attn, Unit::mlp})
+        for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+          for (const auto& [name, choice] : kRecomputes)
+            if (name == std::string(set)) shape.recompute = choice;
+          const Work whole = work(config, shape, implementation, unit, pass);
+          Work sum;
+          const auto add_part = [&](UnitPart part, UnitPass of) {
+            for (int step = 0; step < shape.division().steps(unit, of, part); ++step) {
+              const Work w = unit_part_work(config, shape, implementation, unit, of, part, step);
+              sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
+              sum.attention_forward_flops += w.attention_forward_flops;
+              sum.attention_backward_flops += w.attention_backward_flops;
+              sum.replicated_bytes += w.replicated_bytes;
+              sum.sharded_bytes += w.sharded_bytes;
+              sum.kernels += w.kernels;
+            }
+          };
+          for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
+            add_part(part, pass);
+          if (pass == UnitPass::I && unit == Unit::attn && shape.recompute.core)
+            add_part(UnitPart::core, UnitPass::F);
+          EXPECT_DOUBLE_EQ(gemm_flops(sum), gemm_flops(whole));
+          EXPECT_DOUBLE_EQ(sum.attention_forward_flops, whole.attention_forward_flops);
+          EXPECT_DOUBLE_EQ(sum.attention_backward_flops, whole.attention_backward_flops);
+          EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
+          EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
+          EXPECT_EQ(sum.kernels, whole.kernels + 3 + (pass == UnitPass::F ? 3 : 0));
+          const Gemm first =
+              unit_part_work(config, shape, implementation, unit, pass, UnitPart::before).gemms.front();
+          EXPECT_EQ(first.m, shape.tokens() / 4);  // rows of one rank
+        }
   });
 }
 

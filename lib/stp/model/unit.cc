@@ -8,8 +8,8 @@ std::string to_string(Unit unit) {
   return names[static_cast<size_t>(unit)];
 }
 
-std::string suffix(AttnPart part) {
-  static constexpr std::array suffixes{"", "_before", "_core", "_after"};
+std::string suffix(UnitPart part) {
+  static constexpr std::array suffixes{"", "_norm", "_before", "_core", "_after"};
   return suffixes[static_cast<size_t>(part)];
 }
 

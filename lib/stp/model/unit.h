@@ -41,11 +41,13 @@ constexpr bool is_reduced(Unit unit, UnitPass pass) {
   return pass == UnitPass::F || (pass == UnitPass::I && has_pass(unit, pass));
 }
 
-/// Context parallelism divides attn's F and I in three: what is before the attention's core (in F norm, QKV
-/// and rotary, in I the projection's input gradient), the steps of the core, and what is behind it.
-enum class AttnPart : uint8_t { whole, before, core, after };
-/// "", "_before", "_core", "_after"
-std::string suffix(AttnPart part);
+/// Parts of F and I of attn and mlp, where something divides them (Division in work.h): what is before the
+/// core (in F the first linear layer, for attn with rotary; in I the second's input gradient), the core
+/// (attention; activation), and what is behind it (in F the second linear layer; in I the first's input
+/// gradient). The norm of F is a part of its own where steps of `before` overlap its gathering.
+enum class UnitPart : uint8_t { whole, norm, before, core, after };
+/// "", "_norm", "_before", "_core", "_after"
+std::string suffix(UnitPart part);
 
 std::string to_string(Unit unit);
 /// As in cost tables: "attn.F", "mlp.W_early", and "mlp.W" for W_late.

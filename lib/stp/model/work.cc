@@ -28,6 +28,11 @@ struct Widths {
   // The attention's linear layers.
   [[nodiscard]] Gemm qkv() const { return {tokens, q + 2 * kv, hidden}; }
   [[nodiscard]] Gemm projection() const { return {tokens, hidden, q}; }
+  // The MLP's.
+  [[nodiscard]] Gemm fc1(const ModelConfig& model) const {
+    return {tokens, (model.gated() ? 2 : 1) * ffn, hidden};
+  }
+  [[nodiscard]] Gemm fc2() const { return {tokens, hidden, ffn}; }
 };
 
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
@@ -109,7 +114,8 @@ Work attention_core(const ModelConfig& model, const Shape& shape, Implementation
 }
 
 // A unit's forward in parts, of which I recomputes some: the norm; the first linear layer and what follows
-// it; the second linear layer and what precedes it; the residual. The attention's core is apart.
+// it; the second linear layer and what precedes it; the residual. The attention's core is apart. Each linear
+// layer's GEMM is its part's only one.
 struct ForwardParts {
   Work norm, first, second, residual;
 
@@ -186,13 +192,19 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
   return {};
 }
 
+ForwardParts mlp_forward_parts(const ModelConfig& model, const Widths& w, const Traffic& t) {
+  ForwardParts forward(w, t);
+  forward.first = {
+      .gemms = {w.fc1(model)}, .sharded_bytes = t.activation_forward * w.bytes(w.ffn), .kernels = 3};
+  forward.second = {.gemms = {w.fc2()}, .kernels = 1};
+  return forward;
+}
+
 Work mlp_work(const ModelConfig& model, const Shape& shape, Implementation implementation, const Traffic& t,
               UnitPass pass) {
   const Widths w(model, shape);
-  const Gemm fc1{w.tokens, (model.gated() ? 2 : 1) * w.ffn, w.hidden}, fc2{w.tokens, w.hidden, w.ffn};
-  ForwardParts forward(w, t);
-  forward.first = {.gemms = {fc1}, .sharded_bytes = t.activation_forward * w.bytes(w.ffn), .kernels = 3};
-  forward.second = {.gemms = {fc2}, .kernels = 1};
+  const Gemm fc1 = w.fc1(model), fc2 = w.fc2();
+  const ForwardParts forward = mlp_forward_parts(model, w, t);
   Work work;
   switch (pass) {
     case UnitPass::F:
@@ -349,34 +361,92 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
   }
 }
 
-Work attn_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
-                    UnitPass pass, AttnPart part, int step) {
-  const bool is_forward = pass == UnitPass::F;
-  if (part == AttnPart::core) {
-    Work work = attention_core(model, shape, implementation, is_forward);
-    if (step > 0) add(work, merging(model, shape, is_forward));
-    return work;
+int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
+  const bool forward = pass == UnitPass::F;
+  switch (part) {
+    case UnitPart::whole:
+      return 1;
+    case UnitPart::norm:
+      return forward && overlaps() ? 1 : 0;
+    case UnitPart::before:
+      return overlaps() ? tp : 1;
+    case UnitPart::core:
+      return unit == Unit::attn ? cp : 1;
+    case UnitPart::after:
+      return forward && overlaps() ? kPipelineSteps : 1;
   }
+  return 0;
+}
+
+namespace {
+
+// All steps together.
+Work whole_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
+                     UnitPass pass, UnitPart part) {
   const Widths w(model, shape);
   const Traffic t = traffic(model, implementation);
-  const ForwardParts forward = attention_forward_parts(w, t);
-  const bool before = part == AttnPart::before;
-  if (is_forward) {
-    Work work = before ? forward.norm : forward.second;
-    add(work, before ? forward.first : forward.residual);
-    return work;
+  const bool attn = unit == Unit::attn;
+  const ForwardParts forward = attn ? attention_forward_parts(w, t) : mlp_forward_parts(model, w, t);
+  // Of the MLP what follows the first linear layer is the core.
+  Work first = forward.first, activation = forward.first;
+  if (!attn) {
+    first.sharded_bytes = 0;
+    first.kernels = 1;
+    activation.gemms.clear();
+    activation.kernels -= first.kernels;
   }
   Work work;
-  if (before) {
-    work = {
-        .gemms = {input_gradient(w.projection())}, .sharded_bytes = t.context * w.bytes(w.q), .kernels = 7};
-    forward.add_recomputed(work, shape.recompute, Unit::attn, implementation);
+  if (pass == UnitPass::F) {
+    switch (part) {
+      case UnitPart::norm:
+        return forward.norm;
+      case UnitPart::before:
+        if (!shape.division().overlaps()) work = forward.norm;
+        add(work, first);
+        return work;
+      case UnitPart::core:
+        return activation;
+      default:
+        work = forward.second;
+        add(work, forward.residual);
+        return work;
+    }
+  }
+  switch (part) {
+    case UnitPart::before:
+      work = {.gemms = {input_gradient(attn ? w.projection() : w.fc2())},
+              .sharded_bytes = attn ? t.context * w.bytes(w.q) : 0,
+              .kernels = attn ? 7 : 1};
+      forward.add_recomputed(work, shape.recompute, unit, implementation);
+      return work;
+    case UnitPart::core:
+      return {.sharded_bytes = t.activation_backward * w.bytes(w.ffn), .kernels = 2};
+    default:
+      return {.gemms = {input_gradient(attn ? w.qkv() : w.fc1(model))},
+              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
+              .sharded_bytes =
+                  attn ? t.rotary * w.bytes(w.q + w.kv) + t.qkv_backward * w.bytes(w.q + 2 * w.kv) : 0,
+              .kernels = 15};
+  }
+}
+
+}  // namespace
+
+Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
+                    UnitPass pass, UnitPart part, int step) {
+  if (part == UnitPart::core && unit == Unit::attn) {
+    Work work = attention_core(model, shape, implementation, pass == UnitPass::F);
+    if (step > 0) add(work, merging(model, shape, pass == UnitPass::F));
     return work;
   }
-  return {.gemms = {input_gradient(w.qkv())},
-          .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
-          .sharded_bytes = t.rotary * w.bytes(w.q + w.kv) + t.qkv_backward * w.bytes(w.q + 2 * w.kv),
-          .kernels = 15};
+  Work work = whole_part_work(model, shape, implementation, unit, pass, part);
+  const int steps = shape.division().steps(unit, pass, part);
+  if (steps == 1) return work;
+  // The first GEMM is divided: by rows, or in `after` by columns of its output.
+  Gemm& gemm = work.gemms.front();
+  (part == UnitPart::after ? gemm.n : gemm.m) /= steps;
+  if (step + 1 < steps) return {.gemms = {gemm}, .kernels = 1};
+  return work;
 }
 
 double kv_bytes(const ModelConfig& model, const Shape& shape) {

@@ -43,6 +43,32 @@ inline constexpr NamedRecompute kRecomputes[] = {
     {"attn+mlp", {.core = true, .qkv = true, .mlp = true}},
     {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .norm = true}}};
 
+/// What hides the collectives of tensor parallelism inside their own unit, with sequence parallelism.
+/// `megatron`: Megatron-LM's --tp-comm-overlap with Transformer Engine's defaults. Where a linear layer needs
+/// all rows (QKV and fc1 in F, proj and fc2 in I), the ranks of the group, as a ring, pass rows on while the
+/// GEMM works on those that are there (`ring exchange`); the second linear layer of F makes its output in
+/// kPipelineSteps pieces of columns, each reduce-scattered while the next is made (`pipeline`). In B the
+/// input gradient of QKV and fc1 runs beside the whole gathering of their input, and their weight gradient
+/// beside the whole reduce-scatter of their input's gradient (`bulk`).
+enum class TpOverlap : uint8_t { none, megatron };
+inline constexpr int kPipelineSteps = 4;  // Transformer Engine's num_splits of the method `pipeline`
+
+/// What divides F and I of attn and mlp into parts, and parts into steps.
+struct Division {
+  int cp = 1;  // ranks that share each sequence: steps of the attention's core
+  TpOverlap tp_overlap = TpOverlap::none;
+  int tp = 1;  // ranks of the ring, each with the rows of one step
+
+  /// Whether collectives overlap the steps of parts: a rank alone has none.
+  [[nodiscard]] bool overlaps() const { return tp_overlap == TpOverlap::megatron && tp > 1; }
+  [[nodiscard]] bool divides(Unit unit) const {
+    return ((unit == Unit::attn || unit == Unit::mlp) && overlaps()) || (unit == Unit::attn && cp > 1);
+  }
+  /// Of a part of F or I of a unit that is divided.
+  [[nodiscard]] int steps(Unit unit, UnitPass pass, UnitPart part) const;
+  bool operator==(const Division&) const = default;
+};
+
 /// One microbatch on one rank. With context parallelism a rank has 1/cp of each sequence's tokens, pieces r
 /// and 2cp − 1 − r of 2cp, so that causal attention is as much work on each. With sequence parallelism (same
 /// source, section 4.2.2) norms, dropout and residuals work on 1/tp of the tokens, and a reduce-scatter and
@@ -60,7 +86,9 @@ struct Shape {
   int gradient_bytes = 4;  // of a parameter's gradient, as accumulated: fp32
   int cp = 1;              // divides seq, twice
   int vision_tokens = 0;   // of a sample, in the vision encoder
+  TpOverlap tp_overlap = TpOverlap::none;
 
+  [[nodiscard]] Division division() const { return {cp, tp_overlap, tp}; }
   /// Of one sample and of the microbatch, on this rank.
   [[nodiscard]] int own_seq() const { return seq / cp; }
   [[nodiscard]] double tokens() const { return double{1} * own_seq() * microbatch_size; }
@@ -110,13 +138,15 @@ struct Work {
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass);
 
-/// The same of a part of attn's F or I with context parallelism; of the core, of one step. A step has n²/2
-/// pairs of query and key per sample, n = own_seq(): the first all causal ones of the rank's own tokens, any
-/// other all queries against one piece of another rank's keys, or the later half of the queries against both.
-/// From the second on it merges its result into that of the steps before. All parts, with cp steps, add up to
-/// work(), which counts F's steps in I where the core is recomputed. Not for `megatron_2022`.
-Work attn_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
-                    UnitPass pass, AttnPart part, int step = 0);
+/// The same of a step of a part of F or I of a unit that shape.division() divides. A step of the attention's
+/// core has n²/2 pairs of query and key per sample, n = own_seq(): the first all causal ones of the rank's
+/// own tokens, any other all queries against one piece of another rank's keys, or the later half of the
+/// queries against both. From the second on it merges its result into that of the steps before. A step of
+/// another part has its share of the GEMM; the last has all else. All parts add up to work(), but for a
+/// launch of each step that overlaps a collective; there I also has F's steps where the core is recomputed.
+/// Not for `megatron_2022`.
+Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
+                    UnitPass pass, UnitPart part, int step = 0);
 
 /// Bytes of the keys and values of a rank's tokens, which an exchange of the ring carries.
 double kv_bytes(const ModelConfig& model, const Shape& shape);

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "stp/base/error.h"
 
@@ -16,25 +17,37 @@ using Ref = uint32_t;
 constexpr Ref kOutputBit = Ref{1} << 31;
 constexpr Ref kNothing = ~Ref{0};
 
-// Whether context parallelism divides the segment's compute.
-bool in_parts(const Segment& segment, int context_parallel) {
-  return context_parallel > 1 && segment.unit == Unit::attn &&
-         segment.main != Segment::Main::weight_gradients;
+UnitPass pass_of(const Segment& segment) {
+  return segment.main == Segment::Main::forward          ? UnitPass::F
+         : segment.main == Segment::Main::input_gradient ? UnitPass::I
+                                                         : UnitPass::W_late;
+}
+
+// Whether the segment's compute is in parts.
+bool in_parts(const Segment& segment, const Division& division) {
+  return segment.main != Segment::Main::weight_gradients && division.divides(segment.unit);
+}
+// Whether its collectives stand between the steps of its parts.
+bool overlaps(const Segment& segment, const Division& division) {
+  return division.overlaps() && in_parts(segment, division);
 }
 
 size_t ops_of(const Segment& segment, const Lowering& lowering) {
+  const Division division = lowering.division();
   const size_t weights = segment.weights == Segment::Weights::none          ? 0
                          : segment.weights == Segment::Weights::both_behind ? 1
                                                                             : 2;
-  const size_t gathers = lowering.sequence_parallel && segment.gathers ? 1 : 0;
-  // Besides one op: two more parts and steps of the core, and the exchanges.
-  size_t ring = 0;
-  if (const size_t steps = lowering.context_parallel; in_parts(segment, lowering.context_parallel)) {
-    const bool forward = segment.main == Segment::Main::forward;
-    const bool again = !forward && lowering.recompute.core;
-    ring = (forward ? 2 : 3) * steps + (again ? 2 * steps - 1 : 0);
-  }
-  return 1 + ring + gathers + (segment.all_reduce ? 1 : 0) + weights;
+  const size_t collectives = (lowering.sequence_parallel && segment.gathers) + segment.all_reduce;
+  if (!in_parts(segment, division)) return 1 + collectives + weights;
+  const UnitPass pass = pass_of(segment);
+  size_t ops = collectives;
+  for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
+    ops += division.steps(segment.unit, pass, part);
+  // The core's exchanges; its steps and exchanges once more; those of rows, and sums of pieces.
+  const size_t ring = segment.unit == Unit::attn ? division.cp : 1;
+  if (ring > 1) ops += pass == UnitPass::F ? ring - 1 : 2 * ring - 1;
+  if (pass == UnitPass::I && lowering.recompute.core && segment.unit == Unit::attn) ops += 2 * ring - 1;
+  return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
 }
 
 class Lowerer {
@@ -44,7 +57,7 @@ class Lowerer {
     program_.sequence_parallel = lowering.sequence_parallel;
     program_.recompute = lowering.recompute;
     program_.zero = lowering.data_parallel && lowering.zero;
-    program_.context_parallel = lowering.context_parallel;
+    program_.division = lowering.division();
     const Schedule& s = program_.schedule;
     for (int rank = 0; rank < s.pp(); ++rank) {
       program_.streams.push_back({StreamKind::compute, rank, -1});
@@ -106,7 +119,8 @@ class Lowerer {
     size_t taken = 0;     // segments issued
     Ref wait = kNothing;  // the collective that the next segment waits for
     Ref gathered_for_embedding = kNothing;
-    Ref result = kNothing;  // the last op of the main line so far
+    Ref result = kNothing;    // the last op of the main line so far
+    Ref computed = kNothing;  // the last compute op so far
   };
 
   [[nodiscard]] OpId size() const { return static_cast<OpId>(program_.ops.size()); }
@@ -173,9 +187,10 @@ class Lowerer {
       for (const Block& block : program_.schedule.ranks[rank]) {
         for (const Action& action : block.actions()) {
           const auto& chain = chain_of(action, program_.schedule.placement.stage(rank, action.chunk));
-          for (const Segment& segment : chain) ops += ops_of(segment, lowering_);
-          ops += 1;
-          depends += (3 + 3 * static_cast<size_t>(lowering_.context_parallel - 1)) * chain.size() + 4;
+          size_t of_chain = 1;
+          for (const Segment& segment : chain) of_chain += ops_of(segment, lowering_);
+          ops += of_chain;
+          depends += of_chain + chain.size() + 3;
         }
       }
       if (ops > kMaxOps) refuse_size();
@@ -232,40 +247,65 @@ class Lowerer {
     if (chain.taken == chain.segments->size()) return false;
     const Segment& segment = (*chain.segments)[chain.taken];
 
-    begin_op();
-    wait_for_inputs(chain, last_compute_ == kNothing);
-    depend(chain.wait);
-    chain.wait = kNothing;
+    // An overlapped I begins with an exchange of rows, which waits as an all-gather in its place would.
+    const bool ring = overlaps(segment, program_.division) && pass_of(segment) == UnitPass::I;
+    begin_main(chain, ring || last_compute_ == kNothing);
+    if (ring) depend(chain.computed);
     chain.result = add_main(chain, segment);
+    chain.wait = kNothing;
     using Weights = Segment::Weights;
     if (segment.weights == Weights::early_before_late_behind) {
       begin_op();
       add_compute(chain, segment, OpKind::compute, UnitPass::W_early);
     }
-    if (segment.all_reduce) {
-      begin_op();
-      depend(last_compute_);
-      const ValueId value = value_of(chain, segment);
-      // Nothing uses the output of a recomputed layer.
-      const bool unused = segment.recomputed && segment.unit == Unit::mlp;
-      last_all_reduce_ = chain.wait = chain.result =
-          add_op(chain, segment, lowering_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
-                 pass_of(segment), tp_stream(), value, unused ? kNoValue : value);
-      if (lowering_.sequence_parallel) last_scatter_ = last_all_reduce_;
-    }
+    if (segment.all_reduce) chain.wait = chain.result = add_reduction(chain, segment, pieces(segment) - 1);
     if (segment.weights != Weights::none) {
       begin_op();
       const bool both = segment.weights == Weights::both_behind;
       add_compute(chain, segment, both ? OpKind::weight_gradients : OpKind::compute, UnitPass::W_late);
     }
+    chain.computed = last_compute_;
     ++chain.taken;
-    if (lowering_.sequence_parallel && chain.taken < chain.segments->size() &&
-        (*chain.segments)[chain.taken].gathers && chain.action.pass != Pass::W) {
+    if (chain.taken < chain.segments->size() && gathers((*chain.segments)[chain.taken]) &&
+        chain.action.pass != Pass::W) {
       begin_op();
       depend(last_compute_);
       last_all_reduce_ = chain.wait = add_gather(chain, (*chain.segments)[chain.taken]);
     }
     return true;
+  }
+
+  // The op on a segment's main line that comes first.
+  void begin_main(const Chain& chain, bool first_on_its_stream) {
+    begin_op();
+    wait_for_inputs(chain, first_on_its_stream);
+    depend(chain.wait);
+  }
+
+  // Whether an all-gather precedes the segment.
+  [[nodiscard]] bool gathers(const Segment& segment) const {
+    return lowering_.sequence_parallel && segment.gathers && !overlaps(segment, program_.division);
+  }
+  // The pieces in which its output is summed.
+  [[nodiscard]] int pieces(const Segment& segment) const {
+    if (!in_parts(segment, program_.division)) return 1;
+    return program_.division.steps(segment.unit, pass_of(segment), UnitPart::after);
+  }
+
+  // The sum over the group of what the last compute op made, the chain's value or a piece of it.
+  OpId add_reduction(const Chain& chain, const Segment& segment, int piece) {
+    begin_op();
+    depend(last_compute_);
+    const ValueId value = value_of(chain, segment);
+    // Nothing uses the output of a recomputed layer.
+    const bool unused = segment.recomputed && segment.unit == Unit::mlp, whole = pieces(segment) == 1;
+    const bool last = piece + 1 == pieces(segment);
+    last_all_reduce_ =
+        add_op(chain, segment, lowering_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
+               pass_of(segment), tp_stream(), whole ? value : kNoValue, unused || !last ? kNoValue : value);
+    if (!whole) set_part(last_all_reduce_, UnitPart::after, piece);
+    if (lowering_.sequence_parallel) last_scatter_ = last_all_reduce_;
+    return last_all_reduce_;
   }
 
   // The chain's first op waits for its input; where blocks are atomic, the block's first op on each stream
@@ -288,7 +328,7 @@ class Lowerer {
     if (chain.segments->empty()) return;
     const bool split = chain.action.pass == Pass::W;
     const Segment& segment = split ? chain.segments->back() : chain.segments->front();
-    if (!segment.gathers) return;
+    if (!gathers(segment)) return;
     begin_op();
     wait_for_inputs(chain, size() == first_op_);
     if (split) depend(output_key(true, chain.stage, chain.action.microbatch));
@@ -301,12 +341,6 @@ class Lowerer {
   OpId add_gather(Chain& chain, const Segment& segment) {
     const ValueId from = source_of(chain, segment), to = value_of(chain, segment);
     return add_op(chain, segment, OpKind::all_gather, pass_of(segment), tp_stream(), from, to);
-  }
-
-  static UnitPass pass_of(const Segment& segment) {
-    return segment.main == Segment::Main::forward          ? UnitPass::F
-           : segment.main == Segment::Main::input_gradient ? UnitPass::I
-                                                           : UnitPass::W_late;
   }
 
   // The value that a segment's main line works on.
@@ -326,7 +360,7 @@ class Lowerer {
   OpId add_main(Chain& chain, const Segment& segment) {
     const bool samples = !has_pass(segment.unit, UnitPass::I), head = segment.unit == Unit::head;
     const bool behind_vision = segment.unit == Unit::embedding && lowering_.vision_layers > 0;
-    const bool gathered = lowering_.sequence_parallel && segment.gathers;
+    const bool gathered = gathers(segment);
     if (segment.main == Segment::Main::weight_gradients) {
       // Behind a vision encoder the embedding's gradient is of what the backward gets, not of what it leaves.
       if (!samples || behind_vision)
@@ -345,60 +379,97 @@ class Lowerer {
     const bool begins = samples && !behind_vision;
     const ValueId from = gathered ? own : begins ? kNoValue : source_of(chain, segment);
     if (begins) chain.source = chain.value;
-    if (in_parts(segment, lowering_.context_parallel)) return add_parts(chain, segment, from, own);
+    if (in_parts(segment, program_.division)) return add_parts(chain, segment, from, own);
     return add_compute(chain, segment, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
   }
 
-  // attn's F or I with context parallelism, after begin_op(): its part before the core, the core's steps with
-  // their exchanges, and its part behind. The own gradients of keys and values come back with the last
-  // exchange.
+  // F or I of a unit in parts, after begin_main(); the last sum of an output's pieces is not among them. The
+  // own gradients of keys and values come back with the last exchange.
   OpId add_parts(const Chain& chain, const Segment& segment, ValueId from, ValueId to) {
     const UnitPass pass = pass_of(segment);
-    add_part(chain, segment, {AttnPart::before, pass}, from);
-    if (pass == UnitPass::I && lowering_.recompute.core) add_core(chain, segment, UnitPass::F);
-    add_core(chain, segment, pass);
-    Ref home = kNothing;
-    if (pass == UnitPass::I)
-      home = add_exchange(chain, segment, OpKind::kv_gradient_exchange, pass, lowering_.context_parallel);
+    if (overlaps(segment, program_.division))
+      add_ring(chain, segment, from);
+    else
+      add_part(chain, segment, {UnitPart::before, pass}, from);
+    if (pass == UnitPass::I && segment.unit == Unit::attn && lowering_.recompute.core)
+      add_core(chain, segment, UnitPass::F);
+    const Ref home = add_core(chain, segment, pass);
+    for (int piece = 0; piece + 1 < pieces(segment); ++piece) {
+      begin_op();
+      add_part(chain, segment, {UnitPart::after, pass, piece});
+      add_reduction(chain, segment, piece);
+    }
     begin_op();
     depend(home);
-    return add_part(chain, segment, {AttnPart::after, pass}, kNoValue, to);
+    return add_part(chain, segment, {UnitPart::after, pass, pieces(segment) - 1}, kNoValue,
+                    pieces(segment) == 1 ? to : kNoValue);
+  }
+
+  // The part before the core, with an exchange of rows beside each step but the last. The first exchange
+  // sends the own rows: in F the norm's output, in I the chain's input.
+  void add_ring(const Chain& chain, const Segment& segment, ValueId from) {
+    const UnitPass pass = pass_of(segment);
+    Ref norm = kNothing, brought = kNothing;  // what the next step waits for
+    if (pass == UnitPass::F) norm = add_part(chain, segment, {UnitPart::norm, pass}, from);
+    const int steps = program_.division.steps(segment.unit, pass, UnitPart::before);
+    for (int step = 0; step < steps; ++step) {
+      const Ref needed = brought;
+      const bool begins = step == 0 && pass == UnitPass::I;
+      if (step + 1 < steps) {
+        if (!begins) begin_op();
+        if (step == 0) depend(norm);
+        brought = add_op(chain, segment, OpKind::row_exchange, pass, tp_stream(), begins ? from : kNoValue);
+        set_part(brought, UnitPart::whole, step + 1);
+      }
+      if (begins)
+        begin_main(chain, last_compute_ == kNothing);
+      else
+        begin_op();
+      depend(needed);
+      add_part(chain, segment, {UnitPart::before, pass, step});
+    }
   }
 
   // An exchange brings what the next step works on, beside the step before that, and takes over the buffer of
-  // the one before. The gradients that a step makes leave with the exchange behind it.
-  void add_core(const Chain& chain, const Segment& segment, UnitPass pass) {
+  // the one before. The gradients that a step makes leave with the exchange behind it; the last brings the
+  // own ones home, and is returned.
+  Ref add_core(const Chain& chain, const Segment& segment, UnitPass pass) {
+    const int steps = program_.division.steps(segment.unit, pass, UnitPart::core);
     Ref brought = kNothing;  // what the next step waits for
-    for (int step = 0; step < lowering_.context_parallel; ++step) {
+    for (int step = 0; step < steps; ++step) {
       const Ref needed = brought;
-      if (step + 1 < lowering_.context_parallel)
-        brought = add_exchange(chain, segment, OpKind::kv_exchange, pass, step + 1);
+      if (step + 1 < steps) brought = add_exchange(chain, segment, OpKind::kv_exchange, pass, step + 1);
       if (pass == UnitPass::I && step > 0)
         add_exchange(chain, segment, OpKind::kv_gradient_exchange, pass, step);
       begin_op();
       depend(needed);
-      add_part(chain, segment, {AttnPart::core, pass, step});
+      add_part(chain, segment, {UnitPart::core, pass, step});
     }
+    if (pass == UnitPass::F || steps == 1) return kNothing;
+    return add_exchange(chain, segment, OpKind::kv_gradient_exchange, pass, steps);
   }
 
   struct Part {
-    AttnPart part;
+    UnitPart part;
     UnitPass pass;
     int step = 0;
   };
   OpId add_part(const Chain& chain, const Segment& segment, const Part& part, ValueId input = kNoValue,
                 ValueId output = kNoValue) {
     const OpId op = add_compute(chain, segment, OpKind::compute, part.pass, input, output);
-    program_.ops[op].part = part.part;
-    program_.ops[op].step = static_cast<int16_t>(part.step);
+    set_part(op, part.part, part.step);
     return op;
+  }
+  void set_part(OpId op, UnitPart part, int step) {
+    program_.ops[op].part = part;
+    program_.ops[op].step = static_cast<int16_t>(step);
   }
 
   OpId add_exchange(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass, int step) {
     begin_op();
     depend(last_compute_);
     const OpId op = add_op(chain, segment, kind, pass, stream_of_rank(StreamKind::cp, -1));
-    program_.ops[op].step = static_cast<int16_t>(step);
+    set_part(op, UnitPart::whole, step);
     return op;
   }
 

@@ -30,6 +30,11 @@ struct Lowering {
   int vision_layers = 0;     // of a vision encoder, which is the first virtual stage; 0: none
   int context_parallel = 1;  // more: attn's F and I in parts, with the exchanges of a ring, and F's core once
                              // more in I if that is recomputed
+  TpOverlap tp_overlap = TpOverlap::none;  // with `sequence_parallel`: the units' F and I in parts, with
+                                           // exchanges and reduce-scatters beside their steps
+  int tensor_parallel = 1;                 // ranks of a group, which only tp_overlap asks for
+
+  [[nodiscard]] Division division() const { return {context_parallel, tp_overlap, tensor_parallel}; }
 };
 
 /// The largest number of ops that a Program may have.

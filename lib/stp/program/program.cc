@@ -31,9 +31,10 @@ std::string collective_name(OpKind kind) {
 }
 
 std::string exchange_name(const Op& op) {
-  return std::string(op.kind == OpKind::kv_exchange ? "key-value exchange "
-                                                    : "key-value gradient exchange ") +
-         std::to_string(op.step);
+  const std::string name = op.kind == OpKind::kv_exchange            ? "key-value exchange "
+                           : op.kind == OpKind::kv_gradient_exchange ? "key-value gradient exchange "
+                                                                     : "row exchange ";
+  return name + std::to_string(op.step);
 }
 
 std::string describe(const Program& program, OpId id) {
@@ -48,10 +49,11 @@ std::string describe_op(const Program& program, OpId id) {
   switch (op.kind) {
     case OpKind::compute:
       text += to_string(op.unit, op.unit_pass) + suffix(op.part);
-      if (op.part == AttnPart::core) text += " " + std::to_string(op.step);
+      if (program.division.steps(op.unit, op.unit_pass, op.part) > 1) text += " " + std::to_string(op.step);
       break;
     case OpKind::kv_exchange:
     case OpKind::kv_gradient_exchange:
+    case OpKind::row_exchange:
       text += exchange_name(op) + " of " + to_string(op.unit, op.unit_pass);
       break;
     case OpKind::weight_gradients:
@@ -60,7 +62,8 @@ std::string describe_op(const Program& program, OpId id) {
     case OpKind::all_reduce:
     case OpKind::reduce_scatter:
     case OpKind::all_gather:
-      text += collective_name(op.kind) + " of " + to_string(op.unit, op.unit_pass);
+      text += collective_name(op.kind) + (op.part == UnitPart::whole ? "" : " " + std::to_string(op.step)) +
+              " of " + to_string(op.unit, op.unit_pass);
       break;
     case OpKind::transfer:
       text += "transfer to rank " + std::to_string(program.stream_of(id).peer);

@@ -31,10 +31,11 @@ enum class OpKind : uint8_t {
   all_gather,      // with sequence parallelism, of the input of the unit's `unit_pass`, before it
   kv_exchange,     // each rank of a context-parallel ring sends the next its current keys and values
   kv_gradient_exchange,  // the same of their gradients, summed up so far
-  transfer,              // of a chunk's output to the rank that waits for it
-  gradient_reduce,       // of a chunk's weight gradients, over all ranks that hold the chunk: an all-reduce
-  gradient_scatter,      // replaces it with ZeRO-1: a reduce-scatter, each of these ranks gets its share
-  weight_gather,         // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
+  row_exchange,  // in place of an all-gather: each tensor-parallel rank sends the next the latest rows it has
+  transfer,      // of a chunk's output to the rank that waits for it
+  gradient_reduce,   // of a chunk's weight gradients, over all ranks that hold the chunk: an all-reduce
+  gradient_scatter,  // replaces it with ZeRO-1: a reduce-scatter, each of these ranks gets its share
+  weight_gather,     // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
   embedding_reduce,  // of tied embeddings' gradients, between the ranks of the first and last virtual stage
   optimizer,         // the weight update of a rank's chunks, or of this replica's share of them
 };
@@ -47,9 +48,9 @@ constexpr bool is_collective(OpKind kind) {
 constexpr bool is_of_replicas(OpKind kind) {
   return kind == OpKind::gradient_reduce || kind == OpKind::gradient_scatter || kind == OpKind::weight_gather;
 }
-/// Whether it is a step of a context-parallel ring.
+/// Whether it is an exchange of a ring: of the context-parallel ranks, or of the tensor-parallel ones.
 constexpr bool is_exchange(OpKind kind) {
-  return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange;
+  return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange || kind == OpKind::row_exchange;
 }
 /// "all-reduce", "reduce-scatter" or "all-gather".
 std::string collective_name(OpKind kind);
@@ -75,8 +76,9 @@ struct Op {
   /// changes the chain's value. kNoValue: none. A transfer carries one, or two if those of two microbatches
   /// are merged (`input` and `output`), to the other rank, where they have the same numbers.
   ValueId input = kNoValue, output = kNoValue;
-  AttnPart part = AttnPart::whole;  // of attn's F and I, with context parallelism
-  int16_t step = 0;                 // of the attention's core, from 0; of an exchange, from 1
+  UnitPart part = UnitPart::whole;  // of F and I of a unit that Program::division divides; of a
+                                    // reduce-scatter of what a step of `after` made
+  int16_t step = 0;                 // of the part, from 0; of an exchange, from 1
 
   /// A forward that a backward recomputes.
   [[nodiscard]] bool recomputed() const { return unit_pass == UnitPass::F && is_backward(pass); }
@@ -91,8 +93,8 @@ struct Program {
   std::vector<int> layers_per_stage;
   bool sequence_parallel = false;
   Recompute recompute;
-  bool zero = false;         // ZeRO-1: each replica has a share of the optimizer's state
-  int context_parallel = 1;  // ranks that share each sequence
+  bool zero = false;  // ZeRO-1: each replica has a share of the optimizer's state
+  Division division;  // of units into parts
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
@@ -112,7 +114,7 @@ struct Program {
   }
 };
 
-/// "key-value exchange 1" or "key-value gradient exchange 1".
+/// "key-value exchange 1", "key-value gradient exchange 1" or "row exchange 1".
 std::string exchange_name(const Op& op);
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".

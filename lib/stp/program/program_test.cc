@@ -41,17 +41,21 @@ std::string op_text(const Program& program, OpId id) {
   switch (op.kind) {
     case OpKind::compute:
       return action + to_string(op.unit, op.unit_pass) + suffix(op.part) + at +
-             (op.part == AttnPart::core ? ", step " + std::to_string(op.step) : "");
+             (program.division.steps(op.unit, op.unit_pass, op.part) > 1 ? ", step " + std::to_string(op.step)
+                                                                         : "");
     case OpKind::kv_exchange:
       return action + "KV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
     case OpKind::kv_gradient_exchange:
       return action + "dKV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
+    case OpKind::row_exchange:
+      return action + "rows " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
     case OpKind::weight_gradients:
       return action + to_string(op.unit) + ".W both" + at;
     case OpKind::all_reduce:
       return action + "AR " + to_string(op.unit, op.unit_pass) + at;
     case OpKind::reduce_scatter:
-      return action + "RS " + to_string(op.unit, op.unit_pass) + at;
+      return action + "RS " + to_string(op.unit, op.unit_pass) + at +
+             (op.part == UnitPart::after ? ", piece " + std::to_string(op.step) : "");
     case OpKind::all_gather:
       return action + "AG " + to_string(op.unit, op.unit_pass) + at;
     case OpKind::transfer:
@@ -98,6 +102,9 @@ Counts count(const Program& program) {
         break;
       case OpKind::kv_gradient_exchange:
         ++counts.of["dKV in " + pass];
+        break;
+      case OpKind::row_exchange:
+        ++counts.of["rows in " + pass];
         break;
       case OpKind::weight_gradients:
         ++counts.of["both " + to_string(op.unit)];
@@ -311,16 +318,35 @@ class ValueFlow {
         if (value != kNoValue) leave(program_.stream_of(id).peer, value, take(value));
       return;
     }
-    if (op.kind != OpKind::compute && op.kind != OpKind::weight_gradients && !is_collective(op.kind)) return;
+    // In I the first exchange of rows has the unit's input.
+    if (op.kind == OpKind::row_exchange && op.unit_pass == UnitPass::I && op.step == 1) {
+      EXPECT_EQ(take(op.input), (Value{unit_of(op, program_.stage_of(id)) + 1, Held::share})) << text;
+      return;
+    }
+    if (op.kind != OpKind::compute && op.kind != OpKind::weight_gradients && !is_collective(op.kind)) {
+      EXPECT_TRUE(!is_exchange(op.kind) || (op.input == kNoValue && op.output == kNoValue)) << text;
+      return;
+    }
     const bool weights = op.kind == OpKind::weight_gradients || op.unit_pass == UnitPass::W_early ||
                          op.unit_pass == UnitPass::W_late;
     if (weights && op.unit != Unit::embedding) return;
-    if (op.part == AttnPart::core) return;  // between its parts, a unit's tensors are its own
+    // Between its parts, a unit's tensors are its own.
+    const bool overlaps = program_.division.overlaps();
+    const int last = program_.division.steps(op.unit, op.unit_pass, op.part) - 1;
+    const bool pieces = overlaps && op.part == UnitPart::after && op.unit_pass == UnitPass::F;
+    if (op.part == UnitPart::core || (op.part == UnitPart::before && overlaps) ||
+        (pieces && (op.kind == OpKind::compute || op.step < last))) {
+      EXPECT_TRUE(op.input == kNoValue && op.output == kNoValue) << text;
+      if (pieces && op.kind == OpKind::compute && op.step == last && !op.recomputed()) ++units_;
+      return;
+    }
     const int unit = unit_of(op, program_.stage_of(id));
     const bool forward = op.unit_pass == UnitPass::F;
     const int before = forward ? unit - 1 : unit + 1;
     if (op.kind == OpKind::all_reduce || op.kind == OpKind::reduce_scatter) {
-      EXPECT_EQ(take(op.input), (Value{unit, Held::summand})) << text;
+      if (!pieces) {
+        EXPECT_EQ(take(op.input), (Value{unit, Held::summand})) << text;
+      }
       const Held held = op.kind == OpKind::all_reduce ? Held::all : Held::share;
       EXPECT_EQ(op.output == kNoValue, op.recomputed() && op.unit == Unit::mlp) << text;
       if (op.output != kNoValue) leave(rank, op.output, {unit, held});
@@ -329,17 +355,19 @@ class ValueFlow {
     // The embedding and, backward, the head have no input; nor does a recomputed layer.
     const bool begins = (op.unit == Unit::embedding && forward) || (op.unit == Unit::head && !forward) ||
                         (op.recomputed() && op.unit == Unit::attn && op.kind != OpKind::compute) ||
-                        (op.recomputed() && op.unit == Unit::attn && !program_.sequence_parallel);
-    EXPECT_EQ(op.input == kNoValue, begins || op.part == AttnPart::after) << text;
+                        (op.recomputed() && op.unit == Unit::attn &&
+                         (!program_.sequence_parallel || op.part == UnitPart::norm));
+    EXPECT_EQ(op.input == kNoValue, begins || op.part == UnitPart::after) << text;
     const bool gathers = op.kind == OpKind::all_gather;
-    if (op.part == AttnPart::before) {
+    if (op.part == UnitPart::before || op.part == UnitPart::norm) {
       EXPECT_EQ(op.output, kNoValue) << text;
       if (!begins) {
-        EXPECT_EQ(take(op.input), (Value{before, Held::all})) << text;
+        const Held held = op.part == UnitPart::norm ? Held::share : Held::all;
+        EXPECT_EQ(take(op.input), (Value{before, held})) << text;
       }
       return;
     }
-    if (op.part == AttnPart::after) {
+    if (op.part == UnitPart::after) {
       if (!op.recomputed()) ++units_;
       return leave(rank, op.output, {unit, Held::summand});
     }
@@ -378,7 +406,12 @@ TEST(Lower, CarriesEveryValueFromUnitToUnit) {
                             .sequence_parallel = random() % 2 == 0,
                             .recompute = kRecomputes[random() % std::size(kRecomputes)].choice,
                             .context_parallel = random() % 2 == 0 ? 1 : 2 + static_cast<int>(random() % 3)};
-    const Program program = lower(schedule, layers, lowering);
+    Lowering overlapped = lowering;
+    if (lowering.sequence_parallel && random() % 2 == 0) {
+      overlapped.tp_overlap = TpOverlap::megatron;
+      overlapped.tensor_parallel = 1 + static_cast<int>(random() % 4);
+    }
+    const Program program = lower(schedule, layers, overlapped);
     ValueFlow(program).check();
     ASSERT_FALSE(testing::Test::HasFailure())
         << "draw " << draw << ", sequence parallel " << lowering.sequence_parallel << ", layers "
@@ -738,6 +771,54 @@ TEST(LowerByHand, ContextParallelismDividesAttnAndItsExchangesStandBesideTheStep
   EXPECT_THAT(waits("dKV attn.I0, 3"), ElementsAre("0 B0.0: attn.I_core0, step 2"));
   EXPECT_THAT(waits("attn.I_after0"), ElementsAre("0 B0.0: dKV attn.I0, 3"));
   EXPECT_THAT(waits("AR attn.I0"), ElementsAre("0 B0.0: attn.W_early0"));
+}
+
+TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
+  const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
+  Lowering lowering{.backward = BackwardOrder::megatron, .sequence_parallel = true};
+  lowering.tp_overlap = TpOverlap::megatron;
+  lowering.tensor_parallel = 3;
+  const Program program = lower(schedule, {1}, lowering);
+  const auto of = [&](Unit unit, Pass pass) {
+    Texts texts;
+    for (OpId op = 0; op < program.ops.size(); ++op)
+      if (program.ops[op].unit == unit && program.ops[op].pass == pass)
+        texts.push_back(op_text(program, op).substr(6));
+    return texts;
+  };
+  EXPECT_THAT(of(Unit::attn, Pass::F),
+              ElementsAre("attn.F_norm0", "rows attn.F0, 1", "attn.F_before0, step 0", "rows attn.F0, 2",
+                          "attn.F_before0, step 1", "attn.F_before0, step 2", "attn.F_core0",
+                          "attn.F_after0, step 0", "RS attn.F0, piece 0", "attn.F_after0, step 1",
+                          "RS attn.F0, piece 1", "attn.F_after0, step 2", "RS attn.F0, piece 2",
+                          "attn.F_after0, step 3", "RS attn.F0, piece 3"));
+  EXPECT_THAT(of(Unit::mlp, Pass::B),
+              ElementsAre("rows mlp.I0, 1", "mlp.I_before0, step 0", "rows mlp.I0, 2",
+                          "mlp.I_before0, step 1", "mlp.I_before0, step 2", "mlp.I_core0", "mlp.I_after0",
+                          "mlp.W_early0", "RS mlp.I0", "mlp.W0"));
+  const auto waits = [&](const std::string& text) { return waits_of(program, 0, text); };
+  EXPECT_THAT(waits("F0.0: attn.F_norm0"), IsEmpty());
+  EXPECT_THAT(waits("F0.0: rows attn.F0, 1"), ElementsAre("0 F0.0: attn.F_norm0"));
+  EXPECT_THAT(waits("F0.0: attn.F_before0, step 0"), IsEmpty());
+  EXPECT_THAT(waits("F0.0: rows attn.F0, 2"), IsEmpty());
+  EXPECT_THAT(waits("F0.0: attn.F_before0, step 2"), ElementsAre("0 F0.0: rows attn.F0, 2"));
+  EXPECT_THAT(waits("F0.0: RS attn.F0, piece 1"), ElementsAre("0 F0.0: attn.F_after0, step 1"));
+  EXPECT_THAT(waits("F0.0: mlp.F_norm0"), ElementsAre("0 F0.0: RS attn.F0, piece 3"));
+  EXPECT_THAT(waits("F0.0: AG head.F"), ElementsAre("0 F0.0: mlp.F_after0, step 3"));
+  EXPECT_THAT(waits("B0.0: rows mlp.I0, 1"), ElementsAre("0 B0.0: head.W both"));
+  EXPECT_THAT(waits("B0.0: rows attn.I0, 1"), ElementsAre("0 B0.0: RS mlp.I0", "0 B0.0: mlp.W0"));
+  EXPECT_THAT(waits("B0.0: attn.I_before0, step 0"), ElementsAre("0 B0.0: RS mlp.I0"));
+  EXPECT_THAT(waits("B0.0: attn.I_before0, step 1"), ElementsAre("0 B0.0: rows attn.I0, 1"));
+  // One rank has nothing to exchange.
+  lowering.tensor_parallel = 1;
+  Lowering plain = lowering;
+  plain.tp_overlap = TpOverlap::none;
+  const auto same = [&](const Program& a, const Program& b) {
+    for (OpId op = 0; op < a.ops.size(); ++op)
+      if (op_text(a, op) != op_text(b, op)) return false;
+    return a.ops.size() == b.ops.size();
+  };
+  EXPECT_TRUE(same(lower(schedule, {1}, lowering), lower(schedule, {1}, plain)));
 }
 
 TEST(LowerByHand, ARecomputedCoreGoesRoundTheRingBeforeItsBackwardDoes) {

@@ -81,16 +81,16 @@ class Writer {
       const bool compute = program_.stream_of(op).kind == StreamKind::compute;
       const bool waited = compute && timeline_.start[op] > computed_until &&
                           waited_for_own_all_reduce(program_, timeline_, op);
-      // Of a ring's ops only the first may wait for an all-reduce.
-      const AttnPart part = program_.ops[op].part;
-      const bool in_ring = part == AttnPart::core || part == AttnPart::after;
-      write_op(rank, op,
-               !waited   ? ""
-               : in_ring ? R"("waited_for":"key-value exchange")"
-                         : R"("waited_for":"all-reduce")");
+      write_op(rank, op, waited ? "\"waited_for\":\"" + waited_for(program_.ops[op]) + "\"" : "");
       write_arrows(op);
       if (compute) computed_until = timeline_.end[op];
     }
+  }
+
+  // Of a unit's parts only the first op may wait for an all-reduce, or what replaces it.
+  static std::string waited_for(const Op& op) {
+    if (op.part == UnitPart::core || op.part == UnitPart::after) return "key-value exchange";
+    return op.part == UnitPart::before && op.step > 0 ? "row exchange" : "all-reduce";
   }
 
   // The slice around the compute of the block that begins at `first`. Viewers nest slices of a thread by
@@ -130,6 +130,7 @@ class Writer {
         break;
       case OpKind::kv_exchange:
       case OpKind::kv_gradient_exchange:
+      case OpKind::row_exchange:
         name = exchange_name(op);
         break;
       case OpKind::weight_gradients:

@@ -86,6 +86,7 @@ std::string configuration_key(const json& row, bool with_microbatches) {
                             "gradients",
                             "recompute",
                             "sequence_parallel",
+                            "tp_overlap",
                             "unit_costs"})
     if (row.contains(field)) key += json_text(row.at(field)) + "|";
   return with_microbatches ? key + json_text(row.at("microbatches")) : key;

@@ -88,6 +88,7 @@ json configuration_json(const Configuration& c) {
                 {"gradients", or_null(c.gradients)},
                 {"recompute", or_null(c.recompute)},
                 {"sequence_parallel", or_null(c.sequence_parallel)},
+                {"tp_overlap", or_null(c.tp_overlap)},
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
   if (c.merge_backward) value["merge_backward"] = true;
   if (c.vision_tokens > 0) value["vision_tokens"] = c.vision_tokens;

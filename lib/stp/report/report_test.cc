@@ -121,6 +121,7 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"gradients", "float32"},
       {"recompute", nullptr},
       {"sequence_parallel", nullptr},
+      {"tp_overlap", nullptr},
       {"unit_costs", nullptr},
       {"idle_s", 1.0},
       {"peak_activation_chunks", 3},

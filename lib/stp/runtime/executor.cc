@@ -87,7 +87,7 @@ void Executor::make_ranks() {
     if (training_.grid.cp * training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
     if (program.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
     rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp,
-                                     program.sequence_parallel, program.recompute});
+                                     program.sequence_parallel, program.recompute, program.division});
     try {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
         const int stage = placement.stage(rank.place.pp, chunk);
@@ -117,7 +117,8 @@ void Executor::make_groups() {
   std::iota(all.begin(), all.end(), 0);
   tensor_groups_.resize(grid.pp);
   data_groups_.resize(grid.pp);
-  rings_.resize(grid.pp);
+  context_rings_.resize(grid.pp);
+  tensor_rings_.resize(grid.pp);
   for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
     const RankGrid::Place place = grid.place(world_rank);
     const std::vector<int> members = grid.tensor_group(world_rank);
@@ -130,8 +131,11 @@ void Executor::make_groups() {
       }
     }
     if (place.cp == 0 && grid.cp > 1)
-      if (Ring ring = make_ring(grid.context_group(world_rank)); !ring.links.empty())
-        rings_[place.pp].push_back(std::move(ring));
+      if (Ring ring = make_ring("cp", grid.context_group(world_rank)); !ring.links.empty())
+        context_rings_[place.pp].push_back(std::move(ring));
+    if (place.tp == 0 && plan_.program.division.overlaps())
+      if (Ring ring = make_ring("tp ring", members); !ring.links.empty())
+        tensor_rings_[place.pp].push_back(std::move(ring));
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
       if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
         data_groups_[place.pp].push_back(std::move(group));
@@ -144,7 +148,7 @@ void Executor::make_groups() {
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
 }
 
-Executor::Ring Executor::make_ring(const std::vector<int>& members) {
+Executor::Ring Executor::make_ring(const std::string& name, const std::vector<int>& members) {
   Ring ring;
   for (size_t i = 0; i < members.size(); ++i) {
     const int sender = members[i], receiver = members[(i + 1) % members.size()];
@@ -153,7 +157,7 @@ Executor::Ring Executor::make_ring(const std::vector<int>& members) {
     link.receiver = local(receiver);
     if (link.sender != nullptr) ring.ranks.push_back(link.sender);
     if (link.sender == nullptr && link.receiver == nullptr) continue;
-    link.group = backend_.group("cp", {sender, receiver}, GroupUse::transfers);
+    link.group = backend_.group(name, {sender, receiver}, GroupUse::transfers);
     ring.links.push_back(std::move(link));
   }
   return ring;
@@ -198,9 +202,10 @@ Traffic Executor::traffic(const RankState& rank) const {
   for (const auto& links : links_)
     for (const Link& link : links)
       if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
-  for (const Ring& ring : rings_[rank.place.pp])
-    for (const Link& link : ring.links)
-      if (link.sender == &rank) traffic.exchanged_bytes += link.group->traffic(0).sent_bytes;
+  for (const auto* rings : {&context_rings_, &tensor_rings_})
+    for (const Ring& ring : (*rings)[rank.place.pp])
+      for (const Link& link : ring.links)
+        if (link.sender == &rank) traffic.exchanged_bytes += link.group->traffic(0).sent_bytes;
   return traffic;
 }
 
@@ -407,7 +412,9 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
                        op.unit_pass == UnitPass::W_late;
   if (weights && op.unit != Unit::embedding) return issue_weight_gradients(group, op);
   const bool forward = op.unit_pass == UnitPass::F;
-  const bool begins = op.part == AttnPart::whole || op.part == AttnPart::before;
+  const bool overlaps = plan_.program.division.overlaps();
+  const bool first_part = op.part == UnitPart::whole || op.part == UnitPart::before;
+  const bool begins = first_part && op.step == 0;
   const bool first_linear_again = !forward && plan_.program.recompute.first_linear(op.unit);
   if (begins && (first_linear_again || (!forward && op.pass == Pass::B && op.unit != Unit::embedding)))
     gather_again(group, op);
@@ -416,6 +423,7 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
     return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
   }
   if (op.unit == Unit::head) return head_input_gradient(group, op);
+  const int steps = plan_.program.division.steps(op.unit, op.unit_pass, op.part);
   for (RankState* rank : group.ranks) {
     issuing_ = rank;
     const UnitContext& context = *rank->context;
@@ -431,9 +439,10 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
     SavedUnit& saved = rank->saved_unit(op);
     if (!forward) {
       if (begins) norm_again(*rank, *rank->compute, op);
-      Tensor gradient =
-          unit_input_gradient(context, op, parameters, begins ? rank->take(op.input) : Tensor{}, saved);
-      if (begins && op.pass == Pass::I && saved.gathered)  // W gathers it again
+      Tensor gradient = unit_input_gradient(context, op, parameters,
+                                            begins && !overlaps ? rank->take(op.input) : Tensor{}, saved);
+      const bool recomputed = first_part && op.step + 1 == steps;
+      if (recomputed && op.pass == Pass::I && saved.gathered)  // W gathers it again
         rank->device.release(*rank->compute, saved.gathered);
       if (!gradient) continue;  // there is another part
       if (!context.sequence_parallel)
@@ -442,18 +451,20 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
       rank->values[op.output] = gradient;
       continue;
     }
-    Tensor gathered;
-    if (begins && context.sequence_parallel)
-      gathered = rank->take(op.input);
-    else if (begins)
+    if (op.part == UnitPart::norm || (begins && !context.sequence_parallel))
       norm_forward(context, *rank->compute, parameters, op,
                    op.input == kNoValue ? saved.input : rank->take(op.input), saved);
-    const Tensor output = unit_forward(context, op, parameters, gathered ? gathered : saved.normed, saved,
-                                       keeps(context.recompute, op));
+    if (op.part == UnitPart::norm) continue;
+    Tensor gathered;
+    if (begins && context.sequence_parallel && !overlaps) gathered = rank->take(op.input);
+    const bool in_ring = overlaps && op.part == UnitPart::before;
+    const Tensor normed = gathered ? gathered : in_ring ? ring_rows(context, op, saved) : saved.normed;
+    const Tensor output = unit_forward(context, op, parameters, normed, saved, keeps(context.recompute, op));
     if (gathered) rank->device.release(*rank->compute, gathered);
+    if (in_ring && op.step + 1 == steps) rank->device.release(*rank->compute, saved.ring);
     if (!output) continue;  // there is another part
-    rank->values[op.output] = output;
-    if (!op.recomputed()) drop_recomputed(context, op.unit, saved);
+    (overlaps ? saved.piece : rank->values[op.output]) = output;
+    if (!op.recomputed() && op.step + 1 == steps) drop_recomputed(context, op.unit, saved);
   }
 }
 
@@ -496,7 +507,8 @@ void Executor::issue_collective(TensorGroup& group, const Op& op) {
       parts.push_back(gather_part(*rank, op));
       continue;
     }
-    const Tensor in = rank->take(op.input);
+    const bool piece = op.part != UnitPart::whole;
+    const Tensor in = piece ? std::exchange(rank->saved_unit(op).piece, {}) : rank->take(op.input);
     const UnitContext& context = *rank->context;
     parts.push_back({&rank->collectives(), in, in});
     if (op.kind == OpKind::reduce_scatter)
@@ -524,11 +536,25 @@ void Executor::issue_collective(TensorGroup& group, const Op& op) {
       }
     }
     if (op.kind == OpKind::all_gather && saved == nullptr) rank.device.release(stream, in);
+    if (op.part != UnitPart::whole && !add_piece(rank, op, rank.saved_unit(op), out)) continue;
     if (op.output == kNoValue)
       rank.device.release(stream, out);
     else
       rank.values[op.output] = out;
   }
+}
+
+// Puts a reduced piece of columns in its place; after the last, `piece` is the whole.
+bool Executor::add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor& piece) {
+  Stream& stream = rank.collectives();
+  if (op.step == 0)
+    saved.output =
+        rank.context->make(stream, MemoryKind::working, piece.rows, kPipelineSteps * piece.columns);
+  rank.device.kernels().copy_columns(stream, piece, 0, saved.output, op.step * piece.columns, piece.columns);
+  rank.device.release(stream, piece);
+  if (op.step + 1 < kPipelineSteps) return false;
+  piece = std::exchange(saved.output, {});
+  return true;
 }
 
 // A unit's input with sequence parallelism: forward its norm's output, backward the output's gradient, whose
@@ -583,22 +609,29 @@ void Executor::issue_transfer(OpId id) {
 // In a process that drives several members, a transfer between two of them is work of both their streams.
 void Executor::issue_exchange(OpId id) {
   const Op& op = plan_.program.ops[id];
-  for (Ring& ring : rings_[plan_.program.stream_of(id).rank]) {
+  const bool rows = op.kind == OpKind::row_exchange;
+  const auto stream_of = [&](const RankState& rank) { return rows ? rank.tp.get() : rank.cp.get(); };
+  for (Ring& ring : (rows ? tensor_rings_ : context_rings_)[plan_.program.stream_of(id).rank]) {
     std::map<const RankState*, ExchangeTensors> tensors;
     for (RankState* rank : ring.ranks) {
-      begin(*rank, *rank->cp, id);
-      tensors[rank] = exchange_tensors(*rank->context, *rank->cp, op, rank->saved_unit(op));
+      begin(*rank, *stream_of(*rank), id);
+      SavedUnit& saved = rank->saved_unit(op);
+      if (op.input != kNoValue) {
+        saved.residual = rank->take(op.input);
+        rank->device.retag(saved.residual, MemoryKind::working);
+      }
+      tensors[rank] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
     }
     for (const Link& link : ring.links) {
       std::vector<Part> parts;
-      if (link.sender != nullptr) parts.push_back({link.sender->cp.get(), tensors[link.sender].sent, {}});
+      if (link.sender != nullptr) parts.push_back({stream_of(*link.sender), tensors[link.sender].sent, {}});
       if (link.receiver != nullptr)
-        parts.push_back({link.receiver->cp.get(), {}, tensors[link.receiver].received});
+        parts.push_back({stream_of(*link.receiver), {}, tensors[link.receiver].received});
       link.group->transfer(parts);
     }
     for (RankState* rank : ring.ranks) {
-      release_sent(*rank->context, *rank->cp, op, rank->saved_unit(op));
-      end(*rank, *rank->cp, id);
+      release_sent(*rank->context, *stream_of(*rank), op, rank->saved_unit(op));
+      end(*rank, *stream_of(*rank), id);
     }
   }
 }

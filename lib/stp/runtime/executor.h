@@ -50,7 +50,7 @@ class Executor {
     return common_start_ ? std::optional(common_start_->seconds()) : std::nullopt;
   }
   /// The rank's traffic in those collectives of its tensor-parallel group that are ops, in transfers to
-  /// stages, and in its ring.
+  /// stages, and in its rings.
   [[nodiscard]] Traffic traffic(const RankState& rank) const;
   /// Calls visit(rank, chunk, elements) with all elements of a chunk's buffer, gathered where replicas have
   /// shares, for each chunk with parameters of the ranks of the first replica. All processes must call it.
@@ -73,7 +73,8 @@ class Executor {
     std::unique_ptr<Group> group;
   };
 
-  // Ranks that share each sequence, those that are driven here, and the transfers from one to the next.
+  // Ranks that share each sequence, or those of a tensor-parallel group whose exchanges are ops: those that
+  // are driven here, and the transfers from one to the next.
   struct Ring {
     std::vector<RankState*> ranks;
     std::vector<Link> links;
@@ -82,7 +83,7 @@ class Executor {
   void make_ranks();
   void make_groups();
   void make_links();
-  Ring make_ring(const std::vector<int>& members);
+  Ring make_ring(const std::string& name, const std::vector<int>& members);
   RankGroup make_group(const std::string& name, const std::vector<int>& members);
   [[nodiscard]] RankState* local(int world_rank) const;
 
@@ -95,6 +96,7 @@ class Executor {
   void issue_compute(TensorGroup& group, const Op& op);
   void issue_weight_gradients(TensorGroup& group, const Op& op);
   void issue_collective(TensorGroup& group, const Op& op);
+  bool add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor& piece);
   Part gather_part(RankState& rank, const Op& op);
   void gather_again(TensorGroup& group, const Op& op);
   void issue_transfer(OpId id);
@@ -118,10 +120,10 @@ class Executor {
   Backend& backend_;
   const ExecutionPlan& plan_;
   const Training& training_;
-  std::vector<std::unique_ptr<RankState>> ranks_;        // by world rank
-  std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
-  std::vector<std::vector<RankGroup>> data_groups_;      // by stage
-  std::vector<std::vector<Ring>> rings_;                 // by stage
+  std::vector<std::unique_ptr<RankState>> ranks_;                // by world rank
+  std::vector<std::vector<TensorGroup>> tensor_groups_;          // by stage
+  std::vector<std::vector<RankGroup>> data_groups_;              // by stage
+  std::vector<std::vector<Ring>> context_rings_, tensor_rings_;  // by stage
   std::vector<RankGroup> model_groups_;
   RankGroup world_;                       // if there are several processes
   std::vector<std::vector<Link>> links_;  // by stream of the Program

@@ -58,11 +58,16 @@ struct Trainer::State {
 
 Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   const RankGrid& grid = training.grid;
-  if (grid.cp != program.context_parallel)
-    throw InputError("", "parallel.cp",
-                     std::to_string(grid.cp) + " ranks, but the program is for " +
-                         std::to_string(program.context_parallel),
-                     "make them agree");
+  if (grid.cp != program.division.cp)
+    throw InputError(
+        "", "parallel.cp",
+        std::to_string(grid.cp) + " ranks, but the program is for " + std::to_string(program.division.cp),
+        "make them agree");
+  if (program.division.overlaps() && grid.tp != program.division.tp)
+    throw InputError(
+        "", "parallel.tp",
+        std::to_string(grid.tp) + " ranks, but the program is for " + std::to_string(program.division.tp),
+        "make them agree");
   if (grid.cp > 1 && training.seq % (2 * grid.cp) != 0)
     throw InputError("", "parallel.cp",
                      "cannot divide " + std::to_string(training.seq) +

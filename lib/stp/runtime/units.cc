@@ -62,8 +62,10 @@ class ComputePass {
   void linear_weight_gradient(const Tensor& out_gradient, const Tensor& in, const ParameterState& weight) {
     kernels_.gemm(stream_, true, false, 1, out_gradient, in, 1, weight.gradient);
   }
-  // The unit's last linear, and 1/t of the residual, so that the group's sum has it once.
-  Tensor output(const Tensor& in, const ParameterState& weight, const Tensor& residual) {
+  // The unit's last linear, or the columns of it that a step makes, and 1/t of the residual, so that the
+  // group's sum has it once.
+  Tensor output(const Tensor& in, const ParameterState& weight, const Tensor& residual, const Op& op) {
+    if (context_.division.overlaps()) return output_columns(in, weight, residual, op.step);
     Tensor out = make(MemoryKind::working, residual.columns);
     if (context_.sequence_parallel) {
       linear(in, weight, out);
@@ -72,6 +74,17 @@ class ComputePass {
       kernels_.scale(stream_, 1.0 / context_.tp(), residual, out);
       linear(in, weight, out, true);
     }
+    return out;
+  }
+  Tensor output_columns(const Tensor& in, const ParameterState& weight, const Tensor& residual, int step) {
+    const int64_t columns = residual.columns / kPipelineSteps;
+    Tensor out = make(MemoryKind::working, columns);
+    kernels_.gemm(stream_, false, true, 1, in,
+                  weight.weight.part(step * columns * in.columns, columns, in.columns), 0, out);
+    Tensor own = context_.make(stream_, MemoryKind::working, residual.rows, columns);
+    kernels_.copy_columns(stream_, residual, step * columns, own, 0, columns);
+    kernels_.add_rows(stream_, own, context_.tp_index * context_.own_tokens(), out);
+    release(own);
     return out;
   }
   // All rows of the norm's output, for weight gradients.
@@ -90,14 +103,39 @@ class ComputePass {
   Stream& stream_;
 };
 
-// The parts of a forward that may be recomputed, with what they make as tensors of `kind`.
+// The step of a part, and whether it is the part's first or last.
+struct Step {
+  int index = 0;
+  bool first = true, last = true;
+
+  Step() = default;
+  Step(const UnitContext& context, const Op& op)
+      : index(op.step),
+        first(op.step == 0),
+        last(op.step + 1 == context.division.steps(op.unit, op.unit_pass, op.part)) {}
+};
+
+// The rows of `all` that belong to the tensor-parallel rank `step` places before.
+Tensor rows_of_step(const UnitContext& context, const Tensor& all, int step) {
+  const int owner = (context.tp_index - step + context.tp()) % context.tp();
+  const int64_t rows = context.own_tokens();
+  return all.part(owner * rows * all.columns, rows, all.columns);
+}
+// Of a part's output that `in` makes rows of: all, or those of the step.
+Tensor rows_for(const UnitContext& context, const Tensor& in, const Tensor& out, const Step& step) {
+  return in.rows == out.rows ? out : rows_of_step(context, out, step.index);
+}
+
+// The parts of a forward that may be recomputed, with what they make as tensors of `kind`. Where `normed` has
+// the rows of a step alone, the others come with other steps.
 
 void make_qkv(const UnitContext& context, const std::vector<ParameterState>& parameters, const Tensor& normed,
-              SavedUnit& saved, MemoryKind kind) {
+              SavedUnit& saved, MemoryKind kind, const Step& step = {}) {
   ComputePass pass(context);
   const AttentionShape shape = attention_shape(context);
-  saved.qkv = pass.make(kind, shape.qkv_columns());
-  pass.linear(normed, of(parameters, AttnParameter::qkv), saved.qkv);
+  if (step.first) saved.qkv = pass.make(kind, shape.qkv_columns());
+  pass.linear(normed, of(parameters, AttnParameter::qkv), rows_for(context, normed, saved.qkv, step));
+  if (!step.last) return;
   pass.kernels().bias_rope_forward(pass.stream(), shape, context.training.model.rope_theta,
                                    of(parameters, AttnParameter::qkv_bias).weight, saved.qkv);
 }
@@ -120,13 +158,16 @@ void attention_core(const UnitContext& context, int step, SavedUnit& saved, Memo
   pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp);
 }
 
-void make_activation(const UnitContext& context, const std::vector<ParameterState>& parameters,
-                     const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
+void make_gate_up(const UnitContext& context, const std::vector<ParameterState>& parameters,
+                  const Tensor& normed, SavedUnit& saved, MemoryKind kind, const Step& step = {}) {
   ComputePass pass(context);
   const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
-  saved.gate_up = pass.make(kind, gate_up.weight.rows);
-  saved.activation = pass.make(kind, gate_up.weight.rows / 2);
-  pass.linear(normed, gate_up, saved.gate_up);
+  if (step.first) saved.gate_up = pass.make(kind, gate_up.weight.rows);
+  pass.linear(normed, gate_up, rows_for(context, normed, saved.gate_up, step));
+}
+void make_activation(const UnitContext& context, SavedUnit& saved, MemoryKind kind) {
+  ComputePass pass(context);
+  saved.activation = pass.make(kind, saved.gate_up.columns / 2);
   pass.kernels().swiglu_forward(pass.stream(), saved.gate_up, saved.activation);
 }
 
@@ -142,45 +183,63 @@ MemoryKind unless(bool recomputed, MemoryKind kind) { return recomputed ? Memory
 
 Tensor attn_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
-  if (op.part == AttnPart::whole || op.part == AttnPart::before)
-    make_qkv(context, parameters, normed, saved, unless(context.recompute.qkv, kind));
-  if (op.part == AttnPart::whole || op.part == AttnPart::core)
+  if (op.part == UnitPart::whole || op.part == UnitPart::before)
+    make_qkv(context, parameters, normed, saved, unless(context.recompute.qkv, kind), Step(context, op));
+  if (op.part == UnitPart::whole || op.part == UnitPart::core)
     attention_core(context, op.step, saved, unless(context.recompute.core && !op.recomputed(), kind));
-  if (op.part == AttnPart::before || op.part == AttnPart::core) return {};
+  if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
   release_kv(context, context.compute, saved);
-  return ComputePass(context).output(saved.attention, of(parameters, AttnParameter::projection), saved.input);
+  return ComputePass(context).output(saved.attention, of(parameters, AttnParameter::projection), saved.input,
+                                     op);
 }
 
-Tensor mlp_forward(const UnitContext& context, const std::vector<ParameterState>& parameters,
+Tensor mlp_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                    const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
-  make_activation(context, parameters, normed, saved, unless(context.recompute.mlp, kind));
-  return ComputePass(context).output(saved.activation, of(parameters, MlpParameter::down), saved.input);
+  const MemoryKind made = unless(context.recompute.mlp, kind);
+  if (op.part == UnitPart::whole || op.part == UnitPart::before)
+    make_gate_up(context, parameters, normed, saved, made, Step(context, op));
+  if (op.part == UnitPart::whole || op.part == UnitPart::core) make_activation(context, saved, made);
+  if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
+  return ComputePass(context).output(saved.activation, of(parameters, MlpParameter::down), saved.input, op);
 }
 
-// The gradient of the core's output. Recomputation stands behind the second linear layer's input gradient,
-// behind which the gathering of the norm's output hides; with context parallelism, the core's are ops of
-// their own.
-void attn_project_backward(ComputePass& pass, const UnitContext& context,
+// The gradient of the core's output, or the rows of it that a step makes.
+void project_backward(ComputePass& pass, const UnitContext& context, const Op& op,
+                      const ParameterState& weight, int64_t inner_columns, SavedUnit& saved) {
+  const Step step(context, op);
+  if (step.first) {
+    saved.inner_gradient = pass.make(MemoryKind::saved, inner_columns);
+    saved.core_gradient = pass.make(MemoryKind::working, weight.weight.columns);
+  }
+  const Tensor rows = context.division.overlaps() ? ring_rows(context, op, saved) : saved.output_gradient;
+  pass.linear_input_gradient(rows, weight, rows_for(context, rows, saved.core_gradient, step));
+}
+
+// Recomputation stands behind the second linear layer's input gradient, behind which the gathering of the
+// norm's output hides; in parts, the core's are ops of their own.
+void attn_project_backward(ComputePass& pass, const UnitContext& context, const Op& op,
                            const std::vector<ParameterState>& parameters, SavedUnit& saved) {
-  const AttentionShape shape = attention_shape(context);
-  saved.inner_gradient = pass.make(MemoryKind::saved, shape.qkv_columns());
-  saved.attention_gradient = pass.make(MemoryKind::working, shape.q_columns());
-  pass.linear_input_gradient(saved.output_gradient, of(parameters, AttnParameter::projection),
-                             saved.attention_gradient);
+  project_backward(pass, context, op, of(parameters, AttnParameter::projection),
+                   attention_shape(context).qkv_columns(), saved);
+  if (!Step(context, op).last) return;
   if (context.recompute.qkv) make_qkv(context, parameters, pass.normed(saved), saved, MemoryKind::saved);
-  if (context.recompute.core && context.cp() == 1) attention_core(context, 0, saved, MemoryKind::saved);
+  if (context.recompute.core && op.part == UnitPart::whole)
+    attention_core(context, 0, saved, MemoryKind::saved);
 }
 
 // A step of the core in I: the gradient of q is added up here, those of k and v in the ring.
-void ring_step_backward(ComputePass& pass, const UnitContext& context, int step, SavedUnit& saved) {
+void core_step_backward(ComputePass& pass, const UnitContext& context, int step, SavedUnit& saved) {
   const AttentionShape shape = attention_shape(context);
+  if (context.cp() == 1)
+    return pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, saved.attention,
+                                             saved.log_sum_exp, saved.core_gradient, saved.inner_gradient);
   Tensor& kv_gradient = saved.kv_gradients[step] = pass.make(MemoryKind::working, 2 * shape.kv_columns());
   if (step > 0)
     return pass.kernels().attention_merge_backward(
         pass.stream(), shape, attention_block(shape, owner(context, step)), saved.qkv, saved.kv[step],
-        saved.attention, saved.log_sum_exp, saved.attention_gradient, saved.inner_gradient, kv_gradient);
+        saved.attention, saved.log_sum_exp, saved.core_gradient, saved.inner_gradient, kv_gradient);
   pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp,
-                                    saved.attention_gradient, saved.inner_gradient);
+                                    saved.core_gradient, saved.inner_gradient);
   pass.kernels().copy_columns(pass.stream(), saved.inner_gradient, shape.q_columns(), kv_gradient, 0,
                               2 * shape.kv_columns());
 }
@@ -189,28 +248,21 @@ Tensor attn_input_gradient(const UnitContext& context, const Op& op,
                            const std::vector<ParameterState>& parameters, SavedUnit& saved) {
   ComputePass pass(context);
   const AttentionShape shape = attention_shape(context);
-  if (op.part == AttnPart::whole || op.part == AttnPart::before)
-    attn_project_backward(pass, context, parameters, saved);
-  switch (op.part) {
-    case AttnPart::whole:
-      pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp,
-                                        saved.attention_gradient, saved.inner_gradient);
-      break;
-    case AttnPart::before:
-      saved.kv_gradients.assign(context.cp(), {});
-      saved.kv_sums.assign(context.cp() + 1, {});
-      return {};
-    case AttnPart::core:
-      ring_step_backward(pass, context, op.step, saved);
-      return {};
-    case AttnPart::after:
-      release_kv(context, context.compute, saved);
-      pass.kernels().copy_columns(pass.stream(), saved.kv_sums.back(), 0, saved.inner_gradient,
-                                  shape.q_columns(), 2 * shape.kv_columns());
-      pass.release(saved.kv_sums.back());
-      break;
+  if (op.part == UnitPart::whole || op.part == UnitPart::before) {
+    attn_project_backward(pass, context, op, parameters, saved);
+    saved.kv_gradients.assign(context.cp(), {});
+    saved.kv_sums.assign(context.cp() + 1, {});
   }
-  pass.release(saved.attention_gradient);
+  if (op.part == UnitPart::whole || op.part == UnitPart::core)
+    core_step_backward(pass, context, op.step, saved);
+  if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
+  release_kv(context, context.compute, saved);
+  if (Tensor& own = saved.kv_sums.back()) {
+    pass.kernels().copy_columns(pass.stream(), own, 0, saved.inner_gradient, shape.q_columns(),
+                                2 * shape.kv_columns());
+    pass.release(own);
+  }
+  pass.release(saved.core_gradient);
   pass.release(saved.qkv);
   pass.release(saved.log_sum_exp);
   pass.kernels().rope_backward(pass.stream(), shape, context.training.model.rope_theta, saved.inner_gradient);
@@ -219,18 +271,23 @@ Tensor attn_input_gradient(const UnitContext& context, const Op& op,
   return gradient;
 }
 
-Tensor mlp_input_gradient(const UnitContext& context, const std::vector<ParameterState>& parameters,
-                          SavedUnit& saved) {
+Tensor mlp_input_gradient(const UnitContext& context, const Op& op,
+                          const std::vector<ParameterState>& parameters, SavedUnit& saved) {
   ComputePass pass(context);
   const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
-  saved.inner_gradient = pass.make(MemoryKind::saved, gate_up.weight.rows);
-  Tensor activation_gradient = pass.make(MemoryKind::working, gate_up.weight.rows / 2);
-  pass.linear_input_gradient(saved.output_gradient, of(parameters, MlpParameter::down), activation_gradient);
-  if (context.recompute.mlp)
-    make_activation(context, parameters, pass.normed(saved), saved, MemoryKind::saved);
-  pass.kernels().swiglu_backward(pass.stream(), saved.gate_up, activation_gradient, saved.inner_gradient);
-  pass.release(activation_gradient);
-  pass.release(saved.gate_up);
+  if (op.part == UnitPart::whole || op.part == UnitPart::before) {
+    project_backward(pass, context, op, of(parameters, MlpParameter::down), gate_up.weight.rows, saved);
+    if (context.recompute.mlp && Step(context, op).last) {
+      make_gate_up(context, parameters, pass.normed(saved), saved, MemoryKind::saved);
+      make_activation(context, saved, MemoryKind::saved);
+    }
+  }
+  if (op.part == UnitPart::whole || op.part == UnitPart::core) {
+    pass.kernels().swiglu_backward(pass.stream(), saved.gate_up, saved.core_gradient, saved.inner_gradient);
+    pass.release(saved.core_gradient);
+    pass.release(saved.gate_up);
+  }
+  if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
   Tensor gradient = pass.make(MemoryKind::working, saved.output_gradient.columns);
   pass.linear_input_gradient(saved.inner_gradient, gate_up, gradient);
   return gradient;
@@ -259,11 +316,17 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
   context.device.release(stream, saved.statistics);
 }
 
+Tensor ring_rows(const UnitContext& context, const Op& op, const SavedUnit& saved) {
+  const bool forward = op.unit_pass == UnitPass::F;
+  if (op.step == 0) return forward ? saved.normed : saved.residual;
+  return rows_of_step(context, forward ? saved.ring : saved.output_gradient, op.step);
+}
+
 Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, bool keep) {
   const MemoryKind kind = keep ? MemoryKind::saved : MemoryKind::working;
   return op.unit == Unit::attn ? attn_forward(context, op, parameters, normed, saved, kind)
-                               : mlp_forward(context, parameters, normed, saved, kind);
+                               : mlp_forward(context, op, parameters, normed, saved, kind);
 }
 
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved) {
@@ -292,10 +355,24 @@ Tensor unit_input_gradient(const UnitContext& context, const Op& op,
     context.device.retag(saved.output_gradient, MemoryKind::saved);
   }
   return op.unit == Unit::attn ? attn_input_gradient(context, op, parameters, saved)
-                               : mlp_input_gradient(context, parameters, saved);
+                               : mlp_input_gradient(context, op, parameters, saved);
+}
+
+// All rows of the output's gradient stay for weight gradients, so that the own ones are copied there.
+ExchangeTensors row_exchange_tensors(const UnitContext& context, Stream& stream, const Op& op,
+                                     SavedUnit& saved) {
+  const bool forward = op.unit_pass == UnitPass::F;
+  Tensor& all = forward ? saved.ring : saved.output_gradient;
+  const Tensor& own = forward ? saved.normed : saved.residual;
+  if (op.step == 1)
+    all = context.make(stream, forward ? MemoryKind::working : MemoryKind::saved, context.tokens(),
+                       own.columns);
+  if (op.step == 1 && !forward) context.device.kernels().copy(stream, own, rows_of_step(context, all, 0));
+  return {op.step == 1 ? own : rows_of_step(context, all, op.step - 1), rows_of_step(context, all, op.step)};
 }
 
 ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved) {
+  if (op.kind == OpKind::row_exchange) return row_exchange_tensors(context, stream, op, saved);
   const AttentionShape shape = attention_shape(context);
   const int64_t columns = 2 * shape.kv_columns();
   if (op.kind == OpKind::kv_exchange && op.step == 1) {

@@ -12,8 +12,11 @@
 //
 // With context parallelism a rank has two pieces of each sequence, and keys and values pass all ranks of its
 // ring (Liu et al., Ring Attention, arXiv 2310.01889; the pieces as Transformer Engine divides them). F and I
-// of attn are then called part by part (AttnPart). Step s of the core works on the keys of the rank s places
+// of attn are then called part by part (UnitPart). Step s of the core works on the keys of the rank s places
 // before.
+//
+// With tp_overlap, F and I of attn and mlp are. Step s of `before` works on the rows of the tensor-parallel
+// rank s places before, which an exchange has brought; steps of F's `after` make columns of the output.
 #pragma once
 
 #include <vector>
@@ -36,11 +39,15 @@ struct SavedUnit {
   // reduce-scatter; all rows of `normed`, for weight gradients and recomputation, and when they are valid.
   Tensor residual, gathered;
   EventRef gathered_at;
-  // With context parallelism, between the parts of one pass. By step, kind `working` or `communication`: the
-  // keys and values that the step works on, their gradients by that step, and the sum of their gradients by
-  // the steps before, which an exchange brings. The gradient of `attention`.
+  // Between the parts of one pass: the gradient of `attention` or `activation`. With context parallelism, by
+  // step, kind `working` or `communication`: the keys and values that the step works on, their gradients by
+  // that step, and the sum of their gradients by the steps before, which an exchange brings.
+  Tensor core_gradient;
   std::vector<Tensor> kv, kv_gradients, kv_sums;
-  Tensor attention_gradient;
+  // With tp_overlap, kind `working`: all rows of `normed`, where exchanges bring those of other ranks;
+  // columns of the output, until they are summed; and this rank's rows of the output, while pieces are
+  // missing.
+  Tensor ring, piece, output;
 };
 
 /// Device, stream and options of one rank's units.
@@ -51,6 +58,7 @@ struct UnitContext {
   int tp_index, cp_index;
   bool sequence_parallel;
   Recompute recompute;
+  Division division;
 
   [[nodiscard]] int tp() const { return training.grid.tp; }
   [[nodiscard]] int cp() const { return training.grid.cp; }
@@ -71,23 +79,28 @@ void norm_forward(const UnitContext& context, Stream& stream, const std::vector<
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                    SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient);
 
-/// F of attn or mlp after its norm, whose output is `normed` (all rows). Returns this rank's summand of the
-/// output, including the residual; none before the last part. Only the first part reads `normed`.
+/// The rows of the norm's output (F) or of the output's gradient (I) that a step of a tensor-parallel ring
+/// works on.
+Tensor ring_rows(const UnitContext& context, const Op& op, const SavedUnit& saved);
+
+/// F of attn or mlp after its norm, whose output is `normed`: all rows, or those of the step. Returns this
+/// rank's summand of the output, or of the step's columns of it, including the residual; none before the part
+/// `after`. Only `before` reads `normed`.
 Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, bool keep);
 /// After a first forward, releases the tensors that the parts of UnitContext::recompute make again; with
 /// `layer` all but the layer's input.
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved);
 /// I of attn or mlp up to its norm, with what it recomputes but for the norm, whose output must be there:
-/// takes ownership of the gradient of the output (all rows), which only the first part has; returns this
-/// rank's summand of the gradient of the norm's output, from the last part.
+/// takes ownership of the gradient of the output (all rows), which only the first part has, unless exchanges
+/// bring it; returns this rank's summand of the gradient of the norm's output, from the last part.
 Tensor unit_input_gradient(const UnitContext& context, const Op& op,
                            const std::vector<ParameterState>& parameters, Tensor output_gradient,
                            SavedUnit& saved);
 
-/// The tensors of an exchange of the ring, as work of `stream`: what this rank sends the next, and where it
-/// gets the same from the rank before. The first exchange takes the own keys and values together; the sums of
-/// gradients so far are completed before they are sent.
+/// The tensors of an exchange of a ring, as work of `stream`: what this rank sends the next, and where it
+/// gets the same from the rank before. The first exchange takes the own keys and values together, or makes
+/// room for all rows; the sums of gradients so far are completed before they are sent.
 struct ExchangeTensors {
   Tensor sent, received;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace stp {
 namespace {
@@ -171,10 +172,11 @@ class ContendedReplay : Replay {
     uint32_t partner = kNone;   // the tp stream of a compute stream, and the other way round
     double contended_rate = 1;  // its share of full speed while the partner is busy
     bool busy = false;
-    double left = 0;      // seconds of work, at full speed
-    double rate = 1;      // its current share of full speed
-    double since = 0;     // when `left` was true
-    double end = kNever;  // of the current op, at the current rate
+    bool contends = true;  // its current op
+    double left = 0;       // seconds of work, at full speed
+    double rate = 1;       // its current share of full speed
+    double since = 0;      // when `left` was true
+    double end = kNever;   // of the current op, at the current rate
   };
   struct Rank {
     std::vector<uint32_t> streams;
@@ -196,8 +198,9 @@ class ContendedReplay : Replay {
     running.busy = true;
     ++busy_;
     running.left = seconds_[op];
+    const bool before = std::exchange(running.contends, contends(program_, program_.ops[op]));
     set_rate(running, now);
-    if (!was_busy) adjust(running.partner, now);
+    if (!was_busy || before != running.contends) adjust(running.partner, now);
     return true;
   }
 
@@ -239,7 +242,8 @@ class ContendedReplay : Replay {
   }
 
   void set_rate(Running& running, double now) {
-    const bool contended = running.partner != kNone && running_[running.partner].busy;
+    const bool contended = running.partner != kNone && running_[running.partner].busy && running.contends &&
+                           running_[running.partner].contends;
     running.since = now;
     running.rate = contended ? running.contended_rate : 1;
     running.end = now + running.left / running.rate;
@@ -267,6 +271,13 @@ class ContendedReplay : Replay {
 };
 
 }  // namespace
+
+bool contends(const Program& program, const Op& op) {
+  if (!program.division.overlaps()) return true;
+  if (op.kind == OpKind::reduce_scatter)
+    return op.part == UnitPart::whole && !(op.pass == Pass::B && op.unit_pass == UnitPass::I);
+  return op.kind != OpKind::row_exchange;
+}
 
 bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op) {
   double latest = -1;

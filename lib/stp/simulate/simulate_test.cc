@@ -115,6 +115,7 @@ struct Costs {
           break;
         case OpKind::kv_exchange:
         case OpKind::kv_gradient_exchange:
+        case OpKind::row_exchange:
         case OpKind::gradient_reduce:
         case OpKind::gradient_scatter:
         case OpKind::weight_gather:
@@ -160,6 +161,11 @@ Case random_case(std::mt19937& random) {
   Lowering lowering{releases[random() % 3], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                     random() % 2 == 0};
   lowering.context_parallel = 1 + static_cast<int>(random() % 3);
+  lowering.sequence_parallel = random() % 2 == 0;
+  if (lowering.sequence_parallel && random() % 2 == 0) {
+    lowering.tp_overlap = TpOverlap::megatron;
+    lowering.tensor_parallel = 2 + static_cast<int>(random() % 3);
+  }
   Case c{lower(random_schedule(random, placement, m), layers, lowering), {}, {}};
   const auto style = random() % 3;
   std::uniform_real_distribution<double> real(0, 2), rate(0.3, 1);
@@ -203,8 +209,9 @@ void expect_lawful(const Case& c, const Timeline& timeline, const Contention& co
       const bool compute = stream.kind == StreamKind::compute;
       share = compute ? contention.compute : contention.all_reduce;
       for (const OpId other : *streams.at({stream.rank, compute ? StreamKind::tp : StreamKind::compute}))
-        overlap += std::max(0.0, std::min(timeline.end[op], timeline.end[other]) -
-                                     std::max(timeline.start[op], timeline.start[other]));
+        if (contends(program, program.ops[op]) && contends(program, program.ops[other]))
+          overlap += std::max(0.0, std::min(timeline.end[op], timeline.end[other]) -
+                                       std::max(timeline.start[op], timeline.start[other]));
     }
     EXPECT_NEAR(timeline.end[op] - timeline.start[op] - overlap * (1 - share), c.seconds[op], tolerance)
         << describe(program, op);
@@ -249,6 +256,47 @@ TEST(Simulate, Gives1f1bItsClosedForm) {
           EXPECT_EQ(rank.tp_bubble_s, 0);
         }
       }
+    }
+  }
+}
+
+// F and I of a layer alone, with Megatron-LM's overlap on t ranks. A ring: step k waits for k exchanges; a
+// pipeline: each piece is summed behind its step.
+TEST(Simulate, GivesAnOverlappedLayerItsClosedForm) {
+  Schedule schedule{"by hand", Placement::loop(1, 2), 1, {{}}};
+  for (const Action& action :
+       {Action{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::B, 1, 0}, {Pass::I, 0, 0}, {Pass::W, 0, 0}})
+    schedule.ranks[0].emplace_back(action);
+  for (const int t : {2, 3, 8}) {
+    Lowering lowering{.backward = BackwardOrder::megatron, .sequence_parallel = true};
+    lowering.tp_overlap = TpOverlap::megatron;
+    lowering.tensor_parallel = t;
+    const Program program = lower(schedule, {1, 0}, lowering);
+    for (const auto& [norm, step, exchange, core, split, sum] : {std::array{1.0, 2.0, 1.0, 3.0, 2.0, 1.0},
+                                                                 {1.0, 1.0, 2.0, 3.0, 1.0, 2.0},
+                                                                 {0.5, 3.0, 0.0, 0.0, 1.0, 1.0},
+                                                                 {2.0, 0.0, 3.0, 1.0, 0.0, 3.0}}) {
+      std::vector<double> seconds;
+      for (const Op& op : program.ops) {
+        const bool in_layer = op.unit == Unit::attn || op.unit == Unit::mlp;
+        double cost = 0;
+        if (op.kind == OpKind::row_exchange) cost = exchange;
+        if (op.kind == OpKind::reduce_scatter) cost = sum;
+        if (op.kind == OpKind::compute && in_layer)
+          cost = op.part == UnitPart::norm     ? norm
+                 : op.part == UnitPart::before ? step
+                 : op.part == UnitPart::core   ? core
+                                               : split;
+        seconds.push_back(cost);
+      }
+      const double ring = step + (t - 1) * std::max(step, exchange);
+      const double forward = 2 * (norm + ring + core + split + 3 * std::max(split, sum) + sum);
+      const double backward = 2 * (ring + core + split + sum);  // I alone: its sum is exposed
+      const Timeline timeline = simulate(program, seconds, {});
+      EXPECT_DOUBLE_EQ(timeline.step_s, forward + backward);
+      const double busy = 2 * (norm + t * step + core + 4 * split) + 2 * (t * step + core + split);
+      EXPECT_DOUBLE_EQ(timeline.ranks[0].compute_s, busy);
+      EXPECT_DOUBLE_EQ(timeline.ranks[0].pp_bubble_s, sum);  // behind the last compute op
     }
   }
 }
