@@ -82,11 +82,13 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   }
   if (!experiment.hardware) return ranks;
   const Job job = job_of(experiment);
-  const auto activations = peak_activation_bytes(schedule, activation_bytes(job, program.layers_per_stage));
+  const std::vector<ActivationBytes> by_stage = activation_bytes(job, program.layers_per_stage);
+  const auto activations = peak_activation_bytes(program, by_stage),
+             host = peak_host_bytes(program, by_stage);
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
   for (int rank = 0; rank < schedule.pp(); ++rank) {
     const ParameterBytes bytes = parameter_bytes(parameters[rank], job);
-    ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer};
+    ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer, host[rank]};
   }
   return ranks;
 }
@@ -102,7 +104,8 @@ Job job_of(const Experiment& experiment) {
           experiment.pp,
           hardware.scatter_transfers,
           experiment.dp,
-          experiment.zero};
+          experiment.zero,
+          experiment.offload};
   job.shape.cp = experiment.cp;
   job.shape.vision_tokens = hardware.vision_tokens;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
@@ -132,7 +135,8 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
                   .sequence_parallel = experiment.sequence_parallel,
                   .recompute = experiment.recompute,
                   .vision_layers = experiment.hardware ? experiment.hardware->model.vision.layers : 0,
-                  .context_parallel = experiment.cp});
+                  .context_parallel = experiment.cp,
+                  .offload = experiment.offload});
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
   }
@@ -155,6 +159,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.braid = to_string(experiment.braid);
   configuration.merge_backward = experiment.merge_backward;
   configuration.freed_at = freed_at(experiment);
+  configuration.offload_ratio = experiment.offload;
   if (!experiment.unit_costs) {
     configuration.recompute = to_string(experiment.recompute);
     configuration.sequence_parallel = experiment.sequence_parallel;
@@ -175,7 +180,8 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           experiment.pp,
           false,
           experiment.dp,
-          experiment.zero};
+          experiment.zero,
+          experiment.offload};
   job.shape.cp = experiment.cp;
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
@@ -224,6 +230,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     const auto& hardware = *experiment.hardware;
     configuration.model = hardware.model.name;
     configuration.cluster = hardware.profile.name;
+    configuration.cluster_values = hardware.cluster_values;
     configuration.seq = hardware.seq;
     configuration.vision_tokens = hardware.vision_tokens;
     configuration.contention = hardware.contention;

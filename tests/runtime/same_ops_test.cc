@@ -43,6 +43,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
   job.shape.cp = cp;
   job.dp = dp;
   job.zero = variant.zero;
+  job.offload = variant.offload;
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
   const std::vector<double> seconds = op_seconds(
       program, hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement));
@@ -82,7 +83,7 @@ std::set<Kind> all_kinds() {
   all.insert({OpKind::weight_gradients, Unit::head, UnitPass::W_late});
   all.insert({OpKind::all_gather, Unit::head, UnitPass::F});
   for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter,
-                            OpKind::weight_gather, OpKind::optimizer})
+                            OpKind::weight_gather, OpKind::optimizer, OpKind::offload, OpKind::reload})
     all.insert({kind, Unit::attn, UnitPass::F});
   std::set<Kind> kinds;
   for (const auto& [kind, unit, pass] : all) kinds.insert({kind, unit, pass, AttnPart::whole});
@@ -109,6 +110,8 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
                                          seen);
   for (const Variant& variant : in_rings())
     if (sampled()) expect_simulated_and_run("zb-v", variant, variant.context_parallel == 2 ? 2 : 1, seen);
+  for (const Variant& variant : offloading())
+    if (variant.offload == 1 && sampled()) expect_simulated_and_run("stp", variant, 2, seen);
   if (kStride == 1) {
     EXPECT_EQ(seen, all_kinds());
   }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "stp/base/error.h"
+#include "stp/program/offload.h"
 
 namespace stp {
 namespace {
@@ -45,6 +46,7 @@ class Lowerer {
     program_.recompute = lowering.recompute;
     program_.zero = lowering.data_parallel && lowering.zero;
     program_.context_parallel = lowering.context_parallel;
+    program_.offload = lowering.offload;
     const Schedule& s = program_.schedule;
     for (int rank = 0; rank < s.pp(); ++rank) {
       program_.streams.push_back({StreamKind::compute, rank, -1});
@@ -71,14 +73,18 @@ class Lowerer {
       program_.rank_begin.push_back(size());
       sends_before_.clear();
       reductions_.clear();
-      last_scatter_ = final_compute_ = kNothing;
+      last_scatter_ = final_compute_ = final_collective_ = kNothing;
       const auto& blocks = program_.schedule.ranks[rank_];
       gathers_.assign(program_.schedule.chunks(), kNothing);
       if (lowering_.data_parallel) count_backwards(blocks);
       if (program_.zero) gather_weights(blocks);
+      if (program_.offload > 0) plan_offload(blocks);
       for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) {
         lower_block(blocks[block_]);
+        add_reloads();
+        if (program_.offload > 0) add_offloads();
         if (last_compute_ != kNothing) final_compute_ = last_compute_;
+        if (last_all_reduce_ != kNothing) final_collective_ = last_all_reduce_;
         if (lowering_.data_parallel) reduce_gradients(blocks[block_]);
       }
       if (lowering_.tied) reduce_embedding();
@@ -100,11 +106,13 @@ class Lowerer {
     Action action;
     int stage;
     const std::vector<Segment>* segments;
-    Ref input;            // kNothing for W and for the first stage's F
-    ValueId value;        // the chain's own
-    ValueId source;       // the next input of its main line: another chain's value, then its own
-    size_t taken = 0;     // segments issued
-    Ref wait = kNothing;  // the collective that the next segment waits for
+    Ref input;                // kNothing for W and for the first stage's F
+    ValueId value;            // the chain's own
+    ValueId source;           // the next input of its main line: another chain's value, then its own
+    Ref reload = kNothing;    // what its first op waits for besides
+    size_t taken = 0;         // segments issued
+    Ref wait = kNothing;      // the collective that the next segment waits for
+    Ref computed = kNothing;  // the last compute op of its main line so far
     Ref gathered_for_embedding = kNothing;
     Ref result = kNothing;  // the last op of the main line so far
   };
@@ -175,6 +183,7 @@ class Lowerer {
           const auto& chain = chain_of(action, program_.schedule.placement.stage(rank, action.chunk));
           for (const Segment& segment : chain) ops += ops_of(segment, lowering_);
           ops += 1;
+          if (lowering_.offload > 0 && action.chunk == 0) ++ops, depends += 4;
           depends += (3 + 3 * static_cast<size_t>(lowering_.context_parallel - 1)) * chain.size() + 4;
         }
       }
@@ -195,10 +204,11 @@ class Lowerer {
     for (const Action& action : block.actions()) {
       const int stage = program_.schedule.placement.stage(rank_, action.chunk);
       chains.push_back({action, stage, &chain_of(action, stage), input_of(action, stage),
-                        value_of(action, stage), source_of(action, stage)});
+                        value_of(action, stage), source_of(action, stage), reload_for(action)});
     }
     first_op_ = size();
     last_compute_ = last_all_reduce_ = kNothing;
+    awaited_.clear();
     if (lowering_.sequence_parallel)
       for (Chain& chain : chains) gather_input(chain);
     if (chains.size() == 1) {
@@ -236,7 +246,10 @@ class Lowerer {
     wait_for_inputs(chain, last_compute_ == kNothing);
     depend(chain.wait);
     chain.wait = kNothing;
-    chain.result = add_main(chain, segment);
+    const bool first = last_compute_ == kNothing;
+    if (first) wait_for_offloads();
+    chain.computed = chain.result = add_main(chain, segment);
+    if (first) add_reloads();
     using Weights = Segment::Weights;
     if (segment.weights == Weights::early_before_late_behind) {
       begin_op();
@@ -270,7 +283,8 @@ class Lowerer {
 
   // The chain's first op waits for its input; where blocks are atomic, the block's first op on each stream
   // for all that the block waits for.
-  void wait_for_inputs(const Chain& chain, bool first_on_its_stream) {
+  void wait_for_inputs(Chain& chain, bool first_on_its_stream) {
+    depend(std::exchange(chain.reload, kNothing));
     if (chain.action.pass == Pass::F) depend(std::exchange(gathers_[chain.action.chunk], kNothing));
     if (lowering_.release == Release::chain) {
       if (chain.result == kNothing && chain.wait == kNothing) depend(chain.input);
@@ -501,6 +515,76 @@ class Lowerer {
       }
   }
 
+  // ---- offload ----
+
+  void plan_offload(const std::vector<Block>& blocks) {
+    to_offload_.clear();
+    to_reload_.clear();
+    copies_.clear();
+    copying_.clear();
+    const int stage = program_.schedule.placement.stage(rank_, 0);
+    if (program_.layers_per_stage[stage] == 0) return;
+    to_reload_ = offloaded_activations(blocks);
+    std::reverse(to_reload_.begin(), to_reload_.end());
+    for (const OffloadedActivation& each : to_reload_) to_offload_[each.backward.microbatch] = each;
+  }
+
+  // Behind the block of their forwards.
+  void add_offloads() {
+    for (const Chain& chain : block_chains_) {
+      const Action& action = chain.action;
+      if (action.pass != Pass::F || action.chunk != 0 || !to_offload_.contains(action.microbatch)) continue;
+      begin_op();
+      depend(chain.computed);
+      copies_[action.microbatch] = size();
+      copying_.push_back({to_offload_.at(action.microbatch).freed_at(), size()});
+      add_copy(OpKind::offload, action, StreamKind::d2h);
+    }
+  }
+
+  // The first compute op of a block frees the memory of what has had its time to be copied.
+  void wait_for_offloads() {
+    std::erase_if(copying_, [&](const Copying& each) {
+      if (each.freed_at > block_) return false;
+      depend(each.offload);
+      awaited_.push_back(each.offload);
+      return true;
+    });
+  }
+
+  // Beside the block in front of that of their backwards, behind its first compute op: when all memory freed
+  // until then is free.
+  void add_reloads() {
+    for (; !to_reload_.empty() && to_reload_.back().reloaded_at() == block_; to_reload_.pop_back()) {
+      const Action& backward = to_reload_.back().backward;
+      Ref& copy = copies_.at(backward.microbatch);
+      begin_op();
+      depend(copy);
+      depend(final_compute_);
+      depend(final_collective_);
+      for (const OpId offload : awaited_) depend(offload);
+      copy = size();
+      add_copy(OpKind::reload, backward, StreamKind::h2d);
+    }
+  }
+
+  [[nodiscard]] Ref reload_for(const Action& action) const {
+    if (action.chunk != 0 || !is_backward(action.pass)) return kNothing;
+    return copies_.contains(action.microbatch) ? copies_.at(action.microbatch) : kNothing;
+  }
+
+  void add_copy(OpKind kind, const Action& action, StreamKind stream) {
+    program_.ops.push_back({.kind = kind,
+                            .unit = {},
+                            .unit_pass = {},
+                            .pass = action.pass,
+                            .chunk = action.chunk,
+                            .layer = 0,
+                            .microbatch = action.microbatch,
+                            .block = block_,
+                            .stream = stream_of_rank(stream, -1)});
+  }
+
   [[nodiscard]] bool has_weights(int chunk) const {
     const int stage = program_.schedule.placement.stage(rank_, chunk);
     return program_.layers_per_stage[stage] > 0 || stage == 0 || stage + 1 == stages();
@@ -607,11 +691,21 @@ class Lowerer {
   OpId first_op_ = 0;
   Ref last_compute_ = kNothing, last_all_reduce_ = kNothing;
   std::vector<Ref> sends_before_;
-  std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
-  Ref last_scatter_ = kNothing;      // the rank's latest reduce-scatter
-  Ref final_compute_ = kNothing;     // the rank's latest compute op
+  std::vector<int> backwards_left_;                             // by chunk: B and W not issued yet
+  Ref last_scatter_ = kNothing;                                 // the rank's latest reduce-scatter
+  Ref final_compute_ = kNothing, final_collective_ = kNothing;  // the rank's latest
   std::vector<OpId> reductions_;
   std::vector<Ref> gathers_;  // by chunk: of its weights, until its first forward waits for it
+
+  struct Copying {
+    int freed_at;  // a block
+    OpId offload;
+  };
+  std::map<int, OffloadedActivation> to_offload_;  // by microbatch
+  std::vector<OffloadedActivation> to_reload_;     // the next one last
+  std::map<int, Ref> copies_;                      // by microbatch: its offload, then its reload
+  std::vector<Copying> copying_;                   // offloads that no op waits for yet
+  std::vector<OpId> awaited_;                      // those that the block waits for
 };
 
 }  // namespace

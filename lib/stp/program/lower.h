@@ -30,6 +30,7 @@ struct Lowering {
   int vision_layers = 0;     // of a vision encoder, which is the first virtual stage; 0: none
   int context_parallel = 1;  // more: attn's F and I in parts, with the exchanges of a ring, and F's core once
                              // more in I if that is recomputed
+  double offload = 0;        // 0 to 1: more than 0 adds the copies of activations to the host and back
 };
 
 /// The largest number of ops that a Program may have.

@@ -67,6 +67,9 @@ std::string op_text(const Program& program, OpId id) {
       return "reduce embedding";
     case OpKind::optimizer:
       return "optimizer";
+    case OpKind::offload:
+    case OpKind::reload:
+      return host_copy_name(op);
   }
   return "";
 }
@@ -122,6 +125,10 @@ Counts count(const Program& program) {
         break;
       case OpKind::embedding_reduce:
         ++counts.of["embedding reduction"];
+        break;
+      case OpKind::offload:
+      case OpKind::reload:
+        ++counts.of["host copy"];
         break;
       case OpKind::optimizer:
         ++counts.of["optimizer"];

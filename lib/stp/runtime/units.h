@@ -16,6 +16,7 @@
 // before.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "stp/model/work.h"
@@ -42,6 +43,10 @@ struct SavedUnit {
   std::vector<Tensor> kv, kv_gradients, kv_sums;
   Tensor attention_gradient;
 };
+
+/// The tensor that lib/stp/model/work.h declares for a forward by this name; std::logic_error if there is
+/// none.
+Tensor& saved_tensor(SavedUnit& saved, const std::string& name);
 
 /// Device, stream and options of one rank's units.
 struct UnitContext {
