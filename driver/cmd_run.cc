@@ -75,6 +75,9 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
                      (experiment.field.empty() ? "" : experiment.field + ".") + "tp_overlap",
                      "is " + to_string(experiment.tp_overlap) + ", which " + backend + " has no kernels for",
                      "use none, or --backend cpu");
+  if (experiment.offload > 0 && !backend_offloads(backend))
+    throw InputError(plan.scenario.file, (experiment.field.empty() ? "" : experiment.field + ".") + "offload",
+                     "is not possible on " + backend, "leave it out, or use --backend cpu");
   const std::vector<DType> types = backend_types(backend);
   if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
     throw InputError(plan.scenario.file, "run.type",

@@ -87,7 +87,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   std::vector<RankResult> ranks;
   for (int rank = 0; rank < experiment.pp; ++rank) {
     const RankTime& time = timeline.ranks[rank];
-    RankResult::Memory memory{0, 0, 0, 0};
+    RankResult::Memory memory{};
     bool ran = false;
     for (const RankUse& use : uses) {
       if (grid.place(use.world_rank).pp != rank) continue;
@@ -99,6 +99,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
       raise(memory.weights, "weights");
       raise(memory.gradients, "gradients");
       raise(memory.optimizer, "optimizer");
+      raise(memory.host, "host");
     }
     if (ran) ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s, chunks[rank], memory});
   }

@@ -46,7 +46,8 @@ Lowering lowering_of(const Experiment& experiment) {
           .vision_layers = experiment.hardware ? experiment.hardware->model.vision.layers : 0,
           .context_parallel = experiment.cp,
           .tp_overlap = experiment.tp_overlap,
-          .tensor_parallel = experiment.tp};
+          .tensor_parallel = experiment.tp,
+          .offload = experiment.offload};
 }
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
@@ -100,11 +101,13 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   }
   if (!experiment.hardware) return ranks;
   const Job job = job_of(experiment);
-  const auto activations = peak_activation_bytes(schedule, activation_bytes(job, program.layers_per_stage));
+  const std::vector<ActivationBytes> by_stage = activation_bytes(job, program.layers_per_stage);
+  const auto activations = peak_activation_bytes(program, by_stage),
+             host = peak_host_bytes(program, by_stage);
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
   for (int rank = 0; rank < schedule.pp(); ++rank) {
     const ParameterBytes bytes = parameter_bytes(parameters[rank], job);
-    ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer};
+    ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer, host[rank]};
   }
   return ranks;
 }
@@ -120,7 +123,8 @@ Job job_of(const Experiment& experiment) {
           experiment.pp,
           hardware.scatter_transfers,
           experiment.dp,
-          experiment.zero};
+          experiment.zero,
+          experiment.offload};
   job.shape.cp = experiment.cp;
   job.shape.vision_tokens = hardware.vision_tokens;
   job.shape.tp_overlap = experiment.tp_overlap;
@@ -161,6 +165,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.braid = to_string(experiment.braid);
   configuration.merge_backward = experiment.merge_backward;
   configuration.freed_at = freed_at(experiment);
+  configuration.offload_ratio = experiment.offload;
   if (!experiment.unit_costs) {
     configuration.recompute = to_string(experiment.recompute);
     configuration.sequence_parallel = experiment.sequence_parallel;
@@ -182,7 +187,8 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           experiment.pp,
           false,
           experiment.dp,
-          experiment.zero};
+          experiment.zero,
+          experiment.offload};
   job.shape.cp = experiment.cp;
   job.shape.tp_overlap = experiment.tp_overlap;
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
@@ -232,6 +238,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     const auto& hardware = *experiment.hardware;
     configuration.model = hardware.model.name;
     configuration.cluster = hardware.profile.name;
+    configuration.cluster_values = hardware.cluster_values;
     configuration.seq = hardware.seq;
     configuration.vision_tokens = hardware.vision_tokens;
     configuration.contention = hardware.contention;

@@ -134,7 +134,21 @@ void check_vision(const JsonInput& input, const Experiment& experiment) {
   refuse(experiment.cp > 1, "parallel.cp");
   refuse(experiment.sequence_parallel, "sequence_parallel");
   refuse(experiment.recompute != Recompute{}, "recompute");
+  refuse(experiment.offload > 0, "offload");
   refuse(experiment.hardware->implementation == Implementation::megatron_2022, "implementation");
+}
+
+// The content of a cluster's file with the values that a configuration gives in its place.
+json replaced_values(JsonInput& input, json profile) {
+  JsonInput values = input.object("cluster_values");
+  for (const std::string& key : values.keys()) {
+    const json& value = values.value(key);
+    if (!profile.contains(key) || !profile[key].is_object() || !profile[key].contains("value"))
+      throw values.error(key, "is no value of " + input.string("cluster"),
+                         "name a value of the profile (docs/data.md)");
+    profile[key] = {{"value", value}, {"source", "cluster_values of the scenario"}};
+  }
+  return profile;
 }
 
 Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
@@ -142,7 +156,13 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
   hardware.model_data = read_named_data(input, "model", "models", changes);
   hardware.cluster_data = read_named_data(input, "cluster", "profiles", changes);
   hardware.model = read_model(*hardware.model_data.content, hardware.model_data.path);
-  hardware.profile = read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
+  if (input.has("cluster_values")) {
+    hardware.cluster_values = input.shared_value("cluster_values");
+    hardware.profile = read_profile(replaced_values(input, *hardware.cluster_data.content),
+                                    input.file() + ": " + input.path("cluster_values"));
+  } else {
+    hardware.profile = read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
+  }
   hardware.seq = input.integer("seq", 1, 1 << 24);
   hardware.vision_tokens = read_vision_tokens(input, hardware.model, hardware.seq);
   // Its kernels changed more than others between 2022 and today: no choice fits all.
@@ -297,6 +317,13 @@ void read_layers(JsonInput& input, Experiment& experiment) {
   experiment.even_layers = true;
 }
 
+void read_offload(JsonInput& input, Experiment& experiment) {
+  if (!input.has("offload")) return;
+  JsonInput offload = input.object("offload");
+  experiment.offload = offload.number("ratio", 0, 1);
+  offload.done();
+}
+
 // The required fields that a configuration lacks.
 std::vector<std::string> missing_fields(JsonInput& input) {
   std::vector<std::string> missing;
@@ -379,6 +406,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   experiment.merge_backward = input.boolean_or("merge_backward", false);
   experiment.freed_at_I = choose(input, "freed_at", false, kFreedAt);
   if (input.has("layers_per_chunk")) read_layers(input, experiment);
+  read_offload(input, experiment);
   if (input.has("schedule_costs"))
     experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
 
@@ -474,6 +502,7 @@ json to_json(const Experiment::Hardware& hardware) {
                 {"scatter_transfers", hardware.scatter_transfers},
                 {"gradients", gradients(hardware)}};
   if (hardware.vision_tokens > 0) value["vision_tokens"] = hardware.vision_tokens;
+  if (hardware.cluster_values) value["cluster_values"] = *hardware.cluster_values;
   return value;
 }
 
@@ -544,6 +573,7 @@ json to_json(const Experiment& experiment) {
       {"braid", to_string(experiment.braid)},
       {"freed_at", freed_at(experiment)}};
   if (!experiment.name.empty()) value["name"] = experiment.name;
+  if (experiment.offload > 0) value["offload"] = {{"ratio", experiment.offload}};
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
   if (experiment.even_layers) value["layers_per_chunk"] = "even";
   if (experiment.merge_backward) value["merge_backward"] = true;

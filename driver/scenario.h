@@ -54,6 +54,7 @@ struct Experiment {
   bool sequence_parallel = false;  // this and the next two: only for models, not for unit costs
   Recompute recompute;
   TpOverlap tp_overlap = TpOverlap::none;
+  double offload = 0;  // `offload.ratio`
   std::optional<PassCosts>
       schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
 
@@ -70,6 +71,7 @@ struct Experiment {
     bool scatter_transfers;
     bool model_gradients;  // in the model's type, not in float32
     NamedData model_data, cluster_data;
+    SharedJson cluster_values;  // the profile's values that this configuration replaces; null: none
   };
   std::optional<Hardware> hardware;
 

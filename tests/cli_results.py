@@ -122,6 +122,47 @@ class Recomputation(CommandLine):
         self.scenario_refused(changed(UNIT, tp_overlap="megatron"), "tp_overlap", "is not a known field")
 
 
+class Offload(CommandLine):
+    STP = changed(HARDWARE, schedules=["stp"], cluster="h20", microbatches=24)
+
+    def row(self, **fields):
+        done = self.run_stp("simulate", self.write(changed(self.STP, **fields)), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["results"][0]
+
+    @staticmethod
+    def links(rate):
+        return {"cluster_values": {"host_to_device_gb_per_s": rate, "device_to_host_gb_per_s": rate}}
+
+    def test_bad_choices(self):
+        self.scenario_refused(changed(self.STP, offload={"ratio": 1.5}), "offload.ratio", "out of range")
+        self.scenario_refused(changed(self.STP, offload={}), "offload.ratio", "is missing")
+        self.scenario_refused(changed(self.STP, offload={"ratio": 1, "ratios": 1}), "offload.ratios", "is not a known field")
+        self.scenario_refused(changed(self.STP, cluster_values={"link": 2}), "cluster_values.link", "is no value of h20")
+        self.scenario_refused(changed(self.STP, **self.links(0)), "cluster_values", "device_gb_per_s.value: 0 is out of range")
+
+    def test_it_saves_memory_at_no_cost_while_copies_are_shorter_than_forwards(self):
+        none, some, all_of_it = (self.row(**fields) for fields in ({}, {"offload": {"ratio": 0.5}}, {"offload": {"ratio": 1}}))
+        self.assertEqual([row["offload_ratio"] for row in (none, some, all_of_it)], [0, 0.5, 1])
+        self.assertEqual([row["offloaded"] for row in (none, some, all_of_it)], [False, True, True])
+        self.assertEqual(some["step_time_s"], none["step_time_s"])
+        self.assertGreater(none["peak_memory_gb"], some["peak_memory_gb"])
+        self.assertGreater(some["peak_memory_gb"], all_of_it["peak_memory_gb"])
+        hosts = [[rank["memory_bytes"]["host"] for rank in row["ranks"]] for row in (none, some)]
+        self.assertEqual(hosts[0], [0] * 4)
+        self.assertGreater(min(hosts[1]), 1e9)
+
+    def test_slow_links_hold_up_the_step_and_leave_memory_as_it_is(self):
+        rows = [self.row(offload={"ratio": 0.5}, **self.links(rate)) for rate in (64, 16, 4)]
+        steps = [row["step_time_s"] for row in rows]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertEqual(len({row["peak_memory_gb"] for row in rows}), 1)
+        self.assertEqual(rows[2]["cluster_values"], self.links(4)["cluster_values"])
+        last = rows[2]["ranks"][0]
+        self.assertGreater(last["pp_bubble_s"], steps[2] / 2)
+        self.assertAlmostEqual(last["compute_s"] + last["pp_bubble_s"] + last["tp_bubble_s"], steps[2])
+
+
 class Korthikanti(CommandLine):
     def test_eight_iteration_times_are_predicted_within_nine_percent(self):
         done = self.run_stp("reproduce", "korthikanti", "--no-plots", "--out", "new")
@@ -671,6 +712,7 @@ class Schemas(CommandLine):
         for scenario in (UNIT, nothing, changed(UNIT, schedule_costs={"F": 2}), HARDWARE,
                          changed(HARDWARE, recompute="full", sequence_parallel=True, implementation="megatron-2022"),
                          changed(HARDWARE, recompute="attn+mlp+norm"), PAIRS,
+                         changed(HARDWARE, offload={"ratio": 0.5}, cluster_values={"device_to_host_gb_per_s": 8}),
                          changed(PAIRS, pairs=[{key: PAIRS["pairs"][0][key] for key in ("name", "gemm", "all_reduce")}])):
             done = self.run_stp("simulate", self.write(scenario), "--json", "-")
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -88,6 +88,13 @@ class Run(CommandLine):
         self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
         path = self.write(overlap)
         self.refused(["run", path, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "tp_overlap", "replay", "use none")
+    def test_offload_trains_equal_to_one_rank(self):
+        """The reduced twin of offload, and what users combine it with."""
+        done = self.run_stp("run", "offload-small", "--backend", "cpu", "--json", "twin.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 32 of 32 cases equal one rank", done.stdout)
+        rows = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))["results"]
+        self.assertTrue(all(row["offloaded"] and row["ranks"][0]["memory_bytes"]["host"] > 0 for row in rows if row["schedule"] == "stp"))
 
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,10 +33,40 @@ struct Mutation {
   int step_offset = 0;                          // of the optimizer's bias correction
   bool early_free = false;                      // the norm's output is poisoned before W reads it
   bool causal_leak = false;                     // the shape's sequences run together
+  // A missing wait only shows if the other stream is late: from the n-th copy to the device on, the stream
+  // stands still until the optimizer has run; or the first norm until a copy to the host has.
+  int late_copy = -1;
+  bool late_forward = false;
   // Of bf16:
   bool narrow_gradients = false;  // sums over microbatches are rounded as they grow
   bool narrow_masters = false;    // a step starts from rounded weights
   bool stale_weights = false;     // the passes do not see what the optimizer did
+};
+
+/// What streams wait for that stand still.
+class Late : public std::enable_shared_from_this<Late> {
+ public:
+  void wait_in(Stream& stream) {
+    cpu::CpuStream& s = cpu::cpu_stream(stream);
+    s.enqueue_waiting([self = shared_from_this(), &s] {
+      std::unique_lock lock(self->mutex_);
+      s.run().guard.wait(
+          lock, self->changed_, RunGuard::WaitFor::own_work, [&] { return self->came_; },
+          [&] { return s.where() + " stands still"; });
+    });
+  }
+  void come_in(Stream& stream) {
+    cpu::cpu_stream(stream).enqueue([self = shared_from_this()] {
+      const std::lock_guard lock(self->mutex_);
+      self->came_ = true;
+      self->changed_.notify_all();
+    });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool came_ = false;
 };
 
 class MutatedKernels : public Kernels {
@@ -44,7 +76,12 @@ class MutatedKernels : public Kernels {
 
  private:
   void run_fill(Stream& s, const Tensor& t, double v) override { real_->fill(s, t, v); }
-  void run_copy(Stream& s, const Tensor& a, const Tensor& b) override { real_->copy(s, a, b); }
+  void run_copy(Stream& s, const Tensor& a, const Tensor& b) override {
+    const bool to_device = a.memory->kind == MemoryKind::host;
+    if (to_device && mutation_.late_copy >= 0 && copies_++ >= mutation_.late_copy) late_->wait_in(s);
+    real_->copy(s, a, b);
+    if (!to_device && mutation_.late_forward) late_->come_in(s);
+  }
   void run_scale(Stream& s, double factor, const Tensor& a, const Tensor& b) override {
     real_->scale(s, mutation_.scale ? mutation_.scale(factor) : factor, a, b);
   }
@@ -71,6 +108,7 @@ class MutatedKernels : public Kernels {
   }
   void run_rms_norm_forward(Stream& s, const Tensor& x, const Tensor& g, double e, const Tensor& y,
                             const Tensor& r) override {
+    if (mutation_.late_forward) late_->wait_in(s);
     real_->rms_norm_forward(s, x, g, e, y, r);
     if (mutation_.keep_saved) kept_.push_back(device_.allocate(s, MemoryKind::saved, x.type, x.rows, 1));
   }
@@ -129,6 +167,7 @@ class MutatedKernels : public Kernels {
     AdamW changed = options;
     changed.step += mutation_.step_offset;
     if (mutation_.narrow_masters) round_to_bf16(s, master);
+    late_->come_in(s);
     real_->adamw(s, changed, max_norm, total, g, m1, m2, master, mutation_.stale_weights ? master : w);
   }
 
@@ -154,6 +193,8 @@ class MutatedKernels : public Kernels {
   const Mutation& mutation_;
   int weight_gradients_ = 0;
   std::vector<Tensor> kept_;
+  int copies_ = 0;
+  const std::shared_ptr<Late> late_ = std::make_shared<Late>();
 };
 
 class MutatedGroup : public Group {

@@ -1,6 +1,7 @@
 // Seeded bugs of the runtime, each of which a test's measure must catch: parity with the reference, the
 // weights after a step, the bytes held, or an error. The first test shows that without a bug none of them
 // does.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,6 +14,7 @@ namespace stp {
 namespace {
 
 using namespace testing_support;
+using testing::HasSubstr;
 
 struct Outcome {
   bool failed = false;  // with an error
@@ -147,6 +149,65 @@ TEST(Mutations, AMissingDependencyEndsInAnErrorOrBreaksParity) {
     break;
   }
   EXPECT_FALSE(run({}, std::move(program)).parity());
+}
+
+// ---- offload ----
+
+// One rank, one layer, all forwards first: each microbatch's eleven tensors go to the host and back.
+constexpr int kOffloaded = 6, kTensors = 11;
+
+Program offloading_program() {
+  return execution_program(make_schedule(find_generator("gpipe"), {1, kOffloaded}), {1}, 1, {.offload = 1});
+}
+
+// `program` where ops of kind `of` do not wait for those of kind `needed`.
+Program without_waits(const Program& program, OpKind of, OpKind needed) {
+  Program lacking = program;
+  lacking.depends.clear();
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    lacking.depends_begin[op] = static_cast<OpId>(lacking.depends.size());
+    for (const OpId each : program.dependencies(op))
+      if (program.ops[op].kind != of || program.ops[each].kind != needed) lacking.depends.push_back(each);
+  }
+  lacking.depends_begin.back() = static_cast<OpId>(lacking.depends.size());
+  return lacking;
+}
+
+// "" if the gradients are those of the reference; else what is wrong.
+std::string offload_fails(const Program& program, const Mutation& mutation) {
+  const Training training = small_training(1, DType::f64, {.tp = 1, .cp = 1, .dp = 1, .pp = 1});
+  MutatedBackend backend({.world_size = 1, .deadline_s = 20, .poison = true}, mutation);
+  const auto samples =
+      random_samples(kOffloaded * training.microbatch_size, training.seq, training.model.vocab);
+  try {
+    Trainer trainer(backend, program, training);
+    trainer.step(samples);
+    const auto exact = exact_gradients(training, samples);
+    if (gradient_error(trainer.gradients(), exact.gradients) > 1e-10) return "other gradients";
+    return backend.device(0).memory().held(MemoryKind::saved) > 0 ? "memory is not freed" : "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+TEST(OffloadMutations, WithoutABugNothingIsCaught) { EXPECT_EQ(offload_fails(offloading_program(), {}), ""); }
+
+#ifndef __SANITIZE_THREAD__  // these race
+// NaN, with which the memory of a late copy is filled, reaches the gradients.
+TEST(OffloadMutations, ABackwardThatDoesNotWaitForItsReloadReadsRubbish) {
+  const Mutation late{.late_copy = (kOffloaded - 1) * kTensors};
+  const Program lacking = without_waits(offloading_program(), OpKind::compute, OpKind::reload);
+  EXPECT_THAT(offload_fails(lacking, late), HasSubstr("gradients' norm"));
+}
+TEST(OffloadMutations, AnOffloadThatDoesNotWaitForItsForwardTakesRubbish) {
+  const Program lacking = without_waits(offloading_program(), OpKind::offload, OpKind::compute);
+  EXPECT_THAT(offload_fails(lacking, {.late_forward = true}), HasSubstr("gradients' norm"));
+}
+#endif
+// The op that waits for the copy is the one that frees: without the wait nothing reuses the memory.
+TEST(OffloadMutations, MemoryWhoseCopyNoOpWaitsForIsNotFreed) {
+  const Program lacking = without_waits(offloading_program(), OpKind::compute, OpKind::offload);
+  EXPECT_EQ(offload_fails(lacking, {}), "memory is not freed");
 }
 
 }  // namespace

@@ -193,6 +193,8 @@ def draw_case(rng, number, generator, folder, named_only):
             "W": rng.choice((0.5, 1, 1.5)),
             "p2p": rng.choice((0, 0.0625, 0.5)),
         }
+    if rng.random() < 0.4:
+        scenario["offload"] = {"ratio": rng.choice((0.25, 0.5, 1))}
 
     orders = []
 

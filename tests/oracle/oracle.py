@@ -15,7 +15,7 @@ COSTS = (
     "attn.F", "attn.I", "attn.W", "attn.W_early",
     "mlp.F", "mlp.I", "mlp.W", "mlp.W_early",
     "head.F", "head.I", "head.W",
-    "all_reduce", "p2p", "gradient_reduce",
+    "all_reduce", "p2p", "gradient_reduce", "offload", "reload",
 )  # fmt: skip
 # With context parallelism these stand for attn.F and attn.I.
 IN_PARTS = tuple(f"attn.{letter}_{part}" for letter in "FI" for part in ("before", "core", "after")) + ("kv_exchange",)
@@ -79,6 +79,7 @@ class Action:
         self.stage = None
         self.segments = []
         self.main_end = None  # the last op of the main line: an all-reduce, head.F or head.I
+        self.computed = None  # its last compute op
 
     @property
     def signal(self):
@@ -248,7 +249,18 @@ def ring_of(graph, rank, name, segment, costs, cp, deps):
     return ops
 
 
-def build(schedule, layers, costs, release, backward, braid, dp, zero, cp):
+def offloaded(blocks):
+    """By microbatch of chunk 0, the blocks of its forward and its backward, where it is worth a way to the host and back: a
+    block for each copy, and at least one between them."""
+    places = {}
+    for index, block in enumerate(blocks):
+        for action in block:
+            if action.chunk == 0 and action.kind in "FIB":
+                places.setdefault(action.microbatch, []).append(index)
+    return {microbatch: (begin, end) for microbatch, (begin, end) in places.items() if end - begin >= 4}
+
+
+def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offload):
     """The graph of a step."""
     pp, chunks = schedule["pp"], schedule["chunks"]
     last_stage = pp * chunks - 1
@@ -320,7 +332,13 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp):
         return [sent[source] if source in sent else output[source]]
 
     for rank, blocks in enumerate(ranks):
+        held = layers[stage_of(schedule["placement"], pp, chunks, rank, 0)]  # layers of chunk 0
+        away = offloaded(blocks) if offload > 0 and held > 0 else {}
+        copies = {}  # by microbatch: the copy to the host, then the one back
+        leaving = []  # block of the forward and copy, while its memory is held
         for index, block in enumerate(blocks):
+            issued = [graph.streams[stream, rank][-1] for stream in ("compute", "tp") if (stream, rank) in graph.streams]
+            awaited = []
             for action in block:
                 layer_count = layers[action.stage]
                 action.segments = segments_of(action.kind, layer_count, action.stage == last_stage, costs, backward)
@@ -352,6 +370,12 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp):
                 segment = action.segments[position]
                 name = f"{segment.name} of {action.text} on rank {rank}"
                 deps = list(gate)
+                if not block_ops:
+                    awaited = [copy for begin, copy in leaving if begin + 2 <= index]
+                    leaving = [(begin, copy) for begin, copy in leaving if begin + 2 > index]
+                    deps += awaited
+                if position == 0 and action.kind in "IB" and action.chunk == 0 and action.microbatch in away:
+                    deps.append(copies[action.microbatch])
                 if position == 0:
                     deps += inputs(action)
                     if action.kind == "F" and (rank, action.chunk) in gathers:
@@ -365,7 +389,7 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp):
                 else:
                     block_ops.append(graph.add(name, ("compute", rank), segment.cost, deps))
                 compute = block_ops[-1]
-                action.main_end = compute
+                action.main_end = action.computed = compute
                 if segment.reduces:
                     reduce = graph.add("all-reduce after " + name, ("tp", rank), costs["all_reduce"], [compute])
                     block_ops.append(reduce)
@@ -374,6 +398,17 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp):
                     weight, cost = segment.weight
                     label = f"{weight} of {action.text} on rank {rank}"
                     block_ops.append(graph.add(label, ("compute", rank), cost, gate + [compute]))
+
+            for action in blocks[index + 1] if index + 1 < len(blocks) else []:
+                if action.kind in "IB" and action.chunk == 0 and action.microbatch in away:
+                    cost = offload * held * costs["reload"]
+                    deps = [copies[action.microbatch]] + issued + awaited
+                    copies[action.microbatch] = graph.add(f"reload for {action.text}", ("h2d", rank), cost, deps)
+            for action in block:
+                if action.kind == "F" and action.chunk == 0 and action.microbatch in away:
+                    cost = offload * held * costs["offload"]
+                    copies[action.microbatch] = graph.add(f"offload of {action.text}", ("d2h", rank), cost, [action.computed])
+                    leaving.append((index, copies[action.microbatch]))
 
             # Where several ranks hold a chunk, its gradients are reduced once its last B or W is issued.
             if dp * cp > 1:
@@ -422,7 +457,7 @@ def costs_of(cp):
     return COSTS if cp == 1 else tuple(name for name in COSTS if name not in ("attn.F", "attn.I")) + IN_PARTS
 
 
-def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1, zero=0, cp=1):
+def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1, zero=0, cp=1, offload=0):
     """The figures of one step.
 
     Per rank also `tie`: an idle time has an all-reduce of the rank (or an exchange of its ring) and something else as
@@ -435,7 +470,7 @@ def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite"
     if unknown:
         raise OracleError(f"unknown unit costs {sorted(unknown)}")
     costs = {name: float(unit.get(name, 0)) for name in COSTS + IN_PARTS}
-    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero, cp)
+    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero, cp, offload)
     graph.run()
     step = max((op.end for op in graph.ops if op.stream is not None), default=0.0)
     figures = []
@@ -497,6 +532,7 @@ def simulate_scenario(scenario, schedule):
         scenario["parallel"].get("dp", 1),
         scenario.get("zero", 0),
         scenario["parallel"].get("cp", 1),
+        scenario.get("offload", {}).get("ratio", 0),
     )
 
 

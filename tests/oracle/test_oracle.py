@@ -369,6 +369,26 @@ class ContextParallel(Case):
         self.assertEqual(self.figures(gradient_reduce=5)[0], 21)
 
 
+class Offload(Case):
+    def figures(self, **more):
+        order = schedule("loop", 1, " ".join(f"{letter}0.{k}" for letter in "FB" for k in range(5)))
+        result = oracle.simulate(order, [1], TWOS | more, offload=0.5)
+        (rank,) = result["ranks"]
+        return [result["step_time_s"], rank["compute_s"], rank["pp_bubble_s"]]
+
+    def test_copies_of_a_block_s_length_cost_nothing(self):
+        self.assertEqual(self.figures(offload=4, reload=4), [30, 30, 0])
+
+    def test_longer_ones_hold_up_the_block_after_next(self):
+        # Copies of 3 end at 5, 8, 11, 14 and 17; F0.2 begins at 5, F0.3 at 8, F0.4 at 11, B0.0 at 14.
+        self.assertEqual(self.figures(offload=6, reload=6), [34, 30, 4])
+
+    def test_a_late_copy_back_holds_up_its_backward(self):
+        # Copies of 5: the first from the end of F0.3 at 8 to 13, where B0.0 begins, the others one behind the other; a B
+        # takes 4.
+        self.assertEqual(self.figures(reload=10), [37, 30, 7])
+
+
 class Ties(Case):
     def test_tie_of_all_reduce_and_transfer_is_seen(self):
         # Rank 1 holds the turn of the V: in F1.0&F0.1 one input is its own F0.0's, with the last all-reduce, the

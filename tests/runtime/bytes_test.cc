@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "stp/base/error.h"
+#include "stp/cost/hardware.h"
 #include "stp/cost/saved_memory.h"
 #include "support/effort.h"
 #include "support/training.h"
@@ -50,12 +51,16 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
                     .cp = cp,
                     .tp_overlap = tp_overlap(variant)};
   const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
+  Job job{training.model, shape, Implementation::suite, pp};
+  job.offload = variant.offload;
+  const auto host = peak_host_bytes(program, activation_bytes(job, program.layers_per_stage));
   const double tensor = hidden_bytes(training.model, shape);
   for (const RankUse& use : trainer.use()) {
     const int rank = training.grid.place(use.world_rank).pp;
     SCOPED_TRACE(name + " pp " + std::to_string(pp) + " tp " + std::to_string(tp) + " m " +
                  std::to_string(m) + ", world rank " + std::to_string(use.world_rank));
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("saved")), saved[rank]);
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("host")), host[rank]);
     // Payload: a gather's input and a transfer of sequence parallelism are a share of the rows.
     const double share = variant.sequence_parallel ? tensor / tp : tensor;
     double reduced = 0, scattered = 0, gathered = 0, sent = 0, exchanged = 0, parameters = 0;
@@ -95,8 +100,8 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   }
   for (const int rank : backend->ranks()) {
     MemoryTracker& memory = backend->device(rank).memory();
-    for (const MemoryKind kind :
-         {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
+    for (const MemoryKind kind : {MemoryKind::saved, MemoryKind::working, MemoryKind::communication,
+                                  MemoryKind::data, MemoryKind::host})
       EXPECT_EQ(memory.held(kind), 0U) << name << ": " << to_string(kind) << " left after the step";
   }
 }
@@ -166,6 +171,13 @@ TEST(Bytes, OfOverlappedUnitsAreThoseOfTheirGathersAndScatters) {
     EXPECT_EQ(plain.all_gather_bytes - overlapped.all_gather_bytes, gathers * tensor / tp);
     EXPECT_EQ(overlapped.reduce_scatter_bytes, plain.reduce_scatter_bytes);
   }
+TEST(Bytes, OfOffload) {
+  Sample sampled;
+  int cases = 0;
+  for (const char* schedule : {"stp", "1f1b-i", "gpipe"})
+    for (const Variant& variant : offloading())
+      if (const int tp = 1 + ++cases % 2; sampled())
+        expect_declared_bytes(schedule, 2, tp, 8, DType::bf16, variant);
 }
 
 TEST(Bytes, OfSequenceParallelismAndEveryRecomputation) {

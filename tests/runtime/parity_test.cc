@@ -156,6 +156,20 @@ TEST(Parity, OverlappedTensorParallelism) {
       if (sampled())
         expect_parity({generator->name, variant.overlapped, 1, 2, variant.context_parallel == 2 ? 4 : 7, 0},
                       DType::f64, variant);
+// Copies run beside everything else: freed and fresh memory is poisoned.
+TEST(Parity, Offload) {
+  Sample sampled;
+  int cases = 0;
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i", "dualpipev"})
+    for (const Variant& variant : offloading())
+      if (const int tp = 1 + ++cases % 2; sampled())
+        expect_parity({schedule, tp, variant.zero ? 2 : 1, 2, 8, 0}, DType::f64, variant);
+}
+TEST(Parity, OffloadOfEverySchedule) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const int pp : {1, 2, 4})
+      if (sampled()) expect_parity({generator->name, 1, 1, pp, 3 * pp + 1, 0}, DType::f32, {.offload = 0.7});
 }
 
 // Orders of other authors' generators, as files.

@@ -45,6 +45,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
   job.shape.tp_overlap = tp_overlap(variant);
   job.dp = dp;
   job.zero = variant.zero;
+  job.offload = variant.offload;
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
   const std::vector<double> seconds = op_seconds(
       program, hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement));
@@ -84,7 +85,7 @@ std::set<Kind> all_kinds() {
   all.insert({OpKind::weight_gradients, Unit::head, UnitPass::W_late});
   all.insert({OpKind::all_gather, Unit::head, UnitPass::F});
   for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter,
-                            OpKind::weight_gather, OpKind::optimizer})
+                            OpKind::weight_gather, OpKind::optimizer, OpKind::offload, OpKind::reload})
     all.insert({kind, Unit::attn, UnitPass::F});
   std::set<Kind> kinds;
   for (const auto& [kind, unit, pass] : all) kinds.insert({kind, unit, pass, UnitPart::whole});
@@ -120,6 +121,8 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
   for (const Variant& variant : with_overlap())
     for (const char* schedule : {"stp", "zb-v"})
       if (sampled()) expect_simulated_and_run(schedule, variant, 1, seen);
+  for (const Variant& variant : offloading())
+    if (variant.offload == 1 && sampled()) expect_simulated_and_run("stp", variant, 2, seen);
   if (kStride == 1) {
     EXPECT_EQ(seen, all_kinds());
   }

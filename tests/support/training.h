@@ -63,6 +63,7 @@ struct Variant {
   bool zero = false;
   int context_parallel = 1;
   int overlapped = 1;  // more: tp_overlap of so many tensor-parallel ranks
+  double offload = 0;
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -114,6 +115,24 @@ inline std::vector<Variant> with_overlap() {
 inline TpOverlap tp_overlap(const Variant& variant) {
   return variant.overlapped > 1 ? TpOverlap::megatron : TpOverlap::none;
 }
+/// Offload of all or of a part of the tensors, with what users combine it with.
+inline std::vector<Variant> offloading() {
+  std::vector<Variant> all;
+  for (const Release release : {Release::chain, Release::block, Release::released})
+    for (const bool zero : {false, true})
+      all.push_back({.order = zero ? BackwardOrder::megatron : BackwardOrder::suite,
+                     .release = release,
+                     .zero = zero,
+                     .offload = zero ? 0.4 : 1});
+  for (const bool sequence_parallel : {false, true})
+    for (const auto& [name, recompute] : kRecomputes)
+      for (const int cp : {1, 2})
+        all.push_back({.sequence_parallel = sequence_parallel,
+                       .recompute = recompute,
+                       .context_parallel = cp,
+                       .offload = sequence_parallel == (cp == 1) ? 1 : 0.4});
+  return all;
+}
 /// Whether to test that ring with so many tensor-parallel ranks: large rings with those alone that matter.
 inline bool ring_fits(const Variant& variant, int tp) {
   return variant.context_parallel == 2 || variant.sequence_parallel == (tp > 1);
@@ -123,7 +142,8 @@ inline std::string to_string(const Variant& variant) {
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
          std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
          (variant.zero ? " zero" : "") + " context parallel " + std::to_string(variant.context_parallel) +
-         " overlapped " + std::to_string(variant.overlapped);
+         " overlapped " + std::to_string(variant.overlapped) +
+         (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "");
 }
 
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
@@ -139,8 +159,9 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .sequence_parallel = variant.sequence_parallel,
                 .recompute = variant.recompute,
                 .context_parallel = variant.context_parallel,
-                .tp_overlap = tp_overlap(variant),
-                .tensor_parallel = variant.overlapped});
+                 .tp_overlap = tp_overlap(variant),
+                 .tensor_parallel = variant.overlapped,
+                 .offload = variant.offload});
 }
 
 inline reference::LossAndGradients exact_gradients(const Training& training,

@@ -45,9 +45,11 @@ TEST(Backends, CudaIsThereOrSaysWhyNot) {
   }
 }
 
-TEST(Backends, AreContextParallelOnTheCpuAlone) {
-  for (const std::string& name : backend_names())
+TEST(Backends, AreContextParallelAndOffloadOnTheCpuAlone) {
+  for (const std::string& name : backend_names()) {
     EXPECT_EQ(backend_is_context_parallel(name), name == "cpu") << name;
+    EXPECT_EQ(backend_offloads(name), name == "cpu") << name;
+  }
 }
 
 TEST(Backends, OfReplaysAreOneRank) {

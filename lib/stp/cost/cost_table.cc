@@ -84,6 +84,10 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return table.embedding_reduce;
     case OpKind::optimizer:
       return table.optimizer.empty() ? 0 : table.optimizer[program.stream_of(id).rank];
+    case OpKind::offload:
+      return of_stage(table.offload, program.offload * table.offload_per_layer);
+    case OpKind::reload:
+      return of_stage(table.reload, program.offload * table.reload_per_layer);
   }
   return 0;
 }
@@ -134,6 +138,8 @@ CostTable unit_cost_table(JsonInput input, int context_parallel) {
   table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
   table.transfer_within_node = table.transfer_between_nodes = input.number_or("p2p", 0, 0, kLongestSeconds);
   table.gradient_reduce_per_layer = input.number_or("gradient_reduce", 0, 0, kLongestSeconds);
+  table.offload_per_layer = input.number_or("offload", 0, 0, kLongestSeconds);
+  table.reload_per_layer = input.number_or("reload", 0, 0, kLongestSeconds);
   input.done();
   return table;
 }

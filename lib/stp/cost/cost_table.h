@@ -40,6 +40,9 @@ struct CostTable {
   std::vector<double> gradient_reduce, gradient_scatter, weight_gather;
   double gradient_reduce_per_layer = 0;  // the other two: half of it
   double embedding_reduce = 0;           // of tied embeddings
+  // Of an offloaded activation to the host and back. By virtual stage; empty: by its layers.
+  std::vector<double> offload, reload;
+  double offload_per_layer = 0, reload_per_layer = 0;  // of all that a layer keeps
 
   [[nodiscard]] double& at(Unit u, UnitPass pass) {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
@@ -63,9 +66,9 @@ struct CostTable {
 };
 
 /// The table of a scenario's `costs.unit`: seconds ≥ 0, zero where left out; keys as to_string(unit, pass),
-/// `all_reduce`, `p2p` and `gradient_reduce`. With context parallelism attn.F and attn.I are replaced by
-/// their parts, attn.F_before, attn.F_core (a step), attn.F_after and the same of I; and there is
-/// `kv_exchange`.
+/// `all_reduce`, `p2p`, `gradient_reduce`, `offload` and `reload`. With context parallelism attn.F and attn.I
+/// are replaced by their parts, attn.F_before, attn.F_core (a step), attn.F_after and the same of I; and
+/// there is `kv_exchange`.
 CostTable unit_cost_table(JsonInput input, int context_parallel = 1);
 
 /// Each op's seconds.

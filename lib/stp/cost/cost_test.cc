@@ -14,6 +14,7 @@
 #include "stp/cost/hardware.h"
 #include "stp/cost/overlap.h"
 #include "stp/cost/saved_memory.h"
+#include "stp/model/offload.h"
 #include "stp/model/partition.h"
 #include "stp/program/lower.h"
 #include "support/refusal.h"
@@ -190,6 +191,9 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
         case OpKind::embedding_reduce:
           expected = 0;
           break;
+        case OpKind::offload:
+        case OpKind::reload:
+          FAIL() << "nothing is offloaded";
         case OpKind::optimizer:
           expected = program.stream_of(id).rank == 0 ? 1000 : 2000;
           break;
@@ -197,6 +201,21 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
       EXPECT_EQ(seconds[id], expected) << describe(program, id);
     }
   }
+}
+
+TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
+  const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h20.json");
+  Job job{model("llm-12.1b"), {6144, 1, 4}, Implementation::megatron, 4};
+  job.offload = 0.4;
+  const std::vector<int> layers{4, 4, 4, 4, 4, 4, 4, 2};
+  const CostTable table = hardware_cost_table(job, profile, layers, Placement::v(4));
+  const double bytes = offloaded_bytes(job.model, job.shape, job.implementation, 4, 0.4);
+  const auto by_stage = activation_bytes(job, layers);
+  EXPECT_LE(bytes, 0.4 * by_stage[0].until_I);
+  EXPECT_GT(bytes, 0.35 * by_stage[0].until_I);
+  EXPECT_EQ(by_stage[0].offloaded, bytes);
+  EXPECT_EQ(table.offload[0], bytes / profile.device_to_host_bytes_per_s);
+  EXPECT_EQ(table.reload[0], bytes / profile.host_to_device_bytes_per_s);
 }
 
 TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
@@ -793,6 +812,12 @@ TEST(ParametersPerRank, KeepTiedWeightsOncePerGpu) {
 
 // ---- activations ----
 
+std::vector<double> peak_bytes(const Schedule& schedule, const std::vector<ActivationBytes>& bytes,
+                               double offload = 0) {
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  return peak_activation_bytes(lower(schedule, layers, {.offload = offload}), bytes);
+}
+
 TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheBackward) {
   const auto bytes = [&](bool sequence_parallel, Recompute recompute, int layers) {
     return activation_bytes(
@@ -810,8 +835,8 @@ TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheB
   // The walk counts it in the blocks that have a backward, and drops it with them.
   Schedule schedule{"by hand", Placement::loop(1, 1), 2, {{}}};
   for (const char* block : {"F0.0", "F0.1", "B0.0", "B0.1"}) schedule.ranks[0].push_back(parse_block(block));
-  EXPECT_THAT(peak_activation_bytes(schedule, {{10, 10, 7}}), ElementsAre(27));
-  EXPECT_THAT(peak_activation_bytes(schedule, {{10, 10, 0}}), ElementsAre(20));
+  EXPECT_THAT(peak_bytes(schedule, {{10, 10, 7}}), ElementsAre(27));
+  EXPECT_THAT(peak_bytes(schedule, {{10, 10, 0}}), ElementsAre(20));
 }
 
 TEST(ActivationBytes, OfRecomputedUnitsAreWhatTheyKeepAndTheLargerUnitDuringTheBackward) {
@@ -918,22 +943,32 @@ Schedule one_rank(const std::vector<std::string>& blocks, int chunks = 1) {
 TEST(PeakActivationBytes, AreThoseOfATinyScheduleByHand) {
   const std::vector<ActivationBytes> bytes{{10, 6}};
   // Full backward: freed at once.
-  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "B0.0", "F0.1", "B0.1"}), bytes), ElementsAre(10));
-  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "F0.1", "B0.0", "B0.1"}), bytes), ElementsAre(20));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "B0.0", "F0.1", "B0.1"}), bytes), ElementsAre(10));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "F0.1", "B0.0", "B0.1"}), bytes), ElementsAre(20));
   // Split: I leaves 6 for W, then a second forward comes on top.
-  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "I0.0", "F0.1", "I0.1", "W0.0", "W0.1"}), bytes),
-              ElementsAre(16));
-  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "I0.0", "W0.0", "F0.1", "B0.1"}), bytes),
-              ElementsAre(10));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "I0.0", "F0.1", "I0.1", "W0.0", "W0.1"}), bytes), ElementsAre(16));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "I0.0", "W0.0", "F0.1", "B0.1"}), bytes), ElementsAre(10));
   // A braid's two actions count as alive together, whichever is named first.
-  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "F0.1&B0.0", "B0.1"}), bytes), ElementsAre(20));
-  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "B0.0&F0.1", "B0.1"}), bytes), ElementsAre(20));
-  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "I0.0", "F0.1&W0.0", "B0.1"}), bytes), ElementsAre(16));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "F0.1&B0.0", "B0.1"}), bytes), ElementsAre(20));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "B0.0&F0.1", "B0.1"}), bytes), ElementsAre(20));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "I0.0", "F0.1&W0.0", "B0.1"}), bytes), ElementsAre(16));
 }
 
 TEST(PeakActivationBytes, GrowWhereIMakesMoreForWThanItFrees) {
-  EXPECT_THAT(peak_activation_bytes(one_rank({"F0.0", "F0.1", "I0.0", "W0.0", "B0.1"}), {{10, 13}}),
-              ElementsAre(23));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "F0.1", "I0.0", "W0.0", "B0.1"}), {{10, 13}}), ElementsAre(23));
+}
+
+// F0.0 is away during F0.2 and F0.3 and comes back beside F0.4; F0.1 is away from F0.3 on.
+TEST(PeakActivationBytes, LackWhatIsOnTheHost) {
+  const Schedule schedule =
+      one_rank({"F0.0", "F0.1", "F0.2", "F0.3", "F0.4", "B0.0", "B0.1", "B0.2", "B0.3", "B0.4"});
+  EXPECT_THAT(peak_bytes(schedule, {{10, 10}}), ElementsAre(50));
+  // During F0.4: F0.0 is back, F0.1 and F0.2 are away: 10 + 4 + 4 + 10 + 10. During B0.0 F0.1 is back and
+  // F0.3 away.
+  EXPECT_THAT(peak_bytes(schedule, {{.until_I = 10, .until_W = 10, .offloaded = 6}}, 0.6), ElementsAre(38));
+  const std::vector<ActivationBytes> bytes{{.until_I = 10, .until_W = 10, .offloaded = 6}};
+  EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {.offload = 0.6}), bytes), ElementsAre(24));
+  EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {}), bytes), ElementsAre(0));
 }
 
 TEST(PeakActivationBytes, WeighEachChunkByItsStageAndEachRankApart) {
@@ -943,10 +978,10 @@ TEST(PeakActivationBytes, WeighEachChunkByItsStageAndEachRankApart) {
     auto& blocks = schedule.ranks.emplace_back();
     for (const char* block : {"F0.0", "F1.0", "B1.0", "B0.0"}) blocks.push_back(parse_block(block));
   }
-  EXPECT_THAT(peak_activation_bytes(schedule, bytes), ElementsAre(1001, 110));
+  EXPECT_THAT(peak_bytes(schedule, bytes), ElementsAre(1001, 110));
   Schedule loop = schedule;
   loop.placement = Placement::loop(2, 2);
-  EXPECT_THAT(peak_activation_bytes(loop, bytes), ElementsAre(101, 1010));
+  EXPECT_THAT(peak_bytes(loop, bytes), ElementsAre(101, 1010));
 }
 
 }  // namespace

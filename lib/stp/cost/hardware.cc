@@ -6,6 +6,7 @@
 #include "stp/cluster/group_span.h"
 #include "stp/cluster/rank_grid.h"
 #include "stp/cost/gemm.h"
+#include "stp/model/offload.h"
 
 namespace stp {
 namespace {
@@ -247,6 +248,11 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
   if (job.model.tied() && first != last)
     table.embedding_reduce = groups.pair_all_reduce(
         first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.shape.tp);
+  for (const int layers : layers_per_stage) {
+    const double copied = offloaded_bytes(job.model, job.shape, job.implementation, layers, job.offload);
+    table.offload.push_back(copied / profile.device_to_host_bytes_per_s);
+    table.reload.push_back(copied / profile.host_to_device_bytes_per_s);
+  }
   return table;
 }
 
@@ -288,7 +294,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   std::vector<ActivationBytes> stages;
   for (const int layers : layers_per_stage)
     stages.push_back({layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
-                      layers > 0 ? recomputed : 0});
+                      layers > 0 ? recomputed : 0,
+                      offloaded_bytes(job.model, job.shape, job.implementation, layers, job.offload)});
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
   for (const Unit unit : kUnits) {
@@ -301,14 +308,35 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   return stages;
 }
 
-std::vector<double> peak_activation_bytes(const Schedule& schedule,
-                                          const std::vector<ActivationBytes>& bytes) {
+namespace {
+
+// What copies do at the start of each block of a rank.
+struct Copies {
+  std::vector<double> freed, reloaded;  // bytes
+
+  Copies(const Program& program, int rank, const std::vector<ActivationBytes>& bytes)
+      : freed(program.schedule.ranks[rank].size(), 0), reloaded(freed) {
+    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
+      const Op& op = program.ops[id];
+      if (op.kind == OpKind::reload) reloaded[op.block] += bytes[program.stage_of(id)].offloaded;
+      for (const OpId needed : program.dependencies(id))
+        if (program.frees(id, needed)) freed[op.block] += bytes[program.stage_of(needed)].offloaded;
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes) {
+  const Schedule& schedule = program.schedule;
   std::vector<double> peaks;
   for (int rank = 0; rank < schedule.pp(); ++rank) {
+    const Copies copies(program, rank, bytes);
     double alive = 0, peak = 0;
-    for (const Block& block : schedule.ranks[rank]) {
+    for (size_t index = 0; index < schedule.ranks[rank].size(); ++index) {
+      alive += copies.reloaded[index] - copies.freed[index];
       double freed = 0, working = 0;
-      for (const Action& action : block.actions()) {
+      for (const Action& action : schedule.ranks[rank][index].actions()) {
         const ActivationBytes& stage = bytes[schedule.placement.stage(rank, action.chunk)];
         switch (action.pass) {
           case Pass::F:
@@ -329,6 +357,21 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule,
       }
       peak = std::max(peak, alive + working);
       alive -= freed;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+std::vector<double> peak_host_bytes(const Program& program, const std::vector<ActivationBytes>& bytes) {
+  std::vector<double> peaks;
+  for (int rank = 0; rank < program.schedule.pp(); ++rank) {
+    double held = 0, peak = 0;
+    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
+      const OpKind kind = program.ops[id].kind;
+      if (kind == OpKind::offload) held += bytes[program.stage_of(id)].offloaded;
+      peak = std::max(peak, held);
+      if (kind == OpKind::reload) held -= bytes[program.stage_of(id)].offloaded;
     }
     peaks.push_back(peak);
   }

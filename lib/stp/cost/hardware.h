@@ -18,7 +18,8 @@ struct Job {
   // parallelism a rank has only that much to send.
   bool scatter_transfers = false;
   int dp = 1;
-  bool zero = false;  // ZeRO-1: the replicas share the optimizer's state
+  bool zero = false;   // ZeRO-1: the replicas share the optimizer's state
+  double offload = 0;  // the largest share of an offloaded activation's bytes that goes to the host
 };
 
 /// The cost table of `job` on `profile`: a unit's GEMMs, attention, elementwise traffic and launches, one
@@ -47,12 +48,17 @@ ParameterBytes parameter_bytes(double parameters, const Job& job);
 struct ActivationBytes {
   double until_I, until_W;
   double during_backward = 0;
+  double offloaded = 0;  // of until_I, where the activation is offloaded
 };
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage);
 
 /// Peak bytes of saved tensors on each rank, in the order of its blocks; the two actions of a braid count as
-/// alive together.
-std::vector<double> peak_activation_bytes(const Schedule& schedule,
-                                          const std::vector<ActivationBytes>& bytes);
+/// alive together. What is offloaded is gone from the block on that waits for the copy, and there again with
+/// the block beside which it is copied back.
+std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes);
+
+/// The largest sum of bytes that are on the host for each rank: from the start of the copy there to the end
+/// of the copy back.
+std::vector<double> peak_host_bytes(const Program& program, const std::vector<ActivationBytes>& bytes);
 
 }  // namespace stp

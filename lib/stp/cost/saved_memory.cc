@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "stp/model/offload.h"
+
 namespace stp {
 namespace {
 
@@ -93,11 +95,21 @@ std::vector<double> peak_saved_bytes(const Program& program, const ModelConfig& 
   std::vector<SavedBytes> units;  // by unit
   for (const Unit unit : kUnits)
     units.emplace_back(program, unit, saved_tensors(model, shape, implementation, unit));
+  const auto copied = [&](OpId op) {
+    return offloaded_bytes(model, shape, implementation, program.layers_per_stage[program.stage_of(op)],
+                           program.offload);
+  };
   std::vector<double> peaks;
   for (int rank = 0; rank < program.schedule.pp(); ++rank) {
     double held = 0, peak = 0;
     for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
       const Op& op = program.ops[id];
+      for (const OpId needed : program.dependencies(id))
+        if (program.frees(id, needed)) held -= copied(needed);
+      if (op.kind == OpKind::reload) {
+        held += copied(id);
+        peak = std::max(peak, held);
+      }
       if (op.kind != OpKind::compute && op.kind != OpKind::weight_gradients && !is_collective(op.kind))
         continue;
       const Change change = units[static_cast<size_t>(op.unit)].by(op);

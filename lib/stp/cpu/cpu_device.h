@@ -39,6 +39,8 @@ class CpuDevice : public Device {
 
   std::byte* take_memory(size_t bytes) override;
   void free_memory(std::byte* at) override;
+  std::byte* take_host_memory(size_t bytes) override { return take_memory(bytes); }
+  void free_host_memory(std::byte* at) override { free_memory(at); }
   void fill_with_nan(Stream& stream, std::byte* at, size_t bytes) override;
 
   CpuRun& run_;

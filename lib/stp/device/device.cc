@@ -9,7 +9,14 @@ Device::Device(size_t memory_limit, bool poison)
     : poison_(poison),
       tracker_(memory_limit),
       blocks_([this](size_t bytes) { return take_memory(bytes); },
-              [this](std::byte* at) { free_memory(at); }) {}
+              [this](std::byte* at) { free_memory(at); }),
+      host_blocks_([this](size_t bytes) { return take_host_memory(bytes); },
+                   [this](std::byte* at) { free_host_memory(at); }) {}
+
+std::byte* Device::take_host_memory(size_t /*bytes*/) {
+  throw std::logic_error("this device does not offload to the host");
+}
+void Device::free_host_memory(std::byte* /*at*/) {}
 
 Tensor Device::allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) {
   if (rows < 0 || columns < 0) throw std::logic_error("a tensor of negative size");
@@ -18,7 +25,7 @@ Tensor Device::allocate(Stream& stream, MemoryKind kind, DType type, int64_t row
   memory->bytes = tensor.bytes();
   memory->kind = kind;
   tracker_.allocate(kind, memory->bytes);
-  memory->at = blocks_.allocate(stream, memory->bytes);
+  memory->at = blocks_of(kind).allocate(stream, memory->bytes);
   memory->held = true;
   if (poison_) fill_with_nan(stream, memory->at, memory->bytes);
   return tensor;
@@ -39,7 +46,7 @@ void Device::release(Stream& stream, Tensor& tensor) {
   tracker_.release(memory.kind, memory.bytes);
   memory.held = false;
   if (poison_) fill_with_nan(stream, memory.at, memory.bytes);
-  blocks_.release(stream, memory.at, memory.bytes);
+  blocks_of(memory.kind).release(stream, memory.at, memory.bytes);
   tensor = {};
 }
 

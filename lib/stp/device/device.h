@@ -62,17 +62,28 @@ class Device {
   /// Allocates and frees memory that the device's streams can use; see CachingAllocator.
   virtual std::byte* take_memory(size_t bytes) = 0;
   virtual void free_memory(std::byte* at) = 0;
+  /// The same of the host's memory, for kind `host`. A device that cannot offload throws std::logic_error.
+  virtual std::byte* take_host_memory(size_t bytes);
+  virtual void free_host_memory(std::byte* at);
   /// Fills memory with a bit pattern that is NaN in every type, in the stream's order.
   virtual void fill_with_nan(Stream& stream, std::byte* at, size_t bytes) = 0;
   /// To be called when the device has finished all work.
-  void trim_memory() { blocks_.trim(); }
+  void trim_memory() {
+    blocks_.trim();
+    host_blocks_.trim();
+  }
   /// To be called by a derived class's destructor, since take_memory() and free_memory() are its own.
-  void free_blocks() { blocks_.clear(); }
+  void free_blocks() {
+    blocks_.clear();
+    host_blocks_.clear();
+  }
 
  private:
   const bool poison_;
   MemoryTracker tracker_;
-  CachingAllocator blocks_;
+  CachingAllocator blocks_, host_blocks_;
+
+  CachingAllocator& blocks_of(MemoryKind kind) { return kind == MemoryKind::host ? host_blocks_ : blocks_; }
 };
 
 /// Throws std::logic_error if the tensor is empty, released, or smaller than `bytes`.

@@ -13,7 +13,7 @@ namespace stp {
 /// To be used by the thread that issues work.
 class MemoryTracker {
  public:
-  /// `limit`: of the bytes of all kinds together; 0: none.
+  /// `limit`: of the device's bytes, of all kinds but `host` together; 0: none.
   explicit MemoryTracker(size_t limit = 0) : limit_(limit) {}
 
   /// If the limit would be exceeded, counts nothing and throws std::runtime_error with the bytes held by
@@ -31,7 +31,7 @@ class MemoryTracker {
   [[nodiscard]] size_t held(MemoryKind kind) const { return held_[static_cast<size_t>(kind)]; }
   [[nodiscard]] size_t peak(MemoryKind kind) const { return peak_[static_cast<size_t>(kind)]; }
   [[nodiscard]] size_t held() const { return all_; }
-  [[nodiscard]] size_t peak() const { return all_peak_; }  // of all kinds together
+  [[nodiscard]] size_t peak() const { return all_peak_; }  // of all kinds but `host` together
 
  private:
   void check_limit(const std::string& what, size_t bytes) const;

@@ -78,5 +78,19 @@ TEST(MemoryTracker, MoreThanIsHeldIsABug) {
   EXPECT_EQ(tracker.held(MemoryKind::saved), 10U);
 }
 
+TEST(MemoryTracker, CountsTheHostsMemoryApartFromTheDevices) {
+  MemoryTracker tracker(100);
+  tracker.allocate(MemoryKind::saved, 60);
+  tracker.allocate(MemoryKind::host, 1000);  // beyond the device's limit
+  EXPECT_EQ(tracker.held(MemoryKind::host), 1000U);
+  EXPECT_EQ(tracker.held(), 60U);
+  EXPECT_EQ(tracker.peak(), 60U);
+  EXPECT_THROW(tracker.retag(MemoryKind::host, MemoryKind::saved, 10), std::logic_error);
+  EXPECT_THROW(tracker.retag(MemoryKind::saved, MemoryKind::host, 10), std::logic_error);
+  tracker.release(MemoryKind::host, 1000);
+  EXPECT_EQ(tracker.held(), 60U);
+  EXPECT_EQ(tracker.peak(MemoryKind::host), 1000U);
+}
+
 }  // namespace
 }  // namespace stp

@@ -12,7 +12,7 @@ std::string to_string(DType type) {
 
 std::string to_string(MemoryKind kind) {
   static constexpr std::array names{"weights", "gradients",     "optimizer", "saved",
-                                    "working", "communication", "data"};
+                                    "working", "communication", "data",      "host"};
   static_assert(names.size() == kMemoryKinds);
   return names[static_cast<size_t>(kind)];
 }

@@ -25,8 +25,9 @@ enum class MemoryKind : uint8_t {
   working,        // made and consumed by consecutive ops
   communication,  // received and not yet consumed
   data,           // tokens, targets, losses
+  host,           // offloaded: memory of the host, not of the device
 };
-inline constexpr int kMemoryKinds = 7;
+inline constexpr int kMemoryKinds = 8;
 std::string to_string(MemoryKind kind);
 
 /// One allocation. The host knows its address from the call of Device::allocate() on; only stream work

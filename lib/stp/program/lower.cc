@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "stp/base/error.h"
+#include "stp/program/offload.h"
 
 namespace stp {
 namespace {
@@ -58,6 +59,7 @@ class Lowerer {
     program_.recompute = lowering.recompute;
     program_.zero = lowering.data_parallel && lowering.zero;
     program_.division = lowering.division();
+    program_.offload = lowering.offload;
     const Schedule& s = program_.schedule;
     for (int rank = 0; rank < s.pp(); ++rank) {
       program_.streams.push_back({StreamKind::compute, rank, -1});
@@ -84,14 +86,18 @@ class Lowerer {
       program_.rank_begin.push_back(size());
       sends_before_.clear();
       reductions_.clear();
-      last_scatter_ = final_compute_ = kNothing;
+      last_scatter_ = final_compute_ = final_collective_ = kNothing;
       const auto& blocks = program_.schedule.ranks[rank_];
       gathers_.assign(program_.schedule.chunks(), kNothing);
       if (lowering_.data_parallel) count_backwards(blocks);
       if (program_.zero) gather_weights(blocks);
+      if (program_.offload > 0) plan_offload(blocks);
       for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) {
         lower_block(blocks[block_]);
+        add_reloads();
+        if (program_.offload > 0) add_offloads();
         if (last_compute_ != kNothing) final_compute_ = last_compute_;
+        if (last_all_reduce_ != kNothing) final_collective_ = last_all_reduce_;
         if (lowering_.data_parallel) reduce_gradients(blocks[block_]);
       }
       if (lowering_.tied) reduce_embedding();
@@ -113,11 +119,12 @@ class Lowerer {
     Action action;
     int stage;
     const std::vector<Segment>* segments;
-    Ref input;            // kNothing for W and for the first stage's F
-    ValueId value;        // the chain's own
-    ValueId source;       // the next input of its main line: another chain's value, then its own
-    size_t taken = 0;     // segments issued
-    Ref wait = kNothing;  // the collective that the next segment waits for
+    Ref input;                // kNothing for W and for the first stage's F
+    ValueId value;            // the chain's own
+    ValueId source;           // the next input of its main line: another chain's value, then its own
+    Ref reload = kNothing;    // what its first op waits for besides
+    size_t taken = 0;         // segments issued
+    Ref wait = kNothing;      // the collective that the next segment waits for
     Ref gathered_for_embedding = kNothing;
     Ref result = kNothing;    // the last op of the main line so far
     Ref computed = kNothing;  // the last compute op so far
@@ -191,6 +198,7 @@ class Lowerer {
           for (const Segment& segment : chain) of_chain += ops_of(segment, lowering_);
           ops += of_chain;
           depends += of_chain + chain.size() + 3;
+          if (lowering_.offload > 0 && action.chunk == 0) ++ops, depends += 4;
         }
       }
       if (ops > kMaxOps) refuse_size();
@@ -210,10 +218,11 @@ class Lowerer {
     for (const Action& action : block.actions()) {
       const int stage = program_.schedule.placement.stage(rank_, action.chunk);
       chains.push_back({action, stage, &chain_of(action, stage), input_of(action, stage),
-                        value_of(action, stage), source_of(action, stage)});
+                        value_of(action, stage), source_of(action, stage), reload_for(action)});
     }
     first_op_ = size();
     last_compute_ = last_all_reduce_ = kNothing;
+    awaited_.clear();
     if (lowering_.sequence_parallel)
       for (Chain& chain : chains) gather_input(chain);
     if (chains.size() == 1) {
@@ -249,10 +258,15 @@ class Lowerer {
 
     // An overlapped I begins with an exchange of rows, which waits as an all-gather in its place would.
     const bool ring = overlaps(segment, program_.division) && pass_of(segment) == UnitPass::I;
-    begin_main(chain, ring || last_compute_ == kNothing);
-    if (ring) depend(chain.computed);
+    const bool first = last_compute_ == kNothing;
+    begin_main(chain, ring || first);
+    if (ring)
+      depend(chain.computed);
+    else if (first)
+      wait_for_offloads();
     chain.result = add_main(chain, segment);
     chain.wait = kNothing;
+    if (first) add_reloads();
     using Weights = Segment::Weights;
     if (segment.weights == Weights::early_before_late_behind) {
       begin_op();
@@ -276,7 +290,7 @@ class Lowerer {
   }
 
   // The op on a segment's main line that comes first.
-  void begin_main(const Chain& chain, bool first_on_its_stream) {
+  void begin_main(Chain& chain, bool first_on_its_stream) {
     begin_op();
     wait_for_inputs(chain, first_on_its_stream);
     depend(chain.wait);
@@ -310,7 +324,8 @@ class Lowerer {
 
   // The chain's first op waits for its input; where blocks are atomic, the block's first op on each stream
   // for all that the block waits for.
-  void wait_for_inputs(const Chain& chain, bool first_on_its_stream) {
+  void wait_for_inputs(Chain& chain, bool first_on_its_stream) {
+    depend(std::exchange(chain.reload, kNothing));
     if (chain.action.pass == Pass::F) depend(std::exchange(gathers_[chain.action.chunk], kNothing));
     if (lowering_.release == Release::chain) {
       if (chain.result == kNothing && chain.wait == kNothing) depend(chain.input);
@@ -385,7 +400,7 @@ class Lowerer {
 
   // F or I of a unit in parts, after begin_main(); the last sum of an output's pieces is not among them. The
   // own gradients of keys and values come back with the last exchange.
-  OpId add_parts(const Chain& chain, const Segment& segment, ValueId from, ValueId to) {
+  OpId add_parts(Chain& chain, const Segment& segment, ValueId from, ValueId to) {
     const UnitPass pass = pass_of(segment);
     if (overlaps(segment, program_.division))
       add_ring(chain, segment, from);
@@ -407,7 +422,7 @@ class Lowerer {
 
   // The part before the core, with an exchange of rows beside each step but the last. The first exchange
   // sends the own rows: in F the norm's output, in I the chain's input.
-  void add_ring(const Chain& chain, const Segment& segment, ValueId from) {
+  void add_ring(Chain& chain, const Segment& segment, ValueId from) {
     const UnitPass pass = pass_of(segment);
     Ref norm = kNothing, brought = kNothing;  // what the next step waits for
     if (pass == UnitPass::F) norm = add_part(chain, segment, {UnitPart::norm, pass}, from);
@@ -421,10 +436,13 @@ class Lowerer {
         brought = add_op(chain, segment, OpKind::row_exchange, pass, tp_stream(), begins ? from : kNoValue);
         set_part(brought, UnitPart::whole, step + 1);
       }
-      if (begins)
-        begin_main(chain, last_compute_ == kNothing);
-      else
+      if (begins) {
+        const bool first = last_compute_ == kNothing;
+        begin_main(chain, first);
+        if (first) wait_for_offloads();
+      } else {
         begin_op();
+      }
       depend(needed);
       add_part(chain, segment, {UnitPart::before, pass, step});
     }
@@ -572,6 +590,76 @@ class Lowerer {
       }
   }
 
+  // ---- offload ----
+
+  void plan_offload(const std::vector<Block>& blocks) {
+    to_offload_.clear();
+    to_reload_.clear();
+    copies_.clear();
+    copying_.clear();
+    const int stage = program_.schedule.placement.stage(rank_, 0);
+    if (program_.layers_per_stage[stage] == 0) return;
+    to_reload_ = offloaded_activations(blocks);
+    std::reverse(to_reload_.begin(), to_reload_.end());
+    for (const OffloadedActivation& each : to_reload_) to_offload_[each.backward.microbatch] = each;
+  }
+
+  // Behind the block of their forwards.
+  void add_offloads() {
+    for (const Chain& chain : block_chains_) {
+      const Action& action = chain.action;
+      if (action.pass != Pass::F || action.chunk != 0 || !to_offload_.contains(action.microbatch)) continue;
+      begin_op();
+      depend(chain.computed);
+      copies_[action.microbatch] = size();
+      copying_.push_back({to_offload_.at(action.microbatch).freed_at(), size()});
+      add_copy(OpKind::offload, action, StreamKind::d2h);
+    }
+  }
+
+  // The first compute op of a block frees the memory of what has had its time to be copied.
+  void wait_for_offloads() {
+    std::erase_if(copying_, [&](const Copying& each) {
+      if (each.freed_at > block_) return false;
+      depend(each.offload);
+      awaited_.push_back(each.offload);
+      return true;
+    });
+  }
+
+  // Beside the block in front of that of their backwards, behind its first compute op: when all memory freed
+  // until then is free.
+  void add_reloads() {
+    for (; !to_reload_.empty() && to_reload_.back().reloaded_at() == block_; to_reload_.pop_back()) {
+      const Action& backward = to_reload_.back().backward;
+      Ref& copy = copies_.at(backward.microbatch);
+      begin_op();
+      depend(copy);
+      depend(final_compute_);
+      depend(final_collective_);
+      for (const OpId offload : awaited_) depend(offload);
+      copy = size();
+      add_copy(OpKind::reload, backward, StreamKind::h2d);
+    }
+  }
+
+  [[nodiscard]] Ref reload_for(const Action& action) const {
+    if (action.chunk != 0 || !is_backward(action.pass)) return kNothing;
+    return copies_.contains(action.microbatch) ? copies_.at(action.microbatch) : kNothing;
+  }
+
+  void add_copy(OpKind kind, const Action& action, StreamKind stream) {
+    program_.ops.push_back({.kind = kind,
+                            .unit = {},
+                            .unit_pass = {},
+                            .pass = action.pass,
+                            .chunk = action.chunk,
+                            .layer = 0,
+                            .microbatch = action.microbatch,
+                            .block = block_,
+                            .stream = stream_of_rank(stream, -1)});
+  }
+
   [[nodiscard]] bool has_weights(int chunk) const {
     const int stage = program_.schedule.placement.stage(rank_, chunk);
     return program_.layers_per_stage[stage] > 0 || stage == 0 || stage + 1 == stages();
@@ -678,11 +766,21 @@ class Lowerer {
   OpId first_op_ = 0;
   Ref last_compute_ = kNothing, last_all_reduce_ = kNothing;
   std::vector<Ref> sends_before_;
-  std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
-  Ref last_scatter_ = kNothing;      // the rank's latest reduce-scatter
-  Ref final_compute_ = kNothing;     // the rank's latest compute op
+  std::vector<int> backwards_left_;                             // by chunk: B and W not issued yet
+  Ref last_scatter_ = kNothing;                                 // the rank's latest reduce-scatter
+  Ref final_compute_ = kNothing, final_collective_ = kNothing;  // the rank's latest
   std::vector<OpId> reductions_;
   std::vector<Ref> gathers_;  // by chunk: of its weights, until its first forward waits for it
+
+  struct Copying {
+    int freed_at;  // a block
+    OpId offload;
+  };
+  std::map<int, OffloadedActivation> to_offload_;  // by microbatch
+  std::vector<OffloadedActivation> to_reload_;     // the next one last
+  std::map<int, Ref> copies_;                      // by microbatch: its offload, then its reload
+  std::vector<Copying> copying_;                   // offloads that no op waits for yet
+  std::vector<OpId> awaited_;                      // those that the block waits for
 };
 
 }  // namespace

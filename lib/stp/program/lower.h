@@ -35,6 +35,7 @@ struct Lowering {
   int tensor_parallel = 1;                 // ranks of a group, which only tp_overlap asks for
 
   [[nodiscard]] Division division() const { return {context_parallel, tp_overlap, tensor_parallel}; }
+  double offload = 0;        // 0 to 1: more than 0 adds the copies of activations to the host and back
 };
 
 /// The largest number of ops that a Program may have.

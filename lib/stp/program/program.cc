@@ -16,6 +16,10 @@ std::string to_string(StreamKind kind) {
       return "dp";
     case StreamKind::cp:
       return "cp";
+    case StreamKind::d2h:
+      return "d2h";
+    case StreamKind::h2d:
+      return "h2d";
   }
   return "";
 }
@@ -35,6 +39,11 @@ std::string exchange_name(const Op& op) {
                            : op.kind == OpKind::kv_gradient_exchange ? "key-value gradient exchange "
                                                                      : "row exchange ";
   return name + std::to_string(op.step);
+}
+
+std::string host_copy_name(const Op& op) {
+  return (op.kind == OpKind::offload ? "offload of " : "reload for ") +
+         to_string(Action{op.pass, op.chunk, op.microbatch});
 }
 
 std::string describe(const Program& program, OpId id) {
@@ -77,6 +86,9 @@ std::string describe_op(const Program& program, OpId id) {
       return "gradients of the embedding";
     case OpKind::optimizer:
       return "optimizer";
+    case OpKind::offload:
+    case OpKind::reload:
+      return host_copy_name(op);
   }
   text += " of " + to_string(Action{op.pass, op.chunk, op.microbatch});
   if (op.kind != OpKind::transfer && is_of_layer(op.unit)) text += ", layer " + std::to_string(op.layer);

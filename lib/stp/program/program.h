@@ -14,7 +14,7 @@
 namespace stp {
 
 /// The in-order streams of a rank. A p2p stream is one direction between two ranks.
-enum class StreamKind : uint8_t { compute, tp, p2p, dp, cp };
+enum class StreamKind : uint8_t { compute, tp, p2p, dp, cp, d2h, h2d };
 std::string to_string(StreamKind kind);
 
 struct ProgramStream {
@@ -38,6 +38,8 @@ enum class OpKind : uint8_t {
   weight_gather,     // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
   embedding_reduce,  // of tied embeddings' gradients, between the ranks of the first and last virtual stage
   optimizer,         // the weight update of a rank's chunks, or of this replica's share of them
+  offload,           // of saved tensors of a chunk and microbatch to the host, behind their forward
+  reload,            // of the same back to the device, before their backward
 };
 
 /// Whether it is a collective of the tensor-parallel group.
@@ -52,6 +54,8 @@ constexpr bool is_of_replicas(OpKind kind) {
 constexpr bool is_exchange(OpKind kind) {
   return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange || kind == OpKind::row_exchange;
 }
+/// Whether it copies between device and host.
+constexpr bool is_host_copy(OpKind kind) { return kind == OpKind::offload || kind == OpKind::reload; }
 /// "all-reduce", "reduce-scatter" or "all-gather".
 std::string collective_name(OpKind kind);
 
@@ -93,8 +97,9 @@ struct Program {
   std::vector<int> layers_per_stage;
   bool sequence_parallel = false;
   Recompute recompute;
-  bool zero = false;  // ZeRO-1: each replica has a share of the optimizer's state
-  Division division;  // of units into parts
+  bool zero = false;   // ZeRO-1: each replica has a share of the optimizer's state
+  Division division;   // of units into parts
+  double offload = 0;  // the largest share of an offloaded activation's bytes that goes to the host
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
@@ -105,6 +110,11 @@ struct Program {
     return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};
   }
   [[nodiscard]] const ProgramStream& stream_of(OpId op) const { return streams[ops[op].stream]; }
+  /// Whether `op` is the one that frees the device memory of what `needed`, one of its dependencies,
+  /// offloads.
+  [[nodiscard]] bool frees(OpId op, OpId needed) const {
+    return ops[needed].kind == OpKind::offload && ops[op].kind != OpKind::reload;
+  }
   /// The virtual stage that an op works for; -1 for the optimizer.
   [[nodiscard]] int stage_of(OpId op) const;
   /// The number of the value that the chain of a virtual stage works on.
@@ -116,6 +126,8 @@ struct Program {
 
 /// "key-value exchange 1", "key-value gradient exchange 1" or "row exchange 1".
 std::string exchange_name(const Op& op);
+/// "offload of F0.1" or "reload for B0.1".
+std::string host_copy_name(const Op& op);
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".
 std::string describe(const Program& program, OpId id);

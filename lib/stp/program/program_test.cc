@@ -71,6 +71,9 @@ std::string op_text(const Program& program, OpId id) {
       return "reduce embedding";
     case OpKind::optimizer:
       return "optimizer";
+    case OpKind::offload:
+    case OpKind::reload:
+      return host_copy_name(op);
   }
   return "";
 }
@@ -129,6 +132,10 @@ Counts count(const Program& program) {
         break;
       case OpKind::embedding_reduce:
         ++counts.of["embedding reduction"];
+        break;
+      case OpKind::offload:
+      case OpKind::reload:
+        ++counts.of["host copy"];
         break;
       case OpKind::optimizer:
         ++counts.of["optimizer"];

@@ -116,6 +116,8 @@ class Writer {
     if (is_of_replicas(op.kind))
       return slice(describe_op(program_, id), category, op.stream, timeline_.start[id], timeline_.end[id],
                    "");
+    if (is_host_copy(op.kind))
+      return slice(host_copy_name(op), category, op.stream, timeline_.start[id], timeline_.end[id], "");
     if (op.kind == OpKind::embedding_reduce)
       return slice("gradients of the embedding", category, op.stream, timeline_.start[id], timeline_.end[id],
                    "");
@@ -149,6 +151,8 @@ class Writer {
       case OpKind::weight_gather:
       case OpKind::embedding_reduce:
       case OpKind::optimizer:
+      case OpKind::offload:
+      case OpKind::reload:
         break;
     }
     if (op.kind == OpKind::transfer)

@@ -65,29 +65,33 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 
 // The fields that distinguish rows, besides the schedule and its consequences, and besides m for figures that
 // do not depend on it.
+constexpr std::array kConfigurationFields{"model",
+                                          "cluster",
+                                          "cluster_values",
+                                          "seq",
+                                          "vision_tokens",
+                                          "microbatch_size",
+                                          "tp",
+                                          "pp",
+                                          "cp",
+                                          "dp",
+                                          "zero",
+                                          "release",
+                                          "backward",
+                                          "braid",
+                                          "merge_backward",
+                                          "freed_at",
+                                          "contention",
+                                          "gradients",
+                                          "recompute",
+                                          "sequence_parallel",
+                                          "tp_overlap",
+                                          "offload_ratio",
+                                          "unit_costs"};
+
 std::string configuration_key(const json& row, bool with_microbatches) {
   std::string key;
-  for (const char* field : {"model",
-                            "cluster",
-                            "seq",
-                            "vision_tokens",
-                            "microbatch_size",
-                            "tp",
-                            "pp",
-                            "cp",
-                            "dp",
-                            "zero",
-                            "release",
-                            "backward",
-                            "braid",
-                            "merge_backward",
-                            "freed_at",
-                            "contention",
-                            "gradients",
-                            "recompute",
-                            "sequence_parallel",
-                            "tp_overlap",
-                            "unit_costs"})
+  for (const char* field : kConfigurationFields)
     if (row.contains(field)) key += json_text(row.at(field)) + "|";
   return with_microbatches ? key + json_text(row.at("microbatches")) : key;
 }

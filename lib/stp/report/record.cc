@@ -87,10 +87,13 @@ json configuration_json(const Configuration& c) {
                 {"contention", or_null(c.contention)},
                 {"gradients", or_null(c.gradients)},
                 {"recompute", or_null(c.recompute)},
+                {"offloaded", c.offload_ratio > 0},
+                {"offload_ratio", c.offload_ratio},
                 {"sequence_parallel", or_null(c.sequence_parallel)},
                 {"tp_overlap", or_null(c.tp_overlap)},
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
   if (c.merge_backward) value["merge_backward"] = true;
+  if (c.cluster_values) value["cluster_values"] = *c.cluster_values;
   if (c.vision_tokens > 0) value["vision_tokens"] = c.vision_tokens;
   return value;
 }
@@ -101,7 +104,8 @@ json rank_json(const RankResult& rank) {
     memory = {{"activations", rank.memory->activations},
               {"weights", rank.memory->weights},
               {"gradients", rank.memory->gradients},
-              {"optimizer", rank.memory->optimizer}};
+              {"optimizer", rank.memory->optimizer},
+              {"host", rank.memory->host}};
   return {{"compute_s", rank.compute_s},
           {"pp_bubble_s", rank.pp_bubble_s},
           {"tp_bubble_s", rank.tp_bubble_s},
@@ -262,7 +266,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.9.0"},
+  record.update({{"schema_version", "1.10.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

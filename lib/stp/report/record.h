@@ -21,10 +21,12 @@ std::string to_string(Evidence evidence);
 struct Configuration {
   std::string name;                // "" where the scenario gives none
   std::string model, cluster;      // "" where costs are given by a table
+  SharedJson cluster_values;       // the profile's values that were replaced; null: none
   int seq = 0, vision_tokens = 0;  // the latter 0 without a vision encoder
   int tp = 1, pp = 1, cp = 1, dp = 1;
   bool zero = false;            // ZeRO-1
   bool merge_backward = false;  // adjacent I and W as one B
+  double offload_ratio = 0;     // 0: nothing is offloaded
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
   std::string placement, release, backward, braid, freed_at;
@@ -45,6 +47,7 @@ struct RankResult {
   // Bytes by kind; absent under unit costs.
   struct Memory {
     double activations, weights, gradients, optimizer;
+    double host;  // of the host's memory: what is offloaded
   };
   std::optional<Memory> memory;
 };

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "stp/runtime/host_copies.h"
+
 namespace stp {
 namespace {
 
@@ -52,6 +54,16 @@ ExecutionPlan make_plan(Program program) {
 
 Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& training)
     : backend_(backend), plan_(plan), training_(training) {
+  const Shape shape{.seq = training.seq,
+                    .microbatch_size = training.microbatch_size,
+                    .tp = training.grid.tp,
+                    .sequence_parallel = plan.program.sequence_parallel,
+                    .recompute = plan.program.recompute,
+                    .element_bytes = static_cast<int>(bytes_of(training.type)),
+                    .cp = training.grid.cp};
+  for (const int layers : plan.program.layers_per_stage)
+    offloaded_.push_back(
+        offloaded_tensors(training.model, shape, Implementation::suite, layers, plan.program.offload));
   make_ranks();
   make_groups();
   make_links();
@@ -86,6 +98,10 @@ void Executor::make_ranks() {
     if (training_.grid.cp > 1) rank.cp = make("cp", StreamPriority::communication);
     if (training_.grid.cp * training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
     if (program.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
+    if (program.offload > 0) {
+      rank.d2h = make("d2h", StreamPriority::communication);
+      rank.h2d = make("h2d", StreamPriority::communication);
+    }
     rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp,
                                      program.sequence_parallel, program.recompute, program.division});
     try {
@@ -371,7 +387,10 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   issuing_ = &rank;
   for (Stream* each : {rank.compute.get(), rank.tp.get(), rank.gather.get(), &stream})
     if (each != nullptr) each->begin(id);
-  for (const OpId needed : plan_.program.dependencies(id)) stream.wait(events(rank, needed).done);
+  for (const OpId needed : plan_.program.dependencies(id)) {
+    stream.wait(events(rank, needed).done);
+    if (plan_.program.frees(id, needed)) free_offloaded(rank, stream, needed);
+  }
   if (training_.record_times) events(rank, id).started = stream.record();
 }
 
@@ -393,6 +412,7 @@ void Executor::issue(OpId id) {
   if (op.kind == OpKind::transfer) return issue_transfer(id);
   if (is_exchange(op.kind)) return issue_exchange(id);
   if (is_of_replicas(op.kind)) return issue_of_replicas(id);
+  if (is_host_copy(op.kind)) return issue_host_copy(id);
   if (op.kind == OpKind::embedding_reduce) throw std::logic_error("tied embeddings are only simulated");
   for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
     const auto stream_of = [&](RankState& rank) -> Stream& {
@@ -660,6 +680,21 @@ void Executor::issue_of_replicas(OpId id) {
       group.group->all_reduce(Reduce::sum, parts);
     for (RankState* rank : group.ranks) end(*rank, *rank->dp, id);
   }
+}
+
+void Executor::issue_host_copy(OpId id) {
+  const Op& op = plan_.program.ops[id];
+  const std::vector<OffloadedTensor>& tensors = offloaded_[plan_.program.stage_of(id)];
+  for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank])
+    for (RankState* rank : group.ranks) {
+      Stream& stream = op.kind == OpKind::offload ? *rank->d2h : *rank->h2d;
+      begin(*rank, stream, id);
+      if (op.kind == OpKind::offload)
+        offload(*rank, id, op, tensors);
+      else
+        reload(*rank, op, tensors);
+      end(*rank, stream, id);
+    }
 }
 
 // The optimizer ops of all ranks: the gradients' norm is a sum over all of them.

@@ -12,6 +12,7 @@
 
 #include "stp/device/backend.h"
 #include "stp/emulation/emulated_group.h"
+#include "stp/model/offload.h"
 #include "stp/program/issue_order.h"
 #include "stp/runtime/head.h"
 #include "stp/runtime/rank_state.h"
@@ -102,6 +103,7 @@ class Executor {
   void issue_transfer(OpId id);
   void issue_exchange(OpId id);
   void issue_of_replicas(OpId id);
+  void issue_host_copy(OpId id);
   void issue_optimizers(const std::vector<OpId>& ids);
   void add_gradient_norms(TensorGroup& group) const;
   [[nodiscard]] OptimizerShare share_of(const RankState& rank) const {
@@ -125,8 +127,9 @@ class Executor {
   std::vector<std::vector<RankGroup>> data_groups_;              // by stage
   std::vector<std::vector<Ring>> context_rings_, tensor_rings_;  // by stage
   std::vector<RankGroup> model_groups_;
-  RankGroup world_;                       // if there are several processes
-  std::vector<std::vector<Link>> links_;  // by stream of the Program
+  RankGroup world_;                                      // if there are several processes
+  std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: of an offloaded activation
+  std::vector<std::vector<Link>> links_;                 // by stream of the Program
   int step_ = 0;
   const RankState* issuing_ = nullptr;  // the rank whose work is being issued, for failures
   EventRef common_start_;

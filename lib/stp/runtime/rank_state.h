@@ -26,8 +26,8 @@ struct RankState {
   Device& device;
   /// `tp` is null if a rank has no peers: its collectives then run on `compute`. `gather`, for the second
   /// all-gather for weight gradients, exists with sequence parallelism, `cp` with context parallelism, `dp`
-  /// with that or data parallelism.
-  std::unique_ptr<Stream> compute, tp, cp, dp, gather;
+  /// with that or data parallelism, `d2h` and `h2d` with offload.
+  std::unique_ptr<Stream> compute, tp, cp, dp, gather, d2h, h2d;
   std::optional<UnitContext> context;
   std::vector<ChunkState> chunks;
 
@@ -38,6 +38,8 @@ struct RankState {
   std::map<OpId, OpEvents> arrivals;    // transfers to this rank, from when their receive could begin
   std::unordered_map<ValueId, Tensor> values;
   std::map<std::tuple<Unit, int, int, int>, SavedUnit> saved;  // by unit, chunk, layer and microbatch
+  std::map<OpId, std::vector<Tensor>> leaving;  // by offload: on the device until its copy is done
+  std::map<std::pair<int, int>, std::vector<Tensor>> on_host;  // by chunk and microbatch
   double loss_value = 0;                                       // of the step, after it ended
 
   [[nodiscard]] Stream& collectives() const { return tp ? *tp : *compute; }

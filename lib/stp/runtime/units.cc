@@ -1,6 +1,7 @@
 #include "stp/runtime/units.h"
 
 #include <initializer_list>
+#include <stdexcept>
 #include <utility>
 
 namespace stp {
@@ -294,6 +295,17 @@ Tensor mlp_input_gradient(const UnitContext& context, const Op& op,
 }
 
 }  // namespace
+
+Tensor& saved_tensor(SavedUnit& saved, const std::string& name) {
+  constexpr std::pair<const char*, Tensor SavedUnit::*> kTensors[] = {
+      {"norm input", &SavedUnit::input},           {"norm statistics", &SavedUnit::statistics},
+      {"norm output", &SavedUnit::normed},         {"q, k, v", &SavedUnit::qkv},
+      {"attention output", &SavedUnit::attention}, {"log-sum-exp", &SavedUnit::log_sum_exp},
+      {"gate and up", &SavedUnit::gate_up},        {"activation", &SavedUnit::activation}};
+  for (const auto& [declared, member] : kTensors)
+    if (name == declared) return saved.*member;
+  throw std::logic_error("no unit saves \"" + name + "\"");
+}
 
 void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                   Tensor input, SavedUnit& saved, MemoryKind of_input, MemoryKind of_output) {

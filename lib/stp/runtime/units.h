@@ -19,6 +19,7 @@
 // rank s places before, which an exchange has brought; steps of F's `after` make columns of the output.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "stp/model/work.h"
@@ -49,6 +50,10 @@ struct SavedUnit {
   // missing.
   Tensor ring, piece, output;
 };
+
+/// The tensor that lib/stp/model/work.h declares for a forward by this name; std::logic_error if there is
+/// none.
+Tensor& saved_tensor(SavedUnit& saved, const std::string& name);
 
 /// Device, stream and options of one rank's units.
 struct UnitContext {

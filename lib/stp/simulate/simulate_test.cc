@@ -121,6 +121,8 @@ struct Costs {
         case OpKind::weight_gather:
         case OpKind::embedding_reduce:
         case OpKind::optimizer:
+        case OpKind::offload:
+        case OpKind::reload:
           seconds.push_back(0);
           break;
       }

@@ -1,0 +1,58 @@
+#include "stp/model/offload.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace stp {
+namespace {
+
+// What of one unit's tensors the forward keeps for the backward. With full recomputation it is the input of
+// the layer alone, the first of the attention's tensors.
+std::vector<SavedTensor> kept_tensors(const ModelConfig& model, const Shape& shape,
+                                      Implementation implementation, Unit unit) {
+  if (shape.recompute.layer) {
+    if (unit == Unit::mlp) return {};
+    const double rows = shape.sequence_parallel ? 1.0 / shape.tp : 1.0;
+    return {{.name = "norm input",
+             .bytes = rows * hidden_bytes(model, shape),
+             .weight_gradient = false,
+             .made_by_forward = true}};
+  }
+  std::vector<SavedTensor> kept;
+  const auto all = saved_tensors(model, shape, implementation, unit);
+  std::copy_if(all.begin(), all.end(), std::back_inserter(kept),
+               [](const SavedTensor& tensor) { return tensor.made_by_forward; });
+  return kept;
+}
+
+}  // namespace
+
+std::vector<OffloadedTensor> offloaded_tensors(const ModelConfig& model, const Shape& shape,
+                                               Implementation implementation, int layers, double ratio) {
+  std::vector<OffloadedTensor> all;
+  double bytes = 0;
+  for (int layer = 0; layer < layers; ++layer)
+    for (const Unit unit : {Unit::attn, Unit::mlp})
+      for (const SavedTensor& tensor : kept_tensors(model, shape, implementation, unit)) {
+        all.push_back({layer, unit, tensor});
+        bytes += tensor.bytes;
+      }
+  std::vector<OffloadedTensor> chosen;
+  double taken = 0;
+  for (const OffloadedTensor& each : all) {
+    if (taken + each.tensor.bytes > ratio * bytes) continue;
+    taken += each.tensor.bytes;
+    chosen.push_back(each);
+  }
+  return chosen;
+}
+
+double offloaded_bytes(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                       int layers, double ratio) {
+  double bytes = 0;
+  for (const OffloadedTensor& each : offloaded_tensors(model, shape, implementation, layers, ratio))
+    bytes += each.tensor.bytes;
+  return bytes;
+}
+
+}  // namespace stp
