@@ -345,6 +345,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   experiment.schedules_as_read = input.shared_value("schedules");
   read_parallel(input, experiment);
   experiment.zero = input.integer_or("zero", 0, 0, 1) == 1;
+  experiment.post_validation = input.boolean_or("post_validation", false);
   experiment.microbatch_size = input.integer_or("microbatch_size", 1, 1, 1 << 20);
   experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
   experiment.release = choose(input, "release", Release::chain, kReleases);
@@ -510,6 +511,7 @@ json to_json(const Experiment& experiment) {
       {"parallel",
        {{"pp", experiment.pp}, {"tp", experiment.tp}, {"cp", experiment.cp}, {"dp", experiment.dp}}},
       {"zero", experiment.zero ? 1 : 0},
+      {"post_validation", experiment.post_validation},
       {"microbatches", experiment.microbatches},
       {"microbatch_size", experiment.microbatch_size},
       {"release", to_string(experiment.release)},

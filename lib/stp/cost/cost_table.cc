@@ -48,6 +48,13 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     const int stage = program.stage_of(id);
     return by_stage.empty() ? per_layer * program.layers_per_stage[stage] : by_stage[stage];
   };
+  const auto of_rank = [&](const std::vector<double>& by_rank) {
+    return by_rank.empty() ? 0 : by_rank[program.stream_of(id).rank];
+  };
+  const auto near = [&] {
+    const ProgramStream& link = program.stream_of(id);
+    return table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
+  };
   switch (op.kind) {
     case OpKind::compute:
       if (op.part != AttnPart::whole)
@@ -64,12 +71,13 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return table.reduce_scatter;
     case OpKind::all_gather:
       return table.all_gather;
-    case OpKind::transfer: {
-      const ProgramStream& link = program.stream_of(id);
-      const bool near =
-          table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
-      return op.tensors() * (near ? table.transfer_within_node : table.transfer_between_nodes);
-    }
+    case OpKind::transfer:
+      return op.tensors() * (near() ? table.transfer_within_node : table.transfer_between_nodes);
+    case OpKind::norm_prefix:
+    case OpKind::norm_total:
+      return near() ? table.number_within_node : table.number_between_nodes;
+    case OpKind::gradient_norm:
+      return of_rank(table.gradient_norm);
     case OpKind::gradient_reduce:
       return of_stage(table.gradient_reduce, table.gradient_reduce_per_layer);
     case OpKind::gradient_scatter:
@@ -79,7 +87,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::embedding_reduce:
       return table.embedding_reduce;
     case OpKind::optimizer:
-      return table.optimizer.empty() ? 0 : table.optimizer[program.stream_of(id).rank];
+      return of_rank(table.optimizer);
   }
   return 0;
 }

@@ -45,6 +45,7 @@ class Lowerer {
     program_.recompute = lowering.recompute;
     program_.zero = lowering.data_parallel && lowering.zero;
     program_.context_parallel = lowering.context_parallel;
+    program_.post_validation = lowering.post_validation;
     const Schedule& s = program_.schedule;
     for (int rank = 0; rank < s.pp(); ++rank) {
       program_.streams.push_back({StreamKind::compute, rank, -1});
@@ -62,7 +63,7 @@ class Lowerer {
                                          stage + 1 == s.placement.stages(), lowering.backward,
                                          {lowering.embedding && stage == 0, lowering.recompute.layer,
                                           stage == 0 ? lowering.vision_layers : 0}));
-    outputs_.assign(ends_key() + 2, {kNothing, kNothing});
+    outputs_.assign(norm_key(OpKind::norm_total, s.pp()), {kNothing, kNothing});
   }
 
   Program lower() && {
@@ -74,6 +75,7 @@ class Lowerer {
       last_scatter_ = final_compute_ = kNothing;
       const auto& blocks = program_.schedule.ranks[rank_];
       gathers_.assign(program_.schedule.chunks(), kNothing);
+      if (lowering_.post_validation) send_total();
       if (lowering_.data_parallel) count_backwards(blocks);
       if (program_.zero) gather_weights(blocks);
       for (block_ = 0; block_ < static_cast<int>(blocks.size()); ++block_) {
@@ -82,10 +84,13 @@ class Lowerer {
         if (lowering_.data_parallel) reduce_gradients(blocks[block_]);
       }
       if (lowering_.tied) reduce_embedding();
+      if (lowering_.post_validation) send_prefix();
       if (lowering_.optimizer) {
         begin_op();
-        for (const OpId reduction : reductions_) depend(reduction);
-        if (reductions_.empty()) depend(last_scatter_);
+        if (lowering_.post_validation)
+          depend(prefix_of_ranks_before());
+        else
+          wait_for_gradients();
         program_.ops.push_back({.kind = OpKind::optimizer, .block = -1, .stream = compute_stream()});
       }
     }
@@ -123,6 +128,12 @@ class Lowerer {
   // Behind them, for the first and the last virtual stage: when its rank has all its gradients.
   [[nodiscard]] size_t ends_key() const {
     return 2 * static_cast<size_t>(stages()) * program_.schedule.microbatches;
+  }
+
+  // Behind these: a rank's transfers of the gradients' norm.
+  [[nodiscard]] size_t norm_key(OpKind kind, int rank) const {
+    const int ranks = program_.schedule.pp();
+    return ends_key() + 2 + (kind == OpKind::norm_prefix ? 0 : ranks) + rank;
   }
 
   [[nodiscard]] Ref input_of(const Action& action, int stage) const {
@@ -167,7 +178,7 @@ class Lowerer {
   }
 
   void reserve() {
-    size_t ops = program_.schedule.pp() * (2 + 2 * static_cast<size_t>(program_.schedule.chunks())),
+    size_t ops = program_.schedule.pp() * (5 + 2 * static_cast<size_t>(program_.schedule.chunks())),
            depends = 0;
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) {
       for (const Block& block : program_.schedule.ranks[rank]) {
@@ -198,6 +209,7 @@ class Lowerer {
                         value_of(action, stage), source_of(action, stage)});
     }
     first_op_ = size();
+    in_warm_up_ = !block.braided() && block.actions()[0].pass == Pass::F && block.actions()[0].chunk == 0;
     last_compute_ = last_all_reduce_ = kNothing;
     if (lowering_.sequence_parallel)
       for (Chain& chain : chains) gather_input(chain);
@@ -234,6 +246,7 @@ class Lowerer {
 
     begin_op();
     wait_for_inputs(chain, last_compute_ == kNothing);
+    if (!in_warm_up_) depend(std::exchange(awaited_total_, kNothing));
     depend(chain.wait);
     chain.wait = kNothing;
     chain.result = add_main(chain, segment);
@@ -518,6 +531,41 @@ class Lowerer {
                             .stream = stream_of_rank(StreamKind::dp, -1)});
   }
 
+  void wait_for_gradients() {
+    for (const OpId reduction : reductions_) depend(reduction);
+    if (reductions_.empty()) depend(last_scatter_);
+  }
+
+  // Post-validation. The sum over all ranks of the last step's squares is on the last one, and goes back
+  // while the pipeline fills; a rank needs it before its first action that is not a forward of chunk 0.
+  void send_total() {
+    const int last = program_.schedule.pp() - 1;
+    awaited_total_ =
+        rank_ == last ? kNothing : kOutputBit | static_cast<Ref>(norm_key(OpKind::norm_total, rank_ + 1));
+    if (rank_ == 0) return;
+    begin_op();
+    depend(awaited_total_);
+    add_norm_transfer(OpKind::norm_total, rank_ - 1);
+  }
+  // The sum so far goes from rank to rank; each takes its step when it has that of the ranks before.
+  void send_prefix() {
+    begin_op();
+    wait_for_gradients();
+    program_.ops.push_back({.kind = OpKind::gradient_norm, .block = -1, .stream = compute_stream()});
+    if (rank_ + 1 == program_.schedule.pp()) return;
+    begin_op();
+    depend(size() - 1);
+    depend(prefix_of_ranks_before());
+    add_norm_transfer(OpKind::norm_prefix, rank_ + 1);
+  }
+  [[nodiscard]] Ref prefix_of_ranks_before() const {
+    return rank_ == 0 ? kNothing : kOutputBit | static_cast<Ref>(norm_key(OpKind::norm_prefix, rank_ - 1));
+  }
+  void add_norm_transfer(OpKind kind, int receiver) {
+    outputs_[norm_key(kind, rank_)] = {size(), kNothing};
+    program_.ops.push_back({.kind = kind, .block = -1, .stream = link_to(receiver)});
+  }
+
   // Once the ranks of the first and the last virtual stage have all their gradients, they add up those of the
   // embedding, of which each has a copy.
   void reduce_embedding() {
@@ -612,6 +660,8 @@ class Lowerer {
   Ref final_compute_ = kNothing;     // the rank's latest compute op
   std::vector<OpId> reductions_;
   std::vector<Ref> gathers_;  // by chunk: of its weights, until its first forward waits for it
+  bool in_warm_up_ = true;    // whether the block is a forward of chunk 0 alone
+  Ref awaited_total_ = kNothing;  // with post-validation, until an action behind the warm-up waits for it
 };
 
 }  // namespace

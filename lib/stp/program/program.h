@@ -36,6 +36,9 @@ enum class OpKind : uint8_t {
   gradient_scatter,      // replaces it with ZeRO-1: a reduce-scatter, each of these ranks gets its share
   weight_gather,         // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
   embedding_reduce,  // of tied embeddings' gradients, between the ranks of the first and last virtual stage
+  gradient_norm,     // with post-validation, the square of the norm of a pipeline rank's gradients
+  norm_prefix,       // of it and those of the ranks before, summed up, to the next rank
+  norm_total,        // of the last step's sum over all ranks, to the rank before
   optimizer,         // the weight update of a rank's chunks, or of this replica's share of them
 };
 
@@ -50,6 +53,10 @@ constexpr bool is_of_replicas(OpKind kind) {
 /// Whether it is a step of a context-parallel ring.
 constexpr bool is_exchange(OpKind kind) {
   return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange;
+}
+/// Whether it takes a number of the gradients' norm to another rank.
+constexpr bool is_norm_transfer(OpKind kind) {
+  return kind == OpKind::norm_prefix || kind == OpKind::norm_total;
 }
 /// "all-reduce", "reduce-scatter" or "all-gather".
 std::string collective_name(OpKind kind);
@@ -93,6 +100,7 @@ struct Program {
   Recompute recompute;
   bool zero = false;         // ZeRO-1: each replica has a share of the optimizer's state
   int context_parallel = 1;  // ranks that share each sequence
+  bool post_validation = false;
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
@@ -103,7 +111,7 @@ struct Program {
     return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};
   }
   [[nodiscard]] const ProgramStream& stream_of(OpId op) const { return streams[ops[op].stream]; }
-  /// The virtual stage that an op works for; -1 for the optimizer.
+  /// The virtual stage that an op works for; -1 for the optimizer and the gradients' norm.
   [[nodiscard]] int stage_of(OpId op) const;
   /// The number of the value that the chain of a virtual stage works on.
   [[nodiscard]] ValueId value(ValueKind kind, int stage, int microbatch) const {

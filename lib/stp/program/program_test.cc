@@ -65,6 +65,12 @@ std::string op_text(const Program& program, OpId id) {
       return "gather chunk " + std::to_string(op.chunk);
     case OpKind::embedding_reduce:
       return "reduce embedding";
+    case OpKind::gradient_norm:
+      return "norm";
+    case OpKind::norm_prefix:
+      return "norm so far to " + std::to_string(program.stream_of(id).peer);
+    case OpKind::norm_total:
+      return "norm back to " + std::to_string(program.stream_of(id).peer);
     case OpKind::optimizer:
       return "optimizer";
   }
@@ -122,6 +128,11 @@ Counts count(const Program& program) {
         break;
       case OpKind::embedding_reduce:
         ++counts.of["embedding reduction"];
+        break;
+      case OpKind::gradient_norm:
+      case OpKind::norm_prefix:
+      case OpKind::norm_total:
+        ++counts.of["gradients' norm"];
         break;
       case OpKind::optimizer:
         ++counts.of["optimizer"];

@@ -77,6 +77,7 @@ std::string configuration_key(const json& row, bool with_microbatches) {
                             "cp",
                             "dp",
                             "zero",
+                            "post_validation",
                             "release",
                             "backward",
                             "braid",

@@ -89,6 +89,7 @@ json configuration_json(const Configuration& c) {
                 {"recompute", or_null(c.recompute)},
                 {"sequence_parallel", or_null(c.sequence_parallel)},
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+  if (c.post_validation) value["post_validation"] = true;
   if (c.merge_backward) value["merge_backward"] = true;
   if (c.vision_tokens > 0) value["vision_tokens"] = c.vision_tokens;
   return value;

@@ -25,6 +25,7 @@ struct Configuration {
   int tp = 1, pp = 1, cp = 1, dp = 1;
   bool zero = false;            // ZeRO-1
   bool merge_backward = false;  // adjacent I and W as one B
+  bool post_validation = false;
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
   std::string placement, release, backward, braid, freed_at;

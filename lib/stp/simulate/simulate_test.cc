@@ -119,6 +119,9 @@ struct Costs {
         case OpKind::gradient_scatter:
         case OpKind::weight_gather:
         case OpKind::embedding_reduce:
+        case OpKind::gradient_norm:
+        case OpKind::norm_prefix:
+        case OpKind::norm_total:
         case OpKind::optimizer:
           seconds.push_back(0);
           break;
