@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,10 +28,12 @@ struct Mutation {
   bool overwrite_gradients = false;        // each microbatch overwrites them
   bool no_bias_gradient = false;
   bool no_rope_backward = false;
-  std::function<int64_t(int64_t)> first_entry;  // of this rank's share of the vocabulary
-  int step_offset = 0;                          // of the optimizer's bias correction
-  bool early_free = false;                      // the norm's output is poisoned before W reads it
-  bool causal_leak = false;                     // the shape's sequences run together
+  std::function<int64_t(int64_t)> first_entry;          // of this rank's share of the vocabulary
+  int step_offset = 0;                                  // of the optimizer's bias correction
+  bool early_free = false;                              // the norm's output is poisoned before W reads it
+  bool causal_leak = false;                             // the shape's sequences run together
+  std::function<bool(const Tensor&)> spoiled_gradient;  // whether a GEMM's weight gradient becomes NaN
+  bool no_copies = false;                               // post-validation has nothing to go back to
   // Of bf16:
   bool narrow_gradients = false;  // sums over microbatches are rounded as they grow
   bool narrow_masters = false;    // a step starts from rounded weights
@@ -44,7 +47,9 @@ class MutatedKernels : public Kernels {
 
  private:
   void run_fill(Stream& s, const Tensor& t, double v) override { real_->fill(s, t, v); }
-  void run_copy(Stream& s, const Tensor& a, const Tensor& b) override { real_->copy(s, a, b); }
+  void run_copy(Stream& s, const Tensor& a, const Tensor& b) override {
+    if (!mutation_.no_copies) real_->copy(s, a, b);
+  }
   void run_scale(Stream& s, double factor, const Tensor& a, const Tensor& b) override {
     real_->scale(s, mutation_.scale ? mutation_.scale(factor) : factor, a, b);
   }
@@ -68,6 +73,8 @@ class MutatedKernels : public Kernels {
     }
     real_->gemm(s, ta, tb, alpha, a, b, beta, c);
     if (weight_gradient && mutation_.narrow_gradients) round_to_bf16(s, c);
+    if (weight_gradient && mutation_.spoiled_gradient && mutation_.spoiled_gradient(c))
+      real_->fill(s, c, std::numeric_limits<double>::quiet_NaN());
   }
   void run_rms_norm_forward(Stream& s, const Tensor& x, const Tensor& g, double e, const Tensor& y,
                             const Tensor& r) override {

@@ -62,6 +62,7 @@ struct Variant {
   Recompute recompute;
   bool zero = false;
   int context_parallel = 1;
+  bool post_validation = false;
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -99,7 +100,8 @@ inline std::string to_string(const Variant& variant) {
   return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
          std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
-         (variant.zero ? " zero" : "") + " context parallel " + std::to_string(variant.context_parallel);
+         (variant.zero ? " zero" : "") + (variant.post_validation ? " post-validation" : "") +
+         " context parallel " + std::to_string(variant.context_parallel);
 }
 
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
@@ -114,6 +116,7 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .embedding = true,
                 .sequence_parallel = variant.sequence_parallel,
                 .recompute = variant.recompute,
+                .post_validation = variant.post_validation,
                 .context_parallel = variant.context_parallel});
 }
 

@@ -10,7 +10,7 @@
 namespace stp {
 namespace {
 
-constexpr double kBf16 = 2, kFp32 = 4;  // bytes
+constexpr double kBf16 = 2, kFp32 = 4;     // bytes
 constexpr double kStateBytes = 3 * kFp32;  // of a parameter: its master and AdamW's two moments
 
 double seconds(const Work& work, Implementation implementation, const HardwareProfile& profile) {

@@ -18,7 +18,7 @@ struct Job {
   // parallelism a rank has only that much to send.
   bool scatter_transfers = false;
   int dp = 1;
-  bool zero = false;  // ZeRO-1: the replicas share the optimizer's state
+  bool zero = false;             // ZeRO-1: the replicas share the optimizer's state
   bool post_validation = false;  // an optimizer step is kept undoable until the gradients' norm is known
 };
 

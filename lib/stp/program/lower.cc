@@ -659,8 +659,8 @@ class Lowerer {
   Ref last_scatter_ = kNothing;      // the rank's latest reduce-scatter
   Ref final_compute_ = kNothing;     // the rank's latest compute op
   std::vector<OpId> reductions_;
-  std::vector<Ref> gathers_;  // by chunk: of its weights, until its first forward waits for it
-  bool in_warm_up_ = true;    // whether the block is a forward of chunk 0 alone
+  std::vector<Ref> gathers_;      // by chunk: of its weights, until its first forward waits for it
+  bool in_warm_up_ = true;        // whether the block is a forward of chunk 0 alone
   Ref awaited_total_ = kNothing;  // with post-validation, until an action behind the warm-up waits for it
 };
 
