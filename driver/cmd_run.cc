@@ -70,6 +70,10 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
                      (experiment.field.empty() ? "" : experiment.field + ".") + "parallel.cp",
                      "is " + std::to_string(experiment.cp) + ", which " + backend + " has no kernels for",
                      "use 1, or --backend cpu");
+  if (experiment.post_validation && backend != "cpu")
+    throw InputError(plan.scenario.file,
+                     (experiment.field.empty() ? "" : experiment.field + ".") + "post_validation",
+                     "is true, which runs on the cpu backend alone", "remove it, or use --backend cpu");
   const std::vector<DType> types = backend_types(backend);
   if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
     throw InputError(plan.scenario.file, "run.type",

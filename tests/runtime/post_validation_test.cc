@@ -127,31 +127,30 @@ TEST(PostValidation, MastersOfBf16AreUndoneToo) {
 // A step whose gradients are NaN is undone on all ranks, whichever the NaN is on: as if there had been none.
 TEST(PostValidation, AStepThatIsNotFiniteIsUndone) {
   Sample sampled;
-  for (const double clip_norm : {0.2, 1e6})
-    for (const ClippedCase& c : cases(clip_norm))
-      for (const bool last : {false, true}) {
-        if (c.variant.context_parallel > 1) continue;  // which a backend with a bug has no kernels for
-        if (!sampled()) continue;
-        SCOPED_TRACE(title(c) + (last ? ", the last step" : ""));
-        bool spoil = false;
-        const int64_t of_head = int64_t{small_model(1).vocab} / c.tp * small_model(1).hidden;
-        TrainingRun late(c, true, Mutation{.spoiled_gradient = [&](const Tensor& gradient) {
-                           return spoil && gradient.elements() == of_head;
-                         }});
-        TrainingRun at_once(c, false);
-        late.step(1);
-        at_once.step(1);
-        spoil = true;
-        late.step(2);
-        spoil = false;
-        if (last) {
-          EXPECT_THROW(late.weights(), NotFinite);
-        } else {
-          EXPECT_THROW(late.step(3), NotFinite);
-          for (const uint32_t seed : {4, 5}) EXPECT_NEAR(late.step(seed), at_once.step(seed), 1e-12);
-        }
-        EXPECT_LE(gradient_error(late.weights(), at_once.weights()), 1e-12);
+  for (const bool last : {false, true})
+    for (const ClippedCase& c : cases(last ? 1e6 : 0.2)) {
+      if (c.variant.context_parallel > 1) continue;  // which a backend with a bug has no kernels for
+      if (!sampled()) continue;
+      SCOPED_TRACE(title(c) + (last ? ", the last step" : ""));
+      bool spoil = false;
+      const int64_t of_head = int64_t{small_model(1).vocab} / c.tp * small_model(1).hidden;
+      TrainingRun late(c, true, Mutation{.spoiled_gradient = [&](const Tensor& gradient) {
+                         return spoil && gradient.elements() == of_head;
+                       }});
+      TrainingRun at_once(c, false);
+      late.step(1);
+      at_once.step(1);
+      spoil = true;
+      late.step(2);
+      spoil = false;
+      if (last) {
+        EXPECT_THROW(late.weights(), NotFinite);
+      } else {
+        EXPECT_THROW(late.step(3), NotFinite);
+        for (const uint32_t seed : {4, 5}) EXPECT_NEAR(late.step(seed), at_once.step(seed), 1e-12);
       }
+      EXPECT_LE(gradient_error(late.weights(), at_once.weights()), 1e-12);
+    }
 }
 
 TEST(PostValidation, WithoutTheWayBackWeightsAreWrong) {

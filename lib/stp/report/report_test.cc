@@ -108,6 +108,7 @@ TEST(ResultJson, HoldsEveryFigure) {
       {"cp", 7},
       {"dp", 3},
       {"zero", 0},
+      {"post_validation", false},
       {"gpus", 210},
       {"microbatches", 6},
       {"microbatch_size", 2},
