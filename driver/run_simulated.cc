@@ -180,6 +180,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           experiment.dp,
           experiment.zero};
   job.shape.cp = experiment.cp;
+  job.post_validation = experiment.post_validation;
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
   const CostTable table =

@@ -511,7 +511,6 @@ json to_json(const Experiment& experiment) {
       {"parallel",
        {{"pp", experiment.pp}, {"tp", experiment.tp}, {"cp", experiment.cp}, {"dp", experiment.dp}}},
       {"zero", experiment.zero ? 1 : 0},
-      {"post_validation", experiment.post_validation},
       {"microbatches", experiment.microbatches},
       {"microbatch_size", experiment.microbatch_size},
       {"release", to_string(experiment.release)},
@@ -521,6 +520,7 @@ json to_json(const Experiment& experiment) {
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
   if (experiment.even_layers) value["layers_per_chunk"] = "even";
+  if (experiment.post_validation) value["post_validation"] = true;
   if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
   if (experiment.schedule_costs) {

@@ -443,7 +443,7 @@ class DataParallel(CommandLine):
     def test_post_validation_keeps_a_copy_of_what_a_step_changes(self):
         wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4})
         [at_once], [late] = self.results(wide, "at-once"), self.results(changed(wide, post_validation=True), "late")
-        self.assertEqual((at_once["post_validation"], late["post_validation"]), (False, True))
+        self.assertEqual((at_once.get("post_validation"), late["post_validation"]), (None, True))
         for a, b in zip(at_once["ranks"], late["ranks"]):
             self.assertAlmostEqual(b["memory_bytes"]["optimizer"], 26 / 12 * a["memory_bytes"]["optimizer"], delta=1)
             self.assertGreater(b["compute_s"], a["compute_s"])  # by the copying

@@ -27,14 +27,15 @@ struct ClippedCase {
   double clip_norm = 0.2;
   Variant variant = {};
   DType type = DType::f64;
+  int pp = 2;
 };
 
 // Trains with tokens of the given seeds, one step each.
 class TrainingRun {
  public:
   TrainingRun(const ClippedCase& c, bool post_validation, std::optional<Mutation> mutation = {})
-      : training_(
-            small_training(4, c.type, {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = 2})) {
+      : training_(small_training(
+            4, c.type, {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp})) {
     const BackendOptions options{.world_size = training_.grid.size(), .deadline_s = 20, .poison = true};
     if (mutation)
       backend_ = std::make_unique<MutatedBackend>(options, *mutation);
@@ -45,7 +46,7 @@ class TrainingRun {
         .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1};
     training_.clip_norm = c.clip_norm;
     training_.seq = 8;
-    Schedule schedule = make_schedule(find_generator(c.schedule), {2, 6});
+    Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, 6});
     const std::vector<int> layers(schedule.placement.stages(), 4 / schedule.placement.stages());
     Variant variant = c.variant;
     variant.post_validation = post_validation;
@@ -81,11 +82,12 @@ std::vector<ClippedCase> cases(double clip_norm) {
   for (const char* schedule : {"stp", "1f1b"})
     all.push_back(
         {schedule, 1, 2, clip_norm, {.recompute = {.layer = true}, .zero = true, .context_parallel = 2}});
+  for (const int pp : {1, 4}) all.push_back({"1f1b", 2, 1, clip_norm, {}, DType::f64, pp});
   return all;
 }
 std::string title(const ClippedCase& c) {
-  return c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " " +
-         to_string(c.variant);
+  return c.schedule + " pp " + std::to_string(c.pp) + " tp " + std::to_string(c.tp) + " dp " +
+         std::to_string(c.dp) + " " + to_string(c.variant);
 }
 
 TEST(PostValidation, StepsThatAreClippedLaterAreThoseOfASynchronousStep) {
