@@ -34,8 +34,8 @@ struct ClippedCase {
 class TrainingRun {
  public:
   TrainingRun(const ClippedCase& c, bool post_validation, std::optional<Mutation> mutation = {})
-      : training_(small_training(
-            4, c.type, {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp})) {
+      : training_(small_training(4, c.type,
+                                 {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp})) {
     const BackendOptions options{.world_size = training_.grid.size(), .deadline_s = 20, .poison = true};
     if (mutation)
       backend_ = std::make_unique<MutatedBackend>(options, *mutation);

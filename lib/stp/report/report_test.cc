@@ -146,7 +146,8 @@ TEST(ResultJson, HoldsEveryFigure) {
 
 TEST(ResultJson, NamesWhatFewConfigurationsHaveWhereTheyHaveIt) {
   Result r = result({1});
-  const std::vector<std::string> few{"post_validation", "merge_backward", "vision_tokens", "memory_margin_gb"};
+  const std::vector<std::string> few{"post_validation", "merge_backward", "vision_tokens",
+                                     "memory_margin_gb"};
   for (const std::string& field : few) EXPECT_FALSE(to_json(r).contains(field)) << field;
   r.configuration.post_validation = true;
   r.configuration.merge_backward = true;

@@ -58,7 +58,7 @@ struct OptimizerShare {
 /// Makes a chunk's parameters, with their initial values, for place `tp_index` of the tensor-parallel group.
 /// `undoable`: with ChunkState::undo.
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      int tp_index, OptimizerShare share, bool undoable);
+                      int tp_index, OptimizerShare share, bool undoable = false);
 
 /// Frees the memory of a chunk's buffers.
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk);
