@@ -78,6 +78,10 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
   if (experiment.offload > 0 && !backend_offloads(backend))
     throw InputError(plan.scenario.file, (experiment.field.empty() ? "" : experiment.field + ".") + "offload",
                      "is not possible on " + backend, "leave it out, or use --backend cpu");
+  if (experiment.post_validation && backend != "cpu")
+    throw InputError(plan.scenario.file,
+                     (experiment.field.empty() ? "" : experiment.field + ".") + "post_validation",
+                     "is true, which runs on the cpu backend alone", "remove it, or use --backend cpu");
   const std::vector<DType> types = backend_types(backend);
   if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
     throw InputError(plan.scenario.file, "run.type",

@@ -20,6 +20,9 @@ void check_replay(const Scenario& scenario, int rank) {
     if (experiment.tp_overlap != TpOverlap::none)
       throw InputError(scenario.file, field + "tp_overlap",
                        "is not possible in a replay, which does not emulate the ring's links", "use none");
+    if (experiment.post_validation)
+      throw InputError(scenario.file, field + "post_validation",
+                       "is not possible in a replay, which receives no norms from other ranks", "remove it");
     if (experiment.run && experiment.run->parity)
       throw InputError(scenario.file, field + "run.parity",
                        "is not possible in a replay, which receives no data from other ranks",

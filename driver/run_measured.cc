@@ -233,6 +233,7 @@ class MeasuredTraining {
       if (timed) share_.step_times_s.push_back(last_.step_s);
       stepped();
     }
+    trainer_.finish();
     end_timed_steps();
   }
 

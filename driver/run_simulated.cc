@@ -35,7 +35,7 @@ Lowering lowering_of(const Experiment& experiment) {
   const bool of_model = !experiment.unit_costs;
   return {.release = experiment.release,
           .backward = experiment.backward,
-          .optimizer = of_model,
+          .optimizer = of_model || experiment.post_validation,
           .braid = experiment.braid,
           .data_parallel = experiment.cp * experiment.dp > 1,
           .zero = experiment.zero,
@@ -44,6 +44,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .sequence_parallel = experiment.sequence_parallel,
           .recompute = experiment.recompute,
           .vision_layers = experiment.hardware ? experiment.hardware->model.vision.layers : 0,
+          .post_validation = experiment.post_validation,
           .context_parallel = experiment.cp,
           .tp_overlap = experiment.tp_overlap,
           .tensor_parallel = experiment.tp,
@@ -128,6 +129,7 @@ Job job_of(const Experiment& experiment) {
   job.shape.cp = experiment.cp;
   job.shape.vision_tokens = hardware.vision_tokens;
   job.shape.tp_overlap = experiment.tp_overlap;
+  job.post_validation = experiment.post_validation;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
 }
@@ -156,6 +158,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.cp = experiment.cp;
   configuration.dp = experiment.dp;
   configuration.zero = program.zero;
+  configuration.post_validation = program.post_validation;
   configuration.microbatches = experiment.microbatches;
   configuration.microbatch_size = experiment.microbatch_size;
   configuration.layers_per_chunk = program.layers_per_stage;
@@ -191,6 +194,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           experiment.offload};
   job.shape.cp = experiment.cp;
   job.shape.tp_overlap = experiment.tp_overlap;
+  job.post_validation = experiment.post_validation;
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
   const CostTable table =
@@ -224,7 +228,10 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
 SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   SimulatedRun run{std::move(program), {}, {}};
   const CostTable table = cost_table_of(experiment, run.program);
-  run.timeline = simulate(run.program, op_seconds(run.program, table), contention_of(experiment));
+  const std::vector<double> seconds = op_seconds(run.program, table);
+  const Contention contention = contention_of(experiment);
+  run.timeline = run.program.post_validation ? simulate_repeated(run.program, seconds, contention)
+                                             : simulate(run.program, seconds, contention);
 
   Result& result = run.result;
   result.schedule = run.program.schedule.name;

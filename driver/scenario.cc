@@ -398,6 +398,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   experiment.schedules_as_read = input.shared_value("schedules");
   read_parallel(input, experiment);
   experiment.zero = input.integer_or("zero", 0, 0, 1) == 1;
+  experiment.post_validation = input.boolean_or("post_validation", false);
   experiment.microbatch_size = input.integer_or("microbatch_size", 1, 1, 1 << 20);
   experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
   experiment.release = choose(input, "release", Release::chain, kReleases);
@@ -576,6 +577,7 @@ json to_json(const Experiment& experiment) {
   if (experiment.offload > 0) value["offload"] = {{"ratio", experiment.offload}};
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
   if (experiment.even_layers) value["layers_per_chunk"] = "even";
+  if (experiment.post_validation) value["post_validation"] = true;
   if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
   if (experiment.schedule_costs) {

@@ -42,6 +42,7 @@ struct Experiment {
   SharedJson schedules_as_read;
   int tp = 1, pp = 1, cp = 1, dp = 1;
   bool zero = false;  // ZeRO-1, where cp · dp > 1
+  bool post_validation = false;
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model

@@ -503,6 +503,22 @@ class DataParallel(CommandLine):
         self.assertEqual(alone["zero"], 0)
         self.scenario_refused(changed(HARDWARE, zero=2), "zero", "2 is out of range")
 
+    def test_post_validation_keeps_a_copy_of_what_a_step_changes(self):
+        wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4})
+        [at_once], [late] = self.results(wide, "at-once"), self.results(changed(wide, post_validation=True), "late")
+        self.assertEqual((at_once.get("post_validation"), late["post_validation"]), (None, True))
+        for a, b in zip(at_once["ranks"], late["ranks"]):
+            self.assertAlmostEqual(b["memory_bytes"]["optimizer"], 26 / 12 * a["memory_bytes"]["optimizer"], delta=1)
+            self.assertGreater(b["compute_s"], a["compute_s"])  # by the copying
+        self.scenario_refused(changed(HARDWARE, post_validation="yes"), "post_validation", "true or false")
+
+    def test_post_validation_leaves_the_longest_span_of_a_rank(self):
+        unit = {"name": "spans", "schedules": ["1f1b", "zb-h2"], "parallel": {"pp": 4}, "microbatches": 16,
+                "layers_per_chunk": [1] * 4, "costs": {"unit": {"attn.F": 1, "attn.I": 1, "attn.W": 1}}}  # fmt: skip
+        for post_validation, steps in ((False, (54, 51)), (True, (54, 48))):
+            rows = self.results(changed(unit, post_validation=post_validation), f"spans-{post_validation}")
+            self.assertEqual(tuple(row["step_time_s"] for row in rows), steps)
+
     def test_gradients_in_the_models_type_are_half(self):
         wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
         [full] = self.results(wide, "full")

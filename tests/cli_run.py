@@ -247,6 +247,8 @@ class Replay(CommandLine):
         self.refused([*run, "--replay-rank", -1, "--replay-cluster", "a800"], "--replay-rank")
         ring = self.write(changed(REPLAY, seq=16, parallel={"pp": 2, "tp": 2, "cp": 2}), "ring.json")
         self.refused(["run", ring, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "parallel.cp", "replay", "use 1")
+        late = self.write(changed(REPLAY, post_validation=True), "late.json")
+        self.refused(["run", late, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "post_validation", "replay", "remove it")
         self.refused([*run, "--replay-rank", 0], "--replay-cluster")
         self.refused([*run, "--replay-cluster", "a800"], "--replay-rank")
         self.refused([*run, "--replay-rank", 0, "--replay-cluster", "a900"], "--replay-cluster", "a900")

@@ -113,6 +113,7 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
 constexpr Variant kSequenceParallel{.sequence_parallel = true}, kFull{.recompute = {.layer = true}},
     kBoth{.sequence_parallel = true, .recompute = {.layer = true}}, kZero{.zero = true},
     kZeroSharded{.sequence_parallel = true, .zero = true}, kRing{.zero = true, .context_parallel = 2},
+    kLate{.post_validation = true}, kLateShares{.zero = true, .post_validation = true},
     kRingAndAll{.sequence_parallel = true, .recompute = {.layer = true}, .context_parallel = 2},
     kOverlap{.sequence_parallel = true, .overlapped = 4},
     kOverlapInRings{.sequence_parallel = true, .context_parallel = 2, .overlapped = 2};
@@ -125,8 +126,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"1f1b-i", 2, 2, 2, 4, kBoth}, Case{"1f1b-i", 1, 1, 8, 8, {}, DType::f32},
                     Case{"dualpipev", 2, 1, 4, 8}, Case{"dualpipev", 1, 2, 4, 8, kFull},
                     Case{"stp", 2, 3, 2, 4, kZero}, Case{"zb-v", 2, 2, 2, 5, kZeroSharded, DType::bf16},
-                    Case{"stp", 2, 1, 2, 5, kRing}, Case{"zb-v", 2, 1, 2, 5, kRingAndAll},
-                    Case{"stp", 4, 1, 2, 5, kOverlap}, Case{"zb-v", 2, 1, 2, 5, kOverlapInRings}));
+                    Case{"stp", 2, 1, 2, 5, kLate}, Case{"1f1b", 1, 1, 4, 8, kLate},
+                    Case{"zb-v", 2, 2, 2, 5, kLateShares}, Case{"stp", 2, 1, 2, 5, kRing},
+                    Case{"zb-v", 2, 1, 2, 5, kRingAndAll}, Case{"stp", 4, 1, 2, 5, kOverlap},
+                    Case{"zb-v", 2, 1, 2, 5, kOverlapInRings}));
 
 }  // namespace
 }  // namespace stp::testing_support

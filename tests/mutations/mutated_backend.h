@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,6 +38,8 @@ struct Mutation {
   // stands still until the optimizer has run; or the first norm until a copy to the host has.
   int late_copy = -1;
   bool late_forward = false;
+  std::function<bool(const Tensor&)> spoiled_gradient;  // whether a GEMM's weight gradient becomes NaN
+  bool no_copies = false;                               // post-validation has nothing to go back to
   // Of bf16:
   bool narrow_gradients = false;  // sums over microbatches are rounded as they grow
   bool narrow_masters = false;    // a step starts from rounded weights
@@ -77,6 +80,7 @@ class MutatedKernels : public Kernels {
  private:
   void run_fill(Stream& s, const Tensor& t, double v) override { real_->fill(s, t, v); }
   void run_copy(Stream& s, const Tensor& a, const Tensor& b) override {
+    if (mutation_.no_copies) return;
     const bool to_device = a.memory->kind == MemoryKind::host;
     if (to_device && mutation_.late_copy >= 0 && copies_++ >= mutation_.late_copy) late_->wait_in(s);
     real_->copy(s, a, b);
@@ -105,6 +109,8 @@ class MutatedKernels : public Kernels {
     }
     real_->gemm(s, ta, tb, alpha, a, b, beta, c);
     if (weight_gradient && mutation_.narrow_gradients) round_to_bf16(s, c);
+    if (weight_gradient && mutation_.spoiled_gradient && mutation_.spoiled_gradient(c))
+      real_->fill(s, c, std::numeric_limits<double>::quiet_NaN());
   }
   void run_rms_norm_forward(Stream& s, const Tensor& x, const Tensor& g, double e, const Tensor& y,
                             const Tensor& r) override {

@@ -185,6 +185,8 @@ def draw_case(rng, number, generator, folder, named_only):
     if scenario["parallel"]["dp"] * scenario["parallel"].get("cp", 1) > 1 and rng.random() < 0.5:
         scenario["zero"] = 1
     if rng.random() < 0.3:
+        scenario["post_validation"] = True
+    if rng.random() < 0.3:
         scenario["braid"] = rng.choice(oracle.BRAIDS)
     if rng.random() < 0.5:
         scenario["schedule_costs"] = {

@@ -28,6 +28,9 @@ FREED_AT = ("W", "I")
 # order differ by rounding.
 SAME_INSTANT = 1e-9
 
+# Of a program with post-validation, as many are simulated at most.
+MOST_STEPS = 32
+
 
 class OracleError(Exception):
     """The input is no schedule, or the schedule deadlocks."""
@@ -260,12 +263,12 @@ def offloaded(blocks):
     return {microbatch: (begin, end) for microbatch, (begin, end) in places.items() if end - begin >= 4}
 
 
-def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offload):
-    """The graph of a step."""
+def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offload, graph, ended):
+    """Adds the ops of a step to the graph. `ended`: with post-validation, by rank, its optimizer op in the step before, or
+    None; its op in this one takes its place."""
     pp, chunks = schedule["pp"], schedule["chunks"]
     last_stage = pp * chunks - 1
     ranks = read_blocks(schedule, layers, braid)
-    graph = Graph()
     rank_of = {}
     for rank in range(pp):
         for chunk in range(chunks):
@@ -290,13 +293,25 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offlo
             return None
         return rank_of[stage]
 
+    def of_step_before(rank):
+        """What an op waits for that would wait for nothing."""
+        return [ended[rank]] if ended and ended[rank] else []
+
+    # Post-validation: the last step's norm comes back from the last rank.
+    total = {}
+    for rank in reversed(range(1, pp)):
+        if ended:
+            deps = of_step_before(rank) if rank == pp - 1 else [total[rank + 1]]
+            total[rank] = graph.add(f"norm of the last step from rank {rank}", ("p2p", rank, rank - 1), 0, deps)
+
     # With ZeRO-1 a chunk's weights are gathered before its first F, in the order of these.
     gathers = {}
     for rank, blocks in enumerate(ranks):
         for action in (action for block in blocks for action in block):
             if dp * cp > 1 and zero and action.kind == "F" and (rank, action.chunk) not in gathers:
                 cost = layers[action.stage] * costs["gradient_reduce"] / 2
-                gathers[rank, action.chunk] = graph.add(f"weights of chunk {action.chunk} on rank {rank}", ("dp", rank), cost)
+                name = f"weights of chunk {action.chunk} on rank {rank}"
+                gathers[rank, action.chunk] = graph.add(name, ("dp", rank), cost, of_step_before(rank))
 
     # One stream per pair of sender and receiver, in the order of the sender's program; the action named first first.
     block_sends = {}
@@ -331,11 +346,13 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offlo
             source = ("G", action.stage + 1, action.microbatch)
         return [sent[source] if source in sent else output[source]]
 
+    prefix = {}
     for rank, blocks in enumerate(ranks):
         held = layers[stage_of(schedule["placement"], pp, chunks, rank, 0)]  # layers of chunk 0
         away = offloaded(blocks) if offload > 0 and held > 0 else {}
         copies = {}  # by microbatch: the copy to the host, then the one back
         leaving = []  # block of the forward and copy, while its memory is held
+        reductions = []
         for index, block in enumerate(blocks):
             issued = [graph.streams[stream, rank][-1] for stream in ("compute", "tp") if (stream, rank) in graph.streams]
             awaited = []
@@ -376,6 +393,8 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offlo
                     deps += awaited
                 if position == 0 and action.kind in "IB" and action.chunk == 0 and action.microbatch in away:
                     deps.append(copies[action.microbatch])
+                if [(other.kind, other.chunk) for other in block] != [("F", 0)] and rank + 1 in total:
+                    deps.append(total.pop(rank + 1))
                 if position == 0:
                     deps += inputs(action)
                     if action.kind == "F" and (rank, action.chunk) in gathers:
@@ -417,7 +436,8 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offlo
                     later = block[position + 1 :] + [other for each in blocks[index + 1 :] for other in each]
                     if action.kind in "BW" and not any(o.chunk == action.chunk and o.kind in "BW" for o in later):
                         cost = layers[action.stage] * costs["gradient_reduce"] / (2 if zero else 1)
-                        graph.add(f"gradients of chunk {action.chunk} on rank {rank}", ("dp", rank), cost, computes[-1:])
+                        name = f"gradients of chunk {action.chunk} on rank {rank}"
+                        reductions.append(graph.add(name, ("dp", rank), cost, computes[-1:]))
 
             for action in block:
                 if action.kind == "W":
@@ -427,7 +447,31 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offlo
                 else:
                     # A block without segments passes its inputs on.
                     output[action.signal].deps = block_ops or [dep for each in block for dep in inputs(each)]
-    return graph, ranks
+
+        if ended:
+            norm = graph.add(f"norm on rank {rank}", ("compute", rank), 0, reductions)
+            before = [prefix[rank - 1]] if rank > 0 else []
+            if rank + 1 < pp:
+                prefix[rank] = graph.add(f"norm so far from rank {rank}", ("p2p", rank, rank + 1), 0, [norm] + before)
+            ended[rank] = graph.add(f"optimizer of rank {rank}", ("compute", rank), 0, before)
+    return ranks
+
+
+def run_steps(pp, add_step):
+    """Post-validation: runs ever more steps, one behind the other, until all ranks keep pace with each other. Returns the
+    graph of all and, per rank, the optimizer ops of the last step but one and of the last."""
+    count = 2
+    while True:
+        graph = Graph()
+        ended = [None] * pp
+        for _ in range(count):
+            before = list(ended)
+            add_step(graph, ended)
+        graph.run()
+        took = [last.end - first.end for first, last in zip(before, ended)]
+        if count == MOST_STEPS or max(took) - min(took) <= SAME_INSTANT * max(took):
+            return graph, list(zip(before, ended))
+        count *= 2
 
 
 def origins(op):
@@ -457,7 +501,8 @@ def costs_of(cp):
     return COSTS if cp == 1 else tuple(name for name in COSTS if name not in ("attn.F", "attn.I")) + IN_PARTS
 
 
-def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1, zero=0, cp=1, offload=0):
+def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1, zero=0, cp=1, offload=0,
+             post_validation=False):
     """The figures of one step.
 
     Per rank also `tie`: an idle time has an all-reduce of the rank (or an exchange of its ring) and something else as
@@ -470,15 +515,29 @@ def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite"
     if unknown:
         raise OracleError(f"unknown unit costs {sorted(unknown)}")
     costs = {name: float(unit.get(name, 0)) for name in COSTS + IN_PARTS}
-    graph, ranks = build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero, cp, offload)
-    graph.run()
-    step = max((op.end for op in graph.ops if op.stream is not None), default=0.0)
+
+    def add_step(graph, ended):
+        return build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero, cp, offload, graph, ended)
+
+    if post_validation:
+        graph, ends = run_steps(schedule["pp"], add_step)
+        step = max(last.end - first.end for first, last in ends)
+        ranks = read_blocks(schedule, layers_per_chunk, braid)
+    else:
+        graph = Graph()
+        ranks = add_step(graph, None)
+        graph.run()
+        step = max((op.end for op in graph.ops if op.stream is not None), default=0.0)
     figures = []
     for rank, blocks in enumerate(ranks):
         busy = pp_bubble = tp_bubble = 0.0
         tie = False
-        now = 0.0
-        for op in graph.streams.get(("compute", rank), []):
+        line = graph.streams.get(("compute", rank), [])
+        begin = now = 0.0
+        if post_validation:
+            begin = now = ends[rank][0].end
+            line = line[line.index(ends[rank][0]) + 1 :]
+        for op in line:
             idle = op.start - now
             if idle > 0:
                 causes = [origin for dep in op.deps for origin in origins(dep)]
@@ -493,7 +552,7 @@ def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite"
                     tie = True
             busy += op.cost
             now = op.end
-        pp_bubble += step - now
+        pp_bubble += step - (now - begin)
         figures.append(
             {
                 "compute_s": busy,
@@ -533,6 +592,7 @@ def simulate_scenario(scenario, schedule):
         scenario.get("zero", 0),
         scenario["parallel"].get("cp", 1),
         scenario.get("offload", {}).get("ratio", 0),
+        scenario.get("post_validation", False),
     )
 
 

@@ -344,6 +344,28 @@ class DataParallel(Case):
             self.near(shared["step_time_s"], alone + exposed + half)
 
 
+class PostValidation(Case):
+    def steps(self, order, unit, **options):
+        layers = [1] * (order["pp"] * order["chunks"])
+        found = [oracle.simulate(order, layers, unit, post_validation=late, **options) for late in (False, True)]
+        for rank in found[1]["ranks"]:
+            self.near(rank["compute_s"] + rank["pp_bubble_s"] + rank["tp_bubble_s"], found[1]["step_time_s"])
+        return [each["step_time_s"] for each in found]
+
+    def test_the_authors_zero_bubble_orders_never_idle(self):
+        for name in ("zb-v_p2_m8", "zb-v_p4_m16", "zb-v_p8_m32", "zb-2p_p2_m8", "zb-2p_p4_m16", "zb-2p_p8_m32"):
+            order = golden_schedule(json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8")))
+            with self.subTest(name):
+                at_once, late = self.steps(order, TWOS)
+                self.near(late, 6 * order["microbatches"] * order["chunks"])
+                self.assertGreater(at_once, late)
+
+    def test_1f1b_gains_nothing(self):
+        for pp in (1, 2, 4):
+            at_once, late = self.steps(one_f_one_b(pp, 3 * pp), TWOS, release="block")
+            self.near(late, at_once)
+
+
 class ContextParallel(Case):
     """One layer, one microbatch, a ring of two."""
 

@@ -71,6 +71,7 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
       if (kind == OpKind::reduce_scatter) scattered += piece ? tensor / kPipelineSteps : tensor;
       if (kind == OpKind::all_gather) gathered += share;
       if (kind == OpKind::transfer) sent += program.ops[op].tensors() * share;
+      if (is_norm_transfer(kind)) sent += sizeof(double);
       if (kind == OpKind::row_exchange)
         exchanged += share;
       else if (is_exchange(kind))
@@ -96,8 +97,11 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
     const int states = type == DType::bf16 ? 3 : 2;  // two moments, and the master
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("weights")), element * parameters);
     EXPECT_EQ(static_cast<double>(use.peak_bytes.at("gradients")), state * parameters);
-    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("optimizer")), states * state * parameters / shares);
+    double optimizer = states * state;
+    if (variant.post_validation) optimizer = 2 * optimizer + element;  // copies, of the weights too
+    EXPECT_EQ(static_cast<double>(use.peak_bytes.at("optimizer")), optimizer * parameters / shares);
   }
+  trainer.finish();
   for (const int rank : backend->ranks()) {
     MemoryTracker& memory = backend->device(rank).memory();
     for (const MemoryKind kind : {MemoryKind::saved, MemoryKind::working, MemoryKind::communication,
@@ -131,6 +135,13 @@ TEST(Bytes, OfSharedOptimizerState) {
   for (const char* name : {"stp", "zb-v", "1f1b-i"})
     for (const DType type : {DType::f32, DType::bf16})
       expect_declared_bytes(name, 2, 2, 5, type, {.sequence_parallel = true, .zero = true});
+}
+TEST(Bytes, OfPostValidation) {
+  for (const char* name : {"stp", "zb-v", "1f1b-i", "1f1b"})
+    for (const DType type : {DType::f32, DType::bf16})
+      for (const bool zero : {false, true})
+        expect_declared_bytes(name, 2, 2, 8, type,
+                              {.sequence_parallel = true, .zero = zero, .post_validation = true});
 }
 TEST(Bytes, OfContextParallelism) {
   Sample sampled;

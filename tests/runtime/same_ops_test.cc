@@ -46,6 +46,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
   job.dp = dp;
   job.zero = variant.zero;
   job.offload = variant.offload;
+  job.post_validation = variant.post_validation;
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
   const std::vector<double> seconds = op_seconds(
       program, hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement));
@@ -84,8 +85,10 @@ std::set<Kind> all_kinds() {
   all.insert({OpKind::compute, Unit::head, UnitPass::I});
   all.insert({OpKind::weight_gradients, Unit::head, UnitPass::W_late});
   all.insert({OpKind::all_gather, Unit::head, UnitPass::F});
-  for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter,
-                            OpKind::weight_gather, OpKind::optimizer, OpKind::offload, OpKind::reload})
+  for (const OpKind kind :
+       {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter, OpKind::weight_gather,
+        OpKind::gradient_norm, OpKind::norm_prefix, OpKind::norm_total, OpKind::optimizer, OpKind::offload,
+        OpKind::reload})
     all.insert({kind, Unit::attn, UnitPass::F});
   std::set<Kind> kinds;
   for (const auto& [kind, unit, pass] : all) kinds.insert({kind, unit, pass, UnitPart::whole});
@@ -116,6 +119,10 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
               if (sampled())
                 expect_simulated_and_run(schedule, {order, release, sequence_parallel, recompute, zero}, dp,
                                          seen);
+  for (const bool zero : {false, true})
+    if (sampled())
+      expect_simulated_and_run("zb-v", {.sequence_parallel = true, .zero = zero, .post_validation = true}, 2,
+                               seen);
   for (const Variant& variant : in_rings())
     if (sampled()) expect_simulated_and_run("zb-v", variant, variant.context_parallel == 2 ? 2 : 1, seen);
   for (const Variant& variant : with_overlap())

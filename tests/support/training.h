@@ -64,6 +64,7 @@ struct Variant {
   int context_parallel = 1;
   int overlapped = 1;  // more: tp_overlap of so many tensor-parallel ranks
   double offload = 0;
+  bool post_validation = false;
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -141,8 +142,9 @@ inline std::string to_string(const Variant& variant) {
   return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
          std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
-         (variant.zero ? " zero" : "") + " context parallel " + std::to_string(variant.context_parallel) +
-         " overlapped " + std::to_string(variant.overlapped) +
+         (variant.zero ? " zero" : "") + (variant.post_validation ? " post-validation" : "") +
+         " context parallel " + std::to_string(variant.context_parallel) + " overlapped " +
+         std::to_string(variant.overlapped) +
          (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "");
 }
 
@@ -158,7 +160,8 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .embedding = true,
                 .sequence_parallel = variant.sequence_parallel,
                 .recompute = variant.recompute,
-                .context_parallel = variant.context_parallel,
+                 .post_validation = variant.post_validation,
+                 .context_parallel = variant.context_parallel,
                  .tp_overlap = tp_overlap(variant),
                  .tensor_parallel = variant.overlapped,
                  .offload = variant.offload});

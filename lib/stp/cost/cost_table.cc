@@ -48,6 +48,13 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
   // A full backward has its weight gradients beside its collectives; apart from I they have none.
   const bool in_bulk = table.bulk && op.pass == Pass::B && (op.unit == Unit::attn || op.unit == Unit::mlp);
   const CostTable::Bulk* const bulk = in_bulk ? &(*table.bulk)[static_cast<size_t>(op.unit)] : nullptr;
+  const auto of_rank = [&](const std::vector<double>& by_rank) {
+    return by_rank.empty() ? 0 : by_rank[program.stream_of(id).rank];
+  };
+  const auto near = [&] {
+    const ProgramStream& link = program.stream_of(id);
+    return table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
+  };
   switch (op.kind) {
     case OpKind::compute:
       if (bulk && op.unit_pass == UnitPass::W_late) return bulk->W_late;
@@ -68,12 +75,13 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return op.part == UnitPart::whole ? table.reduce_scatter : table.piece_scatter;
     case OpKind::all_gather:
       return table.all_gather;
-    case OpKind::transfer: {
-      const ProgramStream& link = program.stream_of(id);
-      const bool near =
-          table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
-      return op.tensors() * (near ? table.transfer_within_node : table.transfer_between_nodes);
-    }
+    case OpKind::transfer:
+      return op.tensors() * (near() ? table.transfer_within_node : table.transfer_between_nodes);
+    case OpKind::norm_prefix:
+    case OpKind::norm_total:
+      return near() ? table.number_within_node : table.number_between_nodes;
+    case OpKind::gradient_norm:
+      return of_rank(table.gradient_norm);
     case OpKind::gradient_reduce:
       return of_stage(table.gradient_reduce, table.gradient_reduce_per_layer);
     case OpKind::gradient_scatter:
@@ -83,7 +91,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::embedding_reduce:
       return table.embedding_reduce;
     case OpKind::optimizer:
-      return table.optimizer.empty() ? 0 : table.optimizer[program.stream_of(id).rank];
+      return of_rank(table.optimizer);
     case OpKind::offload:
       return of_stage(table.offload, program.offload * table.offload_per_layer);
     case OpKind::reload:

@@ -35,6 +35,9 @@ struct CostTable {
   double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
   std::vector<int> node_of_rank;  // by pipeline rank, ranks of one number on one node; empty: all
   std::vector<double> optimizer;  // by pipeline rank; empty: none
+  /// With post-validation, by pipeline rank; empty: none. The norm's transfers are of a number.
+  std::vector<double> gradient_norm;
+  double number_within_node = 0, number_between_nodes = 0;
   // By virtual stage; empty: by its layers. With ZeRO-1 the second is of the reduce-scatter, the third of the
   // all-gather, and neither is the first's half where latencies count.
   std::vector<double> gradient_reduce, gradient_scatter, weight_gather;

@@ -189,6 +189,9 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
         case OpKind::gradient_scatter:
         case OpKind::weight_gather:
         case OpKind::embedding_reduce:
+        case OpKind::gradient_norm:
+        case OpKind::norm_prefix:
+        case OpKind::norm_total:
           expected = 0;
           break;
         case OpKind::offload:

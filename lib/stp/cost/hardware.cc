@@ -11,7 +11,8 @@
 namespace stp {
 namespace {
 
-constexpr double kFp32 = 4;  // bytes
+constexpr double kBf16 = 2, kFp32 = 4;     // bytes
+constexpr double kStateBytes = 3 * kFp32;  // of a parameter: its master and AdamW's two moments
 
 // SMs that Transformer Engine's methods `pipeline` and `bulk` take from the GEMM for the collective beside it
 // (num_sm of its default user-buffer configuration, with set_sm_margin). They are all that such a GEMM loses:
@@ -230,9 +231,20 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     return transfer_between_nodes_seconds(profile, sent, groups.senders());
   });
   for (int rank = 0; rank < job.pp; ++rank) table.node_of_rank.push_back(groups.node_of(rank));
-  for (const double parameters : parameters_per_rank(job, layers_per_stage, placement))
-    table.optimizer.push_back(parameters / optimizer_shares(job) * optimizer_bytes(job.implementation) /
-                              profile.memory_bytes_per_s);
+  for (const double parameters : parameters_per_rank(job, layers_per_stage, placement)) {
+    const double own = parameters / optimizer_shares(job);
+    const auto moving = [&](double each) { return own * each / profile.memory_bytes_per_s; };
+    if (!job.post_validation) {
+      table.optimizer.push_back(moving(optimizer_bytes(job.implementation)));
+      continue;
+    }
+    const double norm = kFp32, in_step = job.implementation == Implementation::suite ? 0 : norm;
+    table.gradient_norm.push_back(moving(norm));
+    table.optimizer.push_back(
+        moving(optimizer_bytes(job.implementation) - in_step + 2 * (kStateBytes + kBf16)));
+  }
+  table.number_within_node = transfer_seconds(profile.within_node, sizeof(double));
+  table.number_between_nodes = transfer_between_nodes_seconds(profile, sizeof(double), groups.senders());
   if (job.dp * job.shape.cp > 1) {
     const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
     for (int stage = 0; stage < placement.stages(); ++stage) {
@@ -266,9 +278,9 @@ std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& 
 }
 
 ParameterBytes parameter_bytes(double parameters, const Job& job) {
-  constexpr double kBf16 = 2;
+  const double state = job.post_validation ? 2 * kStateBytes + kBf16 : kStateBytes;
   return {kBf16 * parameters, job.shape.gradient_bytes * parameters,
-          3 * kFp32 * parameters / optimizer_shares(job)};
+          state * parameters / optimizer_shares(job)};
 }
 
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage) {

@@ -18,8 +18,9 @@ struct Job {
   // parallelism a rank has only that much to send.
   bool scatter_transfers = false;
   int dp = 1;
-  bool zero = false;   // ZeRO-1: the replicas share the optimizer's state
-  double offload = 0;  // the largest share of an offloaded activation's bytes that goes to the host
+  bool zero = false;             // ZeRO-1: the replicas share the optimizer's state
+  bool post_validation = false;  // an optimizer step is kept undoable until the gradients' norm is known
+  double offload = 0;            // the largest share of an offloaded activation's bytes that goes to the host
 };
 
 /// The cost table of `job` on `profile`: a unit's GEMMs, attention, elementwise traffic and launches, one
@@ -36,7 +37,8 @@ std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& 
                                         const Placement& placement);
 
 /// Bytes of `parameters` parameters by kind: bf16 weights, gradients of the job's type, fp32 masters and
-/// AdamW's two moments, the last two divided by the replicas with ZeRO-1.
+/// AdamW's two moments, the last two divided by the replicas with ZeRO-1. With post-validation `optimizer`
+/// has a copy of all that a step changes, the share's weights too.
 struct ParameterBytes {
   double weights, gradients, optimizer;
 };

@@ -60,6 +60,7 @@ class Lowerer {
     program_.zero = lowering.data_parallel && lowering.zero;
     program_.division = lowering.division();
     program_.offload = lowering.offload;
+    program_.post_validation = lowering.post_validation;
     const Schedule& s = program_.schedule;
     for (int rank = 0; rank < s.pp(); ++rank) {
       program_.streams.push_back({StreamKind::compute, rank, -1});
@@ -77,7 +78,7 @@ class Lowerer {
                                          stage + 1 == s.placement.stages(), lowering.backward,
                                          {lowering.embedding && stage == 0, lowering.recompute.layer,
                                           stage == 0 ? lowering.vision_layers : 0}));
-    outputs_.assign(ends_key() + 2, {kNothing, kNothing});
+    outputs_.assign(norm_key(OpKind::norm_total, s.pp()), {kNothing, kNothing});
   }
 
   Program lower() && {
@@ -89,6 +90,7 @@ class Lowerer {
       last_scatter_ = final_compute_ = final_collective_ = kNothing;
       const auto& blocks = program_.schedule.ranks[rank_];
       gathers_.assign(program_.schedule.chunks(), kNothing);
+      if (lowering_.post_validation) send_total();
       if (lowering_.data_parallel) count_backwards(blocks);
       if (program_.zero) gather_weights(blocks);
       if (program_.offload > 0) plan_offload(blocks);
@@ -101,10 +103,13 @@ class Lowerer {
         if (lowering_.data_parallel) reduce_gradients(blocks[block_]);
       }
       if (lowering_.tied) reduce_embedding();
+      if (lowering_.post_validation) send_prefix();
       if (lowering_.optimizer) {
         begin_op();
-        for (const OpId reduction : reductions_) depend(reduction);
-        if (reductions_.empty()) depend(last_scatter_);
+        if (lowering_.post_validation)
+          depend(prefix_of_ranks_before());
+        else
+          wait_for_gradients();
         program_.ops.push_back({.kind = OpKind::optimizer, .block = -1, .stream = compute_stream()});
       }
     }
@@ -144,6 +149,12 @@ class Lowerer {
   // Behind them, for the first and the last virtual stage: when its rank has all its gradients.
   [[nodiscard]] size_t ends_key() const {
     return 2 * static_cast<size_t>(stages()) * program_.schedule.microbatches;
+  }
+
+  // Behind these: a rank's transfers of the gradients' norm.
+  [[nodiscard]] size_t norm_key(OpKind kind, int rank) const {
+    const int ranks = program_.schedule.pp();
+    return ends_key() + 2 + (kind == OpKind::norm_prefix ? 0 : ranks) + rank;
   }
 
   [[nodiscard]] Ref input_of(const Action& action, int stage) const {
@@ -188,7 +199,7 @@ class Lowerer {
   }
 
   void reserve() {
-    size_t ops = program_.schedule.pp() * (2 + 2 * static_cast<size_t>(program_.schedule.chunks())),
+    size_t ops = program_.schedule.pp() * (5 + 2 * static_cast<size_t>(program_.schedule.chunks())),
            depends = 0;
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) {
       for (const Block& block : program_.schedule.ranks[rank]) {
@@ -221,6 +232,7 @@ class Lowerer {
                         value_of(action, stage), source_of(action, stage), reload_for(action)});
     }
     first_op_ = size();
+    in_warm_up_ = !block.braided() && block.actions()[0].pass == Pass::F && block.actions()[0].chunk == 0;
     last_compute_ = last_all_reduce_ = kNothing;
     awaited_.clear();
     if (lowering_.sequence_parallel)
@@ -262,8 +274,8 @@ class Lowerer {
     begin_main(chain, ring || first);
     if (ring)
       depend(chain.computed);
-    else if (first)
-      wait_for_offloads();
+    else
+      begin_compute(first);
     chain.result = add_main(chain, segment);
     chain.wait = kNothing;
     if (first) add_reloads();
@@ -304,6 +316,12 @@ class Lowerer {
   [[nodiscard]] int pieces(const Segment& segment) const {
     if (!in_parts(segment, program_.division)) return 1;
     return program_.division.steps(segment.unit, pass_of(segment), UnitPart::after);
+  }
+
+  // What a main line's first compute op waits for besides: its memory, and the last step's gradients' norm.
+  void begin_compute(bool first_of_block) {
+    if (first_of_block) wait_for_offloads();
+    if (!in_warm_up_) depend(std::exchange(awaited_total_, kNothing));
   }
 
   // The sum over the group of what the last compute op made, the chain's value or a piece of it.
@@ -439,7 +457,7 @@ class Lowerer {
       if (begins) {
         const bool first = last_compute_ == kNothing;
         begin_main(chain, first);
-        if (first) wait_for_offloads();
+        begin_compute(first);
       } else {
         begin_op();
       }
@@ -677,6 +695,41 @@ class Lowerer {
                             .stream = stream_of_rank(StreamKind::dp, -1)});
   }
 
+  void wait_for_gradients() {
+    for (const OpId reduction : reductions_) depend(reduction);
+    if (reductions_.empty()) depend(last_scatter_);
+  }
+
+  // Post-validation. The sum over all ranks of the last step's squares is on the last one, and goes back
+  // while the pipeline fills; a rank needs it before its first action that is not a forward of chunk 0.
+  void send_total() {
+    const int last = program_.schedule.pp() - 1;
+    awaited_total_ =
+        rank_ == last ? kNothing : kOutputBit | static_cast<Ref>(norm_key(OpKind::norm_total, rank_ + 1));
+    if (rank_ == 0) return;
+    begin_op();
+    depend(awaited_total_);
+    add_norm_transfer(OpKind::norm_total, rank_ - 1);
+  }
+  // The sum so far goes from rank to rank; each takes its step when it has that of the ranks before.
+  void send_prefix() {
+    begin_op();
+    wait_for_gradients();
+    program_.ops.push_back({.kind = OpKind::gradient_norm, .block = -1, .stream = compute_stream()});
+    if (rank_ + 1 == program_.schedule.pp()) return;
+    begin_op();
+    depend(size() - 1);
+    depend(prefix_of_ranks_before());
+    add_norm_transfer(OpKind::norm_prefix, rank_ + 1);
+  }
+  [[nodiscard]] Ref prefix_of_ranks_before() const {
+    return rank_ == 0 ? kNothing : kOutputBit | static_cast<Ref>(norm_key(OpKind::norm_prefix, rank_ - 1));
+  }
+  void add_norm_transfer(OpKind kind, int receiver) {
+    outputs_[norm_key(kind, rank_)] = {size(), kNothing};
+    program_.ops.push_back({.kind = kind, .block = -1, .stream = link_to(receiver)});
+  }
+
   // Once the ranks of the first and the last virtual stage have all their gradients, they add up those of the
   // embedding, of which each has a copy.
   void reduce_embedding() {
@@ -770,7 +823,9 @@ class Lowerer {
   Ref last_scatter_ = kNothing;                                 // the rank's latest reduce-scatter
   Ref final_compute_ = kNothing, final_collective_ = kNothing;  // the rank's latest
   std::vector<OpId> reductions_;
-  std::vector<Ref> gathers_;  // by chunk: of its weights, until its first forward waits for it
+  std::vector<Ref> gathers_;      // by chunk: of its weights, until its first forward waits for it
+  bool in_warm_up_ = true;        // whether the block is a forward of chunk 0 alone
+  Ref awaited_total_ = kNothing;  // with post-validation, until an action behind the warm-up waits for it
 
   struct Copying {
     int freed_at;  // a block

@@ -25,7 +25,8 @@ std::string to_string(StreamKind kind) {
 }
 
 int Program::stage_of(OpId op) const {
-  if (ops[op].kind == OpKind::optimizer) return -1;
+  const OpKind kind = ops[op].kind;
+  if (kind == OpKind::optimizer || kind == OpKind::gradient_norm || is_norm_transfer(kind)) return -1;
   return schedule.placement.stage(stream_of(op).rank, ops[op].chunk);
 }
 
@@ -84,6 +85,12 @@ std::string describe_op(const Program& program, OpId id) {
       return "weights of chunk " + std::to_string(op.chunk);
     case OpKind::embedding_reduce:
       return "gradients of the embedding";
+    case OpKind::gradient_norm:
+      return "norm of the gradients";
+    case OpKind::norm_prefix:
+      return "norm so far to rank " + std::to_string(program.stream_of(id).peer);
+    case OpKind::norm_total:
+      return "last step's norm to rank " + std::to_string(program.stream_of(id).peer);
     case OpKind::optimizer:
       return "optimizer";
     case OpKind::offload:

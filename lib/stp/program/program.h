@@ -37,6 +37,9 @@ enum class OpKind : uint8_t {
   gradient_scatter,  // replaces it with ZeRO-1: a reduce-scatter, each of these ranks gets its share
   weight_gather,     // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
   embedding_reduce,  // of tied embeddings' gradients, between the ranks of the first and last virtual stage
+  gradient_norm,     // with post-validation, the square of the norm of a pipeline rank's gradients
+  norm_prefix,       // of it and those of the ranks before, summed up, to the next rank
+  norm_total,        // of the last step's sum over all ranks, to the rank before
   optimizer,         // the weight update of a rank's chunks, or of this replica's share of them
   offload,           // of saved tensors of a chunk and microbatch to the host, behind their forward
   reload,            // of the same back to the device, before their backward
@@ -56,6 +59,10 @@ constexpr bool is_exchange(OpKind kind) {
 }
 /// Whether it copies between device and host.
 constexpr bool is_host_copy(OpKind kind) { return kind == OpKind::offload || kind == OpKind::reload; }
+/// Whether it takes a number of the gradients' norm to another rank.
+constexpr bool is_norm_transfer(OpKind kind) {
+  return kind == OpKind::norm_prefix || kind == OpKind::norm_total;
+}
 /// "all-reduce", "reduce-scatter" or "all-gather".
 std::string collective_name(OpKind kind);
 
@@ -97,7 +104,8 @@ struct Program {
   std::vector<int> layers_per_stage;
   bool sequence_parallel = false;
   Recompute recompute;
-  bool zero = false;   // ZeRO-1: each replica has a share of the optimizer's state
+  bool zero = false;  // ZeRO-1: each replica has a share of the optimizer's state
+  bool post_validation = false;
   Division division;   // of units into parts
   double offload = 0;  // the largest share of an offloaded activation's bytes that goes to the host
   std::vector<ProgramStream> streams;
@@ -115,7 +123,7 @@ struct Program {
   [[nodiscard]] bool frees(OpId op, OpId needed) const {
     return ops[needed].kind == OpKind::offload && ops[op].kind != OpKind::reload;
   }
-  /// The virtual stage that an op works for; -1 for the optimizer.
+  /// The virtual stage that an op works for; -1 for the optimizer and the gradients' norm.
   [[nodiscard]] int stage_of(OpId op) const;
   /// The number of the value that the chain of a virtual stage works on.
   [[nodiscard]] ValueId value(ValueKind kind, int stage, int microbatch) const {

@@ -69,6 +69,12 @@ std::string op_text(const Program& program, OpId id) {
       return "gather chunk " + std::to_string(op.chunk);
     case OpKind::embedding_reduce:
       return "reduce embedding";
+    case OpKind::gradient_norm:
+      return "norm";
+    case OpKind::norm_prefix:
+      return "norm so far to " + std::to_string(program.stream_of(id).peer);
+    case OpKind::norm_total:
+      return "norm back to " + std::to_string(program.stream_of(id).peer);
     case OpKind::optimizer:
       return "optimizer";
     case OpKind::offload:
@@ -136,6 +142,11 @@ Counts count(const Program& program) {
       case OpKind::offload:
       case OpKind::reload:
         ++counts.of["host copy"];
+        break;
+      case OpKind::gradient_norm:
+      case OpKind::norm_prefix:
+      case OpKind::norm_total:
+        ++counts.of["gradients' norm"];
         break;
       case OpKind::optimizer:
         ++counts.of["optimizer"];
@@ -911,6 +922,39 @@ TEST(Lower, EndsEachRankWithAnOptimizerOpThatWaitsForNothingButItsStream) {
     EXPECT_THAT(program.dependencies(last), IsEmpty());
   }
   EXPECT_EQ(count(program).of["optimizer"], 3);
+}
+
+// The norm of the gradients goes from rank to rank, and in the next step back.
+TEST(Lower, PassesTheNormOnAndBack) {
+  const Program program =
+      lower(by_hand(Placement::loop(3, 1), 2,
+                    {{"F0.0", "F0.1", "B0.0", "B0.1"},
+                     {"F0.0", "F0.1", "B0.0", "B0.1"},
+                     {"F0.0", "B0.0", "F0.1", "B0.1"}}),
+            {1, 1, 1}, {.optimizer = true, .data_parallel = true, .post_validation = true});
+  std::vector<std::string> found;  // what has to do with it
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    std::vector<OpId> needed;
+    for (const OpId each : program.dependencies(op))
+      if (program.ops[each].block < 0) needed.push_back(each);
+    if (program.ops[op].block >= 0 && needed.empty()) continue;
+    found.push_back(std::to_string(program.stream_of(op).rank) + " " + describe_op(program, op) + ":");
+    for (const OpId each : program.dependencies(op))
+      if (program.ops[op].block < 0 || program.ops[each].block < 0)
+        found.back() +=
+            " " + std::to_string(program.stream_of(each).rank) + " " + describe_op(program, each) + ";";
+  }
+  EXPECT_THAT(found,
+              ElementsAre("0 mlp.I of B0.0, layer 0: 1 last step's norm to rank 0;",
+                          "0 norm of the gradients: 0 gradients of chunk 0;",
+                          "0 norm so far to rank 1: 0 norm of the gradients;",
+                          "0 optimizer:", "1 last step's norm to rank 0: 2 last step's norm to rank 1;",
+                          "1 mlp.I of B0.0, layer 0: 2 last step's norm to rank 1;",
+                          "1 norm of the gradients: 1 gradients of chunk 0;",
+                          "1 norm so far to rank 2: 1 norm of the gradients; 0 norm so far to rank 1;",
+                          "1 optimizer: 0 norm so far to rank 1;",
+                          "2 last step's norm to rank 1:", "2 norm of the gradients: 2 gradients of chunk 0;",
+                          "2 optimizer: 1 norm so far to rank 2;"));
 }
 
 TEST(Lower, AddsUpTiedEmbeddingsOnceBothRanksHaveAllGradients) {

@@ -71,7 +71,7 @@ class Writer {
 
   void write_rank(int rank) {
     int32_t block = -1;
-    double computed_until = 0;
+    double computed_until = timeline_.begin.empty() ? 0 : timeline_.begin[rank];
     for (OpId op = program_.rank_begin[rank]; op < program_.rank_begin[rank + 1]; ++op) {
       if (!timeline_.has(op)) continue;
       if (program_.ops[op].block != block) {
@@ -111,8 +111,9 @@ class Writer {
   void write_op(int rank, OpId id, const std::string& waited) {
     const Op& op = program_.ops[id];
     const std::string category = to_string(program_.stream_of(id).kind);
-    if (op.kind == OpKind::optimizer)
-      return slice("optimizer", category, op.stream, timeline_.start[id], timeline_.end[id], waited);
+    if (op.kind == OpKind::optimizer || op.kind == OpKind::gradient_norm || is_norm_transfer(op.kind))
+      return slice(describe_op(program_, id), category, op.stream, timeline_.start[id], timeline_.end[id],
+                   waited);
     if (is_of_replicas(op.kind))
       return slice(describe_op(program_, id), category, op.stream, timeline_.start[id], timeline_.end[id],
                    "");
@@ -150,6 +151,9 @@ class Writer {
       case OpKind::gradient_scatter:
       case OpKind::weight_gather:
       case OpKind::embedding_reduce:
+      case OpKind::gradient_norm:
+      case OpKind::norm_prefix:
+      case OpKind::norm_total:
       case OpKind::optimizer:
       case OpKind::offload:
       case OpKind::reload:

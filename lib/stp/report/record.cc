@@ -92,6 +92,7 @@ json configuration_json(const Configuration& c) {
                 {"sequence_parallel", or_null(c.sequence_parallel)},
                 {"tp_overlap", or_null(c.tp_overlap)},
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+  if (c.post_validation) value["post_validation"] = true;
   if (c.merge_backward) value["merge_backward"] = true;
   if (c.cluster_values) value["cluster_values"] = *c.cluster_values;
   if (c.vision_tokens > 0) value["vision_tokens"] = c.vision_tokens;

@@ -27,6 +27,7 @@ struct Configuration {
   bool zero = false;            // ZeRO-1
   bool merge_backward = false;  // adjacent I and W as one B
   double offload_ratio = 0;     // 0: nothing is offloaded
+  bool post_validation = false;
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;  // by virtual stage
   std::string placement, release, backward, braid, freed_at;

@@ -152,12 +152,15 @@ TEST(ResultJson, HoldsEveryFigure) {
 
 TEST(ResultJson, NamesWhatFewConfigurationsHaveWhereTheyHaveIt) {
   Result r = result({1});
-  const std::vector<std::string> few{"merge_backward", "vision_tokens", "memory_margin_gb"};
+  const std::vector<std::string> few{"post_validation", "merge_backward", "vision_tokens",
+                                     "memory_margin_gb"};
   for (const std::string& field : few) EXPECT_FALSE(to_json(r).contains(field)) << field;
+  r.configuration.post_validation = true;
   r.configuration.merge_backward = true;
   r.configuration.vision_tokens = 64;
   r.memory_margin_gb = -2.5;
   const json row = to_json(r);
+  EXPECT_EQ(row.at("post_validation"), true);
   EXPECT_EQ(row.at("merge_backward"), true);
   EXPECT_EQ(row.at("vision_tokens"), 64);
   EXPECT_EQ(row.at("memory_margin_gb"), -2.5);

@@ -85,7 +85,7 @@ std::vector<ParameterState*> ChunkState::all() {
 }
 
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      int tp_index, OptimizerShare share) {
+                      int tp_index, OptimizerShare share, bool undoable) {
   ChunkState chunk;
   chunk.first_layer = shape.first_layer;
   const auto states = [&](Unit unit, int layer) {
@@ -121,6 +121,12 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
   chunk.second_moment = make(MemoryKind::optimizer, state_type, own);
   chunk.master = training.type == DType::bf16 ? make(MemoryKind::optimizer, state_type, own)
                                               : chunk.weights.part(chunk.share_begin, 1, own);
+  if (undoable) {
+    std::vector<Tensor> changed{chunk.first_moment, chunk.second_moment, chunk.master};
+    if (training.type == DType::bf16) changed.push_back(chunk.share_of(chunk.weights));
+    for (const Tensor& tensor : changed)
+      chunk.undo.emplace_back(tensor, make(MemoryKind::optimizer, tensor.type, own));
+  }
   for (ParameterState* state : all) {
     const int64_t rows = rows_of(state->parameter, tp), columns = columns_of(state->parameter, tp);
     state->weight = chunk.weights.part(state->begin, rows, columns);
@@ -142,6 +148,7 @@ void release_chunk(Device& device, Stream& stream, ChunkState& chunk) {
   if (chunk.master.memory != chunk.weights.memory) device.release(stream, chunk.master);
   for (Tensor* tensor : {&chunk.weights, &chunk.gradients, &chunk.first_moment, &chunk.second_moment})
     device.release(stream, *tensor);
+  for (auto& [changed, copy] : chunk.undo) device.release(stream, copy);
 }
 
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {

@@ -1,6 +1,7 @@
 // The parameters of one chunk of a rank: weights, gradients, and the optimizer's state.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "stp/device/device.h"
@@ -32,6 +33,8 @@ struct ChunkState {
   /// weights are bf16, else the share of the weights itself.
   int64_t share_begin = 0;
   Tensor master, first_moment, second_moment;
+  /// With post-validation: what an optimizer step changes, and room for a copy of it (MemoryKind::optimizer).
+  std::vector<std::pair<Tensor, Tensor>> undo;
 
   [[nodiscard]] int64_t share_size() const { return master.elements(); }
   /// This replica's share of a buffer.
@@ -53,8 +56,9 @@ struct OptimizerShare {
 };
 
 /// Makes a chunk's parameters, with their initial values, for place `tp_index` of the tensor-parallel group.
+/// `undoable`: with ChunkState::undo.
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      int tp_index, OptimizerShare share);
+                      int tp_index, OptimizerShare share, bool undoable = false);
 
 /// Frees the memory of a chunk's buffers.
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk);

@@ -32,11 +32,28 @@ void norm_again(RankState& rank, Stream& stream, const Op& op) {
                MemoryKind::saved);
 }
 
+// The norm's way back waits for no other op: it can come first. Then all processes issue the same ops before
+// they check it. The head is not among these, since it fails the run if the weights are not finite.
+void plan_check(ExecutionPlan& plan) {
+  std::vector<OpId>& order = plan.order.ops;
+  const auto kind = [&](OpId op) { return plan.program.ops[op].kind; };
+  const auto others = std::stable_partition(order.begin(), order.end(),
+                                            [&](OpId op) { return kind(op) == OpKind::norm_total; });
+  plan.totals.assign(order.begin(), others);
+  const auto behind = std::find_if(others, order.end(), [&](OpId id) {
+    const Op& op = plan.program.ops[id];
+    const bool warms_up = op.block >= 0 && op.pass == Pass::F && op.chunk == 0 && op.unit != Unit::head;
+    return kind(id) != OpKind::weight_gather && !warms_up;
+  });
+  plan.issued_before_check = behind - order.begin();
+}
+
 }  // namespace
 
 ExecutionPlan make_plan(Program program) {
   IssueOrder order = issue_order(program);  // refuses a program that would deadlock
   ExecutionPlan plan{std::move(program), std::move(order), {}, {}};
+  if (plan.program.post_validation) plan_check(plan);
   int layer = 0;
   for (const int layers : plan.program.layers_per_stage) {
     plan.first_layer.push_back(layer);
@@ -110,7 +127,7 @@ void Executor::make_ranks() {
         rank.chunks.push_back(make_chunk(device, *rank.compute, training_,
                                          {plan_.first_layer[stage], program.layers_per_stage[stage],
                                           stage == 0, stage + 1 == placement.stages()},
-                                         rank.place.tp, share_of(rank)));
+                                         rank.place.tp, share_of(rank), program.post_validation));
       }
     } catch (const std::runtime_error& error) {  // out of memory
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
@@ -155,11 +172,15 @@ void Executor::make_groups() {
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
       if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
         data_groups_[place.pp].push_back(std::move(group));
-    // The ranks among which the gradients are divided: of a replica, or, with ZeRO-1, of all.
-    const bool zero = plan_.program.zero;
-    if (place.tp == 0 && place.pp == 0 && ((place.dp == 0 && place.cp == 0) || !zero))
-      if (RankGroup group = make_group("model", zero ? all : grid.model_group(world_rank)); group.group)
+    // The ranks among which the gradients are divided: of a replica, or, with ZeRO-1, of all; with
+    // post-validation those of one stage.
+    const bool zero = plan_.program.zero, by_stage = plan_.program.post_validation;
+    if (place.tp == 0 && (place.pp == 0 || by_stage) && ((place.dp == 0 && place.cp == 0) || !zero)) {
+      std::vector<int> sharing = zero ? all : grid.model_group(world_rank);
+      if (by_stage) std::erase_if(sharing, [&](int rank) { return grid.place(rank).pp != place.pp; });
+      if (RankGroup group = make_group("model", sharing); group.group)
         model_groups_.push_back(std::move(group));
+    }
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
 }
@@ -278,27 +299,60 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
 
 // ---- a step ----
 
-void Executor::issue_step(std::span<const TokenSample> samples, int step) {
-  step_ = step;
+void Executor::issue_step(std::span<const TokenSample> samples) {
+  const bool post_validation = plan_.program.post_validation;
   OpId op = 0;
   try {
     begin_step(samples);
-    std::vector<OpId> optimizers;  // each the last op of its rank
-    for (const OpId next : plan_.order.ops) {
-      op = next;
-      if (plan_.program.ops[op].kind == OpKind::optimizer)
-        optimizers.push_back(op);
-      else
-        issue(op);
+    if (post_validation) {
+      issue(0, plan_.issued_before_check, op);
+      if (!last_step_stands()) {
+        throw_away_forwards();
+        begin_step(samples);
+        issue(0, plan_.issued_before_check, op);
+      }
+      release_totals();
+      for (const auto& rank : ranks_) {  // now that none is needed for the last step
+        clear_gradients(*rank);
+        others_wait_for_compute(*rank);
+      }
     }
-    issue_optimizers(optimizers);
+    ++updates_;
+    issue(plan_.issued_before_check, plan_.order.ops.size(), op);
+    if (!post_validation) issue_optimizers(std::exchange(optimizers_, {}));
+    unchecked_ = post_validation;
   } catch (const Cancelled&) {
+    throw;
+  } catch (const NotFinite&) {
     throw;
   } catch (const std::exception& error) {
     throw std::runtime_error("rank " + std::to_string(issuing_->world_rank) + ", " +
                              to_string(plan_.program.stream_of(op).kind) + ", " +
                              describe_op(plan_.program, op) + ": " + error.what());
   }
+}
+
+void Executor::issue(size_t begin, size_t end, OpId& op) {
+  for (size_t i = begin; i < end; ++i) {
+    op = plan_.order.ops[i];
+    if (plan_.program.ops[op].kind == OpKind::optimizer && !plan_.program.post_validation)
+      optimizers_.push_back(op);  // each the last op of its rank
+    else
+      issue(op);
+  }
+}
+
+void Executor::clear_gradients(RankState& rank) const {
+  for (const ChunkState& chunk : rank.chunks)
+    if (chunk.gradients) rank.device.kernels().fill(*rank.compute, chunk.gradients, 0);
+}
+
+// With sequence parallelism, gradients of norm gains are added to on the tp stream. With ZeRO-1, the last
+// step's weights are gathered on the dp stream.
+void Executor::others_wait_for_compute(RankState& rank) const {
+  const EventRef begun = rank.compute->record();
+  rank.collectives().wait(begun);
+  if (rank.dp) rank.dp->wait(begun);
 }
 
 void Executor::begin_step(std::span<const TokenSample> samples) {
@@ -310,8 +364,7 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     rank->ops.assign(plan_.program.rank_begin[rank->place.pp + 1] - plan_.program.rank_begin[rank->place.pp],
                      {});
     rank->arrivals.clear();
-    for (const ChunkState& chunk : rank->chunks)
-      if (chunk.gradients) device.kernels().fill(*rank->compute, chunk.gradients, 0);
+    if (!plan_.program.post_validation) clear_gradients(*rank);
 
     const auto own = samples.subspan(rank->place.dp * per_replica, per_replica);
     const auto upload = [&](std::vector<Tensor>& tensors, auto member) {
@@ -336,13 +389,7 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     }
   }
   if (world_.group) synchronize_ranks();
-  // With sequence parallelism, gradients of norm gains are added to on the tp stream. With ZeRO-1, the last
-  // step's weights are gathered on the dp stream.
-  for (const auto& rank : ranks_) {
-    const EventRef begun = rank->compute->record();
-    rank->collectives().wait(begun);
-    if (rank->dp) rank->dp->wait(begun);
-  }
+  for (const auto& rank : ranks_) others_wait_for_compute(*rank);
   for (auto& links : links_)
     for (Link& link : links) link.taken.clear();
 }
@@ -397,7 +444,7 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
 void Executor::end(RankState& rank, Stream& stream, OpId id) {
   const EventRef done = events(rank, id).done = stream.record();
   for (const OpId needed : plan_.program.dependencies(id)) {
-    if (is_own(rank, needed)) continue;
+    if (is_own(rank, needed) || plan_.program.ops[needed].kind != OpKind::transfer) continue;
     for (Link& link : links_[plan_.program.ops[needed].stream]) {
       if (link.receiver != &rank) continue;
       link.taken.resize(std::max<size_t>(link.taken.size(), plan_.number_on_link[needed] + 1));
@@ -413,6 +460,9 @@ void Executor::issue(OpId id) {
   if (is_exchange(op.kind)) return issue_exchange(id);
   if (is_of_replicas(op.kind)) return issue_of_replicas(id);
   if (is_host_copy(op.kind)) return issue_host_copy(id);
+  if (op.kind == OpKind::gradient_norm) return issue_gradient_norm(id);
+  if (is_norm_transfer(op.kind)) return issue_norm_transfer(id);
+  if (op.kind == OpKind::optimizer) return issue_optimizer(id);
   if (op.kind == OpKind::embedding_reduce) throw std::logic_error("tied embeddings are only simulated");
   for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
     const auto stream_of = [&](RankState& rank) -> Stream& {
@@ -710,7 +760,7 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
     group.group->all_reduce(Reduce::sum, parts);
   }
   AdamW options = training_.optimizer;
-  options.step = step_;
+  options.step = updates_;
   for (const OpId id : ids)
     for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank])
       for (RankState* rank : group.ranks) {

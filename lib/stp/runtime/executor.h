@@ -25,6 +25,10 @@ struct ExecutionPlan {
   IssueOrder order;
   std::vector<int> first_layer;          // by virtual stage: of the whole model
   std::vector<uint32_t> number_on_link;  // by transfer: the number of transfers of its link issued before it
+  /// Post-validation: the ops that bring each rank the last step's norm, which come first, and how many ops
+  /// of `order` are issued before it is checked: they and forwards of chunk 0, with what these need.
+  std::vector<OpId> totals = {};
+  size_t issued_before_check = 0;
 };
 ExecutionPlan make_plan(Program program);
 
@@ -37,10 +41,12 @@ class Executor {
   ~Executor();
 
   /// Issues a whole step. `samples`: ordered by replica, then by microbatch. Exceptions name the rank and the
-  /// op.
-  void issue_step(std::span<const TokenSample> samples, int step);
+  /// op. With post-validation the step before is checked first; NotFinite if it was undone.
+  void issue_step(std::span<const TokenSample> samples);
   /// Waits until all ranks are done; throws Cancelled if the run failed.
   void finish_step();
+  /// With post-validation, checks the latest step, as the next one would; NotFinite if it was undone.
+  void settle();
 
   [[nodiscard]] const std::vector<std::unique_ptr<RankState>>& ranks() const { return ranks_; }
   /// By op of the rank, absolute seconds. After finish_step(), if times are recorded.
@@ -90,6 +96,7 @@ class Executor {
 
   void begin_step(std::span<const TokenSample> samples);
   void synchronize_ranks();
+  void issue(size_t begin, size_t end, OpId& op);
   void issue(OpId id);
   /// Waits for what the op depends on, as work of `stream`.
   void begin(RankState& rank, Stream& stream, OpId id);
@@ -106,6 +113,17 @@ class Executor {
   void issue_host_copy(OpId id);
   void issue_optimizers(const std::vector<OpId>& ids);
   void add_gradient_norms(TensorGroup& group) const;
+  void clear_gradients(RankState& rank) const;
+  void others_wait_for_compute(RankState& rank) const;
+  // Post-validation (post_validation.cc).
+  void issue_gradient_norm(OpId id);
+  void issue_norm_transfer(OpId id);
+  void issue_optimizer(OpId id);
+  bool last_step_stands();
+  double total_of_last_step();
+  void wait_for_totals();
+  void throw_away_forwards();
+  void release_totals();
   [[nodiscard]] OptimizerShare share_of(const RankState& rank) const {
     return plan_.program.zero ? OptimizerShare{rank.place.dp * training_.grid.cp + rank.place.cp,
                                                training_.grid.dp * training_.grid.cp}
@@ -126,12 +144,14 @@ class Executor {
   std::vector<std::vector<TensorGroup>> tensor_groups_;          // by stage
   std::vector<std::vector<RankGroup>> data_groups_;              // by stage
   std::vector<std::vector<Ring>> context_rings_, tensor_rings_;  // by stage
-  std::vector<RankGroup> model_groups_;
-  RankGroup world_;                                      // if there are several processes
+  std::vector<RankGroup> model_groups_;                          // with post-validation, one for each stage
+  RankGroup world_;                                              // if there are several processes
   std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: of an offloaded activation
   std::vector<std::vector<Link>> links_;                 // by stream of the Program
-  int step_ = 0;
-  const RankState* issuing_ = nullptr;  // the rank whose work is being issued, for failures
+  int updates_ = 0;                                      // steps of the optimizer that were not undone
+  bool unchecked_ = false;                               // with post-validation, whether the latest may be
+  std::vector<OpId> optimizers_;                         // of the step that is being issued
+  const RankState* issuing_ = nullptr;                   // the rank whose work is being issued, for failures
   EventRef common_start_;
 };
 

@@ -34,8 +34,10 @@ struct RankState {
   // The step that is being issued.
   std::vector<Tensor> tokens, targets;  // by microbatch, if this rank needs them
   Tensor loss, norm;                    // the loss; the square of the gradients' norm
-  std::vector<OpEvents> ops;            // by op of this rank, from rank_begin on
-  std::map<OpId, OpEvents> arrivals;    // transfers to this rank, from when their receive could begin
+  // With post-validation: the sum of the squares of the ranks before, and of all ranks in the last step.
+  Tensor prefix, total;
+  std::vector<OpEvents> ops;          // by op of this rank, from rank_begin on
+  std::map<OpId, OpEvents> arrivals;  // transfers to this rank, from when their receive could begin
   std::unordered_map<ValueId, Tensor> values;
   std::map<std::tuple<Unit, int, int, int>, SavedUnit> saved;  // by unit, chunk, layer and microbatch
   std::map<OpId, std::vector<Tensor>> leaving;  // by offload: on the device until its copy is done

@@ -16,7 +16,6 @@ struct Trainer::State {
   Training training;
   ExecutionPlan plan;
   std::unique_ptr<Executor> executor = {};
-  int steps = 0;
 
   // A failure while work is issued ends the run.
   template <typename Work>
@@ -24,6 +23,8 @@ struct Trainer::State {
     try {
       work();
     } catch (const Cancelled&) {  // the cause is in the guard
+    } catch (const NotFinite&) {
+      throw;
     } catch (const std::exception& error) {
       backend.guard().fail(error.what());
     }
@@ -103,10 +104,9 @@ StepResult Trainer::step(const std::vector<TokenSample>& samples) {
   if (samples.size() != expected)
     throw std::logic_error("a step of " + std::to_string(expected) + " samples was given " +
                            std::to_string(samples.size()));
-  const int step = ++state_->steps;
   Executor& executor = *state_->executor;
   state_->run([&] {
-    executor.issue_step(samples, step);
+    executor.issue_step(samples);
     executor.finish_step();
   });
 
@@ -155,9 +155,19 @@ std::map<std::string, std::vector<double>> Trainer::gradients() {
   return state_->gather(&ChunkState::gradients);
 }
 
-std::map<std::string, std::vector<double>> Trainer::weights() { return state_->gather(&ChunkState::weights); }
+void Trainer::finish() {
+  state_->run([&] { state_->executor->settle(); });
+}
 
-std::map<std::string, std::vector<double>> Trainer::masters() { return state_->gather(&ChunkState::master); }
+std::map<std::string, std::vector<double>> Trainer::weights() {
+  finish();
+  return state_->gather(&ChunkState::weights);
+}
+
+std::map<std::string, std::vector<double>> Trainer::masters() {
+  finish();
+  return state_->gather(&ChunkState::master);
+}
 
 std::vector<RankUse> Trainer::use() {
   std::vector<RankUse> uses;

@@ -47,6 +47,10 @@ class Trainer {
   /// Throws std::runtime_error that names rank, op and microbatch if the run fails.
   StepResult step(const std::vector<TokenSample>& samples);
 
+  /// With post-validation, checks the latest step, which the next would do; to be called behind the last one.
+  /// NotFinite if it was undone, as step() throws it for the step before; then training can go on.
+  void finish();
+
   /// Full matrices, by parameter_name(): gradients of the latest step (before clipping), weights as the
   /// passes read them, and masters as the optimizer keeps them (different only in bf16). All processes of a
   /// run must call this; process 0 gets the matrices, the others nothing.

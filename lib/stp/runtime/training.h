@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "stp/cluster/rank_grid.h"
@@ -33,6 +34,13 @@ struct Training {
 /// A sequence of `seq` tokens, and the target token after each.
 struct TokenSample {
   std::vector<int32_t> tokens, targets;
+};
+
+/// With post-validation: the norm of a step's gradients is infinite or NaN. The step was undone, on all
+/// ranks; training can go on with other samples.
+class NotFinite : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 /// When an op ran, in seconds since the step's first op started.

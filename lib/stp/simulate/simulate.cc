@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "stp/program/repeat.h"
+
 namespace stp {
 namespace {
 
@@ -295,7 +297,8 @@ bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline,
 
 std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline) {
   std::vector<RankTime> ranks(program.schedule.pp());
-  std::vector<double> before(ranks.size(), 0);
+  std::vector<double> before = timeline.begin;
+  before.resize(ranks.size(), 0);
   for (OpId op = 0; op < program.ops.size(); ++op) {
     const ProgramStream& stream = program.stream_of(op);
     if (stream.kind != StreamKind::compute || !timeline.has(op)) continue;
@@ -307,7 +310,8 @@ std::vector<RankTime> rank_times(const Program& program, const Timeline& timelin
     before[stream.rank] = timeline.end[op];
   }
   for (size_t rank = 0; rank < before.size(); ++rank)
-    ranks[rank].pp_bubble_s += timeline.step_s - before[rank];
+    ranks[rank].pp_bubble_s +=
+        timeline.step_s + (timeline.begin.empty() ? 0 : timeline.begin[rank]) - before[rank];
   return ranks;
 }
 
@@ -316,6 +320,46 @@ Timeline simulate(const Program& program, std::span<const double> seconds, const
   if (contention.compute == 1 && contention.all_reduce == 1 && processors.rates.empty())
     return PlainReplay(program, seconds).run();
   return ContendedReplay(program, seconds, contention, processors).run();
+}
+
+namespace {
+
+// The last of `steps` steps, but for the ranks' times.
+Timeline last_step(const Program& program, const Timeline& all, int steps) {
+  Timeline last;
+  for (size_t rank = 0; rank + 1 < program.rank_begin.size(); ++rank)
+    last.begin.push_back(all.end[repeated(program, program.rank_begin[rank + 1] - 1, steps - 2, steps)]);
+  const double first = *std::min_element(last.begin.begin(), last.begin.end());
+  for (double& begin : last.begin) begin -= first;
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    const OpId at = repeated(program, op, steps - 1, steps);
+    last.start.push_back(all.start[at] - first);
+    last.end.push_back(all.end[at] - first);
+  }
+  return last;
+}
+
+}  // namespace
+
+Timeline simulate_repeated(const Program& program, std::span<const double> seconds,
+                           const Contention& contention) {
+  constexpr double kSame = 1e-9;  // relative: sums of the same numbers in another order
+  for (int steps = 2;; steps *= 2) {
+    const Program repetition = repeat(program, steps);
+    std::vector<double> of_all(repetition.ops.size());
+    for (OpId op = 0; op < program.ops.size(); ++op)
+      for (int step = 0; step < steps; ++step) of_all[repeated(program, op, step, steps)] = seconds[op];
+    Timeline last = last_step(program, simulate(repetition, of_all, contention), steps);
+    double shortest = kNever;
+    for (size_t rank = 0; rank + 1 < program.rank_begin.size(); ++rank) {
+      const double took = last.end[program.rank_begin[rank + 1] - 1] - last.begin[rank];
+      shortest = std::min(shortest, took);
+      last.step_s = std::max(last.step_s, took);
+    }
+    if (last.step_s - shortest > kSame * last.step_s && steps < kMostSteps) continue;
+    last.ranks = rank_times(program, last);
+    return last;
+  }
 }
 
 }  // namespace stp

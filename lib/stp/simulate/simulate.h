@@ -40,8 +40,9 @@ struct RankTime {
 struct Timeline {
   std::vector<double> start, end;  // seconds, by op
   std::vector<bool> known;         // by op, if only some were timed; empty: all
-  double step_s = 0;               // the end of the last op on any stream
+  double step_s = 0;               // the end of the last op on any stream, or simulate_repeated()'s
   std::vector<RankTime> ranks;     // compute + pp_bubble + tp_bubble = step_s
+  std::vector<double> begin;       // by rank: the end of its step before; empty: 0
 
   [[nodiscard]] bool has(OpId op) const { return known.empty() || known[op]; }
 };
@@ -59,5 +60,14 @@ std::vector<RankTime> rank_times(const Program& program, const Timeline& timelin
 /// log(ranks)). Throws std::runtime_error that names an op if the program deadlocks.
 Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention = {},
                   const Processors& processors = {});
+
+/// The steps that simulate_repeated() simulates at most.
+inline constexpr int kMostSteps = 32;
+
+/// Simulates steps of a Program with post-validation one after the other (repeat()), until each rank's last
+/// op ends as much later than in the step before as every other rank's, or for kMostSteps. Returns the last
+/// step: times from when the first rank began it; `step_s`: by how much later the slowest rank ended it.
+Timeline simulate_repeated(const Program& program, std::span<const double> seconds,
+                           const Contention& contention = {});
 
 }  // namespace stp

@@ -120,6 +120,9 @@ struct Costs {
         case OpKind::gradient_scatter:
         case OpKind::weight_gather:
         case OpKind::embedding_reduce:
+        case OpKind::gradient_norm:
+        case OpKind::norm_prefix:
+        case OpKind::norm_total:
         case OpKind::optimizer:
         case OpKind::offload:
         case OpKind::reload:

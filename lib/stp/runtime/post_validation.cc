@@ -1,0 +1,181 @@
+// Post-validation (docs/architecture.md, section 5): each rank takes its optimizer step at once, unclipped.
+// Early in the next step the norm of all gradients is there, and if it does not allow that step, all ranks
+// undo it.
+#include <cmath>
+
+#include "stp/runtime/executor.h"
+
+namespace stp {
+namespace {
+
+Tensor make_number(RankState& rank, Stream& stream, MemoryKind kind) {
+  return rank.device.allocate(stream, kind, DType::f64, 1, 1);
+}
+
+void add_prefix(RankState& rank, Stream& stream) {
+  if (!rank.prefix) return;
+  rank.device.kernels().add_rows(stream, rank.prefix, 0, rank.norm);
+  rank.device.release(stream, rank.prefix);
+}
+
+void take_step(RankState& rank, const AdamW& options, double clip_norm, const Tensor& total) {
+  for (const ChunkState& chunk : rank.chunks)
+    if (chunk.weights)
+      rank.device.kernels().adamw(*rank.compute, options, clip_norm, total, chunk.share_of(chunk.gradients),
+                                  chunk.first_moment, chunk.second_moment, chunk.master,
+                                  chunk.share_of(chunk.weights));
+}
+
+// Whatever a step that is given up has left.
+void release_all(RankState& rank, std::vector<Tensor> tensors) {
+  for (Tensor& tensor : tensors)
+    if (tensor && tensor.memory->held) rank.device.release(*rank.compute, tensor);
+}
+std::vector<Tensor> tensors_of(const SavedUnit& saved) {
+  std::vector<Tensor> all{
+      saved.input,           saved.statistics,        saved.normed,         saved.qkv,
+      saved.attention,       saved.log_sum_exp,       saved.gate_up,        saved.activation,
+      saved.logits_gradient, saved.output_gradient,   saved.inner_gradient, saved.residual,
+      saved.gathered,        saved.attention_gradient};
+  for (const auto& some : {saved.kv, saved.kv_gradients, saved.kv_sums})
+    all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
+
+}  // namespace
+
+void Executor::issue_gradient_norm(OpId id) {
+  const int pp = plan_.program.stream_of(id).rank;
+  for (TensorGroup& group : tensor_groups_[pp]) {
+    for (RankState* rank : group.ranks) begin(*rank, *rank->compute, id);
+    add_gradient_norms(group);
+  }
+  for (RankGroup& group : model_groups_) {
+    if (group.ranks.front()->place.pp != pp) continue;
+    std::vector<Part> parts;
+    for (RankState* rank : group.ranks) parts.push_back({rank->compute.get(), rank->norm, rank->norm});
+    group.group->all_reduce(Reduce::sum, parts);
+  }
+  for (TensorGroup& group : tensor_groups_[pp])
+    for (RankState* rank : group.ranks) end(*rank, *rank->compute, id);
+}
+
+void Executor::issue_norm_transfer(OpId id) {
+  const bool prefix = plan_.program.ops[id].kind == OpKind::norm_prefix;
+  for (Link& link : links_[plan_.program.ops[id].stream]) {
+    Stream& stream = link.sender != nullptr ? *link.send_stream : *link.receive_stream;
+    std::vector<Part> parts;
+    if (RankState* sender = link.sender) {
+      begin(*sender, stream, id);
+      if (prefix) add_prefix(*sender, stream);
+      if (!prefix && !sender->total) {  // there is no step before
+        sender->total = make_number(*sender, stream, MemoryKind::working);
+        sender->device.kernels().fill(stream, sender->total, 0);
+      }
+      parts.push_back({&stream, prefix ? sender->norm : sender->total, {}});
+    }
+    if (RankState* receiver = link.receiver) {
+      issuing_ = receiver;
+      stream.begin(id);
+      if (training_.record_times) receiver->arrivals[id].started = stream.record();
+      Tensor& received = prefix ? receiver->prefix : receiver->total;
+      received = make_number(*receiver, stream, MemoryKind::communication);
+      parts.push_back({&stream, {}, received});
+    }
+    link.group->transfer(parts);
+    if (link.sender != nullptr) {
+      if (prefix) link.sender->device.release(stream, link.sender->norm);
+      end(*link.sender, stream, id);
+    }
+    if (link.receiver != nullptr) link.receiver->arrivals[id].done = stream.record();
+  }
+}
+
+void Executor::issue_optimizer(OpId id) {
+  AdamW options = training_.optimizer;
+  options.step = updates_;
+  const int pp = plan_.program.stream_of(id).rank;
+  for (TensorGroup& group : tensor_groups_[pp])
+    for (RankState* rank : group.ranks) {
+      begin(*rank, *rank->compute, id);
+      if (pp + 1 == training_.grid.pp) {
+        add_prefix(*rank, *rank->compute);
+        rank->total = std::exchange(rank->norm, {});
+      }
+      for (const ChunkState& chunk : rank->chunks)
+        for (const auto& [changed, copy] : chunk.undo)
+          rank->device.kernels().copy(*rank->compute, changed, copy);
+      take_step(*rank, options, training_.clip_norm, {});
+      end(*rank, *rank->compute, id);
+    }
+}
+
+void Executor::settle() {
+  if (!unchecked_) return;
+  for (const OpId op : plan_.totals) issue(op);
+  last_step_stands();
+  release_totals();
+  for (const auto& rank : ranks_) rank->device.synchronize();
+}
+
+void Executor::wait_for_totals() {
+  for (const auto& rank : ranks_)
+    for (const OpId op : plan_.totals)
+      if (is_own(*rank, op) || plan_.program.stream_of(op).peer == rank->place.pp)
+        rank->compute->wait(events(*rank, op).done);
+}
+
+// The same on all ranks, and so the same decision in all processes.
+double Executor::total_of_last_step() {
+  wait_for_totals();
+  RankState& any = *ranks_.front();
+  return download_doubles(any.device, *any.compute, any.total)[0];
+}
+
+// Undoes the last step if it should have been another, and takes that instead; if there is none, throws
+// NotFinite.
+bool Executor::last_step_stands() {
+  if (!std::exchange(unchecked_, false) || ranks_.empty()) return true;
+  const double total = total_of_last_step();
+  if (std::sqrt(total) <= training_.clip_norm) return true;
+  for (const auto& rank : ranks_) rank->device.synchronize();  // forwards read the weights
+  for (const auto& rank : ranks_)
+    for (const ChunkState& chunk : rank->chunks)
+      for (const auto& [changed, copy] : chunk.undo)
+        rank->device.kernels().copy(*rank->compute, copy, changed);
+  if (!std::isfinite(total)) {
+    --updates_;
+    throw_away_forwards();
+    release_totals();
+    throw NotFinite("the gradients' norm is not finite; the optimizer's step was undone");
+  }
+  AdamW options = training_.optimizer;
+  options.step = updates_;
+  for (const auto& rank : ranks_) take_step(*rank, options, training_.clip_norm, rank->total);
+  return false;
+}
+
+void Executor::throw_away_forwards() {
+  for (const auto& rank : ranks_) {
+    for (const auto& [value, tensor] : rank->values) release_all(*rank, {tensor});
+    for (const auto& [unit, saved] : rank->saved) release_all(*rank, tensors_of(saved));
+    release_all(*rank, rank->tokens);
+    release_all(*rank, rank->targets);
+    release_all(*rank, {rank->loss});
+    rank->values.clear();
+    rank->saved.clear();
+    rank->tokens.clear();
+    rank->targets.clear();
+    rank->loss = {};
+    if (rank->place.pp + 1 < training_.grid.pp) release_all(*rank, {std::exchange(rank->total, {})});
+    rank->device.synchronize();
+  }
+}
+
+void Executor::release_totals() {
+  wait_for_totals();
+  for (const auto& rank : ranks_)
+    if (rank->total) rank->device.release(*rank->compute, rank->total);
+}
+
+}  // namespace stp

@@ -1,0 +1,262 @@
+// Post-validation: steps that were undone leave the weights of a step that waited for the norm; and the time
+// of a step is the longest span of a rank, as published.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+
+#include "mutations/mutated_backend.h"
+#include "stp/base/data.h"
+#include "stp/cost/hardware.h"
+#include "stp/schedule/read_schedule.h"
+#include "stp/simulate/simulate.h"
+#include "support/effort.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+using Weights = std::map<std::string, std::vector<double>>;
+
+// ---- run ----
+
+struct ClippedCase {
+  std::string schedule;
+  int tp = 1, dp = 1;
+  double clip_norm = 0.2;
+  Variant variant = {};
+  DType type = DType::f64;
+  int pp = 2;
+};
+
+// Trains with tokens of the given seeds, one step each.
+class TrainingRun {
+ public:
+  TrainingRun(const ClippedCase& c, bool post_validation, std::optional<Mutation> mutation = {})
+      : training_(small_training(4, c.type,
+                                 {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp})) {
+    const BackendOptions options{.world_size = training_.grid.size(), .deadline_s = 20, .poison = true};
+    if (mutation)
+      backend_ = std::make_unique<MutatedBackend>(options, *mutation);
+    else
+      backend_ = cpu::make_backend(options);
+    // The epsilon keeps Adam from magnifying the last bits of small gradients.
+    training_.optimizer = {
+        .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1};
+    training_.clip_norm = c.clip_norm;
+    training_.seq = 8;
+    Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, 6});
+    const std::vector<int> layers(schedule.placement.stages(), 4 / schedule.placement.stages());
+    Variant variant = c.variant;
+    variant.post_validation = post_validation;
+    trainer_.emplace(*backend_, execution_program(std::move(schedule), layers, c.dp, variant), training_);
+  }
+  double step(uint32_t seed) {
+    return trainer_
+        ->step(random_samples(6 * 2 * training_.grid.dp, training_.seq, training_.model.vocab, seed))
+        .loss;
+  }
+  void steps(std::initializer_list<uint32_t> seeds) {
+    for (const uint32_t seed : seeds) step(seed);
+  }
+  Weights weights() { return trainer_->weights(); }
+  Weights masters() { return trainer_->masters(); }
+
+ private:
+  Training training_;
+  std::unique_ptr<Backend> backend_;
+  std::optional<Trainer> trainer_;
+};
+
+std::vector<ClippedCase> cases(double clip_norm) {
+  std::vector<ClippedCase> all;
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i", "1f1b", "dualpipev"})
+    for (const int tp : {1, 2})
+      for (const int dp : {1, 2})
+        for (const bool sharded : {false, true}) {
+          if (sharded && tp * dp == 1) continue;
+          all.push_back({schedule, tp, dp, clip_norm, {.sequence_parallel = tp > 1 && sharded}});
+          all.back().variant.zero = dp > 1 && sharded;
+        }
+  for (const char* schedule : {"stp", "1f1b"})
+    all.push_back(
+        {schedule, 1, 2, clip_norm, {.recompute = {.layer = true}, .zero = true, .context_parallel = 2}});
+  for (const int pp : {1, 4}) all.push_back({"1f1b", 2, 1, clip_norm, {}, DType::f64, pp});
+  return all;
+}
+std::string title(const ClippedCase& c) {
+  return c.schedule + " pp " + std::to_string(c.pp) + " tp " + std::to_string(c.tp) + " dp " +
+         std::to_string(c.dp) + " " + to_string(c.variant);
+}
+
+TEST(PostValidation, StepsThatAreClippedLaterAreThoseOfASynchronousStep) {
+  Sample sampled;
+  for (const ClippedCase& c : cases(0.2)) {
+    if (!sampled()) continue;
+    TrainingRun late(c, true), at_once(c, false);
+    for (const uint32_t seed : {1, 2, 3, 4})
+      EXPECT_NEAR(late.step(seed), at_once.step(seed), 1e-12) << title(c) << ", step " << seed;
+    EXPECT_LE(gradient_error(late.weights(), at_once.weights()), 1e-12) << title(c);
+  }
+}
+
+TEST(PostValidation, WithoutClippingNotABitDiffers) {
+  Sample sampled;
+  for (ClippedCase c : cases(1e6))
+    for (const DType type : {DType::f64, DType::bf16}) {
+      if (!sampled()) continue;
+      c.type = type;
+      TrainingRun late(c, true), at_once(c, false);
+      late.steps({1, 2, 3});
+      at_once.steps({1, 2, 3});
+      EXPECT_EQ(late.weights(), at_once.weights()) << title(c);
+      EXPECT_EQ(late.masters(), at_once.masters()) << title(c);
+    }
+}
+
+TEST(PostValidation, MastersOfBf16AreUndoneToo) {
+  for (const bool zero : {false, true}) {
+    const ClippedCase c{"zb-v", 2, 2, 0.2, {.sequence_parallel = true, .zero = zero}, DType::bf16};
+    TrainingRun late(c, true), at_once(c, false);
+    late.steps({1, 2, 3});
+    at_once.steps({1, 2, 3});
+    EXPECT_LE(gradient_error(late.masters(), at_once.masters()), 1e-6) << title(c);
+    EXPECT_LE(gradient_error(late.weights(), at_once.weights()), 1e-2) << title(c);
+  }
+}
+
+// A step whose gradients are NaN is undone on all ranks, whichever the NaN is on: as if there had been none.
+TEST(PostValidation, AStepThatIsNotFiniteIsUndone) {
+  Sample sampled;
+  for (const bool last : {false, true})
+    for (const ClippedCase& c : cases(last ? 1e6 : 0.2)) {
+      if (c.variant.context_parallel > 1) continue;  // which a backend with a bug has no kernels for
+      if (!sampled()) continue;
+      SCOPED_TRACE(title(c) + (last ? ", the last step" : ""));
+      bool spoil = false;
+      const int64_t of_head = int64_t{small_model(1).vocab} / c.tp * small_model(1).hidden;
+      TrainingRun late(c, true, Mutation{.spoiled_gradient = [&](const Tensor& gradient) {
+                         return spoil && gradient.elements() == of_head;
+                       }});
+      TrainingRun at_once(c, false);
+      late.step(1);
+      at_once.step(1);
+      spoil = true;
+      late.step(2);
+      spoil = false;
+      if (last) {
+        EXPECT_THROW(late.weights(), NotFinite);
+      } else {
+        EXPECT_THROW(late.step(3), NotFinite);
+        for (const uint32_t seed : {4, 5}) EXPECT_NEAR(late.step(seed), at_once.step(seed), 1e-12);
+      }
+      EXPECT_LE(gradient_error(late.weights(), at_once.weights()), 1e-12);
+    }
+}
+
+TEST(PostValidation, WithoutTheWayBackWeightsAreWrong) {
+  const ClippedCase c{"zb-v", 2, 1};
+  TrainingRun late(c, true, Mutation{.no_copies = true}), at_once(c, false);
+  late.steps({1, 2});
+  at_once.steps({1, 2});
+  EXPECT_GT(gradient_error(late.weights(), at_once.weights()), 1e-4);
+}
+
+TEST(PostValidation, ANormThatDoesNotSeeAllRanksClipsWrongly) {
+  const ClippedCase c{"stp", 2, 1};
+  TrainingRun late(c, true, Mutation{.dropped_group = "model"}), at_once(c, false);
+  late.steps({1, 2});
+  at_once.steps({1, 2});
+  EXPECT_GT(gradient_error(late.weights(), at_once.weights()), 1e-6);
+}
+
+// ---- simulated ----
+
+struct Simulated {
+  Timeline once, repeated;
+};
+// One layer a chunk; `costs` are of one.
+Simulated simulated(Schedule schedule, const PassCosts& costs) {
+  CostTable table;
+  table.at(Unit::attn, UnitPass::F) = costs.F;
+  table.at(Unit::attn, UnitPass::I) = costs.I;
+  table.at(Unit::attn, UnitPass::W_late) = costs.W;
+  table.transfer_within_node = table.transfer_between_nodes = costs.p2p;
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  const auto program = [&](bool post_validation) {
+    return lower(schedule, layers, {.optimizer = true, .post_validation = post_validation});
+  };
+  const Program once = program(false), repeated = program(true);
+  return {simulate(once, op_seconds(once, table)), simulate_repeated(repeated, op_seconds(repeated, table))};
+}
+
+// Zero Bubble (arXiv 2401.10241), section 4: with post-validation ZB-H2's bubble is (p − 1)(F + I − 2W).
+TEST(PostValidation, ZbH2HasItsPublishedBubble) {
+  for (const PassCosts& costs : {PassCosts{1, 1, 1, 0}, {1, 1, 0.7, 0}, {1.2, 1, 0.8, 0}, {1, 1.2, 0.8, 0}})
+    for (int p = 1; p <= 8; ++p)
+      for (const int m : {2 * p - 1, 3 * p, 30}) {
+        const auto [once, repeated] = simulated(make_schedule(find_generator("zb-h2"), {p, m}), costs);
+        const double work = m * (costs.F + costs.I + costs.W);
+        EXPECT_NEAR(once.step_s - work, (p - 1) * costs.F, 1e-9) << p << " " << m;
+        EXPECT_NEAR(repeated.step_s - work, (p - 1) * (costs.F + costs.I - 2 * costs.W), 1e-9)
+            << p << " " << m;
+      }
+}
+
+// The authors' ZB-V and ZB-2p, whose ranks never idle at equal costs, beside ZB-1p and 1F1B, whose first rank
+// is busy from the step's start to its end.
+TEST(PostValidation, TheAuthorsZbVAndZb2pNeverIdleAndOthersGainNothing) {
+  for (const char* file : {"zb-v_p4_m16", "zb-v_p8_m32", "zb-2p_p4_m16", "zb-2p_p8_m32", "zb-1p_p4_m16",
+                           "zb-1p_p8_m32", "1f1b_p4_m16", "1f1b-i_p8_m32", "dualpipev_p8_m32"}) {
+    const Schedule schedule =
+        read_schedule_file(STP_SOURCE_DIR "/tests/golden/" + std::string(file) + ".json");
+    const double work = 3.0 * schedule.microbatches * schedule.chunks();
+    const auto [once, repeated] = simulated(schedule, {1, 1, 1, 0});
+    const bool never_idles = std::string(file).starts_with("zb-v") || std::string(file).starts_with("zb-2p");
+    EXPECT_GT(once.step_s, work) << file;
+    EXPECT_NEAR(repeated.step_s, never_idles ? work : once.step_s, 1e-9) << file;
+  }
+}
+
+// STP's ranks start one after the other, and each but the last idles for one forward.
+TEST(PostValidation, OfStpOneForwardIsLeft) {
+  for (const int p : {3, 4, 8, 16}) {
+    const int m = 4 * p;
+    const auto [once, repeated] = simulated(make_schedule(find_generator("stp"), {p, m}), {1, 1, 1, 0});
+    EXPECT_NEAR(once.step_s, 6 * m + p - 1, 1e-9);
+    EXPECT_NEAR(repeated.step_s, 6 * m + 1, 1e-9);
+  }
+}
+
+// With contention and all-reduces.
+TEST(PostValidation, TimesOfEveryScheduleAddUp) {
+  const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
+  for (const Generator* generator : generators()) {
+    std::optional<Schedule> schedule;
+    try {
+      schedule = make_schedule(*generator, {4, 16});
+    } catch (const InputError&) {
+      continue;
+    }
+    Job job{small_model(8), {4096, 1, 2}, Implementation::suite, 4};
+    job.model.hidden = 2048;
+    job.model.ffn = 4096;
+    const std::vector<int> layers(schedule->placement.stages(), 8 / schedule->placement.stages());
+    job.post_validation = true;
+    const Program program =
+        lower(*schedule, layers, {.optimizer = true, .embedding = true, .post_validation = true});
+    const Timeline repeated = simulate_repeated(
+        program, op_seconds(program, hardware_cost_table(job, profile, layers, schedule->placement)),
+        {profile.contention_compute, profile.contention_all_reduce});
+    for (const RankTime& rank : repeated.ranks) {
+      EXPECT_NEAR(rank.compute_s + rank.pp_bubble_s + rank.tp_bubble_s, repeated.step_s,
+                  1e-9 * repeated.step_s)
+          << generator->name;
+      EXPECT_GE(rank.pp_bubble_s, -1e-12) << generator->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stp
