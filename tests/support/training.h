@@ -62,7 +62,8 @@ struct Variant {
   Recompute recompute;
   bool zero = false;
   int context_parallel = 1;
-  int overlapped = 1;  // more: tp_overlap of so many tensor-parallel ranks
+  int overlapped = 1;   // more: tp_overlap of so many tensor-parallel ranks
+  bool halves = false;  // Domino
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -112,7 +113,7 @@ inline std::vector<Variant> with_overlap() {
   return all;
 }
 inline TpOverlap tp_overlap(const Variant& variant) {
-  return variant.overlapped > 1 ? TpOverlap::megatron : TpOverlap::none;
+  return variant.overlapped > 1 ? TpOverlap::megatron : variant.halves ? TpOverlap::domino : TpOverlap::none;
 }
 /// Whether to test that ring with so many tensor-parallel ranks: large rings with those alone that matter.
 inline bool ring_fits(const Variant& variant, int tp) {
@@ -123,7 +124,7 @@ inline std::string to_string(const Variant& variant) {
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
          std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
          (variant.zero ? " zero" : "") + " context parallel " + std::to_string(variant.context_parallel) +
-         " overlapped " + std::to_string(variant.overlapped);
+         " overlapped " + std::to_string(variant.overlapped) + (variant.halves ? " halves" : "");
 }
 
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
@@ -141,6 +142,16 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .context_parallel = variant.context_parallel,
                 .tp_overlap = tp_overlap(variant),
                 .tensor_parallel = variant.overlapped});
+}
+
+/// How `training` divides the samples of a step into the microbatches of such a program.
+inline void divide_samples(Training& training, const Variant& variant) {
+  if (!variant.halves) return;
+  training.microbatch_size /= 2;
+  training.seq = (training.seq + 3) / 4 * 4;  // up to four ranks divide a half's rows
+}
+inline int samples_of_step(const Program& program, const Training& training) {
+  return program.schedule.microbatches * training.microbatch_size * training.grid.dp;
 }
 
 inline reference::LossAndGradients exact_gradients(const Training& training,
