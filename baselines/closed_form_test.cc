@@ -209,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(Baselines, NoWorse, testing::Values("zb-h1", "dualpipev
 // ---- validity ----
 
 TEST(ClosedForm, OrdersAreValidForAnyRanksAndMicrobatches) {
-  for (const std::string name : {"gpipe", "zb-h1", "zb-h2", "v-half", "v-min"})
+  for (const std::string name : {"gpipe", "zb-h1", "zb-h2", "v-half", "v-min", "dhelix"})
     for (int p = 1; p <= 11; ++p)
       for (int m = 1; m <= 36; m += m < 26 ? 1 : 5)
         EXPECT_NO_THROW(validate(make(name, p, m))) << name << " p=" << p << " m=" << m;
@@ -234,7 +234,7 @@ TEST(ClosedForm, DualPipeVIsValidFromTwicePAndRefusedBelow) {
 }
 
 TEST(ClosedForm, OtherNumbersOfChunksAreRefused) {
-  for (const std::string name : {"gpipe", "zb-h1", "zb-h2", "dualpipev", "v-half", "v-min"}) {
+  for (const std::string name : {"gpipe", "zb-h1", "zb-h2", "dualpipev", "dhelix", "v-half", "v-min"}) {
     const Generator& generator = find_generator(name);
     for (int v = 1; v <= 3; ++v) {
       if (v == generator.chunks) continue;
@@ -315,6 +315,37 @@ TEST(ClosedForm, DualPipeVHasItsMeasuredBubblesAndPeak) {
       EXPECT_THAT(peak_activations(schedule), testing::Each(2 * p + 1)) << title(schedule);
     }
   }
+}
+
+// The first forward takes 2p hops, then m − p pairs start every other block, and the last backward takes 2p
+// hops again: all that is idle is that of one pair's way.
+TEST(ClosedForm, DHelixIdlesThe2pMinus2BlocksOfAPairAndPairsAllButItsEnds) {
+  for (const PassCosts& costs : {kEqual, PassCosts{1, 1.2, 0.7, 0}})
+    for (int p = 1; p <= 9; ++p)
+      for (int m = p + 1; m <= 30; ++m) {
+        const Schedule schedule = make("dhelix", p, m);
+        const double pair = costs.F + costs.I + costs.W;
+        EXPECT_NEAR(bubble(schedule, costs), 2 * (p - 1) * pair, kEpsilon) << title(schedule);
+        EXPECT_LE(bubble(schedule, costs, Braids::in_turn), bubble(schedule, costs) + kEpsilon);
+        if (m >= 2 * p) {
+          EXPECT_THAT(peak_activations(schedule), testing::Each(2 * p + 1)) << title(schedule);
+        }
+        for (const auto& blocks : schedule.ranks)
+          EXPECT_EQ(std::ranges::count_if(blocks, &Block::braided), 2 * (m - p)) << title(schedule);
+      }
+}
+
+// In the steady state the pairs are DualPipeV's. It has no others, and W apart from I at both ends.
+TEST(ClosedForm, DHelixHasThePairsOfDualPipeV) {
+  for (int p = 1; p <= 6; ++p)
+    for (const int m : {2 * p, 3 * p, 20}) {
+      const Schedule w = make("dhelix", p, m), v = make("dualpipev", p, m);
+      for (int rank = 0; rank < p; ++rank)
+        for (const Block& block : v.ranks[rank])
+          if (block.braided()) {
+            EXPECT_THAT(w.ranks[rank], testing::Contains(block)) << title(w);
+          }
+    }
 }
 
 // STP's bubbles are (p − 1)(2F + I + max(F, I) − 3W) and (p − 1)(F + I − W).

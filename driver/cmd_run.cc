@@ -70,7 +70,7 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
                      (experiment.field.empty() ? "" : experiment.field + ".") + "parallel.cp",
                      "is " + std::to_string(experiment.cp) + ", which " + backend + " has no kernels for",
                      "use 1, or --backend cpu");
-  if (experiment.tp_overlap != TpOverlap::none && !backend_is_context_parallel(backend))
+  if (experiment.tp_overlap == TpOverlap::megatron && !backend_is_context_parallel(backend))
     throw InputError(plan.scenario.file,
                      (experiment.field.empty() ? "" : experiment.field + ".") + "tp_overlap",
                      "is " + to_string(experiment.tp_overlap) + ", which " + backend + " has no kernels for",

@@ -17,7 +17,7 @@ void check_replay(const Scenario& scenario, int rank) {
     if (experiment.cp > 1)
       throw InputError(scenario.file, field + "parallel.cp",
                        "is not possible in a replay, which does not emulate the ring's links", "use 1");
-    if (experiment.tp_overlap != TpOverlap::none)
+    if (experiment.tp_overlap == TpOverlap::megatron)
       throw InputError(scenario.file, field + "tp_overlap",
                        "is not possible in a replay, which does not emulate the ring's links", "use none");
     if (experiment.post_validation)

@@ -68,7 +68,7 @@ Training training_of(const Experiment& experiment, bool replay) {
   Training training;
   training.model = run.model;
   training.seq = run.seq;
-  training.microbatch_size = experiment.microbatch_size;
+  training.microbatch_size = experiment.microbatch_size / parts_of_microbatch(experiment);
   training.type = run.type;
   training.grid = {.tp = experiment.tp, .cp = experiment.cp, .dp = experiment.dp, .pp = experiment.pp};
   training.initialisation = run.initialisation;
@@ -101,7 +101,9 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
       raise(memory.optimizer, "optimizer");
       raise(memory.host, "host");
     }
-    if (ran) ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s, chunks[rank], memory});
+    if (ran)
+      ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s,
+                       chunks[rank] / parts_of_microbatch(experiment), memory});
   }
   return ranks;
 }

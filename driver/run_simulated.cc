@@ -91,6 +91,17 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
   }
 }
 
+// Of a microbatch of the Program.
+Shape shape_of(const Experiment& experiment, int seq) {
+  return {.seq = seq,
+          .microbatch_size = experiment.microbatch_size / parts_of_microbatch(experiment),
+          .tp = experiment.tp,
+          .sequence_parallel = experiment.sequence_parallel,
+          .recompute = experiment.recompute,
+          .cp = experiment.cp,
+          .tp_overlap = experiment.tp_overlap};
+}
+
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline) {
   const Schedule& schedule = program.schedule;
@@ -98,7 +109,11 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   std::vector<RankResult> ranks;
   for (int rank = 0; rank < schedule.pp(); ++rank) {
     const RankTime& time = timeline.ranks[rank];
-    ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s, chunks[rank], {}});
+    ranks.push_back({time.compute_s,
+                     time.pp_bubble_s,
+                     time.tp_bubble_s,
+                     chunks[rank] / parts_of_microbatch(experiment),
+                     {}});
   }
   if (!experiment.hardware) return ranks;
   const Job job = job_of(experiment);
@@ -118,18 +133,15 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
   Job job{hardware.model,
-          {hardware.seq, experiment.microbatch_size, experiment.tp, experiment.sequence_parallel,
-           experiment.recompute},
+          shape_of(experiment, hardware.seq),
           hardware.implementation,
           experiment.pp,
           hardware.scatter_transfers,
           experiment.dp,
           experiment.zero,
+          experiment.post_validation,
           experiment.offload};
-  job.shape.cp = experiment.cp;
   job.shape.vision_tokens = hardware.vision_tokens;
-  job.shape.tp_overlap = experiment.tp_overlap;
-  job.post_validation = experiment.post_validation;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
 }
@@ -184,17 +196,14 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
     throw InputError(file, "run.type", "is " + to_string(run.type) + ", and predictions are of float32",
                      "use float32, or leave --predict out");
   Job job{run.model,
-          {run.seq, experiment.microbatch_size, experiment.tp, experiment.sequence_parallel,
-           experiment.recompute},
+          shape_of(experiment, run.seq),
           Implementation::suite,
           experiment.pp,
           false,
           experiment.dp,
           experiment.zero,
+          experiment.post_validation,
           experiment.offload};
-  job.shape.cp = experiment.cp;
-  job.shape.tp_overlap = experiment.tp_overlap;
-  job.post_validation = experiment.post_validation;
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
   const CostTable table =

@@ -31,7 +31,10 @@ constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
                                                {"megatron", BackwardOrder::megatron}};
 constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
                                           {"sequential", BraidPolicy::sequential}};
-constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none}, {"megatron", TpOverlap::megatron}};
+constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
+                                            {"megatron", TpOverlap::megatron},
+                                            {"domino", TpOverlap::domino},
+                                            {"flux", TpOverlap::flux}};
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<DType> kTypes[] = {
     {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
@@ -261,12 +264,22 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
 void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {
   experiment.tp_overlap = choose(input, "tp_overlap", TpOverlap::none, kTpOverlaps);
   if (experiment.tp_overlap == TpOverlap::none) return;
+  if (experiment.microbatch_size % parts_of_microbatch(experiment) != 0)
+    throw input.error("microbatch_size",
+                      "is " + std::to_string(experiment.microbatch_size) +
+                          ", and tp_overlap domino halves each microbatch along its samples",
+                      "use an even number of samples, or another tp_overlap");
+  if (experiment.tp_overlap == TpOverlap::domino) return;
   const auto refuse = [&](const std::string& problem, const std::string& remedy) {
     throw input.error("tp_overlap", problem, remedy);
   };
   if (!experiment.sequence_parallel)
     refuse("overlaps the collectives of sequence parallelism, which is off",
            "set sequence_parallel to true, or write none");
+  if (experiment.tp_overlap == TpOverlap::flux) {
+    if (experiment.run) refuse("is flux, a variant of the cost model that nothing runs", "simulate it");
+    return;
+  }
   if (model.hidden % kPipelineSteps != 0)
     refuse("cannot divide the " + std::to_string(model.hidden) + " columns of " + model.name + " by " +
                std::to_string(kPipelineSteps),
@@ -545,6 +558,10 @@ std::string read_scenario_name(JsonInput& input) {
         "name", "cannot be the name of a result file",
         "use 1 to " + std::to_string(kLongestName) + " characters without /, none of them first a dot");
   return name;
+}
+
+int parts_of_microbatch(const Experiment& experiment) {
+  return experiment.tp_overlap == TpOverlap::domino ? 2 : 1;
 }
 
 int world_size(const Experiment& experiment) {

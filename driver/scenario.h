@@ -92,6 +92,8 @@ struct Experiment {
   };
   std::optional<Run> run;
 };
+/// Into how many microbatches the Program divides each: with Domino two.
+int parts_of_microbatch(const Experiment& experiment);
 /// Ranks of all dimensions.
 int world_size(const Experiment& experiment);
 /// The configuration as run: a scenario's, with every default filled in.

@@ -46,7 +46,7 @@ class Progress(CommandLine):
         self.assertRegex(said, r"\rdrawing plots: (\d+) of \1\r\033\[K")
 
     def test_schedules(self):
-        self.shows("simulating schedules", 12, "schedule", "--table", "--pp", 4, "--microbatches", 8)
+        self.shows("simulating schedules", 13, "schedule", "--table", "--pp", 4, "--microbatches", 8)
         self.write(self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4).stdout, "order.txt")
         code, _, said = self.run_on_terminal("validate", "order.txt")
         self.assertEqual((code, said), (0, "".join(f"\rchecking order.txt: {done} of 3" for done in range(3)) + "\r\033[K"))
@@ -118,8 +118,24 @@ class Recomputation(CommandLine):
         self.write(profile, "small.json")
         refused("4 ranks do not divide a node of 2", "use another parallel.tp", sequence_parallel=True, cluster="small.json")
         refused("megatron-2022", "use another implementation", sequence_parallel=True, implementation="megatron-2022")
-        self.scenario_refused(changed(HARDWARE, tp_overlap="domino"), "tp_overlap", '"domino" is not a choice', "none, megatron")
         self.scenario_refused(changed(UNIT, tp_overlap="megatron"), "tp_overlap", "is not a known field")
+
+    def test_domino_halves_microbatches_and_hides_all_reduces(self):
+        fields = {"microbatch_size": 2, "schedules": ["1f1b-i", "stp"]}
+        plain, halves = self.row(**fields), self.row(**fields, tp_overlap="domino")
+        self.assertEqual([plain["tp_overlap"], halves["tp_overlap"]], ["none", "domino"])
+        # The user's microbatches, and their memory.
+        for figure in ("microbatches", "microbatch_size", "peak_activation_chunks", "peak_memory_gb"):
+            self.assertEqual(plain[figure], halves[figure])
+        self.assertLess(halves["ranks"][0]["tp_bubble_s"], 0.1 * plain["ranks"][0]["tp_bubble_s"])
+        self.assertGreater(halves["ranks"][0]["compute_s"], plain["ranks"][0]["compute_s"])
+
+    def test_what_cannot_be_halved_is_refused(self):
+        self.scenario_refused(changed(HARDWARE, microbatch_size=3, tp_overlap="domino"), "microbatch_size", "is 3, and tp_overlap domino halves",
+                              "use an even number")
+        self.scenario_refused(changed(HARDWARE, tp_overlap="flux-like"), "tp_overlap", "is not a choice; write one of none, megatron, domino, flux")
+        self.scenario_refused(changed(HARDWARE, tp_overlap="flux"), "tp_overlap", "sequence parallelism, which is off", "set sequence_parallel to true")
+        self.scenario_refused(changed(UNIT, tp_overlap="domino"), "tp_overlap", "is not a known field")
 
 
 class Offload(CommandLine):

@@ -96,6 +96,13 @@ class Run(CommandLine):
         rows = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))["results"]
         self.assertTrue(all(row["offloaded"] and row["ranks"][0]["memory_bytes"]["host"] > 0 for row in rows if row["schedule"] == "stp"))
 
+    def test_halves_of_microbatches_train_like_one_rank(self):
+        done = self.run_cpu(changed(RUN, tp_overlap="domino", microbatch_size=2), "--json", "halves.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
+        rows = json.loads((self.folder / "halves.json").read_text(encoding="utf-8"))["results"]
+        self.assertEqual([(row["microbatches"], row["microbatch_size"], row["tp_overlap"]) for row in rows], [(4, 2, "domino")] * 2)
+
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
         self.write(made.stdout, "order.json")
@@ -122,6 +129,8 @@ class Run(CommandLine):
         path = self.write(RUN)
         self.refused(["run", path, "--backend", "tpu"], "--backend", "tpu", "use cpu")
         self.refused(["run", path], "--backend")
+        fused = self.write(changed(RUN, sequence_parallel=True, tp_overlap="flux"), "fused.json")
+        self.refused(["run", fused, "--backend", "cpu"], "tp_overlap", "nothing runs", "simulate it")
         self.refused(["run", "timelines", "--backend", "cpu"], "run: is missing", "stp simulate")
         self.refused(["simulate", path], "run", "use stp run")
         self.refused(["run", path, "--backend", "cpu", "--json", path], "exists")

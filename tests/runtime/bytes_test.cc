@@ -37,11 +37,12 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   const int cp = variant.context_parallel, dp = variant.zero ? 3 : 1, shares = variant.zero ? cp * dp : 1;
   Training training = small_training(sum, type, {.tp = tp, .cp = cp, .dp = dp, .pp = pp});
   if (cp > 1) training.seq = 4 * cp;
+  divide_samples(training, variant);
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer trainer(*backend, execution_program(*schedule, layers, dp, variant), training);
-  trainer.step(random_samples(dp * m * training.microbatch_size, training.seq, training.model.vocab));
-
   const Program& program = trainer.program();
+  trainer.step(random_samples(samples_of_step(program, training), training.seq, training.model.vocab));
+
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
                     .tp = tp,
@@ -119,6 +120,40 @@ TEST(Bytes, OfEveryScheduleAreThoseDeclared) {
           if (sampled()) expect_declared_bytes(generator->name, pp, tp, 3 * pp + 1, type);
 }
 
+// Halves of microbatches keep what whole ones would, and move as many bytes.
+TEST(Bytes, OfHalvesAreThoseOfWholeMicrobatches) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const bool sequence_parallel : {false, true})
+      for (const Release release : {Release::chain, Release::released}) {
+        if (!sampled()) continue;
+        Variant variant{.release = release, .sequence_parallel = sequence_parallel};
+        std::vector<Traffic> traffic;
+        for (const bool halves : {false, true}) {
+          variant.halves = halves;
+          expect_declared_bytes(generator->name, 2, 2, 4, DType::f64, variant);
+          Training training = small_training(2 * generator->chunks, DType::f64, {2, 1, 1, 2});
+          training.seq = 8;
+          divide_samples(training, variant);
+          const auto backend = cpu::make_backend({.world_size = 4, .deadline_s = 20});
+          Trainer trainer(*backend,
+                          execution_program(make_schedule(*generator, {2, 4}),
+                                            std::vector<int>(2 * generator->chunks, 1), 1, variant),
+                          training);
+          trainer.step(random_samples(samples_of_step(trainer.program(), training), training.seq,
+                                      training.model.vocab));
+          for (const RankUse& use : trainer.use()) traffic.push_back(use.traffic);
+        }
+        for (size_t rank = 0; rank < 4; ++rank) {
+          const Traffic &whole = traffic[rank], &halves = traffic[rank + 4];
+          SCOPED_TRACE(std::string(generator->name) + ", " + to_string(variant));
+          EXPECT_EQ(halves.all_reduce_bytes, whole.all_reduce_bytes);
+          EXPECT_EQ(halves.reduce_scatter_bytes, whole.reduce_scatter_bytes);
+          EXPECT_EQ(halves.all_gather_bytes, whole.all_gather_bytes);
+          EXPECT_EQ(halves.sent_bytes, whole.sent_bytes);
+        }
+      }
+}
 TEST(Bytes, OfOtherOrdersToo) {
   Sample sampled;
   for (const char* name : {"stp", "zb-v", "1f1b-i"})

@@ -48,9 +48,10 @@ void expect_parity_of(const Schedule& schedule, const Case& c, DType type, const
   if (variant.context_parallel > 1) training.seq = 4 * variant.context_parallel;
   const auto backend =
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
+  divide_samples(training, variant);
   Trainer trainer(*backend, execution_program(schedule, layers, c.dp, variant), training);
   const auto samples =
-      random_samples(c.m * training.microbatch_size * c.dp, training.seq, training.model.vocab);
+      random_samples(samples_of_step(trainer.program(), training), training.seq, training.model.vocab);
   SCOPED_TRACE(c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " pp " +
                std::to_string(c.pp) + " m " + std::to_string(c.m) + " layers " +
                testing::PrintToString(layers) + " " + to_string(variant));
@@ -134,6 +135,35 @@ TEST(Parity, SharedOptimizerState) {
         zero.zero = true;
         expect_parity({generator->name, 2, 2, 2, 7, 0}, DType::f64, zero);
       }
+}
+// Domino: the halves of each microbatch, braided.
+TEST(Parity, HalvesOfMicrobatches) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const int pp : {1, 2, 4})
+      for (const int tp : {2, 4})
+        for (const bool sequence_parallel : {false, true})
+          if (sampled())
+            expect_parity({generator->name, tp, 1, pp, 2 * pp, 0}, tp == 2 ? DType::f64 : DType::f32,
+                          {.release = static_cast<Release>(pp % 3),
+                           .sequence_parallel = sequence_parallel,
+                           .halves = true});
+}
+TEST(Parity, HalvesOfMicrobatchesWithEveryOption) {
+  Sample sampled;
+  for (const char* schedule : {"1f1b-i", "zb-v", "stp"})
+    for (const Release release : {Release::chain, Release::block, Release::released})
+      for (const auto& [name, recompute] : kRecomputes)
+        for (const int cp : {1, 2})
+          if (sampled())
+            expect_parity({schedule, 2, cp == 1 ? 2 : 1, 2, 4, 0}, DType::f64,
+                          {.order = BackwardOrder::megatron,
+                           .release = release,
+                           .sequence_parallel = true,
+                           .recompute = recompute,
+                           .zero = cp == 1,
+                           .context_parallel = cp,
+                           .halves = true});
 }
 TEST(Parity, ContextParallelism) {
   Sample sampled;

@@ -33,6 +33,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
   const int cp = variant.context_parallel, tp = std::max(2, variant.overlapped);
   Training training = small_training(3, DType::f32, {.tp = tp, .cp = cp, .dp = dp, .pp = 2});
   if (cp > 1) training.seq = 4 * cp;
+  divide_samples(training, variant);
   const Program program =
       execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);
   for (const Op& op : program.ops) seen.insert(kind_of(op));
@@ -55,7 +56,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer trainer(*backend, program, training);
   const StepResult run =
-      trainer.step(random_samples(4 * dp * training.microbatch_size, training.seq, training.model.vocab));
+      trainer.step(random_samples(samples_of_step(program, training), training.seq, training.model.vocab));
 
   ASSERT_EQ(run.known.size(), program.ops.size());
   for (OpId op = 0; op < program.ops.size(); ++op) {
@@ -123,6 +124,11 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
     if (sampled())
       expect_simulated_and_run("zb-v", {.sequence_parallel = true, .zero = zero, .post_validation = true}, 2,
                                seen);
+  for (const Release release : {Release::chain, Release::released})
+    for (const bool sequence_parallel : {false, true})
+      if (sampled())
+        expect_simulated_and_run(
+            "stp", {.release = release, .sequence_parallel = sequence_parallel, .halves = true}, 1, seen);
   for (const Variant& variant : in_rings())
     if (sampled()) expect_simulated_and_run("zb-v", variant, variant.context_parallel == 2 ? 2 : 1, seen);
   for (const Variant& variant : with_overlap())

@@ -65,6 +65,7 @@ struct Variant {
   int overlapped = 1;  // more: tp_overlap of so many tensor-parallel ranks
   double offload = 0;
   bool post_validation = false;
+  bool halves = false;  // Domino
 };
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -114,7 +115,7 @@ inline std::vector<Variant> with_overlap() {
   return all;
 }
 inline TpOverlap tp_overlap(const Variant& variant) {
-  return variant.overlapped > 1 ? TpOverlap::megatron : TpOverlap::none;
+  return variant.overlapped > 1 ? TpOverlap::megatron : variant.halves ? TpOverlap::domino : TpOverlap::none;
 }
 /// Offload of all or of a part of the tensors, with what users combine it with.
 inline std::vector<Variant> offloading() {
@@ -144,7 +145,7 @@ inline std::string to_string(const Variant& variant) {
          std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
          (variant.zero ? " zero" : "") + (variant.post_validation ? " post-validation" : "") +
          " context parallel " + std::to_string(variant.context_parallel) + " overlapped " +
-         std::to_string(variant.overlapped) +
+         std::to_string(variant.overlapped) + (variant.halves ? " halves" : "") +
          (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "");
 }
 
@@ -165,6 +166,16 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                  .tp_overlap = tp_overlap(variant),
                  .tensor_parallel = variant.overlapped,
                  .offload = variant.offload});
+}
+
+/// How `training` divides the samples of a step into the microbatches of such a program.
+inline void divide_samples(Training& training, const Variant& variant) {
+  if (!variant.halves) return;
+  training.microbatch_size /= 2;
+  training.seq = (training.seq + 3) / 4 * 4;  // up to four ranks divide a half's rows
+}
+inline int samples_of_step(const Program& program, const Training& training) {
+  return program.schedule.microbatches * training.microbatch_size * training.grid.dp;
 }
 
 inline reference::LossAndGradients exact_gradients(const Training& training,

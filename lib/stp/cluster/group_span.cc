@@ -38,7 +38,7 @@ double all_reduce_seconds(const HardwareProfile& profile, double bytes, const Gr
 }
 
 double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, const GroupSpan& span) {
-  if (span.ranks == 1) return 0;
+  if (span.nodes == 1) return half_all_reduce_seconds(profile, bytes, span.ranks);
   return (all_reduce_seconds(profile, bytes, span) + profile.all_reduce_latency_s) / 2;
 }
 

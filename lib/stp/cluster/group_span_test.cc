@@ -70,6 +70,19 @@ TEST(AllReduceSeconds, OnOneNodeDoesNotDependOnThePlace) {
     }
 }
 
+// 480 GB/s of bus bandwidth, which no direction of the links has.
+TEST(AllReduceSeconds, InTheSwitchSpeedsUpNoHalfOfOne) {
+  HardwareProfile profile = cluster(8, 8);
+  const double ring = all_reduce_seconds(profile, 1e9, 8), half = half_all_reduce_seconds(profile, 1e9, 8);
+  profile.all_reduce_measured = {{.ranks = 8, .points = {{1e6, ring / 10}, {1e9, ring / 2}}}};
+  EXPECT_DOUBLE_EQ(half_all_reduce_seconds(profile, 1e9, 8), (ring / 2 + profile.all_reduce_latency_s) / 2);
+  profile.all_reduce_measured[0].in_switch = true;
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(profile, 1e9, 8), ring / 2);
+  EXPECT_DOUBLE_EQ(half_all_reduce_seconds(profile, 1e9, 8), half);
+  EXPECT_DOUBLE_EQ(half_all_reduce_seconds(profile, 1e6, 8),
+                   (ring / 10 + profile.all_reduce_latency_s) / 2);  // slower than a ring
+}
+
 TEST(AllReduceSeconds, OfTwoGpusOnTwoNodesSendsAllBytesOnceEachWay) {
   const HardwareProfile profile = cluster(8, 8);
   const GroupSpan span = span_of(profile, {0, 8}, {0, 16});

@@ -27,6 +27,7 @@ std::vector<MeasuredAllReduce> read_measured(JsonInput& input, int gpus_per_node
       if (other.ranks == curve.ranks)
         throw group.error("ranks", "is given twice", "keep one measurement per number of ranks");
     require_source(group);
+    curve.in_switch = group.boolean_or("in_switch", false);
     if (group.size("sizes") == 0) throw group.error("sizes", "is empty", "write at least one size");
     for (size_t j = 0; j < group.size("sizes"); ++j) {
       JsonInput size = group.element("sizes", j);
@@ -159,6 +160,8 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   profile.kernel_overhead_s = reader.value("kernel_overhead_us", 0, 1e6) * kMicro;
   if (input.has("host_launch_us")) profile.host_launch_s = reader.value("host_launch_us", 0, 1e6) * kMicro;
   profile.elementwise_factor = reader.value("elementwise_factor", 0, 100);
+  if (input.has("elementwise_undivided"))
+    profile.elementwise_undivided = reader.value("elementwise_undivided", 0, 1);
   profile.all_reduce_latency_s = reader.value("all_reduce_latency_us", 0, 1e6) * kMicro;
   profile.all_reduce_hop_latency_s = reader.value("all_reduce_hop_latency_us", 0, 1e6) * kMicro;
   profile.all_reduce_bus_bytes_per_s = reader.value("all_reduce_bus_gb_per_s", kTiny, 1e6) * kGiga;
@@ -182,17 +185,37 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
 
 double ring_share(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 
+namespace {
+
+const MeasuredAllReduce* measured_for(const HardwareProfile& profile, int ranks) {
+  const auto& all = profile.all_reduce_measured;
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const MeasuredAllReduce& curve) { return curve.ranks == ranks; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+double ring_latency(const HardwareProfile& profile, int ranks) {
+  return profile.all_reduce_latency_s + 2 * (ranks - 1) * profile.all_reduce_hop_latency_s;
+}
+double ring_seconds(const HardwareProfile& profile, double bytes, int ranks) {
+  return ring_latency(profile, ranks) + bytes * ring_share(ranks) / profile.all_reduce_bus_bytes_per_s;
+}
+
+}  // namespace
+
 double all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks) {
   if (ranks == 1) return 0;
-  const double latency = profile.all_reduce_latency_s + 2 * (ranks - 1) * profile.all_reduce_hop_latency_s;
-  for (const MeasuredAllReduce& curve : profile.all_reduce_measured)
-    if (curve.ranks == ranks) return measured_seconds(curve, latency, bytes);
-  return latency + bytes * ring_share(ranks) / profile.all_reduce_bus_bytes_per_s;
+  const MeasuredAllReduce* curve = measured_for(profile, ranks);
+  return curve != nullptr ? measured_seconds(*curve, ring_latency(profile, ranks), bytes)
+                          : ring_seconds(profile, bytes, ranks);
 }
 
 double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks) {
   if (ranks == 1) return 0;
-  return (all_reduce_seconds(profile, bytes, ranks) + profile.all_reduce_latency_s) / 2;
+  double all = all_reduce_seconds(profile, bytes, ranks);
+  if (const auto* curve = measured_for(profile, ranks); curve != nullptr && curve->in_switch)
+    all = std::max(all, ring_seconds(profile, bytes, ranks));
+  return (all + profile.all_reduce_latency_s) / 2;
 }
 
 double transfer_seconds(const LinkProfile& link, double bytes) {

@@ -24,6 +24,7 @@ struct MeasuredAllReduce {
   };
   int ranks;
   std::vector<Point> points;
+  bool in_switch = false;  // whether the switch adds up (NVLS)
   bool operator==(const MeasuredAllReduce&) const = default;
 };
 
@@ -59,6 +60,7 @@ struct HardwareProfile {
   double host_launch_s;       // of the host per launch, with an implementation in Python; 0: not known
   double elementwise_factor;  // memory traffic of unfused norms and residuals over what work.h counts (fitted
                               // where not measured)
+  double elementwise_undivided;  // share of that traffic which sequence parallelism does not divide
 
   // All-reduces within a node: a ring's α-β for every group size that has no measurement of its own.
   double all_reduce_latency_s;        // per collective
@@ -92,7 +94,8 @@ double ring_share(int ranks);
 double all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks);
 
 /// The same of a reduce-scatter, or of an all-gather, to or from `bytes`: half an all-reduce's steps and
-/// volume, but a latency of its own.
+/// volume, but a latency of its own. All of it passes each GPU's links in one direction, so that a switch
+/// that adds up saves nothing: where the measurement is of one, no less than without a measurement.
 double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks);
 
 /// Seconds of one transfer.

@@ -13,7 +13,7 @@ auto compute_of(Profile& p) {
 }
 template <typename Profile>
 auto memory_of(Profile& p) {
-  return std::tie(p.memory_bytes_per_s, p.elementwise_factor);
+  return std::tie(p.memory_bytes_per_s, p.elementwise_factor, p.elementwise_undivided);
 }
 template <typename Profile>
 auto all_reduce_of(Profile& p) {

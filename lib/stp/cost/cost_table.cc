@@ -22,7 +22,7 @@ Alone layer_alone(const CostTable& table, const Lowering& lowering) {
     schedule.ranks[0].emplace_back(action);
   Lowering of_layer{.sequence_parallel = lowering.sequence_parallel, .recompute = lowering.recompute};
   of_layer.context_parallel = lowering.context_parallel;
-  of_layer.tp_overlap = lowering.tp_overlap;
+  if (lowering.division().overlaps()) of_layer.tp_overlap = lowering.tp_overlap;
   of_layer.tensor_parallel = lowering.tensor_parallel;
   const Program program = lower(std::move(schedule), {0, 1, 0}, of_layer);
   const std::vector<double> seconds = op_seconds(program, table);
@@ -72,9 +72,10 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::all_reduce:
       return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
-      return op.part == UnitPart::whole ? table.reduce_scatter : table.piece_scatter;
+      return op.part == UnitPart::whole ? table.collectives(op.unit, op.unit_pass).scatter
+                                        : table.piece_scatter;
     case OpKind::all_gather:
-      return table.all_gather;
+      return table.collectives(op.unit, op.unit_pass).gather;
     case OpKind::transfer:
       return op.tensors() * (near() ? table.transfer_within_node : table.transfer_between_nodes);
     case OpKind::norm_prefix:
@@ -176,10 +177,16 @@ PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowe
     return costs;
   }
   // Of a layer, per direction; a table has all-reduces or their replacements.
-  const double collectives =
-      kAllReducesPerLayer * (table.all_reduce + table.reduce_scatter + table.all_gather);
-  costs.F = layers * (both(UnitPass::F) + collectives);
-  costs.I = layers * (both(UnitPass::I) + collectives) + (table.recomputed ? costs.F : 0);
+  const auto collectives = [&](UnitPass pass) {
+    double sum = kAllReducesPerLayer * table.all_reduce;
+    for (const Unit unit : {Unit::attn, Unit::mlp}) {
+      const CostTable::Unhidden left = table.collectives(unit, pass);
+      sum += left.gather + left.scatter;
+    }
+    return sum;
+  };
+  costs.F = layers * (both(UnitPass::F) + collectives(UnitPass::F));
+  costs.I = layers * (both(UnitPass::I) + collectives(UnitPass::I)) + (table.recomputed ? costs.F : 0);
   return costs;
 }
 

@@ -546,6 +546,61 @@ TEST(HardwareCostTable, ReducesAndSendsTheHiddenTensor) {
   EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1, 1}, 4), profile).all_reduce, 0);
 }
 
+// Where either ends first, the sum is the longer and one wave of the shorter.
+TEST(FusedSeconds, AreTheLongerAndOneWaveOfTheShorter) {
+  const HardwareProfile profile = a800();
+  for (const double waves : {1.0, 3.0}) {
+    const Gemm gemm{128 * profile.sms * waves, 256, 4096};
+    const double compute = gemm_seconds(profile, gemm);
+    EXPECT_DOUBLE_EQ(fused_seconds(profile, gemm, compute / 2), compute + compute / 2 / waves);
+    EXPECT_DOUBLE_EQ(fused_seconds(profile, gemm, compute * 2), 2 * compute + compute / waves);
+    EXPECT_DOUBLE_EQ(fused_seconds(profile, gemm, 0), compute);
+  }
+}
+
+TEST(HardwareCostTable, LeavesWithFluxOfEachCollectiveWhatItsGemmDoesNotHide) {
+  const HardwareProfile profile = a800();
+  Job j = job("llm-12.1b", {6144, 1, 8, true}, 2);
+  const CostTable plain = table_of(j, profile);
+  j.shape.tp_overlap = TpOverlap::flux;
+  const CostTable table = table_of(j, profile);
+  const double rows = 6144, h = 5120, qkv = (40 + 2 * 8) * 128 / 8.0, q = h / 8, ffn = 18944 / 8.0;
+  const auto left = [&](const Gemm& gemm) {
+    return fused_seconds(profile, gemm, plain.all_gather) - gemm_seconds(profile, gemm);
+  };
+  const auto attn_F = table.collectives(Unit::attn, UnitPass::F),
+             mlp_I = table.collectives(Unit::mlp, UnitPass::I);
+  EXPECT_DOUBLE_EQ(attn_F.gather, left({rows, qkv, h}));
+  EXPECT_DOUBLE_EQ(attn_F.scatter, left({rows, h, q}));
+  EXPECT_DOUBLE_EQ(mlp_I.gather, left(input_gradient({rows, h, ffn})));
+  EXPECT_DOUBLE_EQ(mlp_I.scatter, left(input_gradient({rows, 2 * ffn, h})));
+  EXPECT_EQ(table.collectives(Unit::embedding, UnitPass::F).scatter, plain.reduce_scatter);
+  EXPECT_EQ(table.unit, plain.unit);  // compute is as it was
+  // Never less than nothing, never more than the collective and a wave.
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+      const auto [gather, scatter] = table.collectives(unit, pass);
+      for (const double one : {gather, scatter}) {
+        EXPECT_GT(one, 0);
+        EXPECT_LT(one, plain.all_gather);
+      }
+    }
+  EXPECT_LT(pass_costs(table, 4).F, pass_costs(plain, 4).F);
+}
+
+TEST(HardwareCostTable, DividesByTheRanksTheElementwiseTimeThatSequenceParallelismDivides) {
+  HardwareProfile profile = a800();
+  const auto forward = [&](bool sequence_parallel) {
+    return table_of(job("llm-12.1b", {6144, 1, 8, sequence_parallel}, 2), profile).at(Unit::mlp, UnitPass::F);
+  };
+  const double whole = forward(false), divided = forward(true);
+  profile.elementwise_undivided = 1;
+  EXPECT_EQ(forward(false), whole);
+  EXPECT_DOUBLE_EQ(forward(true), whole);
+  profile.elementwise_undivided = 0.25;
+  EXPECT_NEAR(forward(true), 0.75 * divided + 0.25 * whole, 1e-12);
+}
+
 TEST(HardwareCostTable, HasAReduceScatterAndAnAllGatherOfOneAllReducesVolumeWithSequenceParallelism) {
   const HardwareProfile profile = a800();
   const CostTable plain = table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile);

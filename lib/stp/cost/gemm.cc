@@ -29,6 +29,10 @@ double measured_rate(const std::vector<MeasuredGemm>& measured, const Gemm& gemm
   return rates / weights;
 }
 
+double waves_of(const Gemm& gemm, const Tile& tile, int sms) {
+  return std::ceil(std::ceil(gemm.m / tile.m) * std::ceil(gemm.n / tile.n) / sms);
+}
+
 }  // namespace
 
 double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_aside) {
@@ -38,12 +42,17 @@ double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_as
   const double sm_rate = profile.peak_flops * profile.gemm_efficiency / profile.sms;
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
-    const double tiles = std::ceil(gemm.m / tile.m) * std::ceil(gemm.n / tile.n);
-    const double waves = std::ceil(tiles / sms);
+    const double waves = waves_of(gemm, tile, sms);
     best = std::min(best,
                     waves * 2 * tile.m * tile.n * (gemm.k + profile.gemm_overhead_k) / (sm_rate * tile.rate));
   }
   return best;
+}
+
+double fused_seconds(const HardwareProfile& profile, const Gemm& gemm, double collective) {
+  const double compute = gemm_seconds(profile, gemm);
+  return std::max(compute, collective) +
+         std::min(compute, collective) / waves_of(gemm, {128, 256, 1}, profile.sms);
 }
 
 }  // namespace stp

@@ -14,4 +14,10 @@ namespace stp {
 /// `sms_aside` SMs are left to communication, if the device has more.
 double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_aside = 0);
 
+/// Seconds of a GEMM fused at the level of its output tiles with the all-gather of its input or the
+/// reduce-scatter of its output, of `collective` seconds alone (Flux, arXiv 2406.06858): both run at full
+/// rate, since copy engines and the epilogue move the data, but for one wave of tiles of 128 × 256, in which
+/// the shorter one has not begun or the longer one has ended.
+double fused_seconds(const HardwareProfile& profile, const Gemm& gemm, double collective);
+
 }  // namespace stp

@@ -141,6 +141,21 @@ double hop_seconds(const Job& job, const Groups& groups, Send send) {
   return send(bytes);
 }
 
+// What fusion leaves of the all-gather before the first linear layer of a pass and of the reduce-scatter
+// behind the second.
+CostTable::Unhidden fused(const Job& job, const HardwareProfile& profile, Unit unit, UnitPass pass,
+                          double collective) {
+  const Work of_pass = work(job.model, job.shape, job.implementation, unit, pass);
+  const auto left = [&](const Gemm& gemm) {
+    return fused_seconds(profile, gemm, collective) - gemm_seconds(profile, gemm);
+  };
+  if (unit == Unit::head) return {left(of_pass.gemms[0]), collective};
+  // I lists its input gradients in the order of the forward.
+  const Gemm &one = of_pass.gemms[0], &two = of_pass.gemms[1];
+  return pass == UnitPass::F ? CostTable::Unhidden{left(one), left(two)}
+                             : CostTable::Unhidden{left(two), left(one)};
+}
+
 // Among how many replicas the optimizer's state is divided.
 int optimizer_shares(const Job& job) { return job.zero ? job.dp * job.shape.cp : 1; }
 
@@ -191,9 +206,12 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
 
 }  // namespace
 
-CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
+CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
                               const std::vector<int>& layers_per_stage, const Placement& placement) {
   CostTable table;
+  HardwareProfile profile = machine;
+  if (job.shape.sequence_parallel)  // work() has divided all
+    profile.elementwise_factor *= 1 + machine.elementwise_undivided * (job.shape.tp - 1);
   const Groups groups(job, profile);
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
@@ -213,6 +231,13 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& profile,
     if (job.shape.division().overlaps()) {
       table.row_exchange = groups.ring_exchange(bytes / job.shape.tp, &RankGrid::Place::tp, job.shape.tp);
       table.piece_scatter = groups.tensor_half_all_reduce(bytes / kPipelineSteps);
+    }
+    if (job.shape.tp_overlap == TpOverlap::flux) {
+      table.fused.emplace();
+      for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
+        for (const UnitPass pass : {UnitPass::F, UnitPass::I})
+          (*table.fused)[static_cast<size_t>(unit)][pass == UnitPass::F ? 0 : 1] =
+              fused(job, profile, unit, pass, table.all_gather);
     }
   } else {
     table.all_reduce = groups.tensor_all_reduce(bytes);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,14 +44,18 @@ inline constexpr NamedRecompute kRecomputes[] = {
     {"attn+mlp", {.core = true, .qkv = true, .mlp = true}},
     {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .norm = true}}};
 
-/// What hides the collectives of tensor parallelism inside their own unit, with sequence parallelism.
-/// `megatron`: Megatron-LM's --tp-comm-overlap with Transformer Engine's defaults. Where a linear layer needs
-/// all rows (QKV and fc1 in F, proj and fc2 in I), the ranks of the group, as a ring, pass rows on while the
-/// GEMM works on those that are there (`ring exchange`); the second linear layer of F makes its output in
-/// kPipelineSteps pieces of columns, each reduce-scattered while the next is made (`pipeline`). In B the
-/// input gradient of QKV and fc1 runs beside the whole gathering of their input, and their weight gradient
-/// beside the whole reduce-scatter of their input's gradient (`bulk`).
-enum class TpOverlap : uint8_t { none, megatron };
+/// What hides the collectives of tensor parallelism besides braids.
+/// `megatron`, with sequence parallelism: inside their own unit, as Megatron-LM's --tp-comm-overlap with
+/// Transformer Engine's defaults. Where a linear layer needs all rows (QKV and fc1 in F, proj and fc2 in I),
+/// the ranks of the group, as a ring, pass rows on while the GEMM works on those that are there (`ring
+/// exchange`); the second linear layer of F makes its output in kPipelineSteps pieces of columns, each
+/// reduce-scattered while the next is made (`pipeline`). In B the input gradient of QKV and fc1 runs beside
+/// the whole gathering of their input, and their weight gradient beside the whole reduce-scatter of their
+/// input's gradient (`bulk`).
+/// `domino`: halves of each microbatch, braided with each other (DeepSpeed, arXiv 2409.15241).
+/// `flux`, with sequence parallelism: GEMMs fused with the collective before or behind them (arXiv
+/// 2406.06858), a variant of the cost model, which no backend runs.
+enum class TpOverlap : uint8_t { none, megatron, domino, flux };
 inline constexpr int kPipelineSteps = 4;  // Transformer Engine's num_splits of the method `pipeline`
 
 /// What divides F and I of attn and mlp into parts, and parts into steps.

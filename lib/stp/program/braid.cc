@@ -27,4 +27,22 @@ Schedule sequential_braids(Schedule schedule) {
   return schedule;
 }
 
+Schedule split_microbatches(Schedule schedule) {
+  check_size(schedule.pp(), schedule.chunks(), 2 * schedule.microbatches);
+  schedule.microbatches *= 2;
+  for (auto& blocks : schedule.ranks) {
+    std::vector<Block> halves;
+    halves.reserve(2 * blocks.size());
+    for (const Block& block : blocks)
+      for (const Action& action : block.actions()) {
+        Action half = action, other = action;
+        half.microbatch = 2 * action.microbatch;
+        other.microbatch = half.microbatch + 1;
+        halves.emplace_back(half, other);
+      }
+    blocks = std::move(halves);
+  }
+  return schedule;
+}
+
 }  // namespace stp

@@ -23,4 +23,9 @@ std::vector<uint8_t> static_braid(int na, int nb);
 /// stays valid.
 Schedule sequential_braids(Schedule schedule);
 
+/// Domino (DeepSpeed; arXiv 2409.15241): microbatch i becomes its halves 2i and 2i + 1, and each action the
+/// braid of both; a braided block becomes two, the first action's first. A valid schedule stays valid.
+/// Throws InputError if the halves are more than check_size() allows.
+Schedule split_microbatches(Schedule schedule);
+
 }  // namespace stp

@@ -240,7 +240,7 @@ class Lowerer {
     if (chains.size() == 1) {
       while (issue_segment(chains[0])) {
       }
-    } else if (lowering_.release == Release::released && both_forward(block)) {
+    } else if (lowering_.release == Release::released && both_forward(block) && !halves()) {
       while (issue_segment(chains[0])) {
       }
       chains[1].wait = chains[0].result;
@@ -250,9 +250,11 @@ class Lowerer {
       for (const uint8_t next : braid(chains[0].segments->size(), chains[1].segments->size()))
         issue_segment(chains[next]);
     }
-    send_outputs(chains, lowering_.release == Release::released && both_forward(block));
+    send_outputs(chains, lowering_.release == Release::released && (both_forward(block) || halves()));
   }
 
+  // Whether a block is the two halves of one microbatch.
+  [[nodiscard]] bool halves() const { return lowering_.tp_overlap == TpOverlap::domino; }
   static bool both_forward(const Block& block) {
     return block.braided() && block.actions()[0].pass == Pass::F && block.actions()[1].pass == Pass::F;
   }
@@ -859,6 +861,7 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
                                       ", but the first virtual stage is the vision encoder's",
                      stages < 2 ? "use more ranks or chunks" : "begin with 0");
   if (lowering.braid == BraidPolicy::sequential) schedule = sequential_braids(std::move(schedule));
+  if (lowering.tp_overlap == TpOverlap::domino) schedule = split_microbatches(std::move(schedule));
   return Lowerer(std::move(schedule), layers_per_stage, lowering).lower();
 }
 

@@ -31,8 +31,8 @@ struct Lowering {
   bool post_validation = false;  // with `optimizer`: the gradients' norm is checked in the next step
   int context_parallel = 1;  // more: attn's F and I in parts, with the exchanges of a ring, and F's core once
                              // more in I if that is recomputed
-  TpOverlap tp_overlap = TpOverlap::none;  // with `sequence_parallel`: the units' F and I in parts, with
-                                           // exchanges and reduce-scatters beside their steps
+  TpOverlap tp_overlap = TpOverlap::none;  // `megatron`, with `sequence_parallel`: the units' F and I in
+                                           // parts, with exchanges and reduce-scatters beside their steps
   int tensor_parallel = 1;                 // ranks of a group, which only tp_overlap asks for
   double offload = 0;  // 0 to 1: more than 0 adds the copies of activations to the host and back
 
@@ -43,7 +43,8 @@ struct Lowering {
 inline constexpr size_t kMaxOps = size_t{1} << 26;
 
 /// Lowers a schedule that validate() has passed. `layers_per_stage` has one entry ≥ 0 per virtual stage.
-/// The Program holds the schedule as it runs: under BraidPolicy::sequential without braids.
+/// The Program holds the schedule as it runs: under BraidPolicy::sequential without braids, under
+/// TpOverlap::domino with halves as its microbatches. Under TpOverlap::flux it is as under none.
 /// Throws InputError if their number is wrong, a vision encoder's stage has any, or the Program would have
 /// more than kMaxOps ops.
 Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering);

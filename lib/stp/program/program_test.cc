@@ -673,6 +673,44 @@ TEST(LowerByHand, WithoutBraidsEachActionIsABlockOfItsOwn) {
   }
 }
 
+TEST(LowerByHand, HalvesOfAMicrobatchAreBraidedAndWhatWasBraidedRunsInTurn) {
+  const Schedule halves = split_microbatches(two_ranks());
+  EXPECT_EQ(halves.microbatches, 4);
+  EXPECT_EQ(to_text(halves),
+            "# schedule by hand, placement loop\n"
+            "F0.0&F0.1 F0.2&F0.3 B0.0&B0.1 I0.2&I0.3 W0.2&W0.3\n"
+            "F0.0&F0.1 F0.2&F0.3 B0.0&B0.1 B0.2&B0.3\n");
+  Lowering lowering;
+  lowering.tp_overlap = TpOverlap::domino;
+  const Program program = lower(two_ranks(), {1, 1}, lowering);
+  EXPECT_EQ(to_text(program.schedule), to_text(halves));
+  EXPECT_THAT(waits_of(program, 0, "F0.2: send 1 to 1"), ElementsAre("0 F0.2: AR mlp.F0"));
+  EXPECT_THAT(waits_of(program, 0, "F0.3: send 1 to 1"), ElementsAre("0 F0.3: AR mlp.F0"));
+  // The published trainer runs two forwards one after the other, but these are one; and one transfer.
+  lowering.release = Release::released;
+  const Program released = lower(two_ranks(), {1, 1}, lowering);
+  EXPECT_THAT(waits_of(released, 0, "F0.3: attn.F0"), IsEmpty());
+  EXPECT_THAT(waits_of(released, 0, "F0.2: send 2 to 1"), ElementsAre("0 F0.3: mlp.F0", "0 F0.3: AR mlp.F0"));
+  EXPECT_THAT(waits_of(released, 1, "B0.0: send 2 to 0"),
+              ElementsAre("1 B0.1: attn.W both0", "1 B0.1: AR attn.I0"));
+}
+
+TEST(Braid, HalvesOfAValidScheduleAreValidAndLimited) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 200; ++i) {
+    const int p = 1 + static_cast<int>(random() % 4), m = 1 + static_cast<int>(random() % 6);
+    const Schedule whole = random_schedule(random, Placement::v(p), m), halves = split_microbatches(whole);
+    validate(halves);
+    const std::vector<int> peaks = peak_activations(halves);
+    for (int rank = 0; rank < p; ++rank) {
+      EXPECT_EQ(peaks[rank] % 2, 0);
+      EXPECT_LE(peaks[rank] / 2, peak_activations(whole)[rank]);
+    }
+  }
+  Schedule large{"large", Placement::loop(1, 1), kMaxMicrobatches, {{}}};
+  EXPECT_THROW(split_microbatches(large), InputError);
+}
+
 TEST(LowerByHand, TheEarlyWeightGradientsStandBeforeTheAllReduce) {
   const Schedule schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
   const Program program = lower(schedule, {1}, {Release::chain, BackwardOrder::megatron, false});

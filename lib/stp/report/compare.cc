@@ -20,7 +20,7 @@ using nlohmann::json;
 
 // The figures that papers publish as values or closed forms and that we predict.
 constexpr std::array kFigures{
-    "throughput_samples_per_s", "step_time_s",           "peak_memory_gb", "mfu_paper", "idle_s",
+    "throughput_samples_per_s", "step_time_s",           "peak_memory_gb", "mfu", "mfu_paper", "idle_s",
     "peak_activation_chunks",   "tp_communication_share"};
 constexpr const char* kFits = "fits";  // published: whether a row ran, or was out of memory
 constexpr double kPairGap =
@@ -156,6 +156,9 @@ std::string row_name(const json& row) {
   std::string name = row.at("schedule").get<std::string>();
   if (row.value("braid", "static") != "static") name += ", " + row.at("braid").get<std::string>() + " braids";
   if (row.value("merge_backward", false)) name += ", merged backward";
+  if (row.value("sequence_parallel", json()) == true) name += ", sequence parallel";
+  if (const json overlap = row.value("tp_overlap", json()); overlap.is_string() && overlap != "none")
+    name += ", " + overlap.get<std::string>() + "'s overlap";
   if (row.value("contention", json()) == false) name += ", no contention";
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + json_text(row.at("seq"));

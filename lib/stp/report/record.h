@@ -33,8 +33,8 @@ struct Configuration {
   std::string placement, release, backward, braid, freed_at;
   std::string gradients;                  // "" but of a model on a simulated cluster
   std::string recompute;                  // "" where costs are given by a table
-  std::string tp_overlap;                 // "" there
   std::optional<bool> sequence_parallel;  // none there
+  std::string tp_overlap;                 // "" there
   std::optional<bool> contention;         // none there
   SharedJson unit_costs;                  // the table that the costs came from; null for a model on a cluster
 

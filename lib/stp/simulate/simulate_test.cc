@@ -346,6 +346,33 @@ TEST(Simulate, ExposesOnOneRankEveryForwardAllReduceAndWhatWeightGradientsDoNotC
   }
 }
 
+// Each half's all-reduces run beside the other half's segments. What remains is the last of a forward, for
+// which only the head of the other half is left, and what all-reduces take beyond a segment.
+TEST(Simulate, ExposesOfHalvesOfAMicrobatchTheLastAllReduceOfAForward) {
+  constexpr double F = 0.5, I = 0.6, W = 0.35, head = 0.25;
+  for (const int m : {1, 3}) {
+    Lowering lowering;
+    lowering.tp_overlap = TpOverlap::domino;
+    const Program program = lower(plain_1f1b(1, m), {1}, lowering);
+    for (const double all_reduce : {0.0, 0.2, 0.3, 0.5, 0.8}) {
+      const Timeline timeline = simulate(program, Costs{.F = F,
+                                                        .I = I,
+                                                        .W = W,
+                                                        .all_reduce = all_reduce,
+                                                        .head_F = head,
+                                                        .head_I = head,
+                                                        .head_W = head}
+                                                      .of(program));
+      const double exposed =
+          all_reduce > F ? 4 * all_reduce - 3 * F - head : std::max(0.0, all_reduce - head);
+      const RankTime& rank = timeline.ranks[0];
+      EXPECT_NEAR(rank.compute_s, 2 * m * (2 * (F + I + W) + 3 * head), 1e-9);
+      EXPECT_NEAR(rank.tp_bubble_s, m * exposed, 1e-9) << all_reduce;
+      EXPECT_NEAR(rank.pp_bubble_s, std::max(0.0, all_reduce - W), 1e-9);  // behind the last op
+    }
+  }
+}
+
 TEST(Simulate, CallsAWaitThatEndsWithTheOwnAllReduceTpBubbleAndEveryOtherPpBubble) {
   Hand hand(2);
   const OpId first = hand.compute(0, 1);
