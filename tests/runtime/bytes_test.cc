@@ -217,6 +217,8 @@ TEST(Bytes, OfOverlappedUnitsAreThoseOfTheirGathersAndScatters) {
     EXPECT_EQ(plain.all_gather_bytes - overlapped.all_gather_bytes, gathers * tensor / tp);
     EXPECT_EQ(overlapped.reduce_scatter_bytes, plain.reduce_scatter_bytes);
   }
+}
+
 TEST(Bytes, OfOffload) {
   Sample sampled;
   int cases = 0;

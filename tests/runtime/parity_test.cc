@@ -186,6 +186,8 @@ TEST(Parity, OverlappedTensorParallelism) {
       if (sampled())
         expect_parity({generator->name, variant.overlapped, 1, 2, variant.context_parallel == 2 ? 4 : 7, 0},
                       DType::f64, variant);
+}
+
 // Copies run beside everything else: freed and fresh memory is poisoned.
 TEST(Parity, Offload) {
   Sample sampled;

@@ -1,4 +1,4 @@
-// Post-validation (docs/architecture.md, section 5): each rank takes its optimizer step at once, unclipped.
+// Post-validation (docs/program-options.md): each rank takes its optimizer step at once, unclipped.
 // Early in the next step the norm of all gradients is there, and if it does not allow that step, all ranks
 // undo it.
 #include <cmath>
@@ -36,7 +36,8 @@ std::vector<Tensor> tensors_of(const SavedUnit& saved) {
       saved.input,           saved.statistics,        saved.normed,         saved.qkv,
       saved.attention,       saved.log_sum_exp,       saved.gate_up,        saved.activation,
       saved.logits_gradient, saved.output_gradient,   saved.inner_gradient, saved.residual,
-      saved.gathered,        saved.attention_gradient};
+      saved.gathered,        saved.core_gradient,     saved.ring,           saved.piece,
+      saved.output};
   for (const auto& some : {saved.kv, saved.kv_gradients, saved.kv_sums})
     all.insert(all.end(), some.begin(), some.end());
   return all;
@@ -159,11 +160,15 @@ void Executor::throw_away_forwards() {
   for (const auto& rank : ranks_) {
     for (const auto& [value, tensor] : rank->values) release_all(*rank, {tensor});
     for (const auto& [unit, saved] : rank->saved) release_all(*rank, tensors_of(saved));
+    for (const auto& [offload, tensors] : rank->leaving) release_all(*rank, tensors);
+    for (const auto& [activation, tensors] : rank->on_host) release_all(*rank, tensors);
     release_all(*rank, rank->tokens);
     release_all(*rank, rank->targets);
     release_all(*rank, {rank->loss});
     rank->values.clear();
     rank->saved.clear();
+    rank->leaving.clear();
+    rank->on_host.clear();
     rank->tokens.clear();
     rank->targets.clear();
     rank->loss = {};
