@@ -132,15 +132,9 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
-  Job job{hardware.model,
-          shape_of(experiment, hardware.seq),
-          hardware.implementation,
-          experiment.pp,
-          hardware.scatter_transfers,
-          experiment.dp,
-          experiment.zero,
-          experiment.post_validation,
-          experiment.offload};
+  Job job{hardware.model,  shape_of(experiment, hardware.seq), hardware.implementation,
+          experiment.pp,   hardware.scatter_transfers,         experiment.dp,
+          experiment.zero, experiment.post_validation,         experiment.offload};
   job.shape.vision_tokens = hardware.vision_tokens;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;

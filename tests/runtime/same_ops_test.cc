@@ -86,10 +86,9 @@ std::set<Kind> all_kinds() {
   all.insert({OpKind::compute, Unit::head, UnitPass::I});
   all.insert({OpKind::weight_gradients, Unit::head, UnitPass::W_late});
   all.insert({OpKind::all_gather, Unit::head, UnitPass::F});
-  for (const OpKind kind :
-       {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter, OpKind::weight_gather,
-        OpKind::gradient_norm, OpKind::norm_prefix, OpKind::norm_total, OpKind::optimizer, OpKind::offload,
-        OpKind::reload})
+  for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter,
+                            OpKind::weight_gather, OpKind::gradient_norm, OpKind::norm_prefix,
+                            OpKind::norm_total, OpKind::optimizer, OpKind::offload, OpKind::reload})
     all.insert({kind, Unit::attn, UnitPass::F});
   std::set<Kind> kinds;
   for (const auto& [kind, unit, pass] : all) kinds.insert({kind, unit, pass, UnitPart::whole});

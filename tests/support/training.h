@@ -161,11 +161,11 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .embedding = true,
                 .sequence_parallel = variant.sequence_parallel,
                 .recompute = variant.recompute,
-                 .post_validation = variant.post_validation,
-                 .context_parallel = variant.context_parallel,
-                 .tp_overlap = tp_overlap(variant),
-                 .tensor_parallel = variant.overlapped,
-                 .offload = variant.offload});
+                .post_validation = variant.post_validation,
+                .context_parallel = variant.context_parallel,
+                .tp_overlap = tp_overlap(variant),
+                .tensor_parallel = variant.overlapped,
+                .offload = variant.offload});
 }
 
 /// How `training` divides the samples of a step into the microbatches of such a program.

@@ -124,12 +124,12 @@ class Lowerer {
     Action action;
     int stage;
     const std::vector<Segment>* segments;
-    Ref input;                // kNothing for W and for the first stage's F
-    ValueId value;            // the chain's own
-    ValueId source;           // the next input of its main line: another chain's value, then its own
-    Ref reload = kNothing;    // what its first op waits for besides
-    size_t taken = 0;         // segments issued
-    Ref wait = kNothing;      // the collective that the next segment waits for
+    Ref input;              // kNothing for W and for the first stage's F
+    ValueId value;          // the chain's own
+    ValueId source;         // the next input of its main line: another chain's value, then its own
+    Ref reload = kNothing;  // what its first op waits for besides
+    size_t taken = 0;       // segments issued
+    Ref wait = kNothing;    // the collective that the next segment waits for
     Ref gathered_for_embedding = kNothing;
     Ref result = kNothing;    // the last op of the main line so far
     Ref computed = kNothing;  // the last compute op so far

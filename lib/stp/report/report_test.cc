@@ -102,7 +102,7 @@ TEST(ResultJson, HoldsEveryFigure) {
                          {"name", "large"},
                          {"model", "m"},
                          {"cluster", "c"},
-                                            {"seq", 128},
+                         {"seq", 128},
                          {"tp", 2},
                          {"pp", 5},
                          {"cp", 7},

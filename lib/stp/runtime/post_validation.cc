@@ -33,10 +33,10 @@ void release_all(RankState& rank, std::vector<Tensor> tensors) {
 }
 std::vector<Tensor> tensors_of(const SavedUnit& saved) {
   std::vector<Tensor> all{
-      saved.input,           saved.statistics,        saved.normed,         saved.qkv,
-      saved.attention,       saved.log_sum_exp,       saved.gate_up,        saved.activation,
-      saved.logits_gradient, saved.output_gradient,   saved.inner_gradient, saved.residual,
-      saved.gathered,        saved.core_gradient,     saved.ring,           saved.piece,
+      saved.input,           saved.statistics,      saved.normed,         saved.qkv,
+      saved.attention,       saved.log_sum_exp,     saved.gate_up,        saved.activation,
+      saved.logits_gradient, saved.output_gradient, saved.inner_gradient, saved.residual,
+      saved.gathered,        saved.core_gradient,   saved.ring,           saved.piece,
       saved.output};
   for (const auto& some : {saved.kv, saved.kv_gradients, saved.kv_sums})
     all.insert(all.end(), some.begin(), some.end());
