@@ -280,8 +280,8 @@ void simulate_rows(const Scenario& scenario,
         if (scenario.invalid == Invalid::refuse) throw;
         say_left_out(experiment.name, error);
       }
-      if (run) visit(*std::move(run), experiment);
       any = any || run.has_value();
+      if (run) visit(*std::move(run), experiment);
       progress.step();
     }
   if (!any)

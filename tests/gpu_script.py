@@ -149,7 +149,7 @@ class Script(unittest.TestCase):
             self.assertEqual((self.root / scenario).read_text(encoding="utf-8").split(), ["0", "1"])
         # A failure of any rank is one of the stage.
         (self.root / "fail-rank-1").touch()
-        done = self.run_it("processes")
+        done = self.run_it("--out", str(self.root / "failed"), "processes")  # its own folder is named by the second
         self.assertEqual((done.returncode, self.table(done)["processes"]), (1, "FAILED"))
 
     def test_tests_that_all_skip_themselves_have_failed(self):

@@ -193,15 +193,16 @@ std::string offload_fails(const Program& program, const Mutation& mutation) {
 TEST(OffloadMutations, WithoutABugNothingIsCaught) { EXPECT_EQ(offload_fails(offloading_program(), {}), ""); }
 
 #ifndef __SANITIZE_THREAD__  // these race
-// NaN, with which the memory of a late copy is filled, reaches the gradients.
+// A late copy's memory is filled with NaN, which reaches the gradients, or has what was there before.
+constexpr auto kCaught = [] { return testing::AnyOf(HasSubstr("gradients' norm"), "other gradients"); };
 TEST(OffloadMutations, ABackwardThatDoesNotWaitForItsReloadReadsRubbish) {
   const Mutation late{.late_copy = (kOffloaded - 1) * kTensors};
   const Program lacking = without_waits(offloading_program(), OpKind::compute, OpKind::reload);
-  EXPECT_THAT(offload_fails(lacking, late), HasSubstr("gradients' norm"));
+  EXPECT_THAT(offload_fails(lacking, late), kCaught());
 }
 TEST(OffloadMutations, AnOffloadThatDoesNotWaitForItsForwardTakesRubbish) {
   const Program lacking = without_waits(offloading_program(), OpKind::offload, OpKind::compute);
-  EXPECT_THAT(offload_fails(lacking, {.late_forward = true}), HasSubstr("gradients' norm"));
+  EXPECT_THAT(offload_fails(lacking, {.late_forward = true}), kCaught());
 }
 #endif
 // The op that waits for the copy is the one that frees: without the wait nothing reuses the memory.

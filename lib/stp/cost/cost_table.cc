@@ -180,7 +180,7 @@ PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowe
   const auto collectives = [&](UnitPass pass) {
     double sum = kAllReducesPerLayer * table.all_reduce;
     for (const Unit unit : {Unit::attn, Unit::mlp}) {
-      const CostTable::Unhidden left = table.collectives(unit, pass);
+      const ExposedCollectives left = table.collectives(unit, pass);
       sum += left.gather + left.scatter;
     }
     return sum;

@@ -10,6 +10,11 @@
 
 namespace stp {
 
+/// Seconds that an all-gather before a unit's pass and the reduce-scatter behind it add to it.
+struct ExposedCollectives {
+  double gather = 0, scatter = 0;
+};
+
 struct CostTable {
   std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
   /// F and I of attn or mlp where Program::division divides them, by step; at() has the whole.
@@ -26,11 +31,7 @@ struct CostTable {
   double reduce_scatter = 0, all_gather = 0;            // replace it with sequence parallelism
   /// With TpOverlap::flux, what fusion leaves of them, by unit, of F and I; a reduce-scatter of the embedding
   /// and an all-gather for its gradient are not fused.
-  struct Unhidden {
-    double gather = 0, scatter = 0;
-  };
-  using OfPasses = std::array<Unhidden, 2>;
-  std::optional<std::array<OfPasses, kUnits.size()>> fused;
+  std::optional<std::array<std::array<ExposedCollectives, 2>, kUnits.size()>> fused;
   // With tp_overlap: of the rows of one rank, and of a piece of an output; and in B, where whole collectives
   // run beside them, what replaces the last part of I and W_late of attn and mlp.
   double row_exchange = 0, piece_scatter = 0;
@@ -70,7 +71,7 @@ struct CostTable {
   [[nodiscard]] const Parts& parts_of(Unit u, UnitPass pass) const {
     return parts[static_cast<size_t>(u)][static_cast<size_t>(pass)];
   }
-  [[nodiscard]] Unhidden collectives(Unit u, UnitPass pass) const {
+  [[nodiscard]] ExposedCollectives collectives(Unit u, UnitPass pass) const {
     const bool both = pass == UnitPass::F || pass == UnitPass::I;
     if (!fused || !both || u == Unit::embedding) return {all_gather, reduce_scatter};
     return (*fused)[static_cast<size_t>(u)][pass == UnitPass::F ? 0 : 1];

@@ -143,8 +143,8 @@ double hop_seconds(const Job& job, const Groups& groups, Send send) {
 
 // What fusion leaves of the all-gather before the first linear layer of a pass and of the reduce-scatter
 // behind the second.
-CostTable::Unhidden fused(const Job& job, const HardwareProfile& profile, Unit unit, UnitPass pass,
-                          double collective) {
+ExposedCollectives fused(const Job& job, const HardwareProfile& profile, Unit unit, UnitPass pass,
+                         double collective) {
   const Work of_pass = work(job.model, job.shape, job.implementation, unit, pass);
   const auto left = [&](const Gemm& gemm) {
     return fused_seconds(profile, gemm, collective) - gemm_seconds(profile, gemm);
@@ -152,8 +152,8 @@ CostTable::Unhidden fused(const Job& job, const HardwareProfile& profile, Unit u
   if (unit == Unit::head) return {left(of_pass.gemms[0]), collective};
   // I lists its input gradients in the order of the forward.
   const Gemm &one = of_pass.gemms[0], &two = of_pass.gemms[1];
-  return pass == UnitPass::F ? CostTable::Unhidden{left(one), left(two)}
-                             : CostTable::Unhidden{left(two), left(one)};
+  return pass == UnitPass::F ? ExposedCollectives{left(one), left(two)}
+                             : ExposedCollectives{left(two), left(one)};
 }
 
 // Among how many replicas the optimizer's state is divided.

@@ -167,7 +167,7 @@ void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const 
       // Not directly from double: a bf16 weight is its fp32 master, rounded.
       return T(static_cast<Wide<T>>(value));
     });
-    const int64_t count = static_cast<int64_t>(elements.size());
+    const auto count = static_cast<int64_t>(elements.size());
     for (int64_t at = 0; at < tensor.elements(); at += count) {
       const int64_t some = std::min(count, tensor.elements() - at);
       device.upload(stream, tensor.part(at, 1, some), std::as_bytes(std::span(elements).first(some)));
