@@ -5,9 +5,9 @@
 namespace stp {
 
 #if defined(__SANITIZE_THREAD__)
-inline constexpr int kStride = 13;
+inline constexpr int kStride = 29;
 #elif defined(__SANITIZE_ADDRESS__)
-inline constexpr int kStride = 7;
+inline constexpr int kStride = 11;
 #else
 inline constexpr int kStride = 1;
 #endif
