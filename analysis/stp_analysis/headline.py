@@ -27,14 +27,16 @@ def gains(experiment):
 
 
 def plot(experiments):
-    """None unless an experiment has published gains and claims."""
+    """Of the experiments whose gain is that of the first; None unless one has published gains and claims."""
     panels = [(one, gains(one)) for one in experiments if not one.settings and one.has_published("throughput")]
     panels = [(one, rows) for one, rows in panels if len(rows)]
     if not panels:
         return None
+    first = panels[0][0]
+    panels = [(one, rows) for one, rows in panels if (one.gained, one.baseline) == (first.gained, first.baseline)]
     lines = _lines(panels)
     figure = style.new_figure(style.FULL_WIDTH, 3.3 * len(lines))
-    experiment, grid = panels[0][0], []
+    grid = []
     for part, line in zip(figure.subfigures(len(lines), 1, squeeze=False)[:, 0], lines):
         sizes = [_width(rows) for _, rows in line]
         *row, rest = part.subplots(1, len(sizes) + 1, width_ratios=[*sizes, max(WIDEST - sum(sizes), 0.1)])
@@ -44,7 +46,7 @@ def plot(experiments):
             _draw(axes, rows)
             title = one.title.partition(" (")[0]
             axes.set_title(title if len(title) < 2.5 * size else one.id, loc="left")
-        row[0].set_ylabel(f"gain of {experiment.gained} over {experiment.baseline}, %")
+        row[0].set_ylabel(f"gain of {first.gained} over {first.baseline}, %")
         for axes in row[1:]:
             axes.tick_params(labelleft=False)
         grid += row
@@ -53,9 +55,9 @@ def plot(experiments):
         axes.set_ylim(min(0, *(low for low, _ in ends)), max(high for _, high in ends))
     bands = any(rows["low"].notna().any() for _, rows in panels)
     null = any(rows["null"].notna().any() for _, rows in panels)
-    handles = [style.published_handle(), Line2D([], [], **_look(False), label=experiment.evidence)]
+    handles = [style.published_handle(), Line2D([], [], **_look(False), label=first.evidence)]
     handles += [Line2D([], [], **_look(True), label="the same, calibrated")] if any(rows["calibrated"].any() for _, rows in panels) else []
-    change = panels[0][0].sensitivity.change if panels[0][0].sensitivity else "20 %"
+    change = first.sensitivity.change if first.sensitivity else "20 %"
     upright = {"linestyle": "none", "marker": "|", "markersize": 11, "markeredgewidth": 1.4}  # as in the plot
     handles += [Line2D([], [], color=OURS, **upright, label=f"its band, profile ±{change}")] if bands else []
     handles += [Line2D([], [], color=NULL, linewidth=2.2, label="null model")] if null else []
@@ -65,8 +67,8 @@ def plot(experiments):
         caption += f" Upright lines at the largest m: the band from ±{change} on each value of the hardware profile, taken as independent."
     if null:
         caption += " Null model: the published gain of the calibrated row of the same TP (of any, where there is none), without a bubble."
-    alt = f"Published and simulated gains of {experiment.gained} over {experiment.baseline} by configuration, with bands."
-    return style.Plot("headline", f"Gain of {experiment.gained} over {experiment.baseline}: published and ours", figure, caption, alt)
+    alt = f"Published and simulated gains of {first.gained} over {first.baseline} by configuration, with bands."
+    return style.Plot("headline", f"Gain of {first.gained} over {first.baseline}: published and ours", figure, caption, alt)
 
 
 def _width(rows):
