@@ -591,7 +591,8 @@ class Lowerer {
       depend(last_compute_);
       depend(last_scatter_);
       reductions_.push_back(size());
-      add_of_replicas(program_.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce, action);
+      add_of_chunk(program_.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce, action,
+                   StreamKind::dp);
     }
   }
 
@@ -606,7 +607,7 @@ class Lowerer {
         if (!has_weights(action.chunk)) continue;
         begin_op();
         gathers_[action.chunk] = size();
-        add_of_replicas(OpKind::weight_gather, action);
+        add_of_chunk(OpKind::weight_gather, action, StreamKind::dp);
       }
   }
 
@@ -633,7 +634,7 @@ class Lowerer {
       depend(chain.computed);
       copies_[action.microbatch] = size();
       copying_.push_back({to_offload_.at(action.microbatch).freed_at(), size()});
-      add_copy(OpKind::offload, action, StreamKind::d2h);
+      add_of_chunk(OpKind::offload, action, StreamKind::d2h);
     }
   }
 
@@ -659,7 +660,7 @@ class Lowerer {
       depend(final_collective_);
       for (const OpId offload : awaited_) depend(offload);
       copy = size();
-      add_copy(OpKind::reload, backward, StreamKind::h2d);
+      add_of_chunk(OpKind::reload, backward, StreamKind::h2d);
     }
   }
 
@@ -668,7 +669,13 @@ class Lowerer {
     return copies_.contains(action.microbatch) ? copies_.at(action.microbatch) : kNothing;
   }
 
-  void add_copy(OpKind kind, const Action& action, StreamKind stream) {
+  [[nodiscard]] bool has_weights(int chunk) const {
+    const int stage = program_.schedule.placement.stage(rank_, chunk);
+    return program_.layers_per_stage[stage] > 0 || stage == 0 || stage + 1 == stages();
+  }
+
+  // Of the whole chunk of an action.
+  void add_of_chunk(OpKind kind, const Action& action, StreamKind stream) {
     program_.ops.push_back({.kind = kind,
                             .unit = {},
                             .unit_pass = {},
@@ -678,23 +685,6 @@ class Lowerer {
                             .microbatch = action.microbatch,
                             .block = block_,
                             .stream = stream_of_rank(stream, -1)});
-  }
-
-  [[nodiscard]] bool has_weights(int chunk) const {
-    const int stage = program_.schedule.placement.stage(rank_, chunk);
-    return program_.layers_per_stage[stage] > 0 || stage == 0 || stage + 1 == stages();
-  }
-
-  void add_of_replicas(OpKind kind, const Action& action) {
-    program_.ops.push_back({.kind = kind,
-                            .unit = {},
-                            .unit_pass = {},
-                            .pass = action.pass,
-                            .chunk = action.chunk,
-                            .layer = 0,
-                            .microbatch = action.microbatch,
-                            .block = block_,
-                            .stream = stream_of_rank(StreamKind::dp, -1)});
   }
 
   void wait_for_gradients() {
