@@ -106,8 +106,9 @@ def compare(options):
         write_new(options.json, text)
     if picture:
         write_new(options.plot, picture)
-    sys.stdout.buffer.write(text if options.json == "-" else printable(module.show(comparison)).encode(errors="replace"))
-    sys.stdout.flush()
+    # Not through sys.stdout, which would try once more at exit to write what could not be written.
+    with open(1, "wb", closefd=False) as output:
+        output.write(text if options.json == "-" else printable(module.show(comparison)).encode(errors="replace"))
 
 
 def main(arguments=None):

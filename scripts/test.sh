@@ -38,7 +38,13 @@ stage_format() {
   scripts/format.sh --check && shellcheck --external-sources scripts/*.sh .ci/run && echo "formatted"
 }
 
-stage_ci() { configure ci && build ci && ctest --preset ci; }
+# test_preset PRESET [ARGUMENT…]: its tests, in the BUILD_WRAPPER of common.sh.
+test_preset() {
+  # shellcheck disable=SC2086  # a wrapper has arguments
+  ${BUILD_WRAPPER-} ctest --preset "$1" --output-log "$temporary/$1.log" "${@:2}"
+}
+
+stage_ci() { configure ci && build ci && test_preset ci; }
 
 # Over unity files, which read a header once for many sources, with the ci stage's build. Kernels are left out: clang
 # knows another CUDA than nvcc.
@@ -66,16 +72,16 @@ once='once|analysis|calibration|sensitivity|claims|reference|quality|oracle|gold
 # objects behind pointers to bases, which nothing here casts unchecked.
 stage_asan() {
   export UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1
-  configure asan && build asan && ctest --preset asan --label-exclude "$once"
+  configure asan && build asan && test_preset asan --label-exclude "$once"
 }
 
 stage_tsan() {
   # The thread sanitizer of g++ 12 cannot run where the kernel spreads mappings widely; where one may, stop it from that.
-  local still=()
-  if setarch "$(uname -m)" --addr-no-randomize true 2>/dev/null; then still=(setarch "$(uname -m)" --addr-no-randomize); fi
-  export BUILD_WRAPPER=${still[*]}
+  local still
+  still="setarch $(uname -m) --addr-no-randomize"
+  if $still true 2>/dev/null; then export BUILD_WRAPPER=$still; fi
   configure tsan && build tsan --target stp_threads_tests &&
-    "${still[@]}" ctest --preset tsan --label-regex '^threads$'
+    test_preset tsan --label-regex '^threads$'
 }
 
 # Uses the ci stage's build, which is release with warnings as errors.
@@ -100,6 +106,14 @@ for stage in "${stages[@]}"; do
     failed=1
   fi
   table+=$(printf '\n%-10s %5ss  %s' "$stage" "$((SECONDS - start))" "$result")
+done
+for log in "$temporary"/*.log; do
+  [[ -e $log ]] || continue
+  output=$(awk '/ Test +#[0-9]+: /{failed = /\*\*\*/ && !/\*\*\*Skipped/} /^[0-9]+% tests passed/{exit} failed' "$log")
+  if [[ -n $output ]]; then
+    say "failed tests: $(basename "$log" .log)"
+    tail -n 200 <<<"$output"
+  fi
 done
 say "summary"
 printf '%s\n' "$table"
