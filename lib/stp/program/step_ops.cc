@@ -1,0 +1,130 @@
+#include "stp/program/step_ops.h"
+
+#include <utility>
+
+namespace stp {
+
+void StepOps::begin_rank() {
+  const int chunks = b_.program.schedule.chunks();
+  reductions_.clear();
+  gathers_.assign(chunks, kNothing);
+  if (lowering_.post_validation) send_total();
+  if (!lowering_.data_parallel) return;
+  backwards_left_.assign(chunks, 0);
+  for (const Block& block : b_.program.schedule.ranks[b_.rank])
+    for (const Action& action : block.actions())
+      if (ends_life(action.pass)) ++backwards_left_[action.chunk];
+  if (lowering_.zero) gather_weights();
+}
+
+// The optimizer of the step before has changed each replica's share of the weights: they are gathered in
+// the order in which the chunks' first forwards need them.
+void StepOps::gather_weights() {
+  std::vector<bool> seen(gathers_.size(), false);
+  b_.block = 0;
+  for (const Block& block : b_.program.schedule.ranks[b_.rank]) {
+    for (const Action& action : block.actions()) {
+      if (action.pass != Pass::F || seen[action.chunk]) continue;
+      seen[action.chunk] = true;
+      if (!has_weights(action)) continue;
+      b_.begin_op();
+      gathers_[action.chunk] = b_.add_of_chunk(OpKind::weight_gather, action, StreamKind::dp);
+    }
+    ++b_.block;
+  }
+}
+
+// Behind the block's last compute op and, with sequence parallelism, the last reduce-scatter, which makes
+// gradients of norm gains.
+void StepOps::end_block(const Block& block) {
+  if (!lowering_.data_parallel) return;
+  for (const Action& action : block.actions()) {
+    if (!ends_life(action.pass) || --backwards_left_[action.chunk] > 0 || !has_weights(action)) continue;
+    b_.begin_op();
+    b_.depend(b_.latest.compute);
+    b_.depend(b_.latest.scatter);
+    reductions_.push_back(b_.add_of_chunk(lowering_.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce,
+                                          action, StreamKind::dp));
+  }
+}
+
+void StepOps::end_rank() {
+  if (lowering_.tied) reduce_embedding();
+  if (lowering_.post_validation) send_prefix();
+  if (!lowering_.optimizer) return;
+  b_.begin_op();
+  if (lowering_.post_validation)
+    b_.depend(prefix_of_ranks_before());
+  else
+    wait_for_gradients();
+  b_.add({.kind = OpKind::optimizer, .block = -1, .stream = b_.compute_stream()});
+}
+
+Ref StepOps::take_weights(int chunk) { return std::exchange(gathers_[chunk], kNothing); }
+Ref StepOps::take_total() { return std::exchange(total_, kNothing); }
+
+bool StepOps::has_weights(const Action& action) const {
+  const int stage = b_.stage(action);
+  return b_.program.layers_per_stage[stage] > 0 || stage == 0 || stage + 1 == b_.stages();
+}
+
+void StepOps::wait_for_gradients() {
+  for (const OpId reduction : reductions_) b_.depend(reduction);
+  if (reductions_.empty()) b_.depend(b_.latest.scatter);
+}
+
+// The sum over all ranks of the last step's squares is on the last one, and goes back while the pipeline
+// fills; a rank needs it before its first action that is not a forward of chunk 0.
+void StepOps::send_total() {
+  const int last = b_.program.schedule.pp() - 1;
+  total_ = b_.rank == last ? kNothing : b_.norm_of(OpKind::norm_total, b_.rank + 1);
+  if (b_.rank == 0) return;
+  b_.begin_op();
+  b_.depend(total_);
+  add_norm_transfer(OpKind::norm_total, b_.rank - 1);
+}
+
+// The sum so far goes from rank to rank; each takes its step when it has that of the ranks before.
+void StepOps::send_prefix() {
+  b_.begin_op();
+  wait_for_gradients();
+  const OpId own = b_.add({.kind = OpKind::gradient_norm, .block = -1, .stream = b_.compute_stream()});
+  if (b_.rank + 1 == b_.program.schedule.pp()) return;
+  b_.begin_op();
+  b_.depend(own);
+  b_.depend(prefix_of_ranks_before());
+  add_norm_transfer(OpKind::norm_prefix, b_.rank + 1);
+}
+
+Ref StepOps::prefix_of_ranks_before() const {
+  return b_.rank == 0 ? kNothing : b_.norm_of(OpKind::norm_prefix, b_.rank - 1);
+}
+
+void StepOps::add_norm_transfer(OpKind kind, int receiver) {
+  const OpId op = b_.add({.kind = kind, .block = -1, .stream = b_.link_to(receiver)});
+  b_.set_output(b_.norm_of(kind, b_.rank), {op, kNothing});
+}
+
+// Once the ranks of the first and the last virtual stage have all their gradients, they add up those of the
+// embedding, of which each has a copy.
+void StepOps::reduce_embedding() {
+  const Placement& placement = b_.program.schedule.placement;
+  const int first = placement.rank_of(0), last = placement.rank_of(b_.stages() - 1);
+  if (first == last || (b_.rank != first && b_.rank != last)) return;
+  b_.set_output(b_.gradients_of_end(b_.rank == last ? 1 : 0),
+                reductions_.empty() ? std::array{b_.latest.rank_compute, b_.latest.scatter}
+                                    : std::array{reductions_.back(), kNothing});
+  b_.begin_op();
+  for (const int end : {0, 1}) b_.depend(b_.gradients_of_end(end));
+  reductions_.push_back(b_.add({.kind = OpKind::embedding_reduce,
+                                .unit = Unit::embedding,
+                                .unit_pass = {},
+                                .pass = {},
+                                .chunk = 0,
+                                .layer = 0,
+                                .microbatch = 0,
+                                .block = -1,
+                                .stream = b_.stream(StreamKind::dp)}));
+}
+
+}  // namespace stp

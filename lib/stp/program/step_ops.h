@@ -1,0 +1,45 @@
+// The ops of a step as a whole, beside those of its blocks: data parallelism, tied embeddings, the gradients'
+// norm and the optimizer. Private to this module.
+#pragma once
+
+#include <vector>
+
+#include "stp/program/builder.h"
+#include "stp/program/lower.h"
+
+namespace stp {
+
+class StepOps {
+ public:
+  StepOps(const Lowering& lowering, ProgramBuilder& builder) : lowering_(lowering), b_(builder) {}
+
+  void begin_rank();
+  /// Behind a block's ops: reduces gradients of chunks whose last backward was in it.
+  void end_block(const Block& block);
+  void end_rank();
+
+  /// What the first forward of a chunk waits for, once.
+  Ref take_weights(int chunk);
+  /// What the first action behind the warm-up waits for, once: the last step's gradients' norm.
+  Ref take_total();
+
+ private:
+  void gather_weights();
+  [[nodiscard]] bool has_weights(const Action& action) const;
+  void send_total();
+  void send_prefix();
+  [[nodiscard]] Ref prefix_of_ranks_before() const;
+  void add_norm_transfer(OpKind kind, int receiver);
+  void reduce_embedding();
+  void wait_for_gradients();
+
+  const Lowering& lowering_;
+  ProgramBuilder& b_;
+  // Of the rank:
+  std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
+  std::vector<OpId> reductions_;
+  std::vector<Ref> gathers_;  // by chunk, of its weights, until its first forward waits for it
+  Ref total_ = kNothing;
+};
+
+}  // namespace stp
