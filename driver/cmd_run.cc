@@ -65,23 +65,6 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
   if (!experiment.run)
     throw InputError(plan.scenario.file, "run", "is missing: this is a scenario to be simulated",
                      "use stp simulate, or say how it is trained (docs/scenarios.md)");
-  if (experiment.cp > 1 && !backend_is_context_parallel(backend))
-    throw InputError(plan.scenario.file,
-                     (experiment.field.empty() ? "" : experiment.field + ".") + "parallel.cp",
-                     "is " + std::to_string(experiment.cp) + ", which " + backend + " has no kernels for",
-                     "use 1, or --backend cpu");
-  if (experiment.tp_overlap == TpOverlap::megatron && !backend_is_context_parallel(backend))
-    throw InputError(plan.scenario.file,
-                     (experiment.field.empty() ? "" : experiment.field + ".") + "tp_overlap",
-                     "is " + to_string(experiment.tp_overlap) + ", which " + backend + " has no kernels for",
-                     "use none, or --backend cpu");
-  if (experiment.offload > 0 && !backend_offloads(backend))
-    throw InputError(plan.scenario.file, (experiment.field.empty() ? "" : experiment.field + ".") + "offload",
-                     "is not possible on " + backend, "leave it out, or use --backend cpu");
-  if (experiment.post_validation && backend != "cpu")
-    throw InputError(plan.scenario.file,
-                     (experiment.field.empty() ? "" : experiment.field + ".") + "post_validation",
-                     "is true, which runs on the cpu backend alone", "remove it, or use --backend cpu");
   const std::vector<DType> types = backend_types(backend);
   if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
     throw InputError(plan.scenario.file, "run.type",

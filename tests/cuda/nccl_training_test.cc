@@ -78,12 +78,17 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
     Variant variant = {};
   };
   uint32_t seed = 1;
-  std::vector<Case> cases{{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
-                          {"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}},
-                          {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
-                          {"1f1b", {.tp = 1, .cp = 1, .dp = 1, .pp = 4}},
-                          {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.sequence_parallel = true}},
-                          {"stp", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}, {.zero = true}}};
+  std::vector<Case> cases{
+      {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
+      {"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}},
+      {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
+      {"1f1b", {.tp = 1, .cp = 1, .dp = 1, .pp = 4}},
+      {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.sequence_parallel = true}},
+      {"stp", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}, {.zero = true}},
+      {"stp", {.tp = 1, .cp = 2, .dp = 1, .pp = 2}, {.context_parallel = 2, .offload = 0.7}},
+      {"zb-v",
+       {.tp = 2, .cp = 1, .dp = 1, .pp = 2},
+       {.sequence_parallel = true, .overlapped = 2, .post_validation = true}}};
   if (kStride > 1) cases.resize(1);
   for (const Case& each : cases) {
     SCOPED_TRACE(each.schedule);

@@ -31,22 +31,26 @@ struct Trained {
 
 Trained train(
     Backend& backend, const std::string& schedule, const Training& training, int m,
-    const std::vector<TokenSample>& samples, int steps = 1,
+    const std::vector<TokenSample>& samples, const Variant& variant = {}, int steps = 1,
     const std::function<void()>& before_step = [] {}) {
   Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, m});
   const int stages = made.placement.stages();
   std::vector<int> layers(stages, training.model.layers / stages);
   layers[0] += training.model.layers % stages;
-  Trainer trainer(backend, execution_program(std::move(made), layers, training.grid.dp), training);
+  Trainer trainer(backend, execution_program(std::move(made), layers, training.grid.dp, variant), training);
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
     before_step();
     loss = trainer.step(samples).loss;
   }
+  trainer.finish();
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
                     .tp = training.grid.tp,
-                    .element_bytes = static_cast<int>(bytes_of(training.type))};
+                    .sequence_parallel = variant.sequence_parallel,
+                    .element_bytes = static_cast<int>(bytes_of(training.type)),
+                    .cp = training.grid.cp,
+                    .tp_overlap = tp_overlap(variant)};
   return {loss, trainer.gradients(), trainer.masters(), trainer.use(),
           peak_saved_bytes(trainer.program(), training.model, shape, Implementation::suite)};
 }
@@ -56,13 +60,18 @@ constexpr int kMicrobatches = kStride > 1 ? 2 : 6;
 struct Case {
   std::string schedule;
   RankGrid grid;
+  Variant variant = {};
 };
 // Under sanitizers, where kernels on the host take their time, the first alone, of few microbatches.
 std::vector<Case> cases() {
-  std::vector<Case> all{{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
-                        {"zb-v", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
-                        {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
-                        {"1f1b", {.tp = 2, .cp = 1, .dp = 1, .pp = 1}}};
+  std::vector<Case> all{
+      {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
+      {"zb-v", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
+      {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
+      {"1f1b", {.tp = 2, .cp = 1, .dp = 1, .pp = 1}},
+      {"stp", {.tp = 1, .cp = 2, .dp = 1, .pp = 2}, {.context_parallel = 2}},
+      {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.sequence_parallel = true, .overlapped = 2}},
+      {"stp", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, {.offload = 1, .post_validation = true}}};
   if (kStride > 1) all.resize(1);
   return all;
 }
@@ -87,7 +96,7 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
                      train(*one_device, "1f1b", alone, kMicrobatches * each.grid.dp, samples).gradients,
                      exact.gradients);
     const auto backend = cuda_backend(training);
-    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples);
+    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples, each.variant);
     EXPECT_NEAR(found.loss, exact.loss, 0x1p-8 * exact.loss);
     const double error = gradient_error(found.gradients, exact.gradients);
     EXPECT_TRUE(bf16_parity(error, of_device)) << error << ", " << of_device;
@@ -104,7 +113,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
                                         training.model.vocab);
     const auto exact = exact_gradients(training, samples);
     const auto backend = cuda_backend(training);
-    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples);
+    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples, each.variant);
     EXPECT_NEAR(found.loss, exact.loss, 1e-5 * exact.loss);
     EXPECT_LE(gradient_error(found.gradients, exact.gradients), 1e-5);
   }
@@ -119,11 +128,11 @@ TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
   const int steps = kStride > 1 ? 1 : 2;
   const auto backend = cuda_backend(training), again = cuda_backend(training);
   const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
-  const Trained found = train(*backend, "stp", training, kMicrobatches, samples, steps);
+  const Trained found = train(*backend, "stp", training, kMicrobatches, samples, {}, steps);
   EXPECT_LE(
-      gradient_error(found.masters, train(*cpu, "stp", training, kMicrobatches, samples, steps).masters),
+      gradient_error(found.masters, train(*cpu, "stp", training, kMicrobatches, samples, {}, steps).masters),
       1e-5);
-  EXPECT_EQ(found.masters, train(*again, "stp", training, kMicrobatches, samples, steps).masters);
+  EXPECT_EQ(found.masters, train(*again, "stp", training, kMicrobatches, samples, {}, steps).masters);
 }
 
 // Ops come again and again, with the same kernels: most of them are launched as graphs.
@@ -135,12 +144,12 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
       random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
   const int steps = kStride > 1 ? 3 : 4;
   const auto backend = cuda_backend(training);
-  const Trained expected = train(*backend, schedule, training, kMicrobatches, samples, steps);
+  const Trained expected = train(*backend, schedule, training, kMicrobatches, samples, {}, steps);
   const auto graphs =
       cuda::make_backend({.world_size = training.grid.size(), .deadline_s = 60, .graphs = true});
   const auto counts = [&](int rank) { return dynamic_cast<CudaDevice&>(graphs->device(rank)).graphs(); };
   std::vector<GraphCounts> before;
-  const Trained found = train(*graphs, schedule, training, kMicrobatches, samples, steps, [&] {
+  const Trained found = train(*graphs, schedule, training, kMicrobatches, samples, {}, steps, [&] {
     before.clear();
     for (const int rank : graphs->ranks()) before.push_back(counts(rank));
   });
@@ -161,20 +170,21 @@ TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoesAndTheSimulatorSays) {
                                         training.model.vocab);
     const auto backend = cuda_backend(training);
     const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
-    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples),
-                  expected = train(*cpu, each.schedule, training, kMicrobatches, samples);
+    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples, each.variant),
+                  expected = train(*cpu, each.schedule, training, kMicrobatches, samples, each.variant);
     for (size_t rank = 0; rank < found.use.size(); ++rank) {
       const RankUse &ours = found.use[rank], &theirs = expected.use[rank];
-      for (const char* kind : {"weights", "gradients", "optimizer", "saved"})
+      for (const char* kind : {"weights", "gradients", "optimizer", "saved", "host"})
         EXPECT_EQ(ours.peak_bytes.at(kind), theirs.peak_bytes.at(kind)) << kind;
       EXPECT_EQ(static_cast<double>(ours.peak_bytes.at("saved")),
                 found.simulated_saved[training.grid.place(ours.world_rank).pp]);
       EXPECT_EQ(ours.traffic.all_reduce_bytes, theirs.traffic.all_reduce_bytes);
       EXPECT_EQ(ours.traffic.sent_bytes, theirs.traffic.sent_bytes);
+      EXPECT_EQ(ours.traffic.exchanged_bytes, theirs.traffic.exchanged_bytes);
     }
     for (const int rank : backend->ranks())
-      for (const MemoryKind kind :
-           {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
+      for (const MemoryKind kind : {MemoryKind::saved, MemoryKind::working, MemoryKind::communication,
+                                    MemoryKind::data, MemoryKind::host})
         EXPECT_EQ(backend->device(rank).memory().held(kind), 0U) << to_string(kind) << " left after the step";
   }
 }

@@ -14,6 +14,9 @@ KERNEL_CASE(BiasAndRope) {
       {.batch = 1, .seq = 8, .q_heads = 14, .kv_heads = 2, .head_dim = 128},
       {.batch = 1, .seq = 3, .q_heads = 2, .kv_heads = 2, .head_dim = 256},
       {.batch = 0, .seq = 3, .q_heads = 2, .kv_heads = 2, .head_dim = 4}};
+  for (const int cp_index : {0, 1, 2})  // of a ring: two pieces of each sample
+    shapes.push_back(
+        {.batch = 2, .seq = 6, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .cp = 3, .cp_index = cp_index});
   if (machine_->large())
     shapes.push_back({.batch = 2, .seq = 4096, .q_heads = 4, .kv_heads = 1, .head_dim = 128});
   for (const AttentionShape& shape : shapes)
@@ -65,6 +68,25 @@ KERNEL_CASE(AttentionByPlainKernels) {
   expect_attention(shapes, Attention::plain);
 }
 
+// A step of a ring: of all queries to the first piece of another rank's keys, and of the second piece of
+// queries to all; pieces that fill no tile, or several.
+KERNEL_CASE(AttentionOfARing) {
+  for (const Attention attention : {Attention::tensor_cores, Attention::plain}) {
+    if (attention == Attention::tensor_cores && GetParam() != DType::bf16) continue;
+    std::vector<AttentionShape> shapes{{.batch = 2, .seq = 2, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
+                                       {.batch = 2, .seq = 36, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
+                                       {.batch = 1, .seq = 130, .q_heads = 2, .kv_heads = 1, .head_dim = 40},
+                                       {.batch = 1, .seq = 128, .q_heads = 2, .kv_heads = 2, .head_dim = 16}};
+    if (machine_->large())
+      shapes.push_back({.batch = 1, .seq = 1000, .q_heads = 8, .kv_heads = 2, .head_dim = 128});
+    for (AttentionShape shape : shapes) {
+      shape.cp = 2;
+      shape.cp_index = 1;
+      for (const int other : {0, 2}) expect_ring_step(shape, attention_block(shape, other), attention);
+    }
+  }
+}
+
 // As the backend chooses: cuDNN where it was built; what the tensor cores' kernels do not take goes to the
 // plain ones.
 KERNEL_CASE(AttentionOfAnyHead) {
@@ -101,6 +123,33 @@ void KernelCases::expect_attention(const std::vector<AttentionShape>& shapes, At
         kAttention, attention);
     if (HasFailure()) return;
   }
+}
+
+void KernelCases::expect_ring_step(const AttentionShape& shape, const AttentionBlock& block,
+                                   Attention attention) {
+  SCOPED_TRACE(words(shape) + ", queries from " + std::to_string(block.first_query) + " on, " +
+               std::to_string(block.keys) + " keys");
+  const Operand qkv = in(shape.tokens(), shape.qkv_columns()),
+                kv = in(shape.tokens(), 2 * shape.kv_columns());
+  const auto forward = expect_exact(
+      {qkv, kv, in_out(shape.tokens(), shape.q_columns()),
+       in_out(shape.tokens(), shape.q_heads, Kind::statistics)},
+      [&](const On& on) {
+        on.kernels.attention_merge_forward(on.stream, shape, block, on.t[0], on.t[1], on.t[2], on.t[3]);
+      },
+      kAttention, attention);
+  Operand result{shape.tokens(), shape.q_columns(), Kind::x, Role::in, forward[2]};
+  Operand log_sum_exp{shape.tokens(), shape.q_heads, Kind::statistics, Role::in, forward[3]};
+  for (Operand* operand : {&result, &log_sum_exp})
+    for (double& value : operand->values) value = rounded(value, operand->kind);
+  expect_exact(
+      {qkv, kv, result, log_sum_exp, in(shape.tokens(), shape.q_columns()),
+       in_out(shape.tokens(), shape.qkv_columns()), out(shape.tokens(), 2 * shape.kv_columns())},
+      [&](const On& on) {
+        on.kernels.attention_merge_backward(on.stream, shape, block, on.t[0], on.t[1], on.t[2], on.t[3],
+                                            on.t[4], on.t[5], on.t[6]);
+      },
+      kAttention, attention);
 }
 
 }  // namespace stp::kernel_cases

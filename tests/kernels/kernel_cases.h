@@ -101,6 +101,7 @@ class KernelCases : public testing::TestWithParam<DType> {
 
   /// The same of both directions of attention (attention_cases.cc).
   void expect_attention(const std::vector<AttentionShape>& shapes, Attention attention);
+  void expect_ring_step(const AttentionShape& shape, const AttentionBlock& block, Attention attention);
 
   std::unique_ptr<Machine> machine_;
   std::unique_ptr<Backend> reference_;

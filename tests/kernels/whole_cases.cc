@@ -36,6 +36,24 @@ KERNEL_CASE(RowsAreAdded) {
     for (const int64_t first : {0, 1, 7})
       expect_exact({in(rows, columns), in_out(first + rows + 2, columns)},
                    [&](const On& on) { on.kernels.add_rows(on.stream, on.t[0], first, on.t[1]); });
+  Operand number{1, 1, Kind::total, Role::in, {1.0 / 3}}, sum{1, 1, Kind::total, Role::in_out, {1e9}};
+  expect_exact({number, sum}, [&](const On& on) { on.kernels.add_rows(on.stream, on.t[0], 0, on.t[1]); });
+}
+
+// Any columns of any matrix to any of another, whose others stay.
+KERNEL_CASE(ColumnsAreCopied) {
+  struct Case {
+    int64_t rows, from_columns, from, to_columns, to, count;
+  };
+  for (const Case& c : {Case{1, 1, 0, 1, 0, 1},
+                        {7, 24, 8, 16, 0, 16},
+                        {40, 33, 5, 70, 61, 9},
+                        {5, 12, 0, 24, 12, 12},
+                        {0, 4, 0, 4, 0, 4},
+                        {3, 4, 4, 4, 0, 0}})
+    expect_exact({in(c.rows, c.from_columns), in_out(c.rows, c.to_columns)}, [&](const On& on) {
+      on.kernels.copy_columns(on.stream, on.t[0], c.from, on.t[1], c.to, c.count);
+    });
 }
 
 KERNEL_CASE(WhatIsFiniteGoesOn) {

@@ -86,6 +86,10 @@ class MutatedKernels : public Kernels {
     real_->copy(s, a, b);
     if (!to_device && mutation_.late_forward) late_->come_in(s);
   }
+  void run_copy_columns(Stream& s, const Tensor& a, int64_t from, const Tensor& b, int64_t to,
+                        int64_t count) override {
+    real_->copy_columns(s, a, from, b, to, count);
+  }
   void run_scale(Stream& s, double factor, const Tensor& a, const Tensor& b) override {
     real_->scale(s, mutation_.scale ? mutation_.scale(factor) : factor, a, b);
   }
@@ -141,6 +145,16 @@ class MutatedKernels : public Kernels {
   void run_attention_backward(Stream& s, const AttentionShape& shape, const Tensor& qkv, const Tensor& o,
                               const Tensor& l, const Tensor& d, const Tensor& g) override {
     real_->attention_backward(s, mutated(shape), qkv, o, l, d, g);
+  }
+  void run_attention_merge_forward(Stream& s, const AttentionShape& shape, const AttentionBlock& block,
+                                   const Tensor& qkv, const Tensor& kv, const Tensor& o,
+                                   const Tensor& l) override {
+    real_->attention_merge_forward(s, shape, block, qkv, kv, o, l);
+  }
+  void run_attention_merge_backward(Stream& s, const AttentionShape& shape, const AttentionBlock& block,
+                                    const Tensor& qkv, const Tensor& kv, const Tensor& o, const Tensor& l,
+                                    const Tensor& d, const Tensor& g, const Tensor& kv_g) override {
+    real_->attention_merge_backward(s, shape, block, qkv, kv, o, l, d, g, kv_g);
   }
   void run_swiglu_forward(Stream& s, const Tensor& g, const Tensor& o) override {
     real_->swiglu_forward(s, g, o);

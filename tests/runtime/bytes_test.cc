@@ -36,7 +36,6 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   for (const int each : layers) sum += each;
   const int cp = variant.context_parallel, dp = variant.zero ? 3 : 1, shares = variant.zero ? cp * dp : 1;
   Training training = small_training(sum, type, {.tp = tp, .cp = cp, .dp = dp, .pp = pp});
-  if (cp > 1) training.seq = 4 * cp;
   divide_samples(training, variant);
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer trainer(*backend, execution_program(*schedule, layers, dp, variant), training);

@@ -45,7 +45,6 @@ void expect_parity_of(const Schedule& schedule, const Case& c, DType type, const
   for (const int each : layers) sum += each;
   Training training =
       small_training(sum, type, {.tp = c.tp, .cp = variant.context_parallel, .dp = c.dp, .pp = c.pp});
-  if (variant.context_parallel > 1) training.seq = 4 * variant.context_parallel;
   const auto backend =
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
   divide_samples(training, variant);

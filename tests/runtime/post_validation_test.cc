@@ -133,8 +133,6 @@ TEST(PostValidation, AStepThatIsNotFiniteIsUndone) {
   Sample sampled;
   for (const bool last : {false, true})
     for (const ClippedCase& c : cases(last ? 1e6 : 0.2)) {
-      // A backend with a bug has no kernels for these.
-      if (c.variant.context_parallel > 1 || c.variant.overlapped > 1) continue;
       if (!sampled()) continue;
       SCOPED_TRACE(title(c) + (last ? ", the last step" : ""));
       bool spoil = false;

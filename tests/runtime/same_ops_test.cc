@@ -32,7 +32,6 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
   const std::vector<int> layers{1, 1, 1, 0};
   const int cp = variant.context_parallel, tp = std::max(2, variant.overlapped);
   Training training = small_training(3, DType::f32, {.tp = tp, .cp = cp, .dp = dp, .pp = 2});
-  if (cp > 1) training.seq = 4 * cp;
   divide_samples(training, variant);
   const Program program =
       execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);

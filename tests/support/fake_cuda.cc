@@ -449,6 +449,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   push(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                              size_t rows, cudaMemcpyKind, cudaStream_t stream) {
+  FAKE_CALL();
+  if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
+  push(stream, [=] {
+    for (size_t row = 0; row < rows; ++row)
+      std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
+                  static_cast<const std::byte*>(from) + row * from_pitch, width);
+  });
+  return cudaSuccess;
+}
 cudaError_t cudaHostAlloc(void** at, size_t bytes, unsigned) {
   FAKE_CALL();
   *at = std::malloc(bytes);

@@ -44,7 +44,7 @@ inline std::vector<TokenSample> random_samples(int count, int seq, int vocab, ui
 inline Training small_training(int layers, DType type, RankGrid grid) {
   Training training;
   training.model = small_model(layers);
-  training.seq = 6;
+  training.seq = grid.cp > 1 ? 4 * grid.cp : 6;
   training.microbatch_size = 2;
   training.type = type;
   training.grid = grid;

@@ -30,8 +30,6 @@ struct Entry {
   SharedJson (*facts)();
   std::map<std::string, bool> libraries;
   bool graphs;
-  bool context_parallel;
-  bool offloads;
   void (*check)(int device);
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
@@ -73,8 +71,6 @@ const std::vector<Entry>& entries() {
        [] { return SharedJson(); },
        {},
        false,
-       true,
-       true,
        [](int) {},
        [](const BackendOptions& options) { return cpu::make_backend(options); },
        cpu::make_replay_backend,
@@ -90,8 +86,6 @@ const std::vector<Entry>& entries() {
        [] { return cuda::gpu_facts(); },
        {{"cuDNN", kCudnn}, {"NCCL", kNccl}},
        true,
-       false,
-       false,
        [](int device) { cuda::check_gpu(device); },
        [](const BackendOptions& options) { return cuda::make_backend(options); },
        [](const BackendOptions& options, const Replay& replay) {
@@ -147,10 +141,6 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
 }
 
 bool backend_has_graphs(const std::string& name) { return find(name).graphs; }
-
-bool backend_is_context_parallel(const std::string& name) { return find(name).context_parallel; }
-
-bool backend_offloads(const std::string& name) { return find(name).offloads; }
 
 void check_processes(const std::string& name, const Processes& processes, int world_size,
                      const std::vector<std::string>& nccl, const std::string& field) {

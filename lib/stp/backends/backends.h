@@ -34,10 +34,6 @@ SharedJson backend_facts(const std::string& name);
 std::vector<DType> backend_types(const std::string& name);
 /// Whether it supports BackendOptions::graphs.
 bool backend_has_graphs(const std::string& name);
-/// Whether it has the kernels of context parallelism (Kernels::context_parallel()).
-bool backend_is_context_parallel(const std::string& name);
-/// Whether its devices offload to the host (Device::take_host_memory()).
-bool backend_offloads(const std::string& name);
 
 /// All ranks, driven by this process.
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);

@@ -45,13 +45,6 @@ TEST(Backends, CudaIsThereOrSaysWhyNot) {
   }
 }
 
-TEST(Backends, AreContextParallelAndOffloadOnTheCpuAlone) {
-  for (const std::string& name : backend_names()) {
-    EXPECT_EQ(backend_is_context_parallel(name), name == "cpu") << name;
-    EXPECT_EQ(backend_offloads(name), name == "cpu") << name;
-  }
-}
-
 TEST(Backends, OfReplaysAreOneRank) {
   const Replay replay{.rank = 1, .times = {}};
   for (const std::string& name : backend_names()) {

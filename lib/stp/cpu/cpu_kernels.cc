@@ -168,8 +168,6 @@ class CpuKernels : public Kernels {
     });
   }
 
-  [[nodiscard]] bool context_parallel() const override { return true; }
-
   void run_copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
                         int64_t to_column, int64_t count) override {
     enqueue(stream, from, [=]<typename T>(T) {

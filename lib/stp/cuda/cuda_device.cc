@@ -79,6 +79,14 @@ void CudaDevice::free_memory(std::byte* at) {
   static_cast<void>(cudaFreeAsync(at, run_.side_stream()));  // only a failed GPU refuses
 }
 
+// Pinned: other memory is not copied beside the GPU's work. Both calls may wait for the GPU; the allocator
+// makes the first one during the first step alone, and the second when the GPU has finished.
+std::byte* CudaDevice::take_host_memory(size_t bytes) {
+  return static_cast<std::byte*>(run_.pinned(std::max<size_t>(bytes, 1)));
+}
+
+void CudaDevice::free_host_memory(std::byte* at) { run_.unpin(at); }
+
 void CudaDevice::fill_with_nan(Stream& stream, std::byte* at, size_t bytes) {
   constexpr int kNan = 0xFF;  // a quiet NaN in every floating-point type
   if (bytes == 0) return;

@@ -63,6 +63,8 @@ class CudaDevice : public Device {
 
   std::byte* take_memory(size_t bytes) override;
   void free_memory(std::byte* at) override;
+  std::byte* take_host_memory(size_t bytes) override;
+  void free_host_memory(std::byte* at) override;
   void fill_with_nan(Stream& stream, std::byte* at, size_t bytes) override;
 
   [[nodiscard]] std::vector<CudaStream*> streams() const;

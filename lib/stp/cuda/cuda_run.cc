@@ -97,6 +97,11 @@ void* CudaRun::pinned(size_t bytes) {
   return block;
 }
 
+void CudaRun::unpin(void* block) {
+  static_cast<void>(cudaFreeHost(block));  // only a failed GPU refuses
+  std::erase(pinned_, block);
+}
+
 std::pair<int32_t*, int32_t> CudaRun::alarm(std::string text) {
   alarms_.push_back(std::move(text));
   return {alarm_flag_, static_cast<int32_t>(alarms_.size())};

@@ -61,6 +61,8 @@ class CudaRun : public RunContext {
 
   /// Memory of the host, at the same address for kernels, which ends with the run. Throws CudaError.
   [[nodiscard]] void* pinned(size_t bytes);
+  /// Ends it before, once the GPU is done with all work.
+  void unpin(void* block);
 
   /// Where a kernel writes a number to fail the run with `text`, and which.
   std::pair<int32_t*, int32_t> alarm(std::string text);

@@ -13,11 +13,6 @@ Device::Device(size_t memory_limit, bool poison)
       host_blocks_([this](size_t bytes) { return take_host_memory(bytes); },
                    [this](std::byte* at) { free_host_memory(at); }) {}
 
-std::byte* Device::take_host_memory(size_t /*bytes*/) {
-  throw std::logic_error("this device does not offload to the host");
-}
-void Device::free_host_memory(std::byte* /*at*/) {}
-
 Tensor Device::allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns) {
   if (rows < 0 || columns < 0) throw std::logic_error("a tensor of negative size");
   const auto memory = std::make_shared<Memory>();

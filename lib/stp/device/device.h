@@ -62,9 +62,9 @@ class Device {
   /// Allocates and frees memory that the device's streams can use; see CachingAllocator.
   virtual std::byte* take_memory(size_t bytes) = 0;
   virtual void free_memory(std::byte* at) = 0;
-  /// The same of the host's memory, for kind `host`. A device that cannot offload throws std::logic_error.
-  virtual std::byte* take_host_memory(size_t bytes);
-  virtual void free_host_memory(std::byte* at);
+  /// The same of the host's memory, for kind `host`.
+  virtual std::byte* take_host_memory(size_t bytes) = 0;
+  virtual void free_host_memory(std::byte* at) = 0;
   /// Fills memory with a bit pattern that is NaN in every type, in the stream's order.
   virtual void fill_with_nan(Stream& stream, std::byte* at, size_t bytes) = 0;
   /// To be called when the device has finished all work.

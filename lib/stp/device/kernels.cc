@@ -23,27 +23,6 @@ AttentionBlock attention_block(const AttentionShape& shape, int other) {
                                 : AttentionBlock{.first_query = piece, .keys = shape.seq};
 }
 
-void Kernels::refuse_context_parallelism() {
-  throw std::logic_error("this backend has no kernels for context parallelism");
-}
-void Kernels::run_copy_columns(Stream& /*stream*/, const Tensor& /*from*/, int64_t /*from_column*/,
-                               const Tensor& /*to*/, int64_t /*to_column*/, int64_t /*count*/) {
-  refuse_context_parallelism();
-}
-void Kernels::run_attention_merge_forward(Stream& /*stream*/, const AttentionShape& /*shape*/,
-                                          const AttentionBlock& /*block*/, const Tensor& /*qkv*/,
-                                          const Tensor& /*kv*/, const Tensor& /*out*/,
-                                          const Tensor& /*log_sum_exp*/) {
-  refuse_context_parallelism();
-}
-void Kernels::run_attention_merge_backward(Stream& /*stream*/, const AttentionShape& /*shape*/,
-                                           const AttentionBlock& /*block*/, const Tensor& /*qkv*/,
-                                           const Tensor& /*kv*/, const Tensor& /*out*/,
-                                           const Tensor& /*log_sum_exp*/, const Tensor& /*out_gradient*/,
-                                           const Tensor& /*qkv_gradient*/, const Tensor& /*kv_gradient*/) {
-  refuse_context_parallelism();
-}
-
 void Kernels::refuse(const char* kernel, const std::string& why) {
   throw std::logic_error(std::string(kernel) + ": " + why);
 }

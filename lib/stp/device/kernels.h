@@ -142,7 +142,6 @@ class Kernels {
   void bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
                          const Tensor& qkv) {
     expect_heads("bias_rope_forward", shape, true);
-    if (shape.cp > 1 && !context_parallel()) refuse_context_parallelism();
     expect("bias_rope_forward", qkv,
            {{"bias", bias, 1, shape.qkv_columns(), qkv.type},
             {"qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type}});
@@ -151,7 +150,6 @@ class Kernels {
   /// The gradients of q and k are rotated back, in place.
   void rope_backward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& qkv_gradient) {
     expect_heads("rope_backward", shape, true);
-    if (shape.cp > 1 && !context_parallel()) refuse_context_parallelism();
     expect("rope_backward", qkv_gradient,
            {{"the gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv_gradient.type}});
     run_rope_backward(stream, shape, theta, qkv_gradient);
@@ -181,7 +179,7 @@ class Kernels {
 
   // Steps of ring attention after the first, which is attention_forward() or, given the final `out` and
   // `log_sum_exp`, attention_backward(). `kv` has the keys and values of another rank, T × 2 kv_columns: rows
-  // [kv_heads · d | kv_heads · d]. Only where context_parallel().
+  // [kv_heads · d | kv_heads · d].
 
   /// Merges into `out` and `log_sum_exp` what the queries of the block gain from its keys, as if the softmax
   /// had been over all keys so far.
@@ -207,9 +205,6 @@ class Kernels {
     run_attention_merge_backward(stream, shape, block, qkv, kv, out, log_sum_exp, out_gradient, qkv_gradient,
                                  kv_gradient);
   }
-  /// Whether this backend has the kernels of context parallelism: rotation by a rank's own positions,
-  /// copy_columns() and attention_merge_…().
-  [[nodiscard]] virtual bool context_parallel() const { return false; }
 
   /// gate_up rows are [gate | up], f columns each; out = silu(gate) · up.
   void swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) {
@@ -310,22 +305,21 @@ class Kernels {
                                const Tensor& out, const Tensor& log_sum_exp);
   static void expect_block(const char* kernel, const AttentionShape& shape, const AttentionBlock& block,
                            const Tensor& kv, DType type);
-  [[noreturn]] static void refuse_context_parallelism();
   [[noreturn]] static void refuse(const char* kernel, const std::string& why);
 
  private:
   virtual void run_fill(Stream& stream, const Tensor& tensor, double value) = 0;
   virtual void run_copy(Stream& stream, const Tensor& from, const Tensor& to) = 0;
   virtual void run_copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
-                                int64_t to_column, int64_t count);
+                                int64_t to_column, int64_t count) = 0;
   virtual void run_attention_merge_forward(Stream& stream, const AttentionShape& shape,
                                            const AttentionBlock& block, const Tensor& qkv, const Tensor& kv,
-                                           const Tensor& out, const Tensor& log_sum_exp);
+                                           const Tensor& out, const Tensor& log_sum_exp) = 0;
   virtual void run_attention_merge_backward(Stream& stream, const AttentionShape& shape,
                                             const AttentionBlock& block, const Tensor& qkv, const Tensor& kv,
                                             const Tensor& out, const Tensor& log_sum_exp,
                                             const Tensor& out_gradient, const Tensor& qkv_gradient,
-                                            const Tensor& kv_gradient);
+                                            const Tensor& kv_gradient) = 0;
   virtual void run_scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) = 0;
   virtual void run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) = 0;
   virtual void run_check_finite(Stream& stream, const Tensor& tensor, const std::string& what) = 0;

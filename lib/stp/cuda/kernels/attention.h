@@ -12,26 +12,45 @@
 
 namespace stp::cuda {
 
-/// Where heads lie in rows of qkv, and of out.
+/// Where heads lie in rows of qkv, of kv and of out, and which queries of a sample attend to which keys:
+/// those from first_query on to all of the first `keys`, or, if `causal`, to those up to themselves.
 struct AttentionLayout {
-  int seq, head_dim, group;         // query heads per key head
-  int64_t stride, out_stride;       // elements from row to row
-  int q_heads, k_column, v_column;  // of the first key head
-  float scale, scale_log2;          // 1 / √head_dim, and times log2 e: exponentials as powers of two
+  int seq, head_dim, group;               // rows of a sample; query heads per key head
+  int64_t stride, kv_stride, out_stride;  // elements from row to row
+  int q_heads, k_column, v_column;        // of the first key head, in rows of kv
+  float scale, scale_log2;                // 1 / √head_dim, and times log2 e: exponentials as powers of two
+  int first_query, keys;
+  bool causal;
 };
 
+/// Of a rank's own keys: kv is qkv.
 inline AttentionLayout layout_of(const AttentionShape& shape) {
   const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-  return {shape.seq,
-          shape.head_dim,
-          shape.q_heads / shape.kv_heads,
-          shape.qkv_columns(),
-          shape.q_columns(),
-          shape.q_heads,
-          static_cast<int>(shape.q_columns()),
-          static_cast<int>(shape.q_columns() + shape.kv_columns()),
-          static_cast<float>(scale),
-          static_cast<float>(scale * std::numbers::log2e)};
+  return {.seq = shape.seq,
+          .head_dim = shape.head_dim,
+          .group = shape.q_heads / shape.kv_heads,
+          .stride = shape.qkv_columns(),
+          .kv_stride = shape.qkv_columns(),
+          .out_stride = shape.q_columns(),
+          .q_heads = shape.q_heads,
+          .k_column = static_cast<int>(shape.q_columns()),
+          .v_column = static_cast<int>(shape.q_columns() + shape.kv_columns()),
+          .scale = static_cast<float>(scale),
+          .scale_log2 = static_cast<float>(scale * std::numbers::log2e),
+          .first_query = 0,
+          .keys = shape.seq,
+          .causal = true};
+}
+/// Of another rank's, in a tensor of keys and values alone.
+inline AttentionLayout layout_of(const AttentionShape& shape, const AttentionBlock& block) {
+  AttentionLayout layout = layout_of(shape);
+  layout.kv_stride = 2 * shape.kv_columns();
+  layout.k_column = 0;
+  layout.v_column = static_cast<int>(shape.kv_columns());
+  layout.first_query = block.first_query;
+  layout.keys = block.keys;
+  layout.causal = false;
+  return layout;
 }
 
 // T is float or __nv_bfloat16.
@@ -41,22 +60,39 @@ template <typename T>
 void attention_delta(Stream& stream, const AttentionShape& shape, const T* out, const T* out_gradient,
                      float* delta);
 
+// What kernels work on. Unless the layout is causal they merge their result into `out` and `log_sum_exp`, or
+// add it to the gradient of q.
+
+template <typename T>
+struct AttentionForward {
+  const T *qkv, *kv;
+  T* out;
+  float* log_sum_exp;
+};
+/// `kv_gradient` has kv's layout.
+template <typename T>
+struct AttentionBackward {
+  const T *qkv, *kv;
+  const float* log_sum_exp;
+  const T* out_gradient;
+  const float* delta;
+  T *qkv_gradient, *kv_gradient;
+};
+
 /// In float32 on the CUDA cores.
 template <typename T>
-void attention_plain_forward(Stream& stream, const AttentionShape& shape, const T* qkv, T* out,
-                             float* log_sum_exp);
+void attention_plain_forward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
+                             const AttentionForward<T>& on);
 template <typename T>
-void attention_plain_backward(Stream& stream, const AttentionShape& shape, const T* qkv,
-                              const float* log_sum_exp, const T* out_gradient, const float* delta,
-                              T* qkv_gradient);
+void attention_plain_backward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
+                              const AttentionBackward<T>& on);
 
 /// Heads of up to 128 elements in whole pieces of 16 bytes.
 bool attention_mma_supports(const AttentionShape& shape);
-void attention_mma_forward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv,
-                           __nv_bfloat16* out, float* log_sum_exp);
-void attention_mma_backward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv,
-                            const float* log_sum_exp, const __nv_bfloat16* out_gradient, const float* delta,
-                            __nv_bfloat16* qkv_gradient);
+void attention_mma_forward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
+                           const AttentionForward<__nv_bfloat16>& on);
+void attention_mma_backward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
+                            const AttentionBackward<__nv_bfloat16>& on);
 
 /// The statistics of T × heads as batch × heads × seq, which is cuDNN's order, and back.
 void statistics_by_head(Stream& stream, const AttentionShape& shape, const float* by_token, float* by_head);

@@ -1,4 +1,4 @@
-// Causal grouped-query attention on the tensor cores, after FlashAttention-2 (Dao, 2023): bf16 in and out,
+// Grouped-query attention on the tensor cores, after FlashAttention-2 (Dao, 2023): bf16 in and out,
 // float32 sums.
 //
 // A block has four warps and owns kTile rows (queries, or in the gradients of keys and values, keys) of one
@@ -140,6 +140,33 @@ __device__ void store_rows(const AttentionLayout& layout, const Lane& me, const 
   }
 }
 
+// Fetches, times `factor`, what store_rows() wrote; zeros past the ends.
+template <int D>
+__device__ void load_fragments(const AttentionLayout& layout, const Lane& me, Fragments<D>& sums,
+                               float factor, const bf16* head, int64_t stride, int first) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first + me.first_row + me.g + 8 * half;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      const int column = n * 8 + 2 * me.t;
+      if (row >= layout.seq || column >= layout.head_dim) continue;
+      const bf16* const two = head + row * stride + column;
+      sums[n][2 * half] = to_float(two[0]) * factor;
+      sums[n][2 * half + 1] = to_float(two[1]) * factor;
+    }
+  }
+}
+
+// Of a tile of queries: one behind the last key that one of them attends to, in whole tiles if causal.
+__device__ int key_end(const AttentionLayout& layout, int first) {
+  return layout.causal ? first + kTile : layout.keys;
+}
+// The last key that a query attends to.
+__device__ int last_key(const AttentionLayout& layout, int query) {
+  return layout.causal ? query : layout.keys - 1;
+}
+
 template <int D>
 struct ForwardTiles {
   Tile<D> q, k, v;
@@ -147,42 +174,57 @@ struct ForwardTiles {
 
 template <int D>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(AttentionLayout layout, const bf16* qkv, bf16* out, float* log_sum_exp) {
+    forward_kernel(AttentionLayout layout, AttentionForward<bf16> on) {
   auto& tiles = *static_cast<ForwardTiles<D>*>(dynamic_shared());
   const Lane me;
   // Blocks with the most keys first, since the last ones to run decide when the kernel ends.
-  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int first = layout.first_query + static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
-  const bf16* const rows = qkv + sample * layout.stride;
-  const bf16* const q = rows + head * layout.head_dim;
-  const bf16* const k = rows + layout.k_column + head / layout.group * layout.head_dim;
+  const bf16* const q = on.qkv + sample * layout.stride + head * layout.head_dim;
+  const bf16* const k =
+      on.kv + sample * layout.kv_stride + layout.k_column + head / layout.group * layout.head_dim;
   const bf16* const v = k + (layout.v_column - layout.k_column);
+  bf16* const out = on.out + sample * layout.out_stride + head * layout.head_dim;
+  float* const log_sum_exp = on.log_sum_exp + sample * layout.q_heads + head;
 
   copy_rows(layout, q, layout.stride, first, tiles.q);
-  copy_rows(layout, k, layout.stride, 0, tiles.k);
+  copy_rows(layout, k, layout.kv_stride, 0, tiles.k);
   commit_copies();
-  copy_rows(layout, v, layout.stride, 0, tiles.v);
+  copy_rows(layout, v, layout.kv_stride, 0, tiles.v);
   commit_copies();
 
   Fragments<D> sums = {};
   float maximum[2] = {-INFINITY, -INFINITY},
-        total[2] = {};  // of rows g and g + 8; totals of this lane's columns
+        total[2] = {};   // of rows g and g + 8; totals of this lane's columns
+  if (!layout.causal) {  // what was there counts as one more key
+    load_fragments<D>(layout, me, sums, 1, out, layout.out_stride, first);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = first + me.first_row + me.g + 8 * half;
+      if (query < layout.seq) maximum[half] = log_sum_exp[query * layout.q_heads] / layout.scale;
+      total[half] = query < layout.seq && me.t == 0 ? 1.0F : 0.0F;
+    }
+  }
   // The keys of the tile after next are on their way while this one's scores, or its values, are worked on.
-  for (int key = 0; key <= first; key += kTile) {
+  const int end = key_end(layout, first);
+  for (int key = 0; key < end; key += kTile) {
     wait_copies<1>();  // the keys; the values may still be on their way
     __syncthreads();
     Fragments<kTile> scores = {};
     multiply_transposed<D, kTile>(scores, me, tiles.q, tiles.k, 0);
     __syncthreads();
-    if (key < first) copy_rows(layout, k, layout.stride, key + kTile, tiles.k);
+    if (key + kTile < end) copy_rows(layout, k, layout.kv_stride, key + kTile, tiles.k);
     commit_copies();
 
-    if (key == first) {  // the tile on the diagonal: its later keys are not seen
+    // In the tile on the diagonal later keys are not seen, nor in the last one those past the end.
+    if (key + kTile > (layout.causal ? first : end)) {
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          if (n * 8 + 2 * me.t + e % 2 > me.first_row + me.g + e / 2 * 8) scores[n][e] = -INFINITY;
+          if (key + n * 8 + 2 * me.t + e % 2 > last_key(layout, first + me.first_row + me.g + e / 2 * 8))
+            scores[n][e] = -INFINITY;
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -212,7 +254,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     multiply<D, kTile>(sums, scores, me, tiles.v, 0);
     __syncthreads();
-    if (key < first) copy_rows(layout, v, layout.stride, key + kTile, tiles.v);
+    if (key + kTile < end) copy_rows(layout, v, layout.kv_stride, key + kTile, tiles.v);
     commit_copies();
   }
 
@@ -223,10 +265,9 @@ __global__ void __launch_bounds__(kThreads)
     inverse[half] = 1.0F / sum;
     const int query = first + me.first_row + me.g + 8 * half;
     if (me.t == 0 && query < layout.seq)
-      log_sum_exp[(sample + query) * layout.q_heads + head] = maximum[half] * layout.scale + logf(sum);
+      log_sum_exp[query * layout.q_heads] = maximum[half] * layout.scale + logf(sum);
   }
-  store_rows(layout, me, sums, inverse, tiles.q, out + sample * layout.out_stride + head * layout.head_dim,
-             layout.out_stride, first);
+  store_rows(layout, me, sums, inverse, tiles.q, out, layout.out_stride, first);
 }
 
 template <int D>
@@ -237,30 +278,33 @@ struct QueryTiles {
 // A block owns queries, and sums over keys.
 template <int D>
 __global__ void __launch_bounds__(kThreads)
-    query_gradient_kernel(AttentionLayout layout, const bf16* qkv, const float* log_sum_exp,
-                          const bf16* out_gradient, const float* delta, bf16* qkv_gradient) {
+    query_gradient_kernel(AttentionLayout layout, AttentionBackward<bf16> on) {
   auto& tiles = *static_cast<QueryTiles<D>*>(dynamic_shared());
   const Lane me;
-  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int first = layout.first_query + static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
-  const bf16* const rows = qkv + sample * layout.stride;
-  const bf16* const k = rows + layout.k_column + head / layout.group * layout.head_dim;
+  const bf16* const k =
+      on.kv + sample * layout.kv_stride + layout.k_column + head / layout.group * layout.head_dim;
   const bf16* const v = k + (layout.v_column - layout.k_column);
-  copy_rows(layout, rows + head * layout.head_dim, layout.stride, first, tiles.q);
-  copy_rows(layout, out_gradient + sample * layout.out_stride + head * layout.head_dim, layout.out_stride,
+  bf16* const gradient = on.qkv_gradient + sample * layout.stride + head * layout.head_dim;
+  copy_rows(layout, on.qkv + sample * layout.stride + head * layout.head_dim, layout.stride, first, tiles.q);
+  copy_rows(layout, on.out_gradient + sample * layout.out_stride + head * layout.head_dim, layout.out_stride,
             first, tiles.g);
 
   float shift[2], mean[2];  // rows past the end have neither scores nor gradients, and are not stored
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = min(first + me.first_row + me.g + 8 * half, layout.seq - 1);
-    shift[half] = log_sum_exp[(sample + query) * layout.q_heads + head] * kLog2E;
-    mean[half] = delta[(sample + query) * layout.q_heads + head];
+    shift[half] = on.log_sum_exp[(sample + query) * layout.q_heads + head] * kLog2E;
+    mean[half] = on.delta[(sample + query) * layout.q_heads + head];
   }
   Fragments<D> sums = {};
-  for (int key = 0; key <= first; key += kTile) {
-    copy_rows(layout, k, layout.stride, key, tiles.k);
-    copy_rows(layout, v, layout.stride, key, tiles.v);
+  if (!layout.causal) load_fragments<D>(layout, me, sums, 1 / layout.scale, gradient, layout.stride, first);
+  const int end = key_end(layout, first);
+  for (int key = 0; key < end; key += kTile) {
+    copy_rows(layout, k, layout.kv_stride, key, tiles.k);
+    copy_rows(layout, v, layout.kv_stride, key, tiles.v);
     commit_copies();
     wait_copies<0>();
     __syncthreads();
@@ -274,7 +318,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int row = me.first_row + me.g + e / 2 * 8, column = part + n * 8 + 2 * me.t + e % 2;
-          const bool seen = key + column <= first + row;
+          const bool seen = key + column <= last_key(layout, first + row);
           const float weight = exp2f(scores[n][e] * layout.scale_log2 - shift[e / 2]);
           gradients[n][e] = seen ? weight * (gradients[n][e] - mean[e / 2]) : 0.0F;
         }
@@ -283,8 +327,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();  // all are done with the keys and values
   }
   const float factor[2] = {layout.scale, layout.scale};
-  store_rows(layout, me, sums, factor, tiles.q,
-             qkv_gradient + sample * layout.stride + head * layout.head_dim, layout.stride, first);
+  store_rows(layout, me, sums, factor, tiles.q, gradient, layout.stride, first);
 }
 
 template <int D>
@@ -294,26 +337,30 @@ struct KeyTiles {
 };
 
 // A block owns keys, and sums over the queries of all heads of the group. Scores are made transposed: keys
-// are rows.
-template <int D>
+// are rows. Gradients of keys that no query attends to are zero. kCausal is the layout's, as a constant: the
+// kernel uses all registers that there are.
+template <int D, bool kCausal>
 __global__ void __launch_bounds__(kThreads)
-    key_value_gradient_kernel(AttentionLayout layout, const bf16* qkv, const float* log_sum_exp,
-                              const bf16* out_gradient, const float* delta, bf16* qkv_gradient) {
+    key_value_gradient_kernel(AttentionLayout layout, AttentionBackward<bf16> on) {
   auto& tiles = *static_cast<KeyTiles<D>*>(dynamic_shared());
   const Lane me;
   const int first = static_cast<int>(blockIdx.x) * kTile, key_head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
-  const bf16* const rows = qkv + sample * layout.stride;
+  const bf16* const rows = on.qkv + sample * layout.stride;
+  const bf16* const keys = on.kv + sample * layout.kv_stride;
   const int k_column = layout.k_column + key_head * layout.head_dim;
   const int v_column = layout.v_column + key_head * layout.head_dim;
-  copy_rows(layout, rows + k_column, layout.stride, first, tiles.k);
-  copy_rows(layout, rows + v_column, layout.stride, first, tiles.v);
+  if (kCausal || first < layout.keys) {
+    copy_rows(layout, keys + k_column, layout.kv_stride, first, tiles.k);
+    copy_rows(layout, keys + v_column, layout.kv_stride, first, tiles.v);
+  }
 
   Fragments<D> k_sums = {}, v_sums = {};
   for (int head = key_head * layout.group; head < (key_head + 1) * layout.group; ++head) {
+    if (!kCausal && first >= layout.keys) break;
     const bf16* const q = rows + head * layout.head_dim;
-    const bf16* const g = out_gradient + sample * layout.out_stride + head * layout.head_dim;
-    for (int query = first; query < layout.seq; query += kTile) {
+    const bf16* const g = on.out_gradient + sample * layout.out_stride + head * layout.head_dim;
+    for (int query = kCausal ? first : layout.first_query; query < layout.seq; query += kTile) {
       copy_rows(layout, q, layout.stride, query, tiles.q);
       copy_rows(layout, g, layout.out_stride, query, tiles.g);
       commit_copies();
@@ -321,8 +368,8 @@ __global__ void __launch_bounds__(kThreads)
         const bool valid = query + i < layout.seq;
         const int64_t at = (sample + query + i) * layout.q_heads + head;
         tiles.shift[i] =
-            valid ? log_sum_exp[at] * kLog2E : INFINITY;  // weights of queries past the end are 0
-        tiles.mean[i] = valid ? delta[at] : 0.0F;
+            valid ? on.log_sum_exp[at] * kLog2E : INFINITY;  // weights of queries past the end are 0
+        tiles.mean[i] = valid ? on.delta[at] : 0.0F;
       }
       wait_copies<0>();
       __syncthreads();
@@ -336,7 +383,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const int row = me.first_row + me.g + e / 2 * 8, column = part + n * 8 + 2 * me.t + e % 2;
-            const bool seen = first + row <= query + column;
+            const bool seen = kCausal ? first + row <= query + column : first + row < layout.keys;
             const float weight = exp2f(weights[n][e] * layout.scale_log2 - tiles.shift[column]);
             weights[n][e] = seen ? weight : 0.0F;
             gradients[n][e] = weights[n][e] * (gradients[n][e] - tiles.mean[column]);
@@ -347,14 +394,14 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();  // all are done with the queries
     }
   }
-  bf16* const to = qkv_gradient + sample * layout.stride;
+  bf16* const to = on.kv_gradient + sample * layout.kv_stride;
   const float factor[2] = {layout.scale, layout.scale}, one[2] = {1, 1};
-  store_rows(layout, me, k_sums, factor, tiles.k, to + k_column, layout.stride, first);
-  store_rows(layout, me, v_sums, one, tiles.v, to + v_column, layout.stride, first);
+  store_rows(layout, me, k_sums, factor, tiles.k, to + k_column, layout.kv_stride, first);
+  store_rows(layout, me, v_sums, one, tiles.v, to + v_column, layout.kv_stride, first);
 }
 
-LaunchShape block_shape(const AttentionShape& shape, int heads, size_t shared) {
-  return {dim3(narrow(divide_up(shape.seq, kTile)), narrow(heads), narrow(shape.batch)), kThreads, shared};
+LaunchShape block_shape(const AttentionShape& shape, int rows, int heads, size_t shared) {
+  return {dim3(narrow(divide_up(rows, kTile)), narrow(heads), narrow(shape.batch)), kThreads, shared};
 }
 
 // Calls work(Width<D>) with the smallest D that holds a head.
@@ -378,25 +425,26 @@ bool attention_mma_supports(const AttentionShape& shape) {
   return shape.head_dim % 8 == 0 && shape.head_dim <= 128;
 }
 
-void attention_mma_forward(Stream& stream, const AttentionShape& shape, const bf16* qkv, bf16* out,
-                           float* log_sum_exp) {
+void attention_mma_forward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
+                           const AttentionForward<bf16>& on) {
   if (shape.tokens() == 0) return;
   by_head_dim(shape.head_dim, [&](auto width) {
-    start(stream, forward_kernel<width>, block_shape(shape, shape.q_heads, sizeof(ForwardTiles<width>)),
-          layout_of(shape), qkv, out, log_sum_exp);
+    start(stream, forward_kernel<width>,
+          block_shape(shape, shape.seq - layout.first_query, shape.q_heads, sizeof(ForwardTiles<width>)),
+          layout, on);
   });
 }
 
-void attention_mma_backward(Stream& stream, const AttentionShape& shape, const bf16* qkv,
-                            const float* log_sum_exp, const bf16* out_gradient, const float* delta,
-                            bf16* qkv_gradient) {
+void attention_mma_backward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
+                            const AttentionBackward<bf16>& on) {
   if (shape.tokens() == 0) return;
   by_head_dim(shape.head_dim, [&](auto width) {
-    start(stream, query_gradient_kernel<width>, block_shape(shape, shape.q_heads, sizeof(QueryTiles<width>)),
-          layout_of(shape), qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
-    start(stream, key_value_gradient_kernel<width>,
-          block_shape(shape, shape.kv_heads, sizeof(KeyTiles<width>)), layout_of(shape), qkv, log_sum_exp,
-          out_gradient, delta, qkv_gradient);
+    start(stream, query_gradient_kernel<width>,
+          block_shape(shape, shape.seq - layout.first_query, shape.q_heads, sizeof(QueryTiles<width>)),
+          layout, on);
+    start(stream,
+          layout.causal ? key_value_gradient_kernel<width, true> : key_value_gradient_kernel<width, false>,
+          block_shape(shape, shape.seq, shape.kv_heads, sizeof(KeyTiles<width>)), layout, on);
   });
 }
 

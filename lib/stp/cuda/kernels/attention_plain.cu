@@ -1,4 +1,4 @@
-// Causal grouped-query attention in float32 on the CUDA cores: for parity in float32, and for heads that the
+// Grouped-query attention in float32 on the CUDA cores: for parity in float32, and for heads that the
 // tensor cores' kernels do not take. A block has kTile queries (or keys) of one head, and goes through the
 // keys (or queries) in tiles of a warp's width: a lane is one of them while scores are made, and one of the
 // head's columns while rows are summed. No sum crosses blocks, so that its order is fixed.
@@ -63,6 +63,13 @@ __device__ void add_rows(Strip& strip, float weight, const Rows& tile, int head_
   }
 }
 template <typename T>
+__device__ void load_strip(Strip& strip, float factor, const T* from, int head_dim) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int s = 0; s < kStrips; ++s)
+    if (s * kWarp + lane < head_dim) strip.at[s] = to_float(from[s * kWarp + lane]) * factor;
+}
+template <typename T>
 __device__ void store_strip(const Strip& strip, float factor, T* to, int head_dim) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
@@ -70,35 +77,49 @@ __device__ void store_strip(const Strip& strip, float factor, T* to, int head_di
     if (s * kWarp + lane < head_dim) to[s * kWarp + lane] = from_float<T>(strip.at[s] * factor);
 }
 
+// The last key that a query attends to, and one behind those of a tile of queries.
+__device__ int last_key(const AttentionLayout& layout, int query) {
+  return layout.causal ? query : layout.keys - 1;
+}
+__device__ int key_end(const AttentionLayout& layout, int first) {
+  return layout.causal ? min(first + kTile, layout.seq) : layout.keys;
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    attention_forward_kernel(AttentionLayout layout, const T* qkv, T* out, float* log_sum_exp) {
+    attention_forward_kernel(AttentionLayout layout, AttentionForward<T> on) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;  // first row of this warp in the tile
-  const int first = static_cast<int>(blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int first = layout.first_query + static_cast<int>(blockIdx.x) * kTile;
+  const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
-  const T* const rows = qkv + sample * layout.stride;
-  const int key_head = head / layout.group * d;
+  const T* const keys = on.kv + sample * layout.kv_stride + head / layout.group * d;
+  T* const out = on.out + sample * layout.out_stride + head * d;
+  float* const log_sum_exp = on.log_sum_exp + sample * layout.q_heads + head;
   const Rows q{static_cast<float*>(dynamic_shared()), odd(d)};
   const Rows k{q.at + kTile * q.stride, q.stride}, v{k.at + kWarp * k.stride, k.stride};
-  load_rows(layout, rows + head * d, layout.stride, first, kTile, q);
+  load_rows(layout, on.qkv + sample * layout.stride + head * d, layout.stride, first, kTile, q);
 
   float maximum[kRowsPerWarp], sum[kRowsPerWarp];
   Strip result[kRowsPerWarp] = {};
+#pragma unroll
   for (int r = 0; r < kRowsPerWarp; ++r) {
-    maximum[r] = -INFINITY;
-    sum[r] = 0;
+    const int query = first + own + r;
+    const bool merge = !layout.causal && query < layout.seq;
+    // What was there counts as one more key.
+    maximum[r] = merge ? log_sum_exp[query * layout.q_heads] : -INFINITY;
+    sum[r] = merge ? 1.0F : 0.0F;
+    if (merge) load_strip(result[r], 1.0F, out + query * layout.out_stride, d);
   }
-  const int last = min(first + kTile, layout.seq) - 1;
-  for (int key = 0; key <= last; key += kWarp) {
+  const int end = key_end(layout, first);
+  for (int key = 0; key < end; key += kWarp) {
     __syncthreads();  // all are done with the tiles before
-    load_rows(layout, rows + layout.k_column + key_head, layout.stride, key, kWarp, k);
-    load_rows(layout, rows + layout.v_column + key_head, layout.stride, key, kWarp, v);
+    load_rows(layout, keys + layout.k_column, layout.kv_stride, key, kWarp, k);
+    load_rows(layout, keys + layout.v_column, layout.kv_stride, key, kWarp, v);
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < kRowsPerWarp; ++r) {
-      const int query = first + own + r;
-      const bool seen = key + lane <= query;
+      const bool seen = key + lane <= last_key(layout, first + own + r);
       const float score = seen ? dot(q.row(own + r), k.row(lane), d) * layout.scale : -INFINITY;
       const float largest = fmaxf(maximum[r], reduce_lanes<kWarp>(score, Maximum{}));
       if (largest == -INFINITY) continue;  // no key of this tile is seen, nor any before
@@ -114,44 +135,47 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = 0; r < kRowsPerWarp; ++r) {
     const int query = first + own + r;
     if (query >= layout.seq) continue;
-    store_strip(result[r], 1.0F / sum[r], out + (sample + query) * layout.out_stride + head * d, d);
-    if (lane == 0) log_sum_exp[(sample + query) * layout.q_heads + head] = maximum[r] + logf(sum[r]);
+    store_strip(result[r], 1.0F / sum[r], out + query * layout.out_stride, d);
+    if (lane == 0) log_sum_exp[query * layout.q_heads] = maximum[r] + logf(sum[r]);
   }
 }
 
 // A block owns queries, and sums over keys.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    query_gradient_kernel(AttentionLayout layout, const T* qkv, const float* log_sum_exp,
-                          const T* out_gradient, const float* delta, T* qkv_gradient) {
+    query_gradient_kernel(AttentionLayout layout, AttentionBackward<T> on) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;
-  const int first = static_cast<int>(blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int first = layout.first_query + static_cast<int>(blockIdx.x) * kTile;
+  const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
-  const T* const rows = qkv + sample * layout.stride;
-  const int key_head = head / layout.group * d;
+  const T* const keys = on.kv + sample * layout.kv_stride + head / layout.group * d;
+  T* const gradients = on.qkv_gradient + sample * layout.stride + head * d;
   const Rows q{static_cast<float*>(dynamic_shared()), odd(d)}, g{q.at + kTile * q.stride, q.stride};
   const Rows k{g.at + kTile * g.stride, g.stride}, v{k.at + kWarp * k.stride, k.stride};
-  load_rows(layout, rows + head * d, layout.stride, first, kTile, q);
-  load_rows(layout, out_gradient + sample * layout.out_stride + head * d, layout.out_stride, first, kTile, g);
+  load_rows(layout, on.qkv + sample * layout.stride + head * d, layout.stride, first, kTile, q);
+  load_rows(layout, on.out_gradient + sample * layout.out_stride + head * d, layout.out_stride, first, kTile,
+            g);
 
   float shift[kRowsPerWarp], mean[kRowsPerWarp];
   Strip result[kRowsPerWarp] = {};
+#pragma unroll
   for (int r = 0; r < kRowsPerWarp; ++r) {
     const int query = min(first + own + r, layout.seq - 1);  // what is past the end is not stored
-    shift[r] = log_sum_exp[(sample + query) * layout.q_heads + head];
-    mean[r] = delta[(sample + query) * layout.q_heads + head];
+    shift[r] = on.log_sum_exp[(sample + query) * layout.q_heads + head];
+    mean[r] = on.delta[(sample + query) * layout.q_heads + head];
+    if (!layout.causal) load_strip(result[r], 1 / layout.scale, gradients + query * layout.stride, d);
   }
-  const int last = min(first + kTile, layout.seq) - 1;
-  for (int key = 0; key <= last; key += kWarp) {
+  const int end = key_end(layout, first);
+  for (int key = 0; key < end; key += kWarp) {
     __syncthreads();
-    load_rows(layout, rows + layout.k_column + key_head, layout.stride, key, kWarp, k);
-    load_rows(layout, rows + layout.v_column + key_head, layout.stride, key, kWarp, v);
+    load_rows(layout, keys + layout.k_column, layout.kv_stride, key, kWarp, k);
+    load_rows(layout, keys + layout.v_column, layout.kv_stride, key, kWarp, v);
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < kRowsPerWarp; ++r) {
       float gradient = 0;
-      if (key + lane <= first + own + r) {
+      if (key + lane <= last_key(layout, first + own + r)) {
         const float weight = expf(dot(q.row(own + r), k.row(lane), d) * layout.scale - shift[r]);
         gradient = weight * (dot(g.row(own + r), v.row(lane), d) - mean[r]);
       }
@@ -161,42 +185,44 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int r = 0; r < kRowsPerWarp; ++r) {
     const int query = first + own + r;
-    if (query >= layout.seq) continue;
-    store_strip(result[r], layout.scale, qkv_gradient + (sample + query) * layout.stride + head * d, d);
+    if (query < layout.seq) store_strip(result[r], layout.scale, gradients + query * layout.stride, d);
   }
 }
 
-// A block owns keys, and sums over the queries of all heads of the group.
+// A block owns keys, and sums over the queries of all heads of the group. Gradients of keys that no query
+// attends to are zero.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    key_value_gradient_kernel(AttentionLayout layout, const T* qkv, const float* log_sum_exp,
-                              const T* out_gradient, const float* delta, T* qkv_gradient) {
+    key_value_gradient_kernel(AttentionLayout layout, AttentionBackward<T> on) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;
   const int first = static_cast<int>(blockIdx.x) * kTile, key_head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
-  const T* const rows = qkv + sample * layout.stride;
+  const T* const rows = on.qkv + sample * layout.stride;
+  const T* const keys = on.kv + sample * layout.kv_stride;
   const int k_column = layout.k_column + key_head * d, v_column = layout.v_column + key_head * d;
   const Rows k{static_cast<float*>(dynamic_shared()), odd(d)}, v{k.at + kTile * k.stride, k.stride};
   const Rows q{v.at + kTile * v.stride, v.stride}, g{q.at + kWarp * q.stride, q.stride};
-  load_rows(layout, rows + k_column, layout.stride, first, kTile, k);
-  load_rows(layout, rows + v_column, layout.stride, first, kTile, v);
+  load_rows(layout, keys + k_column, layout.kv_stride, first, kTile, k);
+  load_rows(layout, keys + v_column, layout.kv_stride, first, kTile, v);
 
   Strip k_result[kRowsPerWarp] = {}, v_result[kRowsPerWarp] = {};
-  for (int head = key_head * layout.group; head < (key_head + 1) * layout.group; ++head) {
-    for (int query = first / kWarp * kWarp; query < layout.seq; query += kWarp) {
+  const int begin = layout.causal ? first / kWarp * kWarp : layout.first_query;
+  for (int head = key_head * layout.group; first < layout.keys && head < (key_head + 1) * layout.group;
+       ++head) {
+    for (int query = begin; query < layout.seq; query += kWarp) {
       __syncthreads();
       load_rows(layout, rows + head * d, layout.stride, query, kWarp, q);
-      load_rows(layout, out_gradient + sample * layout.out_stride + head * d, layout.out_stride, query, kWarp,
-                g);
+      load_rows(layout, on.out_gradient + sample * layout.out_stride + head * d, layout.out_stride, query,
+                kWarp, g);
       __syncthreads();
       const int mine = query + lane;
       const int64_t at = (sample + min(mine, layout.seq - 1)) * layout.q_heads + head;
-      const float shift = log_sum_exp[at], mean = delta[at];
+      const float shift = on.log_sum_exp[at], mean = on.delta[at];
 #pragma unroll
       for (int r = 0; r < kRowsPerWarp; ++r) {
         float weight = 0, gradient = 0;
-        if (first + own + r <= mine && mine < layout.seq) {
+        if (first + own + r <= last_key(layout, mine) && mine < layout.seq) {
           weight = expf(dot(q.row(lane), k.row(own + r), d) * layout.scale - shift);
           gradient = weight * (dot(g.row(lane), v.row(own + r), d) - mean);
         }
@@ -209,7 +235,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = 0; r < kRowsPerWarp; ++r) {
     const int key = first + own + r;
     if (key >= layout.seq) continue;
-    T* const to = qkv_gradient + (sample + key) * layout.stride;
+    T* const to = on.kv_gradient + (sample + key) * layout.kv_stride;
     store_strip(k_result[r], layout.scale, to + k_column, d);
     store_strip(v_result[r], 1.0F, to + v_column, d);
   }
@@ -246,20 +272,21 @@ void transpose(Stream& stream, int64_t batch, int64_t rows, int64_t columns, con
         static_cast<int>(columns), from, to);
 }
 
-// Blocks of kTile rows × heads × samples; the tiles that a block holds take `tile_rows` rows in all.
-LaunchShape attention_shape(const AttentionShape& shape, int heads, int tile_rows) {
-  return {dim3(narrow(divide_up(shape.seq, kTile)), narrow(heads), narrow(shape.batch)), kThreads,
+// Blocks of kTile of the `rows` of a sample × heads × samples; the tiles that a block holds take `tile_rows`
+// rows in all.
+LaunchShape attention_shape(const AttentionShape& shape, int rows, int heads, int tile_rows) {
+  return {dim3(narrow(divide_up(rows, kTile)), narrow(heads), narrow(shape.batch)), kThreads,
           rows_bytes(tile_rows, shape.head_dim)};
 }
 
 }  // namespace
 
 template <typename T>
-void attention_plain_forward(Stream& stream, const AttentionShape& shape, const T* qkv, T* out,
-                             float* log_sum_exp) {
+void attention_plain_forward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
+                             const AttentionForward<T>& on) {
   if (shape.tokens() == 0) return;
-  start(stream, attention_forward_kernel<T>, attention_shape(shape, shape.q_heads, kTile + 2 * kWarp),
-        layout_of(shape), qkv, out, log_sum_exp);
+  start(stream, attention_forward_kernel<T>,
+        attention_shape(shape, shape.seq - layout.first_query, shape.q_heads, kTile + 2 * kWarp), layout, on);
 }
 
 template <typename T>
@@ -274,15 +301,14 @@ void attention_delta(Stream& stream, const AttentionShape& shape, const T* out, 
 }
 
 template <typename T>
-void attention_plain_backward(Stream& stream, const AttentionShape& shape, const T* qkv,
-                              const float* log_sum_exp, const T* out_gradient, const float* delta,
-                              T* qkv_gradient) {
+void attention_plain_backward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
+                              const AttentionBackward<T>& on) {
   if (shape.tokens() == 0) return;
   constexpr int kRows = 2 * (kTile + kWarp);
-  start(stream, query_gradient_kernel<T>, attention_shape(shape, shape.q_heads, kRows), layout_of(shape), qkv,
-        log_sum_exp, out_gradient, delta, qkv_gradient);
-  start(stream, key_value_gradient_kernel<T>, attention_shape(shape, shape.kv_heads, kRows), layout_of(shape),
-        qkv, log_sum_exp, out_gradient, delta, qkv_gradient);
+  start(stream, query_gradient_kernel<T>,
+        attention_shape(shape, shape.seq - layout.first_query, shape.q_heads, kRows), layout, on);
+  start(stream, key_value_gradient_kernel<T>, attention_shape(shape, shape.seq, shape.kv_heads, kRows),
+        layout, on);
 }
 
 void statistics_by_head(Stream& stream, const AttentionShape& shape, const float* by_token, float* by_head) {
@@ -293,11 +319,12 @@ void statistics_by_token(Stream& stream, const AttentionShape& shape, const floa
   transpose(stream, shape.batch, shape.q_heads, shape.seq, by_head, by_token);
 }
 
-#define STP_INSTANTIATE(T)                                                                                 \
-  template void attention_delta(Stream&, const AttentionShape&, const T*, const T*, float*);               \
-  template void attention_plain_forward(Stream&, const AttentionShape&, const T*, T*, float*);             \
-  template void attention_plain_backward(Stream&, const AttentionShape&, const T*, const float*, const T*, \
-                                         const float*, T*)
+#define STP_INSTANTIATE(T)                                                                       \
+  template void attention_delta(Stream&, const AttentionShape&, const T*, const T*, float*);     \
+  template void attention_plain_forward(Stream&, const AttentionShape&, const AttentionLayout&,  \
+                                        const AttentionForward<T>&);                             \
+  template void attention_plain_backward(Stream&, const AttentionShape&, const AttentionLayout&, \
+                                         const AttentionBackward<T>&)
 STP_INSTANTIATE(float);
 STP_INSTANTIATE(bf16);
 #undef STP_INSTANTIATE

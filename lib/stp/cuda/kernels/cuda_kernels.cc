@@ -50,67 +50,111 @@ void CudaKernels::expect_head(const char* kernel, const AttentionShape& shape) {
                        std::to_string(kMaxHeadDim));
 }
 
+// Either may be in the host's memory.
 void CudaKernels::run_copy(Stream& stream, const Tensor& from, const Tensor& to) {
   if (from.elements() == 0) return;
   static constexpr char kCopy = 0;  // its address identifies copies
   cuda_stream(stream).launch(&kCopy,
                              [in = address(from), out = address(to), bytes = from.bytes()](cudaStream_t on) {
-                               STP_CUDA(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, on));
+                               STP_CUDA(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDefault, on));
                              });
 }
 
+void CudaKernels::run_copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
+                                   int64_t to_column, int64_t count) {
+  if (from.rows == 0 || count == 0) return;
+  static constexpr char kCopy = 0;
+  const size_t element = bytes_of(from.type);
+  cuda_stream(stream).launch(
+      &kCopy, [in = address(from) + from_column * element, out = address(to) + to_column * element,
+               in_pitch = from.columns * element, out_pitch = to.columns * element, width = count * element,
+               rows = static_cast<size_t>(from.rows)](cudaStream_t on) {
+        STP_CUDA(cudaMemcpy2DAsync(out, out_pitch, in, in_pitch, width, rows, cudaMemcpyDeviceToDevice, on));
+      });
+}
+
 CudaAttention CudaKernels::attention_by(const char* kernel, const AttentionShape& shape, DType type) const {
-  if (type == DType::bf16) {
-    if (cudnn_ && cudnn_->supports(shape)) return CudaAttention::cudnn;
-    if (options_.attention != CudaAttention::plain && attention_mma_supports(shape))
-      return CudaAttention::tensor_cores;
-  }
+  if (type == DType::bf16 && cudnn_ && cudnn_->supports(shape)) return CudaAttention::cudnn;
+  return own_attention_by(kernel, shape, type);
+}
+
+CudaAttention CudaKernels::own_attention_by(const char* kernel, const AttentionShape& shape,
+                                            DType type) const {
+  if (type == DType::bf16 && options_.attention != CudaAttention::plain && attention_mma_supports(shape))
+    return CudaAttention::tensor_cores;
   expect_head(kernel, shape);
   return CudaAttention::plain;
 }
 
 void CudaKernels::run_attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
                                         const Tensor& out, const Tensor& log_sum_exp) {
-  switch (attention_by("attention_forward", shape, qkv.type)) {
-    case CudaAttention::cudnn: {
-      const size_t bytes = statistics_bytes(log_sum_exp);
-      std::byte* const memory = scratch(stream, bytes + cudnn_->forward_workspace(shape));
-      auto* const by_head = reinterpret_cast<float*>(memory);
-      cudnn_->forward(stream, shape, data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(out), by_head,
-                      memory + bytes);
-      return statistics_by_token(stream, shape, by_head, data<float>(log_sum_exp));
-    }
-    case CudaAttention::tensor_cores:
-      return attention_mma_forward(stream, shape, data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(out),
-                                   data<float>(log_sum_exp));
-    case CudaAttention::plain:
-      with_type("attention_forward", qkv.type, [&]<typename T>(T) {
-        attention_plain_forward(stream, shape, data<T>(qkv), data<T>(out), data<float>(log_sum_exp));
-      });
-  }
+  if (attention_by("attention_forward", shape, qkv.type) != CudaAttention::cudnn)
+    return own_forward("attention_forward", stream, shape, layout_of(shape), qkv, qkv, out, log_sum_exp);
+  const size_t bytes = statistics_bytes(log_sum_exp);
+  std::byte* const memory = scratch(stream, bytes + cudnn_->forward_workspace(shape));
+  auto* const by_head = reinterpret_cast<float*>(memory);
+  cudnn_->forward(stream, shape, data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(out), by_head, memory + bytes);
+  statistics_by_token(stream, shape, by_head, data<float>(log_sum_exp));
 }
 
 void CudaKernels::run_attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
                                          const Tensor& out, const Tensor& log_sum_exp,
                                          const Tensor& out_gradient, const Tensor& qkv_gradient) {
-  const CudaAttention by = attention_by("attention_backward", shape, qkv.type);
-  if (by == CudaAttention::cudnn) {
-    const size_t bytes = statistics_bytes(log_sum_exp);
-    std::byte* const memory = scratch(stream, bytes + cudnn_->backward_workspace(shape));
-    auto* const by_head = reinterpret_cast<float*>(memory);
-    statistics_by_head(stream, shape, data<float>(log_sum_exp), by_head);
-    return cudnn_->backward(stream, shape, data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(out), by_head,
-                            data<__nv_bfloat16>(out_gradient), data<__nv_bfloat16>(qkv_gradient),
-                            memory + bytes);
-  }
-  with_type("attention_backward", qkv.type, [&]<typename T>(T) {
-    auto* const delta = reinterpret_cast<float*>(scratch(stream, log_sum_exp.bytes()));
-    attention_delta(stream, shape, data<T>(out), data<T>(out_gradient), delta);
-    if (by == CudaAttention::plain)
-      return attention_plain_backward(stream, shape, data<T>(qkv), data<float>(log_sum_exp),
-                                      data<T>(out_gradient), delta, data<T>(qkv_gradient));
-    attention_mma_backward(stream, shape, data<__nv_bfloat16>(qkv), data<float>(log_sum_exp),
-                           data<__nv_bfloat16>(out_gradient), delta, data<__nv_bfloat16>(qkv_gradient));
+  if (attention_by("attention_backward", shape, qkv.type) != CudaAttention::cudnn)
+    return own_backward("attention_backward", stream, shape, layout_of(shape), qkv, qkv, out, log_sum_exp,
+                        out_gradient, qkv_gradient, qkv_gradient);
+  const size_t bytes = statistics_bytes(log_sum_exp);
+  std::byte* const memory = scratch(stream, bytes + cudnn_->backward_workspace(shape));
+  auto* const by_head = reinterpret_cast<float*>(memory);
+  statistics_by_head(stream, shape, data<float>(log_sum_exp), by_head);
+  cudnn_->backward(stream, shape, data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(out), by_head,
+                   data<__nv_bfloat16>(out_gradient), data<__nv_bfloat16>(qkv_gradient), memory + bytes);
+}
+
+void CudaKernels::run_attention_merge_forward(Stream& stream, const AttentionShape& shape,
+                                              const AttentionBlock& block, const Tensor& qkv,
+                                              const Tensor& kv, const Tensor& out,
+                                              const Tensor& log_sum_exp) {
+  own_forward("attention_merge_forward", stream, shape, layout_of(shape, block), qkv, kv, out, log_sum_exp);
+}
+
+void CudaKernels::run_attention_merge_backward(Stream& stream, const AttentionShape& shape,
+                                               const AttentionBlock& block, const Tensor& qkv,
+                                               const Tensor& kv, const Tensor& out, const Tensor& log_sum_exp,
+                                               const Tensor& out_gradient, const Tensor& qkv_gradient,
+                                               const Tensor& kv_gradient) {
+  own_backward("attention_merge_backward", stream, shape, layout_of(shape, block), qkv, kv, out, log_sum_exp,
+               out_gradient, qkv_gradient, kv_gradient);
+}
+
+void CudaKernels::own_forward(const char* kernel, Stream& stream, const AttentionShape& shape,
+                              const AttentionLayout& layout, const Tensor& qkv, const Tensor& kv,
+                              const Tensor& out, const Tensor& log_sum_exp) const {
+  if (own_attention_by(kernel, shape, qkv.type) == CudaAttention::tensor_cores)
+    return attention_mma_forward(stream, shape, layout,
+                                 {data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(kv), data<__nv_bfloat16>(out),
+                                  data<float>(log_sum_exp)});
+  with_type(kernel, qkv.type, [&]<typename T>(T) {
+    attention_plain_forward<T>(stream, shape, layout,
+                               {data<T>(qkv), data<T>(kv), data<T>(out), data<float>(log_sum_exp)});
+  });
+}
+
+void CudaKernels::own_backward(const char* kernel, Stream& stream, const AttentionShape& shape,
+                               const AttentionLayout& layout, const Tensor& qkv, const Tensor& kv,
+                               const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+                               const Tensor& qkv_gradient, const Tensor& kv_gradient) {
+  auto* const delta = reinterpret_cast<float*>(scratch(stream, log_sum_exp.bytes()));
+  with_type(kernel, qkv.type, [&]<typename T>(T) {
+    const AttentionBackward<T> on{data<T>(qkv),          data<T>(kv), data<float>(log_sum_exp),
+                                  data<T>(out_gradient), delta,       data<T>(qkv_gradient),
+                                  data<T>(kv_gradient)};
+    attention_delta(stream, shape, data<T>(out), on.out_gradient, delta);
+    if constexpr (std::is_same_v<T, __nv_bfloat16>)
+      if (own_attention_by(kernel, shape, qkv.type) == CudaAttention::tensor_cores)
+        return attention_mma_backward(stream, shape, layout, on);
+    expect_head(kernel, shape);
+    attention_plain_backward<T>(stream, shape, layout, on);
   });
 }
 

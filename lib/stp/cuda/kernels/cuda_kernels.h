@@ -1,6 +1,6 @@
 // The kernels of the CUDA backend. Each function is defined in the source of its kernel; types are f32 and
-// bf16, and f64 for fill, copy and check_finite alone (std::logic_error). All arithmetic is in float32.
-// Results are the same bits in every run on one kind of GPU: no sum is made by atomics.
+// bf16, and f64 for fill, copy, add_rows and check_finite alone (std::logic_error). All arithmetic of others
+// is in float32. Results are the same bits in every run on one kind of GPU: no sum is made by atomics.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,6 +21,7 @@ inline constexpr DType kTypeOf<__nv_bfloat16> = DType::bf16;
 
 namespace stp::cuda {
 
+struct AttentionLayout;
 class CudaDevice;
 class CudnnAttention;
 class Gemm;
@@ -55,6 +56,8 @@ class CudaKernels : public Kernels {
  private:
   void run_fill(Stream& stream, const Tensor& tensor, double value) override;
   void run_copy(Stream& stream, const Tensor& from, const Tensor& to) override;
+  void run_copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
+                        int64_t to_column, int64_t count) override;
   void run_scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) override;
   void run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) override;
   void run_check_finite(Stream& stream, const Tensor& tensor, const std::string& what) override;
@@ -75,6 +78,13 @@ class CudaKernels : public Kernels {
   void run_attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
                               const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
                               const Tensor& qkv_gradient) override;
+  void run_attention_merge_forward(Stream& stream, const AttentionShape& shape, const AttentionBlock& block,
+                                   const Tensor& qkv, const Tensor& kv, const Tensor& out,
+                                   const Tensor& log_sum_exp) override;
+  void run_attention_merge_backward(Stream& stream, const AttentionShape& shape, const AttentionBlock& block,
+                                    const Tensor& qkv, const Tensor& kv, const Tensor& out,
+                                    const Tensor& log_sum_exp, const Tensor& out_gradient,
+                                    const Tensor& qkv_gradient, const Tensor& kv_gradient) override;
   void run_swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) override;
   void run_swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
                            const Tensor& gate_up_gradient) override;
@@ -94,6 +104,17 @@ class CudaKernels : public Kernels {
 
   /// Which kernels take it; std::logic_error where none do.
   [[nodiscard]] CudaAttention attention_by(const char* kernel, const AttentionShape& shape, DType type) const;
+
+  /// The same of the kernels of this backend (attention.h), which alone take another rank's keys.
+  [[nodiscard]] CudaAttention own_attention_by(const char* kernel, const AttentionShape& shape,
+                                               DType type) const;
+  void own_forward(const char* kernel, Stream& stream, const AttentionShape& shape,
+                   const AttentionLayout& layout, const Tensor& qkv, const Tensor& kv, const Tensor& out,
+                   const Tensor& log_sum_exp) const;
+  void own_backward(const char* kernel, Stream& stream, const AttentionShape& shape,
+                    const AttentionLayout& layout, const Tensor& qkv, const Tensor& kv, const Tensor& out,
+                    const Tensor& log_sum_exp, const Tensor& out_gradient, const Tensor& qkv_gradient,
+                    const Tensor& kv_gradient);
 
   /// Where a kernel on the stream writes a number to fail the run, and which: "rank 0, compute, F0.1:
   /// `what`".

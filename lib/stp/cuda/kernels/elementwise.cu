@@ -37,6 +37,10 @@ __global__ void add_kernel(int64_t count, const T* in, T* out) {
   });
 }
 
+__global__ void add_doubles_kernel(int64_t count, const double* in, double* out) {
+  for_each_pack<1>(count, [&](auto, int64_t i) { out[i] += in[i]; });
+}
+
 template <typename T>
 __global__ void check_finite_kernel(int64_t count, const T* values, int32_t mark, int32_t* flag) {
   bool finite = true;
@@ -120,9 +124,12 @@ void CudaKernels::run_scale(Stream& stream, double factor, const Tensor& in, con
 }
 
 void CudaKernels::run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) {
+  const int64_t count = in.elements();
+  if (count == 0) return;
+  if (in.type == DType::f64)  // sums of squares
+    return start(stream, add_doubles_kernel, flat_shape(add_doubles_kernel, count), count, data<double>(in),
+                 data<double>(out) + first * out.columns);
   with_type("add_rows", in.type, [&]<typename T>(T) {
-    const int64_t count = in.elements();
-    if (count == 0) return;
     by_width<T>(in.columns, [&](auto width) {  // else the first row need not be aligned
       const auto kernel = add_kernel<T, width>;
       start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, width)), count, data<T>(in),

@@ -15,18 +15,28 @@ struct TurnsPerPosition {
   double of[kMaxHeadDim / 2];
 };
 
+// Where rows stand in their whole sequence, as position_of() (kernels.h).
+struct Positions {
+  int seq, cp, cp_index;
+  __device__ int64_t of(int64_t row) const {
+    const int64_t in_sample = row % seq, piece = seq / 2;
+    if (cp == 1) return in_sample;
+    return in_sample < piece ? cp_index * piece + in_sample : (2 * cp - 2 - cp_index) * piece + in_sample;
+  }
+};
+
 // The block first computes the sines of its row's position, which all heads share. The angle is reduced to
 // one turn in float64, so that late positions are as exact as early ones.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
-    rotate_kernel(int64_t rows, int seq, int rotated_heads, int heads, int half,
+    rotate_kernel(int64_t rows, Positions positions, int rotated_heads, int heads, int half,
                   const __grid_constant__ TurnsPerPosition turns, float direction, const T* bias, T* qkv) {
   auto* const cosine = static_cast<float*>(dynamic_shared());
   float* const sine = cosine + half;
   const int me = static_cast<int>(threadIdx.x), all = static_cast<int>(blockDim.x);
   const int packs = half / N, head_columns = 2 * half, columns = heads * head_columns;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const double position = static_cast<double>(row % seq);
+    const double position = static_cast<double>(positions.of(row));
     for (int i = me; i < half; i += all) {
       const double angle = position * turns.of[i];
       float s, c;
@@ -83,8 +93,8 @@ void rotate(Stream& stream, const AttentionShape& shape, double theta, float dir
     const auto kernel = rotate_kernel<T, width>;
     start(stream, kernel,
           row_shape(kernel, shape.tokens(), int64_t{rotated} * (half / width), kThreads, shared),
-          shape.tokens(), shape.seq, rotated, rotated + shape.kv_heads, half, turns, direction, data<T>(bias),
-          data<T>(qkv));
+          shape.tokens(), Positions{shape.seq, shape.cp, shape.cp_index}, rotated, rotated + shape.kv_heads,
+          half, turns, direction, data<T>(bias), data<T>(qkv));
   });
 }
 
