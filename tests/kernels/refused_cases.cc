@@ -34,12 +34,14 @@ KERNEL_CASE(WhatDoesNotFitIsRefused) {
   const Tensor x = tensor(3, 6, type), y = tensor(5, 7, type), z = tensor(2, 9, statistics_type(type)),
                index = tensor(4, 1, DType::i32);
   const AttentionShape shape{.batch = 1, .seq = 2, .q_heads = 2, .kv_heads = 1, .head_dim = 2};
+  const AttentionBlock block{.first_query = 0, .keys = 1};
   const auto with = [](auto method, auto... arguments) {
     return [=](Kernels& kernels, Stream& s) { (kernels.*method)(s, arguments...); };
   };
   const std::vector<Refusal> refusals{
       {"fill", with(&Kernels::fill, index, 1.0)},
       {"copy", with(&Kernels::copy, x, y)},
+      {"copy_columns", with(&Kernels::copy_columns, x, int64_t{0}, y, int64_t{0}, int64_t{1})},
       {"scale", with(&Kernels::scale, 1.0, x, y)},
       {"add_rows", with(&Kernels::add_rows, x, int64_t{0}, y)},
       {"check_finite", with(&Kernels::check_finite, index, std::string("it"))},
@@ -51,6 +53,9 @@ KERNEL_CASE(WhatDoesNotFitIsRefused) {
       {"add_column_sums", with(&Kernels::add_column_sums, x, z)},
       {"attention_forward", with(&Kernels::attention_forward, shape, x, y, z)},
       {"attention_backward", with(&Kernels::attention_backward, shape, x, y, z, y, x)},
+      {"attention_merge_forward", with(&Kernels::attention_merge_forward, shape, block, x, y, y, z)},
+      {"attention_merge_backward",
+       with(&Kernels::attention_merge_backward, shape, block, x, y, y, z, y, x, y)},
       {"swiglu_forward", with(&Kernels::swiglu_forward, x, y)},
       {"swiglu_backward", with(&Kernels::swiglu_backward, x, y, x)},
       {"embedding_forward", with(&Kernels::embedding_forward, index, x, int64_t{0}, y)},
@@ -84,7 +89,6 @@ KERNEL_CASE(WhatThereAreNoKernelsForIsRefused) {
   };
   expect("gemm", "f64", [&](Kernels& k, Stream& s) { k.gemm(s, false, false, 1, x, x, 0, y); });
   expect("scale", "f64", [&](Kernels& k, Stream& s) { k.scale(s, 1, x, y); });
-  expect("add_rows", "f64", [&](Kernels& k, Stream& s) { k.add_rows(s, x, 0, y); });
   expect("row_maximum", "f64", [&](Kernels& k, Stream& s) { k.row_maximum(s, x, column); });
   expect("adamw", "f64", [&](Kernels& k, Stream& s) { k.adamw(s, {}, 1, {}, x, x, x, y, y); });
   expect("rope_backward", "heads of 258",
