@@ -245,6 +245,16 @@ class Claims(unittest.TestCase):
         without, with_it = (f"{mean(errors):.2f}" for errors in by(merged.compared("gain")))
         self.assertIn(f"the gain {without} and {with_it} points", page)
 
+    def test_every_claim_of_the_paper_stands_at_its_table_or_figure(self):
+        known = json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))
+        cited = {where for place in known["places"] for where in place.get("claims", [])}
+        own = {claim["where"] for claim in known["claims"] if not any(word in claim["where"] for word in ("Korthikanti", "TWIST"))}
+        self.assertEqual(cited, own)
+        evaluated = SCRIPT.evaluate(SCRIPT.read_folder(KEPT), known["claims"])
+        for where, *_, verdict in SCRIPT.by_place(known["places"], evaluated):
+            self.assertTrue(verdict, where)
+        self.assertIn("\n| Figure 1 | TP communication", (ROOT / "docs/claims.md").read_text(encoding="utf-8"))
+
     def test_every_scenario_that_is_judged_has_a_claim(self):
         judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
         lines = json.loads((KEPT / "summary.json").read_text(encoding="utf-8"))["experiments"]
