@@ -154,7 +154,7 @@ def _claims(experiments, evaluated):
         return [[one.where, one.claim, one.published, one.ours, one.tolerance, one.verdict, one.evidence, one.command] for one in some]
 
     run = {one.id for one in experiments}
-    places = [place for place in claims.listed("places") if run & set(place.get("scenarios", []))]
+    places = [place for place in claims.listed("places") if run & set(place.get("scenarios", run))]
     missed = [[one.where, one.claim, one.published, one.ours, one.reason] for one in tested if one.verdict == claims.BAD]
     return {
         "headline": headline.table(evaluated),
