@@ -250,10 +250,10 @@ class Claims(unittest.TestCase):
         cited = {where for place in known["places"] for where in place.get("claims", [])}
         own = {claim["where"] for claim in known["claims"] if not any(word in claim["where"] for word in ("Korthikanti", "TWIST"))}
         self.assertEqual(cited, own)
-        evaluated = SCRIPT.evaluate(SCRIPT.read_folder(KEPT), known["claims"])
-        for where, *_, verdict in SCRIPT.by_place(known["places"], evaluated):
-            self.assertTrue(verdict, where)
-        self.assertIn("\n| Figure 1 | TP communication", (ROOT / "docs/claims.md").read_text(encoding="utf-8"))
+        table = (ROOT / "docs/claims.md").read_text(encoding="utf-8").partition("## Every table and figure")[2].partition("\n## ")[0]
+        lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
+        self.assertEqual([cells[0].strip() for cells in lines[1:]], [place["where"] for place in known["places"]])
+        self.assertTrue(all(cell.strip() for cells in lines for cell in cells))
 
     def test_the_page_on_fidelity_says_what_the_records_of_new_settings_say(self):
         """No pipeline, other numbers of chunks, no NVLink: its tables, computed again."""
