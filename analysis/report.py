@@ -17,7 +17,7 @@ from pathlib import Path
 
 try:
     from stp_analysis import (
-        accuracy, breakdown, claims, closed_forms, figures, headline, overlap, page, records, sensitivity, splits, style, timelines,
+        accuracy, breakdown, claims, closed_forms, figures, headline, overlap, page, panels, records, sensitivity, splits, style, timelines,
     )  # fmt: skip
     from stp_analysis.files import ReportError, write_whole
     from stp_analysis.progress import progress
@@ -37,13 +37,17 @@ def makers(experiment):
         return [splits.contention]
     if experiment.has_published("tp_share"):
         return [figures.tp_share]
+    if panels.needed(experiment):
+        return [panels.throughput, accuracy.strips, panels.memory, breakdown.breakdown]
     closed = experiment.has_closed_forms()
     chosen = [closed_forms.closed_forms] if closed else []
     if experiment.has_published("throughput"):
         chosen += [figures.gain] if len(experiment.schedules) > 1 else []
         chosen += [accuracy.strips, figures.throughput, accuracy.scatter, sensitivity.tornado]
     else:
-        chosen += [figures.step_time] if not closed and experiment.rows["step_time"].notna().any() else []
+        timed = not closed and experiment.rows["step_time"].notna().any()
+        chosen += [figures.gain] if timed and experiment.asks_for_a_gain() else []
+        chosen += [figures.step_time] if timed else []
         chosen += [accuracy.strips, accuracy.scatter]
     if experiment.has_ours("memory") or experiment.has_published("memory"):
         chosen.append(figures.memory)

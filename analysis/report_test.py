@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import report
 from records_for_test import UNIT_COSTS, FolderTest, Page, closed_row, experiment, line, pair, record, row, unit_row
 from stp_analysis import (
-    accuracy, breakdown, claims, closed_forms, figures, headline, null_model, overlap, page, records, sensitivity, splits, style, tables, words,
+    accuracy, breakdown, claims, closed_forms, figures, headline, null_model, overlap, page, panels, records, sensitivity, splits, style,
+    tables, words,
 )  # fmt: skip
 
 KEPT = Path(report.__file__).resolve().parents[1] / "results/reference/simulated"
@@ -430,7 +431,7 @@ class FigureTest(unittest.TestCase):
         """On the figures of the suite's own experiments."""
         by_name = {one.id: one for one in kept()}
         some = [("korthikanti", figures.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", figures.memory), ("llm-a800", figures.gain),
-                ("fig1", figures.tp_share), ("table11", overlap.plot)]  # fmt: skip
+                ("fig1", figures.tp_share), ("table11", overlap.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
         drawn = [(name, maker.__name__, maker(by_name[name], style.schedule_colours(by_name[name].schedules)).figure) for name, maker in some]
         drawn.append(("all", "headline", headline.plot(kept()).figure))
         for name, maker, figure in drawn:
@@ -446,6 +447,35 @@ class FigureTest(unittest.TestCase):
                     box = text.get_window_extent(renderer)
                     self.assertTrue(not text.get_text() or (page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1),
                                     f"{name} {maker} {text.get_text()}")  # fmt: skip
+
+    def test_many_configurations_are_points_in_panels(self):
+        for one in kept():
+            if one.id not in ("tp-overlap", "chunks"):
+                self.assertFalse(panels.needed(one), one.id)
+                continue
+            self.assertEqual([maker for maker in report.makers(one) if maker in (figures.throughput, figures.gain, figures.memory)], [])
+            drawn = panels.throughput(one, style.schedule_colours(one.schedules)).figure
+            self.assertLess(drawn.get_figheight(), 12, one.id)
+            lines = [line for axes in drawn.axes for line in axes.lines]
+            for marker, figure in (("o", "ours"), ("D", "published")):
+                points = sorted(y for found in lines if found.get_marker() == marker for y in found.get_ydata() if y == y)
+                self.assertEqual(points, sorted(one.figure("throughput")[figure].dropna()), one.id)
+
+    def test_an_asked_gain_is_drawn_without_published_figures(self):
+        rows = [row(name, published=None, difference=None) for name in ("1f1b", "stp")]
+        given = experiment(rows, scenario={"compare": {"gain": {"of": "stp", "over": "1f1b"}}})
+        self.assertIs(report.makers(given)[0], figures.gain)
+        self.assertIs(report.makers(experiment(rows))[0], figures.step_time)
+
+    def test_every_table_and_figure_has_the_plot_that_is_named(self):
+        by_name = {one.id: one for one in kept()}
+        for place in claims.listed("places"):
+            if not place.get("plot", "").startswith("plot-"):
+                continue
+            scenario = next(name for name in place["scenarios"] if place["plot"].startswith(f"plot-{name}-"))
+            # Makers are named after their plots; one that is called `plot` has its module's name.
+            names = {maker.__name__.replace("_", "-") if maker.__name__ != "plot" else maker.__module__.split(".")[-1] for maker in report.makers(by_name[scenario])}
+            self.assertIn(place["plot"].removeprefix(f"plot-{scenario}-"), names, place["where"])
 
     def test_every_rank_that_has_room_is_named(self):
         times = {"compute_s": 1.0, "tp_bubble_s": 0, "pp_bubble_s": 0}

@@ -245,6 +245,62 @@ class Claims(unittest.TestCase):
         without, with_it = (f"{mean(errors):.2f}" for errors in by(merged.compared("gain")))
         self.assertIn(f"the gain {without} and {with_it} points", page)
 
+    def test_every_claim_of_the_paper_stands_at_its_table_or_figure(self):
+        known = json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))
+        cited = {where for place in known["places"] for where in place.get("claims", [])}
+        own = {claim["where"] for claim in known["claims"] if not any(word in claim["where"] for word in ("Korthikanti", "TWIST"))}
+        self.assertEqual(cited, own)
+        table = (ROOT / "docs/claims.md").read_text(encoding="utf-8").partition("## Every table and figure")[2].partition("\n## ")[0]
+        lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
+        self.assertEqual([cells[0].strip() for cells in lines[1:]], [place["where"] for place in known["places"]])
+        self.assertTrue(all(cell.strip() for cells in lines for cell in cells))
+
+    def test_the_page_on_fidelity_says_what_the_records_of_new_settings_say(self):
+        """No pipeline, other numbers of chunks, no NVLink: its tables, computed again."""
+        page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
+        rows = {name: json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))["rows"] for name in ("pp-1", "chunks", "tp-pcie")}
+        signed = lambda value: f"{value:+.1f} %".replace("-", "−")  # noqa: E731
+
+        def gain(of, over):
+            return 100 * (of["throughput_samples_per_s"] / over["throughput_samples_per_s"] - 1)
+
+        def bubbles(row):
+            """Of the rank that computes most: PP and TP bubble, in percent."""
+            rank = max(row["ranks"], key=lambda one: one["compute_s"])
+            return [100 * rank[key] / row["step_time_s"] for key in ("pp_bubble_s", "tp_bubble_s")]
+
+        alone = {(row["schedule"], row["tp"]): row for row in rows["pp-1"] if row["model"] == "llm-12.1b"}
+        for name, schedules in (("ZB-V", ["zb-v"]), ("1F1B-I braided, DHelix", ["1f1b-i-braided", "dhelix"]), ("STP", ["stp"])):
+            for schedule in schedules:
+                cells = [signed(gain(alone[schedule, tp], alone["1f1b", tp])) for tp in (2, 4, 8)]
+                self.assertIn(f"| {name} | {' | '.join(cells)} | {alone[schedule, 8]['peak_memory_gb']:.1f} |", page)
+
+        def ends(values, digits=1, unit=""):
+            return f"{min(values):.{digits}f} to {max(values):.{digits}f}{unit}"
+
+        places = [(row["model"], row["seq"], row["tp"]) for row in rows["chunks"] if row["name"] == "v 1"]
+        self.assertEqual(len(places), 8)
+        at = {(row["model"], row["seq"], row["tp"], row["name"], row["schedule"]): row for row in rows["chunks"]}
+        for name, setting, schedule in (("1F1B, v = 1", "v 1", "1f1b"), ("1F1B-I, v = 2 (paper)", "v 2", "1f1b-i"),
+                                        ("1F1B-I, v = 4", "v 4", "1f1b-i"), ("ZB-V", "v 2", "zb-v")):  # fmt: skip
+            base = {place: at[*place, setting, schedule] for place in places}
+            gains = [ends([gain(at[*place, "v 2", "stp"], base[place]) for place in places if place[2] == tp]) for tp in (4, 8)]
+            idle = [ends(values, unit=" %") for values in zip(*map(bubbles, base.values()))]
+            memory = ends([row["peak_memory_gb"] for row in base.values()], 0)
+            self.assertIn(f"| {' | '.join([name, *gains, *idle, memory])} |", page)
+        best = {tp: [gain(at[*place, "v 2, overlapped", "stp"], max((at[*place, f"v {v}, overlapped", "1f1b-i"] for v in (2, 4)),
+                                                                    key=lambda row: row["throughput_samples_per_s"]))
+                     for place in places if place[2] == tp] for tp in (4, 8)}  # fmt: skip
+        self.assertIn(f"STP gains {ends(best[4])} % at TP4, {ends(best[8])} % at TP8", " ".join(page.split()))
+
+        links = {(row["name"], row["tp"], row["schedule"]): row for row in rows["tp-pcie"]}
+        for name, label in (("NVLink", "NVLink, 152.5 GB/s"), *((f"{speed} GB/s",) * 2 for speed in (51.2, 25.6, 12.8))):
+            cells = []
+            for tp in (2, 4, 8):
+                row = links[name, tp, "stp"]
+                cells.append(f"{signed(gain(row, links[name, tp, '1f1b-i']))}; {100 * row['tp_communication_share']:.0f} %; {bubbles(row)[1]:.1f} %")
+            self.assertIn(f"| {' | '.join([label, *cells])} |", page)
+
     def test_every_scenario_that_is_judged_has_a_claim(self):
         judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
         lines = json.loads((KEPT / "summary.json").read_text(encoding="utf-8"))["experiments"]

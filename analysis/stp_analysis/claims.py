@@ -341,7 +341,7 @@ CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fas
 
 def of_experiments(experiments):
     """The claims about these experiments, for their report; none if there are none about them."""
-    known = json.loads(CLAIMS.read_text(encoding="utf-8"))["claims"] if CLAIMS.is_file() else []
+    known = listed("claims")
     if not {claim.get("scenario") for claim in known} & {one.id for one in experiments}:
         return []
     found = []
@@ -380,6 +380,26 @@ def evaluate(experiments, claims, strict=True):
                   claim.get("apart", ""), claim.get("headline", ""), outcome.brief, name)
         )  # fmt: skip
     return found
+
+
+def listed(key):
+    """A list of results/claims.json: `claims`, or `places`, the paper's tables and figures."""
+    return json.loads(CLAIMS.read_text(encoding="utf-8"))[key] if CLAIMS.is_file() else []
+
+
+def by_place(places, evaluated):
+    """Per table or figure of the paper: where, what is published, scenarios, our plot, and the verdicts of the claims about it."""
+    rows = []
+    for place in places:
+        scenarios = place.get("scenarios", [])
+        about = [one.verdict for one in evaluated if one.where in place.get("claims", []) and (one.verdict == OPEN or one.scenario in scenarios)]
+        verdicts = [f"{about.count(kind)} × {kind}" if len(about) > 1 else kind for kind in (GOOD, FITTED, BAD, OPEN) if kind in about]
+        parts = [", ".join(verdicts), place.get("note", "")]
+        rows.append([place["where"], place["published"], ", ".join(scenarios) or words.NONE, place.get("plot", words.NONE), ": ".join(filter(None, parts))])
+    return rows
+
+
+PLACES = ("where", "published", "scenario", "our plot", "verdict")
 
 
 def counts(evaluated):

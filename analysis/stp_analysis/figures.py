@@ -87,8 +87,8 @@ def gain(experiment, colours):
         frame = frame.join(experiment.sensitivity.gain_bands())
     over = style.clip(experiment.baseline, 20)
     caption = (
-        f"Throughput gained over {experiment.baseline} in the same configuration; all bars have one scale. This is the claim under "
-        "test: an error that all schedules share cancels here."
+        f"Throughput gained over {experiment.baseline} in the same configuration; all bars have one scale. "
+        + ("This is the claim under test: an" if frame["published"].notna().any() else "An") + " error that all schedules share cancels here."
         + notes(experiment, frame) + sensitivity.note(experiment) + errors.gain_note(experiment)
     )  # fmt: skip
     drawn = figure(by_configuration(frame, experiment.schedules, colours), legend(experiment, frame, colours), f"gain over {over}, %",

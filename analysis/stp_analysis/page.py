@@ -153,6 +153,8 @@ def _claims(experiments, evaluated):
     def lines(some):
         return [[one.where, one.claim, one.published, one.ours, one.tolerance, one.verdict, one.evidence, one.command] for one in some]
 
+    run = {one.id for one in experiments}
+    places = [place for place in claims.listed("places") if run & set(place.get("scenarios", run))]
     missed = [[one.where, one.claim, one.published, one.ours, one.reason] for one in tested if one.verdict == claims.BAD]
     return {
         "headline": headline.table(evaluated),
@@ -161,6 +163,7 @@ def _claims(experiments, evaluated):
         "apart": Table([*head, "why"], [[*line, one.apart] for one in tested if one.apart for line in lines([one])]),
         "missed": Table(["where", "claim", "published", "ours", "reason, as far as it is known"], missed),
         "open": Table(["where", "claim", "reason"], [[one.where, one.claim, one.reason] for one in evaluated if one.verdict == claims.OPEN]),
+        "places": Table(list(claims.PLACES), claims.by_place(places, evaluated)),
         "nulls": null_model.DESCRIPTION,
         "beaten": null_model.beaten(experiments),
         "null": null_model.table(experiments),

@@ -225,6 +225,9 @@ class Experiment:
     def has_closed_forms(self):
         return any(self.has_published(name) for name, quantity in QUANTITIES.items() if quantity.closed_form)
 
+    def asks_for_a_gain(self):
+        return bool(dictionary(dictionary(self.scenario.get("compare")).get("gain")))
+
     def tolerance(self, name):
         """The tolerance of the mean absolute error."""
         quantity = GAIN if name == "gain" else QUANTITIES[name]

@@ -38,8 +38,9 @@ SCHEDULE_COLOURS = {
     "zb-h2": "#D55E00",
     "v-half": "#332288",
     "v-min": "#AA4499",
+    "dhelix": "#999933",
 }
-FURTHER_COLOURS = ["#999933", "#CC6677", "#44AA99", "#6E4B1F", "#88CCEE", "#117733", "#9C8AC0", "#B0B0B0"]
+FURTHER_COLOURS = ["#CC6677", "#44AA99", "#6E4B1F", "#88CCEE", "#117733", "#9C8AC0", "#B0B0B0"]
 PUBLISHED = {"marker": "D", "markersize": 5, "linestyle": "none", "color": "black", "markerfacecolor": "white"}
 CALIBRATED = {"hatch": "////", "edgecolor": "white", "linewidth": 0}
 
