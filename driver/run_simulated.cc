@@ -1,9 +1,11 @@
 #include "run_simulated.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "baselines/registry.h"
 #include "interrupt.h"
+#include "stp/cost/balance.h"
 #include "stp/model/partition.h"
 #include "stp/schedule/merge_backward.h"
 #include "stp/schedule/read_schedule.h"
@@ -21,10 +23,11 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
   return generator.chunks;
 }
 
-std::vector<int> layers_for(const Experiment& experiment, int stages) {
+// Layers by a rule that knows no costs.
+std::vector<int> layers_by_rule(const Experiment& experiment, int stages) {
   if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
   const ModelConfig& model = experiment.run ? experiment.run->model : experiment.hardware->model;
-  const auto partition = experiment.even_layers ? even_partition : paper_partition;
+  const auto partition = experiment.split == LayerSplit::paper ? paper_partition : even_partition;
   if (!model.has_vision() || stages < 2) return partition(model.layers, stages);
   std::vector<int> layers = partition(model.layers, stages - 1);
   layers.insert(layers.begin(), 0);  // the encoder's stage
@@ -51,9 +54,54 @@ Lowering lowering_of(const Experiment& experiment) {
           .offload = experiment.offload};
 }
 
+// By the balancer, which knows the schedule's placement and, from its order, the activations of each rank.
+std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& experiment) {
+  const ModelConfig& model = experiment.hardware->model;
+  const HardwareProfile& profile = experiment.hardware->profile;
+  const Placement& placement = schedule.placement;
+  const auto refuse = [](const std::string& problem, const std::string& remedy) {
+    throw InputError("", "layers_per_chunk", problem, remedy);
+  };
+  if (placement.chunks() > 2)
+    refuse("is balanced, which is for one or two chunks a rank, and " + schedule.name + " has " +
+               std::to_string(placement.chunks()),
+           "write \"even\", or one number per virtual stage");
+  const Job job = job_of(experiment);
+  const Lowering lowering = lowering_of(experiment);
+  const int encoder = model.has_vision() ? 1 : 0;
+  std::vector<int> layers(placement.stages(), 1);
+  if (encoder > 0) layers.front() = 0;
+  // Only the order of its actions and copies matters.
+  const Program order = lower(schedule, layers, lowering);
+  const CostTable table = hardware_cost_table(job, profile, layers, placement);
+  const Fits fits = [&](int rank, const std::vector<int>& of_chunks) {
+    std::fill(layers.begin(), layers.end(), 0);
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk)
+      layers[placement.stage(rank, chunk)] = of_chunks[chunk];
+    const ParameterBytes bytes = parameter_bytes(parameters_per_rank(job, layers, placement)[rank], job);
+    const double activations = peak_activation_bytes(order, rank, activation_bytes(job, layers));
+    return activations + bytes.weights + bytes.gradients + bytes.optimizer <= profile.memory_bytes;
+  };
+  const auto split = balanced_partition(model.layers, split_costs(table, lowering, placement.stages()),
+                                        placement, encoder, fits);
+  if (!split)
+    refuse("cannot be balanced: no split of " + std::to_string(model.layers) + " layers over the " +
+               std::to_string(placement.stages()) + " virtual stages of " + schedule.name +
+               " fits into the " + std::to_string(std::llround(profile.memory_bytes / 1e9)) + " GB of " +
+               profile.name,
+           "use more ranks, recompute or a smaller microbatch_size, or write \"even\" or the numbers");
+  return *split;
+}
+
+std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule) {
+  return experiment.split == LayerSplit::balanced ? balanced_layers(schedule, experiment)
+                                                  : layers_by_rule(experiment, schedule.placement.stages());
+}
+
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
-  const std::vector<int> layers = layers_for(experiment, experiment.pp * chunks);
+  // A balanced split follows from the schedule, and the schedule from the costs: of chunks of even size here.
+  const std::vector<int> layers = layers_by_rule(experiment, experiment.pp * chunks);
   // Any placement works: the cost of passes does not depend on the rank.
   const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
                                               Placement::loop(experiment.pp, chunks));
@@ -149,7 +197,7 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
   Schedule schedule = schedule_for(choice, experiment, file);
   try {
-    const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
+    const std::vector<int> layers = layers_for(experiment, schedule);
     return lower(std::move(schedule), layers, lowering_of(experiment));
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);

@@ -321,13 +321,17 @@ void read_layers(JsonInput& input, Experiment& experiment) {
     return;
   }
   const std::string word = input.string("layers_per_chunk");
-  if (word != "even")
+  if (word != "even" && word != "balanced")
     throw input.error("layers_per_chunk", "\"" + word + "\" is not a choice",
-                      "write \"even\", or one number per virtual stage");
+                      "write \"even\", \"balanced\", or one number per virtual stage");
   if (input.has("costs"))
-    throw input.error("layers_per_chunk", "is even, but unit costs have no model to divide",
+    throw input.error("layers_per_chunk", "is " + word + ", but unit costs have no model to divide",
                       "write one number of layers per virtual stage");
-  experiment.even_layers = true;
+  if (word == "balanced" && input.has("run"))
+    throw input.error("layers_per_chunk",
+                      "is balanced, but a run has no cluster whose costs could be balanced",
+                      "write \"even\", or the numbers that stp simulate prints");
+  experiment.split = word == "even" ? LayerSplit::even : LayerSplit::balanced;
 }
 
 void read_offload(JsonInput& input, Experiment& experiment) {
@@ -593,7 +597,8 @@ json to_json(const Experiment& experiment) {
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (experiment.offload > 0) value["offload"] = {{"ratio", experiment.offload}};
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
-  if (experiment.even_layers) value["layers_per_chunk"] = "even";
+  if (experiment.split == LayerSplit::even) value["layers_per_chunk"] = "even";
+  if (experiment.split == LayerSplit::balanced) value["layers_per_chunk"] = "balanced";
   if (experiment.post_validation) value["post_validation"] = true;
   if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;

@@ -34,6 +34,10 @@ struct NamedData {
   SharedJson content;
 };
 
+/// How a model's layers are divided where no numbers are given: `paper` by its rule, `balanced` by the costs
+/// of the very configuration.
+enum class LayerSplit { paper, even, balanced };
+
 /// One configuration, every default filled in.
 struct Experiment {
   std::string field;  // where it stands in its file, for errors
@@ -45,8 +49,8 @@ struct Experiment {
   bool post_validation = false;
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
-  std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model
-  bool even_layers = false;           // empty, and as even as possible
+  std::vector<int> layers_per_chunk;  // empty: as `split` says
+  LayerSplit split = LayerSplit::paper;
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;

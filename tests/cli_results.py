@@ -622,6 +622,44 @@ class Configurations(CommandLine):
         self.scenario_refused(changed(base, layers_per_chunk="equal"), "layers_per_chunk", '"equal" is not a choice', '"even"')
         self.scenario_refused(changed(UNIT, layers_per_chunk="even"), "layers_per_chunk", "no model to divide")
 
+    def test_balanced_layers(self):
+        base = changed(HARDWARE, schedules=["1f1b-i", "stp"], model="mllm-14.9b", seq=5120, vision_tokens=3136, microbatches=32,
+                       parallel={"tp": 8, "pp": 2})  # fmt: skip
+        rows, [configuration] = self.simulated(changed(base, layers_per_chunk="balanced"))
+        self.assertEqual(configuration["layers_per_chunk"], "balanced")
+        loop, v = (row["layers_per_chunk"] for row in rows)
+        for row, manual in zip(rows, self.simulated(changed(base, layers_per_chunk=[0, 12, 12, 9]))[0]):
+            layers = row["layers_per_chunk"]
+            self.assertEqual((layers[0], sum(layers)), (0, 33))
+            self.assertLess(row["step_time_s"], 0.95 * manual["step_time_s"])
+        self.assertNotEqual(loop, v)  # the placement decides who shares a rank with the encoder
+        [written] = self.simulated(changed(base, schedules=["stp"], layers_per_chunk=v))[0]
+        self.assertEqual(rows[1], written)
+
+    def test_a_balanced_split_fits_if_any_does(self):
+        base = changed(HARDWARE, model="mllm-30.3b", seq=3072, vision_tokens=1600, microbatches=32, parallel={"tp": 4, "pp": 8})
+        [manual], _ = self.simulated(base)
+        self.assertLess(manual["memory_margin_gb"], 0)
+        splits = []
+        for memory in (80, 120):
+            [row], _ = self.simulated(changed(base, layers_per_chunk="balanced", cluster_values={"memory_gb": memory}))
+            self.assertGreaterEqual(row["memory_margin_gb"], 0)
+            splits.append(row["layers_per_chunk"])
+        self.assertNotEqual(*splits)
+        self.assertLess(row["memory_margin_gb"], 40)  # the second does not fit into 80 GB
+
+    def test_refusals_of_balanced_layers(self):
+        balanced = changed(HARDWARE, layers_per_chunk="balanced")
+        self.scenario_refused(changed(balanced, cluster_values={"memory_gb": 8}), "layers_per_chunk",
+                              "no split of 30 layers over the 8 virtual stages of 1f1b-i fits into the 8 GB of a800", "use more ranks")
+        many = changed(balanced, schedules=["1f1b-i"], chunks=3)
+        self.scenario_refused(many, "layers_per_chunk", "one or two chunks a rank, and 1f1b-i has 3", 'write "even"')
+        self.scenario_refused(changed(UNIT, layers_per_chunk="balanced"), "layers_per_chunk", "no model to divide")
+        run = changed(RUN, layers_per_chunk="balanced")
+        self.refused(["run", self.write(run), "--backend", "cpu"], "layers_per_chunk: is balanced, but a run has no cluster", 'write "even"')
+        self.scenario_refused(changed(HARDWARE, configurations=[{"layers_per_chunk": "balanced", "cluster_values": {"memory_gb": 1}}]),
+                              "configurations[0].layers_per_chunk", "no split of 30 layers")
+
     def test_merged_backwards_hide_their_all_reduces(self):
         costs = {"unit": {f"{unit}.{name}": 1 for unit in ("attn", "mlp") for name in "FIW"} | {"all_reduce": 0.5}}
         base = changed(UNIT, schedules=["zb-v"], microbatches=8, layers_per_chunk=[1] * 4, costs=costs)

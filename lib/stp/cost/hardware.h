@@ -58,6 +58,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
 /// alive together. What is offloaded is gone from the block on that waits for the copy, and there again with
 /// the block beside which it is copied back.
 std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes);
+/// The same of one rank.
+double peak_activation_bytes(const Program& program, int rank, const std::vector<ActivationBytes>& bytes);
 
 /// The largest sum of bytes that are on the host for each rank: from the start of the copy there to the end
 /// of the copy back.
