@@ -10,9 +10,6 @@ namespace stp {
 namespace {
 
 constexpr double kRounding = 1e-9;  // relative: sums of the same times in another order count as equal
-// Of the smallest bottleneck: nearer ones do not say which split is faster (docs/balance.md), evener chunks
-// do.
-constexpr double kTolerance = 0.03;
 
 // Whether the sum of two adjacent virtual stages bounds the pipeline, too.
 bool adjacent_stages_count(const Placement& placement) { return placement.name() == "v"; }
@@ -256,11 +253,10 @@ std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts&
   const auto bottleneck =
       smallest(times(together), [&](double bound) { return !search.under(bound, layers).empty(); });
   if (!bottleneck) return std::nullopt;
-  const double allowed = *bottleneck * (1 + kTolerance);
   std::vector<int> counts(layers + 1);
   std::iota(counts.begin(), counts.end(), 0);
-  const auto most = smallest(counts, [&](int bound) { return !search.under(allowed, bound).empty(); });
-  std::vector<int> split = search.under(allowed, *most);
+  const auto most = smallest(counts, [&](int bound) { return !search.under(*bottleneck, bound).empty(); });
+  std::vector<int> split = search.under(*bottleneck, *most);
   // It may have room for more layers than there are.
   for (int surplus = std::accumulate(split.begin(), split.end(), -layers); surplus > 0; --surplus) {
     int fullest = -1;
@@ -282,7 +278,8 @@ std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts&
     std::vector<int> of_chunks;
     for (int chunk = 0; chunk < placement.chunks(); ++chunk)
       of_chunks.push_back(moved[placement.stage(rank, chunk)]);
-    return bottleneck_seconds(costs, moved, placement) <= allowed * (1 + kRounding) && fits(rank, of_chunks);
+    return bottleneck_seconds(costs, moved, placement) <= *bottleneck * (1 + kRounding) &&
+           fits(rank, of_chunks);
   };
   for (bool moved = true; moved;) {
     moved = false;

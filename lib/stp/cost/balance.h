@@ -36,11 +36,11 @@ double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layer
 using Fits = std::function<bool(int rank, const std::vector<int>& layers_of_chunks)>;
 
 /// The split of `layers` over the virtual stages that is to be the fastest, among all that fit; none if no
-/// split fits. Of those whose bottleneck_seconds() is within 3 % of the smallest it has the fewest layers in
-/// its largest chunk, and no layer of it could move to a stage that would still be shorter than the one it
-/// leaves. `first` is 1 if the first virtual stage must stay without layers, else 0. At most two chunks a
-/// rank. The first two criteria are exact, by dynamic programming over the ranks, in
-/// O(ranks · cap² · log(stages · layers)) where a chunk may have up to cap layers.
+/// split fits. Of those with the smallest bottleneck_seconds() it has the fewest layers in its largest chunk,
+/// and no layer of it could move to a stage that would still be shorter than the one it leaves. `first` is 1
+/// if the first virtual stage must stay without layers, else 0. At most two chunks a rank. The first two
+/// criteria are exact, by dynamic programming over the ranks, in O(ranks · cap² · log(stages · layers)) where
+/// a chunk may have up to cap layers.
 std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts& costs,
                                                    const Placement& placement, int first, const Fits& fits);
 

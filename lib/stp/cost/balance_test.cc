@@ -43,7 +43,7 @@ int largest(const std::vector<int>& split) { return *std::max_element(split.begi
 
 struct Found {
   double bottleneck = std::numeric_limits<double>::infinity();
-  int largest = std::numeric_limits<int>::max();  // of splits within 3 % of that
+  int largest = std::numeric_limits<int>::max();  // of splits with that
 };
 
 Found by_brute_force(int layers, const SplitCosts& costs, const Placement& placement, int first,
@@ -57,7 +57,7 @@ Found by_brute_force(int layers, const SplitCosts& costs, const Placement& place
     best.bottleneck = std::min(best.bottleneck, all.back().first);
   });
   for (const auto& [bottleneck, most] : all)
-    if (bottleneck <= best.bottleneck * 1.03 * (1 + 1e-9)) best.largest = std::min(best.largest, most);
+    if (bottleneck <= best.bottleneck * (1 + 1e-9)) best.largest = std::min(best.largest, most);
   return best;
 }
 
@@ -98,7 +98,7 @@ TEST(Balance, FindsTheSmallestBottleneckOfAllSplits) {
       EXPECT_EQ(std::accumulate(split->begin(), split->end(), 0), layers);
       EXPECT_TRUE(first == 0 || split->front() == 0);
       EXPECT_TRUE(fits_everywhere(*split, placement, fits));
-      EXPECT_LE(bottleneck_seconds(costs, *split, placement), best.bottleneck * 1.03 * (1 + 1e-9));
+      EXPECT_LE(bottleneck_seconds(costs, *split, placement), best.bottleneck * (1 + 1e-9));
       EXPECT_EQ(largest(*split), best.largest);
     }
   }
