@@ -60,6 +60,8 @@ struct Experiment {
   Recompute recompute;
   TpOverlap tp_overlap = TpOverlap::none;
   double offload = 0;  // `offload.ratio`
+  // Factors of the time of each layer's compute, and of all that is done for a microbatch; empty: all 1.
+  std::vector<double> layer_costs, microbatch_costs;
   std::optional<PassCosts>
       schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
 
@@ -98,6 +100,8 @@ struct Experiment {
 };
 /// Into how many microbatches the Program divides each: with Domino two.
 int parts_of_microbatch(const Experiment& experiment);
+/// Layers of its model, or with unit costs those of `layer_costs`; 0 where neither is given.
+int model_layers(const Experiment& experiment);
 /// Ranks of all dimensions.
 int world_size(const Experiment& experiment);
 /// The configuration as run: a scenario's, with every default filled in.

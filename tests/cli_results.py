@@ -715,6 +715,72 @@ class Configurations(CommandLine):
         run = changed(RUN, model="mllm-14.9b")
         self.refused(["run", self.write(run), "--backend", "cpu"], "model: mllm-14.9b has a vision encoder", "simulate")
 
+    def test_layers_and_microbatches_of_different_cost(self):
+        unit = {"attn.F": 1, "attn.I": 2, "attn.W": 3, "mlp.F": 1, "all_reduce": 0.25, "p2p": 0.5, "head.F": 10}
+        base = changed(UNIT, schedules=["gpipe"], parallel={"pp": 1, "tp": 2}, microbatches=2, layers_per_chunk=[3], costs={"unit": unit})
+
+        def step(scenario):
+            [row], [configuration] = self.simulated(scenario)
+            for field in ("layer_costs", "microbatch_costs"):
+                self.assertEqual(row.get(field), scenario.get(field))
+                self.assertEqual(configuration.get(field), scenario.get(field))
+            return row["step_time_s"]
+
+        # Of each layer: compute 7, of which W hides attn's all-reduce of B; exposed are two of F and mlp's of B.
+        self.assertEqual(step(base), 2 * (3 * 7.75 + 10))
+        self.assertEqual(step(changed(base, layer_costs=[1, 2, 5])), 2 * (8 * 7 + 3 * 0.75 + 10))
+        self.assertEqual(step(changed(base, microbatch_costs=[1, 3])), 4 * (3 * 7.75 + 10))
+        self.assertEqual(step(changed(base, layer_costs=[1, 2, 5], microbatch_costs=[1, 3])), 4 * (8 * 7 + 3 * 0.75 + 10))
+        # Layers count through all chunks; transfers take as long as their microbatch asks.
+        two = changed(base, parallel={"pp": 2}, layers_per_chunk=[1, 2], costs={"unit": {"attn.F": 1, "p2p": 0.5}}, microbatches=1)
+        self.assertEqual(step(changed(two, layer_costs=[1, 2, 5])), 8 + 2 * 0.5)
+        self.assertEqual(step(changed(two, microbatch_costs=[3])), 3 * (3 + 2 * 0.5))
+        for field in ("layer_costs", "microbatch_costs"):
+            same = changed(HARDWARE, schedules=["stp"], **{field: [1] * (30 if field == "layer_costs" else 8)})
+            self.assertEqual(step(same), step(changed(HARDWARE, schedules=["stp"])))
+
+    def test_microbatches_keep_by_their_cost(self):
+        base = changed(HARDWARE, microbatches=8)
+        [plain], [longer] = (self.simulated(scenario)[0] for scenario in (base, changed(base, microbatch_costs=[2] * 8)))
+        self.assertEqual(longer["peak_memory_gb"], 2 * plain["peak_memory_gb"])
+        self.assertEqual([plain["mfu"] is None, longer["mfu"], longer["mfu_paper"]], [False, None, None])
+        # The most that is alive at once is smaller if long ones are not alive together.
+        [apart] = self.simulated(changed(base, microbatch_costs=[1, 3] * 4))[0]
+        self.assertLess(apart["peak_memory_gb"], 3 * plain["peak_memory_gb"])
+        # Domino's halves take as long as their microbatch says.
+        halves = changed(base, schedules=["1f1b"], tp_overlap="domino", microbatch_size=2)
+        plain, longer = (self.simulated(scenario)[0][0] for scenario in (halves, changed(halves, microbatch_costs=[1] * 4 + [2] * 4)))
+        self.assertLess(1.3, longer["step_time_s"] / plain["step_time_s"])
+        self.assertLess(longer["step_time_s"] / plain["step_time_s"], 1.7)
+
+    def test_layers_of_different_cost_are_balanced(self):
+        factors = [1] * 8 + [4] * 4
+        base = changed(UNIT, schedules=["1f1b-i"], microbatches=32, layer_costs=factors, layers_per_chunk="balanced")
+        [row], _ = self.simulated(base)
+        layers = row["layers_per_chunk"]
+        stages = [sum(factors[sum(layers[:stage]):sum(layers[:stage + 1])]) for stage in range(4)]
+        self.assertEqual([stages[0] + stages[2], stages[1] + stages[3]], [12, 12])
+        [even], _ = self.simulated(changed(base, layers_per_chunk="even"))
+        self.assertEqual(even["layers_per_chunk"], [3, 3, 3, 3])
+        self.assertLess(row["step_time_s"], even["step_time_s"])
+        hardware = changed(HARDWARE, layers_per_chunk="balanced")
+        [alike], _ = self.simulated(hardware)
+        [heavy], _ = self.simulated(changed(hardware, layer_costs=[2] * 10 + [1] * 20))
+        self.assertLess(sum(heavy["layers_per_chunk"][:2]), sum(alike["layers_per_chunk"][:2]))
+
+    def test_refusals_of_costs_that_differ(self):
+        self.scenario_refused(changed(HARDWARE, layer_costs=[1, 2]), "layer_costs", "has 2 entries, but llm-12.1b has 30 layers", "one factor per layer")
+        self.scenario_refused(changed(HARDWARE, layer_costs=[-1] * 30), "layer_costs[0]", "-1 is out of range")
+        self.scenario_refused(changed(HARDWARE, layer_costs=2), "layer_costs", "must be an array")
+        self.scenario_refused(changed(UNIT, layer_costs=[]), "layer_costs", "has 0 entries", "one factor per layer")
+        self.scenario_refused(changed(UNIT, layer_costs=[1, 2, 3]), "layers_per_chunk", "adds up to 2 layers, but layer_costs has 3")
+        self.scenario_refused(changed(UNIT, microbatch_costs=[1, 2]), "microbatch_costs", "has 2 entries for 4 microbatches", "one factor per microbatch")
+        self.scenario_refused(changed(HARDWARE, microbatches=[2, 4], microbatch_costs=[1, 2]), "microbatch_costs", "2 entries for 4")
+        self.scenario_refused(changed(HARDWARE, microbatch_costs=[]), "microbatch_costs", "has 0 entries for 8")
+        self.scenario_refused(changed(HARDWARE, microbatch_costs=[1] * 8, offload={"ratio": 0.5}), "microbatch_costs", "not built with offload")
+        for field in ("layer_costs", "microbatch_costs"):
+            self.refused(["run", self.write(changed(RUN, **{field: [1]})), "--backend", "cpu"], f"{field}: is not a known field")
+
     def test_global_batch(self):
         base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
         rows, configurations = self.simulated(changed(base, global_batch=[48, 96]))

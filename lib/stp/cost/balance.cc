@@ -213,26 +213,40 @@ SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int sta
   return costs;
 }
 
+std::vector<double> SplitCosts::of_stages(const std::vector<int>& layers) const {
+  std::vector<double> seconds = stage;
+  auto factor = layer_factors.begin();
+  for (size_t each = 0; each < seconds.size(); ++each) {
+    if (layer_factors.empty()) {
+      seconds[each] += layers[each] * layer;
+    } else {
+      seconds[each] += layer * std::accumulate(factor, factor + layers[each], 0.0);
+      factor += layers[each];
+    }
+  }
+  return seconds;
+}
+
 double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layers,
                           const Placement& placement) {
+  const std::vector<double> seconds = costs.of_stages(layers);
   double longest = 0;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     double sum = 0;
-    for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
-      const int stage = placement.stage(rank, chunk);
-      sum += costs.of_stage(stage, layers[stage]);
-    }
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk) sum += seconds[placement.stage(rank, chunk)];
     longest = std::max(longest, sum);
   }
   if (!adjacent_stages_count(placement)) return longest;
   for (int stage = 1; stage < placement.stages(); ++stage)
-    longest = std::max(longest,
-                       costs.of_stage(stage - 1, layers[stage - 1]) + costs.of_stage(stage, layers[stage]));
+    longest = std::max(longest, seconds[stage - 1] + seconds[stage]);
   return longest;
 }
 
-std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts& costs,
-                                                   const Placement& placement, int first, const Fits& fits) {
+namespace {
+
+// The split of layers that are all alike.
+std::optional<std::vector<int>> uniform_partition(int layers, const SplitCosts& costs,
+                                                  const Placement& placement, int first, const Fits& fits) {
   // What bounds a time: fixed costs and a number of layers.
   const auto times = [&](const std::set<double>& fixed) {
     std::vector<double> all;
@@ -259,38 +273,76 @@ std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts&
   std::vector<int> split = search.under(*bottleneck, *most);
   // It may have room for more layers than there are.
   for (int surplus = std::accumulate(split.begin(), split.end(), -layers); surplus > 0; --surplus) {
+    const std::vector<double> seconds = costs.of_stages(split);
     int fullest = -1;
     for (int stage = 0; stage < placement.stages(); ++stage)
-      if (split[stage] > 0 &&
-          (fullest < 0 || costs.of_stage(stage, split[stage]) >= costs.of_stage(fullest, split[fullest])))
-        fullest = stage;
+      if (split[stage] > 0 && (fullest < 0 || seconds[stage] >= seconds[fullest])) fullest = stage;
     --split[fullest];
   }
-  // And single layers may move to where the stage is shorter even with them.
-  const auto improves = [&](int from, int to) {
-    if (split[from] == 0 || split[to] == *most ||
-        costs.of_stage(to, split[to] + 1) * (1 + kRounding) >= costs.of_stage(from, split[from]))
-      return false;
-    std::vector<int> moved = split;
-    --moved[from];
-    ++moved[to];
-    const int rank = placement.rank_of(to);
+  return split;
+}
+
+// How good a split is: less is better.
+struct Quality {
+  double bottleneck, unevenness;  // the latter the sum of the stages' squared times
+
+  Quality(const SplitCosts& costs, const std::vector<int>& split, const Placement& placement)
+      : bottleneck(bottleneck_seconds(costs, split, placement)), unevenness(0) {
+    for (const double seconds : costs.of_stages(split)) unevenness += seconds * seconds;
+  }
+  [[nodiscard]] bool operator<(const Quality& other) const {
+    if (bottleneck < other.bottleneck * (1 - kRounding)) return true;
+    return bottleneck <= other.bottleneck * (1 + kRounding) &&
+           unevenness < other.unevenness * (1 - kRounding);
+  }
+};
+
+// Gives one stage a layer more and another one less, with all between them shifted, as long as that helps.
+void improve(std::vector<int>& split, const SplitCosts& costs, const Placement& placement, int first,
+             int most, const Fits& fits) {
+  const auto fits_rank_of = [&](int stage) {
+    const int rank = placement.rank_of(stage);
     std::vector<int> of_chunks;
     for (int chunk = 0; chunk < placement.chunks(); ++chunk)
-      of_chunks.push_back(moved[placement.stage(rank, chunk)]);
-    return bottleneck_seconds(costs, moved, placement) <= *bottleneck * (1 + kRounding) &&
-           fits(rank, of_chunks);
+      of_chunks.push_back(split[placement.stage(rank, chunk)]);
+    return fits(rank, of_chunks);
   };
+  Quality best(costs, split, placement);
+  std::vector<double> seconds = costs.of_stages(split);
   for (bool moved = true; moved;) {
     moved = false;
     for (int from = first; from < placement.stages(); ++from)
-      for (int to = first; to < placement.stages(); ++to)
-        if (improves(from, to)) {
-          --split[from];
-          ++split[to];
+      for (int to = first; to < placement.stages(); ++to) {
+        if (from == to || split[from] == 0 || split[to] >= most) continue;
+        // Layers that are alike have their bottleneck already.
+        if (costs.layer_factors.empty() && seconds[to] + costs.layer >= seconds[from]) continue;
+        --split[from];
+        ++split[to];
+        const Quality now(costs, split, placement);
+        if (now < best && fits_rank_of(to)) {
+          best = now;
+          seconds = costs.of_stages(split);
           moved = true;
+        } else {
+          ++split[from];
+          --split[to];
         }
+      }
   }
+}
+
+}  // namespace
+
+std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts& costs,
+                                                   const Placement& placement, int first, const Fits& fits) {
+  SplitCosts alike = costs;
+  const auto& factors = costs.layer_factors;
+  if (!factors.empty()) alike.layer *= std::accumulate(factors.begin(), factors.end(), 0.0) / layers;
+  alike.layer_factors.clear();
+  auto split = uniform_partition(layers, alike, placement, first, fits);
+  if (!split) return split;
+  improve(*split, alike, placement, first, *std::max_element(split->begin(), split->end()), fits);
+  if (!factors.empty()) improve(*split, costs, placement, first, layers, fits);
   return split;
 }
 

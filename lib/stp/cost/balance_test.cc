@@ -105,6 +105,40 @@ TEST(Balance, FindsTheSmallestBottleneckOfAllSplits) {
   EXPECT_GT(refused, 20);
 }
 
+TEST(Balance, LayersThatDifferAreDividedNearlyAsWellAsCanBe) {
+  std::mt19937 random(2);
+  const auto draw = [&](double least, double most) {
+    return std::uniform_real_distribution<>(least, most)(random);
+  };
+  double worst = 1, sum = 0;  // of the bottleneck to the smallest of all splits
+  int count = 0;
+  for (const Placement& placement : placements())
+    for (int round = 0; round < 40; ++round) {
+      const int layers = placement.stages() > 5 ? 10 : 18;
+      SplitCosts costs{1, std::vector<double>(placement.stages(), 0)};
+      costs.stage.front() = draw(0, 4);
+      costs.stage.back() += draw(0, 2);
+      for (int layer = 0; layer < layers; ++layer) costs.layer_factors.push_back(draw(0.5, 2));
+      const auto split = balanced_partition(layers, costs, placement, 0, all_fit);
+      EXPECT_EQ(std::accumulate(split->begin(), split->end(), 0), layers);
+      const double ratio = bottleneck_seconds(costs, *split, placement) /
+                           by_brute_force(layers, costs, placement, 0, all_fit).bottleneck;
+      worst = std::max(worst, ratio);
+      sum += ratio;
+      ++count;
+    }
+  EXPECT_LT(sum / count, 1.01);
+  EXPECT_LT(worst, 1.15);
+}
+
+TEST(Balance, EqualFactorsChangeNothing) {
+  SplitCosts costs{1, {4, 0, 0, 1}};
+  const auto alike = balanced_partition(33, costs, Placement::v(2), 1, all_fit);
+  costs.layer_factors.assign(33, 2.0);
+  costs.layer = 0.5;
+  EXPECT_EQ(balanced_partition(33, costs, Placement::v(2), 1, all_fit), alike);
+}
+
 TEST(Balance, EqualStagesGetEqualLayers) {
   const SplitCosts costs{1, std::vector<double>(8, 0)};
   EXPECT_EQ(balanced_partition(32, costs, Placement::v(4), 0, all_fit), std::vector<int>(8, 4));

@@ -94,6 +94,8 @@ json configuration_json(const Configuration& c) {
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
   if (c.post_validation) value["post_validation"] = true;
   if (c.merge_backward) value["merge_backward"] = true;
+  if (!c.layer_costs.empty()) value["layer_costs"] = c.layer_costs;
+  if (!c.microbatch_costs.empty()) value["microbatch_costs"] = c.microbatch_costs;
   if (c.cluster_values) value["cluster_values"] = *c.cluster_values;
   if (c.vision_tokens > 0) value["vision_tokens"] = c.vision_tokens;
   return value;
