@@ -753,6 +753,13 @@ class Configurations(CommandLine):
         self.assertLess(1.3, longer["step_time_s"] / plain["step_time_s"])
         self.assertLess(longer["step_time_s"] / plain["step_time_s"], 1.7)
 
+    def test_nothing_published_has_costs_that_differ(self):
+        base = changed(HARDWARE, seq=6144, parallel={"tp": 8, "pp": 2}, configurations=[{}, {"microbatch_costs": [0.5, 1.5] * 4}])
+        done = self.run_stp("reproduce", self.write(base), "--no-plots", "--out", self.folder / "out")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads((self.folder / "out/hardware.json").read_text(encoding="utf-8"))
+        self.assertEqual([row["published"] is None for row in record["rows"]], [False, True])
+
     def test_layers_of_different_cost_are_balanced(self):
         factors = [1] * 8 + [4] * 4
         base = changed(UNIT, schedules=["1f1b-i"], microbatches=32, layer_costs=factors, layers_per_chunk="balanced")
