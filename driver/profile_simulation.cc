@@ -218,7 +218,8 @@ class ConfigurationSimulator {
  private:
   Program program(size_t schedule, const Experiment& experiment) {
     const ScheduleChoice& choice = choices_[schedule];
-    if (choice.file.empty() && find_generator(choice.name).cost_aware)
+    if (experiment.split == LayerSplit::balanced ||
+        (choice.file.empty() && find_generator(choice.name).cost_aware))
       return program_for(choice, experiment, configuration_.file);
     if (!programs_[schedule]) programs_[schedule] = program_for(choice, experiment, configuration_.file);
     return *programs_[schedule];
@@ -226,7 +227,7 @@ class ConfigurationSimulator {
 
   const ComparedConfiguration& configuration_;
   const std::vector<ScheduleChoice>& choices_;
-  std::vector<std::optional<Program>> programs_;  // of schedules whose order does not depend on costs
+  std::vector<std::optional<Program>> programs_;  // of those that do not depend on costs
 };
 
 // By schedule, then machine.

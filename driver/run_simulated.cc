@@ -1,9 +1,11 @@
 #include "run_simulated.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "baselines/registry.h"
 #include "interrupt.h"
+#include "stp/cost/balance.h"
 #include "stp/model/partition.h"
 #include "stp/schedule/merge_backward.h"
 #include "stp/schedule/read_schedule.h"
@@ -21,12 +23,17 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
   return generator.chunks;
 }
 
-std::vector<int> layers_for(const Experiment& experiment, int stages) {
+bool has_encoder(const Experiment& experiment) {
+  return experiment.hardware && experiment.hardware->model.has_vision();
+}
+
+// Layers by a rule that knows no costs.
+std::vector<int> layers_by_rule(const Experiment& experiment, int stages) {
   if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
-  const ModelConfig& model = experiment.run ? experiment.run->model : experiment.hardware->model;
-  const auto partition = experiment.even_layers ? even_partition : paper_partition;
-  if (!model.has_vision() || stages < 2) return partition(model.layers, stages);
-  std::vector<int> layers = partition(model.layers, stages - 1);
+  const int count = model_layers(experiment);
+  const auto partition = experiment.split == LayerSplit::paper ? paper_partition : even_partition;
+  if (!has_encoder(experiment) || stages < 2) return partition(count, stages);
+  std::vector<int> layers = partition(count, stages - 1);
   layers.insert(layers.begin(), 0);  // the encoder's stage
   return layers;
 }
@@ -51,9 +58,66 @@ Lowering lowering_of(const Experiment& experiment) {
           .offload = experiment.offload};
 }
 
+// Of layers and microbatches that are all alike.
+CostTable base_cost_table(const Experiment& experiment, const Program& program) {
+  if (!experiment.hardware) return *experiment.unit_costs;
+  return hardware_cost_table(job_of(experiment), experiment.hardware->profile, program.layers_per_stage,
+                             program.schedule.placement);
+}
+
+// Whether a rank of a schedule has memory for its chunks, by the hardware of an experiment.
+Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
+  return [&experiment, &placement, &order, job = job_of(experiment)](int rank,
+                                                                     const std::vector<int>& of_chunks) {
+    std::vector<int> layers(placement.stages(), 0);
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk)
+      layers[placement.stage(rank, chunk)] = of_chunks[chunk];
+    const ParameterBytes bytes = parameter_bytes(parameters_per_rank(job, layers, placement)[rank], job);
+    const double activations =
+        peak_activation_bytes(order, rank, activation_bytes(job, layers), experiment.microbatch_costs);
+    return activations + bytes.weights + bytes.gradients + bytes.optimizer <=
+           experiment.hardware->profile.memory_bytes;
+  };
+}
+
+// By the balancer, which knows the schedule's placement and, from its order, the activations of each rank.
+std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& experiment) {
+  const Placement& placement = schedule.placement;
+  if (placement.chunks() > 2)
+    throw InputError("", "layers_per_chunk",
+                     "is balanced, which is for one or two chunks a rank, and " + schedule.name + " has " +
+                         std::to_string(placement.chunks()),
+                     "write \"even\", or one number per virtual stage");
+  const Lowering lowering = lowering_of(experiment);
+  std::vector<int> layers(placement.stages(), 1);
+  if (has_encoder(experiment)) layers.front() = 0;
+  const Program order = lower(schedule, layers, lowering);  // of whatever size its chunks are
+  SplitCosts costs = split_costs(base_cost_table(experiment, order), lowering, placement.stages());
+  costs.layer_factors = experiment.layer_costs;
+  const Fits fits = experiment.hardware ? fits_into_memory(experiment, placement, order)
+                                        : [](int, const std::vector<int>&) { return true; };
+  const int count = model_layers(experiment);
+  const auto split = balanced_partition(count, costs, placement, has_encoder(experiment) ? 1 : 0, fits);
+  if (!split)
+    throw InputError(
+        "", "layers_per_chunk",
+        "cannot be balanced: no split of " + std::to_string(count) + " layers over the " +
+            std::to_string(placement.stages()) + " virtual stages of " + schedule.name + " fits into the " +
+            std::to_string(std::llround(experiment.hardware->profile.memory_bytes / 1e9)) + " GB of " +
+            experiment.hardware->profile.name,
+        "use more ranks, recompute or a smaller microbatch_size, or write \"even\" or the numbers");
+  return *split;
+}
+
+std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule) {
+  return experiment.split == LayerSplit::balanced ? balanced_layers(schedule, experiment)
+                                                  : layers_by_rule(experiment, schedule.placement.stages());
+}
+
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
-  const std::vector<int> layers = layers_for(experiment, experiment.pp * chunks);
+  // A balanced split follows from the schedule, and the schedule from the costs: of chunks of even size here.
+  const std::vector<int> layers = layers_by_rule(experiment, experiment.pp * chunks);
   // Any placement works: the cost of passes does not depend on the rank.
   const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
                                               Placement::loop(experiment.pp, chunks));
@@ -118,7 +182,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   if (!experiment.hardware) return ranks;
   const Job job = job_of(experiment);
   const std::vector<ActivationBytes> by_stage = activation_bytes(job, program.layers_per_stage);
-  const auto activations = peak_activation_bytes(program, by_stage),
+  const auto activations = peak_activation_bytes(program, by_stage, experiment.microbatch_costs),
              host = peak_host_bytes(program, by_stage);
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
   for (int rank = 0; rank < schedule.pp(); ++rank) {
@@ -149,7 +213,7 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
   Schedule schedule = schedule_for(choice, experiment, file);
   try {
-    const std::vector<int> layers = layers_for(experiment, schedule.placement.stages());
+    const std::vector<int> layers = layers_for(experiment, schedule);
     return lower(std::move(schedule), layers, lowering_of(experiment));
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
@@ -168,6 +232,8 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.microbatches = experiment.microbatches;
   configuration.microbatch_size = experiment.microbatch_size;
   configuration.layers_per_chunk = program.layers_per_stage;
+  configuration.layer_costs = experiment.layer_costs;
+  configuration.microbatch_costs = experiment.microbatch_costs;
   configuration.placement = program.schedule.placement.name();
   configuration.release = to_string(experiment.release);
   configuration.backward = to_string(experiment.backward);
@@ -210,9 +276,10 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
 }
 
 CostTable cost_table_of(const Experiment& experiment, const Program& program) {
-  if (!experiment.hardware) return *experiment.unit_costs;
-  return hardware_cost_table(job_of(experiment), experiment.hardware->profile, program.layers_per_stage,
-                             program.schedule.placement);
+  CostTable table = base_cost_table(experiment, program);
+  table.layer_factors = experiment.layer_costs;
+  table.microbatch_factors = experiment.microbatch_costs;
+  return table;
 }
 
 Contention contention_of(const Experiment& experiment) {
@@ -255,7 +322,9 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.gradients = gradients(hardware);
     if (const auto needed = result.peak_total_gb())
       result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
-    if (const auto throughput = result.throughput()) {
+    // Factors of time do not say how many operations they stand for.
+    const bool alike = experiment.layer_costs.empty() && experiment.microbatch_costs.empty();
+    if (const auto throughput = result.throughput(); throughput && alike) {
       const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq, hardware.vision_tokens);
       // The paper's formula is for its own language models.

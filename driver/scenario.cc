@@ -179,6 +179,15 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
   return hardware;
 }
 
+// Numbers of layers by virtual stage add up to all of them.
+void check_layers(const JsonInput& input, const Experiment& experiment, const std::string& whose, int all) {
+  const auto& layers = experiment.layers_per_chunk;
+  const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
+  if (!layers.empty() && sum != all)
+    throw input.error("layers_per_chunk", "adds up to " + std::to_string(sum) + " layers, but " + whose,
+                      "divide all layers over the virtual stages");
+}
+
 void check_model(const JsonInput& input, const Experiment& experiment, const ModelConfig& model) {
   try {
     check_shardable(model, experiment.tp);
@@ -190,13 +199,7 @@ void check_model(const JsonInput& input, const Experiment& experiment, const Mod
                       std::to_string(experiment.pp) + " ranks are more than the " +
                           std::to_string(model.layers) + " layers of " + model.name,
                       "use at most as many ranks as layers");
-  const auto& layers = experiment.layers_per_chunk;
-  const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
-  if (!layers.empty() && sum != model.layers)
-    throw input.error("layers_per_chunk",
-                      "adds up to " + std::to_string(sum) + " layers, but " + model.name + " has " +
-                          std::to_string(model.layers),
-                      "divide all layers over the virtual stages");
+  check_layers(input, experiment, model.name + " has " + std::to_string(model.layers), model.layers);
 }
 
 // The configuration's model, and how it is trained.
@@ -256,9 +259,17 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
   experiment.unit_costs_as_read = costs.shared_value("unit");
   costs.done();
   if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
+  const int layers = model_layers(experiment);
+  if (experiment.split != LayerSplit::paper) {
+    if (layers == 0)
+      throw input.error("layers_per_chunk", "is a word, but unit costs have no model to divide",
+                        "write one number of layers per virtual stage, or give layer_costs");
+    return;
+  }
   if (experiment.layers_per_chunk.empty())
     throw input.error("layers_per_chunk", "is missing or empty",
                       "write one number of layers per virtual stage");
+  if (layers > 0) check_layers(input, experiment, "layer_costs has " + std::to_string(layers), layers);
 }
 
 void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {
@@ -321,13 +332,33 @@ void read_layers(JsonInput& input, Experiment& experiment) {
     return;
   }
   const std::string word = input.string("layers_per_chunk");
-  if (word != "even")
+  if (word != "even" && word != "balanced")
     throw input.error("layers_per_chunk", "\"" + word + "\" is not a choice",
-                      "write \"even\", or one number per virtual stage");
-  if (input.has("costs"))
-    throw input.error("layers_per_chunk", "is even, but unit costs have no model to divide",
-                      "write one number of layers per virtual stage");
-  experiment.even_layers = true;
+                      "write \"even\", \"balanced\", or one number per virtual stage");
+  if (word == "balanced" && input.has("run"))
+    throw input.error("layers_per_chunk",
+                      "is balanced, but a run has no cluster whose costs could be balanced",
+                      "write \"even\", or the numbers that stp simulate prints");
+  experiment.split = word == "even" ? LayerSplit::even : LayerSplit::balanced;
+}
+
+// Factors of layers and microbatches; that of microbatches is checked where their number is known.
+void read_factors(JsonInput& input, Experiment& experiment) {
+  constexpr double kMost = 1e6;
+  if (input.has("layer_costs")) experiment.layer_costs = input.numbers("layer_costs", 0, kMost);
+  if (input.has("microbatch_costs"))
+    experiment.microbatch_costs = input.numbers("microbatch_costs", 0, kMost);
+  const int layers = experiment.hardware ? experiment.hardware->model.layers : 0;
+  const auto given = experiment.layer_costs.size();
+  if (input.has("layer_costs") && (given == 0 || (layers > 0 && given != size_t(layers))))
+    throw input.error("layer_costs",
+                      "has " + std::to_string(given) + " entries" +
+                          (layers > 0 ? ", but " + experiment.hardware->model.name + " has " +
+                                            std::to_string(layers) + " layers"
+                                      : ""),
+                      "write one factor per layer");
+  if (!experiment.microbatch_costs.empty() && experiment.offload > 0)
+    throw input.error("microbatch_costs", "is not built with offload", "leave one of them out");
 }
 
 void read_offload(JsonInput& input, Experiment& experiment) {
@@ -425,6 +456,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
 
   if (input.has("costs")) {
+    read_factors(input, experiment);
     read_unit_costs(input, experiment);
   } else if (input.has("run")) {
     experiment.run = read_run(input, changes);
@@ -433,6 +465,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
     experiment.hardware = read_hardware(input, changes);
+    read_factors(input, experiment);
     if (experiment.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)
       throw input.error("parallel.cp", "is more than 1, and megatron-2022 attends to whole sequences",
                         "use another implementation, or parallel.cp 1");
@@ -484,6 +517,12 @@ void read_experiments(JsonInput& input, const std::string& field, const std::str
                                       ? read_global_batch(input, one)
                                       : read_counts(input, "microbatches", kMaxMicrobatches);
   for (const int microbatches : counts) {
+    if (const size_t given = one.microbatch_costs.size();
+        !one.run && input.has("microbatch_costs") && given != size_t(microbatches))
+      throw input.error(
+          "microbatch_costs",
+          "has " + std::to_string(given) + " entries for " + std::to_string(microbatches) + " microbatches",
+          "write one factor per microbatch");
     experiments.push_back(one);
     experiments.back().microbatches = microbatches;
   }
@@ -564,6 +603,12 @@ int parts_of_microbatch(const Experiment& experiment) {
   return experiment.tp_overlap == TpOverlap::domino ? 2 : 1;
 }
 
+int model_layers(const Experiment& experiment) {
+  if (experiment.run) return experiment.run->model.layers;
+  if (experiment.hardware) return experiment.hardware->model.layers;
+  return static_cast<int>(experiment.layer_costs.size());
+}
+
 int world_size(const Experiment& experiment) {
   return experiment.tp * experiment.cp * experiment.dp * experiment.pp;
 }
@@ -593,7 +638,8 @@ json to_json(const Experiment& experiment) {
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (experiment.offload > 0) value["offload"] = {{"ratio", experiment.offload}};
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
-  if (experiment.even_layers) value["layers_per_chunk"] = "even";
+  if (experiment.split == LayerSplit::even) value["layers_per_chunk"] = "even";
+  if (experiment.split == LayerSplit::balanced) value["layers_per_chunk"] = "balanced";
   if (experiment.post_validation) value["post_validation"] = true;
   if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
@@ -601,6 +647,8 @@ json to_json(const Experiment& experiment) {
     const PassCosts& costs = *experiment.schedule_costs;
     value["schedule_costs"] = {{"F", costs.F}, {"I", costs.I}, {"W", costs.W}, {"p2p", costs.p2p}};
   }
+  if (!experiment.layer_costs.empty()) value["layer_costs"] = experiment.layer_costs;
+  if (!experiment.microbatch_costs.empty()) value["microbatch_costs"] = experiment.microbatch_costs;
   if (experiment.unit_costs) {
     value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
   } else {

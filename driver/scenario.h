@@ -34,6 +34,10 @@ struct NamedData {
   SharedJson content;
 };
 
+/// How a model's layers are divided where no numbers are given: `paper` by its rule, `balanced` by the costs
+/// of the very configuration.
+enum class LayerSplit { paper, even, balanced };
+
 /// One configuration, every default filled in.
 struct Experiment {
   std::string field;  // where it stands in its file, for errors
@@ -45,8 +49,8 @@ struct Experiment {
   bool post_validation = false;
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
-  std::vector<int> layers_per_chunk;  // empty: the paper's partition of the model
-  bool even_layers = false;           // empty, and as even as possible
+  std::vector<int> layers_per_chunk;  // empty: as `split` says
+  LayerSplit split = LayerSplit::paper;
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;
@@ -56,6 +60,8 @@ struct Experiment {
   Recompute recompute;
   TpOverlap tp_overlap = TpOverlap::none;
   double offload = 0;  // `offload.ratio`
+  // Factors of the time of each layer's compute, and of all that is done for a microbatch; empty: all 1.
+  std::vector<double> layer_costs, microbatch_costs;
   std::optional<PassCosts>
       schedule_costs;  // none: unit costs 1, 1, 1, 0; with hardware, those of the cost model
 
@@ -94,6 +100,8 @@ struct Experiment {
 };
 /// Into how many microbatches the Program divides each: with Domino two.
 int parts_of_microbatch(const Experiment& experiment);
+/// Layers of its model, or with unit costs those of `layer_costs`; 0 where neither is given.
+int model_layers(const Experiment& experiment);
 /// Ranks of all dimensions.
 int world_size(const Experiment& experiment);
 /// The configuration as run: a scenario's, with every default filled in.

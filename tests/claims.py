@@ -301,6 +301,22 @@ class Claims(unittest.TestCase):
                 cells.append(f"{signed(gain(row, links[name, tp, '1f1b-i']))}; {100 * row['tp_communication_share']:.0f} %; {bubbles(row)[1]:.1f} %")
             self.assertIn(f"| {' | '.join([label, *cells])} |", page)
 
+    def test_the_page_on_fidelity_says_what_the_record_of_splits_says(self):
+        page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
+        rows = json.loads((KEPT / "balance.json").read_text(encoding="utf-8"))["rows"]
+        by = {(row["name"], row["model"], row["tp"], row["pp"], row["schedule"]): row for row in rows}
+        titles = {"1f1b-i": "1F1B-I", "zb-v": "ZB-V", "stp": "STP"}
+        for (name, model, tp, pp, schedule), manual in by.items():
+            if name != "manual":
+                continue
+            others = [by[kind, model, tp, pp, schedule] for kind in ("even", "balanced")]
+            own = manual["throughput_samples_per_s"]
+            changes = [f"{100 * (row['throughput_samples_per_s'] / own - 1):+.1f} %" for row in others]
+            layers = others[1]["layers_per_chunk"]
+            split = "as manual" if layers == manual["layers_per_chunk"] else ", ".join(map(str, layers))
+            cells = [model.split("-")[1].upper(), f"{tp}, {pp}", titles[schedule], f"{own:.2f}", *changes, split]
+            self.assertIn(f"| {' | '.join(cells)} |", page)
+
     def test_every_scenario_that_is_judged_has_a_claim(self):
         judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
         lines = json.loads((KEPT / "summary.json").read_text(encoding="utf-8"))["experiments"]

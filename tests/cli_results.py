@@ -622,6 +622,59 @@ class Configurations(CommandLine):
         self.scenario_refused(changed(base, layers_per_chunk="equal"), "layers_per_chunk", '"equal" is not a choice', '"even"')
         self.scenario_refused(changed(UNIT, layers_per_chunk="even"), "layers_per_chunk", "no model to divide")
 
+    def test_balanced_layers(self):
+        base = changed(HARDWARE, schedules=["1f1b-i", "stp"], model="mllm-14.9b", seq=5120, vision_tokens=3136, microbatches=32,
+                       parallel={"tp": 8, "pp": 2})  # fmt: skip
+        rows, [configuration] = self.simulated(changed(base, layers_per_chunk="balanced"))
+        self.assertEqual(configuration["layers_per_chunk"], "balanced")
+        loop, v = (row["layers_per_chunk"] for row in rows)
+        for row, manual in zip(rows, self.simulated(changed(base, layers_per_chunk=[0, 12, 12, 9]))[0]):
+            layers = row["layers_per_chunk"]
+            self.assertEqual((layers[0], sum(layers)), (0, 33))
+            self.assertLess(row["step_time_s"], 0.95 * manual["step_time_s"])
+        self.assertNotEqual(loop, v)  # the placement decides who shares a rank with the encoder
+        [written] = self.simulated(changed(base, schedules=["stp"], layers_per_chunk=v))[0]
+        self.assertEqual(rows[1], written)
+
+    def test_a_balanced_split_is_near_the_fastest_of_all(self):
+        model = json.loads((ROOT / "models/mllm-14.9b.json").read_text(encoding="utf-8"))
+        model["num_hidden_layers"], model["vision_config"]["depth"] = 14, 11
+        self.write(model, "small.json")
+        base = changed(HARDWARE, schedules=["1f1b-i", "zb-v", "stp"], model="small.json", seq=5120, vision_tokens=3136,
+                       parallel={"tp": 8, "pp": 2}, microbatches=24)  # fmt: skip
+        splits = [[0, first, second, 14 - first - second] for first in range(15) for second in range(15 - first)]
+        rows, _ = self.simulated(changed(base, configurations=[{"layers_per_chunk": each} for each in [*splits, "balanced", "even"]]))
+        for schedule in base["schedules"]:
+            *all_splits, balanced, even = (row["step_time_s"] for row in rows if row["schedule"] == schedule)
+            with self.subTest(schedule=schedule):
+                self.assertEqual(len(all_splits), 120)
+                self.assertLess(balanced, 1.01 * min(all_splits))
+                self.assertLess(1.1 * balanced, even)
+
+    def test_a_balanced_split_fits_if_any_does(self):
+        base = changed(HARDWARE, model="mllm-30.3b", seq=3072, vision_tokens=1600, microbatches=32, parallel={"tp": 4, "pp": 8})
+        [manual], _ = self.simulated(base)
+        self.assertLess(manual["memory_margin_gb"], 0)
+        splits = []
+        for memory in (80, 120):
+            [row], _ = self.simulated(changed(base, layers_per_chunk="balanced", cluster_values={"memory_gb": memory}))
+            self.assertGreaterEqual(row["memory_margin_gb"], 0)
+            splits.append(row["layers_per_chunk"])
+        self.assertNotEqual(*splits)
+        self.assertLess(row["memory_margin_gb"], 40)  # the second does not fit into 80 GB
+
+    def test_refusals_of_balanced_layers(self):
+        balanced = changed(HARDWARE, layers_per_chunk="balanced")
+        self.scenario_refused(changed(balanced, cluster_values={"memory_gb": 8}), "layers_per_chunk",
+                              "no split of 30 layers over the 8 virtual stages of 1f1b-i fits into the 8 GB of a800", "use more ranks")
+        many = changed(balanced, schedules=["1f1b-i"], chunks=3)
+        self.scenario_refused(many, "layers_per_chunk", "one or two chunks a rank, and 1f1b-i has 3", 'write "even"')
+        self.scenario_refused(changed(UNIT, layers_per_chunk="balanced"), "layers_per_chunk", "no model to divide")
+        run = changed(RUN, layers_per_chunk="balanced")
+        self.refused(["run", self.write(run), "--backend", "cpu"], "layers_per_chunk: is balanced, but a run has no cluster", 'write "even"')
+        self.scenario_refused(changed(HARDWARE, configurations=[{"layers_per_chunk": "balanced", "cluster_values": {"memory_gb": 1}}]),
+                              "configurations[0].layers_per_chunk", "no split of 30 layers")
+
     def test_merged_backwards_hide_their_all_reduces(self):
         costs = {"unit": {f"{unit}.{name}": 1 for unit in ("attn", "mlp") for name in "FIW"} | {"all_reduce": 0.5}}
         base = changed(UNIT, schedules=["zb-v"], microbatches=8, layers_per_chunk=[1] * 4, costs=costs)
@@ -661,6 +714,79 @@ class Configurations(CommandLine):
                 self.scenario_refused(changed(base, **changes), field, words)
         run = changed(RUN, model="mllm-14.9b")
         self.refused(["run", self.write(run), "--backend", "cpu"], "model: mllm-14.9b has a vision encoder", "simulate")
+
+    def test_layers_and_microbatches_of_different_cost(self):
+        unit = {"attn.F": 1, "attn.I": 2, "attn.W": 3, "mlp.F": 1, "all_reduce": 0.25, "p2p": 0.5, "head.F": 10}
+        base = changed(UNIT, schedules=["gpipe"], parallel={"pp": 1, "tp": 2}, microbatches=2, layers_per_chunk=[3], costs={"unit": unit})
+
+        def step(scenario):
+            [row], [configuration] = self.simulated(scenario)
+            for field in ("layer_costs", "microbatch_costs"):
+                self.assertEqual(row.get(field), scenario.get(field))
+                self.assertEqual(configuration.get(field), scenario.get(field))
+            return row["step_time_s"]
+
+        # Of each layer: compute 7, of which W hides attn's all-reduce of B; exposed are two of F and mlp's of B.
+        self.assertEqual(step(base), 2 * (3 * 7.75 + 10))
+        self.assertEqual(step(changed(base, layer_costs=[1, 2, 5])), 2 * (8 * 7 + 3 * 0.75 + 10))
+        self.assertEqual(step(changed(base, microbatch_costs=[1, 3])), 4 * (3 * 7.75 + 10))
+        self.assertEqual(step(changed(base, layer_costs=[1, 2, 5], microbatch_costs=[1, 3])), 4 * (8 * 7 + 3 * 0.75 + 10))
+        # Layers count through all chunks; transfers take as long as their microbatch asks.
+        two = changed(base, parallel={"pp": 2}, layers_per_chunk=[1, 2], costs={"unit": {"attn.F": 1, "p2p": 0.5}}, microbatches=1)
+        self.assertEqual(step(changed(two, layer_costs=[1, 2, 5])), 8 + 2 * 0.5)
+        self.assertEqual(step(changed(two, microbatch_costs=[3])), 3 * (3 + 2 * 0.5))
+        for field in ("layer_costs", "microbatch_costs"):
+            same = changed(HARDWARE, schedules=["stp"], **{field: [1] * (30 if field == "layer_costs" else 8)})
+            self.assertEqual(step(same), step(changed(HARDWARE, schedules=["stp"])))
+
+    def test_microbatches_keep_by_their_cost(self):
+        base = changed(HARDWARE, microbatches=8)
+        [plain], [longer] = (self.simulated(scenario)[0] for scenario in (base, changed(base, microbatch_costs=[2] * 8)))
+        self.assertEqual(longer["peak_memory_gb"], 2 * plain["peak_memory_gb"])
+        self.assertEqual([plain["mfu"] is None, longer["mfu"], longer["mfu_paper"]], [False, None, None])
+        # The most that is alive at once is smaller if long ones are not alive together.
+        [apart] = self.simulated(changed(base, microbatch_costs=[1, 3] * 4))[0]
+        self.assertLess(apart["peak_memory_gb"], 3 * plain["peak_memory_gb"])
+        # Domino's halves take as long as their microbatch says.
+        halves = changed(base, schedules=["1f1b"], tp_overlap="domino", microbatch_size=2)
+        plain, longer = (self.simulated(scenario)[0][0] for scenario in (halves, changed(halves, microbatch_costs=[1] * 4 + [2] * 4)))
+        self.assertLess(1.3, longer["step_time_s"] / plain["step_time_s"])
+        self.assertLess(longer["step_time_s"] / plain["step_time_s"], 1.7)
+
+    def test_nothing_published_has_costs_that_differ(self):
+        base = changed(HARDWARE, seq=6144, parallel={"tp": 8, "pp": 2}, configurations=[{}, {"microbatch_costs": [0.5, 1.5] * 4}])
+        done = self.run_stp("reproduce", self.write(base), "--no-plots", "--out", self.folder / "out")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads((self.folder / "out/hardware.json").read_text(encoding="utf-8"))
+        self.assertEqual([row["published"] is None for row in record["rows"]], [False, True])
+
+    def test_layers_of_different_cost_are_balanced(self):
+        factors = [1] * 8 + [4] * 4
+        base = changed(UNIT, schedules=["1f1b-i"], microbatches=32, layer_costs=factors, layers_per_chunk="balanced")
+        [row], _ = self.simulated(base)
+        layers = row["layers_per_chunk"]
+        stages = [sum(factors[sum(layers[:stage]):sum(layers[:stage + 1])]) for stage in range(4)]
+        self.assertEqual([stages[0] + stages[2], stages[1] + stages[3]], [12, 12])
+        [even], _ = self.simulated(changed(base, layers_per_chunk="even"))
+        self.assertEqual(even["layers_per_chunk"], [3, 3, 3, 3])
+        self.assertLess(row["step_time_s"], even["step_time_s"])
+        hardware = changed(HARDWARE, layers_per_chunk="balanced")
+        [alike], _ = self.simulated(hardware)
+        [heavy], _ = self.simulated(changed(hardware, layer_costs=[2] * 10 + [1] * 20))
+        self.assertLess(sum(heavy["layers_per_chunk"][:2]), sum(alike["layers_per_chunk"][:2]))
+
+    def test_refusals_of_costs_that_differ(self):
+        self.scenario_refused(changed(HARDWARE, layer_costs=[1, 2]), "layer_costs", "has 2 entries, but llm-12.1b has 30 layers", "one factor per layer")
+        self.scenario_refused(changed(HARDWARE, layer_costs=[-1] * 30), "layer_costs[0]", "-1 is out of range")
+        self.scenario_refused(changed(HARDWARE, layer_costs=2), "layer_costs", "must be an array")
+        self.scenario_refused(changed(UNIT, layer_costs=[]), "layer_costs", "has 0 entries", "one factor per layer")
+        self.scenario_refused(changed(UNIT, layer_costs=[1, 2, 3]), "layers_per_chunk", "adds up to 2 layers, but layer_costs has 3")
+        self.scenario_refused(changed(UNIT, microbatch_costs=[1, 2]), "microbatch_costs", "has 2 entries for 4 microbatches", "one factor per microbatch")
+        self.scenario_refused(changed(HARDWARE, microbatches=[2, 4], microbatch_costs=[1, 2]), "microbatch_costs", "2 entries for 4")
+        self.scenario_refused(changed(HARDWARE, microbatch_costs=[]), "microbatch_costs", "has 0 entries for 8")
+        self.scenario_refused(changed(HARDWARE, microbatch_costs=[1] * 8, offload={"ratio": 0.5}), "microbatch_costs", "not built with offload")
+        for field in ("layer_costs", "microbatch_costs"):
+            self.refused(["run", self.write(changed(RUN, **{field: [1]})), "--backend", "cpu"], f"{field}: is not a known field")
 
     def test_global_batch(self):
         base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})

@@ -1,6 +1,7 @@
 #include "stp/cost/cost_table.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace stp {
 namespace {
@@ -101,6 +102,25 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
   return 0;
 }
 
+// Of an op's seconds, by its layer and its microbatch; `first_layer` is by virtual stage.
+double factor(const Program& program, OpId id, const CostTable& table, const std::vector<int>& first_layer) {
+  const Op& op = program.ops[id];
+  const bool of_layer = op.kind == OpKind::compute || op.kind == OpKind::weight_gradients;
+  double product = 1;
+  if (!table.layer_factors.empty() && of_layer && is_of_layer(op.unit) && !is_vision(op.unit))
+    product = table.layer_factors.at(first_layer[program.stage_of(id)] + op.layer);
+  if (table.microbatch_factors.empty()) return product;
+  const auto of_value = [&](ValueId value) {
+    const int microbatch = static_cast<int>(value % program.schedule.microbatches);
+    return microbatch_factor(table.microbatch_factors, program, microbatch);
+  };
+  if (op.kind == OpKind::transfer)
+    return op.tensors() == 1 ? of_value(op.input) : (of_value(op.input) + of_value(op.output)) / 2;
+  if (of_layer || is_collective(op.kind) || is_exchange(op.kind) || is_host_copy(op.kind))
+    product *= microbatch_factor(table.microbatch_factors, program, op.microbatch);
+  return product;
+}
+
 }  // namespace
 
 double CostTable::Parts::step(UnitPart part, int step) const {
@@ -156,7 +176,17 @@ CostTable unit_cost_table(JsonInput input, int context_parallel) {
 std::vector<double> op_seconds(const Program& program, const CostTable& table) {
   std::vector<double> result(program.ops.size());
   for (OpId op = 0; op < program.ops.size(); ++op) result[op] = seconds(program, op, table);
+  if (table.layer_factors.empty() && table.microbatch_factors.empty()) return result;
+  std::vector<int> first_layer(program.layers_per_stage.size());
+  std::exclusive_scan(program.layers_per_stage.begin(), program.layers_per_stage.end(), first_layer.begin(),
+                      0);
+  for (OpId op = 0; op < program.ops.size(); ++op) result[op] *= factor(program, op, table, first_layer);
   return result;
+}
+
+double microbatch_factor(const std::vector<double>& factors, const Program& program, int microbatch) {
+  if (factors.empty()) return 1;
+  return factors.at(microbatch / (program.schedule.microbatches / factors.size()));
 }
 
 std::optional<double> tp_communication_share(const CostTable& table) {

@@ -54,6 +54,9 @@ struct CostTable {
   // Of an offloaded activation to the host and back. By virtual stage; empty: by its layers.
   std::vector<double> offload, reload;
   double offload_per_layer = 0, reload_per_layer = 0;  // of all that a layer keeps
+  // Of the model's layers, how much longer each one's compute takes; of the step's microbatches, how much
+  // longer all that is done for each one takes. Empty: all 1.
+  std::vector<double> layer_factors, microbatch_factors;
 
   [[nodiscard]] double& at(Unit u, UnitPass pass) {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
@@ -89,6 +92,9 @@ CostTable unit_cost_table(JsonInput input, int context_parallel = 1);
 
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);
+
+/// The factor of a microbatch of the Program, which may divide each of the step's.
+double microbatch_factor(const std::vector<double>& factors, const Program& program, int microbatch);
 
 /// The share of one layer's forward that its all-reduces take where nothing overlaps them; none where it
 /// takes no time.

@@ -364,39 +364,45 @@ struct Copies {
 
 }  // namespace
 
-std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes) {
+double peak_activation_bytes(const Program& program, int rank, const std::vector<ActivationBytes>& bytes,
+                             const std::vector<double>& microbatch_factors) {
   const Schedule& schedule = program.schedule;
-  std::vector<double> peaks;
-  for (int rank = 0; rank < schedule.pp(); ++rank) {
-    const Copies copies(program, rank, bytes);
-    double alive = 0, peak = 0;
-    for (size_t index = 0; index < schedule.ranks[rank].size(); ++index) {
-      alive += copies.reloaded[index] - copies.freed[index];
-      double freed = 0, working = 0;
-      for (const Action& action : schedule.ranks[rank][index].actions()) {
-        const ActivationBytes& stage = bytes[schedule.placement.stage(rank, action.chunk)];
-        switch (action.pass) {
-          case Pass::F:
-            alive += stage.until_I;
-            break;
-          case Pass::I:
-            working += stage.during_backward;
-            freed += stage.until_I - stage.until_W;
-            break;
-          case Pass::B:
-            working += stage.during_backward;
-            freed += stage.until_I;
-            break;
-          case Pass::W:
-            freed += stage.until_W;
-            break;
-        }
+  const Copies copies(program, rank, bytes);
+  double alive = 0, peak = 0;
+  for (size_t index = 0; index < schedule.ranks[rank].size(); ++index) {
+    alive += copies.reloaded[index] - copies.freed[index];
+    double freed = 0, working = 0;
+    for (const Action& action : schedule.ranks[rank][index].actions()) {
+      const ActivationBytes& stage = bytes[schedule.placement.stage(rank, action.chunk)];
+      const double factor = microbatch_factor(microbatch_factors, program, action.microbatch);
+      switch (action.pass) {
+        case Pass::F:
+          alive += factor * stage.until_I;
+          break;
+        case Pass::I:
+          working += factor * stage.during_backward;
+          freed += factor * (stage.until_I - stage.until_W);
+          break;
+        case Pass::B:
+          working += factor * stage.during_backward;
+          freed += factor * stage.until_I;
+          break;
+        case Pass::W:
+          freed += factor * stage.until_W;
+          break;
       }
-      peak = std::max(peak, alive + working);
-      alive -= freed;
     }
-    peaks.push_back(peak);
+    peak = std::max(peak, alive + working);
+    alive -= freed;
   }
+  return peak;
+}
+
+std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes,
+                                          const std::vector<double>& microbatch_factors) {
+  std::vector<double> peaks;
+  for (int rank = 0; rank < program.schedule.pp(); ++rank)
+    peaks.push_back(peak_activation_bytes(program, rank, bytes, microbatch_factors));
   return peaks;
 }
 

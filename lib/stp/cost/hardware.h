@@ -57,7 +57,12 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
 /// Peak bytes of saved tensors on each rank, in the order of its blocks; the two actions of a braid count as
 /// alive together. What is offloaded is gone from the block on that waits for the copy, and there again with
 /// the block beside which it is copied back.
-std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes);
+/// `microbatch_factors`, if not empty, multiply what each of the step's microbatches keeps.
+std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes,
+                                          const std::vector<double>& microbatch_factors = {});
+/// The same of one rank.
+double peak_activation_bytes(const Program& program, int rank, const std::vector<ActivationBytes>& bytes,
+                             const std::vector<double>& microbatch_factors = {});
 
 /// The largest sum of bytes that are on the host for each rank: from the start of the copy there to the end
 /// of the copy back.

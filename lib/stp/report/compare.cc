@@ -356,8 +356,10 @@ void attach_published(json& rows, const std::string& folder, const std::optional
   const std::vector<json> all = read_published(folder);
   for (json& row : rows) {
     json published = json::object(), difference = json::object();
+    // Nothing published has layers or microbatches of different cost.
+    const bool alike = !row.contains("layer_costs") && !row.contains("microbatch_costs");
     for (const json& candidate : all)
-      if (agrees(row, candidate)) compare_figures(row, candidate, published, difference);
+      if (alike && agrees(row, candidate)) compare_figures(row, candidate, published, difference);
     row["published"] = published.empty() ? json(nullptr) : published;
     row["difference"] = difference.empty() ? json(nullptr) : difference;
     row["calibration"] = std::any_of(patterns.begin(), patterns.end(),

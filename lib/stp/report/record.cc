@@ -94,6 +94,8 @@ json configuration_json(const Configuration& c) {
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
   if (c.post_validation) value["post_validation"] = true;
   if (c.merge_backward) value["merge_backward"] = true;
+  if (!c.layer_costs.empty()) value["layer_costs"] = c.layer_costs;
+  if (!c.microbatch_costs.empty()) value["microbatch_costs"] = c.microbatch_costs;
   if (c.cluster_values) value["cluster_values"] = *c.cluster_values;
   if (c.vision_tokens > 0) value["vision_tokens"] = c.vision_tokens;
   return value;
@@ -267,7 +269,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.10.0"},
+  record.update({{"schema_version", "1.11.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

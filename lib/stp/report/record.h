@@ -29,7 +29,8 @@ struct Configuration {
   double offload_ratio = 0;     // 0: nothing is offloaded
   bool post_validation = false;
   int microbatches = 1, microbatch_size = 1;
-  std::vector<int> layers_per_chunk;  // by virtual stage
+  std::vector<int> layers_per_chunk;                  // by virtual stage
+  std::vector<double> layer_costs, microbatch_costs;  // factors of simulated times; empty: none
   std::string placement, release, backward, braid, freed_at;
   std::string gradients;                  // "" but of a model on a simulated cluster
   std::string recompute;                  // "" where costs are given by a table
