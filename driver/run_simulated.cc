@@ -65,6 +65,17 @@ CostTable base_cost_table(const Experiment& experiment, const Program& program) 
                              program.schedule.placement);
 }
 
+// With what braids by times need, which the costs of a Program have.
+Lowering lowering_with_times(const Experiment& experiment, const Schedule& schedule,
+                             const std::vector<int>& layers) {
+  Lowering lowering = lowering_of(experiment);
+  if (!needs_times(lowering.braid)) return lowering;
+  Lowering evenly = lowering;
+  evenly.braid = BraidPolicy::static_merge;
+  lowering.seconds = segment_seconds(base_cost_table(experiment, lower(schedule, layers, evenly)), lowering);
+  return lowering;
+}
+
 // Whether a rank of a schedule has memory for its chunks, by the hardware of an experiment.
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
   return [&experiment, &placement, &order, job = job_of(experiment)](int rank,
@@ -88,7 +99,8 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
                      "is balanced, which is for one or two chunks a rank, and " + schedule.name + " has " +
                          std::to_string(placement.chunks()),
                      "write \"even\", or one number per virtual stage");
-  const Lowering lowering = lowering_of(experiment);
+  Lowering lowering = lowering_of(experiment);
+  lowering.braid = BraidPolicy::static_merge;
   std::vector<int> layers(placement.stages(), 1);
   if (has_encoder(experiment)) layers.front() = 0;
   const Program order = lower(schedule, layers, lowering);  // of whatever size its chunks are
@@ -214,7 +226,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
   Schedule schedule = schedule_for(choice, experiment, file);
   try {
     const std::vector<int> layers = layers_for(experiment, schedule);
-    return lower(std::move(schedule), layers, lowering_of(experiment));
+    return lower(std::move(schedule), layers, lowering_with_times(experiment, schedule, layers));
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
   }

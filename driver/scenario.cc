@@ -30,7 +30,9 @@ constexpr Named<Release> kReleases[] = {
 constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
                                                {"megatron", BackwardOrder::megatron}};
 constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
-                                          {"sequential", BraidPolicy::sequential}};
+                                          {"sequential", BraidPolicy::sequential},
+                                          {"timed", BraidPolicy::timed},
+                                          {"paired", BraidPolicy::paired}};
 constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
                                             {"megatron", TpOverlap::megatron},
                                             {"domino", TpOverlap::domino},
@@ -460,6 +462,10 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     read_unit_costs(input, experiment);
   } else if (input.has("run")) {
     experiment.run = read_run(input, changes);
+    if (needs_times(experiment.braid))
+      throw input.error("braid",
+                        "is " + to_string(experiment.braid) + ", which needs times, and runs have none",
+                        "use static or sequential, or simulate it");
     check_model(input, experiment, experiment.run->model);
     read_sharding_and_recompute(input, experiment, experiment.run->model, experiment.run->seq);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};

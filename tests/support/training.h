@@ -66,7 +66,26 @@ struct Variant {
   double offload = 0;
   bool post_validation = false;
   bool halves = false;  // Domino
+  BraidPolicy braid = BraidPolicy::static_merge;
 };
+/// Braids by times, which are made up.
+inline std::vector<Variant> with_times() {
+  std::vector<Variant> all;
+  for (const BraidPolicy braid : {BraidPolicy::timed, BraidPolicy::paired})
+    for (const bool sequence_parallel : {false, true})
+      all.push_back({.order = sequence_parallel ? BackwardOrder::megatron : BackwardOrder::suite,
+                     .sequence_parallel = sequence_parallel,
+                     .recompute = {.layer = sequence_parallel},
+                     .braid = braid});
+  return all;
+}
+inline SegmentSeconds made_up_seconds(const Segment& segment) {
+  const int kind = 7 * static_cast<int>(segment.unit) + 3 * static_cast<int>(segment.main) + segment.layer;
+  return {.gather = segment.gathers ? 1.0 + kind % 3 : 0,
+          .compute = 1.0 + kind % 5,
+          .reduce = segment.all_reduce ? 2.0 + kind % 4 : 0,
+          .behind = segment.weights == Segment::Weights::none ? 0 : 1.0 + kind % 2};
+}
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
   std::vector<Variant> all;
@@ -146,6 +165,7 @@ inline std::string to_string(const Variant& variant) {
          (variant.zero ? " zero" : "") + (variant.post_validation ? " post-validation" : "") +
          " context parallel " + std::to_string(variant.context_parallel) + " overlapped " +
          std::to_string(variant.overlapped) + (variant.halves ? " halves" : "") +
+         (needs_times(variant.braid) ? " braid " + std::to_string(static_cast<int>(variant.braid)) : "") +
          (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "");
 }
 
@@ -156,6 +176,8 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                {.release = variant.release,
                 .backward = variant.order,
                 .optimizer = true,
+                .braid = variant.braid,
+                .seconds = made_up_seconds,
                 .data_parallel = dp * variant.context_parallel > 1,
                 .zero = variant.zero,
                 .embedding = true,

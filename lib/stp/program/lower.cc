@@ -1,6 +1,8 @@
 #include "stp/program/lower.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -12,12 +14,6 @@
 
 namespace stp {
 namespace {
-
-UnitPass pass_of(const Segment& segment) {
-  return segment.main == Segment::Main::forward          ? UnitPass::F
-         : segment.main == Segment::Main::input_gradient ? UnitPass::I
-                                                         : UnitPass::W_late;
-}
 
 // Whether the segment's compute is in parts.
 bool in_parts(const Segment& segment, const Division& division) {
@@ -204,8 +200,10 @@ class Lowerer {
       while (issue_segment(chains[1])) {
       }
     } else {
-      for (const uint8_t next : braid(chains[0].segments->size(), chains[1].segments->size()))
-        issue_segment(chains[next]);
+      for (const BraidStep& next : braid(*chains[0].segments, *chains[1].segments)) {
+        if (next.barrier) barrier_ = {b_.latest.compute, b_.latest.collective};
+        issue_segment(chains[next.chain]);
+      }
     }
     send_outputs(chains, lowering_.release == Release::released && (both_forward(block) || halves()));
   }
@@ -216,10 +214,16 @@ class Lowerer {
     return block.braided() && block.actions()[0].pass == Pass::F && block.actions()[1].pass == Pass::F;
   }
 
-  const std::vector<uint8_t>& braid(size_t na, size_t nb) {
-    auto& order = braids_[{na, nb}];
-    if (order.empty()) order = static_braid(static_cast<int>(na), static_cast<int>(nb));
-    return order;
+  const std::vector<BraidStep>& braid(const std::vector<Segment>& a, const std::vector<Segment>& b) {
+    auto& order = braids_[{&a, &b}];
+    if (!order.empty()) return order;
+    if (lowering_.braid == BraidPolicy::static_merge)
+      return order = static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
+    std::array<std::vector<SegmentSeconds>, 2> seconds;
+    std::ranges::transform(a, std::back_inserter(seconds[0]), lowering_.seconds);
+    std::ranges::transform(b, std::back_inserter(seconds[1]), lowering_.seconds);
+    return order = lowering_.braid == BraidPolicy::timed ? timed_braid(seconds[0], seconds[1])
+                                                         : paired_braid(seconds[0], seconds[1]);
   }
 
   // Issues the chain's next segment; false if there is none.
@@ -265,6 +269,7 @@ class Lowerer {
     b_.begin_op();
     wait_for_inputs(chain, first_on_its_stream);
     b_.depend(chain.wait);
+    for (Ref& each : barrier_) b_.depend(std::exchange(each, kNothing));
   }
 
   // Whether an all-gather precedes the segment.
@@ -543,14 +548,16 @@ class Lowerer {
   ProgramBuilder b_;
   StepOps step_{lowering_, b_};
   OffloadOps offload_{b_};
-  std::array<std::vector<std::vector<Segment>>, 4> chains_;           // by pass and stage
-  std::map<std::pair<size_t, size_t>, std::vector<uint8_t>> braids_;  // by the lengths of the two chains
+  std::array<std::vector<std::vector<Segment>>, 4> chains_;  // by pass and stage
+  std::map<std::pair<const std::vector<Segment>*, const std::vector<Segment>*>, std::vector<BraidStep>>
+      braids_;  // by the two chains
 
   // Of the block that is being lowered.
   std::vector<Chain> block_chains_;
   OpId first_op_ = 0;
-  bool in_warm_up_ = true;         // whether the block is a forward of chunk 0 alone
-  std::vector<Ref> sends_before_;  // of the block before it
+  std::array<Ref, 2> barrier_{kNothing, kNothing};  // what the next segment waits for
+  bool in_warm_up_ = true;                          // whether the block is a forward of chunk 0 alone
+  std::vector<Ref> sends_before_;                   // of the block before it
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // From a Schedule to a Program: units, braids, transfers, and the optimizer step.
 #pragma once
 
+#include <functional>
+
 #include "stp/program/braid.h"
 #include "stp/program/program.h"
 #include "stp/program/units.h"
@@ -20,6 +22,7 @@ struct Lowering {
   BackwardOrder backward = BackwardOrder::suite;
   bool optimizer = false;  // whether each rank ends with an optimizer step
   BraidPolicy braid = BraidPolicy::static_merge;
+  std::function<SegmentSeconds(const Segment&)> seconds;  // for `timed` and `paired`
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued:
                                // with data or context parallelism
   bool zero = false;           // with `data_parallel`: ZeRO-1

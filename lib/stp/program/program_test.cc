@@ -219,52 +219,6 @@ TEST(Segments, OfEveryPassAreThoseOfSectionFive) {
             "embedding0.W merger0.W vision_mlp1.W vision_attn1.W vision_mlp0.W vision_attn0.W patches0.W ");
 }
 
-// ---- braids ----
-
-TEST(StaticBraid, OfSmallChainsIsWhatTheRuleGivesByHand) {
-  EXPECT_THAT(static_braid(0, 0), IsEmpty());
-  EXPECT_THAT(static_braid(0, 2), ElementsAre(1, 1));
-  EXPECT_THAT(static_braid(2, 0), ElementsAre(0, 0));
-  EXPECT_THAT(static_braid(2, 2), ElementsAre(0, 1, 0, 1));
-  EXPECT_THAT(static_braid(3, 2), ElementsAre(0, 1, 0, 1, 0));
-  EXPECT_THAT(static_braid(2, 3), ElementsAre(0, 1, 1, 0, 1));
-  EXPECT_THAT(static_braid(3, 1), ElementsAre(0, 1, 0, 0));
-  EXPECT_THAT(static_braid(1, 3), ElementsAre(0, 1, 1, 1));
-}
-
-TEST(StaticBraid, TakesEverySegmentOnceStartsWithTheFirstAndKeepsInStep) {
-  for (int na = 1; na <= 40; ++na) {
-    for (int nb = 1; nb <= 40; ++nb) {
-      const std::vector<uint8_t> order = static_braid(na, nb);
-      ASSERT_EQ(std::count(order.begin(), order.end(), 0), na);
-      ASSERT_EQ(std::count(order.begin(), order.end(), 1), nb);
-      EXPECT_EQ(order.front(), 0);
-      if (na == nb) {
-        EXPECT_EQ(order.back(), 1);
-      }
-      int i = 0, j = 0;
-      for (const uint8_t which : order) {
-        ++(which == 0 ? i : j);
-        // i/na may lead j/nb by less than one of a's segments and a bit, and trail it by less than one of
-        // b's.
-        EXPECT_LE(i * nb - j * na, nb) << na << " " << nb;
-        EXPECT_GT(i * nb - j * na, -na) << na << " " << nb;
-      }
-    }
-  }
-}
-
-TEST(StaticBraid, OfLongChainsDoesNotOverflow) {
-  const std::vector<uint8_t> order = static_braid(70000, 65536);
-  EXPECT_EQ(std::count(order.begin(), order.end(), 0), 70000);
-  int64_t i = 0, j = 0;
-  for (const uint8_t which : order) {
-    ++(which == 0 ? i : j);
-    ASSERT_LE(i * 65536 - j * 70000, 65536);
-    ASSERT_GT(i * 65536 - j * 70000, -70000);
-  }
-}
-
 // ---- lowering ----
 
 constexpr Release kReleases[] = {Release::chain, Release::block, Release::released};

@@ -37,6 +37,12 @@ Segment forward(const UnitOfChunk& of, bool recomputed) {
 
 }  // namespace
 
+UnitPass pass_of(const Segment& segment) {
+  return segment.main == Segment::Main::forward          ? UnitPass::F
+         : segment.main == Segment::Main::input_gradient ? UnitPass::I
+                                                         : UnitPass::W_late;
+}
+
 std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order, ChainOptions options) {
   using Main = Segment::Main;
   using Weights = Segment::Weights;

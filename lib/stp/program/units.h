@@ -28,6 +28,9 @@ struct Segment {
   bool recomputed = false;
 };
 
+/// F, I or W_late.
+UnitPass pass_of(const Segment& segment);
+
 struct ChainOptions {
   bool embedding = false;  // whether the chunk begins with it (the first virtual stage)
   bool recompute = false;  // whether I and B recompute each layer's forward before its backward
