@@ -21,9 +21,14 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
   return generator.chunks;
 }
 
+// Not of unit costs.
+const ModelConfig& model_of(const Experiment& experiment) {
+  return experiment.run ? experiment.run->model : experiment.hardware->model;
+}
+
 std::vector<int> layers_for(const Experiment& experiment, int stages) {
   if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
-  const ModelConfig& model = experiment.run ? experiment.run->model : experiment.hardware->model;
+  const ModelConfig& model = model_of(experiment);
   const auto partition = experiment.even_layers ? even_partition : paper_partition;
   if (!model.has_vision() || stages < 2) return partition(model.layers, stages);
   std::vector<int> layers = partition(model.layers, stages - 1);
@@ -43,7 +48,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .tied = experiment.hardware && experiment.hardware->model.tied(),
           .sequence_parallel = experiment.sequence_parallel,
           .recompute = experiment.recompute,
-          .vision_layers = experiment.hardware ? experiment.hardware->model.vision.layers : 0,
+          .vision_layers = of_model ? model_of(experiment).vision.layers : 0,
           .post_validation = experiment.post_validation,
           .context_parallel = experiment.cp,
           .tp_overlap = experiment.tp_overlap,
@@ -199,6 +204,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           experiment.post_validation,
           experiment.offload};
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
+  job.shape.vision_tokens = run.vision_tokens;
   const Program program = program_for(choice, experiment, file);
   const CostTable table =
       hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement);
