@@ -659,8 +659,6 @@ class Configurations(CommandLine):
         for field, changes, words in refused:
             with self.subTest(field=field, words=words):
                 self.scenario_refused(changed(base, **changes), field, words)
-        run = changed(RUN, model="mllm-14.9b")
-        self.refused(["run", self.write(run), "--backend", "cpu"], "model: mllm-14.9b has a vision encoder", "simulate")
 
     def test_global_batch(self):
         base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
