@@ -78,6 +78,7 @@ TEST(Failures, AGridThatDoesNotFitIsRefused) {
 TEST(Failures, ARingThatDoesNotFitIsRefused) {
   const auto backend = cpu::make_backend({.world_size = 4});
   Training training = small_training(2, DType::f32, {.tp = 1, .cp = 2, .dp = 1, .pp = 2});
+  training.seq = 6;
   const auto refused = [&](const Variant& variant) {
     return refusal([&] {
       Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1, variant),
