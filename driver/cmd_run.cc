@@ -65,6 +65,11 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
   if (!experiment.run)
     throw InputError(plan.scenario.file, "run", "is missing: this is a scenario to be simulated",
                      "use stp simulate, or say how it is trained (docs/scenarios.md)");
+  if (experiment.run->model.has_vision() && !backend_has_vision(backend))
+    throw InputError(
+        plan.scenario.file, (experiment.field.empty() ? "" : experiment.field + ".") + "model",
+        "is " + experiment.run->model.name + ", for whose vision encoder " + backend + " has no kernels",
+        "use a model without vision_config, or --backend cpu");
   const std::vector<DType> types = backend_types(backend);
   if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
     throw InputError(plan.scenario.file, "run.type",

@@ -20,10 +20,16 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
   options.world_size = 1;
   const auto backend = make_backend(backend_name, options);
-  Trainer trainer(*backend,
-                  lower(make_schedule(find_generator("1f1b"), {1, microbatches}), {training.model.layers},
-                        {.optimizer = true, .embedding = true}),
-                  training);
+  // A vision encoder is a chunk of its own.
+  const bool vision = training.model.has_vision();
+  const Schedule schedule = make_schedule(find_generator("1f1b-i"), {1, microbatches, vision ? 2 : 1});
+  std::vector<int> layers(vision ? 1 : 0, 0);
+  layers.push_back(training.model.layers);
+  Trainer trainer(
+      *backend,
+      lower(schedule, layers,
+            {.optimizer = true, .embedding = true, .vision_layers = training.model.vision.layers}),
+      training);
   trainer.step(samples);
   return trainer.gradients();
 }
@@ -34,7 +40,7 @@ Parity measure_parity(double loss, const std::map<std::string, std::vector<doubl
                       const Training& training, const std::vector<TokenSample>& samples,
                       const std::string& backend, const BackendOptions& options) {
   std::vector<reference::Sample> plain;
-  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
+  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets, sample.patches});
   const auto exact = reference::loss_and_gradients(
       training.model, reference::initial_parameters(training.model, training.initialisation), plain);
   Parity parity{std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};

@@ -20,7 +20,7 @@
 namespace stp {
 namespace {
 
-// The same tokens for every schedule: step after step, random ones, or pieces of a text.
+// The same samples for every schedule: step after step, random tokens, or pieces of a text; random pixels.
 class Data {
  public:
   Data(const Experiment::Run& run, const std::string& file) : run_(run), state_(run.initialisation.seed) {
@@ -44,6 +44,8 @@ class Data {
         sample.tokens.push_back(token(start + i));
         sample.targets.push_back(token(start + i + 1));
       }
+      for (int i = 0; i < run_.vision_tokens * kPatchElements; ++i)
+        sample.patches.push_back(static_cast<float>(draw() % 256) / 128 - 1);  // exact in every type
     }
     return samples;
   }
@@ -68,6 +70,7 @@ Training training_of(const Experiment& experiment, bool replay) {
   Training training;
   training.model = run.model;
   training.seq = run.seq;
+  training.vision_tokens = run.vision_tokens;
   training.microbatch_size = experiment.microbatch_size / parts_of_microbatch(experiment);
   training.type = run.type;
   training.grid = {.tp = experiment.tp, .cp = experiment.cp, .dp = experiment.dp, .pp = experiment.pp};
@@ -265,6 +268,7 @@ class MeasuredTraining {
     result.configuration = configuration_of(experiment_, program_);
     result.configuration.model = run_.model.name;
     result.configuration.seq = run_.seq;
+    result.configuration.vision_tokens = run_.vision_tokens;
     result.step_times_s = std::move(share_.step_times_s);
     result.ranks = rank_results(experiment_, program_, run.timeline, run.uses, training_.grid);
     result.measured = std::move(measured_);

@@ -23,8 +23,15 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
   return generator.chunks;
 }
 
+// The model that a run trains or that hardware is simulated with; none with unit costs.
+const ModelConfig* model_of(const Experiment& experiment) {
+  if (experiment.run) return &experiment.run->model;
+  return experiment.hardware ? &experiment.hardware->model : nullptr;
+}
+
 bool has_encoder(const Experiment& experiment) {
-  return experiment.hardware && experiment.hardware->model.has_vision();
+  const ModelConfig* const model = model_of(experiment);
+  return model != nullptr && model->has_vision();
 }
 
 // Layers by a rule that knows no costs.
@@ -50,7 +57,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .tied = experiment.hardware && experiment.hardware->model.tied(),
           .sequence_parallel = experiment.sequence_parallel,
           .recompute = experiment.recompute,
-          .vision_layers = experiment.hardware ? experiment.hardware->model.vision.layers : 0,
+          .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0,
           .post_validation = experiment.post_validation,
           .context_parallel = experiment.cp,
           .tp_overlap = experiment.tp_overlap,
@@ -277,6 +284,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
           experiment.post_validation,
           experiment.offload};
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
+  job.shape.vision_tokens = run.vision_tokens;
   const Program program = program_for(choice, experiment, file);
   const CostTable table =
       hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement);

@@ -140,7 +140,8 @@ void check_vision(const JsonInput& input, const Experiment& experiment) {
   refuse(experiment.sequence_parallel, "sequence_parallel");
   refuse(experiment.recompute != Recompute{}, "recompute");
   refuse(experiment.offload > 0, "offload");
-  refuse(experiment.hardware->implementation == Implementation::megatron_2022, "implementation");
+  refuse(experiment.hardware && experiment.hardware->implementation == Implementation::megatron_2022,
+         "implementation");
 }
 
 // The content of a cluster's file with the values that a configuration gives in its place.
@@ -212,10 +213,13 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   if (run.model.family != Family::qwen2)
     throw input.error("model", run.model.name + " is a megatron-gpt, and runs have the units of qwen2 alone",
                       "use a model of model_type qwen2, or simulate");
-  if (run.model.has_vision())
-    throw input.error("model", run.model.name + " has a vision encoder, and runs have none",
-                      "use a model without vision_config, or simulate");
   run.seq = input.integer("seq", 1, 1 << 24);
+  run.vision_tokens = read_vision_tokens(input, run.model, run.seq);
+  if (run.model.has_vision() && run.model.encoder().head_dim % 2 != 0)
+    throw input.error("model",
+                      run.model.name + " has heads of " + std::to_string(run.model.encoder().head_dim) +
+                          " elements in its vision encoder, and rotary embedding takes pairs of them",
+                      "use an even vision_config.embed_dim / num_heads");
   JsonInput options = input.object("run");
   run.type = choose(options, "type", DType::f32, kTypes);
   run.steps = options.integer_or("steps", 1, 1, 1 << 20);
@@ -468,6 +472,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
                         "use static or sequential, or simulate it");
     check_model(input, experiment, experiment.run->model);
     read_sharding_and_recompute(input, experiment, experiment.run->model, experiment.run->seq);
+    if (experiment.run->model.has_vision()) check_vision(input, experiment);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
     experiment.hardware = read_hardware(input, changes);
@@ -549,7 +554,9 @@ json to_json(const Experiment::Run& run) {
                   {"parity", run.parity},
                   {"skip_refused", run.skip_refused}};
   if (!run.text.empty()) options["text"] = run.text;
-  return {{"model", run.model_data.name}, {"seq", run.seq}, {"run", options}};
+  json value = {{"model", run.model_data.name}, {"seq", run.seq}, {"run", options}};
+  if (run.vision_tokens > 0) value["vision_tokens"] = run.vision_tokens;
+  return value;
 }
 
 json to_json(const Experiment::Hardware& hardware) {

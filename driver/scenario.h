@@ -87,6 +87,7 @@ struct Experiment {
     ModelConfig model;
     NamedData model_data;
     int seq;
+    int vision_tokens;  // 0 without a vision encoder
     DType type;
     int steps, warmup;  // timed steps, and those before them
     std::string text;   // file whose bytes are the data; "": random tokens

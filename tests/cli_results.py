@@ -712,8 +712,6 @@ class Configurations(CommandLine):
         for field, changes, words in refused:
             with self.subTest(field=field, words=words):
                 self.scenario_refused(changed(base, **changes), field, words)
-        run = changed(RUN, model="mllm-14.9b")
-        self.refused(["run", self.write(run), "--backend", "cpu"], "model: mllm-14.9b has a vision encoder", "simulate")
 
     def test_layers_and_microbatches_of_different_cost(self):
         unit = {"attn.F": 1, "attn.I": 2, "attn.W": 3, "mlp.F": 1, "all_reduce": 0.25, "p2p": 0.5, "head.F": 10}

@@ -103,6 +103,37 @@ class Run(CommandLine):
         rows = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))["results"]
         self.assertTrue(all(row["offloaded"] and row["ranks"][0]["memory_bytes"]["host"] > 0 for row in rows if row["schedule"] == "stp"))
 
+    def test_vision_encoders_train_equal_to_one_rank(self):
+        """The reduced twin of mllm-a800, and what users combine it with."""
+        done = self.run_stp("run", "mllm-small", "--backend", "cpu", "--json", "twin.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parity: 36 of 36 cases equal one rank", done.stdout)
+        record = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))
+        rows, configurations = record["results"], record["scenario"]["configurations"]
+        self.assertEqual({row["vision_tokens"] for row in rows + configurations}, {12})
+        self.assertEqual(rows[0]["layers_per_chunk"], [0, 2, 2, 2, 2, 2, 2, 0])
+        vision = changed(RUN, model="mllm-tiny", seq=10, vision_tokens=12, layers_per_chunk="even")
+        replay = self.write(changed(vision, run=changed(RUN["run"], parity=False)), "replay.json")
+        done = self.run_stp("run", replay, "--backend", "cpu", "--replay-rank", "0", "--replay-cluster", "a800")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for change, words in (
+            ({"vision_tokens": None}, ["vision_tokens", "is missing"]),
+            ({"vision_tokens": 44}, ["vision_tokens", "44 do not make whole tokens among the 10 of seq"]),
+            ({"model": "tiny"}, ["vision_tokens", "tiny has no vision encoder"]),
+            ({"sequence_parallel": True}, ["sequence_parallel", "is not built", "leave it out"]),
+            ({"recompute": "mlp"}, ["recompute", "is not built"]),
+            ({"offload": {"ratio": 1}}, ["offload", "is not built"]),
+            ({"parallel": {"pp": 2, "tp": 1, "cp": 5}}, ["parallel.cp", "is not built"]),
+            ({"parallel": {"pp": 1, "tp": 1}, "schedules": ["1f1b"]}, ["layers_per_chunk", "a virtual stage of its own"]),
+        ):
+            with self.subTest(change=change):
+                self.refused(["run", self.write(changed(vision, **change), "spoilt.json"), "--backend", "cpu"], *words)
+                (self.folder / "spoilt.json").unlink()
+        odd = json.loads((ROOT / "models/mllm-tiny.json").read_text(encoding="utf-8"))
+        odd["vision_config"] |= {"embed_dim": 24}
+        self.write(odd, "odd.json")
+        self.refused(["run", self.write(changed(vision, model="odd.json")), "--backend", "cpu"], "heads of 3 elements in its vision encoder", "use an even")
+
     def test_halves_of_microbatches_train_like_one_rank(self):
         done = self.run_cpu(changed(RUN, tp_overlap="domino", microbatch_size=2), "--json", "halves.json")
         self.assertEqual(done.returncode, 0, done.stderr)

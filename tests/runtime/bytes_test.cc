@@ -31,7 +31,7 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   } catch (const InputError&) {
     return;
   }
-  if (layers.empty()) layers.assign(schedule->placement.stages(), 2);
+  if (layers.empty()) layers = layers_of_stages(schedule->placement.stages(), 2, variant);
   int sum = 0;
   for (const int each : layers) sum += each;
   const int cp = variant.context_parallel, dp = variant.zero ? 3 : 1, shares = variant.zero ? cp * dp : 1;
@@ -40,7 +40,7 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer trainer(*backend, execution_program(*schedule, layers, dp, variant), training);
   const Program& program = trainer.program();
-  trainer.step(random_samples(samples_of_step(program, training), training.seq, training.model.vocab));
+  trainer.step(samples_for(program, training));
 
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
@@ -49,6 +49,7 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
                     .recompute = variant.recompute,
                     .element_bytes = static_cast<int>(bytes_of(type)),
                     .cp = cp,
+                    .vision_tokens = training.vision_tokens,
                     .tp_overlap = tp_overlap(variant)};
   const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
   Job job{training.model, shape, Implementation::suite, pp};
@@ -67,7 +68,10 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
     for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op) {
       const OpKind kind = program.ops[op].kind;
       const bool piece = program.ops[op].part == UnitPart::after;
-      if (kind == OpKind::all_reduce) reduced += tp > 1 ? tensor : 0;
+      if (kind == OpKind::all_reduce)
+        reduced += tp > 1
+                       ? reduced_bytes(training.model, shape, program.ops[op].unit, program.ops[op].unit_pass)
+                       : 0;
       if (kind == OpKind::reduce_scatter) scattered += piece ? tensor / kPipelineSteps : tensor;
       if (kind == OpKind::all_gather) gathered += share;
       if (kind == OpKind::transfer) sent += program.ops[op].tensors() * share;
@@ -87,7 +91,9 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
       const int stage = program.schedule.placement.stage(rank, chunk);
       const auto of = [&](Unit unit) { return elements_of(training.model, unit, tp); };
       int64_t elements = layers[stage] * (of(Unit::attn) + of(Unit::mlp));
-      if (stage == 0) elements += of(Unit::embedding);
+      if (stage == 0)
+        elements += of(Unit::embedding) + of(Unit::patches) + of(Unit::merger) +
+                    training.model.vision.layers * (of(Unit::vision_attn) + of(Unit::vision_mlp));
       if (stage + 1 == program.schedule.placement.stages()) elements += of(Unit::head);
       const int64_t pieces = int64_t{128} * shares;
       parameters += static_cast<double>((elements + pieces - 1) / pieces * pieces);
@@ -225,6 +231,21 @@ TEST(Bytes, OfOffload) {
     for (const Variant& variant : offloading())
       if (const int tp = 1 + ++cases % 2; sampled())
         expect_declared_bytes(schedule, 2, tp, 8, DType::bf16, variant);
+}
+
+TEST(Bytes, OfVisionEncoders) {
+  Sample sampled;
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i", "dualpipev"})
+    for (const int tp : {1, 2, 4})
+      for (const Variant& variant : with_vision())
+        if (sampled()) expect_declared_bytes(schedule, 2, tp, 4, tp == 2 ? DType::bf16 : DType::f32, variant);
+}
+TEST(Bytes, OfVisionEncodersOfEverySchedule) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const int pp : {1, 2, 4})
+      if (pp * generator->chunks > 1 && sampled())
+        expect_declared_bytes(generator->name, pp, 2, 3 * pp + 1, DType::f64, {.vision_layers = 3});
 }
 
 TEST(Bytes, OfSequenceParallelismAndEveryRecomputation) {

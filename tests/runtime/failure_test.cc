@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "mutations/mutated_backend.h"
 #include "stp/base/error.h"
 #include "support/refusal.h"
 #include "support/training.h"
@@ -77,6 +78,7 @@ TEST(Failures, AGridThatDoesNotFitIsRefused) {
 TEST(Failures, ARingThatDoesNotFitIsRefused) {
   const auto backend = cpu::make_backend({.world_size = 4});
   Training training = small_training(2, DType::f32, {.tp = 1, .cp = 2, .dp = 1, .pp = 2});
+  training.seq = 6;
   const auto refused = [&](const Variant& variant) {
     return refusal([&] {
       Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1, variant),
@@ -87,6 +89,37 @@ TEST(Failures, ARingThatDoesNotFitIsRefused) {
   EXPECT_THAT(refused({.context_parallel = 2}), StartsWith("parallel.cp: cannot divide 6 tokens"));
   training.seq = 8;
   EXPECT_EQ(refused({.context_parallel = 2}), "");
+}
+
+TEST(Failures, AVisionEncoderThatDoesNotFitIsRefused) {
+  const auto backend = cpu::make_backend({.world_size = 2});
+  Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  const auto refused = [&](const Variant& variant) {
+    return refusal([&] {
+      Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {0, 2}, 1, variant),
+              training);
+    });
+  };
+  EXPECT_THAT(refused({.vision_layers = 3}), StartsWith("model: has 0 layers of a vision encoder"));
+  divide_samples(training, {.vision_layers = 3});
+  EXPECT_THAT(refused({}), StartsWith("model: has 3 layers of a vision encoder, but the program is for 0"));
+  EXPECT_EQ(refused({.vision_layers = 3}), "");
+  for (const int tokens : {0, 6, 28}) {
+    training.vision_tokens = tokens;
+    EXPECT_THAT(refused({.vision_layers = 3}), StartsWith("vision_tokens: " + std::to_string(tokens)));
+  }
+}
+
+TEST(Failures, ABackendWithoutKernelsForVisionEncodersSaysSo) {
+  Training training = small_training(1, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  const Variant variant{.vision_layers = 1};
+  divide_samples(training, variant);
+  MutatedBackend backend({.world_size = 2, .deadline_s = 20}, {});  // which has none
+  Trainer trainer(backend,
+                  execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {0, 1}, 1, variant),
+                  training);
+  EXPECT_THAT(failure_of(trainer, samples_for(trainer.program(), training)),
+              HasSubstr("this backend has no kernels for vision encoders"));
 }
 
 }  // namespace

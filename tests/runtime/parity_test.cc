@@ -40,7 +40,7 @@ void expect_parity(const Case& c, DType type, const Variant& variant = {},
 void expect_parity_of(const Schedule& schedule, const Case& c, DType type, const Variant& variant,
                       std::vector<int> layers) {
   const int stages = schedule.placement.stages();
-  if (layers.empty()) layers.assign(stages, 1);
+  if (layers.empty()) layers = layers_of_stages(stages, 1, variant);
   int sum = 0;
   for (const int each : layers) sum += each;
   Training training =
@@ -49,8 +49,7 @@ void expect_parity_of(const Schedule& schedule, const Case& c, DType type, const
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
   divide_samples(training, variant);
   Trainer trainer(*backend, execution_program(schedule, layers, c.dp, variant), training);
-  const auto samples =
-      random_samples(samples_of_step(trainer.program(), training), training.seq, training.model.vocab);
+  const auto samples = samples_for(trainer.program(), training);
   SCOPED_TRACE(c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " pp " +
                std::to_string(c.pp) + " m " + std::to_string(c.m) + " layers " +
                testing::PrintToString(layers) + " " + to_string(variant));
@@ -187,6 +186,35 @@ TEST(Parity, OverlappedTensorParallelism) {
                       DType::f64, variant);
 }
 
+TEST(Parity, VisionEncoders) {
+  Sample sampled;
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i", "dualpipev"})
+    for (const int tp : {1, 2, 4})
+      for (const DType type : {DType::f64, DType::f32})
+        for (const Variant& variant : with_vision())
+          if (sampled()) expect_parity({schedule, tp, variant.zero ? 2 : 1, 2, 4, 0}, type, variant);
+}
+TEST(Parity, VisionEncodersOfEverySchedule) {
+  Sample sampled;
+  for (const Generator* generator : generators())
+    for (const int pp : {1, 2, 4})
+      for (const int m : {1, 2 * pp, 3 * pp + 1})
+        if (pp * generator->chunks > 1 && sampled())
+          expect_parity({generator->name, 2, 1, pp, m, 0}, DType::f64, {.vision_layers = 2});
+}
+// Chunks without layers between the encoder and the language model's first layer, and behind it.
+TEST(Parity, VisionEncodersBesideEmptyChunks) {
+  Sample sampled;
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i"})
+    for (const std::vector<int>& layers : {std::vector{0, 0, 2, 1}, {0, 2, 0, 0}, {0, 0, 0, 0}, {0, 1, 0, 2}})
+      for (const Variant& variant : with_vision())
+        if (!variant.zero && sampled()) expect_parity({schedule, 2, 1, 2, 4, 0}, DType::f64, variant, layers);
+}
+TEST(Parity, VisionEncodersWithMergedBackwards) {
+  const Schedule merged = merge_backward(make_schedule(find_generator("zb-v"), {2, 7}));
+  expect_parity_of(merged, {"zb-v merged", 2, 1, 2, 7, 0}, DType::f64, {.vision_layers = 2}, {});
+}
+
 // Copies run beside everything else: freed and fresh memory is poisoned.
 TEST(Parity, Offload) {
   Sample sampled;
@@ -254,21 +282,25 @@ TEST(Training, LargeShardsBeginAsTheReferenceDoes) {
 // Several steps with clipping and decay: weights stay those of the plain trainer.
 void expect_weights_follow(const std::string& schedule, int dp, const Variant& variant) {
   SCOPED_TRACE(schedule + " dp " + std::to_string(dp) + " " + to_string(variant));
-  Training training = small_training(4, DType::f64, {.tp = 2, .cp = 1, .dp = dp, .pp = 2});
+  const std::vector<int> layers = layers_of_stages(4, 1, variant);
+  Training training = small_training(std::accumulate(layers.begin(), layers.end(), 0), DType::f64,
+                                     {.tp = 2, .cp = 1, .dp = dp, .pp = 2});
+  divide_samples(training, variant);
   training.optimizer = {
       .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   training.clip_norm = 0.2;
   const auto backend =
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20, .poison = true});
-  Trainer trainer(
-      *backend, execution_program(make_schedule(find_generator(schedule), {2, 4}), {1, 1, 1, 1}, dp, variant),
-      training);
+  Trainer trainer(*backend,
+                  execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant),
+                  training);
   reference::Parameters weights = reference::initial_parameters(training.model, training.initialisation);
   reference::AdamWState state;
   for (int step = 1; step <= 4; ++step) {
-    const auto samples = random_samples(4 * 2 * dp, training.seq, training.model.vocab, step);
+    const auto samples = samples_for(trainer.program(), training, step);
     std::vector<reference::Sample> plain;
-    for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
+    for (const TokenSample& sample : samples)
+      plain.push_back({sample.tokens, sample.targets, sample.patches});
     const auto exact = reference::loss_and_gradients(training.model, weights, plain);
     EXPECT_GT(reference::global_norm(exact.gradients), training.clip_norm) << "nothing is clipped";
     EXPECT_NEAR(trainer.step(samples).loss, exact.loss, 1e-10) << "step " << step;
@@ -279,6 +311,12 @@ void expect_weights_follow(const std::string& schedule, int dp, const Variant& v
 }
 
 TEST(Training, WeightsFollowTheReference) { expect_weights_follow("stp", 2, {}); }
+
+TEST(Training, WeightsOfAVisionEncoderFollowTheReference) {
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i", "dualpipev"})
+    for (const bool zero : {false, true})
+      expect_weights_follow(schedule, 2, {.zero = zero, .vision_layers = 2});
+}
 
 // Shares of three replicas end within parameters, and in those that tensor parallelism does not divide.
 TEST(Training, WeightsOfZeroFollowTheReference) {

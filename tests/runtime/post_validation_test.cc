@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "mutations/mutated_backend.h"
@@ -47,15 +48,16 @@ class TrainingRun {
     training_.clip_norm = c.clip_norm;
     training_.seq = 8;
     Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, 6});
-    const std::vector<int> layers(schedule.placement.stages(), 4 / schedule.placement.stages());
+    const int stages = schedule.placement.stages();
+    const std::vector<int> layers = layers_of_stages(stages, 4 / stages, c.variant);
+    training_.model.layers = std::accumulate(layers.begin(), layers.end(), 0);
+    divide_samples(training_, c.variant);
     Variant variant = c.variant;
     variant.post_validation = post_validation;
     trainer_.emplace(*backend_, execution_program(std::move(schedule), layers, c.dp, variant), training_);
   }
   double step(uint32_t seed) {
-    return trainer_
-        ->step(random_samples(6 * 2 * training_.grid.dp, training_.seq, training_.model.vocab, seed))
-        .loss;
+    return trainer_->step(samples_for(trainer_->program(), training_, seed)).loss;
   }
   void steps(std::initializer_list<uint32_t> seeds) {
     for (const uint32_t seed : seeds) step(seed);
@@ -82,6 +84,8 @@ std::vector<ClippedCase> cases(double clip_norm) {
   for (const char* schedule : {"stp", "1f1b"})
     all.push_back(
         {schedule, 1, 2, clip_norm, {.recompute = {.layer = true}, .zero = true, .context_parallel = 2}});
+  for (const char* schedule : {"stp", "zb-v"})
+    all.push_back({schedule, 2, 1, clip_norm, {.vision_layers = 2}});
   for (const char* schedule : {"stp", "gpipe"}) all.push_back({schedule, 1, 1, clip_norm, {.offload = 0.7}});
   all.push_back({"stp", 2, 1, clip_norm, {.sequence_parallel = true, .overlapped = 2}});
   for (const int pp : {1, 4}) all.push_back({"1f1b", 2, 1, clip_norm, {}, DType::f64, pp});
@@ -133,6 +137,7 @@ TEST(PostValidation, AStepThatIsNotFiniteIsUndone) {
   Sample sampled;
   for (const bool last : {false, true})
     for (const ClippedCase& c : cases(last ? 1e6 : 0.2)) {
+      if (c.variant.vision_layers > 0) continue;  // a backend with a bug has no kernels for these
       if (!sampled()) continue;
       SCOPED_TRACE(title(c) + (last ? ", the last step" : ""));
       bool spoil = false;

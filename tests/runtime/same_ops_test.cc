@@ -29,7 +29,8 @@ Kind kind_of(const Op& op) {
 void expect_simulated_and_run(const std::string& schedule, const Variant& variant, int dp,
                               std::set<Kind>& seen) {
   SCOPED_TRACE(schedule + ", " + to_string(variant) + ", dp " + std::to_string(dp));
-  const std::vector<int> layers{1, 1, 1, 0};
+  const bool vision = variant.vision_layers > 0;
+  const std::vector<int> layers = vision ? std::vector{0, 2, 1, 0} : std::vector{1, 1, 1, 0};
   const int cp = variant.context_parallel, tp = std::max(2, variant.overlapped);
   Training training = small_training(3, DType::f32, {.tp = tp, .cp = cp, .dp = dp, .pp = 2});
   divide_samples(training, variant);
@@ -42,6 +43,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
           Implementation::suite,
           2};
   job.shape.cp = cp;
+  job.shape.vision_tokens = training.vision_tokens;
   job.shape.tp_overlap = tp_overlap(variant);
   job.dp = dp;
   job.zero = variant.zero;
@@ -54,8 +56,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
 
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
   Trainer trainer(*backend, program, training);
-  const StepResult run =
-      trainer.step(random_samples(samples_of_step(program, training), training.seq, training.model.vocab));
+  const StepResult run = trainer.step(samples_for(program, training));
 
   ASSERT_EQ(run.known.size(), program.ops.size());
   for (OpId op = 0; op < program.ops.size(); ++op) {
@@ -81,6 +82,13 @@ std::set<Kind> all_kinds() {
   all.insert({OpKind::all_reduce, Unit::embedding, UnitPass::F});
   all.insert({OpKind::reduce_scatter, Unit::embedding, UnitPass::F});
   all.insert({OpKind::all_gather, Unit::embedding, UnitPass::W_late});
+  for (const Unit unit : {Unit::vision_attn, Unit::vision_mlp, Unit::merger}) {
+    for (const UnitPass pass : kUnitPasses) all.insert({OpKind::compute, unit, pass});
+    all.insert({OpKind::weight_gradients, unit, UnitPass::W_late});
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) all.insert({OpKind::all_reduce, unit, pass});
+  }
+  all.insert({OpKind::compute, Unit::patches, UnitPass::F});
+  all.insert({OpKind::weight_gradients, Unit::patches, UnitPass::W_late});
   all.insert({OpKind::compute, Unit::head, UnitPass::F});
   all.insert({OpKind::compute, Unit::head, UnitPass::I});
   all.insert({OpKind::weight_gradients, Unit::head, UnitPass::W_late});
@@ -132,6 +140,9 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
   for (const Variant& variant : with_overlap())
     for (const char* schedule : {"stp", "zb-v"})
       if (sampled()) expect_simulated_and_run(schedule, variant, 1, seen);
+  for (const Variant& variant : with_vision())
+    for (const char* schedule : {"stp", "zb-v"})
+      if (sampled()) expect_simulated_and_run(schedule, variant, variant.zero ? 2 : 1, seen);
   for (const Variant& variant : offloading())
     if (variant.offload == 1 && sampled()) expect_simulated_and_run("stp", variant, 2, seen);
   if (kStride == 1) {

@@ -29,14 +29,18 @@ inline ModelConfig small_model(int layers) {
   return model;
 }
 
-inline std::vector<TokenSample> random_samples(int count, int seq, int vocab, uint32_t seed = 1) {
+inline std::vector<TokenSample> random_samples(int count, int seq, int vocab, uint32_t seed = 1,
+                                               int vision_tokens = 0) {
   std::vector<TokenSample> all(count);
-  const auto next = [&] { return static_cast<int32_t>((seed = seed * 1664525 + 1013904223) >> 8) % vocab; };
+  const auto draw = [&] { return (seed = seed * 1664525 + 1013904223) >> 8; };
+  const auto next = [&] { return static_cast<int32_t>(draw()) % vocab; };
   for (TokenSample& sample : all) {
     for (int s = 0; s < seq; ++s) {
       sample.tokens.push_back(next());
       sample.targets.push_back(next());
     }
+    for (int i = 0; i < vision_tokens * kPatchElements; ++i)  // as of pixels
+      sample.patches.push_back(static_cast<float>(draw() >> 16) / 128 - 1);
   }
   return all;
 }
@@ -67,6 +71,7 @@ struct Variant {
   bool post_validation = false;
   bool halves = false;  // Domino
   BraidPolicy braid = BraidPolicy::static_merge;
+  int vision_layers = 0;
 };
 /// Braids by times, which are made up.
 inline std::vector<Variant> with_times() {
@@ -166,6 +171,7 @@ inline std::string to_string(const Variant& variant) {
          " context parallel " + std::to_string(variant.context_parallel) + " overlapped " +
          std::to_string(variant.overlapped) + (variant.halves ? " halves" : "") +
          (needs_times(variant.braid) ? " braid " + std::to_string(static_cast<int>(variant.braid)) : "") +
+         (variant.vision_layers > 0 ? " vision layers " + std::to_string(variant.vision_layers) : "") +
          (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "");
 }
 
@@ -183,6 +189,7 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .embedding = true,
                 .sequence_parallel = variant.sequence_parallel,
                 .recompute = variant.recompute,
+                .vision_layers = variant.vision_layers,
                 .post_validation = variant.post_validation,
                 .context_parallel = variant.context_parallel,
                 .tp_overlap = tp_overlap(variant),
@@ -190,20 +197,51 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .offload = variant.offload});
 }
 
-/// How `training` divides the samples of a step into the microbatches of such a program.
+/// With a vision encoder, what a runtime may have beside it: every release, both backward orders, shared
+/// optimizer states, post-validation, halves of microbatches.
+inline std::vector<Variant> with_vision() {
+  std::vector<Variant> all;
+  for (const Release release : {Release::chain, Release::block, Release::released})
+    for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
+      all.push_back({.order = order, .release = release, .vision_layers = 2});
+  all.push_back({.zero = true, .vision_layers = 3});
+  all.push_back({.post_validation = true, .vision_layers = 2});
+  all.push_back({.release = Release::released, .halves = true, .vision_layers = 1});
+  return all;
+}
+
+/// How `training` divides the samples of a step into the microbatches of such a program, and the vision
+/// encoder that stands before its model.
 inline void divide_samples(Training& training, const Variant& variant) {
+  if (variant.vision_layers > 0) {
+    training.model.vision = {.layers = variant.vision_layers, .hidden = 8, .heads = 4, .ffn = 12};
+    training.vision_tokens = 8;
+  }
   if (!variant.halves) return;
   training.microbatch_size /= 2;
   training.seq = (training.seq + 3) / 4 * 4;  // up to four ranks divide a half's rows
+}
+/// By virtual stage, `each` of the language model, but for the vision encoder's.
+inline std::vector<int> layers_of_stages(int stages, int each, const Variant& variant) {
+  std::vector<int> layers(stages, each);
+  if (variant.vision_layers > 0) layers.front() = 0;
+  return layers;
 }
 inline int samples_of_step(const Program& program, const Training& training) {
   return program.schedule.microbatches * training.microbatch_size * training.grid.dp;
 }
 
+/// Those of one step of `program`.
+inline std::vector<TokenSample> samples_for(const Program& program, const Training& training,
+                                            uint32_t seed = 1) {
+  return random_samples(samples_of_step(program, training), training.seq, training.model.vocab, seed,
+                        training.vision_tokens);
+}
+
 inline reference::LossAndGradients exact_gradients(const Training& training,
                                                    const std::vector<TokenSample>& samples) {
   std::vector<reference::Sample> plain;
-  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets});
+  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets, sample.patches});
   return reference::loss_and_gradients(
       training.model, reference::initial_parameters(training.model, training.initialisation), plain);
 }

@@ -30,6 +30,7 @@ struct Entry {
   SharedJson (*facts)();
   std::map<std::string, bool> libraries;
   bool graphs;
+  bool vision;
   void (*check)(int device);
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
@@ -71,6 +72,7 @@ const std::vector<Entry>& entries() {
        [] { return SharedJson(); },
        {},
        false,
+       true,
        [](int) {},
        [](const BackendOptions& options) { return cpu::make_backend(options); },
        cpu::make_replay_backend,
@@ -86,6 +88,7 @@ const std::vector<Entry>& entries() {
        [] { return cuda::gpu_facts(); },
        {{"cuDNN", kCudnn}, {"NCCL", kNccl}},
        true,
+       false,
        [](int device) { cuda::check_gpu(device); },
        [](const BackendOptions& options) { return cuda::make_backend(options); },
        [](const BackendOptions& options, const Replay& replay) {
@@ -141,6 +144,8 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
 }
 
 bool backend_has_graphs(const std::string& name) { return find(name).graphs; }
+
+bool backend_has_vision(const std::string& name) { return find(name).vision; }
 
 void check_processes(const std::string& name, const Processes& processes, int world_size,
                      const std::vector<std::string>& nccl, const std::string& field) {

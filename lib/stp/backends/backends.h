@@ -34,6 +34,8 @@ SharedJson backend_facts(const std::string& name);
 std::vector<DType> backend_types(const std::string& name);
 /// Whether it supports BackendOptions::graphs.
 bool backend_has_graphs(const std::string& name);
+/// Whether it has the kernels of vision encoders (Kernels::vision()).
+bool backend_has_vision(const std::string& name);
 
 /// All ranks, driven by this process.
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);

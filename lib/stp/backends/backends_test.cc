@@ -45,6 +45,10 @@ TEST(Backends, CudaIsThereOrSaysWhyNot) {
   }
 }
 
+TEST(Backends, HaveVisionOnTheCpuAlone) {
+  for (const std::string& name : backend_names()) EXPECT_EQ(backend_has_vision(name), name == "cpu") << name;
+}
+
 TEST(Backends, OfReplaysAreOneRank) {
   const Replay replay{.rank = 1, .times = {}};
   for (const std::string& name : backend_names()) {

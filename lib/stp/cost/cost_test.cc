@@ -946,7 +946,8 @@ TEST(ActivationBytes, OfAVisionEncoderAreOnTheFirstStage) {
       double bytes = 0;
       for (const Unit unit : kUnits)
         for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, implementation, unit))
-          if (is_vision(unit) && (of_forward ? tensor.made_by_forward : tensor.weight_gradient))
+          if ((is_vision(unit) || unit == Unit::embedding) &&
+              (of_forward ? tensor.made_by_forward : tensor.weight_gradient))
             bytes += (is_of_layer(unit) ? 32 : 1) * tensor.bytes;
       return bytes;
     };

@@ -335,8 +335,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
                       offloaded_bytes(job.model, job.shape, job.implementation, layers, job.offload)});
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
-  for (const Unit unit : kUnits) {
-    if (!is_vision(unit)) continue;
+  for (const Unit unit : kUnits) {  // the embedding keeps something behind a vision encoder alone
+    if (!is_vision(unit) && unit != Unit::embedding) continue;
     const ActivationBytes bytes = unit_bytes(unit);
     const int count = is_of_layer(unit) ? job.model.vision.layers : 1;
     stages.front().until_I += count * bytes.until_I;

@@ -92,6 +92,15 @@ class SavedBytes {
 
 std::vector<double> peak_saved_bytes(const Program& program, const ModelConfig& model, const Shape& shape,
                                      Implementation implementation) {
+  // Behind a vision encoder, the gradient of the embedding's output: from the encoder's first op of I to W.
+  double for_embedding = 0;
+  for (const SavedTensor& tensor : saved_tensors(model, shape, implementation, Unit::embedding))
+    for_embedding += tensor.bytes;
+  const auto change_for_embedding = [&](const Op& op) -> Change {
+    if (op.pass == Pass::I && op.kind == OpKind::compute && op.unit == Unit::merger) return {for_embedding};
+    if (op.pass == Pass::W && op.unit == Unit::embedding) return {0, for_embedding};
+    return {};
+  };
   std::vector<SavedBytes> units;  // by unit
   for (const Unit unit : kUnits)
     units.emplace_back(program, unit, saved_tensors(model, shape, implementation, unit));
@@ -112,10 +121,12 @@ std::vector<double> peak_saved_bytes(const Program& program, const ModelConfig& 
       }
       if (op.kind != OpKind::compute && op.kind != OpKind::weight_gradients && !is_collective(op.kind))
         continue;
-      const Change change = units[static_cast<size_t>(op.unit)].by(op);
-      held += change.made;
+      const Change change =
+          op.unit == Unit::embedding ? Change{} : units[static_cast<size_t>(op.unit)].by(op);
+      const Change also = change_for_embedding(op);
+      held += change.made + also.made;
       peak = std::max(peak, held);
-      held -= change.freed;
+      held -= change.freed + also.freed;
     }
     peaks.push_back(peak);
   }

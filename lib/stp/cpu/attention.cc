@@ -183,7 +183,7 @@ void backward(BlasCounter& counter, const AttentionShape& shape, const Range& ra
   }
 }
 
-Range causal(const AttentionShape& shape) { return {0, shape.seq, shape.seq, true}; }
+Range own(const AttentionShape& shape) { return {0, shape.seq, shape.seq, shape.causal}; }
 Range all_of(const AttentionShape& shape, const AttentionBlock& block) {
   return {block.first_query, shape.seq, block.keys, false};
 }
@@ -193,14 +193,14 @@ Range all_of(const AttentionShape& shape, const AttentionBlock& block) {
 template <typename T>
 void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
                        T* log_sum_exp) {
-  forward<T>(counter, shape, causal(shape), false, qkv, nullptr, out, log_sum_exp);
+  forward<T>(counter, shape, own(shape), false, qkv, nullptr, out, log_sum_exp);
 }
 
 template <typename T>
 void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
                         const T* log_sum_exp, const T* out_gradient, T* qkv_gradient) {
   std::fill_n(qkv_gradient, shape.tokens() * shape.qkv_columns(), T{0});
-  backward<T>(counter, shape, causal(shape), qkv, nullptr, out, log_sum_exp, out_gradient, qkv_gradient,
+  backward<T>(counter, shape, own(shape), qkv, nullptr, out, log_sum_exp, out_gradient, qkv_gradient,
               nullptr);
 }
 

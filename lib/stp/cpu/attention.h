@@ -1,5 +1,5 @@
-// Grouped-query attention in blocks of queries and keys, with a running softmax: causal, or the steps of a
-// ring.
+// Grouped-query attention in blocks of queries and keys, with a running softmax: causal, without mask, or the
+// steps of a ring.
 #pragma once
 
 #include "stp/cpu/blas.h"

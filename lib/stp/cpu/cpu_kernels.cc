@@ -135,6 +135,43 @@ class CpuKernels : public Kernels {
     });
   }
 
+  [[nodiscard]] bool vision() const override { return true; }
+
+  void run_layer_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, const Tensor& bias,
+                              double epsilon, const Tensor& y, const Tensor& statistics) override {
+    enqueue(stream, x, [=]<typename T>(T) {
+      cpu::layer_norm_forward<T>(x.rows, x.columns, In<T>(x), In<T>(gain), In<T>(bias), epsilon, Out<T>(y),
+                                 data<T>(statistics));
+    });
+  }
+
+  void run_layer_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                               const Tensor& statistics, double residual_factor, const Tensor& residual,
+                               const Tensor& dx, const Tensor& gain_gradient,
+                               const Tensor& bias_gradient) override {
+    enqueue(stream, x, [=]<typename T>(T) {
+      cpu::layer_norm_backward<T>(x.rows, x.columns, In<T>(dy), In<T>(x), In<T>(gain), data<T>(statistics),
+                                  residual_factor, InIfAny<T>(residual), Out<T>(dx), data<T>(gain_gradient),
+                                  data<T>(bias_gradient));
+    });
+  }
+
+  void run_add_bias(Stream& stream, double factor, const Tensor& bias, const Tensor& x) override {
+    enqueue(stream, x,
+            [=]<typename T>(T) { cpu::add_bias<T>(x.rows, x.columns, factor, In<T>(bias), InOut<T>(x)); });
+  }
+
+  void run_gelu_forward(Stream& stream, const Tensor& x, const Tensor& out) override {
+    enqueue(stream, x, [=]<typename T>(T) { cpu::gelu_forward<T>(x.elements(), In<T>(x), Out<T>(out)); });
+  }
+
+  void run_gelu_backward(Stream& stream, const Tensor& x, const Tensor& out_gradient,
+                         const Tensor& x_gradient) override {
+    enqueue(stream, x, [=]<typename T>(T) {
+      cpu::gelu_backward<T>(x.elements(), In<T>(x), In<T>(out_gradient), Out<T>(x_gradient));
+    });
+  }
+
   void run_bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
                              const Tensor& qkv) override {
     enqueue(stream, qkv, [=]<typename T>(T) { rotate_all<T>(shape, theta, InOut<T>(qkv), In<T>(bias), 1); });

@@ -219,6 +219,96 @@ TYPED_TEST(CpuKernels, RmsNorm) {
   }
 }
 
+// The Jacobian in full: with u = (x − mean) / deviation, ∂u_i/∂x_j = (δ_ij − (1 + u_i·u_j) / n) / deviation.
+TYPED_TEST(CpuKernels, LayerNorm) {
+  for (const int64_t columns : {1, 7, 130}) {
+    const int64_t rows = 5;
+    const double n = static_cast<double>(columns);
+    const Values x = this->random(rows * columns), gain = this->random(columns), bias = this->random(columns),
+                 dy = this->random(rows * columns), residual = this->random(rows * columns),
+                 before = this->random(columns), bias_before = this->random(columns);
+    Values y(x.size()), statistics(2 * rows), dx(x.size()), with_residual(x.size()),
+        gain_gradient = before, bias_gradient = bias_before;
+    for (int64_t row = 0; row < rows; ++row) {
+      const double* in = &x[row * columns];
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < columns; ++i) mean += in[i] / n;
+      for (int64_t i = 0; i < columns; ++i) variance += (in[i] - mean) * (in[i] - mean) / n;
+      const double deviation = std::sqrt(variance + 1e-3);
+      statistics[2 * row] = mean;
+      statistics[2 * row + 1] = 1 / deviation;
+      const auto u = [&](int64_t i) { return (in[i] - mean) / deviation; };
+      for (int64_t j = 0; j < columns; ++j) {
+        const int64_t at = row * columns + j;
+        y[at] = u(j) * gain[j] + bias[j];
+        gain_gradient[j] += dy[at] * u(j);
+        bias_gradient[j] += dy[at];
+        for (int64_t i = 0; i < columns; ++i)
+          dx[at] += dy[row * columns + i] * gain[i] * ((i == j ? 1 : 0) - (1 + u(i) * u(j)) / n) / deviation;
+        with_residual[at] = dx[at] + 0.25 * residual[at];
+      }
+    }
+    const Tensor tx = this->put(rows, columns, x), tg = this->put(1, columns, gain),
+                 ty = this->fresh(rows, columns), ts = this->fresh(rows, 2, this->kSums),
+                 tdx = this->fresh(rows, columns), in_place = this->put(rows, columns, dy),
+                 gains = this->put_sums(1, columns, before), biases = this->put_sums(1, columns, bias_before),
+                 again = this->put_sums(1, columns, before);
+    this->k_.layer_norm_forward(this->s_, tx, tg, this->put(1, columns, bias), 1e-3, ty, ts);
+    this->expect_near(ty, y, 10);
+    this->expect_near(ts, statistics, 10);
+    this->k_.layer_norm_backward(this->s_, this->put(rows, columns, dy), tx, tg, ts, 0.25,
+                                 this->put(rows, columns, residual), tdx, gains, biases);
+    this->expect_near(tdx, with_residual, 100);
+    this->expect_near(gains, gain_gradient, 10);
+    this->expect_near(biases, bias_gradient, 10);
+    this->k_.layer_norm_backward(this->s_, in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases);
+    this->expect_near(in_place, dx, 100);
+    this->expect_near(again, gain_gradient, 10);
+  }
+}
+
+// x · Φ(x), Φ by its series about zero and, far from it, by what it tends to; and its derivative, by central
+// differences of that.
+double plain_gelu(double x) {
+  if (std::abs(x) > 6) return x > 0 ? x : 0;
+  double term = x, sum = x;
+  for (int k = 1; k < 200; ++k) {
+    term *= -x * x / (2.0 * k);
+    sum += term / (2 * k + 1);
+  }
+  return x * (0.5 + sum / std::sqrt(2 * std::acos(-1.0)));
+}
+
+TYPED_TEST(CpuKernels, Gelu) {
+  Values x = this->random(33), dy = this->random(33);
+  x[0] = 0;
+  x[1] = this->rounded(30);
+  x[2] = this->rounded(-30);
+  Values out(33), dx(33);
+  for (int i = 0; i < 33; ++i) {
+    out[i] = plain_gelu(x[i]);
+    const double h = 1e-4;  // of fourth order
+    dx[i] = dy[i] *
+            (8 * (plain_gelu(x[i] + h) - plain_gelu(x[i] - h)) - plain_gelu(x[i] + 2 * h) +
+             plain_gelu(x[i] - 2 * h)) /
+            (12 * h);
+  }
+  const Tensor tx = this->put(3, 11, x), tout = this->fresh(3, 11), tdx = this->fresh(3, 11);
+  this->k_.gelu_forward(this->s_, tx, tout);
+  this->expect_near(tout, out);
+  this->k_.gelu_backward(this->s_, tx, this->put(3, 11, dy), tdx);
+  this->expect_near(tdx, dx, 10);
+}
+
+TYPED_TEST(CpuKernels, BiasesAreAdded) {
+  const Values x = this->random(5 * 7), bias = this->random(7);
+  Values plain = x;
+  for (size_t i = 0; i < plain.size(); ++i) plain[i] += 0.25 * bias[i % 7];
+  const Tensor in_place = this->put(5, 7, x);
+  this->k_.add_bias(this->s_, 0.25, this->put(1, 7, bias), in_place);
+  this->expect_near(in_place, plain);
+}
+
 constexpr AttentionShape kShape{.batch = 2, .seq = 37, .q_heads = 6, .kv_heads = 2, .head_dim = 10};
 
 TYPED_TEST(CpuKernels, BiasAndRotaryEmbedding) {
@@ -275,7 +365,7 @@ struct PlainAttention {
         const auto v = [&](int64_t j) { return k(j) + shape.kv_columns(); };
         double* o = &out[row * shape.q_columns() + head * d];
         const double* g = &dy[row * shape.q_columns() + head * d];
-        Values p(row % shape.seq + 1), dp(p.size());
+        Values p(shape.causal ? row % shape.seq + 1 : shape.seq), dp(p.size());
         double sum = 0, mean = 0;
         for (size_t j = 0; j < p.size(); ++j) {
           for (int64_t e = 0; e < d; ++e) p[j] += scale * qkv[q + e] * qkv[k(j) + e];
@@ -304,7 +394,10 @@ TYPED_TEST(CpuKernels, Attention) {
   for (const AttentionShape& shape :
        {kShape, AttentionShape{.batch = 2, .seq = 259, .q_heads = 2, .kv_heads = 1, .head_dim = 5},
         AttentionShape{.batch = 1, .seq = 128, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
-        AttentionShape{.batch = 1, .seq = 1, .q_heads = 3, .kv_heads = 3, .head_dim = 1}}) {
+        AttentionShape{.batch = 1, .seq = 1, .q_heads = 3, .kv_heads = 3, .head_dim = 1},
+        AttentionShape{.batch = 2, .seq = 9, .q_heads = 2, .kv_heads = 2, .head_dim = 4, .causal = false},
+        AttentionShape{
+            .batch = 2, .seq = 259, .q_heads = 2, .kv_heads = 1, .head_dim = 5, .causal = false}}) {
     const Values qkv = this->random(shape.tokens() * shape.qkv_columns()),
                  dy = this->random(shape.tokens() * shape.q_columns());
     const PlainAttention plain(shape, qkv, dy, this->rounded);

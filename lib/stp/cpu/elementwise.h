@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 
 #include "stp/cpu/exponential.h"
 #include "stp/device/bfloat16.h"
@@ -93,6 +94,74 @@ void rms_norm_backward(int64_t rows, int64_t columns, const T* dy, const T* x, c
       const T* add = residual + row * columns;
       for (int64_t i = 0; i < columns; ++i) dx[i] = dy[i] * gain[i] * r - x[i] * pull + factor * add[i];
     }
+  }
+}
+
+template <typename T>
+void layer_norm_forward(int64_t rows, int64_t columns, const T* x, const T* gain, const T* bias,
+                        double epsilon, T* y, T* statistics) {
+  for (int64_t row = 0; row < rows; ++row, x += columns, y += columns, statistics += 2) {
+    const double mean = sum_of(columns, [&](int64_t i) { return x[i]; }) / static_cast<double>(columns);
+    const double variance = sum_of(columns,
+                                   [&](int64_t i) {
+                                     const double from_mean = static_cast<double>(x[i]) - mean;
+                                     return from_mean * from_mean;
+                                   }) /
+                            static_cast<double>(columns);
+    const T m = statistics[0] = static_cast<T>(mean);
+    const T r = statistics[1] = static_cast<T>(1 / std::sqrt(variance + epsilon));
+    for (int64_t i = 0; i < columns; ++i) y[i] = (x[i] - m) * r * gain[i] + bias[i];
+  }
+}
+
+/// dx may be dy; `residual` may be null.
+template <typename T>
+void layer_norm_backward(int64_t rows, int64_t columns, const T* dy, const T* x, const T* gain,
+                         const T* statistics, double residual_factor, const T* residual, T* dx,
+                         T* gain_gradient, T* bias_gradient) {
+  const T factor = static_cast<T>(residual_factor);
+  for (int64_t row = 0; row < rows; ++row, dy += columns, x += columns, dx += columns, statistics += 2) {
+    const T m = statistics[0], r = statistics[1];
+    // With n = (x − mean)·r and g = dy·gain: dx = r·(g − mean(g) − n·mean(g·n)).
+    const double mean = sum_of(columns, [&](int64_t i) { return dy[i] * gain[i]; });
+    const double along = sum_of(columns, [&](int64_t i) { return dy[i] * gain[i] * (x[i] - m) * r; });
+    const T shift = static_cast<T>(mean / static_cast<double>(columns));
+    const T pull = static_cast<T>(along / static_cast<double>(columns));
+    for (int64_t i = 0; i < columns; ++i) {
+      const T normed = (x[i] - m) * r, g = dy[i];
+      gain_gradient[i] += g * normed;
+      bias_gradient[i] += g;
+      dx[i] = r * (g * gain[i] - shift - normed * pull);
+    }
+    if (residual == nullptr) continue;
+    for (int64_t i = 0; i < columns; ++i) dx[i] += factor * residual[row * columns + i];
+  }
+}
+
+template <typename T>
+void add_bias(int64_t rows, int64_t columns, double factor, const T* bias, T* x) {
+  const T f = static_cast<T>(factor);
+  for (int64_t row = 0; row < rows; ++row, x += columns)
+    for (int64_t i = 0; i < columns; ++i) x[i] += f * bias[i];
+}
+
+/// The normal distribution.
+template <typename T>
+T normal_distribution(T x) {
+  return (T{1} + std::erf(x * static_cast<T>(std::numbers::sqrt2 / 2))) / T{2};
+}
+
+template <typename T>
+void gelu_forward(int64_t count, const T* x, T* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = x[i] * normal_distribution(x[i]);
+}
+
+template <typename T>
+void gelu_backward(int64_t count, const T* x, const T* gradient, T* x_gradient) {
+  constexpr T kDensityAtZero = static_cast<T>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+  for (int64_t i = 0; i < count; ++i) {
+    const T density = kDensityAtZero * exponential(-x[i] * x[i] / T{2});
+    x_gradient[i] = gradient[i] * (normal_distribution(x[i]) + x[i] * density);
   }
 }
 

@@ -85,6 +85,27 @@ TEST_F(RefusedKernels, RmsNorm) {
   expect_refused("rms_norm_backward", "gradient", [&] { backward(y_, none_, y_, column_); });
 }
 
+TEST_F(RefusedKernels, OfVisionEncoders) {
+  expect_refused("layer_norm_forward", "the statistics is 6 x 1",
+                 [&] { k_.layer_norm_forward(s_, x_, row_, row_, 0, y_, column_); });
+  expect_refused("layer_norm_forward", "bias",
+                 [&] { k_.layer_norm_forward(s_, x_, row_, column_, 0, y_, pair_); });
+  const auto backward = [&](const Tensor& residual, const Tensor& dx, const Tensor& sums) {
+    k_.layer_norm_backward(s_, y_, x_, row_, pair_, 1, residual, dx, sums, row_);
+  };
+  expect_refused("layer_norm_backward", "residual", [&] { backward(tall_, y_, row_); });
+  expect_refused("layer_norm_backward", "dx", [&] { backward(none_, double_, row_); });
+  expect_refused("layer_norm_backward", "gradient", [&] { backward(none_, y_, column_); });
+  expect_refused("gelu_forward", "out", [&] { k_.gelu_forward(s_, x_, tall_); });
+  expect_refused("gelu_backward", "x's gradient", [&] { k_.gelu_backward(s_, x_, y_, tall_); });
+  expect_refused("add_bias", "bias", [&] { k_.add_bias(s_, 1, column_, x_); });
+  AttentionShape ring = kShape;
+  ring.cp = 2;
+  ring.causal = false;
+  expect_refused("attention_forward", "without mask",
+                 [&] { k_.attention_forward(s_, ring, wide_, x_, heads_); });
+}
+
 TEST_F(RefusedKernels, Attention) {
   const Tensor qkv = wide_, bias = tensor(1, 16), lse = heads_;
   AttentionShape uneven = kShape, odd = kShape, none = kShape;

@@ -23,6 +23,31 @@ AttentionBlock attention_block(const AttentionShape& shape, int other) {
                                 : AttentionBlock{.first_query = piece, .keys = shape.seq};
 }
 
+void Kernels::refuse_vision() { throw std::logic_error("this backend has no kernels for vision encoders"); }
+void Kernels::run_layer_norm_forward(Stream& /*stream*/, const Tensor& /*x*/, const Tensor& /*gain*/,
+                                     const Tensor& /*bias*/, double /*epsilon*/, const Tensor& /*y*/,
+                                     const Tensor& /*statistics*/) {
+  refuse_vision();
+}
+void Kernels::run_layer_norm_backward(Stream& /*stream*/, const Tensor& /*dy*/, const Tensor& /*x*/,
+                                      const Tensor& /*gain*/, const Tensor& /*statistics*/,
+                                      double /*residual_factor*/, const Tensor& /*residual*/,
+                                      const Tensor& /*dx*/, const Tensor& /*gain_gradient*/,
+                                      const Tensor& /*bias_gradient*/) {
+  refuse_vision();
+}
+void Kernels::run_add_bias(Stream& /*stream*/, double /*factor*/, const Tensor& /*bias*/,
+                           const Tensor& /*x*/) {
+  refuse_vision();
+}
+void Kernels::run_gelu_forward(Stream& /*stream*/, const Tensor& /*x*/, const Tensor& /*out*/) {
+  refuse_vision();
+}
+void Kernels::run_gelu_backward(Stream& /*stream*/, const Tensor& /*x*/, const Tensor& /*out_gradient*/,
+                                const Tensor& /*x_gradient*/) {
+  refuse_vision();
+}
+
 void Kernels::refuse(const char* kernel, const std::string& why) {
   throw std::logic_error(std::string(kernel) + ": " + why);
 }
@@ -43,12 +68,13 @@ void Kernels::expect(const char* kernel, const Tensor& x, std::initializer_list<
 
 void Kernels::expect_heads(const char* kernel, const AttentionShape& shape, bool rotated) {
   if (shape.batch >= 0 && shape.seq >= 0 && shape.q_heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 &&
-      shape.q_heads % shape.kv_heads == 0 && (!rotated || shape.head_dim % 2 == 0))
+      shape.q_heads % shape.kv_heads == 0 && (!rotated || shape.head_dim % 2 == 0) &&
+      (shape.causal || shape.cp == 1))
     return;
   refuse(kernel, "no attention of " + std::to_string(shape.batch) + " x " + std::to_string(shape.seq) +
                      " tokens with " + std::to_string(shape.q_heads) + " query heads and " +
                      std::to_string(shape.kv_heads) + " key heads of " + std::to_string(shape.head_dim) +
-                     (rotated ? ", rotated" : ""));
+                     (rotated ? ", rotated" : "") + (shape.causal ? "" : ", without mask"));
 }
 
 void Kernels::expect_block(const char* kernel, const AttentionShape& shape, const AttentionBlock& block,

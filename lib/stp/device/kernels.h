@@ -23,10 +23,11 @@ namespace stp {
 
 /// Rows of `qkv` are [q_heads · d | kv_heads · d | kv_heads · d], this tensor-parallel rank's heads. With
 /// context parallelism `seq` counts this rank's tokens of a sample: pieces cp_index and 2cp − 1 − cp_index of
-/// the 2cp that its sequence is divided into.
+/// the 2cp that its sequence is divided into. Only without it may attention be without mask.
 struct AttentionShape {
   int batch, seq, q_heads, kv_heads, head_dim;
   int cp = 1, cp_index = 0;
+  bool causal = true;
   [[nodiscard]] int64_t tokens() const { return int64_t{batch} * seq; }
   [[nodiscard]] int64_t q_columns() const { return int64_t{q_heads} * head_dim; }
   [[nodiscard]] int64_t kv_columns() const { return int64_t{kv_heads} * head_dim; }
@@ -137,6 +138,37 @@ class Kernels {
     run_rms_norm_backward(stream, dy, x, gain, rstd, residual_factor, residual, dx, gain_gradient);
   }
 
+  /// LayerNorm: y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon) per row; statistics (of
+  /// S): rows of mean and rstd. This and what else says so only where vision().
+  void layer_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, const Tensor& bias,
+                          double epsilon, const Tensor& y, const Tensor& statistics) {
+    expect("layer_norm_forward", x,
+           {{"gain", gain, 1, x.columns, x.type},
+            {"bias", bias, 1, x.columns, x.type},
+            {"y", y, x.rows, x.columns, x.type},
+            {"the statistics", statistics, x.rows, 2, statistics_type(x.type)}});
+    run_layer_norm_forward(stream, x, gain, bias, epsilon, y, statistics);
+  }
+  /// dx = (∂y/∂x)ᵀ·dy + residual_factor · residual; gain_gradient (of S) += Σ_rows dy · (x − mean) · rstd,
+  /// bias_gradient (of S) += Σ_rows dy. `residual` may be empty. dx may be dy.
+  void layer_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                           const Tensor& statistics, double residual_factor, const Tensor& residual,
+                           const Tensor& dx, const Tensor& gain_gradient, const Tensor& bias_gradient) {
+    expect("layer_norm_backward", x,
+           {{"dy", dy, x.rows, x.columns, x.type},
+            {"gain", gain, 1, x.columns, x.type},
+            {"the statistics", statistics, x.rows, 2, statistics_type(x.type)},
+            {"dx", dx, x.rows, x.columns, x.type},
+            {"the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type)},
+            {"the bias's gradient", bias_gradient, 1, x.columns, statistics_type(x.type)}});
+    if (residual) expect("layer_norm_backward", x, {{"residual", residual, x.rows, x.columns, x.type}});
+    run_layer_norm_backward(stream, dy, x, gain, statistics, residual_factor, residual, dx, gain_gradient,
+                            bias_gradient);
+  }
+  /// Whether this backend has the kernels of vision encoders: layer_norm_…(), gelu_…(), add_bias(), and
+  /// attention without mask.
+  [[nodiscard]] virtual bool vision() const { return false; }
+
   /// qkv += bias (one row), then q and k are rotated in place by their position in the sequence: pairs (i,
   /// i + d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
   void bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta, const Tensor& bias,
@@ -154,6 +186,11 @@ class Kernels {
            {{"the gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv_gradient.type}});
     run_rope_backward(stream, shape, theta, qkv_gradient);
   }
+  /// Each row of x += factor · bias (one row). Only where vision().
+  void add_bias(Stream& stream, double factor, const Tensor& bias, const Tensor& x) {
+    expect("add_bias", x, {{"bias", bias, 1, x.columns, x.type}});
+    run_add_bias(stream, factor, bias, x);
+  }
   /// bias_gradient (of S) += Σ_rows gradient
   void add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) {
     expect("add_column_sums", gradient,
@@ -161,16 +198,19 @@ class Kernels {
     run_add_column_sums(stream, gradient, bias_gradient);
   }
 
-  /// Causal softmax(q·kᵀ/√d)·v per head, computed in blocks; out: T × q_columns; log_sum_exp: T × q_heads, of
-  /// S. Query head j reads key head j / (q_heads / kv_heads).
+  /// softmax(q·kᵀ/√d)·v per head, causal unless the shape says otherwise (only where vision()), computed in
+  /// blocks; out: T × q_columns; log_sum_exp: T × q_heads, of S. Query head j reads key head j / (q_heads /
+  /// kv_heads).
   void attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& log_sum_exp) {
     expect_attention("attention_forward", shape, qkv, out, log_sum_exp);
+    if (!shape.causal && !vision()) refuse_vision();
     run_attention_forward(stream, shape, qkv, out, log_sum_exp);
   }
   void attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& log_sum_exp, const Tensor& out_gradient, const Tensor& qkv_gradient) {
     expect_attention("attention_backward", shape, qkv, out, log_sum_exp);
+    if (!shape.causal && !vision()) refuse_vision();
     expect("attention_backward", qkv,
            {{"out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type},
             {"qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv.type}});
@@ -218,6 +258,18 @@ class Kernels {
            {{"gate and up", gate_up, g.rows, 2 * g.columns, g.type},
             {"their gradient", gate_up_gradient, g.rows, 2 * g.columns, g.type}});
     run_swiglu_backward(stream, gate_up, out_gradient, gate_up_gradient);
+  }
+
+  /// out = gelu(x) = x · Φ(x), Φ the normal distribution. This and its backward only where vision().
+  void gelu_forward(Stream& stream, const Tensor& x, const Tensor& out) {
+    expect("gelu_forward", x, {{"out", out, x.rows, x.columns, x.type}});
+    run_gelu_forward(stream, x, out);
+  }
+  void gelu_backward(Stream& stream, const Tensor& x, const Tensor& out_gradient, const Tensor& x_gradient) {
+    expect("gelu_backward", x,
+           {{"out's gradient", out_gradient, x.rows, x.columns, x.type},
+            {"x's gradient", x_gradient, x.rows, x.columns, x.type}});
+    run_gelu_backward(stream, x, out_gradient, x_gradient);
   }
 
   // Vocabulary-parallel embedding: this rank holds the rows [first, first + table.rows) of the table; tokens
@@ -305,6 +357,7 @@ class Kernels {
                                const Tensor& out, const Tensor& log_sum_exp);
   static void expect_block(const char* kernel, const AttentionShape& shape, const AttentionBlock& block,
                            const Tensor& kv, DType type);
+  [[noreturn]] static void refuse_vision();
   [[noreturn]] static void refuse(const char* kernel, const std::string& why);
 
  private:
@@ -320,6 +373,16 @@ class Kernels {
                                             const Tensor& out, const Tensor& log_sum_exp,
                                             const Tensor& out_gradient, const Tensor& qkv_gradient,
                                             const Tensor& kv_gradient) = 0;
+  virtual void run_layer_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, const Tensor& bias,
+                                      double epsilon, const Tensor& y, const Tensor& statistics);
+  virtual void run_layer_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
+                                       const Tensor& statistics, double residual_factor,
+                                       const Tensor& residual, const Tensor& dx, const Tensor& gain_gradient,
+                                       const Tensor& bias_gradient);
+  virtual void run_add_bias(Stream& stream, double factor, const Tensor& bias, const Tensor& x);
+  virtual void run_gelu_forward(Stream& stream, const Tensor& x, const Tensor& out);
+  virtual void run_gelu_backward(Stream& stream, const Tensor& x, const Tensor& out_gradient,
+                                 const Tensor& x_gradient);
   virtual void run_scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) = 0;
   virtual void run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) = 0;
   virtual void run_check_finite(Stream& stream, const Tensor& tensor, const std::string& what) = 0;

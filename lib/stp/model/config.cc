@@ -22,6 +22,7 @@ ModelConfig ModelConfig::encoder() const {
   config.ffn = vision.ffn;
   config.q_heads = config.kv_heads = vision.heads;
   config.head_dim = has_vision() ? vision.hidden / vision.heads : 0;
+  config.rope_theta = 1e4;  // Qwen2-VL's
   return config;
 }
 

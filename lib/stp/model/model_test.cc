@@ -14,6 +14,7 @@
 #include "stp/base/json_input.h"
 #include "stp/model/config.h"
 #include "stp/model/offload.h"
+#include "stp/model/parameters.h"
 #include "stp/model/partition.h"
 #include "stp/model/work.h"
 #include "support/refusal.h"
@@ -633,6 +634,25 @@ TEST(VisionWork, HasTheFlopsOfTheFormula) {
       language.vision = {};
       EXPECT_EQ(model_flops(config, 5120, 0), model_flops(language, 5120));
     }
+}
+
+TEST(VisionParameters, OfAllUnitsAreThoseOfTheModel) {
+  ModelConfig config = model("mllm-14.9b");
+  for (const int tp : {1, 8}) {
+    double all = 0;
+    for (const Unit unit : kVisionUnits)
+      for (const Parameter& parameter : unit_parameters(config, unit)) {
+        const double elements = static_cast<double>(parameter.local_rows(tp) * parameter.columns(tp));
+        all += (is_of_layer(unit) ? config.vision.layers : 1) * elements *
+               (parameter.partial_gradient() ? 1 : tp);
+      }
+    EXPECT_EQ(all, config.vision_parameters());
+  }
+  const ParameterPart part = unit_parameters(config, Unit::vision_attn)[1].parts[0];
+  EXPECT_EQ(parameter_name(part, 3), "vision.layers.3.attn.q.weight");
+  EXPECT_EQ(parameter_name(unit_parameters(config, Unit::merger)[0].parts[0], -1), "vision.merger.norm.gain");
+  config.vision = {};
+  for (const Unit unit : kVisionUnits) EXPECT_TRUE(unit_parameters(config, unit).empty());
 }
 
 TEST(VisionWork, AttendsWithoutAMask) {

@@ -20,6 +20,35 @@ double normal(uint64_t key) {  // Box and Muller
          std::cos(2 * std::numbers::pi * uniform(key ^ 0xd1b54a32d192ed03));
 }
 
+constexpr const char* kVision = "vision.";
+
+// A LayerNorm of d elements and two linear layers with biases: d or, merged, more columns in; `out` rows out.
+std::vector<Parameter> norm_and_two_linears(const std::string& name, int64_t d, int64_t columns,
+                                            int64_t inner, int64_t out) {
+  return {
+      {{{name + ".norm.gain", d, 1, Split::none}}, UnitPass::I},
+      {{{name + ".fc1.weight", inner, columns, Split::rows}}, UnitPass::W_late},
+      {{{name + ".fc2.weight", out, inner, Split::columns}}, UnitPass::W_early},
+      {{{name + ".fc1.bias", inner, 1, Split::rows}}, UnitPass::W_late},
+      {{{name + ".fc2.bias", out, 1, Split::none}}, UnitPass::W_early},
+      {{{name + ".norm.bias", d, 1, Split::none}}, UnitPass::I},
+  };
+}
+
+std::vector<Parameter> vision_unit_parameters(const ModelConfig& model, Unit unit) {
+  const int64_t d = model.vision.hidden, merged = kTokensMerged * d;
+  if (unit == Unit::patches)
+    return {{{{"vision.patches.weight", d, kPatchElements, Split::none}}, UnitPass::W_late}};
+  if (unit == Unit::merger) return norm_and_two_linears("vision.merger", d, merged, merged, model.hidden);
+  if (unit == Unit::vision_mlp) return norm_and_two_linears("vision.mlp", d, d, model.vision.ffn, d);
+  std::vector<Parameter> attn = unit_parameters(model.encoder(), Unit::attn);
+  for (Parameter& parameter : attn)
+    for (ParameterPart& part : parameter.parts) part.name = kVision + part.name;
+  attn.push_back({{{"vision.attn.projection.bias", d, 1, Split::none}}, UnitPass::W_early});
+  attn.push_back({{{"vision.attn.norm.bias", d, 1, Split::none}}, UnitPass::I});
+  return attn;
+}
+
 }  // namespace
 
 int64_t Parameter::local_rows(int tp) const {
@@ -60,12 +89,15 @@ std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit) {
     case Unit::embedding:
       return {{{{"embedding.weight", model.vocab, h, Split::rows}}, UnitPass::W_late}};
     default:
-      return {};  // of a vision encoder, which is simulated alone
+      return model.has_vision() ? vision_unit_parameters(model, unit) : std::vector<Parameter>{};
   }
 }
 
 std::string parameter_name(const ParameterPart& part, int layer) {
-  return layer < 0 ? part.name : "layers." + std::to_string(layer) + "." + part.name;
+  if (layer < 0) return part.name;
+  const bool vision = part.name.starts_with(kVision);
+  const std::string prefix = vision ? kVision : "", name = part.name.substr(prefix.size());
+  return prefix + "layers." + std::to_string(layer) + "." + name;
 }
 
 void initial_values(const Initialisation& initialisation, const std::string& name, int64_t first_row,

@@ -44,13 +44,16 @@ struct Parameter {
 };
 
 /// In this order. attn: norm gain, QKV weight, QKV bias, projection; mlp: norm gain, gate and up, down; head:
-/// norm gain, projection onto the vocabulary; embedding: its table.
-enum class AttnParameter : uint8_t { norm, qkv, qkv_bias, projection };
-enum class MlpParameter : uint8_t { norm, gate_up, down };
+/// norm gain, projection onto the vocabulary; embedding: its table. vision_attn, vision_mlp and merger have
+/// the same, fc1 and fc2 in place of gate and up, and down, and behind these the biases of their linear
+/// layers, last the norm's; patches: one matrix.
+enum class AttnParameter : uint8_t { norm, qkv, qkv_bias, projection, projection_bias };
+enum class MlpParameter : uint8_t { norm, gate_up, down, fc1_bias, fc2_bias };
 enum class HeadParameter : uint8_t { norm, projection };
 std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
 
-/// "layers.3.attn.q.weight"; `layer` counts over the whole model, −1 for embedding and head.
+/// "layers.3.attn.q.weight" or "vision.layers.3.attn.q.weight"; `layer` counts over the whole language model,
+/// or the encoder; −1 for units that belong to no layer.
 std::string parameter_name(const ParameterPart& part, int layer);
 
 /// Initial weights: normal, each element a function of only seed, name and position, so that a shard can be

@@ -22,6 +22,9 @@ constexpr bool is_of_layer(Unit unit) {
   return unit == Unit::attn || unit == Unit::mlp || unit == Unit::vision_attn || unit == Unit::vision_mlp;
 }
 
+/// Whether it is an attention, of either model.
+constexpr bool is_attention(Unit unit) { return unit == Unit::attn || unit == Unit::vision_attn; }
+
 /// F forward, I input gradient. A unit's weight gradients come in two parts: W_early, those of the
 /// row-parallel linears (proj, fc2), and W_late, those of the column-parallel ones (QKV, fc1). In
 /// Megatron-LM's order only W_late can overlap the unit's own all-reduce.

@@ -544,7 +544,9 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
       make_for(UnitPass::W_early, "gradient of the output", w.hidden);
       break;
     case Unit::embedding:
-      return {};  // the tokens alone
+      // The tokens alone; behind a vision encoder, whose I gets it, W needs the gradient of the output.
+      if (!model.has_vision()) return {};
+      return {{"gradient of the output", w.bytes(w.hidden), true, false, false, false, true}};
     case Unit::head:
       // The suite's loss leaves the gradient of the logits in their place.
       if (implementation == Implementation::suite) {

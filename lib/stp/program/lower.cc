@@ -48,6 +48,7 @@ Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const
   program.sequence_parallel = lowering.sequence_parallel;
   program.recompute = lowering.recompute;
   program.zero = lowering.data_parallel && lowering.zero;
+  program.vision_layers = lowering.vision_layers;
   program.division = lowering.division();
   program.offload = lowering.offload;
   program.post_validation = lowering.post_validation;
@@ -359,7 +360,11 @@ class Lowerer {
     const bool behind_vision = segment.unit == Unit::embedding && lowering_.vision_layers > 0;
     const bool gathered = gathers(segment);
     if (segment.main == Segment::Main::weight_gradients) {
-      // Behind a vision encoder the embedding's gradient is of what the backward gets, not of what it leaves.
+      // Behind a vision encoder the embedding's gradient is of what the backward gets, not of what it leaves:
+      // B takes it from there and hands on the images' rows, W has what I kept.
+      if (behind_vision && chain.action.pass == Pass::B)
+        return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late,
+                           source_of(chain, segment), chain.value);
       if (!samples || behind_vision)
         return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late);
       if (chain.action.pass == Pass::W)

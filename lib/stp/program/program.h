@@ -106,8 +106,9 @@ struct Program {
   Recompute recompute;
   bool zero = false;  // ZeRO-1: each replica has a share of the optimizer's state
   bool post_validation = false;
-  Division division;   // of units into parts
-  double offload = 0;  // the largest share of an offloaded activation's bytes that goes to the host
+  int vision_layers = 0;  // of a vision encoder, which is the first virtual stage
+  Division division;      // of units into parts
+  double offload = 0;     // the largest share of an offloaded activation's bytes that goes to the host
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])

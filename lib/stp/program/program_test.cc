@@ -244,7 +244,8 @@ class ValueFlow {
       ASSERT_EQ(next[rank], program_.rank_begin[rank + 1]) << describe(program_, next[rank]) << " is stuck";
     EXPECT_THAT(held_, IsEmpty());
     const int layers = std::accumulate(program_.layers_per_stage.begin(), program_.layers_per_stage.end(), 0);
-    EXPECT_EQ(units_, program_.schedule.microbatches * 2 * (2 * layers + 2));
+    const int of_encoder = program_.vision_layers > 0 ? 2 * program_.vision_layers + 2 : 0;
+    EXPECT_EQ(units_, program_.schedule.microbatches * 2 * (2 * layers + 2 + of_encoder));
   }
 
  private:
@@ -261,11 +262,14 @@ class ValueFlow {
     const auto needed = program_.dependencies(op);
     return std::all_of(needed.begin(), needed.end(), [&](OpId each) { return done_[each]; });
   }
-  // attn of the first layer is 1, the embedding 0, the head the last.
+  // attn of the first layer is 1, the embedding 0, the head the last; the merger is −1, patches the first.
   int unit_of(const Op& op, int stage) const {
     int layer = op.layer;
     for (int before = 0; before < stage; ++before) layer += program_.layers_per_stage[before];
     if (op.unit == Unit::embedding) return 0;
+    if (op.unit == Unit::merger) return -1;
+    if (op.unit == Unit::patches) return -2 * program_.vision_layers - 2;
+    if (is_vision(op.unit)) return 2 * (op.layer - program_.vision_layers) - (is_attention(op.unit) ? 1 : 0);
     if (op.unit == Unit::head)
       return 1 + 2 * std::accumulate(program_.layers_per_stage.begin(), program_.layers_per_stage.end(), 0);
     return 2 * layer + (op.unit == Unit::attn ? 1 : 2);
@@ -301,7 +305,18 @@ class ValueFlow {
     }
     const bool weights = op.kind == OpKind::weight_gradients || op.unit_pass == UnitPass::W_early ||
                          op.unit_pass == UnitPass::W_late;
-    if (weights && op.unit != Unit::embedding) return;
+    if (weights && has_pass(op.unit, UnitPass::I)) return;
+    // Behind a vision encoder B's embedding.W hands the gradient of images on to the merger, whose I else
+    // gets all and keeps it for W.
+    const bool vision = program_.vision_layers > 0;
+    if (vision && weights && op.unit == Unit::embedding) {
+      EXPECT_EQ(op.input == kNoValue, op.pass == Pass::W) << text;
+      EXPECT_EQ(op.output == kNoValue, op.pass == Pass::W) << text;
+      ++units_;
+      if (op.pass == Pass::W) return;
+      EXPECT_EQ(take(op.input), (Value{1, Held::all})) << text;
+      return leave(rank, op.output, {0, Held::all});
+    }
     // Between its parts, a unit's tensors are its own.
     const bool overlaps = program_.division.overlaps();
     const int last = program_.division.steps(op.unit, op.unit_pass, op.part) - 1;
@@ -314,7 +329,8 @@ class ValueFlow {
     }
     const int unit = unit_of(op, program_.stage_of(id));
     const bool forward = op.unit_pass == UnitPass::F;
-    const int before = forward ? unit - 1 : unit + 1;
+    const bool skips = op.unit == Unit::merger && op.pass == Pass::I;
+    const int before = forward ? unit - 1 : unit + (skips ? 2 : 1);
     if (op.kind == OpKind::all_reduce || op.kind == OpKind::reduce_scatter) {
       if (!pieces) {
         EXPECT_EQ(take(op.input), (Value{unit, Held::summand})) << text;
@@ -324,8 +340,9 @@ class ValueFlow {
       if (op.output != kNoValue) leave(rank, op.output, {unit, held});
       return;
     }
-    // The embedding and, backward, the head have no input; nor does a recomputed layer.
-    const bool begins = (op.unit == Unit::embedding && forward) || (op.unit == Unit::head && !forward) ||
+    // The first unit and, backward, the head have no input; nor does a recomputed layer.
+    const Unit first = vision ? Unit::patches : Unit::embedding;
+    const bool begins = (op.unit == first && forward) || (op.unit == Unit::head && !forward) ||
                         (op.recomputed() && op.unit == Unit::attn && op.kind != OpKind::compute) ||
                         (op.recomputed() && op.unit == Unit::attn &&
                          (!program_.sequence_parallel || op.part == UnitPart::norm));
@@ -347,13 +364,14 @@ class ValueFlow {
       EXPECT_EQ(take(op.input), (Value{before, gathers ? Held::share : Held::all})) << text;
     }
     if (!gathers && !op.recomputed()) ++units_;
-    const bool ends = op.unit == Unit::embedding ? !forward : op.unit == Unit::head && forward;
+    const bool ends = op.unit == first ? !forward : op.unit == Unit::head && forward;
     EXPECT_EQ(op.output == kNoValue, ends && !gathers) << text;
     if (op.output == kNoValue) return;
     if (gathers) return leave(rank, op.output, {before, Held::all});
-    // The head's own collectives are inside it.
+    // The head's own collectives are inside it; patches have none.
     const Held of_head = program_.sequence_parallel ? Held::share : Held::all;
-    leave(rank, op.output, {unit, op.unit == Unit::head ? of_head : Held::summand});
+    const bool reduced = op.unit != Unit::head && op.unit != Unit::patches;
+    leave(rank, op.output, {unit, reduced ? Held::summand : of_head});
   }
 
   const Program& program_;
@@ -444,6 +462,27 @@ TEST(Lower, OfAVisionEncoderIssuesEachUnitOncePerMicrobatch) {
     EXPECT_EQ(of["patches.F"] + of["patches.W"] + of["embedding.F"] + of["embedding.W"], 4 * m);
     EXPECT_EQ(of["AR embedding.F"], m);
     EXPECT_NO_THROW(issue_order(program));
+  }
+}
+
+TEST(Lower, CarriesEveryValueThroughAVisionEncoder) {
+  std::mt19937 random(513);
+  for (int draw = 0; draw < 200; ++draw) {
+    const int p = 1 + static_cast<int>(random() % 4);
+    const Schedule schedule = random_schedule(random, draw % 2 ? Placement::v(p) : Placement::loop(p, 2),
+                                              1 + static_cast<int>(random() % 5));
+    std::vector<int> layers = random_layers(random, 2 * p);
+    layers[0] = 0;
+    const Program program = lower(schedule, layers,
+                                  {.release = kReleases[draw % 3],
+                                   .backward = draw % 5 ? BackwardOrder::suite : BackwardOrder::megatron,
+                                   .optimizer = draw % 4 == 0,
+                                   .embedding = true,
+                                   .vision_layers = 1 + draw % 3});
+    ValueFlow(program).check();
+    ASSERT_FALSE(testing::Test::HasFailure())
+        << "draw " << draw << ", layers " << testing::PrintToString(layers) << ":\n"
+        << to_text(schedule);
   }
 }
 

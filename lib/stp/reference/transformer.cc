@@ -2,40 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+
+#include "stp/reference/layers.h"
+#include "stp/reference/vision_encoder.h"
 
 namespace stp::reference {
 namespace {
-
-using Matrix = std::vector<double>;  // row-major; sizes are known where it is used
-
-// y[s, o] = Σ_i x[s, i] · w[o, i]
-Matrix linear(const Matrix& x, const Matrix& w, int64_t in, int64_t out) {
-  const int64_t rows = static_cast<int64_t>(x.size()) / in;
-  Matrix y(rows * out);
-  for (int64_t s = 0; s < rows; ++s)
-    for (int64_t o = 0; o < out; ++o) {
-      double sum = 0;
-      for (int64_t i = 0; i < in; ++i) sum += x[s * in + i] * w[o * in + i];
-      y[s * out + o] = sum;
-    }
-  return y;
-}
-
-// Adds ∂/∂w to dw and returns ∂/∂x.
-Matrix linear_backward(const Matrix& dy, const Matrix& x, const Matrix& w, int64_t in, int64_t out,
-                       Matrix& dw) {
-  const int64_t rows = static_cast<int64_t>(x.size()) / in;
-  Matrix dx(x.size());
-  for (int64_t s = 0; s < rows; ++s)
-    for (int64_t o = 0; o < out; ++o) {
-      const double g = dy[s * out + o];
-      for (int64_t i = 0; i < in; ++i) {
-        dx[s * in + i] += g * w[o * in + i];
-        dw[o * in + i] += g * x[s * in + i];
-      }
-    }
-  return dx;
-}
 
 Matrix rms_norm(const Matrix& x, const Matrix& gain, double epsilon) {
   const auto h = static_cast<int64_t>(gain.size());
@@ -70,17 +43,6 @@ Matrix rms_norm_backward(const Matrix& dy, const Matrix& x, const Matrix& gain, 
   return dx;
 }
 
-// Rotates each head of one row by ±position · theta^(−2i/d) in the plane of elements i and i + d/2.
-void rotate(double* row, int heads, int d, int position, double theta, double sign) {
-  for (int head = 0; head < heads; ++head, row += d)
-    for (int i = 0; i < d / 2; ++i) {
-      const double angle = sign * position * std::pow(theta, -2.0 * i / d);
-      const double a = row[i], b = row[i + d / 2];
-      row[i] = a * std::cos(angle) - b * std::sin(angle);
-      row[i + d / 2] = a * std::sin(angle) + b * std::cos(angle);
-    }
-}
-
 // The forward of one sample, with all that its backward needs.
 class SampleRun {
  public:
@@ -92,7 +54,10 @@ class SampleRun {
         h_(model.hidden),
         q_(int64_t{model.q_heads} * model.head_dim),
         kv_(int64_t{model.kv_heads} * model.head_dim),
-        ffn_(model.ffn) {}
+        ffn_(model.ffn),
+        heads_{model.q_heads, model.kv_heads, model.head_dim, true} {
+    if (model.has_vision()) vision_.emplace(model, parameters, sample.patches);
+  }
 
   // The summed cross-entropy of the sample.
   double forward() {
@@ -100,6 +65,11 @@ class SampleRun {
     const Matrix& table = parameters_.at("embedding.weight");
     for (int s = 0; s < seq_; ++s)
       for (int64_t i = 0; i < h_; ++i) x[s * h_ + i] = table[sample_.tokens[s] * h_ + i];
+    if (vision_) {  // in place of the first tokens
+      const Matrix image = vision_->forward();
+      image_elements_ = std::ssize(image);
+      std::ranges::copy(image, x.begin());
+    }
     for (int layer = 0; layer < model_.layers; ++layer) {
       layers_.emplace_back();
       x = attn_forward(layer, x);
@@ -134,8 +104,9 @@ class SampleRun {
       d = attn_backward(layer, d, gradients);
     }
     Matrix& table = gradients.at("embedding.weight");
-    for (int s = 0; s < seq_; ++s)
+    for (int64_t s = image_elements_ / h_; s < seq_; ++s)
       for (int64_t i = 0; i < h_; ++i) table[sample_.tokens[s] * h_ + i] += d[s * h_ + i];
+    if (vision_) vision_->backward({d.begin(), d.begin() + image_elements_}, gradients);
   }
 
  private:
@@ -153,81 +124,33 @@ class SampleRun {
 
   Matrix attn_forward(int layer, const Matrix& x) {
     Layer& l = layers_[layer];
-    const int d = model_.head_dim;
     l.attn_input = x;
     l.attn_normed = rms_norm(x, weight(layer, "attn.norm.gain"), model_.norm_epsilon);
     const auto project = [&](const char* w, const char* b, int64_t out) {
       Matrix y = linear(l.attn_normed, weight(layer, w), h_, out);
-      for (int s = 0; s < seq_; ++s)
-        for (int64_t i = 0; i < out; ++i) y[s * out + i] += weight(layer, b)[i];
+      add_bias(weight(layer, b), y);
       return y;
     };
     l.q = project("attn.q.weight", "attn.q.bias", q_);
     l.k = project("attn.k.weight", "attn.k.bias", kv_);
     l.v = project("attn.v.weight", "attn.v.bias", kv_);
-    for (int s = 0; s < seq_; ++s) {
-      rotate(l.q.data() + s * q_, model_.q_heads, d, s, model_.rope_theta, 1);
-      rotate(l.k.data() + s * kv_, model_.kv_heads, d, s, model_.rope_theta, 1);
-    }
-    l.weights.assign(static_cast<size_t>(model_.q_heads) * seq_ * seq_, 0);
-    l.attended.assign(seq_ * q_, 0);
-    for (int head = 0; head < model_.q_heads; ++head) {
-      const int64_t from = int64_t{head / (model_.q_heads / model_.kv_heads)} * d;
-      for (int s = 0; s < seq_; ++s) {
-        double* row = weight_row(l, head, s);
-        for (int t = 0; t <= s; ++t) {
-          for (int i = 0; i < d; ++i) row[t] += l.q[s * q_ + int64_t{head} * d + i] * l.k[t * kv_ + from + i];
-          row[t] /= std::sqrt(static_cast<double>(d));
-        }
-        const double largest = *std::max_element(row, row + s + 1);
-        double sum = 0;
-        for (int t = 0; t <= s; ++t) sum += row[t] = std::exp(row[t] - largest);
-        for (int t = 0; t <= s; ++t) {
-          row[t] /= sum;
-          for (int i = 0; i < d; ++i)
-            l.attended[s * q_ + int64_t{head} * d + i] += row[t] * l.v[t * kv_ + from + i];
-        }
-      }
-    }
+    rotate(l.q, heads_.q, heads_.dim, model_.rope_theta, 1);
+    rotate(l.k, heads_.kv, heads_.dim, model_.rope_theta, 1);
+    l.weights = attention_weights(heads_, l.q, l.k);
+    l.attended = attend(heads_, l.weights, l.v);
     return plus(linear(l.attended, weight(layer, "attn.projection.weight"), q_, h_), x);
   }
 
   Matrix attn_backward(int layer, const Matrix& dy, Parameters& gradients) {
     Layer& l = layers_[layer];
-    const int d = model_.head_dim;
     const auto gradient = [&](const char* part) -> Matrix& { return gradients.at(name(layer, part)); };
     const Matrix da = linear_backward(dy, l.attended, weight(layer, "attn.projection.weight"), q_, h_,
                                       gradient("attn.projection.weight"));
-    Matrix dq(l.q.size()), dk(l.k.size()), dv(l.v.size());
-    for (int head = 0; head < model_.q_heads; ++head) {
-      const int64_t from = int64_t{head / (model_.q_heads / model_.kv_heads)} * d, at = int64_t{head} * d;
-      for (int s = 0; s < seq_; ++s) {
-        const double* row = weight_row(l, head, s);
-        std::vector<double> dw(s + 1);
-        double mean = 0;
-        for (int t = 0; t <= s; ++t) {
-          for (int i = 0; i < d; ++i) {
-            dw[t] += da[s * q_ + at + i] * l.v[t * kv_ + from + i];
-            dv[t * kv_ + from + i] += row[t] * da[s * q_ + at + i];
-          }
-          mean += dw[t] * row[t];
-        }
-        for (int t = 0; t <= s; ++t) {
-          const double dscore = row[t] * (dw[t] - mean) / std::sqrt(static_cast<double>(d));
-          for (int i = 0; i < d; ++i) {
-            dq[s * q_ + at + i] += dscore * l.k[t * kv_ + from + i];
-            dk[t * kv_ + from + i] += dscore * l.q[s * q_ + at + i];
-          }
-        }
-      }
-    }
-    for (int s = 0; s < seq_; ++s) {
-      rotate(dq.data() + s * q_, model_.q_heads, d, s, model_.rope_theta, -1);
-      rotate(dk.data() + s * kv_, model_.kv_heads, d, s, model_.rope_theta, -1);
-    }
+    auto [dq, dk, dv] = attention_backward(heads_, l.weights, l.q, l.k, l.v, da);
+    rotate(dq, heads_.q, heads_.dim, model_.rope_theta, -1);
+    rotate(dk, heads_.kv, heads_.dim, model_.rope_theta, -1);
     const auto project_backward = [&](const Matrix& dout, const char* w, const char* b, int64_t out) {
-      for (int s = 0; s < seq_; ++s)
-        for (int64_t i = 0; i < out; ++i) gradient(b)[i] += dout[s * out + i];
+      add_bias_gradient(dout, gradient(b));
       return linear_backward(dout, l.attn_normed, weight(layer, w), h_, out, gradient(w));
     };
     Matrix dnormed = project_backward(dq, "attn.q.weight", "attn.q.bias", q_);
@@ -271,19 +194,14 @@ class SampleRun {
                 dy);
   }
 
-  double* weight_row(Layer& l, int head, int s) const {
-    return l.weights.data() + (static_cast<size_t>(head) * seq_ + s) * seq_;
-  }
-  static Matrix plus(Matrix a, const Matrix& b) {
-    for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    return a;
-  }
-
   const ModelConfig& model_;
   const Parameters& parameters_;
   const Sample& sample_;
   const int seq_;
   const int64_t h_, q_, kv_, ffn_;
+  const Heads heads_;
+  std::optional<VisionEncoder> vision_;
+  int64_t image_elements_ = 0;  // of the language model's input
   std::vector<Layer> layers_;
   Matrix head_input_, head_normed_, probabilities_;
 };
@@ -300,11 +218,13 @@ Parameters initial_parameters(const ModelConfig& model, const Initialisation& in
       initial_values(initialisation, name, 0, part.rows, 0, part.columns, values.data());
     }
   };
-  add(unit_parameters(model, Unit::embedding)[0], -1);
-  for (int layer = 0; layer < model.layers; ++layer)
-    for (const Unit unit : {Unit::attn, Unit::mlp})
-      for (const Parameter& parameter : unit_parameters(model, unit)) add(parameter, layer);
-  for (const Parameter& parameter : unit_parameters(model, Unit::head)) add(parameter, -1);
+  for (const Unit unit : kUnits) {
+    const int layers = is_vision(unit) ? model.vision.layers : model.layers;
+    for (const Parameter& parameter : unit_parameters(model, unit)) {
+      if (!is_of_layer(unit)) add(parameter, -1);
+      for (int layer = 0; is_of_layer(unit) && layer < layers; ++layer) add(parameter, layer);
+    }
+  }
   return parameters;
 }
 

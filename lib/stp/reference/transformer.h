@@ -1,5 +1,6 @@
 // A plain reference transformer: one rank, float64, no schedule, no blocking, no BLAS. Written from the
-// formulas, independently of the runtime's kernels; clarity before speed.
+// formulas, independently of the runtime's kernels; clarity before speed. A vision encoder before it:
+// vision_encoder.h.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,11 @@ using Parameters = std::map<std::string, std::vector<double>>;
 
 Parameters initial_parameters(const ModelConfig& model, const Initialisation& initialisation);
 
-/// A sequence, and the target token after each of its tokens.
+/// A sequence, and the target token after each of its tokens. With a vision encoder, `patches` has rows of
+/// kPatchElements values; what they become stands in place of the first tokens.
 struct Sample {
   std::vector<int32_t> tokens, targets;
+  std::vector<float> patches = {};
 };
 
 struct LossAndGradients {

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "stp/reference/vision_encoder.h"
+
 namespace stp::reference {
 namespace {
 
@@ -23,6 +25,21 @@ ModelConfig tiny() {
 
 const Initialisation kStart{.seed = 7, .weight_deviation = 0.3, .bias_deviation = 0.2, .gain_deviation = 0.2};
 
+ModelConfig tiny_with_vision() {
+  ModelConfig model = tiny();
+  model.layers = 1;
+  model.vision = {.layers = 2, .hidden = 12, .heads = 3, .ffn = 20};
+  return model;
+}
+
+// Values as of pixels.
+std::vector<float> patches(int count, uint32_t state) {
+  std::vector<float> values(static_cast<size_t>(count) * kPatchElements);
+  for (float& value : values)
+    value = static_cast<float>((state = state * 1664525 + 1013904223) >> 24) / 128 - 1;
+  return values;
+}
+
 std::vector<Sample> samples(int count, int seq, int vocab) {
   std::vector<Sample> all;
   uint32_t state = 12345;
@@ -38,12 +55,11 @@ std::vector<Sample> samples(int count, int seq, int vocab) {
   return all;
 }
 
-TEST(Reference, GradientsAreThoseOfCentralDifferences) {
-  const ModelConfig model = tiny();
+void expect_gradients_of_central_differences(const ModelConfig& model, const std::vector<Sample>& data,
+                                             size_t count) {
   Parameters parameters = initial_parameters(model, kStart);
-  const auto data = samples(2, 5, model.vocab);
   const auto exact = loss_and_gradients(model, parameters, data);
-  ASSERT_EQ(exact.gradients.size(), 3U + 2 * 12);
+  ASSERT_EQ(exact.gradients.size(), count);
   for (auto& [name, values] : parameters) {
     const std::vector<double>& gradient = exact.gradients.at(name);
     double largest = 0;
@@ -59,6 +75,38 @@ TEST(Reference, GradientsAreThoseOfCentralDifferences) {
       EXPECT_NEAR((up - down) / (2 * h), gradient[i], 1e-6 * std::max(largest, 1e-3)) << name << " " << i;
     }
   }
+}
+
+TEST(Reference, GradientsAreThoseOfCentralDifferences) {
+  expect_gradients_of_central_differences(tiny(), samples(2, 5, 11), 3 + 2 * 12);
+}
+
+// Of the encoder's layers: 10 of attn and 6 of the MLP; of its merger 6, and the patches'.
+TEST(Reference, GradientsOfAVisionEncoderAreThoseOfCentralDifferences) {
+  std::vector<Sample> data = samples(2, 5, 11);
+  for (size_t i = 0; i < data.size(); ++i) data[i].patches = patches(12, static_cast<uint32_t>(i));
+  expect_gradients_of_central_differences(tiny_with_vision(), data, 3 + 12 + 2 * (10 + 6) + 6 + 1);
+}
+
+// The image stands in place of the first three tokens; all its patches see each other.
+TEST(Reference, AnImageReplacesTheFirstTokens) {
+  const ModelConfig model = tiny_with_vision();
+  const Parameters parameters = initial_parameters(model, kStart);
+  Sample sample = samples(1, 5, model.vocab)[0];
+  sample.patches = patches(12, 1);
+  const auto loss = [&](const Sample& of) { return loss_and_gradients(model, parameters, {of}).loss; };
+  const double before = loss(sample);
+  for (int token = 0; token < 5; ++token) {
+    Sample changed = sample;
+    changed.tokens[token] = (changed.tokens[token] + 1) % model.vocab;
+    EXPECT_EQ(loss(changed) == before, token < 3) << token;
+  }
+  const auto first_token = [&](const Sample& of) {
+    return VisionEncoder(model, parameters, of.patches).forward()[0];
+  };
+  Sample changed = sample;
+  changed.patches.back() += 1;
+  EXPECT_NE(first_token(changed), first_token(sample));
 }
 
 TEST(Reference, UniformLogitsLoseTheLogarithmOfTheVocabulary) {

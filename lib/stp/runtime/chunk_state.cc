@@ -75,11 +75,17 @@ std::vector<ParameterState*> ChunkState::all() {
   const auto add = [&](std::vector<ParameterState>& some) {
     for (ParameterState& state : some) states.push_back(&state);
   };
+  const auto add_layers = [&](auto& attns, auto& mlps) {
+    for (size_t layer = 0; layer < attns.size(); ++layer) {
+      add(attns[layer]);
+      add(mlps[layer]);
+    }
+  };
+  add(patches);
+  add_layers(vision_attn, vision_mlp);
+  add(merger);
   add(embedding);
-  for (size_t layer = 0; layer < attn.size(); ++layer) {
-    add(attn[layer]);
-    add(mlp[layer]);
-  }
+  add_layers(attn, mlp);
   add(head);
   return states;
 }
@@ -94,7 +100,15 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
       made.push_back({parameter, layer, 0, {}, {}});
     return made;
   };
-  if (shape.first) chunk.embedding = states(Unit::embedding, -1);
+  if (shape.first) {  // without a vision encoder its units have no parameters
+    chunk.patches = states(Unit::patches, -1);
+    for (int layer = 0; layer < training.model.vision.layers; ++layer) {
+      chunk.vision_attn.push_back(states(Unit::vision_attn, layer));
+      chunk.vision_mlp.push_back(states(Unit::vision_mlp, layer));
+    }
+    chunk.merger = states(Unit::merger, -1);
+    chunk.embedding = states(Unit::embedding, -1);
+  }
   for (int layer = 0; layer < shape.layers; ++layer) {
     chunk.attn.push_back(states(Unit::attn, shape.first_layer + layer));
     chunk.mlp.push_back(states(Unit::mlp, shape.first_layer + layer));

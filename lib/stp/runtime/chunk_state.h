@@ -12,7 +12,7 @@ namespace stp {
 /// One tensor of parameters, this rank's shard: parts of the chunk's buffers.
 struct ParameterState {
   Parameter parameter;
-  int layer;      // of the whole model; −1 for embedding and head
+  int layer;      // of the whole language model, or of the encoder; −1 for units that belong to no layer
   int64_t begin;  // its first element in the buffers
   Tensor weight, gradient;
 };
@@ -24,7 +24,9 @@ struct ChunkState {
   int first_layer = 0;                                 // of the whole model
   std::vector<std::vector<ParameterState>> attn, mlp;  // by layer of the chunk
   std::vector<ParameterState> head;
-  std::vector<ParameterState> embedding;  // one entry, or none
+  std::vector<ParameterState> embedding;                             // one entry, or none
+  std::vector<ParameterState> patches, merger;                       // of a vision encoder
+  std::vector<std::vector<ParameterState>> vision_attn, vision_mlp;  // by layer of it
 
   Tensor weights, gradients;  // one row each
   /// From this element on, parameters of which each tensor-parallel rank has one summand of the gradient.
@@ -47,7 +49,7 @@ struct ChunkState {
 /// The part of the model that a chunk holds.
 struct ChunkShape {
   int first_layer, layers;
-  bool first, last;  // whether it has the embedding, and the head
+  bool first, last;  // whether it has the embedding, with a vision encoder before it, and the head
 };
 
 /// Replica `index` of `count` that share the optimizer's state; of one that has all: {0, 1}.

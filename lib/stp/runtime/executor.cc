@@ -32,6 +32,34 @@ void norm_again(RankState& rank, Stream& stream, const Op& op) {
                MemoryKind::saved);
 }
 
+// In I of the merger, which gets the gradient of the language model's input: keeps it for the embedding's W,
+// and returns the rows of images.
+Tensor keep_for_embedding(RankState& rank, const Op& op, Tensor gradient) {
+  Tensor images = image_rows(*rank.context, gradient);
+  rank.device.retag(gradient, MemoryKind::saved);
+  rank.saved[{Unit::embedding, op.chunk, 0, op.microbatch}].output_gradient = std::move(gradient);
+  return images;
+}
+
+// With a vision encoder, the patches of the samples of a replica, by microbatch.
+void upload_patches(RankState& rank, const Training& training, std::span<const TokenSample> samples) {
+  rank.patches.clear();
+  const size_t of_sample = static_cast<size_t>(training.vision_tokens) * kPatchElements;
+  for (size_t first = 0; of_sample > 0 && first < samples.size(); first += training.microbatch_size) {
+    std::vector<double> values;
+    for (const TokenSample& sample : samples.subspan(first, training.microbatch_size)) {
+      if (sample.patches.size() != of_sample)
+        throw std::logic_error("a sample has " + std::to_string(sample.patches.size()) +
+                               " values of patches, not " + std::to_string(of_sample));
+      values.insert(values.end(), sample.patches.begin(), sample.patches.end());
+    }
+    rank.patches.push_back(rank.device.allocate(*rank.compute, MemoryKind::data, training.type,
+                                                int64_t{training.microbatch_size} * training.vision_tokens,
+                                                kPatchElements));
+    upload_doubles(rank.device, *rank.compute, rank.patches.back(), values);
+  }
+}
+
 // The norm's way back waits for no other op: it can come first. Then all processes issue the same ops before
 // they check it. The head is not among these, since it fails the run if the weights are not finite.
 void plan_check(ExecutionPlan& plan) {
@@ -70,7 +98,7 @@ ExecutionPlan make_plan(Program program) {
 // ---- set-up ----
 
 Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& training)
-    : backend_(backend), plan_(plan), training_(training) {
+    : backend_(backend), plan_(plan), training_(training), encoder_training_(training.of_encoder()) {
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
                     .tp = training.grid.tp,
@@ -120,6 +148,8 @@ void Executor::make_ranks() {
       rank.h2d = make("h2d", StreamPriority::communication);
     }
     rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp,
+                                     program.sequence_parallel, program.recompute, program.division});
+    rank.encoder.emplace(UnitContext{device, *rank.compute, encoder_training_, rank.place.tp, rank.place.cp,
                                      program.sequence_parallel, program.recompute, program.division});
     try {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
@@ -367,13 +397,16 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     if (!plan_.program.post_validation) clear_gradients(*rank);
 
     const auto own = samples.subspan(rank->place.dp * per_replica, per_replica);
-    const auto upload = [&](std::vector<Tensor>& tensors, auto member) {
+    // `images`: how many tokens of a sample those of its image replace.
+    const auto upload = [&](std::vector<Tensor>& tensors, auto member, int images) {
       for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
         std::vector<int32_t> flat;
         for (int i = 0; i < training_.microbatch_size; ++i) {
           const auto& row = own[static_cast<size_t>(microbatch) * training_.microbatch_size + i].*member;
           for (int j = 0; j < training_.own_seq(); ++j)
-            flat.push_back(row[position_of(training_.grid.cp, rank->place.cp, training_.own_seq(), j)]);
+            flat.push_back(j < images
+                               ? -1
+                               : row[position_of(training_.grid.cp, rank->place.cp, training_.own_seq(), j)]);
         }
         tensors.push_back(
             device.allocate(*rank->compute, MemoryKind::data, DType::i32, training_.tokens(), 1));
@@ -381,9 +414,12 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
       }
     };
     const int stages = schedule.placement.stages();
-    if (schedule.placement.rank_of(0) == rank->place.pp) upload(rank->tokens, &TokenSample::tokens);
+    if (schedule.placement.rank_of(0) == rank->place.pp) {
+      upload(rank->tokens, &TokenSample::tokens, training_.image_tokens());
+      upload_patches(*rank, training_, own);
+    }
     if (schedule.placement.rank_of(stages - 1) == rank->place.pp) {
-      upload(rank->targets, &TokenSample::targets);
+      upload(rank->targets, &TokenSample::targets, 0);
       rank->loss = device.allocate(*rank->compute, MemoryKind::data, statistics_type(training_.type), 1, 1);
       device.kernels().fill(*rank->compute, rank->loss, 0);
     }
@@ -480,14 +516,20 @@ void Executor::issue(OpId id) {
 void Executor::issue_compute(TensorGroup& group, const Op& op) {
   const bool weights = op.kind == OpKind::weight_gradients || op.unit_pass == UnitPass::W_early ||
                        op.unit_pass == UnitPass::W_late;
-  if (weights && op.unit != Unit::embedding) return issue_weight_gradients(group, op);
+  if (!has_pass(op.unit, UnitPass::I)) {  // it works on samples
+    for (RankState* rank : group.ranks) {
+      issuing_ = rank;
+      issue_samples(*rank, op);
+    }
+    return;
+  }
+  if (weights) return issue_weight_gradients(group, op);
   const bool forward = op.unit_pass == UnitPass::F;
   const bool overlaps = plan_.program.division.overlaps();
   const bool first_part = op.part == UnitPart::whole || op.part == UnitPart::before;
   const bool begins = first_part && op.step == 0;
   const bool first_linear_again = !forward && plan_.program.recompute.first_linear(op.unit);
-  if (begins && (first_linear_again || (!forward && op.pass == Pass::B && op.unit != Unit::embedding)))
-    gather_again(group, op);
+  if (begins && (first_linear_again || (!forward && op.pass == Pass::B))) gather_again(group, op);
   if (op.unit == Unit::head && forward) {
     const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
     return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
@@ -496,26 +538,22 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
   const int steps = plan_.program.division.steps(op.unit, op.unit_pass, op.part);
   for (RankState* rank : group.ranks) {
     issuing_ = rank;
-    const UnitContext& context = *rank->context;
+    const UnitContext& context = rank->context_of(op.unit);
     const auto& parameters = rank->parameters(op);
-    if (op.unit == Unit::embedding) {
-      const Tensor& tokens = rank->tokens[op.microbatch];
-      if (forward)
-        rank->values[op.output] = embedding_forward(context, parameters.front(), tokens);
-      else
-        embedding_weight_gradient(context, parameters.front(), tokens, rank->take(op.input));
-      continue;
-    }
     SavedUnit& saved = rank->saved_unit(op);
     if (!forward) {
       if (begins) norm_again(*rank, *rank->compute, op);
-      Tensor gradient = unit_input_gradient(context, op, parameters,
-                                            begins && !overlaps ? rank->take(op.input) : Tensor{}, saved);
+      Tensor output_gradient = begins && !overlaps ? rank->take(op.input) : Tensor{};
+      if (op.unit == Unit::merger && op.pass == Pass::I)
+        output_gradient = keep_for_embedding(*rank, op, std::move(output_gradient));
+      Tensor gradient = unit_input_gradient(context, op, parameters, std::move(output_gradient), saved);
       const bool recomputed = first_part && op.step + 1 == steps;
       if (recomputed && op.pass == Pass::I && saved.gathered)  // W gathers it again
         rank->device.release(*rank->compute, saved.gathered);
-      if (!gradient) continue;  // there is another part
-      if (!context.sequence_parallel)
+      if (!gradient) continue;      // there is another part
+      if (op.unit == Unit::merger)  // which has no residual
+        norm_backward(context, *rank->compute, parameters, saved, 0, {}, gradient);
+      else if (!context.sequence_parallel)
         norm_backward(context, *rank->compute, parameters, saved, 1.0 / context.tp(), saved.output_gradient,
                       gradient);
       rank->values[op.output] = gradient;
@@ -538,6 +576,37 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
   }
 }
 
+// Of the embedding, of tokens or of patches: F, and the gradient of its weights.
+void Executor::issue_samples(RankState& rank, const Op& op) {
+  const bool forward = op.unit_pass == UnitPass::F;
+  const UnitContext& context = rank.context_of(op.unit);
+  const ParameterState& weight = rank.parameters(op).front();
+  if (op.unit == Unit::patches) {
+    SavedUnit& saved = rank.saved_unit(op);
+    if (!forward) {
+      patches_weight_gradient(context, weight, saved.input, rank.take(op.input));
+      rank.saved.erase({op.unit, op.chunk, op.layer, op.microbatch});
+      return;
+    }
+    saved.input = std::exchange(rank.patches.at(op.microbatch), {});
+    rank.device.retag(saved.input, MemoryKind::saved);
+    rank.values[op.output] = patches_forward(context, weight, saved.input);
+    return;
+  }
+  const Tensor& tokens = rank.tokens[op.microbatch];
+  if (forward) {
+    const Tensor out = embedding_forward(context, weight, tokens);
+    if (op.input != kNoValue) add_images(context, rank.take(op.input), out);
+    rank.values[op.output] = out;
+    return;
+  }
+  // Behind a vision encoder I has kept it; B goes on with those of its rows that are of images.
+  auto kept = rank.saved.extract({op.unit, op.chunk, op.layer, op.microbatch});
+  Tensor gradient = kept ? kept.mapped().output_gradient : rank.take(op.input);
+  if (op.output != kNoValue) rank.values[op.output] = image_rows(context, gradient);
+  embedding_weight_gradient(context, weight, tokens, gradient);
+}
+
 void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
   gather_again(group, op);
   for (RankState* rank : group.ranks) {
@@ -545,9 +614,10 @@ void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
     SavedUnit& saved = rank->saved_unit(op);
     const bool both = op.kind == OpKind::weight_gradients;
     if (both || op.unit_pass == UnitPass::W_early)
-      unit_weight_gradient(*rank->context, op.unit, UnitPass::W_early, rank->parameters(op), saved);
+      unit_weight_gradient(rank->context_of(op.unit), op.unit, UnitPass::W_early, rank->parameters(op),
+                           saved);
     if (!both && op.unit_pass == UnitPass::W_early) continue;
-    unit_weight_gradient(*rank->context, op.unit, UnitPass::W_late, rank->parameters(op), saved);
+    unit_weight_gradient(rank->context_of(op.unit), op.unit, UnitPass::W_late, rank->parameters(op), saved);
     rank->saved.erase({op.unit, op.chunk, op.layer, op.microbatch});
   }
 }

@@ -103,6 +103,7 @@ class Executor {
   void end(RankState& rank, Stream& stream, OpId id);
   void issue_compute(TensorGroup& group, const Op& op);
   void issue_weight_gradients(TensorGroup& group, const Op& op);
+  void issue_samples(RankState& rank, const Op& op);
   void issue_collective(TensorGroup& group, const Op& op);
   bool add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor& piece);
   Part gather_part(RankState& rank, const Op& op);
@@ -140,6 +141,7 @@ class Executor {
   Backend& backend_;
   const ExecutionPlan& plan_;
   const Training& training_;
+  const Training encoder_training_;                              // of the vision encoder, if there is one
   std::vector<std::unique_ptr<RankState>> ranks_;                // by world rank
   std::vector<std::vector<TensorGroup>> tensor_groups_;          // by stage
   std::vector<std::vector<RankGroup>> data_groups_;              // by stage

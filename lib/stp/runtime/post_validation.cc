@@ -164,6 +164,7 @@ void Executor::throw_away_forwards() {
     for (const auto& [activation, tensors] : rank->on_host) release_all(*rank, tensors);
     release_all(*rank, rank->tokens);
     release_all(*rank, rank->targets);
+    release_all(*rank, rank->patches);
     release_all(*rank, {rank->loss});
     rank->values.clear();
     rank->saved.clear();

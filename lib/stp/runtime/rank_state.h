@@ -28,12 +28,12 @@ struct RankState {
   /// all-gather for weight gradients, exists with sequence parallelism, `cp` with context parallelism, `dp`
   /// with that or data parallelism, `d2h` and `h2d` with offload.
   std::unique_ptr<Stream> compute, tp, cp, dp, gather, d2h, h2d;
-  std::optional<UnitContext> context;
+  std::optional<UnitContext> context, encoder;  // of the language model's units, and of a vision encoder's
   std::vector<ChunkState> chunks;
 
   // The step that is being issued.
-  std::vector<Tensor> tokens, targets;  // by microbatch, if this rank needs them
-  Tensor loss, norm;                    // the loss; the square of the gradients' norm
+  std::vector<Tensor> tokens, targets, patches;  // by microbatch, if this rank needs them
+  Tensor loss, norm;                             // the loss; the square of the gradients' norm
   // With post-validation: the sum of the squares of the ranks before, and of all ranks in the last step.
   Tensor prefix, total;
   std::vector<OpEvents> ops;          // by op of this rank, from rank_begin on
@@ -45,6 +45,9 @@ struct RankState {
   double loss_value = 0;                                       // of the step, after it ended
 
   [[nodiscard]] Stream& collectives() const { return tp ? *tp : *compute; }
+  [[nodiscard]] const UnitContext& context_of(Unit unit) const {
+    return is_vision(unit) ? *encoder : *context;
+  }
   [[nodiscard]] SavedUnit& saved_unit(const Op& op) {
     return saved[{op.unit, op.chunk, op.layer, op.microbatch}];
   }
@@ -57,9 +60,18 @@ struct RankState {
         return chunk.mlp[op.layer];
       case Unit::head:
         return chunk.head;
-      default:
+      case Unit::embedding:
         return chunk.embedding;
+      case Unit::patches:
+        return chunk.patches;
+      case Unit::vision_attn:
+        return chunk.vision_attn[op.layer];
+      case Unit::vision_mlp:
+        return chunk.vision_mlp[op.layer];
+      case Unit::merger:
+        return chunk.merger;
     }
+    throw std::logic_error("an op of no unit");
   }
   /// Removes and returns the tensor of a value.
   [[nodiscard]] Tensor take(ValueId value) {

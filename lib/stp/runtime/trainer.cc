@@ -74,6 +74,19 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                      "cannot divide " + std::to_string(training.seq) +
                          " tokens into two pieces for each of " + std::to_string(grid.cp) + " ranks",
                      "make seq a multiple of 2 * parallel.cp");
+  if (program.vision_layers != training.model.vision.layers)
+    throw InputError("", "model",
+                     "has " + std::to_string(training.model.vision.layers) +
+                         " layers of a vision encoder, but the program is for " +
+                         std::to_string(program.vision_layers),
+                     "make them agree");
+  if (training.model.has_vision() &&
+      (training.vision_tokens < kTokensMerged || training.vision_tokens % kTokensMerged != 0 ||
+       training.image_tokens() > training.seq))
+    throw InputError("", "vision_tokens",
+                     std::to_string(training.vision_tokens) + " do not make whole tokens among the " +
+                         std::to_string(training.seq) + " of seq",
+                     "use a multiple of " + std::to_string(kTokensMerged) + ", at most so many times seq");
   if (grid.pp != program.schedule.pp())
     throw InputError(
         "", "parallel.pp",

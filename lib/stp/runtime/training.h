@@ -16,6 +16,7 @@ namespace stp {
 struct Training {
   ModelConfig model;
   int seq = 1, microbatch_size = 1;
+  int vision_tokens = 0;    // of a sample, in the model's vision encoder
   DType type = DType::f32;  // X of lib/stp/device/kernels.h: of weights, activations and their gradients
   RankGrid grid;
   Initialisation initialisation;
@@ -29,11 +30,23 @@ struct Training {
   /// Of a sample, and of a microbatch, on one context-parallel rank.
   [[nodiscard]] int own_seq() const { return seq / grid.cp; }
   [[nodiscard]] int64_t tokens() const { return int64_t{microbatch_size} * own_seq(); }
+  /// What a sample's image becomes: its first tokens.
+  [[nodiscard]] int image_tokens() const { return vision_tokens / kTokensMerged; }
+  /// The same for the layers of the vision encoder, as if they were a model of their own.
+  [[nodiscard]] Training of_encoder() const {
+    Training encoder = *this;
+    encoder.model = model.encoder();
+    encoder.seq = vision_tokens;
+    return encoder;
+  }
 };
 
-/// A sequence of `seq` tokens, and the target token after each.
+/// A sequence of `seq` tokens, and the target token after each. With a vision encoder, also vision_tokens ·
+/// kPatchElements values of an image's patches; its first image_tokens() tokens are then not read: those of
+/// the image stand in their place.
 struct TokenSample {
   std::vector<int32_t> tokens, targets;
+  std::vector<float> patches = {};
 };
 
 /// With post-validation: the norm of a step's gradients is infinite or NaN. The step was undone, on all

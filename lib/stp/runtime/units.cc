@@ -17,8 +17,14 @@ const ParameterState& of(const std::vector<ParameterState>& parameters, MlpParam
 const ParameterState& of(const std::vector<ParameterState>& parameters, HeadParameter which) {
   return parameters[static_cast<size_t>(which)];
 }
-// A unit's norm comes first.
+// A unit's norm comes first; its bias, if it has one, last.
 const ParameterState& norm_of(const std::vector<ParameterState>& parameters) { return parameters.front(); }
+const ParameterState& norm_bias_of(const std::vector<ParameterState>& parameters) {
+  return parameters.back();
+}
+
+// Whether norms and linear layers have biases.
+bool of_encoder(const UnitContext& context) { return context.training.model.family == Family::vit; }
 
 AttentionShape attention_shape(const UnitContext& context) {
   const ModelConfig& model = context.training.model;
@@ -28,18 +34,27 @@ AttentionShape attention_shape(const UnitContext& context) {
           .kv_heads = model.kv_heads / context.tp(),
           .head_dim = model.head_dim,
           .cp = context.cp(),
-          .cp_index = context.cp_index};
+          .cp_index = context.cp_index,
+          .causal = model.causal()};
+}
+
+// The norm's output, or its gradient, as rows of the first linear layer.
+Tensor linear_rows(Unit unit, const Tensor& rows) {
+  if (unit != Unit::merger) return rows;
+  return rows.part(0, rows.rows / kTokensMerged, rows.columns * kTokensMerged);
 }
 
 // One unit pass on the compute stream.
 class ComputePass {
  public:
-  explicit ComputePass(const UnitContext& context)
-      : context_(context), kernels_(context.device.kernels()), stream_(context.compute) {}
+  explicit ComputePass(const UnitContext& context, Unit unit = Unit::attn)
+      : context_(context),
+        unit_(unit),
+        kernels_(context.device.kernels()),
+        stream_(context.compute),
+        rows_(context.tokens() / (unit == Unit::merger ? kTokensMerged : 1)) {}
 
-  Tensor make(MemoryKind kind, int64_t columns) {
-    return context_.make(stream_, kind, context_.tokens(), columns);
-  }
+  Tensor make(MemoryKind kind, int64_t columns) { return context_.make(stream_, kind, rows_, columns); }
   Tensor make_statistics(MemoryKind kind, int64_t columns) {
     return context_.device.allocate(stream_, kind, statistics_type(context_.training.type), context_.tokens(),
                                     columns);
@@ -63,12 +78,14 @@ class ComputePass {
   void linear_weight_gradient(const Tensor& out_gradient, const Tensor& in, const ParameterState& weight) {
     kernels_.gemm(stream_, true, false, 1, out_gradient, in, 1, weight.gradient);
   }
-  // The unit's last linear, or the columns of it that a step makes, and 1/t of the residual, so that the
-  // group's sum has it once.
+  // The unit's last linear, or the columns of it that a step makes, and 1/t of the residual and of the bias,
+  // so that the group's sum has them once.
   Tensor output(const Tensor& in, const ParameterState& weight, const Tensor& residual, const Op& op) {
     if (context_.division.overlaps()) return output_columns(in, weight, residual, op.step);
-    Tensor out = make(MemoryKind::working, residual.columns);
-    if (context_.sequence_parallel) {
+    Tensor out = make(MemoryKind::working, weight.weight.rows);
+    if (unit_ == Unit::merger) {
+      linear(in, weight, out);
+    } else if (context_.sequence_parallel) {
       linear(in, weight, out);
       kernels_.add_rows(stream_, residual, context_.tp_index * context_.own_tokens(), out);
     } else {
@@ -88,6 +105,9 @@ class ComputePass {
     release(own);
     return out;
   }
+  void add_bias(double factor, const ParameterState& bias, const Tensor& to) {
+    kernels_.add_bias(stream_, factor, bias.weight, to);
+  }
   // All rows of the norm's output, for weight gradients.
   const Tensor& normed(const SavedUnit& saved) {
     if (!saved.gathered) return saved.normed;
@@ -100,8 +120,10 @@ class ComputePass {
 
  private:
   const UnitContext& context_;
+  const Unit unit_;
   Kernels& kernels_;
   Stream& stream_;
+  const int64_t rows_;  // between the linear layers
 };
 
 // The step of a part, and whether it is the part's first or last.
@@ -159,17 +181,23 @@ void attention_core(const UnitContext& context, int step, SavedUnit& saved, Memo
   pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp);
 }
 
-void make_gate_up(const UnitContext& context, const std::vector<ParameterState>& parameters,
+void make_gate_up(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
                   const Tensor& normed, SavedUnit& saved, MemoryKind kind, const Step& step = {}) {
-  ComputePass pass(context);
+  ComputePass pass(context, unit);
   const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
   if (step.first) saved.gate_up = pass.make(kind, gate_up.weight.rows);
-  pass.linear(normed, gate_up, rows_for(context, normed, saved.gate_up, step));
+  const Tensor in = linear_rows(unit, normed);
+  pass.linear(in, gate_up, rows_for(context, in, saved.gate_up, step));
+  if (of_encoder(context)) pass.add_bias(1, of(parameters, MlpParameter::fc1_bias), saved.gate_up);
 }
-void make_activation(const UnitContext& context, SavedUnit& saved, MemoryKind kind) {
-  ComputePass pass(context);
-  saved.activation = pass.make(kind, saved.gate_up.columns / 2);
-  pass.kernels().swiglu_forward(pass.stream(), saved.gate_up, saved.activation);
+void make_activation(const UnitContext& context, Unit unit, SavedUnit& saved, MemoryKind kind) {
+  ComputePass pass(context, unit);
+  const bool gated = context.training.model.gated();
+  saved.activation = pass.make(kind, saved.gate_up.columns / (gated ? 2 : 1));
+  if (gated)
+    pass.kernels().swiglu_forward(pass.stream(), saved.gate_up, saved.activation);
+  else
+    pass.kernels().gelu_forward(pass.stream(), saved.gate_up, saved.activation);
 }
 
 // Once the last step of the core is done, no exchange uses keys and values any more.
@@ -190,18 +218,24 @@ Tensor attn_forward(const UnitContext& context, const Op& op, const std::vector<
     attention_core(context, op.step, saved, unless(context.recompute.core && !op.recomputed(), kind));
   if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
   release_kv(context, context.compute, saved);
-  return ComputePass(context).output(saved.attention, of(parameters, AttnParameter::projection), saved.input,
-                                     op);
+  ComputePass pass(context);
+  Tensor out = pass.output(saved.attention, of(parameters, AttnParameter::projection), saved.input, op);
+  if (of_encoder(context))
+    pass.add_bias(1.0 / context.tp(), of(parameters, AttnParameter::projection_bias), out);
+  return out;
 }
 
 Tensor mlp_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                    const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
   const MemoryKind made = unless(context.recompute.mlp, kind);
   if (op.part == UnitPart::whole || op.part == UnitPart::before)
-    make_gate_up(context, parameters, normed, saved, made, Step(context, op));
-  if (op.part == UnitPart::whole || op.part == UnitPart::core) make_activation(context, saved, made);
+    make_gate_up(context, op.unit, parameters, normed, saved, made, Step(context, op));
+  if (op.part == UnitPart::whole || op.part == UnitPart::core) make_activation(context, op.unit, saved, made);
   if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
-  return ComputePass(context).output(saved.activation, of(parameters, MlpParameter::down), saved.input, op);
+  ComputePass pass(context, op.unit);
+  Tensor out = pass.output(saved.activation, of(parameters, MlpParameter::down), saved.input, op);
+  if (of_encoder(context)) pass.add_bias(1.0 / context.tp(), of(parameters, MlpParameter::fc2_bias), out);
+  return out;
 }
 
 // The gradient of the core's output, or the rows of it that a step makes.
@@ -274,23 +308,27 @@ Tensor attn_input_gradient(const UnitContext& context, const Op& op,
 
 Tensor mlp_input_gradient(const UnitContext& context, const Op& op,
                           const std::vector<ParameterState>& parameters, SavedUnit& saved) {
-  ComputePass pass(context);
+  ComputePass pass(context, op.unit);
   const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
   if (op.part == UnitPart::whole || op.part == UnitPart::before) {
     project_backward(pass, context, op, of(parameters, MlpParameter::down), gate_up.weight.rows, saved);
     if (context.recompute.mlp && Step(context, op).last) {
-      make_gate_up(context, parameters, pass.normed(saved), saved, MemoryKind::saved);
-      make_activation(context, saved, MemoryKind::saved);
+      make_gate_up(context, op.unit, parameters, pass.normed(saved), saved, MemoryKind::saved);
+      make_activation(context, op.unit, saved, MemoryKind::saved);
     }
   }
   if (op.part == UnitPart::whole || op.part == UnitPart::core) {
-    pass.kernels().swiglu_backward(pass.stream(), saved.gate_up, saved.core_gradient, saved.inner_gradient);
+    if (context.training.model.gated())
+      pass.kernels().swiglu_backward(pass.stream(), saved.gate_up, saved.core_gradient, saved.inner_gradient);
+    else
+      pass.kernels().gelu_backward(pass.stream(), saved.gate_up, saved.core_gradient, saved.inner_gradient);
     pass.release(saved.core_gradient);
     pass.release(saved.gate_up);
   }
   if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
-  Tensor gradient = pass.make(MemoryKind::working, saved.output_gradient.columns);
-  pass.linear_input_gradient(saved.inner_gradient, gate_up, gradient);
+  Tensor gradient =
+      context.make(context.compute, MemoryKind::working, context.tokens(), context.training.model.hidden);
+  pass.linear_input_gradient(saved.inner_gradient, gate_up, linear_rows(op.unit, gradient));
   return gradient;
 }
 
@@ -311,19 +349,29 @@ void norm_forward(const UnitContext& context, Stream& stream, const std::vector<
                   Tensor input, SavedUnit& saved, MemoryKind of_input, MemoryKind of_output) {
   saved.input = std::move(input);
   context.device.retag(saved.input, of_input);
-  saved.statistics =
-      context.device.allocate(stream, of_output, statistics_type(context.training.type), saved.input.rows, 1);
+  saved.statistics = context.device.allocate(stream, of_output, statistics_type(context.training.type),
+                                             saved.input.rows, of_encoder(context) ? 2 : 1);
   saved.normed = context.make(stream, of_output, saved.input.rows, saved.input.columns);
-  context.device.kernels().rms_norm_forward(stream, saved.input, norm_of(parameters).weight,
-                                            context.training.model.norm_epsilon, saved.normed,
-                                            saved.statistics);
+  Kernels& kernels = context.device.kernels();
+  const Tensor& gain = norm_of(parameters).weight;
+  const double epsilon = context.training.model.norm_epsilon;
+  if (of_encoder(context))
+    kernels.layer_norm_forward(stream, saved.input, gain, norm_bias_of(parameters).weight, epsilon,
+                               saved.normed, saved.statistics);
+  else
+    kernels.rms_norm_forward(stream, saved.input, gain, epsilon, saved.normed, saved.statistics);
 }
 
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                    SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient) {
   const ParameterState& gain = norm_of(parameters);
-  context.device.kernels().rms_norm_backward(stream, gradient, saved.input, gain.weight, saved.statistics,
-                                             factor, residual, gradient, gain.gradient);
+  Kernels& kernels = context.device.kernels();
+  if (of_encoder(context))
+    kernels.layer_norm_backward(stream, gradient, saved.input, gain.weight, saved.statistics, factor,
+                                residual, gradient, gain.gradient, norm_bias_of(parameters).gradient);
+  else
+    kernels.rms_norm_backward(stream, gradient, saved.input, gain.weight, saved.statistics, factor, residual,
+                              gradient, gain.gradient);
   context.device.release(stream, saved.input);
   context.device.release(stream, saved.statistics);
 }
@@ -337,7 +385,7 @@ Tensor ring_rows(const UnitContext& context, const Op& op, const SavedUnit& save
 Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, bool keep) {
   const MemoryKind kind = keep ? MemoryKind::saved : MemoryKind::working;
-  return op.unit == Unit::attn ? attn_forward(context, op, parameters, normed, saved, kind)
+  return is_attention(op.unit) ? attn_forward(context, op, parameters, normed, saved, kind)
                                : mlp_forward(context, op, parameters, normed, saved, kind);
 }
 
@@ -366,7 +414,7 @@ Tensor unit_input_gradient(const UnitContext& context, const Op& op,
     saved.output_gradient = std::move(output_gradient);
     context.device.retag(saved.output_gradient, MemoryKind::saved);
   }
-  return op.unit == Unit::attn ? attn_input_gradient(context, op, parameters, saved)
+  return is_attention(op.unit) ? attn_input_gradient(context, op, parameters, saved)
                                : mlp_input_gradient(context, op, parameters, saved);
 }
 
@@ -418,25 +466,34 @@ void release_sent(const UnitContext& context, Stream& stream, const Op& op, Save
 
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
                           const std::vector<ParameterState>& parameters, SavedUnit& saved) {
-  ComputePass pass(context);
+  ComputePass pass(context, unit);
+  const bool attn = is_attention(unit);
+  const auto add_bias_gradient = [&](const ParameterState& bias, const Tensor& out_gradient) {
+    pass.kernels().add_column_sums(pass.stream(), out_gradient, bias.gradient);
+  };
   if (part == UnitPass::W_early) {
     if (unit == Unit::head) return;
-    const bool attn = unit == Unit::attn;
     Tensor& in = attn ? saved.attention : saved.activation;
     const ParameterState& weight =
         attn ? of(parameters, AttnParameter::projection) : of(parameters, MlpParameter::down);
     pass.linear_weight_gradient(saved.output_gradient, in, weight);
+    // All ranks have the whole gradient of a bias that they do not divide: one of them gives it to the sum.
+    if (of_encoder(context) && context.tp_index == 0)
+      add_bias_gradient(
+          attn ? of(parameters, AttnParameter::projection_bias) : of(parameters, MlpParameter::fc2_bias),
+          saved.output_gradient);
     pass.release(in);
     return pass.release(saved.output_gradient);
   }
   Tensor& out_gradient = unit == Unit::head ? saved.logits_gradient : saved.inner_gradient;
-  const ParameterState& weight = unit == Unit::attn  ? of(parameters, AttnParameter::qkv)
-                                 : unit == Unit::mlp ? of(parameters, MlpParameter::gate_up)
-                                                     : of(parameters, HeadParameter::projection);
-  pass.linear_weight_gradient(out_gradient, pass.normed(saved), weight);
-  if (unit == Unit::attn)
-    pass.kernels().add_column_sums(pass.stream(), out_gradient,
-                                   of(parameters, AttnParameter::qkv_bias).gradient);
+  const ParameterState& weight = attn                 ? of(parameters, AttnParameter::qkv)
+                                 : unit == Unit::head ? of(parameters, HeadParameter::projection)
+                                                      : of(parameters, MlpParameter::gate_up);
+  pass.linear_weight_gradient(out_gradient, linear_rows(unit, pass.normed(saved)), weight);
+  if (attn)
+    add_bias_gradient(of(parameters, AttnParameter::qkv_bias), out_gradient);
+  else if (of_encoder(context))
+    add_bias_gradient(of(parameters, MlpParameter::fc1_bias), out_gradient);
   pass.release(out_gradient);
   pass.release(saved.normed);
   pass.release(saved.gathered);
@@ -453,6 +510,52 @@ void embedding_weight_gradient(const UnitContext& context, const ParameterState&
                                Tensor output_gradient) {
   context.device.kernels().embedding_backward(context.compute, tokens, output_gradient,
                                               context.tp_index * table.weight.rows, table.gradient);
+  context.device.release(context.compute, output_gradient);
+}
+
+namespace {
+
+// Calls copy(rows of images of all samples, the same rows of `all`) for each sample; images stand first in
+// it.
+template <typename Copy>
+void for_each_image(const UnitContext& context, const Tensor& images, const Tensor& all, Copy copy) {
+  const int64_t rows = context.training.image_tokens(), columns = all.columns;
+  for (int64_t sample = 0; sample < context.training.microbatch_size; ++sample)
+    copy(images.part(sample * rows * columns, rows, columns),
+         all.part(sample * context.training.seq * columns, rows, columns));
+}
+
+}  // namespace
+
+void add_images(const UnitContext& context, Tensor images, const Tensor& out) {
+  for_each_image(context, images, out, [&](const Tensor& image, const Tensor& to) {
+    context.device.kernels().scale(context.compute, 1.0 / context.tp(), image, to);
+  });
+  context.device.release(context.compute, images);
+}
+
+Tensor image_rows(const UnitContext& context, const Tensor& gradient) {
+  const int64_t rows = int64_t{context.training.microbatch_size} * context.training.image_tokens();
+  Tensor images = context.make(context.compute, MemoryKind::working, rows, gradient.columns);
+  for_each_image(context, images, gradient, [&](const Tensor& image, const Tensor& from) {
+    context.device.kernels().copy(context.compute, from, image);
+  });
+  return images;
+}
+
+Tensor patches_forward(const UnitContext& context, const ParameterState& weight, const Tensor& patches) {
+  ComputePass pass(context);
+  Tensor out = pass.make(MemoryKind::working, weight.weight.rows);
+  pass.linear(patches, weight, out);
+  return out;
+}
+
+void patches_weight_gradient(const UnitContext& context, const ParameterState& weight, Tensor patches,
+                             Tensor output_gradient) {
+  // All ranks have the whole gradient, of which each gives one t-th to the group's sum.
+  context.device.kernels().gemm(context.compute, true, false, 1.0 / context.tp(), output_gradient, patches, 1,
+                                weight.gradient);
+  context.device.release(context.compute, patches);
   context.device.release(context.compute, output_gradient);
 }
 

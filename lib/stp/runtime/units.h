@@ -15,6 +15,11 @@
 // of attn are then called part by part (UnitPart). Step s of the core works on the keys of the rank s places
 // before.
 //
+// A vision encoder's layers are units like a language model's, on tokens of its own: LayerNorm, attention
+// without mask, an MLP of two matrices, and biases, of which each rank adds one t-th behind the second linear
+// layer, as of the residual. The merger is such an MLP without residual: a row of its first linear layer are
+// kTokensMerged rows of its norm's output, one after the other.
+//
 // With tp_overlap, F and I of attn and mlp are. Step s of `before` works on the rows of the tensor-parallel
 // rank s places before, which an exchange has brought; steps of F's `after` make columns of the output.
 #pragma once
@@ -31,9 +36,9 @@ namespace stp {
 /// The saved tensors of one unit and microbatch (kind `saved` unless stated otherwise). Empty tensors do not
 /// exist or were released. With sequence parallelism the norm's tensors have this rank's rows.
 struct SavedUnit {
-  Tensor input, statistics, normed;        // the norm's
+  Tensor input, statistics, normed;        // the norm's; of patches the input alone
   Tensor qkv, attention, log_sum_exp;      // attn
-  Tensor gate_up, activation;              // mlp
+  Tensor gate_up, activation;              // mlp; without gate, fc1's output
   Tensor logits_gradient;                  // head
   Tensor output_gradient, inner_gradient;  // made by I: of the unit's output; of qkv, or of gate and up
   // With sequence parallelism, kind `working`: this rank's rows of the output's gradient, until the
@@ -55,7 +60,7 @@ struct SavedUnit {
 /// none.
 Tensor& saved_tensor(SavedUnit& saved, const std::string& name);
 
-/// Device, stream and options of one rank's units.
+/// Device, stream and options of one rank's units: those of the language model, or of its vision encoder.
 struct UnitContext {
   Device& device;
   Stream& compute;
@@ -112,14 +117,24 @@ struct ExchangeTensors {
 ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved);
 /// After the exchange was given to `stream`: releases what it has sent where nothing else uses it.
 void release_sent(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved);
-/// W_early or W_late of attn, mlp or head; the head has no early part.
+/// W_early or W_late of attn, mlp, merger or head; the head has no early part.
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
                           const std::vector<ParameterState>& parameters, SavedUnit& saved);
 
-/// This rank's summand of the embedding of `tokens`.
+/// This rank's summand of the embedding of `tokens`, which is zero for those below zero.
 Tensor embedding_forward(const UnitContext& context, const ParameterState& table, const Tensor& tokens);
+/// Adds this rank's share of the tokens of images to such a summand; takes ownership of `images`.
+void add_images(const UnitContext& context, Tensor images, const Tensor& out);
+/// The rows of `gradient` that belong to images.
+Tensor image_rows(const UnitContext& context, const Tensor& gradient);
 /// Adds to the table's gradient; takes ownership of `output_gradient` (all rows).
 void embedding_weight_gradient(const UnitContext& context, const ParameterState& table, const Tensor& tokens,
                                Tensor output_gradient);
+
+/// The embedding of patches, of the encoder: the same on all ranks.
+Tensor patches_forward(const UnitContext& context, const ParameterState& weight, const Tensor& patches);
+/// Takes ownership of both tensors.
+void patches_weight_gradient(const UnitContext& context, const ParameterState& weight, Tensor patches,
+                             Tensor output_gradient);
 
 }  // namespace stp
