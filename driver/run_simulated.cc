@@ -6,6 +6,7 @@
 #include "baselines/registry.h"
 #include "interrupt.h"
 #include "stp/cost/balance.h"
+#include "stp/cost/timed_braid.h"
 #include "stp/model/partition.h"
 #include "stp/schedule/merge_backward.h"
 #include "stp/schedule/read_schedule.h"
@@ -76,10 +77,11 @@ CostTable base_cost_table(const Experiment& experiment, const Program& program) 
 Lowering lowering_with_times(const Experiment& experiment, const Schedule& schedule,
                              const std::vector<int>& layers) {
   Lowering lowering = lowering_of(experiment);
-  if (!needs_times(lowering.braid)) return lowering;
+  if (!is_by_times(lowering.braid)) return lowering;
   Lowering evenly = lowering;
   evenly.braid = BraidPolicy::static_merge;
-  lowering.seconds = segment_seconds(base_cost_table(experiment, lower(schedule, layers, evenly)), lowering);
+  lowering.order =
+      braid_order(lowering.braid, base_cost_table(experiment, lower(schedule, layers, evenly)), lowering);
   return lowering;
 }
 

@@ -466,7 +466,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     read_unit_costs(input, experiment);
   } else if (input.has("run")) {
     experiment.run = read_run(input, changes);
-    if (needs_times(experiment.braid))
+    if (is_by_times(experiment.braid))
       throw input.error("braid",
                         "is " + to_string(experiment.braid) + ", which needs times, and runs have none",
                         "use static or sequential, or simulate it");

@@ -255,6 +255,22 @@ class Claims(unittest.TestCase):
         self.assertEqual([cells[0].strip() for cells in lines[1:]], [place["where"] for place in known["places"]])
         self.assertTrue(all(cell.strip() for cells in lines for cell in cells))
 
+    def test_the_page_on_fidelity_says_what_other_braids_change(self):
+        page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
+        places = {}
+        for row in json.loads((KEPT / "braids.json").read_text(encoding="utf-8"))["rows"]:
+            place = (row["cluster"], row["sequence_parallel"])
+            of = (row["model"], row["tp"], row["schedule"])
+            places.setdefault(place, {}).setdefault(of, {})[row["braid"]] = row["throughput_samples_per_s"]
+        for place, label in ((("a800", False), "A800, all-reduces"), (("a800", True), "A800, sequence parallelism"),
+                             (("h100", True), "H100, sequence parallelism"), (("a800-pcie", False), "A800 over PCIe, all-reduces")):  # fmt: skip
+            self.assertEqual(len(places[place]), 12)
+            cells = []
+            for braid in ("timed", "paired"):
+                gains = [100 * (rates[braid] / rates["static"] - 1) for rates in places[place].values()]
+                cells.append(f"{min(gains):+.1f} to {max(gains):+.1f} %".replace("-", "−"))
+            self.assertIn(f"| {label} | {' | '.join(cells)} |", page)
+
     def test_the_page_on_fidelity_says_what_the_records_of_new_settings_say(self):
         """No pipeline, other numbers of chunks, no NVLink: its tables, computed again."""
         page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")

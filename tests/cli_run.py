@@ -75,7 +75,7 @@ class Run(CommandLine):
         self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
 
     def test_reduced_twins_of_experiments_train_equal_to_one_rank(self):
-        for twin, cases in (("reduced", 66), ("checkpoint", 28)):
+        for twin, cases in (("reduced", 69), ("checkpoint", 28)):
             done = self.run_stp("run", twin, "--backend", "cpu")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"parity: {cases} of {cases} cases equal one rank", done.stdout)

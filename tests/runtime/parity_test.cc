@@ -215,6 +215,13 @@ TEST(Parity, VisionEncodersWithMergedBackwards) {
   expect_parity_of(merged, {"zb-v merged", 2, 1, 2, 7, 0}, DType::f64, {.vision_layers = 2}, {});
 }
 
+TEST(Parity, BraidsInAnotherOrder) {
+  Sample sampled;
+  for (const char* schedule : {"stp", "dualpipev", "1f1b-i-braided", "dhelix"})
+    for (const Variant& variant : with_other_braids())
+      if (sampled()) expect_parity({schedule, 2, 1, 2, 7, 0}, DType::f64, variant);
+}
+
 // Copies run beside everything else: freed and fresh memory is poisoned.
 TEST(Parity, Offload) {
   Sample sampled;

@@ -143,6 +143,8 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
   for (const Variant& variant : with_vision())
     for (const char* schedule : {"stp", "zb-v"})
       if (sampled()) expect_simulated_and_run(schedule, variant, variant.zero ? 2 : 1, seen);
+  for (const Variant& variant : with_other_braids())
+    if (sampled()) expect_simulated_and_run("stp", variant, 1, seen);
   for (const Variant& variant : offloading())
     if (variant.offload == 1 && sampled()) expect_simulated_and_run("stp", variant, 2, seen);
   if (kStride == 1) {

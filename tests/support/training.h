@@ -73,23 +73,21 @@ struct Variant {
   BraidPolicy braid = BraidPolicy::static_merge;
   int vision_layers = 0;
 };
-/// Braids by times, which are made up.
-inline std::vector<Variant> with_times() {
+/// Braids in another order than the static one, as times may ask for.
+inline std::vector<Variant> with_other_braids() {
   std::vector<Variant> all;
-  for (const BraidPolicy braid : {BraidPolicy::timed, BraidPolicy::paired})
-    for (const bool sequence_parallel : {false, true})
-      all.push_back({.order = sequence_parallel ? BackwardOrder::megatron : BackwardOrder::suite,
-                     .sequence_parallel = sequence_parallel,
-                     .recompute = {.layer = sequence_parallel},
-                     .braid = braid});
+  for (const bool sequence_parallel : {false, true})
+    all.push_back({.order = sequence_parallel ? BackwardOrder::megatron : BackwardOrder::suite,
+                   .sequence_parallel = sequence_parallel,
+                   .recompute = {.layer = sequence_parallel},
+                   .braid = BraidPolicy::timed});
   return all;
 }
-inline SegmentSeconds made_up_seconds(const Segment& segment) {
-  const int kind = 7 * static_cast<int>(segment.unit) + 3 * static_cast<int>(segment.main) + segment.layer;
-  return {.gather = segment.gathers ? 1.0 + kind % 3 : 0,
-          .compute = 1.0 + kind % 5,
-          .reduce = segment.all_reduce ? 2.0 + kind % 4 : 0,
-          .behind = segment.weights == Segment::Weights::none ? 0 : 1.0 + kind % 2};
+/// One that no policy would give, with barriers.
+inline std::vector<BraidStep> made_up_order(std::span<const Segment> a, std::span<const Segment> b) {
+  std::vector<BraidStep> order = static_braid(static_cast<int>(b.size()), static_cast<int>(a.size()));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = {static_cast<uint8_t>(1 - order[i].chain), i % 3 == 2};
+  return order;
 }
 /// Sequence parallelism and each recomputation, but for neither.
 inline std::vector<Variant> sharded_or_recomputed() {
@@ -170,7 +168,7 @@ inline std::string to_string(const Variant& variant) {
          (variant.zero ? " zero" : "") + (variant.post_validation ? " post-validation" : "") +
          " context parallel " + std::to_string(variant.context_parallel) + " overlapped " +
          std::to_string(variant.overlapped) + (variant.halves ? " halves" : "") +
-         (needs_times(variant.braid) ? " braid " + std::to_string(static_cast<int>(variant.braid)) : "") +
+         (is_by_times(variant.braid) ? " braid " + std::to_string(static_cast<int>(variant.braid)) : "") +
          (variant.vision_layers > 0 ? " vision layers " + std::to_string(variant.vision_layers) : "") +
          (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "");
 }
@@ -183,7 +181,7 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .backward = variant.order,
                 .optimizer = true,
                 .braid = variant.braid,
-                .seconds = made_up_seconds,
+                .order = made_up_order,
                 .data_parallel = dp * variant.context_parallel > 1,
                 .zero = variant.zero,
                 .embedding = true,

@@ -184,30 +184,6 @@ std::vector<double> op_seconds(const Program& program, const CostTable& table) {
   return result;
 }
 
-std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& table,
-                                                              const Lowering& lowering) {
-  return [table, sharded = lowering.sequence_parallel,
-          division = lowering.division()](const Segment& segment) -> SegmentSeconds {
-    const Unit unit = segment.unit;
-    if (segment.main == Segment::Main::weight_gradients) return {.compute = table.weight_gradients(unit)};
-    const UnitPass pass = pass_of(segment);
-    const bool in_pieces = division.overlaps() && division.divides(unit);
-    const ExposedCollectives collectives = table.collectives(unit, pass);
-    SegmentSeconds seconds{.compute = table.at(unit, pass)};
-    if (sharded && segment.gathers && !in_pieces) seconds.gather = collectives.gather;
-    if (segment.all_reduce)
-      seconds.reduce = in_pieces ? table.piece_scatter
-                       : sharded ? collectives.scatter
-                                 : table.all_reduce_of(unit, pass);
-    if (segment.weights == Segment::Weights::both_behind) seconds.behind = table.weight_gradients(unit);
-    if (segment.weights == Segment::Weights::early_before_late_behind) {
-      seconds.compute += table.at(unit, UnitPass::W_early);
-      seconds.behind = table.at(unit, UnitPass::W_late);
-    }
-    return seconds;
-  };
-}
-
 double microbatch_factor(const std::vector<double>& factors, const Program& program, int microbatch) {
   if (factors.empty()) return 1;
   return factors.at(microbatch / (program.schedule.microbatches / factors.size()));

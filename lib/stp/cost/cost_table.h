@@ -93,11 +93,6 @@ CostTable unit_cost_table(JsonInput input, int context_parallel = 1);
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);
 
-/// The seconds of a segment of a Program of that lowering, for BraidPolicy::timed and ::paired. Collectives
-/// in pieces count as the last piece.
-std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& table,
-                                                              const Lowering& lowering);
-
 /// The factor of a microbatch of the Program, which may divide each of the step's.
 double microbatch_factor(const std::vector<double>& factors, const Program& program, int microbatch);
 

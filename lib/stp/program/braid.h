@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "stp/schedule/schedule.h"
@@ -13,21 +12,13 @@ namespace stp {
 enum class BraidPolicy {
   static_merge,  // "static", the paper's: static_braid()
   sequential,    // one action after the other: sequential_braids()
-  timed,         // by the times of segments: timed_braid()
-  paired,        // DHelix's: paired_braid()
+  timed,         // these two by times, which Programs do not have: lib/stp/cost/timed_braid.h
+  paired,
 };
 
-constexpr bool needs_times(BraidPolicy braid) {
+constexpr bool is_by_times(BraidPolicy braid) {
   return braid == BraidPolicy::timed || braid == BraidPolicy::paired;
 }
-
-/// Seconds of a segment's ops, alone.
-struct SegmentSeconds {
-  double gather = 0;   // the all-gather before it
-  double compute = 0;  // until its collective
-  double reduce = 0;   // its all-reduce or reduce-scatter
-  double behind = 0;   // weight gradients beside that
-};
 
 /// A place in the order of two chains: which of them gives its next segment, and whether that segment waits
 /// for all ops before it.
@@ -41,23 +32,6 @@ struct BraidStep {
 /// and (i·nb ≤ j·na or the second is exhausted), else from the second, where i and j count the segments
 /// taken.
 std::vector<BraidStep> static_braid(int na, int nb);
-
-/// The order that ends the compute of both chains first, and of these the collectives: so it knows which
-/// collective follows which segment. By dynamic programming over the segments taken, with the best few states
-/// of each place kept: exact for short chains, never later than
-/// static_braid(), and the same for chains of more than 2²⁰ places.
-std::vector<BraidStep> timed_braid(std::span<const SegmentSeconds> a, std::span<const SegmentSeconds> b);
-
-/// DHelix's (arXiv 2411.15871): each segment alone or with one of the other chain, all beginning and ending
-/// together; the pairing with the smallest sum of times, by dynamic programming.
-std::vector<BraidStep> paired_braid(std::span<const SegmentSeconds> a, std::span<const SegmentSeconds> b);
-
-/// When the ops of two chains end that are issued in this order, the compute and then the collectives.
-struct BraidEnd {
-  double compute, collectives;
-};
-BraidEnd end_of(std::span<const SegmentSeconds> a, std::span<const SegmentSeconds> b,
-                std::span<const BraidStep> order);
 
 /// The same order without braids: each braided block becomes two, the first action first. A valid schedule
 /// stays valid.

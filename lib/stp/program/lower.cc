@@ -1,8 +1,6 @@
 #include "stp/program/lower.h"
 
-#include <algorithm>
 #include <array>
-#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -218,13 +216,9 @@ class Lowerer {
   const std::vector<BraidStep>& braid(const std::vector<Segment>& a, const std::vector<Segment>& b) {
     auto& order = braids_[{&a, &b}];
     if (!order.empty()) return order;
-    if (lowering_.braid == BraidPolicy::static_merge)
-      return order = static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
-    std::array<std::vector<SegmentSeconds>, 2> seconds;
-    std::ranges::transform(a, std::back_inserter(seconds[0]), lowering_.seconds);
-    std::ranges::transform(b, std::back_inserter(seconds[1]), lowering_.seconds);
-    return order = lowering_.braid == BraidPolicy::timed ? timed_braid(seconds[0], seconds[1])
-                                                         : paired_braid(seconds[0], seconds[1]);
+    return order = is_by_times(lowering_.braid)
+                       ? lowering_.order(a, b)
+                       : static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
   }
 
   // Issues the chain's next segment; false if there is none.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "stp/program/braid.h"
 #include "stp/program/program.h"
@@ -17,12 +19,16 @@ enum class Release {
              // transfers; a block starts only when the sends of the block before it are done
 };
 
+/// The order in which two chains are issued.
+using BraidOrder =
+    std::function<std::vector<BraidStep>(std::span<const Segment> a, std::span<const Segment> b)>;
+
 struct Lowering {
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   bool optimizer = false;  // whether each rank ends with an optimizer step
   BraidPolicy braid = BraidPolicy::static_merge;
-  std::function<SegmentSeconds(const Segment&)> seconds;  // for `timed` and `paired`
+  BraidOrder order;            // of `timed` and `paired`; other policies have their own
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued:
                                // with data or context parallelism
   bool zero = false;           // with `data_parallel`: ZeRO-1

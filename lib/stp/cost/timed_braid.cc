@@ -1,0 +1,208 @@
+#include "stp/cost/timed_braid.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+namespace stp {
+namespace {
+
+using Chain = std::span<const SegmentSeconds>;
+
+// Two in-order streams, and when each chain may go on, as in a block of a Program (lower.cc).
+struct Clock {
+  double compute = 0, collectives = 0;
+  std::array<double, 2> ready{};
+
+  void gather(int chain, double seconds) {
+    if (seconds == 0) return;
+    collectives = std::max(collectives, compute) + seconds;
+    ready[chain] = collectives;
+  }
+  // Takes segment `taken` of a chain.
+  void take(int chain, Chain segments, size_t taken) {
+    const SegmentSeconds& segment = segments[taken];
+    compute = std::max(compute, ready[chain]) + segment.compute;
+    ready[chain] = compute;
+    if (segment.reduce > 0) ready[chain] = collectives = std::max(collectives, compute) + segment.reduce;
+    compute += segment.behind;
+    if (taken + 1 < segments.size()) gather(chain, segments[taken + 1].gather);
+  }
+  void wait_for_all() {
+    for (double& each : ready) each = std::max(each, std::max(compute, collectives));
+  }
+  [[nodiscard]] double end() const { return std::max(compute, collectives); }
+  [[nodiscard]] bool no_later(const Clock& other) const {
+    return compute <= other.compute && collectives <= other.collectives && ready[0] <= other.ready[0] &&
+           ready[1] <= other.ready[1];
+  }
+  [[nodiscard]] bool sooner(const Clock& other) const {
+    return std::pair(end(), compute) < std::pair(other.end(), other.compute);
+  }
+};
+
+Clock begun(Chain a, Chain b) {
+  Clock clock;
+  if (!a.empty()) clock.gather(0, a[0].gather);
+  if (!b.empty()) clock.gather(1, b[0].gather);
+  return clock;
+}
+
+// One of the ways to a place where i and j segments have been taken.
+struct State {
+  Clock clock;
+  uint8_t chain = 0;    // that gave the last segment
+  uint32_t before = 0;  // the state before, at its place
+};
+
+// Keeps the states that no other is ahead of in everything, and of these the few that end first so far.
+void keep_best(std::vector<State>& states) {
+  constexpr size_t kKept = 8;
+  std::ranges::sort(states, [](const State& x, const State& y) { return x.clock.sooner(y.clock); });
+  std::vector<State> kept;
+  for (const State& state : states) {
+    if (kept.size() == kKept) break;
+    if (std::ranges::none_of(kept, [&](const State& one) { return one.clock.no_later(state.clock); }))
+      kept.push_back(state);
+  }
+  states = std::move(kept);
+}
+
+constexpr size_t kMostPlaces = size_t{1} << 17;  // more than any model has; their states take 60 MB
+
+// Seconds of one segment and of two at once, the first one's compute first.
+double alone(const SegmentSeconds& segment) {
+  return segment.gather + segment.compute + std::max(segment.reduce, segment.behind);
+}
+double together(const SegmentSeconds& x, const SegmentSeconds& y) {
+  Clock clock = begun({&x, 1}, {&y, 1});
+  clock.take(0, {&x, 1}, 0);
+  clock.take(1, {&y, 1}, 0);
+  return clock.end();
+}
+
+}  // namespace
+
+std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& table,
+                                                              const Lowering& lowering) {
+  return [table, sharded = lowering.sequence_parallel,
+          division = lowering.division()](const Segment& segment) -> SegmentSeconds {
+    const Unit unit = segment.unit;
+    if (segment.main == Segment::Main::weight_gradients) return {.compute = table.weight_gradients(unit)};
+    const UnitPass pass = pass_of(segment);
+    const bool in_pieces = division.overlaps() && division.divides(unit);
+    const ExposedCollectives collectives = table.collectives(unit, pass);
+    SegmentSeconds seconds{.compute = table.at(unit, pass)};
+    if (sharded && segment.gathers && !in_pieces) seconds.gather = collectives.gather;
+    if (segment.all_reduce)
+      seconds.reduce = in_pieces ? table.piece_scatter
+                       : sharded ? collectives.scatter
+                                 : table.all_reduce_of(unit, pass);
+    if (segment.weights == Segment::Weights::both_behind) seconds.behind = table.weight_gradients(unit);
+    if (segment.weights == Segment::Weights::early_before_late_behind) {
+      seconds.compute += table.at(unit, UnitPass::W_early);
+      seconds.behind = table.at(unit, UnitPass::W_late);
+    }
+    return seconds;
+  };
+}
+
+BraidEnd end_of(Chain a, Chain b, std::span<const BraidStep> order) {
+  Clock clock = begun(a, b);
+  std::array<size_t, 2> taken{};
+  for (const BraidStep& step : order) {
+    if (step.barrier) clock.wait_for_all();
+    clock.take(step.chain, step.chain == 0 ? a : b, taken[step.chain]++);
+  }
+  return {clock.compute, clock.end()};
+}
+
+std::vector<BraidStep> timed_braid(Chain a, Chain b) {
+  const std::vector<BraidStep> evenly = static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
+  if (a.size() * b.size() > kMostPlaces) return evenly;
+  const size_t columns = b.size() + 1;
+  std::vector<std::vector<State>> places((a.size() + 1) * columns);
+  places[0].push_back({begun(a, b)});
+  for (size_t i = 0; i <= a.size(); ++i)
+    for (size_t j = 0; j <= b.size(); ++j) {
+      std::vector<State>& here = places[i * columns + j];
+      keep_best(here);
+      for (uint32_t from = 0; from < here.size(); ++from) {
+        if (i < a.size()) {
+          State next{here[from].clock, 0, from};
+          next.clock.take(0, a, i);
+          places[(i + 1) * columns + j].push_back(next);
+        }
+        if (j < b.size()) {
+          State next{here[from].clock, 1, from};
+          next.clock.take(1, b, j);
+          places[i * columns + j + 1].push_back(next);
+        }
+      }
+    }
+  std::vector<BraidStep> order(a.size() + b.size());
+  size_t i = a.size(), j = b.size();
+  uint32_t at = 0;
+  for (size_t step = order.size(); step-- > 0;) {
+    const State& state = places[i * columns + j][at];
+    order[step] = {state.chain};
+    at = state.before;
+    --(state.chain == 0 ? i : j);
+  }
+  const BraidEnd found = end_of(a, b, order), other = end_of(a, b, evenly);
+  return std::pair(found.all, found.compute) < std::pair(other.all, other.compute) ? order : evenly;
+}
+
+std::vector<BraidStep> paired_braid(Chain a, Chain b) {
+  if (a.size() * b.size() > kMostPlaces)
+    return static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
+  enum class Choice : uint8_t { first, second, both_first, both_second };
+  const size_t columns = b.size() + 1;
+  std::vector<double> best((a.size() + 1) * columns, std::numeric_limits<double>::infinity());
+  std::vector<Choice> choices(best.size());
+  best[0] = 0;
+  const auto offer = [&](size_t place, double seconds, Choice choice) {
+    if (seconds >= best[place]) return;
+    best[place] = seconds;
+    choices[place] = choice;
+  };
+  for (size_t i = 0; i <= a.size(); ++i)
+    for (size_t j = 0; j <= b.size(); ++j) {
+      const size_t here = i * columns + j;
+      const bool more_a = i < a.size(), more_b = j < b.size();
+      if (more_a && more_b) {
+        offer(here + columns + 1, best[here] + together(a[i], b[j]), Choice::both_first);
+        offer(here + columns + 1, best[here] + together(b[j], a[i]), Choice::both_second);
+      }
+      if (more_a) offer(here + columns, best[here] + alone(a[i]), Choice::first);
+      if (more_b) offer(here + 1, best[here] + alone(b[j]), Choice::second);
+    }
+  std::vector<BraidStep> order;  // backwards
+  for (size_t i = a.size(), j = b.size(); i + j > 0;) {
+    const Choice choice = choices[i * columns + j];
+    const bool a_taken = choice != Choice::second, b_taken = choice != Choice::first;
+    const uint8_t leading = choice == Choice::first || choice == Choice::both_first ? 0 : 1;
+    if (a_taken && b_taken) order.push_back({static_cast<uint8_t>(1 - leading)});
+    order.push_back({leading, true});
+    if (a_taken) --i;
+    if (b_taken) --j;
+  }
+  std::ranges::reverse(order);
+  if (!order.empty()) order.front().barrier = false;  // blocks have none between them
+  return order;
+}
+
+BraidOrder braid_order(BraidPolicy policy, const CostTable& table, const Lowering& lowering) {
+  return [policy, seconds = segment_seconds(table, lowering)](std::span<const Segment> a,
+                                                              std::span<const Segment> b) {
+    std::array<std::vector<SegmentSeconds>, 2> chains;
+    std::ranges::transform(a, std::back_inserter(chains[0]), seconds);
+    std::ranges::transform(b, std::back_inserter(chains[1]), seconds);
+    return policy == BraidPolicy::timed ? timed_braid(chains[0], chains[1])
+                                        : paired_braid(chains[0], chains[1]);
+  };
+}
+
+}  // namespace stp
