@@ -49,6 +49,7 @@ struct RunOptions {
   double deadline_s = 10;
   std::vector<std::string> nccl;
   bool time_kernels = false, graphs = false;
+  int gemm_multiprocessors = 0;  // 0: all
   double memory_limit_mib = 0;  // 0: none
 };
 /// The exit code.
