@@ -52,10 +52,10 @@ void check_multiprocessors(const RunOptions& options) {
   if (!device) throw InputError("", flag, options.backend + " has none", "leave it out");
   const int all = device->at("multiprocessors");
   if (options.gemm_multiprocessors > all)
-    throw InputError("", flag,
-                     "is " + std::to_string(options.gemm_multiprocessors) + ", but the GPU has " +
-                         std::to_string(all),
-                     "use fewer, or leave it out for all");
+    throw InputError(
+        "", flag,
+        "is " + std::to_string(options.gemm_multiprocessors) + ", but the GPU has " + std::to_string(all),
+        "use fewer, or leave it out for all");
 }
 
 void check_devices(const RunOptions& options, const Processes& processes) {

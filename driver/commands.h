@@ -50,7 +50,7 @@ struct RunOptions {
   std::vector<std::string> nccl;
   bool time_kernels = false, graphs = false;
   int gemm_multiprocessors = 0;  // 0: all
-  double memory_limit_mib = 0;  // 0: none
+  double memory_limit_mib = 0;   // 0: none
 };
 /// The exit code.
 int run_command(const RunOptions& options, const Invocation& invocation);
