@@ -46,6 +46,18 @@ HardwareProfile profile_of_flag(const std::string& word, const char* flag) {
   return read_profile(find_data_file(word, "profiles", "", flag));
 }
 
+void check_multiprocessors(const RunOptions& options) {
+  const char* const flag = "--gemm-multiprocessors";
+  const SharedJson device = backend_facts(options.backend);
+  if (!device) throw InputError("", flag, options.backend + " has none", "leave it out");
+  const int all = device->at("multiprocessors");
+  if (options.gemm_multiprocessors > all)
+    throw InputError(
+        "", flag,
+        "is " + std::to_string(options.gemm_multiprocessors) + ", but the GPU has " + std::to_string(all),
+        "use fewer, or leave it out for all");
+}
+
 void check_devices(const RunOptions& options, const Processes& processes) {
   check_backend(options.backend, processes.index_on_node());
   if (!options.nccl.empty() && processes.count() == 1)
@@ -53,6 +65,7 @@ void check_devices(const RunOptions& options, const Processes& processes) {
                      "leave it out");
   if (options.graphs && !backend_has_graphs(options.backend))
     throw InputError("", "--graphs", options.backend + " has none", "leave it out");
+  if (options.gemm_multiprocessors > 0) check_multiprocessors(options);
 }
 
 void check_experiment(const Experiment& experiment, const Plan& plan) {
@@ -85,6 +98,7 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
                   .memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20)),
                   .graphs = options.graphs,
                   .nccl = options.nccl,
+                  .gemm_multiprocessors = options.gemm_multiprocessors,
                   .time_kernels = options.time_kernels,
                   .replay = {},
                   .processes = &processes};

@@ -101,6 +101,11 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
                     "Run as many further steps, in which each kernel is timed separately (cuda only)");
   command->add_flag("--graphs", options->graphs,
                     "Replay the kernels of repeated ops as CUDA graphs (cuda only)");
+  command
+      ->add_option("--gemm-multiprocessors", options->gemm_multiprocessors,
+                   "Choose GEMM kernels for this many of the GPU's multiprocessors; the others are left to "
+                   "communication (cuda only)")
+      ->check(CLI::Range(1, 1 << 16));
   command->add_option("--memory-limit", options->memory_limit_mib, "Maximum memory of a rank, MiB")
       ->check(CLI::Range(0.001, 1e9));
   add_set(command, options->set);

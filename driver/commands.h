@@ -49,7 +49,8 @@ struct RunOptions {
   double deadline_s = 10;
   std::vector<std::string> nccl;
   bool time_kernels = false, graphs = false;
-  double memory_limit_mib = 0;  // 0: none
+  int gemm_multiprocessors = 0;  // 0: all
+  double memory_limit_mib = 0;   // 0: none
 };
 /// The exit code.
 int run_command(const RunOptions& options, const Invocation& invocation);

@@ -173,7 +173,8 @@ BackendOptions backend_options(const DeviceOptions& options, const Training& tra
           .deadline_s = options.deadline_s,
           .memory_limit = options.memory_limit,
           .graphs = options.graphs,
-          .nccl = options.nccl};
+          .nccl = options.nccl,
+          .gemm_multiprocessors = options.gemm_multiprocessors};
 }
 
 std::unique_ptr<Backend> open_backend(const DeviceOptions& options, const BackendOptions& devices) {

@@ -22,6 +22,7 @@ struct DeviceOptions {
   size_t memory_limit = 0;        // bytes a rank; 0: none
   bool graphs = false;            // as BackendOptions
   std::vector<std::string> nccl;  // as BackendOptions
+  int gemm_multiprocessors = 0;   // as BackendOptions
   bool time_kernels = false;      // in further steps
   std::optional<ReplayChoice> replay;
   Processes* processes = nullptr;  // of the run; none: this one has all ranks

@@ -24,7 +24,8 @@ std::unique_ptr<Backend> make_ranks(const MachineSpec& spec, const Arrangement& 
   if (spec.has_others()) return make_backend(spec.backend, options, *spec.processes);
   if (!spec.peers || arrangement.ranks == 1) return make_backend(spec.backend, options);
   Replay replay{.rank = 0, .times = call_times(*spec.peers)};
-  if (arrangement.communication_ctas > 0) replay.collective_ctas = arrangement.communication_ctas;
+  if (arrangement.communication_ctas > 0)
+    replay.collective_ctas = replay.most_ctas = arrangement.communication_ctas;
   return make_replay_backend(spec.backend, options, replay);
 }
 

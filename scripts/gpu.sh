@@ -17,7 +17,7 @@
 
 all=(machine programs tests microbench speed parity replay processes replays torch sanitizer)
 needs_programs=(tests microbench speed parity replay processes replays torch sanitizer)
-declare -A limit_of=([machine]=20 [programs]=420 [tests]=90 [microbench]=150 [speed]=60 [parity]=60 [replay]=60 [processes]=90
+declare -A limit_of=([machine]=20 [programs]=420 [tests]=90 [microbench]=150 [speed]=120 [parity]=60 [replay]=60 [processes]=90
   [replays]=240 [torch]=30 [sanitizer]=120)
 bundle=$STP_ROOT/build/gpu/bundle.tar.xz
 programs=$STP_ROOT/build/gpu/programs
@@ -270,13 +270,19 @@ stage_microbench() {
     --benchmark_out="$out/microbench.json" --benchmark_out_format=json
 }
 
+# step RECORD ARGUMENT…
+step() {
+  "$stp" run step-gpu --backend cuda --replay-rank 0 --replay-cluster a800 --time-kernels --json "$@"
+}
+
 stage_speed() {
   if [[ ! -e $out/microbench.json ]]; then
     echo "skipped: there is no microbench.json; see the stage microbench"
     return 77
   fi
-  "$stp" run step-gpu --backend cuda --time-kernels --json "$out/step.json" &&
-    scripts/gpu_speed "$out/microbench.json" --step "$out/step.json" --json "$out/speed.json"
+  # With graphs too, which are captured in the first three steps: they matter where kernels are short.
+  step "$out/step.json" && step "$out/step-graphs.json" --graphs --set run.warmup=3 &&
+    scripts/gpu_speed "$out/microbench.json" --step "$out/step.json" "$out/step-graphs.json" --json "$out/speed.json"
 }
 
 stage_torch() { scripts/load_in_torch --stp "$stp" --json "$out/torch.json"; }

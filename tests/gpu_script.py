@@ -113,7 +113,7 @@ class Script(unittest.TestCase):
         with tarfile.open(f"{out}.tar.gz") as archive:
             held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
         self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200-zb-v.json",
-                              "replay-a800-stp-graphs.json", "microbench.json", "tests/cuda_on_gpu_test.json"}, held)
+                              "replay-a800-stp-graphs.json", "step.json", "step-graphs.json", "microbench.json", "tests/cuda_on_gpu_test.json"}, held)
         again = self.run_it("--out", str(out))
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)
@@ -236,15 +236,34 @@ class Speed(unittest.TestCase):
 
     def test_a_step_is_compared_with_its_kernels(self):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=2000)]
-        step = {"model": "a", "schedule": "1f1b", "tp": 1, "step_time_s": 1.02}
+        step = {"model": "a", "seq": 1024, "step_time_s": 1.02, "share_in_graphs": None}
         with tempfile.TemporaryDirectory() as folder:
-            record = pathlib.Path(folder) / "step.json"
+            record, graphs = pathlib.Path(folder) / "step.json", pathlib.Path(folder) / "step-graphs.json"
             for kernels, code, word in ((1.0, 0, "0.980 of its kernels' own time"), (0.95, 1, "below 0.971"),
                                         (None, 2, "holds no step whose kernels were timed")):
                 record.write_text(json.dumps({"results": [step | {"kernel_time_s": kernels}]}), encoding="utf-8")
                 done = self.run_it(rows, "--step", record)
                 self.assertEqual(done.returncode, code, done.stdout + done.stderr)
                 self.assertIn(word, done.stdout + done.stderr)
+            record.write_text(json.dumps({"results": [step | {"kernel_time_s": 0.5}]}), encoding="utf-8")
+            graphs.write_text(json.dumps({"results": [step | {"kernel_time_s": 1.0, "share_in_graphs": 0.9}]}), encoding="utf-8")
+            done = self.run_it(rows, "--step", record, graphs)
+        self.assertRegex(done.stdout, r"step/a/seq:1024 +0\.490 of .*below")
+        self.assertRegex(done.stdout, r"step/a/seq:1024/graphs +0\.980 of its kernels' own time\n")
+
+    def test_steps_are_of_a_whole_model_and_of_one_rank_of_eight(self):
+        def model(name):
+            return json.loads((ROOT / "models" / f"{name}.json").read_text(encoding="utf-8"))
+
+        scenario = json.loads((ROOT / "scenarios/step-gpu.json").read_text(encoding="utf-8"))
+        whole, rank = model("llm-12.1b-2-layers"), model("llm-12.1b-2-layers-tp8")
+        used = {(each["model"], each["seq"]) for each in scenario["configurations"]}
+        self.assertLessEqual({(whole["name"], 1024), (rank["name"], 1024), (rank["name"], 2048), (whole["name"], 6144)}, used)
+        divided = {"intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size"}
+        self.assertEqual({key: 8 * rank[key] for key in divided}, {key: whole[key] for key in divided})
+        same = {"hidden_size", "num_hidden_layers", "model_type"}
+        self.assertEqual({key: rank[key] for key in same}, {key: whole[key] for key in same})
+        self.assertEqual(rank["head_dim"], whole["hidden_size"] // whole["num_attention_heads"])
 
     def test_what_is_no_measurement_of_a_gpu(self):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000)]

@@ -9,6 +9,7 @@
 #include "run_measured.h"
 #include "run_simulated.h"
 #include "support/effort.h"
+#include "support/fake_cublas_lt.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 #include "support/processes_as_threads.h"
@@ -22,6 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Ne;
+using testing::Not;
 
 constexpr int kSteps = kStride > 1 ? 1 : 2;  // and one before them
 
@@ -220,6 +222,19 @@ TEST(OneProcess, TheRecordSaysHowKernelsWereGivenAndTimed) {
   EXPECT_GT(found.result.measured->share_in_graphs.value(), 0);
   EXPECT_LT(found.result.measured->share_in_graphs.value(), 1);
   EXPECT_GT(found.result.measured->kernel_time_s.value(), 0);
+}
+
+TEST(OneProcess, GemmsAreChosenForTheMultiprocessorsOfTheFlag) {
+  fake_cuda::reset(12);
+  Experiment alone = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 1}, DType::f32);
+  alone.layers_per_chunk = {2, 2};
+  for (const int multiprocessors : {0, 100}) {
+    fake_cublas_lt::state() = {};
+    run_of_one_process(alone, {.gemm_multiprocessors = multiprocessors, .replay = {}});
+    const auto& questions = fake_cublas_lt::state().questions;
+    EXPECT_THAT(questions, Not(IsEmpty()));
+    for (const auto& question : questions) EXPECT_EQ(question.multiprocessors, multiprocessors);
+  }
 }
 
 // In bf16 process 0 trains one rank beside it, while the others wait.

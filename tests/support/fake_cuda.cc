@@ -67,6 +67,7 @@ struct FakeDevice {
   std::mutex mutex;
   std::mt19937 random{1};
   bool held = false;
+  std::function<bool()> multiprocessor_free;  // may be empty
   uint64_t steps = 0;
   std::vector<std::unique_ptr<FakeStream>> streams;
   std::vector<std::unique_ptr<FakeEvent>> events;
@@ -181,17 +182,22 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, 
   if (!fits || blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
       threads.x * threads.y * threads.z > 1024)
     return last_error = cudaErrorInvalidValue;
-  push(config.stream, std::move(run));
+  push(config.stream, FakeStep{std::move(run), {}, device().multiprocessor_free});
   return cudaSuccess;
 }
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel) {
   const std::lock_guard lock(device().mutex);
   push(stream, FakeStep{std::move(kernel), {}, std::move(ready)});
 }
+void occupy(std::function<bool()> free) {
+  const std::lock_guard lock(device().mutex);
+  device().multiprocessor_free = std::move(free);
+}
 void reset(uint32_t seed) {
   const std::lock_guard lock(device().mutex);
   device().random.seed(seed);
   device().held = false;
+  device().multiprocessor_free = {};
   device().failing.clear();
   device().calls.clear();
   device().watched.clear();

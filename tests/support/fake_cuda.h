@@ -27,6 +27,10 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, 
 /// The same; the stream stays where it is until `ready()`, which only work of other streams brings about.
 void launch_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> kernel);
 
+/// Kernels that are launched from now on, on whichever stream, stay where they are until `free()`: other
+/// kernels have all multiprocessors. Until reset().
+void occupy(std::function<bool()> free);
+
 /// Back to the start: the seed of the turns; nothing held, nothing failing. Streams, events and memory stay.
 void reset(uint32_t seed);
 /// While held, no stream goes on.

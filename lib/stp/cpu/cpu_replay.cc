@@ -124,7 +124,7 @@ class EmulatedCpuGroup : public EmulatedGroup {
 std::unique_ptr<Group> make_emulated_group(std::string name, const Replay& replay,
                                            const std::vector<int>& members) {
   Replay one = replay;
-  one.collective_ctas = one.transfer_ctas = 1;  // the stream's thread
+  one.collective_ctas = one.transfer_ctas = one.most_ctas = 1;  // the stream's thread
   return std::make_unique<EmulatedCpuGroup>(std::move(name), one, members, kLinkPiece);
 }
 

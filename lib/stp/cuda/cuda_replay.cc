@@ -1,7 +1,11 @@
 #include "stp/cuda/cuda_replay.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "stp/cuda/cuda_event.h"
+#include "stp/cuda/cuda_stream.h"
 #include "stp/cuda/kernels/emulated_link.h"
 
 namespace stp::cuda {
@@ -14,22 +18,30 @@ class EmulatedCudaGroup : public EmulatedGroup {
       : EmulatedGroup(std::move(name), replay, members, kLinkPiece), device_(device) {}
 
   EmulatedUse take_use() override {
-    for (size_t i = 0; i < link_bytes_.size(); ++i)
-      use()->count(1e-9 * static_cast<double>(late_ns(i)), link_bytes_[i]);
-    link_bytes_.clear();
+    for (const TimedCall& call : calls_) {
+      const double took_s = call.done->seconds() - call.ready->seconds();
+      use()->count(std::max(0.0, took_s - call.link_s), call.link_bytes);
+    }
+    calls_.clear();
     return EmulatedGroup::take_use();
   }
 
  private:
-  static constexpr size_t kBlock = 512;
+  /// Until it is counted.
+  struct TimedCall {
+    EventRef ready, done;  // all that it waits for, and the call itself
+    double link_s;
+    size_t link_bytes;
+  };
 
   void carry_out(EmulatedCall call) override {
     call.refuse_endless(device_.run().guard);
     const auto& [stream, in, out] = call.part;
     const size_t bytes = link_buffer_bytes(call.link);
-    unsigned long long& late = late_ns(link_bytes_.size());
-    late = 0;
-    link_bytes_.push_back(bytes);
+    std::byte* const buffers = device_.scratch(*stream, bytes);
+    // Not the stream's latest event, since the GPU may have passed it long before this call.
+    const auto ready = std::make_shared<CudaEvent>(device_.run().events(), cuda_stream(*stream));
+    cuda_stream(*stream).give([&](cudaStream_t on) { ready->record(on); });
     emulate_link(*stream, {.link = call.link,
                            .kind = call.kind,
                            .size = call.size,
@@ -37,21 +49,12 @@ class EmulatedCudaGroup : public EmulatedGroup {
                            .type = out ? out.type : in.type,
                            .in = address(in),
                            .out = address(out),
-                           .buffers = device_.scratch(*stream, bytes),
-                           .late_ns = &late});
-  }
-
-  // By how much the i-th call was late that has not been counted yet: the GPU writes it.
-  unsigned long long& late_ns(size_t i) {
-    if (i / kBlock == late_ns_.size())
-      late_ns_.push_back(
-          static_cast<unsigned long long*>(device_.run().pinned(kBlock * sizeof(unsigned long long))));
-    return late_ns_[i / kBlock][i % kBlock];
+                           .buffers = buffers});
+    calls_.push_back({ready, stream->record(), 1e-9 * call.link.total_ns(), bytes});
   }
 
   CudaDevice& device_;
-  std::vector<size_t> link_bytes_;  // of calls that are not counted yet
-  std::vector<unsigned long long*> late_ns_;
+  std::vector<TimedCall> calls_;
 };
 
 }  // namespace

@@ -46,8 +46,8 @@ struct BackendOptions {
   std::vector<std::string> nccl;  // how groups among processes use NCCL (lib/stp/cuda/nccl_tuning.h)
   // For GEMMs, if a library chooses among kernels (CUDA):
   bool time_gemms = false;  // candidates are timed at a shape's first use; for benchmarks
-  int gemm_multiprocessors =
-      0;  // that kernels are chosen for, the others being left to communication; 0: all
+  // Multiprocessors that kernels are chosen for, the others being left to communication; 0: all.
+  int gemm_multiprocessors = 0;
 };
 
 }  // namespace stp

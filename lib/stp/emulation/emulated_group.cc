@@ -49,7 +49,7 @@ EmulatedGroup::EmulatedGroup(std::string name, const Replay& replay, const std::
 void EmulatedGroup::carry_out(const Call& call) {
   const int64_t bytes = call.bytes();
   const CallTime time = replay_.times(call.kind, static_cast<double>(bytes), members());
-  const int ctas = call.kind == CallKind::transfer ? replay_.transfer_ctas : replay_.collective_ctas;
+  const int ctas = link_ctas(replay_, call.kind, bytes, time, size());
   carry_out(EmulatedCall{call.kind, call.parts.front(), emulate_links(bytes, time, ctas, piece_), size(),
                          local().front()});
 }

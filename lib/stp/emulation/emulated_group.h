@@ -56,7 +56,7 @@ struct EmulatedCall {
 /// values. A call whose time is longer than the run's deadline fails the run at once.
 class EmulatedGroup : public Group {
  public:
-  /// Calls go over `collective_ctas` or `transfer_ctas`, each of which moves up to `piece` bytes at a time.
+  /// Each CTA of a call (link_ctas()) moves up to `piece` bytes at a time.
   EmulatedGroup(std::string name, const Replay& replay, const std::vector<int>& members, int64_t piece);
 
   /// Of the calls since this was last asked. After the device was synchronised.

@@ -31,8 +31,11 @@ using CallTimes = std::function<CallTime(CallKind kind, double bytes, const std:
 struct Replay {
   int rank = 0;
   CallTimes times;
-  /// Thread blocks that a collective and a transfer occupy on the device, as NCCL's do (CUDA only).
-  int collective_ctas = 16, transfer_ctas = 2;
+  /// Thread blocks that a collective and a transfer occupy on the device, as NCCL's do (CUDA only). They are
+  /// more, up to `most_ctas`, where each would have to copy more than `cta_bytes_per_s` to keep its link's
+  /// time.
+  int collective_ctas = 16, transfer_ctas = 2, most_ctas = 64;
+  double cta_bytes_per_s = 32e9;  // 64 KiB under way, 2 µs until they have come: an estimate
 };
 
 /// The share of a call's bytes that goes through a rank's link buffers, besides reading its input and writing
@@ -44,6 +47,9 @@ double link_share(CallKind kind, int ranks);
 STP_HOST_DEVICE constexpr int64_t link_bytes_again(int64_t bytes, int ranks) {
   return bytes * (ranks - 2) / ranks;
 }
+
+/// How many CTAs a call of `bytes` (as in Call::bytes()) takes among so many ranks.
+int link_ctas(const Replay& replay, CallKind kind, int64_t bytes, const CallTime& time, int ranks);
 
 /// How a call's bytes are divided over CTAs, and when each piece is due. Every CTA moves one span of bytes,
 /// in pieces, at a constant rate: it ends its last piece, and so the call, latency + transfer after its

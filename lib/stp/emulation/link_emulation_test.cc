@@ -70,6 +70,27 @@ TEST(LinkEmulation, RefusesWhatCannotBeEmulated) {
   EXPECT_THROW(emulate_links(1, {}, 1, 0), std::logic_error);
 }
 
+// A link within a node (200 GB/s) needs more CTAs than one between nodes (25 GB/s); collectives copy their
+// bytes more than once.
+TEST(LinkEmulation, FastLinksHaveAsManyCtasAsCopyThatFast) {
+  Replay replay;
+  replay.cta_bytes_per_s = 40e9;
+  const auto ctas = [&](CallKind kind, double bytes_per_s) {
+    return link_ctas(replay, kind, 1'000'000, {1e-3, 1e6 / bytes_per_s}, 4);
+  };
+  EXPECT_EQ(ctas(CallKind::transfer, 25e9), 2);
+  EXPECT_EQ(ctas(CallKind::transfer, 199e9), 5);
+  EXPECT_EQ(ctas(CallKind::all_reduce, 199e9), 16);  // 12.4
+  EXPECT_EQ(ctas(CallKind::all_reduce, 399e9), 25);
+  EXPECT_EQ(ctas(CallKind::all_gather, 399e9), 20);
+  EXPECT_EQ(ctas(CallKind::reduce_scatter, 799e9), 25);
+  EXPECT_EQ(ctas(CallKind::transfer, 1e15), 64);
+  EXPECT_EQ(link_ctas(replay, CallKind::transfer, 1'000'000, {0, 0}, 2), 2);
+  EXPECT_EQ(link_ctas(replay, CallKind::all_reduce, 0, {1e-6, 0}, 2), 16);
+  replay.most_ctas = replay.collective_ctas = 3;
+  EXPECT_EQ(ctas(CallKind::all_reduce, 1e15), 3);
+}
+
 TEST(LinkEmulation, LinksCarryARingsShare) {
   EXPECT_DOUBLE_EQ(link_share(CallKind::all_reduce, 2), 1);
   EXPECT_DOUBLE_EQ(link_share(CallKind::all_reduce, 8), 1.75);

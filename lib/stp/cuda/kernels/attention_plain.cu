@@ -241,18 +241,31 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp for each head of each token.
-template <typename T>
+// Lanes for a head of a token that load N elements at a time: one load each of 128 elements.
+template <int N>
+inline constexpr int kDeltaLanes = N == 1 ? kWarp : 128 / N;
+
+template <int N, typename T>
 __global__ void __launch_bounds__(kThreads)
     attention_delta_kernel(int64_t pairs, int head_dim, const T* out, const T* out_gradient, float* delta) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t me = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp, all = int64_t{gridDim.x} * kWarps;
-  for (int64_t pair = me; pair < pairs; pair += all) {
-    const T *o = out + pair * head_dim, *g = out_gradient + pair * head_dim;
+  constexpr int kLanes = kDeltaLanes<N>, kHeads = kWarp / kLanes;  // of a warp
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int64_t me = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes;
+  const int64_t all = int64_t{gridDim.x} * (kThreads / kLanes);
+  // A warp's lanes take the same turns, since all of them exchange sums.
+  for (int64_t pair = me; pair - me % kHeads < pairs; pair += all) {
     float sum = 0;
-    for (int i = lane; i < head_dim; i += kWarp) sum += to_float(o[i]) * to_float(g[i]);
-    sum = reduce_lanes<kWarp>(sum, Sum{});
-    if (lane == 0) delta[pair] = sum;
+    if (pair < pairs) {
+#pragma unroll 1  // one turn is usual; registers for more would leave room for fewer warps
+      for (int i = lane * N; i < head_dim; i += kLanes * N) {
+        const Values<N> o = load<N>(out + pair * head_dim + i),
+                        g = load<N>(out_gradient + pair * head_dim + i);
+#pragma unroll
+        for (int k = 0; k < N; ++k) sum += o.at[k] * g.at[k];
+      }
+    }
+    sum = reduce_lanes<kLanes>(sum, Sum{});
+    if (lane == 0 && pair < pairs) delta[pair] = sum;
   }
 }
 
@@ -294,10 +307,12 @@ void attention_delta(Stream& stream, const AttentionShape& shape, const T* out, 
                      float* delta) {
   const int64_t pairs = shape.tokens() * shape.q_heads;
   if (pairs == 0) return;
-  const auto kernel = attention_delta_kernel<T>;
-  const int64_t wanted = divide_up<int64_t>(pairs, kWarps);
-  start(stream, kernel, LaunchShape{narrow(std::min(wanted, resident(kernel, kThreads))), kThreads}, pairs,
-        shape.head_dim, out, out_gradient, delta);
+  by_width<T>(shape.head_dim, [&](auto width) {
+    const auto kernel = attention_delta_kernel<width, T>;
+    const int64_t wanted = divide_up<int64_t>(pairs * kDeltaLanes<width>, kThreads);
+    start(stream, kernel, LaunchShape{narrow(std::min(wanted, resident(kernel, kThreads))), kThreads}, pairs,
+          shape.head_dim, out, out_gradient, delta);
+  });
 }
 
 template <typename T>

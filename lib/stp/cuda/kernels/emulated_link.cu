@@ -51,19 +51,14 @@ __device__ void fill_received(DType type, void* to, int64_t bytes) {
   for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) static_cast<unsigned char*>(to)[i] = 0;
 }
 
-/// The block goes on when all its threads are here and the time has come. Returns to its first thread by how
-/// many nanoseconds they came after that.
-__device__ uint64_t wait_until(uint64_t start, double due_ns) {
-  uint64_t late = 0;
+/// The block goes on when all its threads are here and the time has come.
+__device__ void wait_until(uint64_t start, double due_ns) {
   __syncthreads();
   if (threadIdx.x == 0) {
     const auto due = start + static_cast<uint64_t>(ceil(due_ns));
-    uint64_t now = nanoseconds();
-    if (now > due) late = now - due;
-    while (now < due) now = nanoseconds();
+    while (nanoseconds() < due) continue;
   }
   __syncthreads();
-  return late;
 }
 
 /// The bytes [begin, end) of the whole, by way of the link buffer.
@@ -123,8 +118,7 @@ __global__ void __launch_bounds__(kThreads) emulated_link_kernel(const __grid_co
     move_piece(move, buffer, link.piece_begin(cta, i), link.piece_end(cta, i));
     if (i + 1 < pieces) wait_until(start, link.due_ns(cta, i));
   }
-  const uint64_t late = wait_until(start, link.total_ns());
-  if (late > 0 && move.late_ns != nullptr) atomicMax(move.late_ns, late);
+  wait_until(start, link.total_ns());
 }
 
 }  // namespace

@@ -21,9 +21,6 @@ struct EmulatedMove {
   const void* in = nullptr;  // aligned to 16 bytes, as are the others; null where a transfer comes in
   void* out = nullptr;       // `in` of an all-reduce; null where a transfer goes out
   void* buffers = nullptr;   // link_buffer_bytes(link)
-  /// Where the kernel leaves by how many nanoseconds a block had moved its bytes too late, at the most: what
-  /// is there, if that is more. On time: nothing is written.
-  unsigned long long* late_ns = nullptr;
 };
 
 size_t link_buffer_bytes(const LinkEmulation& link);

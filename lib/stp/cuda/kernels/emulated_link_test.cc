@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stp/device/bfloat16.h"
+#include "stp/emulation/emulated_group.h"
 #include "support/cuda_on_host.h"
 #include "support/simt.h"
 #include "support/simt_clock.h"
@@ -213,35 +214,46 @@ TEST_F(EmulatedLink, NoPieceIsBegunBeforeTheOneBeforeItWasDueAndNoBlockEndsEarly
   }
 }
 
-TEST_F(EmulatedLink, TheLatestBlockSaysHowLateItWas) {
-  const LinkEmulation emulated = emulate_links(6 * kLinkPiece, {2e-6, 9e-6}, 3, kLinkPiece);
-  const Tensor in = bytes(emulated.bytes);
-  unsigned long long late = 0;
-  const EmulatedMove move{
-      .link = emulated, .kind = CallKind::transfer, .size = 2, .in = address(in), .late_ns = &late};
-  run(move);
-  EXPECT_EQ(late, 0U);
-  // Copies that take longer than they should, in all blocks and in the second one the most; where only the
-  // first piece does, the rest makes up for it.
-  int readings = 0;
-  const auto delay = [&](int reading, uint64_t of_second, uint64_t of_others) {
-    late = readings = 0;
-    simt::clock_read = [&, reading, of_second, of_others, block = -1](uint64_t) mutable {
-      if (static_cast<int>(blockIdx.x) != block) readings = 0;
-      block = static_cast<int>(blockIdx.x);
-      if (readings++ == reading) simt::clock_ns += block == 1 ? of_second : of_others;
+// The device's clock goes on by 10 µs with each step; the kernel waits on a clock of its own.
+TEST_F(EmulatedLink, ACallThatWaitsForAMultiprocessorIsLate) {
+  constexpr int kOthers = 100;
+  constexpr double kStep = 1e-5, kLink = 20 * kStep;
+  const auto replay = make_replay_backend({.world_size = 2, .deadline_s = kNever},
+                                          {.rank = 0, .times = [](CallKind, double, const std::vector<int>&) {
+                                             return CallTime{0, kLink};
+                                           }});
+  Device& rank = replay->device(0);
+  const auto compute = rank.make_stream("compute", StreamPriority::compute);
+  const auto send = rank.make_stream("send to rank 1", StreamPriority::communication);
+  const auto group = replay->group("p2p", {0, 1}, GroupUse::transfers);
+  Tensor tensor = rank.allocate(*send, MemoryKind::working, DType::f32, 1, 1024);
+  const auto late_s = [&](bool occupied) {
+    int done = 0;
+    const auto work = [&] {
+      for (int i = 0; i < kOthers; ++i)
+        cuda_stream(*compute).give([&](cudaStream_t on) { fake_cuda::launch(on, [&] { ++done; }); });
     };
-    run(move);
+    if (occupied) {
+      work();
+      fake_cuda::occupy([&] { return done == kOthers; });
+    } else {  // long before the call, which is not late for it
+      work();
+      rank.synchronize();
+    }
+    const std::vector<Part> parts{{send.get(), tensor, {}}};
+    group->transfer(parts);
+    rank.synchronize();
+    fake_cuda::occupy({});
+    const EmulatedUse use = dynamic_cast<EmulatedGroup&>(*group).take_use();
+    EXPECT_EQ(use.calls, 1);
+    EXPECT_EQ(use.late_s, use.latest_s);
+    return use.late_s;
   };
-  delay(1, 20'000, 15'000);
-  EXPECT_GE(late, 9'000U);
-  EXPECT_LE(late, 9'000U + 3 * simt::clock_step_ns);
-  delay(1, 10'000, 0);
-  EXPECT_EQ(late, 0U);
-  late = 5;
-  simt::clock_read = {};
-  run(move);
-  EXPECT_EQ(late, 5U);
+  EXPECT_EQ(late_s(false), 0);
+  EXPECT_GT(late_s(true), kOthers / 2 * kStep - kLink);
+  EXPECT_EQ(late_s(false), 0);
+  rank.release(*send, tensor);
+  rank.synchronize();
 }
 
 TEST_F(EmulatedLink, ACallWithoutBytesTakesItsLatency) {
