@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from .progress import progress
 
@@ -26,6 +25,8 @@ def median_interval(values, confidence=0.95):
 
 def coverage(k, count):
     """The chance that the median lies between the k-th smallest and the k-th largest of so many values."""
+    from scipy import stats  # here: the import takes longer than all that a refused input needs
+
     return 1 - 2 * stats.binom.cdf(k - 1, count, 0.5)
 
 
@@ -39,6 +40,8 @@ class RankTest:
 def mann_whitney(first, second):
     """The Mann-Whitney U test of two samples along the last axis. Exact where there are no ties and both hold fewer than 50
     values; else the normal approximation, corrected for ties and for continuity."""
+    from scipy import stats
+
     both = np.sort(np.concatenate([first, second], axis=-1), axis=-1)
     ties = (both[..., 1:] == both[..., :-1]).any()
     exact = bool(not ties and max(np.shape(first)[-1], np.shape(second)[-1]) < EXACT_BELOW)
