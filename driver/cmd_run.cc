@@ -49,7 +49,9 @@ HardwareProfile profile_of_flag(const std::string& word, const char* flag) {
 void check_multiprocessors(const RunOptions& options) {
   const char* const flag = "--gemm-multiprocessors";
   const SharedJson device = backend_facts(options.backend);
-  if (!device) throw InputError("", flag, options.backend + " has none", "leave it out");
+  if (!device)
+    throw InputError("", flag, options.backend + " has no multiprocessors to choose kernels for",
+                     "leave it out");
   const int all = device->at("multiprocessors");
   if (options.gemm_multiprocessors > all)
     throw InputError(

@@ -218,7 +218,7 @@ class ConfigurationSimulator {
  private:
   Program program(size_t schedule, const Experiment& experiment) {
     const ScheduleChoice& choice = choices_[schedule];
-    if (experiment.split == LayerSplit::balanced ||
+    if (experiment.split == LayerSplit::balanced || is_by_times(experiment.braid) ||
         (choice.file.empty() && find_generator(choice.name).cost_aware))
       return program_for(choice, experiment, configuration_.file);
     if (!programs_[schedule]) programs_[schedule] = program_for(choice, experiment, configuration_.file);

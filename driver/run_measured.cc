@@ -44,7 +44,7 @@ class Data {
         sample.tokens.push_back(token(start + i));
         sample.targets.push_back(token(start + i + 1));
       }
-      for (int i = 0; i < run_.vision_tokens * kPatchElements; ++i)
+      for (int64_t i = 0; i < int64_t{run_.vision_tokens} * kPatchElements; ++i)
         sample.patches.push_back(static_cast<float>(draw() % 256) / 128 - 1);  // exact in every type
     }
     return samples;

@@ -235,7 +235,8 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
   Schedule schedule = schedule_for(choice, experiment, file);
   try {
     const std::vector<int> layers = layers_for(experiment, schedule);
-    return lower(std::move(schedule), layers, lowering_with_times(experiment, schedule, layers));
+    const Lowering lowering = lowering_with_times(experiment, schedule, layers);
+    return lower(std::move(schedule), layers, lowering);
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
   }

@@ -344,7 +344,7 @@ void read_layers(JsonInput& input, Experiment& experiment) {
   if (word == "balanced" && input.has("run"))
     throw input.error("layers_per_chunk",
                       "is balanced, but a run has no cluster whose costs could be balanced",
-                      "write \"even\", or the numbers that stp simulate prints");
+                      "write \"even\", or the layers_per_chunk of a record of stp simulate");
   experiment.split = word == "even" ? LayerSplit::even : LayerSplit::balanced;
 }
 
@@ -440,6 +440,18 @@ void refuse_missing(JsonInput& input) {
   throw InputError(input.file(), fields, problem, remedy);
 }
 
+void check_braid_by_times(JsonInput& input, const Experiment& experiment) {
+  const auto refuse = [&](const std::string& problem) {
+    throw input.error("braid", "is " + to_string(experiment.braid) + ", " + problem,
+                      "use static or sequential");
+  };
+  if (experiment.run) refuse("which needs times, and runs have none");
+  if (!experiment.layer_costs.empty() || !experiment.microbatch_costs.empty())
+    refuse("one order for all layers and microbatches, which layer_costs and microbatch_costs make unlike");
+  if (experiment.braid == BraidPolicy::paired && experiment.tp_overlap == TpOverlap::megatron)
+    refuse("whose barriers are between units, and tp_overlap megatron divides them");
+}
+
 // Reads one configuration, except its number of microbatches.
 Experiment read_experiment(JsonInput& input, const std::string& field, const Changes& changes) {
   Experiment experiment;
@@ -466,10 +478,6 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     read_unit_costs(input, experiment);
   } else if (input.has("run")) {
     experiment.run = read_run(input, changes);
-    if (is_by_times(experiment.braid))
-      throw input.error("braid",
-                        "is " + to_string(experiment.braid) + ", which needs times, and runs have none",
-                        "use static or sequential, or simulate it");
     check_model(input, experiment, experiment.run->model);
     read_sharding_and_recompute(input, experiment, experiment.run->model, experiment.run->seq);
     if (experiment.run->model.has_vision()) check_vision(input, experiment);
@@ -484,6 +492,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     read_sharding_and_recompute(input, experiment, experiment.hardware->model, experiment.hardware->seq);
     if (experiment.hardware->model.has_vision()) check_vision(input, experiment);
   }
+  if (is_by_times(experiment.braid)) check_braid_by_times(input, experiment);
   return experiment;
 }
 

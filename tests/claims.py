@@ -268,7 +268,8 @@ class Claims(unittest.TestCase):
             cells = []
             for braid in ("timed", "paired"):
                 gains = [100 * (rates[braid] / rates["static"] - 1) for rates in places[place].values()]
-                cells.append(f"{min(gains):+.1f} to {max(gains):+.1f} %".replace("-", "−"))
+                ends = [f"{end:+.1f}".replace("-", "−") for end in (min(gains), max(gains))]
+                cells.append(" to ".join(end if end.strip("+−") != "0.0" else "0.0" for end in ends) + " %")
             self.assertIn(f"| {label} | {' | '.join(cells)} |", page)
 
     def test_the_page_on_fidelity_says_what_the_records_of_new_settings_say(self):

@@ -72,6 +72,7 @@ class Scenarios(CommandLine):
         self.scenario_refused(changed(UNIT, release="never"), "release", '"never" is not a choice', "chain, block, released")
         self.scenario_refused(changed(UNIT, braid="loose"), "braid", '"loose" is not a choice', "static, sequential, timed, paired")
         self.scenario_refused(changed(RUN, braid="timed"), "braid", "is timed, which needs times, and runs have none", "use static or sequential")
+        self.scenario_refused(changed(HARDWARE, braid="paired", microbatch_costs=[1.0] * HARDWARE["microbatches"]), "braid", "microbatch_costs make unlike")
         self.scenario_refused(changed(HARDWARE, model="llm-12.1"), "model", "did you mean llm-12.1b?")
         self.scenario_refused(changed(HARDWARE, cluster="none.json"), "cluster", "there is no file")
 

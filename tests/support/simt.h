@@ -357,11 +357,6 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
     lanes |= unsigned{shown[size_t(lane) * stp::simt::kExchange]} << lane;
   return lanes;
 }
-inline unsigned long long atomicMax(unsigned long long* at, unsigned long long value) {
-  const unsigned long long before = *at;
-  *at = std::max(before, value);
-  return before;
-}
 inline int __popc(unsigned word) { return __builtin_popcount(word); }
 inline void sincospif(float x, float* sine, float* cosine) {
   const double angle = static_cast<double>(x) * std::numbers::pi;

@@ -25,9 +25,9 @@ struct SplitCosts {
 /// and by how much depends on the schedule.
 SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int stages);
 
-/// How long the fullest place of a pipeline works on one microbatch: a rank on all its chunks; in V placement
-/// also two adjacent virtual stages together, between which a microbatch goes forward and comes back while
-/// each runs one block.
+/// How long the most loaded place of a pipeline works on one microbatch: a rank on all its chunks; in V
+/// placement also two adjacent virtual stages together, between which a microbatch goes forward and comes
+/// back while each runs one block.
 double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layers,
                           const Placement& placement);
 
@@ -35,14 +35,14 @@ double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layer
 /// same in the others it must need more.
 using Fits = std::function<bool(int rank, const std::vector<int>& layers_of_chunks)>;
 
-/// The split of `layers` over the virtual stages that is to be the fastest, among all that fit; none if no
-/// split fits. `first` is 1 if the first virtual stage must stay without layers, else 0. At most two chunks a
-/// rank. Where layers are alike, it is one of those with the smallest bottleneck_seconds(), of these one with
-/// the fewest layers in its largest chunk, and no layer of it could move to a stage that would still be
-/// shorter than the one it leaves. The first two are exact, by dynamic programming over the ranks, in O(ranks
-/// · cap² · log(stages · layers)) where a chunk may have up to cap layers. With `layer_factors` it is that
-/// split of layers of their mean, improved as long as one layer more for a stage and one less for another
-/// lowers the bottleneck, or keeps it and makes stages more alike: not always the best one.
+/// The split of `layers` over the virtual stages that is expected to be the fastest, among all that fit; none
+/// if no split fits. `first` is 1 if the first virtual stage must stay without layers, else 0. At most two
+/// chunks a rank. Where layers are alike, it is one of those with the smallest bottleneck_seconds(), of these
+/// one with the fewest layers in its largest chunk, and no layer of it could move to a stage that would still
+/// be shorter than the one it leaves. The first two are exact, by dynamic programming over the ranks, in
+/// O(ranks · cap² · log(stages · layers)) where a chunk may have up to cap layers. With `layer_factors` it is
+/// that split of layers of their mean, improved as long as one layer more for a stage and one less for
+/// another lowers the bottleneck, or keeps it and makes stages more alike: not always the best one.
 std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts& costs,
                                                    const Placement& placement, int first, const Fits& fits);
 

@@ -21,14 +21,14 @@ struct Clock {
     collectives = std::max(collectives, compute) + seconds;
     ready[chain] = collectives;
   }
-  // Takes segment `taken` of a chain.
-  void take(int chain, Chain segments, size_t taken) {
+  // Takes segment `taken` of a chain, and the all-gather before its next one, if that is not for later.
+  void take(int chain, Chain segments, size_t taken, bool gather_next = true) {
     const SegmentSeconds& segment = segments[taken];
     compute = std::max(compute, ready[chain]) + segment.compute;
     ready[chain] = compute;
     if (segment.reduce > 0) ready[chain] = collectives = std::max(collectives, compute) + segment.reduce;
     compute += segment.behind;
-    if (taken + 1 < segments.size()) gather(chain, segments[taken + 1].gather);
+    if (gather_next && taken + 1 < segments.size()) gather(chain, segments[taken + 1].gather);
   }
   void wait_for_all() {
     for (double& each : ready) each = std::max(each, std::max(compute, collectives));
@@ -72,14 +72,27 @@ void keep_best(std::vector<State>& states) {
 
 constexpr size_t kMostPlaces = size_t{1} << 17;  // more than any model has; their states take 60 MB
 
-// Seconds of one segment and of two at once, the first one's compute first.
-double alone(const SegmentSeconds& segment) {
-  return segment.gather + segment.compute + std::max(segment.reduce, segment.behind);
-}
-double together(const SegmentSeconds& x, const SegmentSeconds& y) {
-  Clock clock = begun({&x, 1}, {&y, 1});
-  clock.take(0, {&x, 1}, 0);
-  clock.take(1, {&y, 1}, 0);
+// Which of two chains give a segment, the one named first before the other.
+enum class Group : uint8_t { a, b, a_and_b, b_and_a };
+constexpr bool has_a(Group group) { return group != Group::b; }
+constexpr bool has_b(Group group) { return group != Group::a; }
+constexpr int leader(Group group) { return group == Group::a || group == Group::a_and_b ? 0 : 1; }
+
+// Seconds of a group behind i and j segments, until all of it ends. The all-gathers before the chains' first
+// segments begin with the block.
+double group_seconds(Chain a, Chain b, size_t i, size_t j, Group group) {
+  Clock clock = i + j == 0 ? begun(a, b) : Clock{};
+  const std::array<Chain, 2> chains{a, b};
+  const std::array<size_t, 2> taken{i, j};
+  const int first = leader(group), count = has_a(group) && has_b(group) ? 2 : 1;
+  for (int k = 0; k < count; ++k) {
+    const int chain = k == 0 ? first : 1 - first;
+    if (taken[chain] > 0) clock.gather(chain, chains[chain][taken[chain]].gather);
+  }
+  for (int k = 0; k < count; ++k) {
+    const int chain = k == 0 ? first : 1 - first;
+    clock.take(chain, chains[chain], taken[chain], false);
+  }
   return clock.end();
 }
 
@@ -110,11 +123,18 @@ std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& t
 }
 
 BraidEnd end_of(Chain a, Chain b, std::span<const BraidStep> order) {
+  const bool paired = std::ranges::any_of(order, &BraidStep::barrier);
   Clock clock = begun(a, b);
   std::array<size_t, 2> taken{};
-  for (const BraidStep& step : order) {
-    if (step.barrier) clock.wait_for_all();
-    clock.take(step.chain, step.chain == 0 ? a : b, taken[step.chain]++);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (order[i].barrier) {
+      clock.wait_for_all();
+      for (size_t k = i; k < order.size() && (k == i || !order[k].barrier); ++k) {
+        const size_t next = taken[order[k].chain];
+        if (next > 0) clock.gather(order[k].chain, (order[k].chain == 0 ? a : b)[next].gather);
+      }
+    }
+    clock.take(order[i].chain, order[i].chain == 0 ? a : b, taken[order[i].chain]++, !paired);
   }
   return {clock.compute, clock.end()};
 }
@@ -158,36 +178,28 @@ std::vector<BraidStep> timed_braid(Chain a, Chain b) {
 std::vector<BraidStep> paired_braid(Chain a, Chain b) {
   if (a.size() * b.size() > kMostPlaces)
     return static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
-  enum class Choice : uint8_t { first, second, both_first, both_second };
   const size_t columns = b.size() + 1;
   std::vector<double> best((a.size() + 1) * columns, std::numeric_limits<double>::infinity());
-  std::vector<Choice> choices(best.size());
+  std::vector<Group> groups(best.size());  // the last one on the way to each place
   best[0] = 0;
-  const auto offer = [&](size_t place, double seconds, Choice choice) {
-    if (seconds >= best[place]) return;
-    best[place] = seconds;
-    choices[place] = choice;
-  };
   for (size_t i = 0; i <= a.size(); ++i)
-    for (size_t j = 0; j <= b.size(); ++j) {
-      const size_t here = i * columns + j;
-      const bool more_a = i < a.size(), more_b = j < b.size();
-      if (more_a && more_b) {
-        offer(here + columns + 1, best[here] + together(a[i], b[j]), Choice::both_first);
-        offer(here + columns + 1, best[here] + together(b[j], a[i]), Choice::both_second);
+    for (size_t j = 0; j <= b.size(); ++j)
+      for (const Group group : {Group::a_and_b, Group::b_and_a, Group::a, Group::b}) {
+        if ((has_a(group) && i == a.size()) || (has_b(group) && j == b.size())) continue;
+        const size_t here = i * columns + j, next = here + (has_a(group) ? columns : 0) + has_b(group);
+        const double seconds = best[here] + group_seconds(a, b, i, j, group);
+        if (seconds >= best[next]) continue;
+        best[next] = seconds;
+        groups[next] = group;
       }
-      if (more_a) offer(here + columns, best[here] + alone(a[i]), Choice::first);
-      if (more_b) offer(here + 1, best[here] + alone(b[j]), Choice::second);
-    }
   std::vector<BraidStep> order;  // backwards
   for (size_t i = a.size(), j = b.size(); i + j > 0;) {
-    const Choice choice = choices[i * columns + j];
-    const bool a_taken = choice != Choice::second, b_taken = choice != Choice::first;
-    const uint8_t leading = choice == Choice::first || choice == Choice::both_first ? 0 : 1;
-    if (a_taken && b_taken) order.push_back({static_cast<uint8_t>(1 - leading)});
-    order.push_back({leading, true});
-    if (a_taken) --i;
-    if (b_taken) --j;
+    const Group group = groups[i * columns + j];
+    const auto first = static_cast<uint8_t>(leader(group));
+    if (has_a(group) && has_b(group)) order.push_back({static_cast<uint8_t>(1 - first)});
+    order.push_back({first, true});
+    i -= has_a(group);
+    j -= has_b(group);
   }
   std::ranges::reverse(order);
   if (!order.empty()) order.front().barrier = false;  // blocks have none between them

@@ -22,7 +22,8 @@ struct SegmentSeconds {
 std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& table,
                                                               const Lowering& lowering);
 
-/// When the ops of two chains end that are issued in this order on free streams: compute, and all.
+/// When the ops of two chains end that are issued in this order on free streams: compute, and all. Where
+/// there are barriers, all-gathers begin behind them, as under BraidPolicy::paired.
 struct BraidEnd {
   double compute, all;
 };

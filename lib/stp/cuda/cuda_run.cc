@@ -92,7 +92,12 @@ void CudaRun::renew_clock() {
 void* CudaRun::pinned(size_t bytes) {
   make_current();
   void* block = nullptr;
-  STP_CUDA(cudaHostAlloc(&block, bytes, cudaHostAllocDefault));
+  const cudaError_t state = cudaHostAlloc(&block, bytes, cudaHostAllocDefault);
+  if (state == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw std::runtime_error("out of memory: the host cannot pin " + std::to_string(bytes) + " bytes more");
+  }
+  check_call(state, cuda_error_text, "cudaHostAlloc", __FILE__, __LINE__);
   pinned_.push_back(block);
   return block;
 }

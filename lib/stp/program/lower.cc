@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include "stp/base/error.h"
@@ -199,10 +200,18 @@ class Lowerer {
       while (issue_segment(chains[1])) {
       }
     } else {
-      for (const BraidStep& next : braid(*chains[0].segments, *chains[1].segments)) {
-        if (next.barrier) barrier_ = {b_.latest.compute, b_.latest.collective};
-        issue_segment(chains[next.chain]);
+      const std::vector<BraidStep>& order = braid(*chains[0].segments, *chains[1].segments);
+      gathers_behind_barriers_ = lowering_.braid == BraidPolicy::paired;
+      for (size_t i = 0; i < order.size(); ++i) {
+        if (order[i].barrier) {
+          barrier_ = {b_.latest.compute, b_.latest.collective};
+          if (gathers_behind_barriers_)  // of all until the next barrier
+            for (size_t k = i; k < order.size() && (k == i || !order[k].barrier); ++k)
+              if (chains[order[k].chain].taken > 0) gather_next(chains[order[k].chain]);
+        }
+        issue_segment(chains[order[i].chain]);
       }
+      gathers_behind_barriers_ = false;
     }
     send_outputs(chains, lowering_.release == Release::released && (both_forward(block) || halves()));
   }
@@ -250,13 +259,18 @@ class Lowerer {
     }
     chain.computed = b_.latest.compute;
     ++chain.taken;
-    if (chain.taken < chain.segments->size() && gathers((*chain.segments)[chain.taken]) &&
-        chain.action.pass != Pass::W) {
-      b_.begin_op();
-      b_.depend(b_.latest.compute);
-      b_.latest.collective = chain.wait = add_gather(chain, (*chain.segments)[chain.taken]);
-    }
+    if (!gathers_behind_barriers_) gather_next(chain);
     return true;
+  }
+
+  // The all-gather before the next segment, if it has one.
+  void gather_next(Chain& chain) {
+    if (chain.taken == chain.segments->size() || !gathers((*chain.segments)[chain.taken]) ||
+        chain.action.pass == Pass::W)
+      return;
+    b_.begin_op();
+    b_.depend(b_.latest.compute);
+    b_.latest.collective = chain.wait = add_gather(chain, (*chain.segments)[chain.taken]);
   }
 
   // The op on a segment's main line that comes first.
@@ -555,6 +569,7 @@ class Lowerer {
   std::vector<Chain> block_chains_;
   OpId first_op_ = 0;
   std::array<Ref, 2> barrier_{kNothing, kNothing};  // what the next segment waits for
+  bool gathers_behind_barriers_ = false;            // else at the end of the segment before
   bool in_warm_up_ = true;                          // whether the block is a forward of chunk 0 alone
   std::vector<Ref> sends_before_;                   // of the block before it
 };
@@ -579,6 +594,8 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
                                 : "begins with " + std::to_string(layers_per_stage.front()) +
                                       ", but the first virtual stage is the vision encoder's",
                      stages < 2 ? "use more ranks or chunks" : "begin with 0");
+  if (is_by_times(lowering.braid) && !lowering.order)
+    throw std::logic_error("a braid by times without Lowering::order");
   if (lowering.braid == BraidPolicy::sequential) schedule = sequential_braids(std::move(schedule));
   if (lowering.tp_overlap == TpOverlap::domino) schedule = split_microbatches(std::move(schedule));
   return Lowerer(std::move(schedule), layers_per_stage, lowering).lower();

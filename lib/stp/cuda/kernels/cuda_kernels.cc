@@ -63,14 +63,14 @@ void CudaKernels::run_copy(Stream& stream, const Tensor& from, const Tensor& to)
 void CudaKernels::run_copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
                                    int64_t to_column, int64_t count) {
   if (from.rows == 0 || count == 0) return;
-  static constexpr char kCopy = 0;
   const size_t element = bytes_of(from.type);
-  cuda_stream(stream).launch(
-      &kCopy, [in = address(from) + from_column * element, out = address(to) + to_column * element,
-               in_pitch = from.columns * element, out_pitch = to.columns * element, width = count * element,
-               rows = static_cast<size_t>(from.rows)](cudaStream_t on) {
-        STP_CUDA(cudaMemcpy2DAsync(out, out_pitch, in, in_pitch, width, rows, cudaMemcpyDeviceToDevice, on));
-      });
+  // Not in graphs, which cannot be updated to another copy of rows.
+  cuda_stream(stream).give([in = address(from) + from_column * element,
+                            out = address(to) + to_column * element, in_pitch = from.columns * element,
+                            out_pitch = to.columns * element, width = count * element,
+                            rows = static_cast<size_t>(from.rows)](cudaStream_t on) {
+    STP_CUDA(cudaMemcpy2DAsync(out, out_pitch, in, in_pitch, width, rows, cudaMemcpyDeviceToDevice, on));
+  });
 }
 
 CudaAttention CudaKernels::attention_by(const char* kernel, const AttentionShape& shape, DType type) const {
@@ -144,6 +144,7 @@ void CudaKernels::own_backward(const char* kernel, Stream& stream, const Attenti
                                const AttentionLayout& layout, const Tensor& qkv, const Tensor& kv,
                                const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
                                const Tensor& qkv_gradient, const Tensor& kv_gradient) {
+  const CudaAttention by = own_attention_by(kernel, shape, qkv.type);
   auto* const delta = reinterpret_cast<float*>(scratch(stream, log_sum_exp.bytes()));
   with_type(kernel, qkv.type, [&]<typename T>(T) {
     const AttentionBackward<T> on{data<T>(qkv),          data<T>(kv), data<float>(log_sum_exp),
@@ -151,9 +152,7 @@ void CudaKernels::own_backward(const char* kernel, Stream& stream, const Attenti
                                   data<T>(kv_gradient)};
     attention_delta(stream, shape, data<T>(out), on.out_gradient, delta);
     if constexpr (std::is_same_v<T, __nv_bfloat16>)
-      if (own_attention_by(kernel, shape, qkv.type) == CudaAttention::tensor_cores)
-        return attention_mma_backward(stream, shape, layout, on);
-    expect_head(kernel, shape);
+      if (by == CudaAttention::tensor_cores) return attention_mma_backward(stream, shape, layout, on);
     attention_plain_backward<T>(stream, shape, layout, on);
   });
 }
