@@ -236,7 +236,7 @@ class Speed(unittest.TestCase):
 
     def test_a_step_is_compared_with_its_kernels(self):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=2000)]
-        step = {"model": "a", "seq": 1024, "step_time_s": 1.02, "share_in_graphs": None}
+        step = {"model": "a", "schedule": "1f1b", "seq": 1024, "step_time_s": 1.02, "share_in_graphs": None}
         with tempfile.TemporaryDirectory() as folder:
             record, graphs = pathlib.Path(folder) / "step.json", pathlib.Path(folder) / "step-graphs.json"
             for kernels, code, word in ((1.0, 0, "0.980 of its kernels' own time"), (0.95, 1, "below 0.971"),
@@ -248,8 +248,8 @@ class Speed(unittest.TestCase):
             record.write_text(json.dumps({"results": [step | {"kernel_time_s": 0.5}]}), encoding="utf-8")
             graphs.write_text(json.dumps({"results": [step | {"kernel_time_s": 1.0, "share_in_graphs": 0.9}]}), encoding="utf-8")
             done = self.run_it(rows, "--step", record, graphs)
-        self.assertRegex(done.stdout, r"step/a/seq:1024 +0\.490 of .*below")
-        self.assertRegex(done.stdout, r"step/a/seq:1024/graphs +0\.980 of its kernels' own time\n")
+        self.assertRegex(done.stdout, r"step/a/1f1b/seq:1024 +0\.490 of .*below")
+        self.assertRegex(done.stdout, r"step/a/1f1b/seq:1024/graphs +0\.980 of its kernels' own time\n")
 
     def test_steps_are_of_a_whole_model_and_of_one_rank_of_eight(self):
         def model(name):

@@ -283,10 +283,11 @@ std::optional<std::vector<int>> uniform_partition(int layers, const SplitCosts& 
 
 // How good a split is: less is better.
 struct Quality {
-  double bottleneck, unevenness;  // the latter the sum of the stages' squared times
+  double bottleneck;
+  double unevenness = 0;  // the sum of the stages' squared times
 
   Quality(const SplitCosts& costs, const std::vector<int>& split, const Placement& placement)
-      : bottleneck(bottleneck_seconds(costs, split, placement)), unevenness(0) {
+      : bottleneck(bottleneck_seconds(costs, split, placement)) {
     for (const double seconds : costs.of_stages(split)) unevenness += seconds * seconds;
   }
   [[nodiscard]] bool operator<(const Quality& other) const {

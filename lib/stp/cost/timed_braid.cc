@@ -140,7 +140,7 @@ BraidEnd end_of(Chain a, Chain b, std::span<const BraidStep> order) {
 }
 
 std::vector<BraidStep> timed_braid(Chain a, Chain b) {
-  const std::vector<BraidStep> evenly = static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
+  std::vector<BraidStep> evenly = static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
   if (a.size() * b.size() > kMostPlaces) return evenly;
   const size_t columns = b.size() + 1;
   std::vector<std::vector<State>> places((a.size() + 1) * columns);

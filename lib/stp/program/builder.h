@@ -16,8 +16,8 @@ inline constexpr Ref kNothing = ~Ref{0};
 /// An op is written as begin_op(), its dependencies, then the op itself; ranks and blocks in their order.
 class ProgramBuilder {
  public:
-  /// `program` has its schedule and options; streams and ops are made here.
-  explicit ProgramBuilder(Program program);
+  /// `begun` has its schedule and options; streams and ops are made here.
+  explicit ProgramBuilder(Program begun);
 
   Program program;
   int rank = 0, block = 0;  // those that ops are written for
@@ -44,7 +44,7 @@ class ProgramBuilder {
     return size() - 1;
   }
   /// An op of the whole chunk of an action.
-  OpId add_of_chunk(OpKind kind, const Action& action, StreamKind stream);
+  OpId add_of_chunk(OpKind kind, const Action& action, StreamKind of);
 
   [[nodiscard]] OpId size() const { return static_cast<OpId>(program.ops.size()); }
   [[nodiscard]] int stages() const { return program.schedule.placement.stages(); }
