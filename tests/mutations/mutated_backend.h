@@ -35,9 +35,9 @@ struct Mutation {
   bool early_free = false;                      // the norm's output is poisoned before W reads it
   bool causal_leak = false;                     // the shape's sequences run together
   // A missing wait only shows if the other stream is late: from the n-th copy to the device on, the stream
-  // stands still until the optimizer has run; or the first norm until a copy to the host has.
+  // stands still until the optimizer has run; or the first norm until so many copies to the host have.
   int late_copy = -1;
-  bool late_forward = false;
+  int late_forward = 0;
   std::function<bool(const Tensor&)> spoiled_gradient;  // whether a GEMM's weight gradient becomes NaN
   bool no_copies = false;                               // post-validation has nothing to go back to
   // Of bf16:
@@ -82,9 +82,9 @@ class MutatedKernels : public Kernels {
   void run_copy(Stream& s, const Tensor& a, const Tensor& b) override {
     if (mutation_.no_copies) return;
     const bool to_device = a.memory->kind == MemoryKind::host;
-    if (to_device && mutation_.late_copy >= 0 && copies_++ >= mutation_.late_copy) late_->wait_in(s);
+    if (to_device && mutation_.late_copy >= 0 && copies_to_device_++ >= mutation_.late_copy) late_->wait_in(s);
     real_->copy(s, a, b);
-    if (!to_device && mutation_.late_forward) late_->come_in(s);
+    if (!to_device && ++copies_to_host_ == mutation_.late_forward) late_->come_in(s);
   }
   void run_copy_columns(Stream& s, const Tensor& a, int64_t from, const Tensor& b, int64_t to,
                         int64_t count) override {
@@ -118,7 +118,7 @@ class MutatedKernels : public Kernels {
   }
   void run_rms_norm_forward(Stream& s, const Tensor& x, const Tensor& g, double e, const Tensor& y,
                             const Tensor& r) override {
-    if (mutation_.late_forward) late_->wait_in(s);
+    if (mutation_.late_forward > 0) late_->wait_in(s);
     real_->rms_norm_forward(s, x, g, e, y, r);
     if (mutation_.keep_saved) kept_.push_back(device_.allocate(s, MemoryKind::saved, x.type, x.rows, 1));
   }
@@ -213,7 +213,7 @@ class MutatedKernels : public Kernels {
   const Mutation& mutation_;
   int weight_gradients_ = 0;
   std::vector<Tensor> kept_;
-  int copies_ = 0;
+  int copies_to_device_ = 0, copies_to_host_ = 0;
   const std::shared_ptr<Late> late_ = std::make_shared<Late>();
 };
 

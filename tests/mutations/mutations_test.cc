@@ -202,7 +202,7 @@ TEST(OffloadMutations, ABackwardThatDoesNotWaitForItsReloadReadsRubbish) {
 }
 TEST(OffloadMutations, AnOffloadThatDoesNotWaitForItsForwardTakesRubbish) {
   const Program lacking = without_waits(offloading_program(), OpKind::offload, OpKind::compute);
-  EXPECT_THAT(offload_fails(lacking, {.late_forward = true}), kCaught());
+  EXPECT_THAT(offload_fails(lacking, {.late_forward = kTensors}), kCaught());
 }
 #endif
 // The op that waits for the copy is the one that frees: without the wait nothing reuses the memory.
