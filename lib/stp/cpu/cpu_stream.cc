@@ -109,8 +109,10 @@ void CpuStream::work() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
+      const auto ready = [this] { return !queue_.empty() || closing_; };
+      if (!ready()) RunGuard::yield_until(lock, ready);
       // No deadline: an idle stream is not a failure.
-      while (queue_.empty() && !closing_) {
+      while (!ready()) {
         idle_ = true;
         filled_.wait(lock);
       }
