@@ -82,7 +82,8 @@ class MutatedKernels : public Kernels {
   void run_copy(Stream& s, const Tensor& a, const Tensor& b) override {
     if (mutation_.no_copies) return;
     const bool to_device = a.memory->kind == MemoryKind::host;
-    if (to_device && mutation_.late_copy >= 0 && copies_to_device_++ >= mutation_.late_copy) late_->wait_in(s);
+    if (to_device && mutation_.late_copy >= 0 && copies_to_device_++ >= mutation_.late_copy)
+      late_->wait_in(s);
     real_->copy(s, a, b);
     if (!to_device && ++copies_to_host_ == mutation_.late_forward) late_->come_in(s);
   }
