@@ -14,12 +14,6 @@ void check_replay(const Scenario& scenario, int rank) {
       throw InputError(scenario.file, field + "parallel",
                        "has " + std::to_string(world) + " ranks, and no rank " + std::to_string(rank),
                        "use --replay-rank 0 to " + std::to_string(world - 1));
-    if (experiment.cp > 1)
-      throw InputError(scenario.file, field + "parallel.cp",
-                       "is not possible in a replay, which does not emulate the ring's links", "use 1");
-    if (experiment.tp_overlap == TpOverlap::megatron)
-      throw InputError(scenario.file, field + "tp_overlap",
-                       "is not possible in a replay, which does not emulate the ring's links", "use none");
     if (experiment.post_validation)
       throw InputError(scenario.file, field + "post_validation",
                        "is not possible in a replay, which receives no norms from other ranks", "remove it");

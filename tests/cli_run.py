@@ -289,13 +289,25 @@ class Replay(CommandLine):
             self.assertIsNotNone(found, done.stderr)
             self.assertAlmostEqual(float(found[1]) / seconds, 1, places=4)
 
+    def test_rings_and_offload(self):
+        options = {"sequence_parallel": True, "tp_overlap": "megatron", "offload": {"ratio": 1}}
+        scenario = changed(REPLAY, seq=16, parallel={"pp": 2, "tp": 2, "cp": 2}, **options)
+        done = self.replay(3, "--json", "-", scenario=scenario)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row = json.loads(done.stdout)["results"][0]
+        groups = row["replayed"]["groups"]
+        self.assertEqual(set(groups), {"tp", "cp", "dp", "pp", "model"})
+        whole = self.run_stp("run", self.write(scenario, "whole.json"), "--backend", "cpu", "--json", "-")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        moved = {key: value for key, value in row["ranks"][0].items() if key.endswith("_bytes") and key != "memory_bytes"}
+        self.assertGreater(len(moved), 0)
+        self.assertEqual(moved, {key: json.loads(whole.stdout)["results"][0]["ranks"][0][key] for key in moved})
+
     def test_refusals(self):
         path = self.write(REPLAY)
         run = ["run", path, "--backend", "cpu"]
         self.refused([*run, "--replay-rank", 4, "--replay-cluster", "a800"], "parallel", "4 ranks, and no rank 4", "--replay-rank 0 to 3")
         self.refused([*run, "--replay-rank", -1, "--replay-cluster", "a800"], "--replay-rank")
-        ring = self.write(changed(REPLAY, seq=16, parallel={"pp": 2, "tp": 2, "cp": 2}), "ring.json")
-        self.refused(["run", ring, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "parallel.cp", "replay", "use 1")
         late = self.write(changed(REPLAY, post_validation=True), "late.json")
         self.refused(["run", late, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "post_validation", "replay", "remove it")
         self.refused([*run, "--replay-rank", 0], "--replay-cluster")

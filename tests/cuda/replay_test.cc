@@ -31,10 +31,15 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
     std::string schedule;
     RankGrid grid;
     DType type;
+    Variant variant = {};
   };
   std::vector<Case> cases{{"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16},
                           {"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32},
-                          {"1f1b", {.tp = 3, .cp = 1, .dp = 2, .pp = 1}, DType::bf16}};
+                          {"1f1b", {.tp = 3, .cp = 1, .dp = 2, .pp = 1}, DType::bf16},
+                          {"stp",
+                           {.tp = 2, .cp = 2, .dp = 1, .pp = 2},
+                           DType::f32,
+                           {.sequence_parallel = true, .context_parallel = 2, .overlapped = 2}}};
   if (kStride > 1) cases.resize(1);  // under sanitizers kernels on the host take their time
   for (const Case& each : cases) {
     constexpr int kMicrobatches = kStride > 1 ? 2 : 3;
@@ -46,7 +51,8 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
     const auto program = [&] {
       Schedule schedule = make_schedule(find_generator(each.schedule), {each.grid.pp, kMicrobatches});
       const int stages = schedule.placement.stages();
-      return execution_program(std::move(schedule), std::vector<int>(stages, 4 / stages), each.grid.dp);
+      return execution_program(std::move(schedule), std::vector<int>(stages, 4 / stages), each.grid.dp,
+                               each.variant);
     };
     const auto cpu = cpu::make_backend({.world_size = each.grid.size()});
     Trainer whole(*cpu, program(), training);
@@ -65,6 +71,7 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
         EXPECT_EQ(use.peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
       EXPECT_EQ(use.traffic.all_reduce_bytes, 2 * expected[rank].traffic.all_reduce_bytes);
       EXPECT_EQ(use.traffic.sent_bytes, 2 * expected[rank].traffic.sent_bytes);
+      EXPECT_EQ(use.traffic.exchanged_bytes, 2 * expected[rank].traffic.exchanged_bytes);
       for (const MemoryKind kind :
            {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
         EXPECT_EQ(backend->device(rank).memory().held(kind), 0U) << to_string(kind) << " left after the step";

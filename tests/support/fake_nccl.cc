@@ -163,8 +163,11 @@ ncclResult_t FakeNccl::call(ncclComm_t handle, Call made) {
   const std::lock_guard lock(mutex_);
   Comm& comm = *reinterpret_cast<Comm*>(handle);
   check_live(comm, "work");
-  if (comm.in_progress != 0) problem(made.name + " while the communicator is busy with the call before");
-  if (depth_[std::this_thread::get_id()] != 0) problem(made.name + " in a group");
+  const bool grouped = depth_[std::this_thread::get_id()] != 0;
+  std::vector<Grouped>& group = grouped_[std::this_thread::get_id()];
+  if (comm.in_progress != 0 && group.empty())
+    problem(made.name + " while the communicator is busy with the call before");
+  if (grouped && made.peer < 0) problem(made.name + " in a group");
   made.process = comm.process;
   made.group = comm.group;
   calls_.push_back(made);
@@ -179,12 +182,23 @@ ncclResult_t FakeNccl::call(ncclComm_t handle, Call made) {
   if (what.never_ends)
     fake_cuda::launch_when(
         made.stream, [] { return false; }, [] {});
+  else if (grouped)
+    group.push_back({made, comm.size, comm.index});
   else if (made.stream != nullptr)
-    carry_out(made, comm.size, comm.index);
+    carry_out({{made, comm.size, comm.index}});
   return what.in_progress != 0 ? ncclInProgress : ncclSuccess;
 }
 
-void FakeNccl::carry_out(const Call& call, int size, int index) {
+// All of a group come before any of them waits.
+void FakeNccl::carry_out(const std::vector<Grouped>& group) {
+  std::vector<std::shared_ptr<Meeting>> meetings;
+  for (const auto& [call, size, index] : group) meetings.push_back(come(call, size, index));
+  for (size_t i = 0; i < group.size(); ++i)
+    fake_cuda::launch_when(
+        group[i].call.stream, [meeting = meetings[i]] { return meeting->done; }, [] {});
+}
+
+std::shared_ptr<FakeNccl::Meeting> FakeNccl::come(const Call& call, int size, int index) {
   // Of transfers each pair and direction counts its own; of collectives all are of one sequence.
   const bool transfer = call.peer >= 0, sends = call.name == "ncclSend";
   const int from = !transfer ? -1
@@ -194,7 +208,7 @@ void FakeNccl::carry_out(const Call& call, int size, int index) {
                  : sends   ? call.peer
                            : index;
   const int number = next_[{call.group, from, to, index}]++;
-  auto& meeting = meetings_[{call.group, from, to, number}];
+  std::shared_ptr<Meeting>& meeting = meetings_[{call.group, from, to, number}];
   if (!meeting) meeting = std::make_shared<Meeting>(transfer ? 2 : size);
   const size_t member = !transfer ? static_cast<size_t>(index) : sends ? 0 : 1;
   fake_cuda::launch(call.stream, [meeting, member, call] {
@@ -204,8 +218,7 @@ void FakeNccl::carry_out(const Call& call, int size, int index) {
       meeting->done = true;
     }
   });
-  fake_cuda::launch_when(
-      call.stream, [meeting] { return meeting->done; }, [] {});
+  return meeting;
 }
 
 void FakeNccl::compare(int group, const std::vector<const Comm*>& ends) {
@@ -279,6 +292,7 @@ struct FakeNcclFunctions {
       const std::lock_guard lock(current->mutex_);
       if (--current->depth_[std::this_thread::get_id()] < 0)
         current->problem("a group ends that did not start");
+      current->carry_out(std::exchange(current->grouped_[std::this_thread::get_id()], {}));
       return ncclSuccess;
     };
     a.ncclAllReduce = [](const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op,

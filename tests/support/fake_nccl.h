@@ -77,6 +77,10 @@ class FakeNccl {
     std::map<int, std::vector<Call>> sent = {}, received = {};  // by peer
   };
   struct Meeting;
+  struct Grouped {
+    Call call;
+    int size, index;  // of the communicator
+  };
 
   void problem(const std::string& text) { problems_.push_back(text); }
   void check_live(const Comm& comm, const std::string& name);
@@ -85,7 +89,8 @@ class FakeNccl {
   ncclResult_t ask(ncclComm_t handle, ncclResult_t* state);
   ncclResult_t end(ncclComm_t handle, const std::string& name, State state);
   ncclResult_t call(ncclComm_t handle, Call made);
-  void carry_out(const Call& call, int size, int index);
+  void carry_out(const std::vector<Grouped>& group);
+  std::shared_ptr<Meeting> come(const Call& call, int size, int index);
   void compare(int group, const std::vector<const Comm*>& ends);
 
   std::mutex mutex_;
@@ -95,6 +100,7 @@ class FakeNccl {
   std::vector<std::unique_ptr<std::byte[]>> memory_;
   std::map<int, std::vector<ncclConfig_t>> configs_;
   std::map<std::thread::id, int> depth_;
+  std::map<std::thread::id, std::vector<Grouped>> grouped_;  // what waits for the end of a thread's group
   std::map<std::tuple<int, int, int, int>, int> next_;
   std::map<std::tuple<int, int, int, int>, std::shared_ptr<Meeting>> meetings_;
   std::vector<std::string> problems_;

@@ -191,6 +191,37 @@ TEST_P(LocalGroups, TransfersComeInTheirOrderOnTwoStreamsOrOne) {
   }
 }
 
+TEST_P(LocalGroups, ARingPassesOnToTheNextAllAtOnce) {
+  for (const int size : kSizes) {
+    if (size < 2) continue;
+    const World world(GetParam(), size);
+    if (world.ranks.empty()) continue;
+    std::vector<int> members(size);
+    std::iota(members.begin(), members.end(), 0);
+    const auto ring = world.backend->group("ring", members, GroupUse::transfers);
+    // What came is passed on, until each has its own again.
+    std::vector<Part> parts;
+    for (const int rank : world.ranks)
+      parts.push_back(world.part(rank, world.tensor(rank, numbers(rank, 7), 1),
+                                 world.tensor(rank, std::vector<double>(7, -1), 1)));
+    for (int step = 1; step <= size; ++step) {
+      ring->transfer(parts);
+      for (size_t own = 0; own < parts.size(); ++own) {
+        const int rank = world.ranks[own];
+        EXPECT_EQ(world.values(rank, parts[own].out), numbers((rank + size - step % size) % size, 7));
+        std::swap(parts[own].in, parts[own].out);
+      }
+    }
+    EXPECT_EQ(ring->traffic(0).sent_bytes, size * 7 * 8);
+    EXPECT_THROW(ring->transfer([&] {
+      std::vector<Part> same = parts;
+      same[0].out = same[0].in;
+      return same;
+    }()),
+                 std::logic_error);
+  }
+}
+
 TEST_P(LocalGroups, PartsThatDoNotFitAreRefusedAtTheCall) {
   const World world(GetParam(), 2);
   if (world.ranks.size() < 2) return;

@@ -24,6 +24,7 @@ constexpr size_t kPiece = size_t{1} << 14;
 struct Remote {
   std::map<int, std::vector<int>> members;  // by process
   int here;                                 // this process
+  std::vector<int> driven_by;               // by member: its process
   std::unique_ptr<Exchange> exchange;
 };
 
@@ -53,7 +54,7 @@ class SharedCall {
     input_bytes_ = (in ? in : call.parts.front().out).bytes();
     if (kind_ == CallKind::all_reduce || kind_ == CallKind::reduce_scatter)
       elements_ = static_cast<size_t>(in.elements());
-    else if (kind_ == CallKind::all_gather || !remote_)  // other transfers are messages
+    else
       elements_ = input_bytes_;
     pieces_ = (elements_ + kPiece - 1) / kPiece;
     done_ = pieces_ == 0;
@@ -97,6 +98,8 @@ class SharedCall {
     return text.empty() ? "other processes" : text;
   }
 
+  [[nodiscard]] size_t next(size_t member) const { return (member + 1) % members_.size(); }
+
   // Work of the last stream to arrive.
   void exchange(const CpuStream& stream) {
     std::vector<Message> sends, receives;
@@ -118,24 +121,28 @@ class SharedCall {
     const auto add = [](std::vector<Message>& to, int process, std::span<std::byte> bytes) {
       to.push_back({process, bytes.data(), bytes.size()});
     };
+    if (kind_ == CallKind::transfer) {
+      // By sender, so that both ends of several messages name them in the same order.
+      for (size_t from = 0; from < members_.size(); ++from) {
+        const size_t to = next(from);
+        if (remote_->driven_by[from] == remote_->driven_by[to]) continue;
+        if (members_[from].in != nullptr)
+          add(sends, remote_->driven_by[to], {members_[from].in, input_bytes_});
+        if (members_[to].out != nullptr)
+          add(receives, remote_->driven_by[from], {members_[to].out, input_bytes_});
+      }
+      return;
+    }
     const std::vector<int>& own = remote_->members.at(remote_->here);
     std::byte* room = nullptr;
     if (kind_ == CallKind::all_gather) {
       room = members_[own.front()].out;
-    } else if (kind_ != CallKind::transfer) {
+    } else {
       received_ = std::make_unique_for_overwrite<std::byte[]>(members_.size() * input_bytes_);
       room = received_.get();
     }
     for (const auto& [process, theirs] : remote_->members) {
       if (process == remote_->here) continue;
-      if (kind_ == CallKind::transfer) {
-        const Buffers& end = members_[own.front()];
-        if (end.in != nullptr)
-          add(sends, process, {end.in, input_bytes_});
-        else
-          add(receives, process, {end.out, input_bytes_});
-        continue;
-      }
       for (const int member : own)
         for (const auto& slice : wanted(members_[member].in, theirs)) add(sends, process, slice);
       for (const int member : theirs) {
@@ -171,7 +178,11 @@ class SharedCall {
   void do_range(size_t begin, size_t end) const {
     switch (kind_) {
       case CallKind::transfer:
-        std::copy(members_.front().in + begin, members_.front().in + end, members_.back().out + begin);
+        for (size_t from = 0; from < members_.size(); ++from) {
+          const std::byte* const in = members_[from].in;
+          std::byte* const out = members_[next(from)].out;
+          if (in != nullptr && out != nullptr) std::copy(in + begin, in + end, out + begin);
+        }
         return;
       case CallKind::all_gather:
         for (const Buffers& to : members_)
@@ -265,6 +276,7 @@ std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, st
                                   Processes& processes) {
   auto remote = std::make_shared<Remote>();
   remote->here = processes.index();
+  remote->driven_by = driven_by;
   std::vector<int> among;
   for (size_t member = 0; member < members.size(); ++member)
     remote->members[driven_by[member]].push_back(static_cast<int>(member));

@@ -96,7 +96,9 @@ void carry_out(const RunGuard& guard, const EmulatedCall& call, EmulatedUseCount
       }
       case CallKind::transfer:
         if (from != nullptr) std::copy(from + begin, from + end, link.begin());
-        if (to != nullptr) std::copy_n(received_numbers(call.part.out.type).begin(), end - begin, to + begin);
+        if (to != nullptr)
+          std::copy_n(from != nullptr ? link.begin() : received_numbers(call.part.out.type).begin(),
+                      end - begin, to + begin);
         break;
     }
     wait_until(guard, start, emulation.due_ns(0, i));

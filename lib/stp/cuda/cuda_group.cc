@@ -29,8 +29,12 @@ class LocalGroup : public Group {
     const Tensor& in = call.parts.front().in;
     if (call.kind == CallKind::transfer)
       return cuda_stream(on).give([&](cudaStream_t stream) {
-        STP_CUDA(cudaMemcpyAsync(address(call.parts.back().out), address(in), in.bytes(),
-                                 cudaMemcpyDeviceToDevice, stream));
+        for (size_t from = 0; from < call.parts.size(); ++from) {
+          const Tensor& out = call.parts[(from + 1) % call.parts.size()].out;
+          if (out)
+            STP_CUDA(cudaMemcpyAsync(address(out), address(call.parts[from].in), in.bytes(),
+                                     cudaMemcpyDeviceToDevice, stream));
+        }
       });
     LocalBuffers buffers;
     for (const Part& part : call.parts) {

@@ -73,8 +73,11 @@ void Group::check(const Call& call) const {
         break;
       case CallKind::transfer: {
         const bool sends = &part == &call.parts.front() && local_.front() == 0;
-        expect(size() == 2 && static_cast<bool>(in) == sends && static_cast<bool>(out) == !sends);
-        expect(sends || !first || same_shape(out, first));
+        if (in && out)
+          expect(same_shape(in, first) && same_shape(out, first) && address(in) != address(out));
+        else
+          expect(size() == 2 && static_cast<bool>(in) == sends &&
+                 (sends || !first || same_shape(out, first)));
         break;
       }
     }

@@ -17,12 +17,12 @@ enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, transfer
 /// "all-reduce", …
 std::string to_string(CallKind kind);
 
-/// What a group is used for, so that only that is set up: collectives of all members, or transfers from its
-/// first member to its second.
+/// What a group is used for, so that only that is set up: collectives of all members, or transfers from one
+/// to the next.
 enum class GroupUse : uint8_t { collectives, transfers };
 
 /// One member's part in a call: the stream on which it runs, and its tensors. For an all-reduce `out` is
-/// `in`; a sender has no `out`, a receiver no `in`.
+/// `in`; of a link, the sender has no `out`, the receiver no `in`.
 struct Part {
   Stream* stream = nullptr;
   Tensor in, out;
@@ -72,7 +72,8 @@ class Group {
   void all_gather(std::span<const Part> parts);
   /// `out` is this member's piece (rows divided evenly) of the sum of all `in`.
   void reduce_scatter(std::span<const Part> parts);
-  /// From the first member to the second: the sender's `in` becomes the receiver's `out`.
+  /// A link: of two members, the `in` of the first becomes the `out` of the second. Or a ring: each member's
+  /// `in` becomes the `out` of the next, all at once; the first is next to the last.
   void transfer(std::span<const Part> parts);
 
   /// Traffic of a local member, by its index in local().

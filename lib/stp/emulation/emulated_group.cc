@@ -49,9 +49,11 @@ EmulatedGroup::EmulatedGroup(std::string name, const Replay& replay, const std::
 void EmulatedGroup::carry_out(const Call& call) {
   const int64_t bytes = call.bytes();
   const CallTime time = replay_.times(call.kind, static_cast<double>(bytes), members());
-  const int ctas = link_ctas(replay_, call.kind, bytes, time, size());
-  carry_out(EmulatedCall{call.kind, call.parts.front(), emulate_links(bytes, time, ctas, piece_), size(),
-                         local().front()});
+  const Part& part = call.parts.front();
+  const bool ring =
+      call.kind == CallKind::transfer && part.in && part.out;  // it copies what it sends and gets
+  const int ctas = link_ctas(replay_, call.kind, ring ? 2 * bytes : bytes, time, size());
+  carry_out(EmulatedCall{call.kind, part, emulate_links(bytes, time, ctas, piece_), size(), local().front()});
 }
 
 }  // namespace stp

@@ -165,11 +165,12 @@ void Executor::make_ranks() {
   }
 }
 
-Executor::RankGroup Executor::make_group(const std::string& name, const std::vector<int>& members) {
+Executor::RankGroup Executor::make_group(const std::string& name, const std::vector<int>& members,
+                                         GroupUse use) {
   RankGroup group;
   for (const int member : members)
     if (RankState* rank = local(member)) group.ranks.push_back(rank);
-  if (!group.ranks.empty()) group.group = backend_.group(name, members);
+  if (!group.ranks.empty()) group.group = backend_.group(name, members, use);
   return group;
 }
 
@@ -194,10 +195,10 @@ void Executor::make_groups() {
       }
     }
     if (place.cp == 0 && grid.cp > 1)
-      if (Ring ring = make_ring("cp", grid.context_group(world_rank)); !ring.links.empty())
+      if (RankGroup ring = make_group("cp", grid.context_group(world_rank), GroupUse::transfers); ring.group)
         context_rings_[place.pp].push_back(std::move(ring));
     if (place.tp == 0 && plan_.program.division.overlaps())
-      if (Ring ring = make_ring("tp ring", members); !ring.links.empty())
+      if (RankGroup ring = make_group("tp ring", members, GroupUse::transfers); ring.group)
         tensor_rings_[place.pp].push_back(std::move(ring));
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
       if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
@@ -213,21 +214,6 @@ void Executor::make_groups() {
     }
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
-}
-
-Executor::Ring Executor::make_ring(const std::string& name, const std::vector<int>& members) {
-  Ring ring;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const int sender = members[i], receiver = members[(i + 1) % members.size()];
-    Link link;
-    link.sender = local(sender);
-    link.receiver = local(receiver);
-    if (link.sender != nullptr) ring.ranks.push_back(link.sender);
-    if (link.sender == nullptr && link.receiver == nullptr) continue;
-    link.group = backend_.group(name, {sender, receiver}, GroupUse::transfers);
-    ring.links.push_back(std::move(link));
-  }
-  return ring;
 }
 
 void Executor::make_links() {
@@ -270,9 +256,10 @@ Traffic Executor::traffic(const RankState& rank) const {
     for (const Link& link : links)
       if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
   for (const auto* rings : {&context_rings_, &tensor_rings_})
-    for (const Ring& ring : (*rings)[rank.place.pp])
-      for (const Link& link : ring.links)
-        if (link.sender == &rank) traffic.exchanged_bytes += link.group->traffic(0).sent_bytes;
+    for (const RankGroup& ring : (*rings)[rank.place.pp])
+      for (size_t i = 0; i < ring.ranks.size(); ++i)
+        if (ring.ranks[i] == &rank)
+          traffic.exchanged_bytes += ring.group->traffic(static_cast<int>(i)).sent_bytes;
   return traffic;
 }
 
@@ -319,8 +306,13 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
   for (const auto& groups : tensor_groups_)
     for (const TensorGroup& group : groups)
       for (Group* each : {group.ops.get(), group.inside.get(), group.again.get()}) take("tp", each);
-  for (const auto& groups : data_groups_)
-    for (const RankGroup& group : groups) take("dp", group.group.get());
+  const auto take_all = [&](const std::string& kind, const std::vector<std::vector<RankGroup>>& stages) {
+    for (const auto& groups : stages)
+      for (const RankGroup& group : groups) take(kind, group.group.get());
+  };
+  take_all("tp", tensor_rings_);
+  take_all("cp", context_rings_);
+  take_all("dp", data_groups_);
   for (const RankGroup& group : model_groups_) take("model", group.group.get());
   for (const auto& links : links_)
     for (const Link& link : links) take("pp", link.group.get());
@@ -746,13 +738,12 @@ void Executor::issue_transfer(OpId id) {
   }
 }
 
-// In a process that drives several members, a transfer between two of them is work of both their streams.
 void Executor::issue_exchange(OpId id) {
   const Op& op = plan_.program.ops[id];
   const bool rows = op.kind == OpKind::row_exchange;
   const auto stream_of = [&](const RankState& rank) { return rows ? rank.tp.get() : rank.cp.get(); };
-  for (Ring& ring : (rows ? tensor_rings_ : context_rings_)[plan_.program.stream_of(id).rank]) {
-    std::map<const RankState*, ExchangeTensors> tensors;
+  for (RankGroup& ring : (rows ? tensor_rings_ : context_rings_)[plan_.program.stream_of(id).rank]) {
+    std::vector<Part> parts;
     for (RankState* rank : ring.ranks) {
       begin(*rank, *stream_of(*rank), id);
       SavedUnit& saved = rank->saved_unit(op);
@@ -760,15 +751,10 @@ void Executor::issue_exchange(OpId id) {
         saved.residual = rank->take(op.input);
         rank->device.retag(saved.residual, MemoryKind::working);
       }
-      tensors[rank] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
+      const auto& [sent, received] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
+      parts.push_back({stream_of(*rank), sent, received});
     }
-    for (const Link& link : ring.links) {
-      std::vector<Part> parts;
-      if (link.sender != nullptr) parts.push_back({stream_of(*link.sender), tensors[link.sender].sent, {}});
-      if (link.receiver != nullptr)
-        parts.push_back({stream_of(*link.receiver), {}, tensors[link.receiver].received});
-      link.group->transfer(parts);
-    }
+    ring.group->transfer(parts);
     for (RankState* rank : ring.ranks) {
       release_sent(*rank->context, *stream_of(*rank), op, rank->saved_unit(op));
       end(*rank, *stream_of(*rank), id);

@@ -74,24 +74,17 @@ class Executor {
     RankState *sender = nullptr, *receiver = nullptr;  // null: another process's
     std::vector<EventRef> taken;  // by number on the link: when the receiver had consumed the tensor
   };
-  // Ranks that hold the same parameters, or the same replica of the model.
+  // Ranks that hold the same parameters, or the same replica of the model, or are a ring.
   struct RankGroup {
     std::vector<RankState*> ranks;
     std::unique_ptr<Group> group;
   };
 
-  // Ranks that share each sequence, or those of a tensor-parallel group whose exchanges are ops: those that
-  // are driven here, and the transfers from one to the next.
-  struct Ring {
-    std::vector<RankState*> ranks;
-    std::vector<Link> links;
-  };
-
   void make_ranks();
   void make_groups();
   void make_links();
-  Ring make_ring(const std::string& name, const std::vector<int>& members);
-  RankGroup make_group(const std::string& name, const std::vector<int>& members);
+  RankGroup make_group(const std::string& name, const std::vector<int>& members,
+                       GroupUse use = GroupUse::collectives);
   [[nodiscard]] RankState* local(int world_rank) const;
 
   void begin_step(std::span<const TokenSample> samples);
@@ -141,13 +134,14 @@ class Executor {
   Backend& backend_;
   const ExecutionPlan& plan_;
   const Training& training_;
-  const Training encoder_training_;                              // of the vision encoder, if there is one
-  std::vector<std::unique_ptr<RankState>> ranks_;                // by world rank
-  std::vector<std::vector<TensorGroup>> tensor_groups_;          // by stage
-  std::vector<std::vector<RankGroup>> data_groups_;              // by stage
-  std::vector<std::vector<Ring>> context_rings_, tensor_rings_;  // by stage
-  std::vector<RankGroup> model_groups_;                          // with post-validation, one for each stage
-  RankGroup world_;                                              // if there are several processes
+  const Training encoder_training_;                      // of the vision encoder, if there is one
+  std::vector<std::unique_ptr<RankState>> ranks_;        // by world rank
+  std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
+  std::vector<std::vector<RankGroup>> data_groups_;      // by stage
+  // By stage: ranks that share each sequence; tensor-parallel groups whose exchanges are ops.
+  std::vector<std::vector<RankGroup>> context_rings_, tensor_rings_;
+  std::vector<RankGroup> model_groups_;                  // with post-validation, one for each stage
+  RankGroup world_;                                      // if there are several processes
   std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: of an offloaded activation
   std::vector<std::vector<Link>> links_;                 // by stream of the Program
   int updates_ = 0;                                      // steps of the optimizer that were not undone

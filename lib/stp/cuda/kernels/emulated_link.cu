@@ -95,10 +95,9 @@ __device__ void move_piece(const EmulatedMove& move, unsigned char* buffer, int6
       break;
     }
     case CallKind::transfer:
-      if (in != nullptr)
-        copy(buffer, in + begin, end - begin);
-      else
-        copy(out + begin, buffer, end - begin);
+      if (in != nullptr) copy(buffer, in + begin, end - begin);
+      if (in != nullptr && out != nullptr) __syncthreads();
+      if (out != nullptr) copy(out + begin, buffer, end - begin);
       break;
   }
 }

@@ -150,6 +150,21 @@ TEST_F(EmulatedLink, ASendGoesIntoTheLink) {
   }
 }
 
+TEST_F(EmulatedLink, ARingReturnsWhatItSends) {
+  for (const int64_t size : kByteCounts) {
+    const Bytes before = counted(size);
+    const Tensor in = tensor(before), out = bytes(size);
+    run({.link = emulate_links(size, kQuick, 2, kLinkPiece),
+         .kind = CallKind::transfer,
+         .size = 3,
+         .in = address(in),
+         .out = address(out)});
+    EXPECT_EQ(read(in), before);
+    EXPECT_EQ(read(out), before);
+    give_back({in, out});
+  }
+}
+
 template <typename T>
 void expect_small_numbers(const std::vector<T>& numbers) {
   double squares = 0;

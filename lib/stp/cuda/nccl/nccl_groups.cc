@@ -174,6 +174,7 @@ NcclComm& NcclGroups::join(const std::string& name, const std::vector<int>& memb
   if (use == GroupUse::transfers && tuning.max_ctas == 0)
     tuning.max_ctas = std::max(kLinkCtas, tuning.min_ctas);
   auto comm = std::make_unique<NcclComm>();
+  comm->size = static_cast<int>(members.size());
   comm->name = "group " + name + " of ranks";
   for (const int member : members)
     comm->name += (member == members.front() ? " " : ", ") + std::to_string(member);
@@ -217,6 +218,25 @@ void NcclGroups::make_window([[maybe_unused]] NcclComm& comm, [[maybe_unused]] s
 #endif
 }
 
+// Of a ring both at once: if each member first sent, all would wait for the next to receive.
+ncclResult_t NcclGroups::transfer(const NcclComm& comm, const Call& call, int index, cudaStream_t on) {
+  const auto& [stream, in, out] = call.parts.front();
+  const bool ring = in && out;
+  ncclResult_t result = ncclSuccess;
+  const auto keep = [&](ncclResult_t each) {
+    if (result == ncclSuccess || result == ncclInProgress) result = each;
+  };
+  if (ring) keep(nccl().ncclGroupStart());
+  if (in)
+    keep(nccl().ncclSend(address(in), static_cast<size_t>(in.elements()), nccl_type(in.type),
+                         (index + 1) % comm.size, comm.handle, on));
+  if (out)
+    keep(nccl().ncclRecv(address(out), static_cast<size_t>(out.elements()), nccl_type(out.type),
+                         (index + comm.size - 1) % comm.size, comm.handle, on));
+  if (ring) keep(nccl().ncclGroupEnd());
+  return result;
+}
+
 void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
   const Part& part = call.parts.front();
   const Tensor &in = part.in, &out = part.out;
@@ -246,8 +266,7 @@ void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
             return settled(nccl().ncclReduceScatter(address(in), address(out), count(out), type, ncclSum,
                                                     comm.handle, on));
           case CallKind::transfer:
-            return settled(index == 0 ? nccl().ncclSend(address(in), count(in), type, 1, comm.handle, on)
-                                      : nccl().ncclRecv(address(out), count(out), type, 0, comm.handle, on));
+            return settled(transfer(comm, call, index, on));
         }
       },
       what);

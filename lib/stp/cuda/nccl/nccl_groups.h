@@ -23,6 +23,7 @@ namespace stp::cuda {
 /// This process's end of a communicator.
 struct NcclComm {
   std::string name;  // "group tp of ranks 0, 1"
+  int size = 1;
   ncclComm_t handle = nullptr;
   std::string latest = {};  // the latest call, in words
 
@@ -56,6 +57,7 @@ class NcclGroups {
   /// Makes the call on the stream of its part. Throws std::runtime_error that names call and group, and
   /// Cancelled.
   void carry_out(NcclComm& comm, const Call& call, int index);
+  static ncclResult_t transfer(const NcclComm& comm, const Call& call, int index, cudaStream_t on);
 
  private:
   void check(ncclResult_t result, const NcclComm* comm, const std::string& what) const;

@@ -97,6 +97,31 @@ void run_grid(
 }
 void run_three_steps(NcclProcess& process) { run_grid(process, 3); }
 
+// Each sends before it receives: as two calls, all would wait for each other.
+TEST(NcclGroups, ARingSendsAndReceivesAtOnce) {
+  constexpr int kRanks = 4, kSteps = 3;
+  NcclWorld world;
+  EXPECT_THAT(outcomes(world, kRanks,
+                       [](NcclProcess& process) {
+                         const auto ring = process.group("cp", {0, 1, 2, 3}, GroupUse::transfers);
+                         const auto stream = process.stream("cp");
+                         Tensor sent = process.tensor(*stream, DType::f32, 1, 8, process.rank()),
+                                got = process.tensor(*stream, DType::f32, 1, 8, -1);
+                         for (int i = 0; i < kSteps; ++i) {
+                           stream->begin(i);
+                           Part both = {stream.get(), sent, got};
+                           ring->transfer({&both, 1});
+                           std::swap(sent, got);
+                         }
+                         const auto from = static_cast<float>((process.rank() + kRanks - kSteps) % kRanks);
+                         EXPECT_THAT(process.floats(*stream, sent), Each(from));
+                         process.device.synchronize();
+                       }),
+              Each(""));
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  EXPECT_EQ(world.nccl.count("ncclCommInitRankConfig"), kRanks);
+}
+
 TEST(NcclGroups, AreMadeUsedAndEnded) {
   NcclWorld world;
   EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
