@@ -93,7 +93,6 @@ class Run(CommandLine):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
         path = self.write(overlap)
-        self.refused(["run", path, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "tp_overlap", "replay", "use none")
 
     def test_offload_trains_equal_to_one_rank(self):
         """The reduced twin of offload, and what users combine it with."""
