@@ -92,7 +92,6 @@ class Run(CommandLine):
         done = self.run_cpu(overlap)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
-        path = self.write(overlap)
 
     def test_offload_trains_equal_to_one_rank(self):
         """The reduced twin of offload, and what users combine it with."""
