@@ -123,7 +123,7 @@ int read_vision_tokens(JsonInput& input, const ModelConfig& model, int seq) {
     return 0;
   }
   const int tokens = input.integer("vision_tokens", 1, 1 << 24);
-  if (tokens % kTokensMerged != 0 || tokens / kTokensMerged > seq)
+  if (!vision_tokens_fit(tokens, seq))
     throw input.error("vision_tokens",
                       std::to_string(tokens) + " do not make whole tokens among the " + std::to_string(seq) +
                           " of seq, one of " + std::to_string(kTokensMerged),

@@ -130,7 +130,7 @@ class Failures(unittest.TestCase):
                 os.kill(run.pids[killed], signal.SIGKILL)
                 code, words = run.end(within=IN_TIME)
                 self.assertNotEqual(code, 0)
-                self.assertRegex(words, f"process rank {killed} .*on signal 9")
+                self.assertRegex(words, rf"(?s)process rank {killed} .*on\s+signal 9")
                 self.assertFalse(run.result.exists())
 
     def test_a_killed_launcher_ends_all(self):

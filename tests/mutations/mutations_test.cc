@@ -35,7 +35,7 @@ Outcome run(const Mutation& mutation, Program program = healthy_program()) {
   training.clip_norm = 0.2;
   training.optimizer.weight_decay = 0.1;
   training.optimizer.epsilon = 0.1;  // so that Adam's first step feels how long a gradient is
-  MutatedBackend backend({.world_size = 8, .deadline_s = 1}, mutation);
+  MutatedBackend backend({.world_size = 8, .deadline_s = 20}, mutation);
   const auto samples = random_samples(6 * 2 * 2, training.seq, training.model.vocab);
   Outcome outcome;
   try {

@@ -99,6 +99,10 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   return model;
 }
 
+bool vision_tokens_fit(int vision_tokens, int seq) {
+  return vision_tokens > 0 && vision_tokens % kTokensMerged == 0 && vision_tokens / kTokensMerged <= seq;
+}
+
 double model_flops(const ModelConfig& model, int seq, int vision_tokens) {
   const double L = model.layers, h = model.hidden, q = double{1} * model.head_dim * model.q_heads;
   const double per_token = 6 * (L * (2 * h * q + 2 * h * model.head_dim * model.kv_heads +

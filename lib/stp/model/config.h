@@ -54,6 +54,9 @@ ModelConfig read_model(const std::string& path);
 /// The same of a file's content; `file` is its name in messages.
 ModelConfig read_model(const nlohmann::json& content, const std::string& file);
 
+/// Whether so many tokens of an image become whole ones among `seq` of the language model.
+bool vision_tokens_fit(int vision_tokens, int seq);
+
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:
 /// per token 6·(L·(2·h·q + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·q·s, where q = d·q_heads, mostly h;
 /// 2·h·ffn for 3 where the MLP is not gated. A vision encoder of n tokens adds, per token of its own,

@@ -80,9 +80,7 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                          " layers of a vision encoder, but the program is for " +
                          std::to_string(program.vision_layers),
                      "make them agree");
-  if (training.model.has_vision() &&
-      (training.vision_tokens < kTokensMerged || training.vision_tokens % kTokensMerged != 0 ||
-       training.image_tokens() > training.seq))
+  if (training.model.has_vision() && !vision_tokens_fit(training.vision_tokens, training.seq))
     throw InputError("", "vision_tokens",
                      std::to_string(training.vision_tokens) + " do not make whole tokens among the " +
                          std::to_string(training.seq) + " of seq",
