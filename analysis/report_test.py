@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import report
 from records_for_test import UNIT_COSTS, FolderTest, Page, closed_row, experiment, line, pair, record, row, unit_row
 from stp_analysis import (
-    accuracy, breakdown, claims, closed_forms, figures, headline, null_model, overlap, page, panels, records, sensitivity, splits, style,
+    accuracy, breakdown, claims, closed_forms, figures, headline, host_links, null_model, overlap, page, panels, records, sensitivity, splits, style,
     tables, words,
 )  # fmt: skip
 
@@ -415,6 +415,53 @@ class FigureTest(unittest.TestCase):
             self.assertTrue(all(bar.get_y() == 0 and bar.get_height() <= high for bar in axes.patches))
             self.assertTrue(axes.get_ylabel())
 
+    def links(self, ratios=((0.5, (2, 8, 32)),), recompute=("none", "mlp")):
+        """Without offload a step takes 4 s, with recomputation 5 s; with it 3 s and 16 GB/s over the link's speed, of the ratio."""
+        rows = [row(throughput_samples_per_s=8 / time, step_time_s=time, offload_ratio=0, recompute=kind, name=kind) for kind, time in zip(recompute, (4, 5))]
+        for ratio, speeds in ratios:
+            for speed in speeds:
+                time = 3 + 32 * ratio / speed
+                both = dict.fromkeys(("device_to_host_gb_per_s", "host_to_device_gb_per_s"), speed)
+                rows.append(row(throughput_samples_per_s=8 / time, step_time_s=time, offload_ratio=ratio, recompute="none", cluster_values=both,
+                                name=f"{ratio} {speed}"))  # fmt: skip
+        return experiment(rows)
+
+    def test_host_links_are_a_line_a_ratio_and_their_crossovers(self):
+        given = self.links([(0.5, (32, 2, 8)), (1, (8, 64))])
+        self.assertIs(report.makers(given)[0], host_links.plot)
+        [links] = host_links.groups(given).values()
+        # 3 + 16 / x is 4 at 16 and 5 at 8; 3 + 32 / x is 4 at 32 and 5 at 16.
+        for ratio, expected in ((0.5, {"nothing offloaded or recomputed": 16, "mlp recomputed": 8}), (1, {"nothing offloaded or recomputed": 32, "mlp recomputed": 16})):
+            found = links.crossovers(ratio)
+            self.assertEqual(found.keys(), expected.keys())
+            for name, speed in expected.items():
+                self.assertAlmostEqual(found[name], speed)
+        plot = host_links.plot(given, {})
+        [axes] = plot.figure.axes
+        self.assertEqual((axes.get_xlim()[0], axes.get_ylim()[0]), (0, 0))
+        rings = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 9)
+        self.assertEqual([round(ring) for ring in rings], [8, 16, 16, 32])
+        levels = {round(line.get_ydata()[0], 3) for line in axes.lines if len(set(line.get_ydata())) == 1 and line.get_linestyle() != "None"}
+        self.assertEqual(levels, {2, 1.6})
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        for line in axes.lines:
+            self.assertTrue(all(left <= x <= right for x in line.get_xdata()) and all(low <= y <= high for y in line.get_ydata()))
+        self.assertIn("Offload with ratio 0.5 becomes the faster at 16 GB/s (nothing offloaded or recomputed), 8 GB/s (mlp recomputed).", plot.caption)
+
+    def test_host_links_without_a_crossover_say_so(self):
+        plot = host_links.plot(self.links([(0.5, (2, 4))]), {})
+        self.assertIn("ratio 0.5 crosses none", plot.caption)
+        for rows in (self.links([(0.5, (8,))]), self.links(recompute=()), experiment([row()])):
+            self.assertEqual(host_links.groups(rows), {})
+
+    def test_host_links_of_the_suite_have_the_crossovers_that_the_page_names(self):
+        [given] = [one for one in kept() if one.id == "offload-links"]
+        [links] = host_links.groups(given).values()
+        found = links.crossovers(0.85)
+        # docs/fidelity.md, from simulations between these rows.
+        self.assertAlmostEqual(found["mlp recomputed"], 25.5, delta=0.5)
+        self.assertAlmostEqual(found["attn+mlp+norm recomputed"], 20.5, delta=0.5)
+
     def test_every_axis_is_labelled_with_its_unit(self):
         for maker in (figures.throughput, figures.step_time, figures.gain, figures.memory, breakdown.breakdown, accuracy.scatter):
             self.assertRegex(self.figure(maker).axes[0].get_ylabel(), r", (samples/s|s|GB|%)$")
@@ -431,7 +478,7 @@ class FigureTest(unittest.TestCase):
         """On the figures of the suite's own experiments."""
         by_name = {one.id: one for one in kept()}
         some = [("korthikanti", figures.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", figures.memory), ("llm-a800", figures.gain),
-                ("fig1", figures.tp_share), ("table11", overlap.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
+                ("fig1", figures.tp_share), ("table11", overlap.plot), ("offload-links", host_links.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
         drawn = [(name, maker.__name__, maker(by_name[name], style.schedule_colours(by_name[name].schedules)).figure) for name, maker in some]
         drawn.append(("all", "headline", headline.plot(kept()).figure))
         for name, maker, figure in drawn:
