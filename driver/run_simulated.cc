@@ -48,12 +48,15 @@ std::vector<int> layers_by_rule(const Experiment& experiment, int stages) {
 
 Lowering lowering_of(const Experiment& experiment) {
   const bool of_model = !experiment.unit_costs;
+  const int replicas = experiment.cp * experiment.dp;
   return {.release = experiment.release,
           .backward = experiment.backward,
           .optimizer = of_model || experiment.post_validation,
           .braid = experiment.braid,
-          .data_parallel = experiment.cp * experiment.dp > 1,
+          .data_parallel = replicas > 1,
           .zero = experiment.zero,
+          .buckets =
+              of_model ? megatron_bucket_rule(*model_of(experiment), experiment.tp, replicas) : BucketRule{},
           .embedding = of_model,
           .tied = experiment.hardware && experiment.hardware->model.tied(),
           .sequence_parallel = experiment.sequence_parallel,
@@ -70,7 +73,7 @@ Lowering lowering_of(const Experiment& experiment) {
 CostTable base_cost_table(const Experiment& experiment, const Program& program) {
   if (!experiment.hardware) return *experiment.unit_costs;
   return hardware_cost_table(job_of(experiment), experiment.hardware->profile, program.layers_per_stage,
-                             program.schedule.placement);
+                             program.schedule.placement, program.first_buckets);
 }
 
 // With what braids by times need, which the costs of a Program have.
@@ -289,8 +292,8 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   job.shape.vision_tokens = run.vision_tokens;
   const Program program = program_for(choice, experiment, file);
-  const CostTable table =
-      hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement);
+  const CostTable table = hardware_cost_table(job, profile, program.layers_per_stage,
+                                              program.schedule.placement, program.first_buckets);
   const int replicas = experiment.tp * experiment.cp * experiment.dp;
   const Timeline timeline =
       simulate(program, op_seconds(program, table),

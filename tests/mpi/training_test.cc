@@ -114,6 +114,7 @@ constexpr Variant kSequenceParallel{.sequence_parallel = true}, kFull{.recompute
     kBoth{.sequence_parallel = true, .recompute = {.layer = true}}, kZero{.zero = true},
     kZeroSharded{.sequence_parallel = true, .zero = true}, kRing{.zero = true, .context_parallel = 2},
     kLate{.post_validation = true}, kLateShares{.zero = true, .post_validation = true},
+    kBuckets{.bucket_size = 1}, kBucketsOfShares{.sequence_parallel = true, .zero = true, .bucket_size = 2},
     kRingAndAll{.sequence_parallel = true, .recompute = {.layer = true}, .context_parallel = 2},
     kOverlap{.sequence_parallel = true, .overlapped = 4},
     kOverlapInRings{.sequence_parallel = true, .context_parallel = 2, .overlapped = 2};
@@ -126,6 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"1f1b-i", 2, 2, 2, 4, kBoth}, Case{"1f1b-i", 1, 1, 8, 8, {}, DType::f32},
                     Case{"dualpipev", 2, 1, 4, 8}, Case{"dualpipev", 1, 2, 4, 8, kFull},
                     Case{"stp", 2, 3, 2, 4, kZero}, Case{"zb-v", 2, 2, 2, 5, kZeroSharded, DType::bf16},
+                    Case{"stp", 1, 3, 2, 4, kBuckets}, Case{"zb-v", 2, 2, 2, 5, kBucketsOfShares},
                     Case{"stp", 2, 1, 2, 5, kLate}, Case{"1f1b", 1, 1, 4, 8, kLate},
                     Case{"zb-v", 2, 2, 2, 5, kLateShares}, Case{"stp", 2, 1, 2, 5, kRing},
                     Case{"zb-v", 2, 1, 2, 5, kRingAndAll}, Case{"stp", 4, 1, 2, 5, kOverlap},

@@ -19,33 +19,6 @@
 
 namespace stp::testing_support {
 
-/// Which calls go wrong. Unset: as they should.
-struct Mutation {
-  std::string dropped_group;               // whose all-reduces do nothing
-  int dropped_all_reduce = -1;             // or the n-th of group "tp" alone
-  bool keep_saved = false;                 // one more tensor a norm is kept
-  std::function<double(double)> scale;     // the residual's share, forward
-  std::function<double(double)> residual;  // and backward
-  int lost_weight_gradient = -1;           // the n-th GEMM that adds to a gradient is left out
-  bool overwrite_gradients = false;        // each microbatch overwrites them
-  bool no_bias_gradient = false;
-  bool no_rope_backward = false;
-  std::function<int64_t(int64_t)> first_entry;  // of this rank's share of the vocabulary
-  int step_offset = 0;                          // of the optimizer's bias correction
-  bool early_free = false;                      // the norm's output is poisoned before W reads it
-  bool causal_leak = false;                     // the shape's sequences run together
-  // A missing wait only shows if the other stream is late: from the n-th copy to the device on, the stream
-  // stands still until the optimizer has run; or the first norm until so many copies to the host have.
-  int late_copy = -1;
-  int late_forward = 0;
-  std::function<bool(const Tensor&)> spoiled_gradient;  // whether a GEMM's weight gradient becomes NaN
-  bool no_copies = false;                               // post-validation has nothing to go back to
-  // Of bf16:
-  bool narrow_gradients = false;  // sums over microbatches are rounded as they grow
-  bool narrow_masters = false;    // a step starts from rounded weights
-  bool stale_weights = false;     // the passes do not see what the optimizer did
-};
-
 /// What streams wait for that stand still.
 class Late : public std::enable_shared_from_this<Late> {
  public:
@@ -70,6 +43,36 @@ class Late : public std::enable_shared_from_this<Late> {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool came_ = false;
+};
+
+/// Which calls go wrong. Unset: as they should.
+struct Mutation {
+  std::string dropped_group;               // whose all-reduces do nothing
+  int dropped_all_reduce = -1;             // or the n-th of group "tp" alone
+  bool keep_saved = false;                 // one more tensor a norm is kept
+  std::function<double(double)> scale;     // the residual's share, forward
+  std::function<double(double)> residual;  // and backward
+  int lost_weight_gradient = -1;           // the n-th GEMM that adds to a gradient is left out
+  int late_weight_gradient = -1;           // or stands still until so many reductions of gradients are done
+  int reductions_before_it = 0;
+  std::shared_ptr<Late> reduced = std::make_shared<Late>();
+  bool overwrite_gradients = false;  // each microbatch overwrites them
+  bool no_bias_gradient = false;
+  bool no_rope_backward = false;
+  std::function<int64_t(int64_t)> first_entry;  // of this rank's share of the vocabulary
+  int step_offset = 0;                          // of the optimizer's bias correction
+  bool early_free = false;                      // the norm's output is poisoned before W reads it
+  bool causal_leak = false;                     // the shape's sequences run together
+  // A missing wait only shows if the other stream is late: from the n-th copy to the device on, the stream
+  // stands still until the optimizer has run; or the first norm until so many copies to the host have.
+  int late_copy = -1;
+  int late_forward = 0;
+  std::function<bool(const Tensor&)> spoiled_gradient;  // whether a GEMM's weight gradient becomes NaN
+  bool no_copies = false;                               // post-validation has nothing to go back to
+  // Of bf16:
+  bool narrow_gradients = false;  // sums over microbatches are rounded as they grow
+  bool narrow_masters = false;    // a step starts from rounded weights
+  bool stale_weights = false;     // the passes do not see what the optimizer did
 };
 
 class MutatedKernels : public Kernels {
@@ -104,6 +107,7 @@ class MutatedKernels : public Kernels {
                 double beta, const Tensor& c) override {
     const bool ta = shape.transpose_a, tb = shape.transpose_b;
     const bool weight_gradient = ta && beta == 1;
+    if (weight_gradient && weight_gradients_ == mutation_.late_weight_gradient) mutation_.reduced->wait_in(s);
     if (weight_gradient && weight_gradients_++ == mutation_.lost_weight_gradient) return;
     if (weight_gradient && mutation_.overwrite_gradients) beta = 0;
     if (weight_gradient && mutation_.early_free) {
@@ -229,7 +233,10 @@ class MutatedGroup : public Group {
       case CallKind::all_reduce:
         if (name() == mutation_.dropped_group) return;
         if (name() == "tp" && all_reduces_++ == mutation_.dropped_all_reduce) return;
-        return real_->all_reduce(call.reduce, call.parts);
+        real_->all_reduce(call.reduce, call.parts);
+        if (name() == "dp" && ++reductions_ == mutation_.reductions_before_it)
+          mutation_.reduced->come_in(*call.parts.front().stream);
+        return;
       case CallKind::all_gather:
         return real_->all_gather(call.parts);
       case CallKind::reduce_scatter:
@@ -241,7 +248,7 @@ class MutatedGroup : public Group {
 
   std::unique_ptr<Group> real_;
   const Mutation& mutation_;
-  int all_reduces_ = 0;
+  int all_reduces_ = 0, reductions_ = 0;
 };
 
 class MutatedBackend : public Backend {

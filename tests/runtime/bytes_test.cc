@@ -34,7 +34,8 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
   if (layers.empty()) layers = layers_of_stages(schedule->placement.stages(), 2, variant);
   int sum = 0;
   for (const int each : layers) sum += each;
-  const int cp = variant.context_parallel, dp = variant.zero ? 3 : 1, shares = variant.zero ? cp * dp : 1;
+  const bool replicas = variant.zero || variant.bucket_size > 0;
+  const int cp = variant.context_parallel, dp = replicas ? 3 : 1, shares = variant.zero ? cp * dp : 1;
   Training training = small_training(sum, type, {.tp = tp, .cp = cp, .dp = dp, .pp = pp});
   divide_samples(training, variant);
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
@@ -90,13 +91,24 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
     for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk) {
       const int stage = program.schedule.placement.stage(rank, chunk);
       const auto of = [&](Unit unit) { return elements_of(training.model, unit, tp); };
+      const int64_t pieces = int64_t{128} * shares;
+      const auto add = [&](int64_t elements) {
+        parameters += static_cast<double>((elements + pieces - 1) / pieces * pieces);
+      };
+      if (const auto buckets = program.buckets(stage); !buckets.empty()) {
+        for (const Bucket& bucket : buckets) {
+          int64_t elements = 0;
+          for (const UnitOfChunk& unit : bucket.units) elements += of(unit.unit);
+          add(elements);
+        }
+        continue;
+      }
       int64_t elements = layers[stage] * (of(Unit::attn) + of(Unit::mlp));
       if (stage == 0)
         elements += of(Unit::embedding) + of(Unit::patches) + of(Unit::merger) +
                     training.model.vision.layers * (of(Unit::vision_attn) + of(Unit::vision_mlp));
       if (stage + 1 == program.schedule.placement.stages()) elements += of(Unit::head);
-      const int64_t pieces = int64_t{128} * shares;
-      parameters += static_cast<double>((elements + pieces - 1) / pieces * pieces);
+      add(elements);
     }
     const auto element = static_cast<double>(bytes_of(type)),
                state = static_cast<double>(bytes_of(statistics_type(type)));
@@ -175,6 +187,12 @@ TEST(Bytes, OfSharedOptimizerState) {
   for (const char* name : {"stp", "zb-v", "1f1b-i"})
     for (const DType type : {DType::f32, DType::bf16})
       expect_declared_bytes(name, 2, 2, 5, type, {.sequence_parallel = true, .zero = true});
+}
+TEST(Bytes, OfBuckets) {
+  Sample sampled;
+  for (const char* name : {"stp", "1f1b"})
+    for (const Variant& variant : with_buckets())
+      if (sampled()) expect_declared_bytes(name, 2, 2, 5, DType::bf16, variant);
 }
 TEST(Bytes, OfPostValidation) {
   for (const char* name : {"stp", "zb-v", "1f1b-i", "1f1b"})

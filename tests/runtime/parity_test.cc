@@ -215,6 +215,23 @@ TEST(Parity, VisionEncodersWithMergedBackwards) {
   expect_parity_of(merged, {"zb-v merged", 2, 1, 2, 7, 0}, DType::f64, {.vision_layers = 2}, {});
 }
 
+TEST(Parity, Buckets) {
+  Sample sampled;
+  for (const char* schedule : {"stp", "zb-v", "1f1b-i", "1f1b"})
+    for (const Variant& variant : with_buckets())
+      if (sampled()) {
+        std::vector<int> layers;
+        if (variant.vision_layers == 0)
+          layers = schedule == std::string("1f1b") ? std::vector{3, 1} : std::vector{3, 1, 1, 0};
+        expect_parity({schedule, 2, variant.zero ? 3 : 2, 2, 4, 0}, DType::f64, variant, layers);
+      }
+}
+TEST(Parity, BucketsOfOneRank) {  // whose chunk has the head, too
+  for (const double size : {1, 2, 4})
+    for (const bool zero : {false, true})
+      expect_parity({"1f1b", 2, 2, 1, 3, 0}, DType::f64, {.zero = zero, .bucket_size = size}, {2});
+}
+
 TEST(Parity, BraidsInAnotherOrder) {
   Sample sampled;
   for (const char* schedule : {"stp", "dualpipev", "1f1b-i-braided", "dhelix"})
@@ -337,6 +354,13 @@ TEST(Training, WeightsOfZeroFollowTheReference) {
         if (sampled())
           expect_weights_follow(
               schedule, dp, {.sequence_parallel = sequence_parallel, .recompute = recompute, .zero = true});
+}
+
+TEST(Training, WeightsOfBucketsFollowTheReference) {
+  Sample sampled;
+  for (const Variant& variant : with_buckets())
+    if (variant.context_parallel == 1 && variant.overlapped == 1 && !variant.post_validation && sampled())
+      expect_weights_follow("stp", variant.zero ? 3 : 2, variant);
 }
 
 }  // namespace

@@ -89,6 +89,8 @@ std::vector<ClippedCase> cases(double clip_norm) {
   for (const char* schedule : {"stp", "gpipe"}) all.push_back({schedule, 1, 1, clip_norm, {.offload = 0.7}});
   all.push_back({"stp", 2, 1, clip_norm, {.sequence_parallel = true, .overlapped = 2}});
   for (const int pp : {1, 4}) all.push_back({"1f1b", 2, 1, clip_norm, {}, DType::f64, pp});
+  for (const bool zero : {false, true})
+    all.push_back({"stp", 2, 2, clip_norm, {.sequence_parallel = zero, .zero = zero, .bucket_size = 1}});
   return all;
 }
 std::string title(const ClippedCase& c) {

@@ -179,18 +179,19 @@ TEST(Replay, RepeatsInitialValuesThatDiffer) {
     return make_chunk(device, *stream, training, {0, 2, true, true}, 0, share);
   };
   ChunkState whole = chunk({}), second = chunk({1, 3});
+  const BucketState &of_whole = whole.buckets.at(0), &of_second = second.buckets.at(0);
   const auto values = [&](const Tensor& tensor) { return download_doubles(device, *stream, tensor); };
   for (ParameterState* state : whole.all()) {
-    const std::vector<double> found = values(state->weight), masters = values(whole.master);
+    const std::vector<double> found = values(state->weight), masters = values(of_whole.master);
     for (size_t i = 0; i < found.size(); ++i) {
       ASSERT_EQ(found[i], found[i % kRepeat]) << i;
       ASSERT_EQ(found[i], Bfloat16(static_cast<float>(masters[state->begin + i]))) << i;
     }
     EXPECT_GT(std::set(found.begin(), found.end()).size(), std::min<size_t>(found.size(), kRepeat) / 2);
   }
-  const std::vector<double> all = values(whole.master), own = values(second.master);
-  for (size_t i = 0; i < own.size() && second.share_begin + i < all.size(); ++i)
-    ASSERT_EQ(own[i], all[second.share_begin + i]) << i;
+  const std::vector<double> all = values(of_whole.master), own = values(of_second.master);
+  for (size_t i = 0; i < own.size() && of_second.share_begin + i < all.size(); ++i)
+    ASSERT_EQ(own[i], all[of_second.share_begin + i]) << i;
   for (ChunkState* each : {&whole, &second}) release_chunk(device, *stream, *each);
 }
 

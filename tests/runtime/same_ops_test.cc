@@ -50,8 +50,9 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
   job.offload = variant.offload;
   job.post_validation = variant.post_validation;
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
-  const std::vector<double> seconds = op_seconds(
-      program, hardware_cost_table(job, profile, program.layers_per_stage, program.schedule.placement));
+  const std::vector<double> seconds =
+      op_seconds(program, hardware_cost_table(job, profile, program.layers_per_stage,
+                                              program.schedule.placement, program.first_buckets));
   const Timeline simulated = simulate(program, seconds, {});
 
   const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
@@ -145,6 +146,8 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
       if (sampled()) expect_simulated_and_run(schedule, variant, variant.zero ? 2 : 1, seen);
   for (const Variant& variant : with_other_braids())
     if (sampled()) expect_simulated_and_run("stp", variant, 1, seen);
+  for (const Variant& variant : with_buckets())
+    if (sampled()) expect_simulated_and_run("stp", variant, 2, seen);
   for (const Variant& variant : offloading())
     if (variant.offload == 1 && sampled()) expect_simulated_and_run("stp", variant, 2, seen);
   if (kStride == 1) {

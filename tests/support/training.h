@@ -72,6 +72,7 @@ struct Variant {
   bool halves = false;  // Domino
   BraidPolicy braid = BraidPolicy::static_merge;
   int vision_layers = 0;
+  double bucket_size = 0;  // in units, of the first chunk; 0: there is one
 };
 /// Braids in another order than the static one, as times may ask for.
 inline std::vector<Variant> with_other_braids() {
@@ -170,7 +171,37 @@ inline std::string to_string(const Variant& variant) {
          std::to_string(variant.overlapped) + (variant.halves ? " halves" : "") +
          (is_by_times(variant.braid) ? " braid " + std::to_string(static_cast<int>(variant.braid)) : "") +
          (variant.vision_layers > 0 ? " vision layers " + std::to_string(variant.vision_layers) : "") +
-         (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "");
+         (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "") +
+         (variant.bucket_size > 0 ? " bucket size " + std::to_string(variant.bucket_size) : "");
+}
+
+/// Buckets of one unit and of two, with what users combine them with; for two or more replicas.
+inline std::vector<Variant> with_buckets() {
+  std::vector<Variant> all;
+  for (const bool zero : {false, true})
+    for (const double size : {1, 2}) {
+      for (const Release release : {Release::chain, Release::released})
+        for (const bool sequence_parallel : {false, true})
+          all.push_back({.order = zero ? BackwardOrder::suite : BackwardOrder::megatron,
+                         .release = release,
+                         .sequence_parallel = sequence_parallel,
+                         .recompute = {.layer = size == 2 && sequence_parallel},
+                         .zero = zero,
+                         .bucket_size = size});
+      all.push_back({.sequence_parallel = zero, .zero = zero, .context_parallel = 2, .bucket_size = size});
+      all.push_back({.zero = zero, .post_validation = true, .bucket_size = size});
+      all.push_back({.zero = zero, .halves = true, .bucket_size = size});
+      all.push_back({.zero = zero, .vision_layers = 2, .bucket_size = size});
+      all.push_back({.release = Release::block, .zero = zero, .offload = 1, .bucket_size = size});
+      all.push_back({.sequence_parallel = true, .zero = zero, .overlapped = 2, .bucket_size = size});
+    }
+  return all;
+}
+/// One parameter a unit.
+inline BucketRule bucket_rule(const Variant& variant) {
+  BucketRule rule{.size = variant.bucket_size};
+  rule.parameters.fill(1);
+  return rule;
 }
 
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
@@ -184,6 +215,7 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .order = made_up_order,
                 .data_parallel = dp * variant.context_parallel > 1,
                 .zero = variant.zero,
+                .buckets = bucket_rule(variant),
                 .embedding = true,
                 .sequence_parallel = variant.sequence_parallel,
                 .recompute = variant.recompute,

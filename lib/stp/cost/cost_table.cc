@@ -46,6 +46,10 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     const int stage = program.stage_of(id);
     return by_stage.empty() ? per_layer * program.layers_per_stage[stage] : by_stage[stage];
   };
+  const auto of_bucket = [&](const std::vector<std::vector<double>>& by_stage, double per_layer) {
+    const int stage = program.stage_of(id);
+    return by_stage.empty() ? per_layer * program.layers_per_stage[stage] : by_stage[stage].at(op.step);
+  };
   // A full backward has its weight gradients beside its collectives; apart from I they have none.
   const bool in_bulk = table.bulk && op.pass == Pass::B && (op.unit == Unit::attn || op.unit == Unit::mlp);
   const CostTable::Bulk* const bulk = in_bulk ? &(*table.bulk)[static_cast<size_t>(op.unit)] : nullptr;
@@ -85,11 +89,11 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::gradient_norm:
       return of_rank(table.gradient_norm);
     case OpKind::gradient_reduce:
-      return of_stage(table.gradient_reduce, table.gradient_reduce_per_layer);
+      return of_bucket(table.gradient_reduce, table.gradient_reduce_per_layer);
     case OpKind::gradient_scatter:
-      return of_stage(table.gradient_scatter, table.gradient_reduce_per_layer / 2);
+      return of_bucket(table.gradient_scatter, table.gradient_reduce_per_layer / 2);
     case OpKind::weight_gather:
-      return of_stage(table.weight_gather, table.gradient_reduce_per_layer / 2);
+      return of_bucket(table.weight_gather, table.gradient_reduce_per_layer / 2);
     case OpKind::embedding_reduce:
       return table.embedding_reduce;
     case OpKind::optimizer:

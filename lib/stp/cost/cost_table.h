@@ -46,9 +46,9 @@ struct CostTable {
   /// With post-validation, by pipeline rank; empty: none. The norm's transfers are of a number.
   std::vector<double> gradient_norm;
   double number_within_node = 0, number_between_nodes = 0;
-  // By virtual stage; empty: by its layers. With ZeRO-1 the second is of the reduce-scatter, the third of the
-  // all-gather, and neither is the first's half where latencies count.
-  std::vector<double> gradient_reduce, gradient_scatter, weight_gather;
+  // By virtual stage and bucket; empty: by its layers. With ZeRO-1 the second is of the reduce-scatter, the
+  // third of the all-gather, and neither is the first's half where latencies count.
+  std::vector<std::vector<double>> gradient_reduce, gradient_scatter, weight_gather;
   double gradient_reduce_per_layer = 0;  // the other two: half of it
   double embedding_reduce = 0;           // of tied embeddings
   // Of an offloaded activation to the host and back. By virtual stage; empty: by its layers.

@@ -656,7 +656,7 @@ TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
     Job j = job("llm-12.1b", {6144, 1, tp}, 2);
     j.dp = dp;
     j.shape.gradient_bytes = gradient_bytes;
-    return table_of(j, profile).gradient_reduce[1];
+    return table_of(j, profile).gradient_reduce[1].front();
   };
   const double parameters = 8 * model("llm-12.1b").layer_parameters();
   EXPECT_DOUBLE_EQ(reduced(2, 4, 4), all_reduce_seconds(profile, 4 * parameters / 2, 4));  // one node
@@ -666,6 +666,42 @@ TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
   EXPECT_DOUBLE_EQ(reduced(8, 2, 4), latency + 4 * parameters / 8 / 23.5e9);
   EXPECT_DOUBLE_EQ(reduced(2, 8, 4), latency + 12 * profile.all_reduce_hop_latency_s +
                                          4 * parameters / 2 * 14 / 8 / (4 * 23.5e9));
+}
+
+// The first stage's, in the Program's buckets: together they are as large, and each has its own latency.
+TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
+  const HardwareProfile profile = a800();
+  Job j = job("llm-12.1b", {6144, 1, 2}, 2);
+  j.dp = 4;
+  j.zero = true;
+  Schedule schedule{"one after the other", Placement::loop(2, 1), 1, {}};
+  for (int rank = 0; rank < 2; ++rank)
+    schedule.ranks.push_back({Block(Action{Pass::F, 0, 0}), Block(Action{Pass::B, 0, 0})});
+  for (const bool zero : {false, true}) {
+    const Program program = lower(schedule, {3, 2},
+                                  {.data_parallel = true,
+                                   .zero = zero,
+                                   .buckets = megatron_bucket_rule(j.model, 2, 4),
+                                   .embedding = true});
+    // An MLP, 145 million parameters of the rank, fills one; an attention of 31 and the next MLP fill
+    // another.
+    ASSERT_EQ(program.first_buckets.size(), 4U);
+    const std::vector<double> seconds = op_seconds(
+        program, hardware_cost_table(j, profile, {3, 2}, program.schedule.placement, program.first_buckets));
+    double parameters = 0;
+    for (OpId op = 0; op < program.ops.size(); ++op) {
+      const OpKind kind = program.ops[op].kind;
+      if (!is_of_replicas(kind) || program.stage_of(op) != 0) continue;
+      const double own = program.first_buckets[program.ops[op].step].parameters;
+      if (kind != OpKind::weight_gather) parameters += own;
+      const double bytes = (kind == OpKind::weight_gather ? 2 : 4) * own;
+      EXPECT_DOUBLE_EQ(seconds[op], kind == OpKind::gradient_reduce
+                                        ? all_reduce_seconds(profile, bytes, 4)
+                                        : half_all_reduce_seconds(profile, bytes, 4));
+    }
+    const double whole = 3 * j.model.layer_parameters() + j.model.vocabulary_parameters();
+    EXPECT_DOUBLE_EQ(parameters, whole / 2);
+  }
 }
 
 TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {

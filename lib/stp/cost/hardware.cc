@@ -207,7 +207,8 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
 }  // namespace
 
 CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
-                              const std::vector<int>& layers_per_stage, const Placement& placement) {
+                              const std::vector<int>& layers_per_stage, const Placement& placement,
+                              const std::vector<Bucket>& first_buckets) {
   CostTable table;
   HardwareProfile profile = machine;
   if (job.shape.sequence_parallel)  // work() has divided all
@@ -274,11 +275,19 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
     const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
     for (int stage = 0; stage < placement.stages(); ++stage) {
       const int rank = placement.rank_of(stage);
-      const double gradients = job.shape.gradient_bytes * parameters[stage];
-      table.gradient_reduce.push_back(groups.data_all_reduce(rank, gradients));
-      table.gradient_scatter.push_back(groups.data_half_all_reduce(rank, gradients));
-      table.weight_gather.push_back(
-          groups.data_half_all_reduce(rank, job.shape.element_bytes * parameters[stage]));
+      std::vector<double> of_buckets{parameters[stage]}, reduce, scatter, gather;
+      if (stage == 0 && !first_buckets.empty()) {
+        of_buckets.clear();
+        for (const Bucket& bucket : first_buckets) of_buckets.push_back(bucket.parameters);
+      }
+      for (const double own : of_buckets) {
+        reduce.push_back(groups.data_all_reduce(rank, job.shape.gradient_bytes * own));
+        scatter.push_back(groups.data_half_all_reduce(rank, job.shape.gradient_bytes * own));
+        gather.push_back(groups.data_half_all_reduce(rank, job.shape.element_bytes * own));
+      }
+      table.gradient_reduce.push_back(std::move(reduce));
+      table.gradient_scatter.push_back(std::move(scatter));
+      table.weight_gather.push_back(std::move(gather));
     }
   }
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);

@@ -25,11 +25,13 @@ struct Job {
 
 /// The cost table of `job` on `machine`: a unit's GEMMs, attention, elementwise traffic and launches, one
 /// after the other. `optimizer` and `gradient_reduce` follow from the parameters that `layers_per_stage` and
-/// `placement` put on each rank. Collectives are priced by where their groups are, with the adapters of a
-/// node shared by all ranks there of the same pipeline rank (group_span.h): as the slowest tensor-parallel
-/// group of all, and the slowest data-parallel group of the pipeline rank.
+/// `placement` put on each rank, and those of `first_buckets`, the Program's. Collectives are priced by where
+/// their groups are, with the adapters of a node shared by all ranks there of the same pipeline rank
+/// (group_span.h): as the slowest tensor-parallel group of all, and the slowest data-parallel group of the
+/// pipeline rank.
 CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
-                              const std::vector<int>& layers_per_stage, const Placement& placement);
+                              const std::vector<int>& layers_per_stage, const Placement& placement,
+                              const std::vector<Bucket>& first_buckets = {});
 
 /// Parameters on each pipeline rank's GPU: its layers, the vision encoder and the embedding on the first
 /// stage, the head on the last.

@@ -6,12 +6,37 @@
 
 namespace stp {
 
-double ModelConfig::layer_parameters() const {
+double ModelConfig::parameters_of(Unit unit) const {
   const double h = hidden, q = double{1} * q_heads * head_dim, kv = double{1} * kv_heads * head_dim;
-  const double weights = h * (q + 2 * kv) + q * h + (gated() ? 3 : 2) * h * ffn;
-  if (family != Family::qwen2) return weights + (q + 2 * kv) + h + ffn + h + 4 * h;  // biases, two LayerNorms
-  return weights + (q + 2 * kv) + 2 * h;                                             // QKV bias, two norms
+  const double d = vision.hidden, merged = kTokensMerged * d;
+  // RMSNorm has a gain, LayerNorm a bias too, as have then all linear layers.
+  const bool biases = family != Family::qwen2;
+  const double norm = biases ? 2 * h : h;
+  switch (unit) {
+    case Unit::attn:
+      return h * (q + 2 * kv) + q * h + (q + 2 * kv) + (biases ? h : 0) + norm;
+    case Unit::mlp:
+      return (gated() ? 3 : 2) * h * ffn + (biases ? ffn + h : 0) + norm;
+    case Unit::head:
+    case Unit::embedding:
+      return vocabulary_parameters();
+    default:
+      break;
+  }
+  if (!has_vision()) return 0;
+  switch (unit) {
+    case Unit::vision_attn:
+      return encoder().parameters_of(Unit::attn);
+    case Unit::vision_mlp:
+      return encoder().parameters_of(Unit::mlp);
+    case Unit::merger:  // LayerNorm, two linears
+      return 2 * d + merged * merged + merged + merged * hidden + hidden;
+    default:
+      return kPatchElements * d;
+  }
 }
+
+double ModelConfig::layer_parameters() const { return parameters_of(Unit::attn) + parameters_of(Unit::mlp); }
 
 ModelConfig ModelConfig::encoder() const {
   ModelConfig config{};
@@ -27,11 +52,8 @@ ModelConfig ModelConfig::encoder() const {
 }
 
 double ModelConfig::vision_parameters() const {
-  if (!has_vision()) return 0;
-  const double d = vision.hidden, merged = kTokensMerged * d;
-  const double merger =
-      2 * d + merged * merged + merged + merged * hidden + hidden;  // LayerNorm, two linears
-  return kPatchElements * d + vision.layers * encoder().layer_parameters() + merger;
+  const double layer = parameters_of(Unit::vision_attn) + parameters_of(Unit::vision_mlp);
+  return parameters_of(Unit::patches) + vision.layers * layer + parameters_of(Unit::merger);
 }
 
 double ModelConfig::parameters() const {

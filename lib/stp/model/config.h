@@ -4,6 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "stp/model/unit.h"
+
 namespace stp {
 
 /// `qwen2`: RMSNorm, rotary grouped-query attention with biases on q, k and v, gated MLP, untied head. `gpt`:
@@ -39,6 +41,8 @@ struct ModelConfig {
   [[nodiscard]] ModelConfig encoder() const;
   [[nodiscard]] bool tied() const { return family == Family::gpt; }
 
+  /// Of a unit, of one layer; of the head or the embedding what vocabulary_parameters() says.
+  [[nodiscard]] double parameters_of(Unit unit) const;
   [[nodiscard]] double layer_parameters() const;
   /// Parameters of the embedding; the head has as many. If they are tied, a GPU that holds both keeps one
   /// copy; first and last stage on different GPUs keep one copy each.

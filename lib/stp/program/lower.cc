@@ -51,6 +51,11 @@ Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const
   program.division = lowering.division();
   program.offload = lowering.offload;
   program.post_validation = lowering.post_validation;
+  if (lowering.data_parallel)
+    program.first_buckets = fill_buckets(
+        units_of_chunk(layers_per_stage.front(),
+                       {lowering.embedding, layers_per_stage.size() == 1, lowering.vision_layers}),
+        lowering.buckets);
   return program;
 }
 
@@ -156,6 +161,7 @@ class Lowerer {
 
   void reserve() {
     size_t ops = schedule().pp() * (5 + 2 * static_cast<size_t>(schedule().chunks())), depends = 0;
+    ops += 2 * b_.program.first_buckets.size();
     for (int rank = 0; rank < schedule().pp(); ++rank) {
       for (const Block& block : schedule().ranks[rank]) {
         for (const Action& action : block.actions()) {
@@ -270,6 +276,7 @@ class Lowerer {
       return;
     b_.begin_op();
     b_.depend(b_.latest.compute);
+    wait_for_weights(chain);
     b_.latest.collective = chain.wait = add_gather(chain, (*chain.segments)[chain.taken]);
   }
 
@@ -313,11 +320,19 @@ class Lowerer {
     return b_.latest.collective;
   }
 
+  // In the first forward, the weights of the next segment.
+  void wait_for_weights(const Chain& chain) {
+    if (chain.action.pass == Pass::F) {
+      const Segment& next = (*chain.segments)[chain.taken];
+      b_.depend(step_.take_weights(chain.action.chunk, next.unit, next.layer));
+    }
+  }
+
   // The chain's first op waits for its input; where blocks are atomic, the block's first op on each stream
   // for all that the block waits for.
   void wait_for_inputs(Chain& chain, bool first_on_its_stream) {
     b_.depend(std::exchange(chain.reload, kNothing));
-    if (chain.action.pass == Pass::F) b_.depend(step_.take_weights(chain.action.chunk));
+    wait_for_weights(chain);
     if (lowering_.release == Release::chain) {
       if (chain.result == kNothing && chain.wait == kNothing) b_.depend(chain.input);
       return;

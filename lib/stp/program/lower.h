@@ -32,6 +32,7 @@ struct Lowering {
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued:
                                // with data or context parallelism
   bool zero = false;           // with `data_parallel`: ZeRO-1
+  BucketRule buckets;          // with `data_parallel`: of the first virtual stage
   bool embedding = false;      // whether the first virtual stage has it as a unit
   bool tied = false;           // whether the last one shares its weights: then their gradients are summed
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces

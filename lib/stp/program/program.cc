@@ -47,6 +47,13 @@ std::string host_copy_name(const Op& op) {
          to_string(Action{op.pass, op.chunk, op.microbatch});
 }
 
+std::string bucket_name(const Program& program, OpId id) {
+  const Op& op = program.ops[id];
+  std::string name = "chunk " + std::to_string(op.chunk);
+  if (!program.buckets(program.stage_of(id)).empty()) name += ", bucket " + std::to_string(op.step);
+  return name;
+}
+
 std::string describe(const Program& program, OpId id) {
   const ProgramStream& stream = program.stream_of(id);
   return "rank " + std::to_string(stream.rank) + ", " + to_string(stream.kind) + ", " +
@@ -80,9 +87,9 @@ std::string describe_op(const Program& program, OpId id) {
       break;
     case OpKind::gradient_reduce:
     case OpKind::gradient_scatter:
-      return "gradients of chunk " + std::to_string(op.chunk);
+      return "gradients of " + bucket_name(program, id);
     case OpKind::weight_gather:
-      return "weights of chunk " + std::to_string(op.chunk);
+      return "weights of " + bucket_name(program, id);
     case OpKind::embedding_reduce:
       return "gradients of the embedding";
     case OpKind::gradient_norm:

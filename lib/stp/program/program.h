@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "stp/model/buckets.h"
 #include "stp/model/unit.h"
 #include "stp/model/work.h"
 #include "stp/schedule/schedule.h"
@@ -33,9 +34,9 @@ enum class OpKind : uint8_t {
   kv_gradient_exchange,  // the same of their gradients, summed up so far
   row_exchange,  // in place of an all-gather: each tensor-parallel rank sends the next the latest rows it has
   transfer,      // of a chunk's output to the rank that waits for it
-  gradient_reduce,   // of a chunk's weight gradients, over all ranks that hold the chunk: an all-reduce
+  gradient_reduce,   // of a chunk's or bucket's gradients, over all ranks that hold the chunk: an all-reduce
   gradient_scatter,  // replaces it with ZeRO-1: a reduce-scatter, each of these ranks gets its share
-  weight_gather,     // with ZeRO-1, of a chunk's weights, before its first forward: an all-gather
+  weight_gather,     // with ZeRO-1, of the weights of one of these, before its first forward: an all-gather
   embedding_reduce,  // of tied embeddings' gradients, between the ranks of the first and last virtual stage
   gradient_norm,     // with post-validation, the square of the norm of a pipeline rank's gradients
   norm_prefix,       // of it and those of the ranks before, summed up, to the next rank
@@ -89,7 +90,8 @@ struct Op {
   ValueId input = kNoValue, output = kNoValue;
   UnitPart part = UnitPart::whole;  // of F and I of a unit that Program::division divides; of a
                                     // reduce-scatter of what a step of `after` made
-  int16_t step = 0;                 // of the part, from 0; of an exchange, from 1
+  int16_t step = 0;                 // of the part, from 0; of an exchange, from 1; of gradients or weights
+                                    // of a chunk, the bucket
 
   /// A forward that a backward recomputes.
   [[nodiscard]] bool recomputed() const { return unit_pass == UnitPass::F && is_backward(pass); }
@@ -109,6 +111,7 @@ struct Program {
   int vision_layers = 0;  // of a vision encoder, which is the first virtual stage
   Division division;      // of units into parts
   double offload = 0;     // the largest share of an offloaded activation's bytes that goes to the host
+  std::vector<Bucket> first_buckets;  // of the first virtual stage: two or more, or none as all others
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
@@ -124,6 +127,10 @@ struct Program {
   [[nodiscard]] bool frees(OpId op, OpId needed) const {
     return ops[needed].kind == OpKind::offload && ops[op].kind != OpKind::reload;
   }
+  /// The buckets of a virtual stage's chunk; none: all that it has is one.
+  [[nodiscard]] std::span<const Bucket> buckets(int stage) const {
+    return stage == 0 ? std::span<const Bucket>(first_buckets) : std::span<const Bucket>();
+  }
   /// The virtual stage that an op works for; -1 for the optimizer and the gradients' norm.
   [[nodiscard]] int stage_of(OpId op) const;
   /// The number of the value that the chain of a virtual stage works on.
@@ -137,6 +144,9 @@ struct Program {
 std::string exchange_name(const Op& op);
 /// "offload of F0.1" or "reload for B0.1".
 std::string host_copy_name(const Op& op);
+
+/// "chunk 0", or "chunk 0, bucket 1" where it has several.
+std::string bucket_name(const Program& program, OpId id);
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".
 std::string describe(const Program& program, OpId id);

@@ -1,5 +1,6 @@
 #include "stp/program/step_ops.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace stp {
@@ -7,7 +8,7 @@ namespace stp {
 void StepOps::begin_rank() {
   const int chunks = b_.program.schedule.chunks();
   reductions_.clear();
-  gathers_.assign(chunks, kNothing);
+  gathers_.assign(chunks, {});
   if (lowering_.post_validation) send_total();
   if (!lowering_.data_parallel) return;
   backwards_left_.assign(chunks, 0);
@@ -17,8 +18,18 @@ void StepOps::begin_rank() {
   if (lowering_.zero) gather_weights();
 }
 
+std::span<const Bucket> StepOps::buckets(int chunk) const {
+  return b_.program.buckets(b_.program.schedule.placement.stage(b_.rank, chunk));
+}
+
+OpId StepOps::add_of_bucket(OpKind kind, const Action& action, size_t bucket) {
+  const OpId op = b_.add_of_chunk(kind, action, StreamKind::dp);
+  b_.program.ops[op].step = static_cast<int16_t>(bucket);
+  return op;
+}
+
 // The optimizer of the step before has changed each replica's share of the weights: they are gathered in
-// the order in which the chunks' first forwards need them.
+// the order in which the chunks' first forwards need them. Buckets are in the order of the backward.
 void StepOps::gather_weights() {
   std::vector<bool> seen(gathers_.size(), false);
   b_.block = 0;
@@ -27,24 +38,50 @@ void StepOps::gather_weights() {
       if (action.pass != Pass::F || seen[action.chunk]) continue;
       seen[action.chunk] = true;
       if (!has_weights(action)) continue;
-      b_.begin_op();
-      gathers_[action.chunk] = b_.add_of_chunk(OpKind::weight_gather, action, StreamKind::dp);
+      std::vector<Ref>& gathers = gathers_[action.chunk];
+      gathers.resize(std::max<size_t>(buckets(action.chunk).size(), 1));
+      for (size_t bucket = gathers.size(); bucket-- > 0;) {
+        b_.begin_op();
+        gathers[bucket] = add_of_bucket(OpKind::weight_gather, action, bucket);
+      }
     }
     ++b_.block;
   }
 }
 
-// Behind the block's last compute op and, with sequence parallelism, the last reduce-scatter, which makes
-// gradients of norm gains.
+// A whole chunk's behind the block's last compute op and, with sequence parallelism, the last
+// reduce-scatter, which makes gradients of norm gains.
 void StepOps::end_block(const Block& block) {
   if (!lowering_.data_parallel) return;
+  const OpKind kind = lowering_.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce;
   for (const Action& action : block.actions()) {
     if (!ends_life(action.pass) || --backwards_left_[action.chunk] > 0 || !has_weights(action)) continue;
+    const std::span<const Bucket> of_chunk = buckets(action.chunk);
+    for (size_t bucket = 0; bucket < of_chunk.size(); ++bucket) {
+      b_.begin_op();
+      depend_on_gradients(of_chunk[bucket], action.chunk);
+      reductions_.push_back(add_of_bucket(kind, action, bucket));
+    }
+    if (!of_chunk.empty()) continue;
     b_.begin_op();
     b_.depend(b_.latest.compute);
     b_.depend(b_.latest.scatter);
-    reductions_.push_back(b_.add_of_chunk(lowering_.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce,
-                                          action, StreamKind::dp));
+    reductions_.push_back(b_.add_of_chunk(kind, action, StreamKind::dp));
+  }
+}
+
+// The rank's last op on each stream that adds to a gradient of the bucket.
+void StepOps::depend_on_gradients(const Bucket& bucket, int chunk) {
+  bool computed = false, scattered = !lowering_.sequence_parallel;
+  for (OpId id = b_.size(); id-- > b_.program.rank_begin.back() && !(computed && scattered);) {
+    const Op& op = b_.program.ops[id];
+    const bool weights = op.kind == OpKind::weight_gradients ||
+                         (op.kind == OpKind::compute && op.unit_pass == UnitPass::W_late);
+    const bool gains = op.kind == OpKind::reduce_scatter && op.unit_pass == UnitPass::I;
+    bool* const found = weights ? &computed : gains ? &scattered : nullptr;
+    if (found == nullptr || *found || op.chunk != chunk || !bucket.has(op.unit, op.layer)) continue;
+    *found = true;
+    b_.depend(id);
   }
 }
 
@@ -60,7 +97,14 @@ void StepOps::end_rank() {
   b_.add({.kind = OpKind::optimizer, .block = -1, .stream = b_.compute_stream()});
 }
 
-Ref StepOps::take_weights(int chunk) { return std::exchange(gathers_[chunk], kNothing); }
+Ref StepOps::take_weights(int chunk, Unit unit, int layer) {
+  std::vector<Ref>& gathers = gathers_[chunk];
+  if (gathers.empty()) return kNothing;
+  const std::span<const Bucket> of_chunk = buckets(chunk);
+  size_t bucket = 0;
+  while (bucket < of_chunk.size() && !of_chunk[bucket].has(unit, layer)) ++bucket;
+  return std::exchange(gathers.at(bucket), kNothing);
+}
 Ref StepOps::take_total() { return std::exchange(total_, kNothing); }
 
 bool StepOps::has_weights(const Action& action) const {

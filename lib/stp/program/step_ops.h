@@ -2,6 +2,7 @@
 // norm and the optimizer. Private to this module.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "stp/program/builder.h"
@@ -14,18 +15,21 @@ class StepOps {
   StepOps(const Lowering& lowering, ProgramBuilder& builder) : lowering_(lowering), b_(builder) {}
 
   void begin_rank();
-  /// Behind a block's ops: reduces gradients of chunks whose last backward was in it.
+  /// Behind a block's ops: reduces gradients of chunks whose last backward was in it, bucket by bucket.
   void end_block(const Block& block);
   void end_rank();
 
-  /// What the first forward of a chunk waits for, once.
-  Ref take_weights(int chunk);
+  /// What the first forward of a chunk waits for before a unit, once for each bucket.
+  Ref take_weights(int chunk, Unit unit, int layer);
   /// What the first action behind the warm-up waits for, once: the last step's gradients' norm.
   Ref take_total();
 
  private:
   void gather_weights();
   [[nodiscard]] bool has_weights(const Action& action) const;
+  [[nodiscard]] std::span<const Bucket> buckets(int chunk) const;
+  OpId add_of_bucket(OpKind kind, const Action& action, size_t bucket);
+  void depend_on_gradients(const Bucket& bucket, int chunk);
   void send_total();
   void send_prefix();
   [[nodiscard]] Ref prefix_of_ranks_before() const;
@@ -38,7 +42,7 @@ class StepOps {
   // Of the rank:
   std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
   std::vector<OpId> reductions_;
-  std::vector<Ref> gathers_;  // by chunk, of its weights, until its first forward waits for it
+  std::vector<std::vector<Ref>> gathers_;  // by chunk and bucket, of weights, until a forward waits for it
   Ref total_ = kNothing;
 };
 

@@ -2,31 +2,10 @@
 
 #include <algorithm>
 
+#include "stp/model/partition.h"
+
 namespace stp {
 namespace {
-
-struct UnitOfChunk {
-  Unit unit;
-  int16_t layer;
-};
-
-// In the order of the forward.
-std::vector<UnitOfChunk> units_of(int layers, bool last, const ChainOptions& options) {
-  std::vector<UnitOfChunk> units;
-  const auto add_layers = [&](int count, Unit attn, Unit mlp) {
-    for (int layer = 0; layer < count; ++layer)
-      for (const Unit unit : {attn, mlp}) units.push_back({unit, static_cast<int16_t>(layer)});
-  };
-  if (options.vision_layers > 0) {
-    units.push_back({Unit::patches, 0});
-    add_layers(options.vision_layers, Unit::vision_attn, Unit::vision_mlp);
-    units.push_back({Unit::merger, 0});
-  }
-  if (options.embedding) units.push_back({Unit::embedding, 0});
-  add_layers(layers, Unit::attn, Unit::mlp);
-  if (last) units.push_back({Unit::head, 0});
-  return units;
-}
 
 Segment forward(const UnitOfChunk& of, bool recomputed) {
   const bool gathers = of.unit != Unit::embedding && of.unit != Unit::patches;
@@ -46,7 +25,7 @@ UnitPass pass_of(const Segment& segment) {
 std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order, ChainOptions options) {
   using Main = Segment::Main;
   using Weights = Segment::Weights;
-  std::vector<UnitOfChunk> units = units_of(layers, last, options);
+  std::vector<UnitOfChunk> units = units_of_chunk(layers, {options.embedding, last, options.vision_layers});
   std::vector<Segment> chain;
   if (pass == Pass::F) {
     for (const UnitOfChunk& of : units) chain.push_back(forward(of, false));

@@ -1,6 +1,8 @@
 #include "stp/runtime/chunk_state.h"
 
 #include <algorithm>
+#include <iterator>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -57,6 +59,13 @@ std::vector<double> initial_shard(const Training& training, const ParameterState
   return values;
 }
 
+int bucket_of(std::span<const Bucket> buckets, Unit unit, int layer) {
+  if (buckets.empty()) return 0;
+  for (size_t bucket = 0; bucket < buckets.size(); ++bucket)
+    if (buckets[bucket].has(unit, layer)) return static_cast<int>(bucket);
+  throw std::logic_error(to_string(unit) + " of layer " + std::to_string(layer) + " is in no bucket");
+}
+
 // Places parameters one after the other; returns the end of the last.
 int64_t place_parameters(const std::vector<ParameterState*>& states, bool partial, int tp, int64_t begin) {
   for (ParameterState* state : states) {
@@ -66,6 +75,51 @@ int64_t place_parameters(const std::vector<ParameterState*>& states, bool partia
     begin = aligned(begin + rows_of(parameter, tp) * columns_of(parameter, tp), kAlignment);
   }
   return begin;
+}
+
+// Buffers for the parameters of a bucket, with their initial values.
+BucketState make_bucket(Device& device, Stream& stream, const Training& training,
+                        const std::vector<ParameterState*>& states, int tp_index, OptimizerShare share,
+                        bool undoable) {
+  BucketState bucket;
+  const int tp = training.grid.tp;
+  bucket.partial_begin = place_parameters(states, false, tp, 0);
+  const int64_t elements =
+      aligned(place_parameters(states, true, tp, bucket.partial_begin), kAlignment * share.count);
+  const int64_t own = elements / share.count;
+  bucket.share_begin = own * share.index;
+  const DType state_type = statistics_type(training.type);
+  const auto make = [&](MemoryKind kind, DType type, int64_t size) {
+    Tensor tensor = device.allocate(stream, kind, type, 1, size);
+    device.kernels().fill(stream, tensor, 0);  // what lies between parameters stays zero
+    return tensor;
+  };
+  bucket.weights = make(MemoryKind::weights, training.type, elements);
+  bucket.gradients = make(MemoryKind::gradients, state_type, elements);
+  bucket.first_moment = make(MemoryKind::optimizer, state_type, own);
+  bucket.second_moment = make(MemoryKind::optimizer, state_type, own);
+  bucket.master = training.type == DType::bf16 ? make(MemoryKind::optimizer, state_type, own)
+                                               : bucket.weights.part(bucket.share_begin, 1, own);
+  if (undoable) {
+    std::vector<Tensor> changed{bucket.first_moment, bucket.second_moment, bucket.master};
+    if (training.type == DType::bf16) changed.push_back(bucket.share_of(bucket.weights));
+    for (const Tensor& tensor : changed)
+      bucket.undo.emplace_back(tensor, make(MemoryKind::optimizer, tensor.type, own));
+  }
+  for (ParameterState* state : states) {
+    const int64_t rows = rows_of(state->parameter, tp), columns = columns_of(state->parameter, tp);
+    state->weight = bucket.weights.part(state->begin, rows, columns);
+    state->gradient = bucket.gradients.part(state->begin, rows, columns);
+    std::vector<double> values = initial_shard(training, *state, tp_index);
+    upload_doubles(device, stream, state->weight, values);
+    if (training.type != DType::bf16) continue;
+    const int64_t begin = std::max(state->begin, bucket.share_begin);
+    const int64_t end = std::min(state->begin + rows * columns, bucket.share_begin + own);
+    if (begin >= end) continue;
+    std::rotate(values.begin(), values.begin() + (begin - state->begin) % values.size(), values.end());
+    upload_doubles(device, stream, bucket.master.part(begin - bucket.share_begin, 1, end - begin), values);
+  }
+  return bucket;
 }
 
 }  // namespace
@@ -94,75 +148,48 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
                       int tp_index, OptimizerShare share, bool undoable) {
   ChunkState chunk;
   chunk.first_layer = shape.first_layer;
-  const auto states = [&](Unit unit, int layer) {
+  // `layer` counts within the chunk, or the encoder.
+  const auto states = [&](Unit unit, int layer = 0) {
+    const int first = is_vision(unit) ? 0 : shape.first_layer, whole = is_of_layer(unit) ? first + layer : -1;
     std::vector<ParameterState> made;
     for (const Parameter& parameter : unit_parameters(training.model, unit))
-      made.push_back({parameter, layer, 0, {}, {}});
+      made.push_back({parameter, whole, 0, {}, {}, bucket_of(shape.buckets, unit, layer)});
     return made;
   };
   if (shape.first) {  // without a vision encoder its units have no parameters
-    chunk.patches = states(Unit::patches, -1);
+    chunk.patches = states(Unit::patches);
     for (int layer = 0; layer < training.model.vision.layers; ++layer) {
       chunk.vision_attn.push_back(states(Unit::vision_attn, layer));
       chunk.vision_mlp.push_back(states(Unit::vision_mlp, layer));
     }
-    chunk.merger = states(Unit::merger, -1);
-    chunk.embedding = states(Unit::embedding, -1);
+    chunk.merger = states(Unit::merger);
+    chunk.embedding = states(Unit::embedding);
   }
   for (int layer = 0; layer < shape.layers; ++layer) {
-    chunk.attn.push_back(states(Unit::attn, shape.first_layer + layer));
-    chunk.mlp.push_back(states(Unit::mlp, shape.first_layer + layer));
+    chunk.attn.push_back(states(Unit::attn, layer));
+    chunk.mlp.push_back(states(Unit::mlp, layer));
   }
-  if (shape.last) chunk.head = states(Unit::head, -1);
+  if (shape.last) chunk.head = states(Unit::head);
 
   const std::vector<ParameterState*> all = chunk.all();
   if (all.empty()) return chunk;
-  const int tp = training.grid.tp;
-  chunk.partial_begin = place_parameters(all, false, tp, 0);
-  const int64_t elements =
-      aligned(place_parameters(all, true, tp, chunk.partial_begin), kAlignment * share.count);
-  const int64_t own = elements / share.count;
-  chunk.share_begin = own * share.index;
-  const DType state_type = statistics_type(training.type);
-  const auto make = [&](MemoryKind kind, DType type, int64_t size) {
-    Tensor tensor = device.allocate(stream, kind, type, 1, size);
-    device.kernels().fill(stream, tensor, 0);  // what lies between parameters stays zero
-    return tensor;
-  };
-  chunk.weights = make(MemoryKind::weights, training.type, elements);
-  chunk.gradients = make(MemoryKind::gradients, state_type, elements);
-  chunk.first_moment = make(MemoryKind::optimizer, state_type, own);
-  chunk.second_moment = make(MemoryKind::optimizer, state_type, own);
-  chunk.master = training.type == DType::bf16 ? make(MemoryKind::optimizer, state_type, own)
-                                              : chunk.weights.part(chunk.share_begin, 1, own);
-  if (undoable) {
-    std::vector<Tensor> changed{chunk.first_moment, chunk.second_moment, chunk.master};
-    if (training.type == DType::bf16) changed.push_back(chunk.share_of(chunk.weights));
-    for (const Tensor& tensor : changed)
-      chunk.undo.emplace_back(tensor, make(MemoryKind::optimizer, tensor.type, own));
-  }
-  for (ParameterState* state : all) {
-    const int64_t rows = rows_of(state->parameter, tp), columns = columns_of(state->parameter, tp);
-    state->weight = chunk.weights.part(state->begin, rows, columns);
-    state->gradient = chunk.gradients.part(state->begin, rows, columns);
-    std::vector<double> values = initial_shard(training, *state, tp_index);
-    upload_doubles(device, stream, state->weight, values);
-    if (training.type != DType::bf16) continue;
-    const int64_t begin = std::max(state->begin, chunk.share_begin);
-    const int64_t end = std::min(state->begin + rows * columns, chunk.share_begin + own);
-    if (begin >= end) continue;
-    std::rotate(values.begin(), values.begin() + (begin - state->begin) % values.size(), values.end());
-    upload_doubles(device, stream, chunk.master.part(begin - chunk.share_begin, 1, end - begin), values);
+  const int buckets = std::max<int>(1, static_cast<int>(shape.buckets.size()));
+  for (int bucket = 0; bucket < buckets; ++bucket) {
+    std::vector<ParameterState*> own;
+    std::ranges::copy_if(all, std::back_inserter(own),
+                         [&](const ParameterState* state) { return state->bucket == bucket; });
+    chunk.buckets.push_back(make_bucket(device, stream, training, own, tp_index, share, undoable));
   }
   return chunk;
 }
 
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk) {
-  if (!chunk.weights) return;
-  if (chunk.master.memory != chunk.weights.memory) device.release(stream, chunk.master);
-  for (Tensor* tensor : {&chunk.weights, &chunk.gradients, &chunk.first_moment, &chunk.second_moment})
-    device.release(stream, *tensor);
-  for (auto& [changed, copy] : chunk.undo) device.release(stream, copy);
+  for (BucketState& bucket : chunk.buckets) {
+    if (bucket.master.memory != bucket.weights.memory) device.release(stream, bucket.master);
+    for (Tensor* tensor : {&bucket.weights, &bucket.gradients, &bucket.first_moment, &bucket.second_moment})
+      device.release(stream, *tensor);
+    for (auto& [changed, copy] : bucket.undo) device.release(stream, copy);
+  }
 }
 
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {

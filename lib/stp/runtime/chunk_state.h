@@ -1,33 +1,28 @@
 // The parameters of one chunk of a rank: weights, gradients, and the optimizer's state.
 #pragma once
 
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "stp/device/device.h"
+#include "stp/model/buckets.h"
 #include "stp/runtime/training.h"
 
 namespace stp {
 
-/// One tensor of parameters, this rank's shard: parts of the chunk's buffers.
+/// One tensor of parameters, this rank's shard: parts of its bucket's buffers.
 struct ParameterState {
   Parameter parameter;
   int layer;      // of the whole language model, or of the encoder; −1 for units that belong to no layer
   int64_t begin;  // its first element in the buffers
   Tensor weight, gradient;
+  int bucket;  // of the chunk
 };
 
-/// Parameters in the order of unit_parameters(); empty where the chunk has no such unit. All lie in buffers,
-/// one after the other, so that a reduction or an optimizer step is one call. Buffers of a chunk without
-/// parameters are empty.
-struct ChunkState {
-  int first_layer = 0;                                 // of the whole model
-  std::vector<std::vector<ParameterState>> attn, mlp;  // by layer of the chunk
-  std::vector<ParameterState> head;
-  std::vector<ParameterState> embedding;                             // one entry, or none
-  std::vector<ParameterState> patches, merger;                       // of a vision encoder
-  std::vector<std::vector<ParameterState>> vision_attn, vision_mlp;  // by layer of it
-
+/// Parameters whose gradients are reduced together: they lie in buffers, one after the other, so that a
+/// reduction or an optimizer step is one call.
+struct BucketState {
   Tensor weights, gradients;  // one row each
   /// From this element on, parameters of which each tensor-parallel rank has one summand of the gradient.
   int64_t partial_begin = 0;
@@ -43,6 +38,19 @@ struct ChunkState {
   [[nodiscard]] Tensor share_of(const Tensor& buffer) const {
     return buffer.part(share_begin, 1, share_size());
   }
+};
+
+/// Parameters in the order of unit_parameters(); empty where the chunk has no such unit.
+struct ChunkState {
+  int first_layer = 0;                                 // of the whole model
+  std::vector<std::vector<ParameterState>> attn, mlp;  // by layer of the chunk
+  std::vector<ParameterState> head;
+  std::vector<ParameterState> embedding;                             // one entry, or none
+  std::vector<ParameterState> patches, merger;                       // of a vision encoder
+  std::vector<std::vector<ParameterState>> vision_attn, vision_mlp;  // by layer of it
+
+  std::vector<BucketState> buckets;  // none without parameters
+
   [[nodiscard]] std::vector<ParameterState*> all();
 };
 
@@ -50,6 +58,7 @@ struct ChunkState {
 struct ChunkShape {
   int first_layer, layers;
   bool first, last;  // whether it has the embedding, with a vision encoder before it, and the head
+  std::span<const Bucket> buckets = {};  // none: all of it is one
 };
 
 /// Replica `index` of `count` that share the optimizer's state; of one that has all: {0, 1}.
@@ -58,7 +67,7 @@ struct OptimizerShare {
 };
 
 /// Makes a chunk's parameters, with their initial values, for place `tp_index` of the tensor-parallel group.
-/// `undoable`: with ChunkState::undo.
+/// `undoable`: with BucketState::undo.
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
                       int tp_index, OptimizerShare share, bool undoable = false);
 

@@ -154,10 +154,11 @@ void Executor::make_ranks() {
     try {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
         const int stage = placement.stage(rank.place.pp, chunk);
-        rank.chunks.push_back(make_chunk(device, *rank.compute, training_,
-                                         {plan_.first_layer[stage], program.layers_per_stage[stage],
-                                          stage == 0, stage + 1 == placement.stages()},
-                                         rank.place.tp, share_of(rank), program.post_validation));
+        rank.chunks.push_back(
+            make_chunk(device, *rank.compute, training_,
+                       {plan_.first_layer[stage], program.layers_per_stage[stage], stage == 0,
+                        stage + 1 == placement.stages(), program.buckets(stage)},
+                       rank.place.tp, share_of(rank), program.post_validation));
       }
     } catch (const std::runtime_error& error) {  // out of memory
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
@@ -263,36 +264,43 @@ Traffic Executor::traffic(const RankState& rank) const {
   return traffic;
 }
 
-void Executor::visit_whole(Tensor ChunkState::*which,
-                           const std::function<void(const RankState&, ChunkState&, const Tensor&)>& visit) {
+void Executor::visit_whole(
+    Tensor BucketState::*which,
+    const std::function<void(const RankState&, ChunkState&, int, const Tensor&)>& visit) {
   const bool shares = plan_.program.zero;
   const auto is_first = [](const RankState& rank) { return rank.place.dp == 0 && rank.place.cp == 0; };
+  const auto visit_own = [&](RankState& rank, int chunk) {
+    int index = 0;
+    for (const BucketState& bucket : rank.chunks[chunk].buckets)
+      visit(rank, rank.chunks[chunk], index++, bucket.*which);
+  };
+  const auto visit_gathered = [&](RankGroup& group, int chunk, int index) {
+    std::vector<Part> parts;
+    for (RankState* rank : group.ranks) {
+      const BucketState& bucket = rank->chunks[chunk].buckets[index];
+      const Tensor& tensor = bucket.*which;
+      const Tensor own = tensor.columns == bucket.share_size() ? tensor : bucket.share_of(tensor);
+      parts.push_back({rank->compute.get(), own,
+                       rank->device.allocate(*rank->compute, MemoryKind::data, own.type, group.group->size(),
+                                             own.columns)});
+    }
+    group.group->all_gather(parts);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      RankState& rank = *group.ranks[i];
+      if (is_first(rank)) visit(rank, rank.chunks[chunk], index, parts[i].out);
+      rank.device.release(*rank.compute, parts[i].out);
+    }
+  };
   for (int pp = 0; pp < training_.grid.pp; ++pp)
     for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk) {
       if (!shares) {
         for (const auto& rank : ranks_)
-          if (ChunkState& c = rank->chunks[chunk]; rank->place.pp == pp && is_first(*rank) && c.weights)
-            visit(*rank, c, c.*which);
+          if (rank->place.pp == pp && is_first(*rank)) visit_own(*rank, chunk);
         continue;
       }
       for (RankGroup& group : data_groups_[pp]) {
-        std::vector<Part> parts;
-        for (RankState* rank : group.ranks) {
-          const ChunkState& c = rank->chunks[chunk];
-          if (!c.weights) continue;
-          const Tensor& tensor = c.*which;
-          const Tensor own = tensor.columns == c.share_size() ? tensor : c.share_of(tensor);
-          parts.push_back({rank->compute.get(), own,
-                           rank->device.allocate(*rank->compute, MemoryKind::data, own.type,
-                                                 group.group->size(), own.columns)});
-        }
-        if (parts.empty()) continue;
-        group.group->all_gather(parts);
-        for (size_t i = 0; i < parts.size(); ++i) {
-          RankState& rank = *group.ranks[i];
-          if (is_first(rank)) visit(rank, rank.chunks[chunk], parts[i].out);
-          rank.device.release(*rank.compute, parts[i].out);
-        }
+        const auto buckets = static_cast<int>(group.ranks.front()->chunks[chunk].buckets.size());
+        for (int index = 0; index < buckets; ++index) visit_gathered(group, chunk, index);
       }
     }
 }
@@ -366,7 +374,8 @@ void Executor::issue(size_t begin, size_t end, OpId& op) {
 
 void Executor::clear_gradients(RankState& rank) const {
   for (const ChunkState& chunk : rank.chunks)
-    if (chunk.gradients) rank.device.kernels().fill(*rank.compute, chunk.gradients, 0);
+    for (const BucketState& bucket : chunk.buckets)
+      rank.device.kernels().fill(*rank.compute, bucket.gradients, 0);
 }
 
 // With sequence parallelism, gradients of norm gains are added to on the tp stream. With ZeRO-1, the last
@@ -768,13 +777,13 @@ void Executor::issue_of_replicas(OpId id) {
     std::vector<Part> parts;
     for (RankState* rank : group.ranks) {
       begin(*rank, *rank->dp, id);
-      const ChunkState& chunk = rank->chunks[op.chunk];
-      const Tensor& all = op.kind == OpKind::weight_gather ? chunk.weights : chunk.gradients;
+      const BucketState& bucket = rank->chunks[op.chunk].buckets.at(op.step);
+      const Tensor& all = op.kind == OpKind::weight_gather ? bucket.weights : bucket.gradients;
       if (op.kind == OpKind::gradient_reduce) {
         parts.push_back({rank->dp.get(), all, all});
         continue;
       }
-      const Tensor own = chunk.share_of(all), shares = all.part(0, group.group->size(), own.columns);
+      const Tensor own = bucket.share_of(all), shares = all.part(0, group.group->size(), own.columns);
       const bool gathers = op.kind == OpKind::weight_gather;
       parts.push_back({rank->dp.get(), gathers ? own : shares, gathers ? shares : own});
     }
@@ -824,10 +833,10 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
         Kernels& kernels = rank->device.kernels();
         kernels.check_finite(*rank->compute, rank->norm, "the gradients' norm");
         for (const ChunkState& chunk : rank->chunks)
-          if (chunk.weights)
+          for (const BucketState& bucket : chunk.buckets)
             kernels.adamw(*rank->compute, options, training_.clip_norm, rank->norm,
-                          chunk.share_of(chunk.gradients), chunk.first_moment, chunk.second_moment,
-                          chunk.master, chunk.share_of(chunk.weights));
+                          bucket.share_of(bucket.gradients), bucket.first_moment, bucket.second_moment,
+                          bucket.master, bucket.share_of(bucket.weights));
         rank->device.release(*rank->compute, rank->norm);
         end(*rank, *rank->compute, id);
       }
@@ -844,22 +853,24 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
     if (gradients.elements() > 0)
       rank.device.kernels().add_sum_of_squares(*rank.compute, factor, gradients, rank.norm);
   };
-  for (size_t c = 0; c < group.ranks.front()->chunks.size(); ++c) {
+  const auto add_bucket = [&](size_t chunk, size_t index) {
     std::vector<Part> partial;  // of each rank's share: the same part on all
     for (RankState* rank : group.ranks) {
-      const ChunkState& chunk = rank->chunks[c];
-      if (!chunk.gradients) continue;
-      const Tensor own = chunk.share_of(chunk.gradients);
-      const int64_t whole = std::clamp<int64_t>(chunk.partial_begin - chunk.share_begin, 0, own.columns);
+      const BucketState& bucket = rank->chunks[chunk].buckets[index];
+      const Tensor own = bucket.share_of(bucket.gradients);
+      const int64_t whole = std::clamp<int64_t>(bucket.partial_begin - bucket.share_begin, 0, own.columns);
       add_squares(*rank, 1, own.part(0, 1, whole));
       const Tensor rest = own.part(whole, 1, own.columns - whole);
       if (rest.elements() > 0) partial.push_back({rank->compute.get(), rest, rest});
     }
-    if (partial.empty()) continue;
+    if (partial.empty()) return;
     group.inside->all_reduce(Reduce::sum, partial);
     for (size_t i = 0; i < partial.size(); ++i)
       add_squares(*group.ranks[i], 1.0 / training_.grid.tp, partial[i].in);
-  }
+  };
+  const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // alike on all
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
+    for (size_t index = 0; index < chunks[chunk].buckets.size(); ++index) add_bucket(chunk, index);
 }
 
 }  // namespace stp

@@ -59,10 +59,10 @@ class Executor {
   /// The rank's traffic in those collectives of its tensor-parallel group that are ops, in transfers to
   /// stages, and in its rings.
   [[nodiscard]] Traffic traffic(const RankState& rank) const;
-  /// Calls visit(rank, chunk, elements) with all elements of a chunk's buffer, gathered where replicas have
-  /// shares, for each chunk with parameters of the ranks of the first replica. All processes must call it.
-  void visit_whole(Tensor ChunkState::*which,
-                   const std::function<void(const RankState&, ChunkState&, const Tensor&)>& visit);
+  /// Calls visit(rank, chunk, bucket, elements) with all elements of a bucket's buffer, gathered where
+  /// replicas have shares, for each bucket of the ranks of the first replica. All processes must call it.
+  void visit_whole(Tensor BucketState::*which,
+                   const std::function<void(const RankState&, ChunkState&, int, const Tensor&)>& visit);
   /// See Trainer::take_emulated_use(). After finish_step().
   std::map<std::string, EmulatedUse> take_emulated_use();
 

@@ -20,10 +20,10 @@ void add_prefix(RankState& rank, Stream& stream) {
 
 void take_step(RankState& rank, const AdamW& options, double clip_norm, const Tensor& total) {
   for (const ChunkState& chunk : rank.chunks)
-    if (chunk.weights)
-      rank.device.kernels().adamw(*rank.compute, options, clip_norm, total, chunk.share_of(chunk.gradients),
-                                  chunk.first_moment, chunk.second_moment, chunk.master,
-                                  chunk.share_of(chunk.weights));
+    for (const BucketState& bucket : chunk.buckets)
+      rank.device.kernels().adamw(*rank.compute, options, clip_norm, total, bucket.share_of(bucket.gradients),
+                                  bucket.first_moment, bucket.second_moment, bucket.master,
+                                  bucket.share_of(bucket.weights));
 }
 
 // Whatever a step that is given up has left.
@@ -104,8 +104,9 @@ void Executor::issue_optimizer(OpId id) {
         rank->total = std::exchange(rank->norm, {});
       }
       for (const ChunkState& chunk : rank->chunks)
-        for (const auto& [changed, copy] : chunk.undo)
-          rank->device.kernels().copy(*rank->compute, changed, copy);
+        for (const BucketState& bucket : chunk.buckets)
+          for (const auto& [changed, copy] : bucket.undo)
+            rank->device.kernels().copy(*rank->compute, changed, copy);
       take_step(*rank, options, training_.clip_norm, {});
       end(*rank, *rank->compute, id);
     }
@@ -142,8 +143,9 @@ bool Executor::last_step_stands() {
   for (const auto& rank : ranks_) rank->device.synchronize();  // forwards read the weights
   for (const auto& rank : ranks_)
     for (const ChunkState& chunk : rank->chunks)
-      for (const auto& [changed, copy] : chunk.undo)
-        rank->device.kernels().copy(*rank->compute, copy, changed);
+      for (const BucketState& bucket : chunk.buckets)
+        for (const auto& [changed, copy] : bucket.undo)
+          rank->device.kernels().copy(*rank->compute, copy, changed);
   if (!std::isfinite(total)) {
     --updates_;
     throw_away_forwards();

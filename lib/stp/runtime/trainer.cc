@@ -31,21 +31,23 @@ struct Trainer::State {
     if (backend.guard().failed()) throw std::runtime_error(backend.guard().failure());
   }
 
-  std::map<std::string, std::vector<double>> gather(Tensor ChunkState::*which) {
+  std::map<std::string, std::vector<double>> gather(Tensor BucketState::*which) {
     Matrices whole;
     std::vector<MatrixShard> shards;
-    executor->visit_whole(which, [&](const RankState& rank, ChunkState& chunk, const Tensor& elements) {
-      const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
-      for (const ParameterState* state : chunk.all())
-        for_each_block(
-            state->parameter, training.grid.tp, rank.place.tp,
-            [&](const ParameterPart& part, int64_t first_row, int64_t rows, int64_t first_column,
-                int64_t columns, int64_t offset) {
-              const auto begin = values.begin() + state->begin + offset;
-              shards.push_back({parameter_name(part, state->layer), part.rows, part.columns, first_row, rows,
-                                first_column, columns, std::vector<double>(begin, begin + rows * columns)});
-            });
-    });
+    executor->visit_whole(
+        which, [&](const RankState& rank, ChunkState& chunk, int bucket, const Tensor& elements) {
+          const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
+          for (const ParameterState* state : chunk.all())
+            if (state->bucket == bucket)
+              for_each_block(state->parameter, training.grid.tp, rank.place.tp,
+                             [&](const ParameterPart& part, int64_t first_row, int64_t rows,
+                                 int64_t first_column, int64_t columns, int64_t offset) {
+                               const auto begin = values.begin() + state->begin + offset;
+                               shards.push_back({parameter_name(part, state->layer), part.rows, part.columns,
+                                                 first_row, rows, first_column, columns,
+                                                 std::vector<double>(begin, begin + rows * columns)});
+                             });
+        });
     Processes& processes = backend.processes();
     if (processes.count() == 1) {
       for (const MatrixShard& shard : shards) add(whole, shard);
@@ -163,7 +165,7 @@ void Trainer::note_times(StepResult& result) const {
 }
 
 std::map<std::string, std::vector<double>> Trainer::gradients() {
-  return state_->gather(&ChunkState::gradients);
+  return state_->gather(&BucketState::gradients);
 }
 
 void Trainer::finish() {
@@ -172,12 +174,12 @@ void Trainer::finish() {
 
 std::map<std::string, std::vector<double>> Trainer::weights() {
   finish();
-  return state_->gather(&ChunkState::weights);
+  return state_->gather(&BucketState::weights);
 }
 
 std::map<std::string, std::vector<double>> Trainer::masters() {
   finish();
-  return state_->gather(&ChunkState::master);
+  return state_->gather(&BucketState::master);
 }
 
 std::vector<RankUse> Trainer::use() {
