@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -80,6 +81,23 @@ std::vector<std::string> cells_of(const Result& result, const Fit& fit) {
           fit.text()};
 }
 
+// What a user of offload asks next, in one sentence; empty where nothing is offloaded.
+std::string offload_note(const std::vector<Row>& rows, bool named) {
+  std::string parts;
+  for (const auto& [result, fit] : rows) {
+    if (!result.offload_ratio_bound) continue;
+    const double bound = std::floor(100 * *result.offload_ratio_bound) / 100;  // which users may then choose
+    const double ratio = result.configuration.offload_ratio;
+    parts += (parts.empty() ? "" : "; ") + (named ? result.configuration.name + ", " : "") + result.schedule +
+             " " + fixed(bound, 2) + " (chosen: " + fixed(ratio, 2) +
+             (ratio > *result.offload_ratio_bound ? ", which exceeds it)" : ")");
+  }
+  if (parts.empty()) return "";
+  return "Largest offload ratio with which a copy to the host takes no longer than a forward of the "
+         "warm-up: " +
+         parts + ".\n";
+}
+
 }  // namespace
 
 void simulate_command(const SimulateOptions& options, const Invocation& invocation) {
@@ -123,8 +141,8 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
   if (!write_record(options.json, make_record(scenario.as_run(), Evidence::simulated, invocation.argv,
                                               "results", std::move(rows))))
     return;
-  std::printf("%s (simulated; bubbles of the busiest rank, memory of the fullest)\n%s",
-              scenario.title.c_str(), table.text().c_str());
+  std::printf("%s (simulated; bubbles of the busiest rank, memory of the fullest)\n%s%s",
+              scenario.title.c_str(), table.text().c_str(), offload_note(simulated, named).c_str());
 }
 
 }  // namespace stp

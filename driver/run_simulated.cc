@@ -6,6 +6,7 @@
 #include "baselines/registry.h"
 #include "interrupt.h"
 #include "stp/cost/balance.h"
+#include "stp/cost/offload_bound.h"
 #include "stp/cost/timed_braid.h"
 #include "stp/model/partition.h"
 #include "stp/schedule/merge_backward.h"
@@ -337,6 +338,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
   result.tp_communication_share = tp_communication_share(table);
+  result.offload_ratio_bound = offload_ratio_bound(run.program, table);
   if (experiment.hardware) {
     const auto& hardware = *experiment.hardware;
     configuration.model = hardware.model.name;

@@ -141,14 +141,34 @@ class Recomputation(CommandLine):
 class Offload(CommandLine):
     STP = changed(HARDWARE, schedules=["stp"], cluster="h20", microbatches=24)
 
-    def row(self, **fields):
-        done = self.run_stp("simulate", self.write(changed(self.STP, **fields)), "--json", "-")
+    def row(self, base=None, **fields):
+        done = self.run_stp("simulate", self.write(changed(base or self.STP, **fields)), "--json", "-")
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)["results"][0]
 
     @staticmethod
     def links(rate):
         return {"cluster_values": {"host_to_device_gb_per_s": rate, "device_to_host_gb_per_s": rate}}
+
+    def test_the_ratio_is_bound_by_a_forward_of_the_warm_up(self):
+        # A forward alone takes 2 · (1 + 0.5 + 1 + 0.5) on the first rank, 3 + 3 on the second; its copy 8 and 4 times the ratio.
+        unit = {"attn.F": 1, "mlp.F": 1, "attn.I": 1, "mlp.I": 1, "all_reduce": 0.5, "head.F": 3, "offload": 4}
+        base = changed(UNIT, schedules=["gpipe"], microbatches=8, layers_per_chunk=[2, 1], costs={"unit": unit})
+        for ratio, said in ((0.5, "gpipe 0.75 (chosen: 0.50)."), (0.9, "gpipe 0.75 (chosen: 0.90, which exceeds it).")):
+            path = self.write(changed(base, offload={"ratio": ratio}), f"bound-{ratio}.json")
+            printed = self.run_stp("simulate", path).stdout.splitlines()[-1]
+            self.assertEqual(printed, "Largest offload ratio with which a copy to the host takes no longer than a forward of the warm-up: " + said)
+            self.assertAlmostEqual(self.row(base, offload={"ratio": ratio})["offload_ratio_bound"], 0.75)
+        self.assertNotIn("offload_ratio_bound", self.row(base))
+        self.assertNotIn("offload", self.run_stp("simulate", self.write(base, "none.json")).stdout)
+
+    def test_whole_tensors_that_are_copied_in_time_are_within_the_bound(self):
+        # Beyond the bound by bytes, which grows with the link, a ratio is within it if its tensors' copies are.
+        [slow, fast] = (self.row(offload={"ratio": 0.5}, **self.links(rate))["offload_ratio_bound"] for rate in (8, 16))
+        self.assertAlmostEqual(fast, 2 * slow)
+        near = self.row(offload={"ratio": fast + 0.01}, **self.links(16))["offload_ratio_bound"]
+        self.assertIn(near, (fast, fast + 0.01))
+        self.assertEqual(self.row(offload={"ratio": 0.5}, **self.links(1000))["offload_ratio_bound"], 1)
 
     def test_bad_choices(self):
         self.scenario_refused(changed(self.STP, offload={"ratio": 1.5}), "offload.ratio", "out of range")

@@ -53,6 +53,7 @@ struct CostTable {
   double embedding_reduce = 0;           // of tied embeddings
   // Of an offloaded activation to the host and back. By virtual stage; empty: by its layers.
   std::vector<double> offload, reload;
+  std::vector<double> offload_of_all;                  // of all that the activation keeps, by virtual stage
   double offload_per_layer = 0, reload_per_layer = 0;  // of all that a layer keeps
   // Of the model's layers, how much longer each one's compute takes; of the step's microbatches, how much
   // longer all that is done for each one takes. Empty: all 1.

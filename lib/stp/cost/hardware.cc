@@ -295,8 +295,12 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
     table.embedding_reduce = groups.pair_all_reduce(
         first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.shape.tp);
   for (const int layers : layers_per_stage) {
-    const double copied = offloaded_bytes(job.model, job.shape, job.implementation, layers, job.offload);
+    const auto bytes_of = [&](double ratio) {
+      return offloaded_bytes(job.model, job.shape, job.implementation, layers, ratio);
+    };
+    const double copied = bytes_of(job.offload);
     table.offload.push_back(copied / profile.device_to_host_bytes_per_s);
+    table.offload_of_all.push_back(bytes_of(1) / profile.device_to_host_bytes_per_s);
     table.reload.push_back(copied / profile.host_to_device_bytes_per_s);
   }
   return table;

@@ -258,6 +258,7 @@ json to_json(const Result& result) {
               {"peak_memory_gb", or_null(result.peak_memory_gb())},
               {"ranks", ranks}});
   if (result.memory_margin_gb) row["memory_margin_gb"] = *result.memory_margin_gb;
+  if (result.offload_ratio_bound) row["offload_ratio_bound"] = *result.offload_ratio_bound;
   if (result.measured) row.update(measured_json(*result.measured, result.step_time_s()));
   return row;
 }

@@ -111,7 +111,8 @@ struct Result {
   std::vector<double> step_times_s;  // all repeats
   std::optional<double> mfu, mfu_paper;
   std::optional<double> tp_communication_share;  // of one layer's forward, nothing overlapped
-  std::optional<double> memory_margin_gb;  // of a simulated GPU, less peak_total_gb(): below 0 it runs out
+  std::optional<double> memory_margin_gb;     // of a simulated GPU, less peak_total_gb(): below 0 it runs out
+  std::optional<double> offload_ratio_bound;  // of a simulation: hides behind a forward of the warm-up
   std::vector<RankResult> ranks;
   std::optional<Measured> measured;
 
