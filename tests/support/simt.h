@@ -170,28 +170,28 @@ class Block {
 
   void* shared() { return shared_.data(); }
 
-  void copy(void* to, const void* from, bool valid) {
-    check_aligned(to);
-    check_aligned(from);
-    std::memset(to, 0xff, 16);
-    current_->open.push_back({to, valid ? from : nullptr});
+  void copy(void* to, const void* from, size_t bytes, bool valid) {
+    check_aligned(to, bytes);
+    check_aligned(from, bytes);
+    std::memset(to, 0xff, bytes);
+    current_->open.push_back({to, valid ? from : nullptr, bytes});
   }
   void commit() { current_->groups.push_back(std::move(current_->open)); }
   void wait(size_t groups) {
     auto& waiting = current_->groups;
     for (; waiting.size() > groups; waiting.pop_front()) {
-      for (const auto& [to, from] : waiting.front()) {
+      for (const auto& [to, from, bytes] : waiting.front()) {
         if (from != nullptr) {
-          std::memcpy(to, from, 16);
+          std::memcpy(to, from, bytes);
         } else {
-          std::memset(to, 0, 16);
+          std::memset(to, 0, bytes);
         }
       }
     }
   }
 
-  static void check_aligned(const void* at) {
-    if (reinterpret_cast<uintptr_t>(at) % 16 != 0) fail("16 bytes that are not aligned");
+  static void check_aligned(const void* at, size_t bytes = 16) {
+    if (reinterpret_cast<uintptr_t>(at) % bytes != 0) fail("an access that is not aligned");
   }
   [[noreturn]] static void fail(const char* what) {
     // Fibers do not unwind into each other.
@@ -210,6 +210,7 @@ class Block {
   struct Copy {
     void* to;
     const void* from;
+    size_t bytes;
   };
   struct Thread {
     Fiber* fiber = nullptr;  // once it has begun, until it is done
@@ -398,7 +399,10 @@ inline void store_16(void* to, uint4 words) {
 }
 
 inline void copy_16_async(void* shared, const void* global, bool valid) {
-  simt::Block::get().copy(shared, global, valid);
+  simt::Block::get().copy(shared, global, 16, valid);
+}
+inline void copy_4_async(void* shared, const void* global, bool valid) {
+  simt::Block::get().copy(shared, global, 4, valid);
 }
 inline void commit_copies() { simt::Block::get().commit(); }
 template <int kGroups>

@@ -23,6 +23,15 @@ struct AttentionLayout {
   bool causal;
 };
 
+/// The last key that a query attends to.
+__host__ __device__ inline int last_key(const AttentionLayout& layout, int query) {
+  return layout.causal ? query : layout.keys - 1;
+}
+/// One behind the last key that one of the queries [first, first + rows) attends to.
+__host__ __device__ inline int key_end(const AttentionLayout& layout, int first, int rows) {
+  return layout.causal ? first + rows : layout.keys;
+}
+
 /// Of a rank's own keys: kv is qkv.
 inline AttentionLayout layout_of(const AttentionShape& shape) {
   const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));

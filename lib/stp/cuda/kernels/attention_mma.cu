@@ -4,8 +4,12 @@
 // A block has four warps and owns kTile rows (queries, or in the gradients of keys and values, keys) of one
 // head, 16 to a warp; tiles of the other side pass through shared memory. Scores stay in registers: the
 // fragment in which the tensor cores leave a result is the one in which they take it up again as a left
-// factor. The backward makes dQ by blocks of queries and dK, dV by blocks of keys, which makes the scores
-// twice, but has no sum across blocks: results are the same bits in every run.
+// factor. Asynchronous copies fetch the next tile while the tensor cores work on the current one.
+//
+// The backward makes dQ by blocks of queries and dK, dV by blocks of keys: seven GEMMs, since both make the
+// scores and their gradients. Five GEMMs in one pass need dQ summed across blocks. Results would not be the
+// same bits in every run; or, as in FlashAttention-2's deterministic mode, there are several float32 copies
+// of dQ: 0.4 to 0.5 GB on 132 multiprocessors for 6,144 tokens and heads of 128, whatever their number.
 //
 // Heads shorter than D, the next size there is a kernel for, are filled up with zeros in shared memory.
 #include <cmath>
@@ -20,18 +24,19 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kRows = 16;              // of a fragment
-constexpr int kTile = kWarps * kRows;  // queries and keys of a tile
-// The backward takes its scores in two halves of a tile, so that they and the sums fit into registers.
-constexpr int kHalf = kTile / 2;
+constexpr int kTile = kWarps * kRows;  // that a block owns
+// Rows of the other side that the backward takes at a time: their scores and the sums fit into registers, and
+// two stages of them into the shared memory of one tile.
+constexpr int kStage = kTile / 2;
 
 constexpr float kLog2E = std::numbers::log2e_v<float>;
 
-// kTile rows in shared memory. A row is an odd number of 16-byte pieces long, so that the eight rows of a
-// matrix that load_matrices() fetches lie in different banks.
-template <int D>
+// R rows in shared memory. A row is an odd number of 16-byte pieces long, so that the eight rows of a matrix
+// that load_matrices() fetches lie in different banks.
+template <int D, int R = kTile>
 struct Tile {
   static constexpr int kStride = D + 8;
-  bf16 row[kTile][kStride];
+  bf16 row[R][kStride];
 };
 
 // Where a thread is in its block, and in fragments.
@@ -41,15 +46,16 @@ struct Lane {
   int g = lane / 4, t = lane % 4;
 };
 
-// Starts to copy rows [first, first + kTile) of one head to `tile`; rows past `seq` and columns past the
-// head: zeros.
-template <int D>
+// Starts to copy rows [first, first + R) of one head to `tile`; rows past `seq` and columns past the head:
+// zeros.
+template <int D, int R>
 __device__ void copy_rows(const AttentionLayout& layout, const bf16* head, int64_t stride, int first,
-                          Tile<D>& tile) {
+                          Tile<D, R>& tile) {
   constexpr int kPieces = D / 8;  // of 16 bytes, per row
 #pragma unroll
-  for (int i = 0; i < kTile * kPieces / kThreads; ++i) {
+  for (int i = 0; i < divide_up(R * kPieces, kThreads); ++i) {
     const int piece = i * kThreads + static_cast<int>(threadIdx.x);
+    if (R * kPieces % kThreads != 0 && piece >= R * kPieces) break;
     const int row = piece / kPieces, column = piece % kPieces * 8;
     const bool valid = first + row < layout.seq && column < layout.head_dim;
     copy_16_async(&tile.row[row][column], head + (valid ? (first + row) * stride + column : 0), valid);
@@ -63,14 +69,14 @@ __device__ void load_left(uint32_t (&a)[4], const Lane& me, const Tile<D>& tile,
 }
 // Two right factors (16 columns × 8) of the transposed tile: those of the rows row + [0, 8) and row + [8,
 // 16).
-template <int D>
-__device__ void load_right_transposed(uint32_t (&b)[4], const Lane& me, const Tile<D>& tile, int row,
+template <int D, int R>
+__device__ void load_right_transposed(uint32_t (&b)[4], const Lane& me, const Tile<D, R>& tile, int row,
                                       int column) {
   load_matrices(b, &tile.row[row + me.lane % 8 + me.lane / 16 * 8][column + me.lane / 8 % 2 * 8]);
 }
 // Two right factors (16 rows × 8) of the tile itself: those of column + [0, 8) and column + [8, 16).
-template <int D>
-__device__ void load_right(uint32_t (&b)[4], const Lane& me, const Tile<D>& tile, int row, int column) {
+template <int D, int R>
+__device__ void load_right(uint32_t (&b)[4], const Lane& me, const Tile<D, R>& tile, int row, int column) {
   load_matrices_transposed(b, &tile.row[row + me.lane % 16][column + me.lane / 16 * 8]);
 }
 
@@ -78,31 +84,30 @@ __device__ void load_right(uint32_t (&b)[4], const Lane& me, const Tile<D>& tile
 template <int kColumns>
 using Fragments = float[kColumns / 8][4];
 
-// result += left rows · right rowsᵀ: the warp's rows of `left` and kColumns rows of `right` from `row` on.
-template <int D, int kColumns>
-__device__ void multiply_transposed(Fragments<kColumns>& result, const Lane& me, const Tile<D>& left,
-                                    const Tile<D>& right, int row) {
+// result += left rows · right rowsᵀ: the warp's rows of `left`, all rows of `right`.
+template <int D, int R>
+__device__ void multiply_transposed(Fragments<R>& result, const Lane& me, const Tile<D>& left,
+                                    const Tile<D, R>& right) {
 #pragma unroll
   for (int column = 0; column < D; column += 16) {
     uint32_t a[4];
     load_left(a, me, left, me.first_row, column);
 #pragma unroll
-    for (int n = 0; n < kColumns; n += 16) {
+    for (int n = 0; n < R; n += 16) {
       uint32_t b[4];
-      load_right_transposed(b, me, right, row + n, column);
+      load_right_transposed(b, me, right, n, column);
       multiply_add(result[n / 8], a, b[0], b[1]);
       multiply_add(result[n / 8 + 1], a, b[2], b[3]);
     }
   }
 }
 
-// sums += weights · right: weights are 16 × kColumns, rounded to bf16, times kColumns rows of `right` from
-// `row` on.
-template <int D, int kColumns>
-__device__ void multiply(Fragments<D>& sums, const Fragments<kColumns>& weights, const Lane& me,
-                         const Tile<D>& right, int row) {
+// sums += weights · right: weights are 16 × R, rounded to bf16.
+template <int D, int R>
+__device__ void multiply(Fragments<D>& sums, const Fragments<R>& weights, const Lane& me,
+                         const Tile<D, R>& right) {
 #pragma unroll
-  for (int n = 0; n < kColumns; n += 16) {
+  for (int n = 0; n < R; n += 16) {
     const float(&low)[4] = weights[n / 8];
     const float(&high)[4] = weights[n / 8 + 1];
     const uint32_t a[4] = {pack_two(low[0], low[1]), pack_two(low[2], low[3]), pack_two(high[0], high[1]),
@@ -110,7 +115,7 @@ __device__ void multiply(Fragments<D>& sums, const Fragments<kColumns>& weights,
 #pragma unroll
     for (int column = 0; column < D; column += 16) {
       uint32_t b[4];
-      load_right(b, me, right, row + n, column);
+      load_right(b, me, right, n, column);
       multiply_add(sums[column / 8], a, b[0], b[1]);
       multiply_add(sums[column / 8 + 1], a, b[2], b[3]);
     }
@@ -158,15 +163,6 @@ __device__ void load_fragments(const AttentionLayout& layout, const Lane& me, Fr
   }
 }
 
-// Of a tile of queries: one behind the last key that one of them attends to, in whole tiles if causal.
-__device__ int key_end(const AttentionLayout& layout, int first) {
-  return layout.causal ? first + kTile : layout.keys;
-}
-// The last key that a query attends to.
-__device__ int last_key(const AttentionLayout& layout, int query) {
-  return layout.causal ? query : layout.keys - 1;
-}
-
 template <int D>
 struct ForwardTiles {
   Tile<D> q, k, v;
@@ -206,13 +202,14 @@ __global__ void __launch_bounds__(kThreads)
       total[half] = query < layout.seq && me.t == 0 ? 1.0F : 0.0F;
     }
   }
-  // The keys of the tile after next are on their way while this one's scores, or its values, are worked on.
-  const int end = key_end(layout, first);
+  // The next keys are on their way while this tile's weights and values are worked on, the next values while
+  // its scores are: two stages of both would overlap no more, but leave room for fewer blocks.
+  const int end = key_end(layout, first, kTile);
   for (int key = 0; key < end; key += kTile) {
     wait_copies<1>();  // the keys; the values may still be on their way
     __syncthreads();
     Fragments<kTile> scores = {};
-    multiply_transposed<D, kTile>(scores, me, tiles.q, tiles.k, 0);
+    multiply_transposed(scores, me, tiles.q, tiles.k);
     __syncthreads();
     if (key + kTile < end) copy_rows(layout, k, layout.kv_stride, key + kTile, tiles.k);
     commit_copies();
@@ -252,7 +249,7 @@ __global__ void __launch_bounds__(kThreads)
 
     wait_copies<1>();  // the values; the next keys may still be on their way
     __syncthreads();
-    multiply<D, kTile>(sums, scores, me, tiles.v, 0);
+    multiply(sums, scores, me, tiles.v);
     __syncthreads();
     if (key + kTile < end) copy_rows(layout, v, layout.kv_stride, key + kTile, tiles.v);
     commit_copies();
@@ -272,7 +269,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int D>
 struct QueryTiles {
-  Tile<D> q, g, k, v;  // g: the gradient of the output
+  Tile<D> q, g;  // g: the gradient of the output
+  struct {
+    Tile<D, kStage> k, v;
+  } stage[2];
 };
 
 // A block owns queries, and sums over keys.
@@ -301,30 +301,32 @@ __global__ void __launch_bounds__(kThreads)
   }
   Fragments<D> sums = {};
   if (!layout.causal) load_fragments<D>(layout, me, sums, 1 / layout.scale, gradient, layout.stride, first);
-  const int end = key_end(layout, first);
-  for (int key = 0; key < end; key += kTile) {
-    copy_rows(layout, k, layout.kv_stride, key, tiles.k);
-    copy_rows(layout, v, layout.kv_stride, key, tiles.v);
+  const int end = key_end(layout, first, kTile);
+  const auto fetch = [&](int key) {
+    auto& stage = tiles.stage[key / kStage % 2];
+    copy_rows(layout, k, layout.kv_stride, key, stage.k);
+    copy_rows(layout, v, layout.kv_stride, key, stage.v);
     commit_copies();
+  };
+  fetch(0);
+  for (int key = 0; key < end; key += kStage) {
     wait_copies<0>();
-    __syncthreads();
+    __syncthreads();  // this stage is there, and all are done with the other
+    if (key + kStage < end) fetch(key + kStage);
+    const auto& stage = tiles.stage[key / kStage % 2];
+    Fragments<kStage> scores = {}, gradients = {};
+    multiply_transposed(scores, me, tiles.q, stage.k);
+    multiply_transposed(gradients, me, tiles.g, stage.v);
 #pragma unroll
-    for (int part = 0; part < kTile; part += kHalf) {
-      Fragments<kHalf> scores = {}, gradients = {};
-      multiply_transposed<D, kHalf>(scores, me, tiles.q, tiles.k, part);
-      multiply_transposed<D, kHalf>(gradients, me, tiles.g, tiles.v, part);
+    for (int n = 0; n < kStage / 8; ++n)
 #pragma unroll
-      for (int n = 0; n < kHalf / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int row = me.first_row + me.g + e / 2 * 8, column = part + n * 8 + 2 * me.t + e % 2;
-          const bool seen = key + column <= last_key(layout, first + row);
-          const float weight = exp2f(scores[n][e] * layout.scale_log2 - shift[e / 2]);
-          gradients[n][e] = seen ? weight * (gradients[n][e] - mean[e / 2]) : 0.0F;
-        }
-      multiply<D, kHalf>(sums, gradients, me, tiles.k, part);
-    }
-    __syncthreads();  // all are done with the keys and values
+      for (int e = 0; e < 4; ++e) {
+        const int row = me.first_row + me.g + e / 2 * 8, column = n * 8 + 2 * me.t + e % 2;
+        const bool seen = key + column <= last_key(layout, first + row);
+        const float weight = exp2f(scores[n][e] * layout.scale_log2 - shift[e / 2]);
+        gradients[n][e] = seen ? weight * (gradients[n][e] - mean[e / 2]) : 0.0F;
+      }
+    multiply(sums, gradients, me, stage.k);
   }
   const float factor[2] = {layout.scale, layout.scale};
   store_rows(layout, me, sums, factor, tiles.q, gradient, layout.stride, first);
@@ -332,8 +334,11 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int D>
 struct KeyTiles {
-  Tile<D> k, v, q, g;
-  float shift[kTile], mean[kTile];  // of the queries
+  Tile<D> k, v;
+  struct {
+    Tile<D, kStage> q, g;
+    float log_sum_exp[kStage], mean[kStage];  // of the queries
+  } stage[2];
 };
 
 // A block owns keys, and sums over the queries of all heads of the group. Scores are made transposed: keys
@@ -344,54 +349,60 @@ __global__ void __launch_bounds__(kThreads)
     key_value_gradient_kernel(AttentionLayout layout, AttentionBackward<bf16> on) {
   auto& tiles = *static_cast<KeyTiles<D>*>(dynamic_shared());
   const Lane me;
+  layout.causal = kCausal;
   const int first = static_cast<int>(blockIdx.x) * kTile, key_head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
   const bf16* const rows = on.qkv + sample * layout.stride;
   const bf16* const keys = on.kv + sample * layout.kv_stride;
   const int k_column = layout.k_column + key_head * layout.head_dim;
   const int v_column = layout.v_column + key_head * layout.head_dim;
-  if (kCausal || first < layout.keys) {
+
+  const int first_head = key_head * layout.group;
+  const int head_end = first_head + (first < layout.keys ? layout.group : 0);
+  const int begin = kCausal ? first : layout.first_query;
+  const auto fetch = [&](int at, int head, int query) {
+    auto& stage = tiles.stage[at];
+    copy_rows(layout, rows + head * layout.head_dim, layout.stride, query, stage.q);
+    copy_rows(layout, on.out_gradient + sample * layout.out_stride + head * layout.head_dim,
+              layout.out_stride, query, stage.g);
+    // Queries past the end are zeros with a gradient of zero: whatever their weights, they add nothing.
+    if (const int i = static_cast<int>(threadIdx.x); i < kStage) {
+      const bool valid = query + i < layout.seq;
+      const int64_t token = valid ? (sample + query + i) * layout.q_heads + head : 0;
+      copy_4_async(&stage.log_sum_exp[i], on.log_sum_exp + token, valid);
+      copy_4_async(&stage.mean[i], on.delta + token, valid);
+    }
+    commit_copies();
+  };
+  if (first < layout.keys) {
     copy_rows(layout, keys + k_column, layout.kv_stride, first, tiles.k);
     copy_rows(layout, keys + v_column, layout.kv_stride, first, tiles.v);
+    fetch(0, first_head, begin);
   }
-
   Fragments<D> k_sums = {}, v_sums = {};
-  for (int head = key_head * layout.group; head < (key_head + 1) * layout.group; ++head) {
-    if (!kCausal && first >= layout.keys) break;
-    const bf16* const q = rows + head * layout.head_dim;
-    const bf16* const g = on.out_gradient + sample * layout.out_stride + head * layout.head_dim;
-    for (int query = kCausal ? first : layout.first_query; query < layout.seq; query += kTile) {
-      copy_rows(layout, q, layout.stride, query, tiles.q);
-      copy_rows(layout, g, layout.out_stride, query, tiles.g);
-      commit_copies();
-      for (int i = static_cast<int>(threadIdx.x); i < kTile; i += kThreads) {
-        const bool valid = query + i < layout.seq;
-        const int64_t at = (sample + query + i) * layout.q_heads + head;
-        tiles.shift[i] =
-            valid ? on.log_sum_exp[at] * kLog2E : INFINITY;  // weights of queries past the end are 0
-        tiles.mean[i] = valid ? on.delta[at] : 0.0F;
-      }
+  int at = 0;
+  for (int head = first_head; head < head_end; ++head) {
+    for (int query = begin; query < layout.seq; query += kStage, at ^= 1) {
       wait_copies<0>();
-      __syncthreads();
+      __syncthreads();  // this stage is there, and all are done with the other
+      const bool last = query + kStage >= layout.seq;
+      if (!last || head + 1 < head_end) fetch(at ^ 1, last ? head + 1 : head, last ? begin : query + kStage);
+      const auto& stage = tiles.stage[at];
+      Fragments<kStage> weights = {}, gradients = {};
+      multiply_transposed(weights, me, tiles.k, stage.q);
+      multiply_transposed(gradients, me, tiles.v, stage.g);
 #pragma unroll
-      for (int part = 0; part < kTile; part += kHalf) {
-        Fragments<kHalf> weights = {}, gradients = {};
-        multiply_transposed<D, kHalf>(weights, me, tiles.k, tiles.q, part);
-        multiply_transposed<D, kHalf>(gradients, me, tiles.v, tiles.g, part);
+      for (int n = 0; n < kStage / 8; ++n)
 #pragma unroll
-        for (int n = 0; n < kHalf / 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int row = me.first_row + me.g + e / 2 * 8, column = part + n * 8 + 2 * me.t + e % 2;
-            const bool seen = kCausal ? first + row <= query + column : first + row < layout.keys;
-            const float weight = exp2f(weights[n][e] * layout.scale_log2 - tiles.shift[column]);
-            weights[n][e] = seen ? weight : 0.0F;
-            gradients[n][e] = weights[n][e] * (gradients[n][e] - tiles.mean[column]);
-          }
-        multiply<D, kHalf>(v_sums, weights, me, tiles.g, part);
-        multiply<D, kHalf>(k_sums, gradients, me, tiles.q, part);
-      }
-      __syncthreads();  // all are done with the queries
+        for (int e = 0; e < 4; ++e) {
+          const int row = me.first_row + me.g + e / 2 * 8, column = n * 8 + 2 * me.t + e % 2;
+          const bool seen = first + row <= last_key(layout, query + column);
+          const float weight = exp2f(weights[n][e] * layout.scale_log2 - stage.log_sum_exp[column] * kLog2E);
+          weights[n][e] = seen ? weight : 0.0F;
+          gradients[n][e] = weights[n][e] * (gradients[n][e] - stage.mean[column]);
+        }
+      multiply(v_sums, weights, me, stage.g);
+      multiply(k_sums, gradients, me, stage.q);
     }
   }
   bf16* const to = on.kv_gradient + sample * layout.kv_stride;

@@ -77,14 +77,6 @@ __device__ void store_strip(const Strip& strip, float factor, T* to, int head_di
     if (s * kWarp + lane < head_dim) to[s * kWarp + lane] = from_float<T>(strip.at[s] * factor);
 }
 
-// The last key that a query attends to, and one behind those of a tile of queries.
-__device__ int last_key(const AttentionLayout& layout, int query) {
-  return layout.causal ? query : layout.keys - 1;
-}
-__device__ int key_end(const AttentionLayout& layout, int first) {
-  return layout.causal ? min(first + kTile, layout.seq) : layout.keys;
-}
-
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     attention_forward_kernel(AttentionLayout layout, AttentionForward<T> on) {
@@ -111,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
     sum[r] = merge ? 1.0F : 0.0F;
     if (merge) load_strip(result[r], 1.0F, out + query * layout.out_stride, d);
   }
-  const int end = key_end(layout, first);
+  const int end = key_end(layout, first, kTile);
   for (int key = 0; key < end; key += kWarp) {
     __syncthreads();  // all are done with the tiles before
     load_rows(layout, keys + layout.k_column, layout.kv_stride, key, kWarp, k);
@@ -166,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
     mean[r] = on.delta[(sample + query) * layout.q_heads + head];
     if (!layout.causal) load_strip(result[r], 1 / layout.scale, gradients + query * layout.stride, d);
   }
-  const int end = key_end(layout, first);
+  const int end = key_end(layout, first, kTile);
   for (int key = 0; key < end; key += kWarp) {
     __syncthreads();
     load_rows(layout, keys + layout.k_column, layout.kv_stride, key, kWarp, k);

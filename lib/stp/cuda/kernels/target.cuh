@@ -36,6 +36,13 @@ __device__ inline void copy_16_async(void* shared, const void* global, bool vali
                "r"(bytes)
                : "memory");
 }
+/// The same of 4 bytes.
+__device__ inline void copy_4_async(void* shared, const void* global, bool valid) {
+  const int bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(shared)), "l"(global),
+               "r"(bytes)
+               : "memory");
+}
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 template <int kGroups>
 __device__ inline void wait_copies() {
