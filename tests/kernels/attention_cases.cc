@@ -76,6 +76,8 @@ KERNEL_CASE(AttentionOfARing) {
     std::vector<AttentionShape> shapes{{.batch = 2, .seq = 2, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
                                        {.batch = 2, .seq = 36, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
                                        {.batch = 1, .seq = 130, .q_heads = 2, .kv_heads = 1, .head_dim = 40},
+                                       {.batch = 1, .seq = 66, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
+                                       {.batch = 1, .seq = 34, .q_heads = 1, .kv_heads = 1, .head_dim = 128},
                                        {.batch = 1, .seq = 128, .q_heads = 2, .kv_heads = 2, .head_dim = 16}};
     if (machine_->large())
       shapes.push_back({.batch = 1, .seq = 1000, .q_heads = 8, .kv_heads = 2, .head_dim = 128});
