@@ -5,7 +5,8 @@
 #   scripts/gpu.sh [--out FOLDER] [--limit SECONDS] [--skip STAGE]… [stage…]
 #   scripts/gpu.sh --dry-run     prints the stages and their time limits
 #   scripts/gpu.sh --bundle      on any machine with the CUDA toolkit, no GPU needed: builds the programs for the GPU
-#                                machine, with the libraries that it may lack, as build/gpu/bundle.tar.xz
+#                                machine, with the libraries that it may lack, as build/gpu/bundle.tar.xz; with attention
+#                                by cuDNN if the headers of cudnn-frontend are there, or pip can download them
 #
 # Stages, the most valuable first: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise), tests,
 # microbench, speed (acceptance criteria of our kernels), parity, replay (one case), processes (one per GPU, where there are two
@@ -107,13 +108,33 @@ gather_programs() {
   "$programs/bin/stp" --version | sed -n '1s/.*(\(.*\)).*/\1/p' >"$programs/revision"
 }
 
+# The headers of cudnn-frontend, which no package of Debian has: from Python's package of that name, in the version that the build
+# was tried with. Prints the folder that they are in, or nothing.
+cudnn_frontend() {
+  local folder=build/gpu/cudnn-frontend
+  if [[ ! -e $folder/include/cudnn_frontend.h ]]; then
+    rm -rf "$folder"
+    if python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$folder" nvidia-cudnn-frontend==1.32.0 >&2; then
+      python3 -m zipfile --extract "$folder"/*.whl "$folder"
+    fi
+  fi
+  if [[ -e $folder/include/cudnn_frontend.h ]]; then echo "$STP_ROOT/$folder/include"; fi
+}
+
 if $make_bundle; then
   if ! have nvcc; then
     echo "There is no nvcc here; install the CUDA toolkit, 12.0 or later" >&2
     exit 1
   fi
   install_missing "${STP_BUILD_PACKAGES[@]}" libbenchmark-dev xz-utils
-  build_programs -D STP_MPI=OFF  # the GPU machine may have none, and not this one
+  options=(-D STP_MPI=OFF)  # the GPU machine may have none, and not this one
+  headers=$(cudnn_frontend)
+  if [[ -n $headers ]]; then
+    options+=(-D STP_CUDNN_FRONTEND_INCLUDE_DIR="$headers")
+  else
+    echo "Without nvidia-cudnn-frontend, which pip could not download: attention is by our own kernels, unless CMake finds its headers"
+  fi
+  build_programs "${options[@]}"
   gather_programs
   tar -C "$programs" -cJf "$bundle.partial" .
   mv "$bundle.partial" "$bundle"

@@ -130,10 +130,7 @@ void* bind(const __nv_bfloat16* pointer, int64_t offset = 0) {
 
 class FrontendAttention : public CudnnAttention {
  public:
-  FrontendAttention() {
-    load_cudnn();
-    STP_CUDNN(cudnnCreate(&handle_));
-  }
+  FrontendAttention() { STP_CUDNN(cudnnCreate(&handle_)); }
   FrontendAttention(const FrontendAttention&) = delete;
   FrontendAttention& operator=(const FrontendAttention&) = delete;
   ~FrontendAttention() override { cudnnDestroy(handle_); }
@@ -200,7 +197,10 @@ class FrontendAttention : public CudnnAttention {
 
 }  // namespace
 
-std::unique_ptr<CudnnAttention> make_cudnn_attention() { return std::make_unique<FrontendAttention>(); }
+std::unique_ptr<CudnnAttention> make_cudnn_attention() {
+  if (!load_cudnn()) return nullptr;
+  return std::make_unique<FrontendAttention>();
+}
 
 }  // namespace stp::cuda
 

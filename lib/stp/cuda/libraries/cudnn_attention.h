@@ -31,8 +31,7 @@ class CudnnAttention {
                         __nv_bfloat16* qkv_gradient, void* workspace) = 0;
 };
 
-/// Null where the headers were not there when this was built. Throws CudaError, and InputError where
-/// cuDNN itself is not there now.
+/// Null where the headers were not there when this was built, or cuDNN is not there now. Throws CudaError.
 std::unique_ptr<CudnnAttention> make_cudnn_attention();
 
 }  // namespace stp::cuda

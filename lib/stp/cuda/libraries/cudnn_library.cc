@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "stp/base/error.h"
 #include "stp/cuda/libraries/shared_library.h"
 
 namespace stp::cuda {
@@ -25,9 +26,14 @@ const SharedLibrary& cudnn() {
 
 }  // namespace
 
-void load_cudnn() {
-  nvrtc();
-  cudnn();
+bool load_cudnn() {
+  try {
+    nvrtc();
+    cudnn();
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 }  // namespace stp::cuda

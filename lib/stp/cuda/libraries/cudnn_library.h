@@ -5,8 +5,8 @@
 
 namespace stp::cuda {
 
-/// Loads both, once: cuDNN loads NVRTC by name itself, and finds the one that is there. Throws InputError
-/// where one is not there. Before any other call.
-void load_cudnn();
+/// Loads both, once: cuDNN loads NVRTC by name itself, and finds the one that is there. Before any other
+/// call; false where one is not there.
+bool load_cudnn();
 
 }  // namespace stp::cuda

@@ -66,13 +66,11 @@ TEST(CublasLtApi, ErrorsNameTheCall) {
 }
 
 // A handle needs a GPU: without one, the loaded library says so in its own words.
-TEST(CudnnLibrary, AnswersOrIsNamed) {
+TEST(CudnnLibrary, AnswersWhereItIs) {
   try {
     make_cudnn_attention();
   } catch (const CudaError& error) {
     EXPECT_THAT(error.what(), StartsWith("cudnnCreate: CUDNN_STATUS_"));
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(".so."), HasSubstr("cannot be loaded")));
   }
 }
 
