@@ -83,7 +83,7 @@ if [[ -d /usr/local/cuda/bin ]]; then PATH=$PATH:/usr/local/cuda/bin; fi
 
 # The programs, and a folder of tests, in build/gpu/build.
 build_programs() {
-  cmake -S . -B build/gpu/build -G Ninja -D CMAKE_BUILD_TYPE=Release -D STP_CUDA=ON "$@" &&
+  cmake --preset release -B build/gpu/build -D STP_CUDA=ON "$@" &&
     cmake --build build/gpu/build --parallel "$(nproc)"
 }
 

@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 import unittest
+import zipfile
 
 STAGES = ["machine", "programs", "tests", "microbench", "speed", "parity", "replay", "processes", "replays", "torch", "sanitizer"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -185,6 +186,26 @@ class Script(unittest.TestCase):
         self.assertEqual(self.table(done), {"programs": "FAILED",
                                             "parity": "skipped: there are no programs; see the stage programs"})
         self.assertIn("no bundle for sm 90", done.stdout)
+
+    def test_the_bundle_is_built_with_headers_that_pip_finds_or_else_without(self):
+        for name, lines in {"nvcc": "", "dpkg-query": "echo installed", "cmake": 'echo "cmake $*"; exit 1'}.items():
+            self.write(self.path / name, f"#!/bin/sh\n{lines}\n")
+        wheel = self.root / "frontend-1-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("include/cudnn_frontend.h", "")
+        self.write(self.path / "python3", f"""#!/bin/sh
+if [ "$2" != pip ]; then exec {sys.executable} "$@"; fi
+for word in "$@"; do if [ "$before" = --dest ]; then mkdir -p "$word"; to=$word; fi; before=$word; done
+cp "{wheel}" "$to" 2>/dev/null
+""")
+        headers = f"-D STP_CUDNN_FRONTEND_INCLUDE_DIR={self.root}/build/gpu/cudnn-frontend/include"
+        for found in (True, False):
+            done = self.run_it("--bundle")
+            self.assertEqual(done.returncode, 1, done.stderr)  # the stand-in's build
+            self.assertEqual(headers in done.stdout, found, done.stdout)
+            self.assertEqual("pip could not download" in done.stdout, not found, done.stdout)
+            wheel.unlink(missing_ok=True)
+            shutil.rmtree(self.root / "build/gpu/cudnn-frontend", ignore_errors=True)
 
     def test_without_a_gpu_it_says_so(self):
         done = self.run_it(smi=False)
