@@ -134,7 +134,7 @@ void simulate_command(const SimulateOptions& options, const Invocation& invocati
   for (const auto& [result, fit] : simulated) {
     rows.push_back(to_json(result));
     std::vector<std::string> cells = cells_of(result, fit);
-    if (with_cp) cells.insert(cells.begin() + kCpColumn, std::to_string(result.configuration.cp));
+    if (with_cp) cells.insert(cells.begin() + kCpColumn, result.configuration.cp_text());
     if (named) cells.insert(cells.begin(), result.configuration.name);
     table.add(std::move(cells));
   }

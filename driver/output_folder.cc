@@ -133,6 +133,7 @@ std::string heading(const json& row) {
         ", " + plain(row.at("model")) + " on " + plain(row.at("cluster")) + ", seq " + plain(row.at("seq"));
   words += ", tp " + plain(row.at("tp")) + ", pp " + plain(row.at("pp"));
   if (row.at("cp") > 1) words += ", cp " + plain(row.at("cp"));
+  if (row.contains("cp_method")) words += " by " + plain(row.at("cp_method"));
   if (row.at("dp") > 1) words += ", dp " + plain(row.at("dp"));
   return words + ", m " + plain(row.at("microbatches"));
 }

@@ -106,7 +106,7 @@ void RunReport::add(const MeasuredRun& run) {
   const auto append = [&](const std::vector<std::string>& more) {
     cells.insert(cells.end(), more.begin(), more.end());
   };
-  if (context_parallel_) cells.insert(cells.begin() + kCpColumn, std::to_string(result.configuration.cp));
+  if (context_parallel_) cells.insert(cells.begin() + kCpColumn, result.configuration.cp_text());
   if (named_) cells.insert(cells.begin(), result.configuration.name);
   if (measured.predicted) append(prediction_cells(result));
   if (measured.kernel_time_s)
@@ -124,7 +124,7 @@ void RunReport::add_parity(const Result& result) {
   const Configuration& c = result.configuration;
   broken_.push_back(
       result.schedule + ", tp " + std::to_string(c.tp) + ", pp " + std::to_string(c.pp) +
-      (c.cp > 1 ? ", cp " + std::to_string(c.cp) : "") + ", dp " + std::to_string(c.dp) + ", m " +
+      (c.cp > 1 ? ", cp " + c.cp_text() : "") + ", dp " + std::to_string(c.dp) + ", m " +
       std::to_string(c.microbatches) + ", " + measured.type + ": loss " + scientific(parity.loss) +
       ", gradient " + scientific(parity.gradient) +
       (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : ""));

@@ -65,6 +65,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0,
           .post_validation = experiment.post_validation,
           .context_parallel = experiment.cp,
+          .cp_method = experiment.cp_method,
           .tp_overlap = experiment.tp_overlap,
           .tensor_parallel = experiment.tp,
           .offload = experiment.offload};
@@ -188,7 +189,8 @@ Shape shape_of(const Experiment& experiment, int seq) {
           .sequence_parallel = experiment.sequence_parallel,
           .recompute = experiment.recompute,
           .cp = experiment.cp,
-          .tp_overlap = experiment.tp_overlap};
+          .tp_overlap = experiment.tp_overlap,
+          .cp_method = experiment.cp_method};
 }
 
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
@@ -252,6 +254,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.tp = experiment.tp;
   configuration.pp = experiment.pp;
   configuration.cp = experiment.cp;
+  configuration.all_to_all = division_of(experiment).exchanges_heads();
   configuration.dp = experiment.dp;
   configuration.zero = program.zero;
   configuration.post_validation = program.post_validation;

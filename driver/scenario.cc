@@ -37,6 +37,7 @@ constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
                                             {"megatron", TpOverlap::megatron},
                                             {"domino", TpOverlap::domino},
                                             {"flux", TpOverlap::flux}};
+constexpr Named<CpMethod> kCpMethods[] = {{"ring", CpMethod::ring}, {"all-to-all", CpMethod::all_to_all}};
 constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
 constexpr Named<DType> kTypes[] = {
     {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
@@ -194,6 +195,7 @@ void check_layers(const JsonInput& input, const Experiment& experiment, const st
 void check_model(const JsonInput& input, const Experiment& experiment, const ModelConfig& model) {
   try {
     check_shardable(model, experiment.tp);
+    check_exchanged_heads(model, experiment.tp, division_of(experiment));
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(input.file());
   }
@@ -249,6 +251,10 @@ void read_parallel(JsonInput& input, Experiment& experiment) {
   experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
   experiment.cp = parallel.integer_or("cp", 1, 1, kMostContextParallel);
   experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
+  experiment.cp_method = choose(parallel, "cp_method", CpMethod::ring, kCpMethods);
+  if (experiment.cp == 1 && parallel.has("cp_method"))
+    throw parallel.error("cp_method", "is given, but parallel.cp is 1, and no ranks share a sequence",
+                         "leave it out, or set parallel.cp");
   const bool run = input.has("run");
   const int64_t most = run ? 256 : 1 << 20;  // in a run each is several threads
   if (int64_t{experiment.pp} * experiment.tp * experiment.cp * experiment.dp > most)
@@ -261,7 +267,7 @@ void read_parallel(JsonInput& input, Experiment& experiment) {
 
 void read_unit_costs(JsonInput& input, Experiment& experiment) {
   JsonInput costs = input.object("costs");
-  experiment.unit_costs = unit_cost_table(costs.object("unit"), experiment.cp);
+  experiment.unit_costs = unit_cost_table(costs.object("unit"), division_of(experiment));
   experiment.unit_costs_as_read = costs.shared_value("unit");
   costs.done();
   if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
@@ -625,6 +631,10 @@ int parts_of_microbatch(const Experiment& experiment) {
   return experiment.tp_overlap == TpOverlap::domino ? 2 : 1;
 }
 
+Division division_of(const Experiment& experiment) {
+  return {experiment.cp, experiment.tp_overlap, experiment.tp, experiment.cp_method};
+}
+
 int model_layers(const Experiment& experiment) {
   if (experiment.run) return experiment.run->model.layers;
   if (experiment.hardware) return experiment.hardware->model.layers;
@@ -639,6 +649,7 @@ std::string to_string(Release release) { return word_of(release, kReleases); }
 std::string to_string(BackwardOrder backward) { return word_of(backward, kBackwards); }
 std::string to_string(BraidPolicy braid) { return word_of(braid, kBraids); }
 std::string to_string(Recompute recompute) { return word_of(recompute, kRecomputes); }
+std::string to_string(CpMethod method) { return word_of(method, kCpMethods); }
 std::string to_string(TpOverlap overlap) { return word_of(overlap, kTpOverlaps); }
 std::string gradients(const Experiment::Hardware& hardware) {
   return word_of(hardware.model_gradients, kGradients);
@@ -657,6 +668,8 @@ json to_json(const Experiment& experiment) {
       {"backward", to_string(experiment.backward)},
       {"braid", to_string(experiment.braid)},
       {"freed_at", freed_at(experiment)}};
+  if (experiment.cp_method != CpMethod::ring)
+    value["parallel"]["cp_method"] = to_string(experiment.cp_method);
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (experiment.offload > 0) value["offload"] = {{"ratio", experiment.offload}};
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;

@@ -45,6 +45,7 @@ struct Experiment {
   std::vector<ScheduleChoice> schedules;
   SharedJson schedules_as_read;
   int tp = 1, pp = 1, cp = 1, dp = 1;
+  CpMethod cp_method = CpMethod::ring;
   bool zero = false;  // ZeRO-1, where cp · dp > 1
   bool post_validation = false;
   int microbatches = 1, microbatch_size = 1;
@@ -101,6 +102,8 @@ struct Experiment {
 };
 /// Into how many microbatches the Program divides each: with Domino two.
 int parts_of_microbatch(const Experiment& experiment);
+/// What divides its units' passes.
+Division division_of(const Experiment& experiment);
 /// Layers of its model, or with unit costs those of `layer_costs`; 0 where neither is given.
 int model_layers(const Experiment& experiment);
 /// Ranks of all dimensions.
@@ -113,6 +116,7 @@ std::string to_string(Release release);
 std::string to_string(BackwardOrder backward);
 std::string to_string(BraidPolicy braid);
 std::string to_string(Recompute recompute);
+std::string to_string(CpMethod method);
 std::string to_string(TpOverlap overlap);
 /// `gradients`: "float32" or "model".
 std::string gradients(const Experiment::Hardware& hardware);

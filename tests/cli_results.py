@@ -583,6 +583,29 @@ class DataParallel(CommandLine):
         done = self.run_stp("simulate", self.write(ring, "ring.json"))
         self.assertRegex(done.stdout, r"tp +pp +cp +dp +m")
 
+    def test_all_to_alls_are_waited_for(self):
+        parts = {f"attn.{letter}_{part}": 1 for letter in "FI" for part in ("before", "core", "after")}
+        unit = {**parts, "all_to_all": 3, "mlp.F": 1, "mlp.I": 1, "gradient_reduce": 2}
+        parallel = {"pp": 1, "cp": 4, "cp_method": "all-to-all"}
+        heads = changed(UNIT, schedules=["gpipe"], parallel=parallel, microbatches=1, layers_per_chunk=[1], costs={"unit": unit})
+        [result] = self.results(heads, "heads")
+        self.assertEqual(result["step_time_s"], 2 * (1 + 3 + 1 + 3 + 1 + 1) + 2)
+        self.assertEqual((result["cp"], result["cp_method"]), (4, "all-to-all"))
+        [rank] = result["ranks"]
+        self.assertEqual([rank[name] for name in ("compute_s", "tp_bubble_s", "pp_bubble_s")], [8, 12, 2])
+        done = self.run_stp("simulate", self.write(heads, "heads.json"))
+        self.assertIn("4 all-to-all", done.stdout)
+
+    def test_all_to_alls_keep_one_more_output_than_a_ring(self):
+        base = changed(HARDWARE, parallel={"tp": 2, "pp": 4, "cp": 4}, seq=12288, microbatches=8)
+        [ring] = self.results(base, "ring")
+        [heads] = self.results(changed(base, parallel={"tp": 2, "pp": 4, "cp": 4, "cp_method": "all-to-all"}), "heads")
+        self.assertNotIn("cp_method", ring)
+        for a, b in zip(ring["ranks"], heads["ranks"]):
+            self.assertGreater(b["memory_bytes"]["activations"], a["memory_bytes"]["activations"])
+            self.assertEqual(b["memory_bytes"]["weights"], a["memory_bytes"]["weights"])
+        self.assertNotEqual(ring["step_time_s"], heads["step_time_s"])
+
     def test_a_ring_divides_tokens_and_work(self):
         whole = changed(HARDWARE, parallel={"tp": 2, "pp": 4})
         [alone] = self.results(whole, "alone")
@@ -598,11 +621,19 @@ class DataParallel(CommandLine):
 
         refused("parallel.cp", "cannot divide 3070 tokens into two pieces for each of 2 ranks", "multiple of 2 * parallel.cp", seq=3070)
         refused("sequence_parallel", "3060 tokens by 2 context-parallel and 4", "parallel.cp * parallel.tp", seq=3060, sequence_parallel=True)
+        heads = {"cp_method": "all-to-all"}
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, **heads}), "parallel.cp_method", "parallel.cp is 1", "leave it out")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "cp": 2, "cp_method": "tree"}), "parallel.cp_method",
+                              '"tree" is not a choice', "ring, all-to-all")
+        self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "cp": 16, **heads}, seq=3072), "parallel.cp_method",
+                              "parallel.cp 16 does not divide the", "attention heads", "on each of 4 tensor-parallel ranks", "the method ring")
         refused("parallel.cp", "megatron-2022", "use another implementation", implementation="megatron-2022")
         self.scenario_refused(changed(HARDWARE, parallel={"tp": 4, "pp": 4, "cp": 0}), "parallel.cp", "out of range")
         ring = changed(UNIT, parallel={"pp": 2, "cp": 2}, costs={"unit": {"attn.F": 1}})
         self.scenario_refused(ring, "costs.unit.attn.F", "parallel.cp divides it", "attn.F_core")
         self.scenario_refused(changed(UNIT, costs={"unit": {"kv_exchange": 1}}), "costs.unit.kv_exchange", "is not a known field")
+        self.scenario_refused(changed(UNIT, parallel={"pp": 2, "cp": 2, **heads}, costs={"unit": {"kv_exchange": 1}}), "costs.unit.kv_exchange",
+                              "is not a known field")
 
     def test_a_tensor_parallel_group_may_span_nodes(self):
         node = changed(HARDWARE, parallel={"tp": 8, "pp": 2}, layers_per_chunk=[7, 8, 8, 7])

@@ -70,9 +70,10 @@ class Run(CommandLine):
         rows = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))["results"]
         self.assertEqual([(row["cp"], row["dp"], row["gpus"]) for row in rows], [(2, 1, 16)] * 3 + [(1, 2, 16)] * 3)
         ring = changed(RUN, schedules=["zb-v"], seq=8, parallel={"pp": 1, "tp": 2, "cp": 2, "dp": 2}, sequence_parallel=True, recompute="full")
-        done = self.run_cpu(ring)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
+        for method in ("ring", "all-to-all"):
+            done = self.run_cpu(changed(ring, parallel={**ring["parallel"], "cp_method": method}))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
 
     def test_reduced_twins_of_experiments_train_equal_to_one_rank(self):
         for twin, cases in (("reduced", 69), ("checkpoint", 28)):

@@ -87,6 +87,9 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
       {"stp", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}, {.zero = true}},
       {"stp", {.tp = 1, .cp = 2, .dp = 1, .pp = 2}, {.context_parallel = 2, .offload = 0.7}},
       {"zb-v",
+       {.tp = 1, .cp = 4, .dp = 1, .pp = 1},
+       {.recompute = {.core = true}, .context_parallel = 4, .cp_method = CpMethod::all_to_all}},
+      {"zb-v",
        {.tp = 2, .cp = 1, .dp = 1, .pp = 2},
        {.sequence_parallel = true, .overlapped = 2, .post_validation = true}}};
   if (kStride > 1) cases.resize(1);

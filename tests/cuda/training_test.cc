@@ -50,7 +50,8 @@ Trained train(
                     .sequence_parallel = variant.sequence_parallel,
                     .element_bytes = static_cast<int>(bytes_of(training.type)),
                     .cp = training.grid.cp,
-                    .tp_overlap = tp_overlap(variant)};
+                    .tp_overlap = tp_overlap(variant),
+                    .cp_method = variant.cp_method};
   return {loss, trainer.gradients(), trainer.masters(), trainer.use(),
           peak_saved_bytes(trainer.program(), training.model, shape, Implementation::suite)};
 }
@@ -70,6 +71,9 @@ std::vector<Case> cases() {
       {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
       {"1f1b", {.tp = 2, .cp = 1, .dp = 1, .pp = 1}},
       {"stp", {.tp = 1, .cp = 2, .dp = 1, .pp = 2}, {.context_parallel = 2}},
+      {"stp",
+       {.tp = 1, .cp = 2, .dp = 1, .pp = 2},
+       {.context_parallel = 2, .cp_method = CpMethod::all_to_all}},
       {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.sequence_parallel = true, .overlapped = 2}},
       {"stp", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, {.offload = 1, .post_validation = true}}};
   if (kStride > 1) all.resize(1);

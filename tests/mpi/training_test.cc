@@ -94,6 +94,7 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
   Training training =
       small_training(schedule.placement.stages(), c.type, {.tp = c.tp, .cp = cp, .dp = c.dp, .pp = c.pp});
   if (cp > 1) training.seq = 4 * cp;
+  divide_samples(training, c.variant);
   training.optimizer.learning_rate = 0.01;
   const Program program = execution_program(schedule, layers, c.dp, c.variant);
   const BackendOptions options{.world_size = training.grid.size(), .deadline_s = 20, .poison = true};
@@ -116,6 +117,11 @@ constexpr Variant kSequenceParallel{.sequence_parallel = true}, kFull{.recompute
     kLate{.post_validation = true}, kLateShares{.zero = true, .post_validation = true},
     kBuckets{.bucket_size = 1}, kBucketsOfShares{.sequence_parallel = true, .zero = true, .bucket_size = 2},
     kRingAndAll{.sequence_parallel = true, .recompute = {.layer = true}, .context_parallel = 2},
+    kHeads{.sequence_parallel = true,
+           .recompute = {.core = true},
+           .context_parallel = 2,
+           .cp_method = CpMethod::all_to_all},
+    kHeadsOfFour{.context_parallel = 4, .cp_method = CpMethod::all_to_all},
     kOverlap{.sequence_parallel = true, .overlapped = 4},
     kOverlapInRings{.sequence_parallel = true, .context_parallel = 2, .overlapped = 2};
 
@@ -131,6 +137,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"stp", 2, 1, 2, 5, kLate}, Case{"1f1b", 1, 1, 4, 8, kLate},
                     Case{"zb-v", 2, 2, 2, 5, kLateShares}, Case{"stp", 2, 1, 2, 5, kRing},
                     Case{"zb-v", 2, 1, 2, 5, kRingAndAll}, Case{"stp", 4, 1, 2, 5, kOverlap},
+                    Case{"dualpipev", 2, 1, 2, 4, kHeads},
+                    Case{"1f1b-i", 1, 1, 2, 4, kHeadsOfFour, DType::f32},
                     Case{"zb-v", 2, 1, 2, 5, kOverlapInRings}));
 
 }  // namespace

@@ -49,6 +49,8 @@ class Late : public std::enable_shared_from_this<Late> {
 struct Mutation {
   std::string dropped_group;               // whose all-reduces do nothing
   int dropped_all_reduce = -1;             // or the n-th of group "tp" alone
+  int dropped_exchange = -1;               // the n-th transfer from each to each of the group "cp"
+  bool swapped_heads = false;              // an all-to-all gives each rank the heads of the next
   bool keep_saved = false;                 // one more tensor a norm is kept
   std::function<double(double)> scale;     // the residual's share, forward
   std::function<double(double)> residual;  // and backward
@@ -92,6 +94,7 @@ class MutatedKernels : public Kernels {
   }
   void run_copy_columns(Stream& s, const Tensor& a, int64_t from, const Tensor& b, int64_t to,
                         int64_t count) override {
+    if (mutation_.swapped_heads && a.columns > b.columns) from = (from + count) % a.columns;
     real_->copy_columns(s, a, from, b, to, count);
   }
   void run_scale(Stream& s, double factor, const Tensor& a, const Tensor& b) override {
@@ -242,13 +245,14 @@ class MutatedGroup : public Group {
       case CallKind::reduce_scatter:
         return real_->reduce_scatter(call.parts);
       case CallKind::transfer:
+        if (name() == "cp" && exchanges_++ == mutation_.dropped_exchange) return;
         return real_->transfer(call.parts);
     }
   }
 
   std::unique_ptr<Group> real_;
   const Mutation& mutation_;
-  int all_reduces_ = 0, reductions_ = 0;
+  int all_reduces_ = 0, reductions_ = 0, exchanges_ = 0;
 };
 
 class MutatedBackend : public Backend {

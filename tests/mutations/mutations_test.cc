@@ -30,14 +30,22 @@ Program healthy_program() {
   return execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2);
 }
 
-// One step of tp 2, dp 2, pp 2.
+// The same of sequences that two ranks share by all-to-alls.
+Program program_of_heads() {
+  return execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 1,
+                           {.context_parallel = 2, .cp_method = CpMethod::all_to_all});
+}
+
+// One step of tp 2, dp 2 (or cp 2), pp 2.
 Outcome run(const Mutation& mutation, Program program = healthy_program()) {
-  Training training = small_training(4, DType::f64, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
+  const Division division = program.division;
+  Training training =
+      small_training(4, DType::f64, {.tp = 2, .cp = division.cp, .dp = 2 / division.cp, .pp = 2});
   training.clip_norm = 0.2;
   training.optimizer.weight_decay = 0.1;
   training.optimizer.epsilon = 0.1;  // so that Adam's first step feels how long a gradient is
   MutatedBackend backend({.world_size = 8, .deadline_s = 20}, mutation);
-  const auto samples = random_samples(6 * 2 * 2, training.seq, training.model.vocab);
+  const auto samples = random_samples(6 * 2 * training.grid.dp, training.seq, training.model.vocab);
   Outcome outcome;
   try {
     Trainer trainer(backend, std::move(program), training);
@@ -51,9 +59,14 @@ Outcome run(const Mutation& mutation, Program program = healthy_program()) {
     reference::adamw_step({o.learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, training.clip_norm},
                           exact.gradients, weights, state);
     outcome.weight_error = gradient_error(trainer.weights(), weights);
-    const auto saved = peak_saved_bytes(
-        trainer.program(), training.model,
-        {.seq = training.seq, .microbatch_size = 2, .tp = 2, .element_bytes = 8}, Implementation::suite);
+    const auto saved = peak_saved_bytes(trainer.program(), training.model,
+                                        {.seq = training.seq,
+                                         .microbatch_size = 2,
+                                         .tp = 2,
+                                         .element_bytes = 8,
+                                         .cp = division.cp,
+                                         .cp_method = division.cp_method},
+                                        Implementation::suite);
     for (const RankUse& use : trainer.use())
       outcome.bytes_as_declared &=
           static_cast<double>(use.peak_bytes.at("saved")) == saved[training.grid.place(use.world_rank).pp];
@@ -64,10 +77,22 @@ Outcome run(const Mutation& mutation, Program program = healthy_program()) {
 }
 
 TEST(Mutations, WithoutABugNothingIsCaught) {
-  const Outcome outcome = run({});
-  EXPECT_TRUE(outcome.parity());
-  EXPECT_TRUE(outcome.weights());
-  EXPECT_TRUE(outcome.bytes_as_declared);
+  for (const Program& program : {healthy_program(), program_of_heads()}) {
+    const Outcome outcome = run({}, program);
+    EXPECT_TRUE(outcome.parity());
+    EXPECT_TRUE(outcome.weights());
+    EXPECT_TRUE(outcome.bytes_as_declared);
+  }
+}
+
+// Of the first layer's F and of the last one's I: before the core, and behind it.
+TEST(Mutations, ADroppedAllToAllBreaksParity) {
+  constexpr int kAll = 6 * 2 * 4;  // microbatches, layers of a rank
+  for (const int which : {0, 1, kAll - 2, kAll - 1})
+    EXPECT_FALSE(run({.dropped_exchange = which}, program_of_heads()).parity()) << which;
+}
+TEST(Mutations, HeadsThatGoToAnotherRankBreakParity) {
+  EXPECT_FALSE(run({.swapped_heads = true}, program_of_heads()).parity());
 }
 
 TEST(Mutations, ADroppedAllReduceBreaksParity) {

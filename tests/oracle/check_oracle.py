@@ -22,11 +22,11 @@ import oracle
 PER_RANK = ("compute_s", "pp_bubble_s", "tp_bubble_s", "peak_activation_chunks")
 
 
-def draw_costs(rng, cp=1):
+def draw_costs(rng, cp=1, method="ring"):
     """A unit-cost table. Integers and eighths make ties, which real numbers never do; both must agree."""
     style = rng.choice(("integer", "eighths", "real", "mixed"))
     unit = {}
-    for name in oracle.costs_of(cp):
+    for name in oracle.costs_of(cp, method):
         chance = rng.random()
         if name.endswith("_early") and chance < 0.5:
             continue
@@ -36,7 +36,7 @@ def draw_costs(rng, cp=1):
             unit[name] = 0
             continue
         kind = rng.choice(("integer", "eighths", "real")) if style == "mixed" else style
-        top = 1 if name in ("p2p", "kv_exchange") else 3
+        top = 1 if name in ("p2p", *oracle.EXCHANGES.values()) else 3
         if kind == "integer":
             unit[name] = rng.randint(1, top)
         elif kind == "eighths":
@@ -176,7 +176,10 @@ def draw_case(rng, number, generator, folder, named_only):
     }
     if rng.random() < 0.3:
         cp = scenario["parallel"]["cp"] = rng.choice((2, 3, 4))
-        scenario["costs"]["unit"] = draw_costs(rng, cp)
+        method = rng.choice(tuple(oracle.EXCHANGES))
+        if method != "ring" or rng.random() < 0.5:
+            scenario["parallel"]["cp_method"] = method
+        scenario["costs"]["unit"] = draw_costs(rng, cp, method)
     # Defaults are left out at times: they are part of what is checked.
     for key, values in (("release", oracle.RELEASES), ("backward", oracle.BACKWARDS), ("freed_at", oracle.FREED_AT)):
         value = rng.choice(values)

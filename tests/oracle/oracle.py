@@ -18,7 +18,8 @@ COSTS = (
     "all_reduce", "p2p", "gradient_reduce", "offload", "reload",
 )  # fmt: skip
 # With context parallelism these stand for attn.F and attn.I.
-IN_PARTS = tuple(f"attn.{letter}_{part}" for letter in "FI" for part in ("before", "core", "after")) + ("kv_exchange",)
+IN_PARTS = tuple(f"attn.{letter}_{part}" for letter in "FI" for part in ("before", "core", "after"))
+EXCHANGES = {"ring": "kv_exchange", "all-to-all": "all_to_all"}  # by the method of context parallelism
 RELEASES = ("chain", "block", "released")
 BACKWARDS = ("suite", "megatron")
 BRAIDS = ("static", "sequential")
@@ -226,7 +227,7 @@ class Graph:
             raise OracleError(f"deadlock: waiting at {heads[:6]}")
 
 
-def ring_of(graph, rank, name, segment, costs, cp, deps):
+def parts_of(graph, rank, name, segment, costs, cp, method, deps):
     """The ops of attn.F or attn.I with context parallelism, the last of them the part after the core."""
     part = {which: costs[f"{segment.name}_{which}"] for which in ("before", "core", "after")}
     backward = segment.name == "attn.I"
@@ -236,8 +237,14 @@ def ring_of(graph, rank, name, segment, costs, cp, deps):
         return [op for op in ops if op.stream == ("compute", rank)][-1]
 
     def exchange(what):
-        ops.append(graph.add(f"{what} in {name}", ("cp", rank), costs["kv_exchange"], [compute()]))
+        ops.append(graph.add(f"{what} in {name}", ("cp", rank), costs[EXCHANGES[method]], [compute()]))
         return ops[-1]
+
+    if method == "all-to-all":
+        for part_name, cost, what in (("core", part["core"], "heads come together"), ("after", part["after"] + segment.early, "heads go back")):
+            arrived = exchange(what)
+            ops.append(graph.add(f"{name}, {part_name}", ("compute", rank), cost, [arrived]))
+        return ops
 
     keys = {}
     for step in range(cp):
@@ -263,7 +270,7 @@ def offloaded(blocks):
     return {microbatch: (begin, end) for microbatch, (begin, end) in places.items() if end - begin >= 4}
 
 
-def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offload, graph, ended):
+def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, method, offload, graph, ended):
     """Adds the ops of a step to the graph. `ended`: with post-validation, by rank, its optimizer op in the step before, or
     None; its op in this one takes its place."""
     pp, chunks = schedule["pp"], schedule["chunks"]
@@ -404,7 +411,7 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, offlo
                 elif action.kind != "W":
                     deps.append(action.main_end)  # the all-reduce of the segment before, or its compute without one
                 if cp > 1 and segment.in_ring:
-                    block_ops += ring_of(graph, rank, name, segment, costs, cp, deps)
+                    block_ops += parts_of(graph, rank, name, segment, costs, cp, method, deps)
                 else:
                     block_ops.append(graph.add(name, ("compute", rank), segment.cost, deps))
                 compute = block_ops[-1]
@@ -496,28 +503,30 @@ def peak_of(blocks, freed_at):
     return peak
 
 
-def costs_of(cp):
+def costs_of(cp, method):
     """The names of unit costs."""
-    return COSTS if cp == 1 else tuple(name for name in COSTS if name not in ("attn.F", "attn.I")) + IN_PARTS
+    if cp == 1:
+        return COSTS
+    return tuple(name for name in COSTS if name not in ("attn.F", "attn.I")) + IN_PARTS + (EXCHANGES[method],)
 
 
 def simulate(schedule, layers_per_chunk, unit, release="chain", backward="suite", freed_at="W", braid="static", dp=1, zero=0, cp=1, offload=0,
-             post_validation=False):
+             post_validation=False, cp_method="ring"):
     """The figures of one step.
 
-    Per rank also `tie`: an idle time has an all-reduce of the rank (or an exchange of its ring) and something else as
+    Per rank also `tie`: an idle time has an all-reduce of the rank (or an exchange of its own) and something else as
     its last dependency, both ending at the same instant, so that its split into pp_bubble_s and tp_bubble_s is open and only the sum is fixed.
     """
-    for value, known in ((release, RELEASES), (backward, BACKWARDS), (freed_at, FREED_AT), (braid, BRAIDS)):
+    for value, known in ((release, RELEASES), (backward, BACKWARDS), (freed_at, FREED_AT), (braid, BRAIDS), (cp_method, tuple(EXCHANGES))):
         if value not in known:
             raise OracleError(f"'{value}' is none of {known}")
-    unknown = set(unit) - set(costs_of(cp))
+    unknown = set(unit) - set(costs_of(cp, cp_method))
     if unknown:
         raise OracleError(f"unknown unit costs {sorted(unknown)}")
-    costs = {name: float(unit.get(name, 0)) for name in COSTS + IN_PARTS}
+    costs = {name: float(unit.get(name, 0)) for name in COSTS + IN_PARTS + tuple(EXCHANGES.values())}
 
     def add_step(graph, ended):
-        return build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero, cp, offload, graph, ended)
+        return build(schedule, layers_per_chunk, costs, release, backward, braid, dp, zero, cp, cp_method, offload, graph, ended)
 
     if post_validation:
         graph, ends = run_steps(schedule["pp"], add_step)
@@ -593,6 +602,7 @@ def simulate_scenario(scenario, schedule):
         scenario["parallel"].get("cp", 1),
         scenario.get("offload", {}).get("ratio", 0),
         scenario.get("post_validation", False),
+        scenario["parallel"].get("cp_method", "ring"),
     )
 
 

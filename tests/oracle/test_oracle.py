@@ -375,7 +375,8 @@ class ContextParallel(Case):
     }  # fmt: skip
 
     def figures(self, **more):
-        result = oracle.simulate(one_f_one_b(1, 1), [1], self.UNIT | more, cp=2)
+        method = "all-to-all" if "all_to_all" in more else "ring"
+        result = oracle.simulate(one_f_one_b(1, 1), [1], self.UNIT | more, cp=2, cp_method=method)
         (rank,) = result["ranks"]
         return [result["step_time_s"], rank["compute_s"], rank["pp_bubble_s"], rank["tp_bubble_s"]]
 
@@ -386,6 +387,10 @@ class ContextParallel(Case):
 
     def test_only_the_gradients_way_home_is_exposed_where_exchanges_are_shorter_than_steps(self):
         self.assertEqual(self.figures(kv_exchange=1), [17, 16, 0, 1])
+
+    def test_all_to_alls_hold_up_the_core_and_what_is_behind_it(self):
+        # Without a second step of the core, 11 of compute; before and behind each core one of 4.
+        self.assertEqual(self.figures(all_to_all=4), [27, 11, 0, 16])
 
     def test_gradients_are_reduced_over_the_ring(self):
         self.assertEqual(self.figures(gradient_reduce=5)[0], 21)

@@ -51,7 +51,8 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
                     .element_bytes = static_cast<int>(bytes_of(type)),
                     .cp = cp,
                     .vision_tokens = training.vision_tokens,
-                    .tp_overlap = tp_overlap(variant)};
+                    .tp_overlap = tp_overlap(variant),
+                    .cp_method = variant.cp_method};
   const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
   Job job{training.model, shape, Implementation::suite, pp};
   job.offload = variant.offload;
@@ -79,7 +80,12 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
       if (is_norm_transfer(kind)) sent += sizeof(double);
       if (kind == OpKind::row_exchange)
         exchanged += share;
-      else if (is_exchange(kind))
+      else if (kind == OpKind::all_to_all) {
+        const bool of_qkv = (program.ops[op].unit_pass == UnitPass::F) == (program.ops[op].step == 1);
+        exchanged +=
+            (of_qkv ? qkv_bytes(training.model, shape) : attention_output_bytes(training.model, shape)) *
+            (cp - 1) / cp;
+      } else if (is_exchange(kind))
         exchanged += kv_bytes(training.model, shape);
     }
     EXPECT_EQ(static_cast<double>(use.traffic.all_reduce_bytes), reduced);
@@ -204,10 +210,11 @@ TEST(Bytes, OfPostValidation) {
 TEST(Bytes, OfContextParallelism) {
   Sample sampled;
   for (const char* schedule : {"zb-v", "stp"})
-    for (const Variant& variant : in_rings())
-      for (const int tp : {1, 2})
-        if (ring_fits(variant, tp) && sampled())
-          expect_declared_bytes(schedule, 2, tp, 4, tp == 1 ? DType::f32 : DType::bf16, variant);
+    for (const CpMethod method : kCpMethods)
+      for (const Variant& variant : context_parallel(method))
+        for (const int tp : {1, 2})
+          if (ring_fits(variant, tp) && sampled())
+            expect_declared_bytes(schedule, 2, tp, 4, tp == 1 ? DType::f32 : DType::bf16, variant);
 }
 
 TEST(Bytes, OfOverlappedTensorParallelism) {

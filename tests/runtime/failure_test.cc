@@ -89,6 +89,11 @@ TEST(Failures, ARingThatDoesNotFitIsRefused) {
   EXPECT_THAT(refused({.context_parallel = 2}), StartsWith("parallel.cp: cannot divide 6 tokens"));
   training.seq = 8;
   EXPECT_EQ(refused({.context_parallel = 2}), "");
+  const Variant all_to_all{.context_parallel = 2, .cp_method = CpMethod::all_to_all};
+  EXPECT_EQ(refused(all_to_all), "");
+  training.model.kv_heads = 1;
+  EXPECT_THAT(refused(all_to_all), StartsWith("parallel.cp_method: is all-to-all, and parallel.cp 2 does not "
+                                              "divide the 1 key and value heads of small on each of 1"));
 }
 
 TEST(Failures, AVisionEncoderThatDoesNotFitIsRefused) {

@@ -166,15 +166,20 @@ TEST(Parity, HalvesOfMicrobatchesWithEveryOption) {
 TEST(Parity, ContextParallelism) {
   Sample sampled;
   for (const char* schedule : {"1f1b-i", "zb-v", "stp", "dualpipev"})
-    for (const Variant& variant : in_rings())
-      for (const int tp : {1, 2})
-        if (ring_fits(variant, tp) && sampled())
-          expect_parity({schedule, tp, variant.context_parallel == 2 ? tp : 1, 2, 4, 0}, DType::f64, variant);
+    for (const CpMethod method : kCpMethods)
+      for (const Variant& variant : context_parallel(method))
+        for (const int tp : {1, 2})
+          if (ring_fits(variant, tp) && sampled())
+            expect_parity({schedule, tp, variant.context_parallel == 2 ? tp : 1, 2, 4, 0}, DType::f64,
+                          variant);
 }
 TEST(Parity, ContextParallelismOfEverySchedule) {
   Sample sampled;
   for (const Generator* generator : generators())
-    if (sampled()) expect_parity({generator->name, 1, 1, 2, 6, 0}, DType::f32, {.context_parallel = 3});
+    for (const auto& [ranks, method] : {std::pair{3, CpMethod::ring}, {4, CpMethod::all_to_all}})
+      if (sampled())
+        expect_parity({generator->name, 1, 1, 2, 6, 0}, DType::f32,
+                      {.context_parallel = ranks, .cp_method = method});
 }
 
 TEST(Parity, OverlappedTensorParallelism) {
@@ -285,6 +290,7 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
     variant.sequence_parallel = random() % 2 == 0;
     variant.recompute = kRecomputes[random() % std::size(kRecomputes)].choice;
     variant.context_parallel = 1 + static_cast<int>(random() % 2);
+    variant.cp_method = kCpMethods[random() % 2];
     const int tp = 1 << random() % 3;
     if (variant.sequence_parallel && random() % 2 == 0) variant.overlapped = tp;
     expect_parity({generator->name, tp, 1, pp, m, 0}, DType::f64, variant, layers);

@@ -84,7 +84,9 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
       ASSERT_EQ(step.known[op], own || comes) << describe(ops, op);
       if (transfer && own) sends += ops.ops[op].tensors();
       if (comes) receives += ops.ops[op].tensors();
-      if (own && is_exchange(ops.ops[op].kind)) ++exchanges;
+      // An all-to-all is a transfer for each other rank.
+      if (own && is_exchange(ops.ops[op].kind))
+        exchanges += ops.ops[op].kind == OpKind::all_to_all ? grid.cp - 1 : 1;
     }
     EXPECT_EQ(exchanges > 0, grid.cp > 1 || variant.overlapped > 1);
     EXPECT_EQ(asked.calls[CallKind::transfer], sends + receives + exchanges);
@@ -158,6 +160,10 @@ TEST(Replay, SoDoesEachRankOfARing) {
                                  {.sequence_parallel = true, .overlapped = 2});
   expect_each_rank_does_the_same("1f1b-i", {.tp = 2, .cp = 2, .dp = 1, .pp = 2}, DType::f64,
                                  {.sequence_parallel = true, .overlapped = 2});
+}
+TEST(Replay, SoDoesEachRankThatExchangesHeads) {
+  expect_each_rank_does_the_same("zb-v", {.tp = 1, .cp = 4, .dp = 1, .pp = 2}, DType::f32,
+                                 {.recompute = {.core = true}, .cp_method = CpMethod::all_to_all});
 }
 
 TEST(Replay, SoDoesEachRankThatOffloads) {

@@ -45,6 +45,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
   job.shape.cp = cp;
   job.shape.vision_tokens = training.vision_tokens;
   job.shape.tp_overlap = tp_overlap(variant);
+  job.shape.cp_method = variant.cp_method;
   job.dp = dp;
   job.zero = variant.zero;
   job.offload = variant.offload;
@@ -110,7 +111,8 @@ std::set<Kind> all_kinds() {
     kinds.insert({OpKind::reduce_scatter, unit, UnitPass::F, UnitPart::after});
   }
   for (const UnitPass pass : {UnitPass::F, UnitPass::I})
-    kinds.insert({OpKind::kv_exchange, Unit::attn, pass, UnitPart::whole});
+    for (const OpKind kind : {OpKind::kv_exchange, OpKind::all_to_all})
+      kinds.insert({kind, Unit::attn, pass, UnitPart::whole});
   kinds.insert({OpKind::kv_gradient_exchange, Unit::attn, UnitPass::I, UnitPart::whole});
   return kinds;
 }
@@ -136,8 +138,9 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
       if (sampled())
         expect_simulated_and_run(
             "stp", {.release = release, .sequence_parallel = sequence_parallel, .halves = true}, 1, seen);
-  for (const Variant& variant : in_rings())
-    if (sampled()) expect_simulated_and_run("zb-v", variant, variant.context_parallel == 2 ? 2 : 1, seen);
+  for (const CpMethod method : kCpMethods)
+    for (const Variant& variant : context_parallel(method))
+      if (sampled()) expect_simulated_and_run("zb-v", variant, variant.context_parallel == 2 ? 2 : 1, seen);
   for (const Variant& variant : with_overlap())
     for (const char* schedule : {"stp", "zb-v"})
       if (sampled()) expect_simulated_and_run(schedule, variant, 1, seen);

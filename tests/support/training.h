@@ -66,6 +66,7 @@ struct Variant {
   Recompute recompute;
   bool zero = false;
   int context_parallel = 1;
+  CpMethod cp_method = CpMethod::ring;
   int overlapped = 1;  // more: tp_overlap of so many tensor-parallel ranks
   double offload = 0;
   bool post_validation = false;
@@ -104,8 +105,8 @@ inline std::string name_of(const Recompute& recompute) {
     if (choice == recompute) return name;
   return "without a name";
 }
-/// Rings of two and four, with every option that they may have beside.
-inline std::vector<Variant> in_rings() {
+/// Sequences shared by two and four ranks, with every option that these may have beside.
+inline std::vector<Variant> context_parallel(CpMethod method) {
   std::vector<Variant> all;
   for (const int ranks : {2, 4})
     for (const bool sequence_parallel : {false, true})
@@ -115,9 +116,11 @@ inline std::vector<Variant> in_rings() {
                        .sequence_parallel = sequence_parallel,
                        .recompute = recompute,
                        .zero = sequence_parallel && recompute == Recompute{},
-                       .context_parallel = ranks});
+                       .context_parallel = ranks,
+                       .cp_method = method});
   return all;
 }
+inline constexpr CpMethod kCpMethods[] = {CpMethod::ring, CpMethod::all_to_all};
 /// Megatron-LM's overlap of tensor-parallel groups of two and four, with every option that it may have
 /// beside.
 inline std::vector<Variant> with_overlap() {
@@ -130,11 +133,13 @@ inline std::vector<Variant> with_overlap() {
                      .recompute = recompute,
                      .overlapped = ranks});
   for (const auto& [name, recompute] : kRecomputes)
-    all.push_back({.release = Release::block,
-                   .sequence_parallel = true,
-                   .recompute = recompute,
-                   .context_parallel = 2,
-                   .overlapped = 2});
+    for (const CpMethod method : kCpMethods)
+      all.push_back({.release = Release::block,
+                     .sequence_parallel = true,
+                     .recompute = recompute,
+                     .context_parallel = 2,
+                     .cp_method = method,
+                     .overlapped = 2});
   return all;
 }
 inline TpOverlap tp_overlap(const Variant& variant) {
@@ -155,10 +160,12 @@ inline std::vector<Variant> offloading() {
         all.push_back({.sequence_parallel = sequence_parallel,
                        .recompute = recompute,
                        .context_parallel = cp,
+                       .cp_method = kCpMethods[all.size() / 2 % 2],
                        .offload = sequence_parallel == (cp == 1) ? 1 : 0.4});
   return all;
 }
-/// Whether to test that ring with so many tensor-parallel ranks: large rings with those alone that matter.
+/// Whether to test that context parallelism with so many tensor-parallel ranks: of four ranks with those
+/// alone that matter.
 inline bool ring_fits(const Variant& variant, int tp) {
   return variant.context_parallel == 2 || variant.sequence_parallel == (tp > 1);
 }
@@ -167,7 +174,8 @@ inline std::string to_string(const Variant& variant) {
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
          std::to_string(variant.sequence_parallel) + " recompute " + name_of(variant.recompute) +
          (variant.zero ? " zero" : "") + (variant.post_validation ? " post-validation" : "") +
-         " context parallel " + std::to_string(variant.context_parallel) + " overlapped " +
+         " context parallel " + std::to_string(variant.context_parallel) +
+         (variant.cp_method == CpMethod::all_to_all ? " all-to-all" : "") + " overlapped " +
          std::to_string(variant.overlapped) + (variant.halves ? " halves" : "") +
          (is_by_times(variant.braid) ? " braid " + std::to_string(static_cast<int>(variant.braid)) : "") +
          (variant.vision_layers > 0 ? " vision layers " + std::to_string(variant.vision_layers) : "") +
@@ -222,6 +230,7 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .vision_layers = variant.vision_layers,
                 .post_validation = variant.post_validation,
                 .context_parallel = variant.context_parallel,
+                .cp_method = variant.cp_method,
                 .tp_overlap = tp_overlap(variant),
                 .tensor_parallel = variant.overlapped,
                 .offload = variant.offload});
@@ -241,8 +250,10 @@ inline std::vector<Variant> with_vision() {
 }
 
 /// How `training` divides the samples of a step into the microbatches of such a program, and the vision
-/// encoder that stands before its model.
+/// encoder that stands before its model; and as many heads of keys as are exchanged.
 inline void divide_samples(Training& training, const Variant& variant) {
+  if (variant.cp_method == CpMethod::all_to_all && training.grid.tp * training.grid.cp > 4)
+    training.model.kv_heads = 8;
   if (variant.vision_layers > 0) {
     training.model.vision = {.layers = variant.vision_layers, .hidden = 8, .heads = 4, .ffn = 12};
     training.vision_tokens = 8;

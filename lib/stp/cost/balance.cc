@@ -196,6 +196,7 @@ SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int sta
                  .recompute = lowering.recompute,
                  .vision_layers = lowering.vision_layers,
                  .context_parallel = lowering.context_parallel,
+                 .cp_method = lowering.cp_method,
                  .tp_overlap = lowering.tp_overlap,
                  .tensor_parallel = lowering.tensor_parallel};
   const Program program = lower(std::move(schedule), {0, 1, 0}, alone);
@@ -203,7 +204,7 @@ SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int sta
   std::array<double, kStages> by_stage{};
   for (OpId id = 0; id < program.ops.size(); ++id) {
     const OpKind kind = program.ops[id].kind;
-    if (kind == OpKind::compute || kind == OpKind::weight_gradients)
+    if (kind == OpKind::compute || kind == OpKind::weight_gradients || kind == OpKind::all_to_all)
       by_stage[program.stage_of(id)] += seconds[id];
   }
   SplitCosts costs{by_stage[1], std::vector<double>(stages, 0)};

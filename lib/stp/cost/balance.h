@@ -21,8 +21,8 @@ struct SplitCosts {
   [[nodiscard]] std::vector<double> of_stages(const std::vector<int>& layers) const;
 };
 
-/// The costs of `stages` virtual stages by a cost table: compute alone, since collectives are hidden in part,
-/// and by how much depends on the schedule.
+/// The costs of `stages` virtual stages by a cost table: compute, and all-to-alls, which nothing hides. Other
+/// communication is hidden in part, and by how much depends on the schedule.
 SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int stages);
 
 /// How long the most loaded place of a pipeline works on one microbatch: a rank on all its chunks; in V

@@ -23,6 +23,7 @@ Alone layer_alone(const CostTable& table, const Lowering& lowering) {
     schedule.ranks[0].emplace_back(action);
   Lowering of_layer{.sequence_parallel = lowering.sequence_parallel, .recompute = lowering.recompute};
   of_layer.context_parallel = lowering.context_parallel;
+  of_layer.cp_method = lowering.cp_method;
   if (lowering.division().overlaps()) of_layer.tp_overlap = lowering.tp_overlap;
   of_layer.tensor_parallel = lowering.tensor_parallel;
   const Program program = lower(std::move(schedule), {0, 1, 0}, of_layer);
@@ -69,6 +70,8 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::kv_exchange:
     case OpKind::kv_gradient_exchange:
       return table.kv_exchange;
+    case OpKind::all_to_all:
+      return (op.unit_pass == UnitPass::F) == (op.step == 1) ? table.qkv_all_to_all : table.output_all_to_all;
     case OpKind::row_exchange:
       return table.row_exchange;
     case OpKind::weight_gradients:
@@ -143,7 +146,7 @@ double CostTable::Parts::step(UnitPart part, int step) const {
   return 0;
 }
 
-CostTable unit_cost_table(JsonInput input, int context_parallel) {
+CostTable unit_cost_table(JsonInput input, const Division& division) {
   CostTable table;
   const auto read = [&](const std::string& key) { return input.number_or(key, 0, 0, kLongestSeconds); };
   const auto read_parts = [&](UnitPass pass) {
@@ -153,11 +156,12 @@ CostTable unit_cost_table(JsonInput input, int context_parallel) {
                         "write " + name + "_before, " + name + "_core and " + name + "_after");
     const auto part = [&](UnitPart which) { return read(name + suffix(which)); };
     const double before = part(UnitPart::before), core = part(UnitPart::core), after = part(UnitPart::after);
+    const int steps = division.steps(Unit::attn, pass, UnitPart::core);
     table.parts_of(Unit::attn, pass) = {
-        .before = {before}, .core = std::vector(context_parallel, core), .after = {after}};
-    table.at(Unit::attn, pass) = before + context_parallel * core + after;
+        .before = {before}, .core = std::vector(steps, core), .after = {after}};
+    table.at(Unit::attn, pass) = before + steps * core + after;
   };
-  const bool in_parts = context_parallel > 1;
+  const bool in_parts = division.cp > 1;
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
       if (unit != Unit::embedding && !is_vision(unit) && has_pass(unit, pass) &&
@@ -166,7 +170,10 @@ CostTable unit_cost_table(JsonInput input, int context_parallel) {
   if (in_parts) {
     read_parts(UnitPass::F);
     read_parts(UnitPass::I);
-    table.kv_exchange = read("kv_exchange");
+    if (division.exchanges_heads())
+      table.qkv_all_to_all = table.output_all_to_all = read("all_to_all");
+    else
+      table.kv_exchange = read("kv_exchange");
   }
   table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
   table.transfer_within_node = table.transfer_between_nodes = input.number_or("p2p", 0, 0, kLongestSeconds);

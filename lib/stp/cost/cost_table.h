@@ -26,6 +26,8 @@ struct CostTable {
   };
   std::array<std::array<Parts, 2>, 2> parts;  // of attn and mlp, of F and I
   double kv_exchange = 0;                     // of keys and values of a rank's tokens, or of their gradients
+  double qkv_all_to_all = 0,
+         output_all_to_all = 0;  // of q, k and v, of the attention's output, or of gradients
   double all_reduce = 0;
   double vision_all_reduce = 0, merged_all_reduce = 0;  // of a vision encoder's units; of the merger's F
   double reduce_scatter = 0, all_gather = 0;            // replace it with sequence parallelism
@@ -88,8 +90,8 @@ struct CostTable {
 /// The table of a scenario's `costs.unit`: seconds ≥ 0, zero where left out; keys as to_string(unit, pass),
 /// `all_reduce`, `p2p`, `gradient_reduce`, `offload` and `reload`. With context parallelism attn.F and attn.I
 /// are replaced by their parts, attn.F_before, attn.F_core (a step), attn.F_after and the same of I; and
-/// there is `kv_exchange`.
-CostTable unit_cost_table(JsonInput input, int context_parallel = 1);
+/// there is `kv_exchange`, or `all_to_all`.
+CostTable unit_cost_table(JsonInput input, const Division& division = {});
 
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);

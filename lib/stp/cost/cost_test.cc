@@ -35,8 +35,8 @@ ModelConfig model(const std::string& name) { return read_model(STP_SOURCE_DIR "/
 
 // ---- unit tables ----
 
-CostTable unit_table(const json& value, int context_parallel = 1) {
-  return unit_cost_table(JsonInput(value, "s.json", "costs.unit"), context_parallel);
+CostTable unit_table(const json& value, const Division& division = {}) {
+  return unit_cost_table(JsonInput(value, "s.json", "costs.unit"), division);
 }
 // A ring of three.
 CostTable ring_table(double exchange) {
@@ -47,7 +47,19 @@ CostTable ring_table(double exchange) {
                      {"attn.I_core", 16},
                      {"attn.I_after", 32},
                      {"kv_exchange", exchange}},
-                    3);
+                    {.cp = 3});
+}
+// Of sequences that four ranks share.
+constexpr Division kHeadsOfFour{.cp = 4, .cp_method = CpMethod::all_to_all};
+CostTable all_to_all_table() {
+  return unit_table({{"attn.F_before", 1},
+                     {"attn.F_core", 2},
+                     {"attn.F_after", 4},
+                     {"attn.I_before", 8},
+                     {"attn.I_core", 16},
+                     {"attn.I_after", 32},
+                     {"all_to_all", 64}},
+                    kHeadsOfFour);
 }
 
 TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
@@ -100,13 +112,29 @@ TEST(UnitCostTable, HasThePartsOfAttnWithContextParallelismInPlaceOfTheWhole) {
   EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1 + 3 * 2 + 4);
   EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 8 + 3 * 16 + 32);
   EXPECT_THAT(refusal([] {
-                unit_table({{"attn.F", 1}}, 2);
+                unit_table({{"attn.F", 1}}, {.cp = 2});
               }),
               HasSubstr("attn.F: is given, but parallel.cp divides it; write attn.F_before"));
   EXPECT_THAT(refusal([] {
                 unit_table({{"kv_exchange", 1}});
               }),
               HasSubstr("kv_exchange: is not a known field"));
+}
+
+TEST(UnitCostTable, HasOneStepOfTheCoreWhereHeadsAreExchanged) {
+  const CostTable table = all_to_all_table();
+  EXPECT_THAT(table.parts_of(Unit::attn, UnitPass::F).core, ElementsAre(2));
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 8 + 16 + 32);
+  EXPECT_EQ(table.qkv_all_to_all, 64);
+  EXPECT_EQ(table.output_all_to_all, 64);
+  EXPECT_THAT(refusal([] {
+                unit_table({{"kv_exchange", 1}}, kHeadsOfFour);
+              }),
+              HasSubstr("kv_exchange: is not a known field"));
+  EXPECT_THAT(refusal([] {
+                unit_table({{"all_to_all", 1}}, {.cp = 4});
+              }),
+              HasSubstr("all_to_all: is not a known field"));
 }
 
 TEST(UnitCostTable, RefusesWhatItDoesNotKnowAndWhatIsNoTime) {
@@ -168,6 +196,7 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
           break;
         case OpKind::kv_exchange:
         case OpKind::kv_gradient_exchange:
+        case OpKind::all_to_all:
         case OpKind::row_exchange:
           break;
         case OpKind::weight_gradients:
@@ -334,6 +363,17 @@ TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
     const double home = std::max(gradients2, step2) + exchange;
     EXPECT_EQ(costs.I, 2 * (8 + home + 32)) << exchange;
   }
+}
+TEST(PassCosts, HaveAllToAllsWhole) {
+  CostTable table = all_to_all_table();
+  table.output_all_to_all = 128;
+  Lowering lowering;
+  lowering.context_parallel = kHeadsOfFour.cp;
+  lowering.cp_method = kHeadsOfFour.cp_method;
+  EXPECT_EQ(pass_costs(table, 2, lowering).F, 2 * (1 + 64 + 2 + 128 + 4));
+  EXPECT_EQ(pass_costs(table, 2, lowering).I, 2 * (8 + 128 + 16 + 64 + 32));
+  lowering.recompute.core = true;
+  EXPECT_EQ(pass_costs(table, 2, lowering).I, 2 * (8 + 2 + 128 + 128 + 16 + 64 + 32));
 }
 
 // ---- overlap ----
@@ -722,6 +762,33 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
   j.shape.cp = 4;
   EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 * 2 / 4));
   EXPECT_EQ(exchange(4, 1).first, 0);
+}
+
+// Of 8 GPUs a node, each with an adapter: a share of the heads for each other rank, those of other nodes
+// through the adapter.
+TEST(HardwareCostTable, PricesAllToAllsByWhatLeavesTheGpuAndTheNode) {
+  HardwareProfile profile = a800();
+  const auto table = [&](int tp, int cp) {
+    Job j = job("llm-12.1b", {12288, 1, tp}, 2);
+    j.shape.cp = cp;
+    j.shape.cp_method = CpMethod::all_to_all;
+    return std::pair(table_of(j, profile), j);
+  };
+  // Read and written before and behind it.
+  const auto copies = [&](double bytes) { return 4 * bytes / profile.memory_bytes_per_s; };
+  const auto [within, four] = table(2, 4);
+  const double qkv = qkv_bytes(four.model, four.shape), out = attention_output_bytes(four.model, four.shape);
+  EXPECT_EQ(out, 2.0 * 12288 / 4 * four.model.q_heads * four.model.head_dim / 2);
+  EXPECT_EQ(qkv, out + kv_bytes(four.model, four.shape));
+  EXPECT_DOUBLE_EQ(within.qkv_all_to_all, 10e-6 + qkv * 3 / 4 / 160e9 + copies(qkv));
+  EXPECT_DOUBLE_EQ(within.output_all_to_all, 10e-6 + out * 3 / 4 / 160e9 + copies(out));
+  EXPECT_EQ(within.kv_exchange, 0);
+  EXPECT_EQ(within.parts_of(Unit::attn, UnitPass::F).core.size(), 1U);
+  const auto [between, two] = table(4, 4);  // two of the four are on the other node
+  const double half = qkv_bytes(two.model, two.shape);
+  EXPECT_DOUBLE_EQ(between.qkv_all_to_all, 20e-6 + half * 2 / 4 / 23.5e9 + copies(half));
+  profile.adapters_per_node = 2;
+  EXPECT_DOUBLE_EQ(table(4, 4).first.qkv_all_to_all, 20e-6 + half * 2 / 4 / (23.5e9 * 2 / 8) + copies(half));
 }
 
 TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTheyHave) {

@@ -75,23 +75,34 @@ class Groups {
     return slowest(spans, [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
   }
 
-  // Of `bytes` from each rank of the context-parallel or tensor-parallel rings to the next: as long as the
-  // slowest takes, where only those that leave a node share its adapters.
-  [[nodiscard]] double ring_exchange(double bytes, int RankGrid::Place::*dimension, int size) const {
+  // Of `bytes` from each rank of the context-parallel or tensor-parallel rings to each of the `peers` next:
+  // as long as the slowest takes, where only those that leave a node share its adapters. What a rank sends
+  // within its node and what leaves it move at the same time.
+  [[nodiscard]] double exchange(double bytes, int RankGrid::Place::*dimension, int size,
+                                int peers = 1) const {
     double longest = 0;
     for (int pp = 0; pp < grid_.pp; ++pp) {
-      std::map<int, int> leaving;  // ranks that do, by node
+      struct Leaving {
+        int ranks = 0, most = 0;  // ranks that send to others, and to how many at most
+      };
+      std::map<int, Leaving> leaving;  // by node
       const RankRange all = ranks_of(pp);
       for (int rank = all.begin; rank < all.end; ++rank) {
         RankGrid::Place next = grid_.place(rank);
-        next.*dimension = (next.*dimension + 1) % size;
-        if (node_of_rank(grid_.rank(next)) != node_of_rank(rank))
-          ++leaving[node_of_rank(rank)];
-        else
-          longest = std::max(longest, transfer_seconds(profile_.within_node, bytes));
+        int far = 0;
+        for (int peer = 0; peer < peers; ++peer) {
+          next.*dimension = (next.*dimension + 1) % size;
+          far += node_of_rank(grid_.rank(next)) != node_of_rank(rank) ? 1 : 0;
+        }
+        if (far < peers)
+          longest = std::max(longest, transfer_seconds(profile_.within_node, (peers - far) * bytes));
+        if (far == 0) continue;
+        Leaving& here = leaving[node_of_rank(rank)];
+        ++here.ranks;
+        here.most = std::max(here.most, far);
       }
-      for (const auto& [node, ranks] : leaving)
-        longest = std::max(longest, transfer_between_nodes_seconds(profile_, bytes, ranks));
+      for (const auto& [node, here] : leaving)
+        longest = std::max(longest, transfer_between_nodes_seconds(profile_, here.most * bytes, here.ranks));
     }
     return longest;
   }
@@ -219,9 +230,19 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
       table.at(unit, pass) =
           seconds(work(job.model, job.shape, job.implementation, unit, pass), job.implementation, profile);
   add_parts(job, profile, table);
-  if (job.shape.cp > 1)
-    table.kv_exchange =
-        groups.ring_exchange(kv_bytes(job.model, job.shape), &RankGrid::Place::cp, job.shape.cp);
+  const int cp = job.shape.cp;
+  if (job.shape.division().exchanges_heads()) {
+    // What is sent is first brought in the order of the ranks, and what arrives in that of the rows or heads:
+    // each reads and writes.
+    const auto all_to_all = [&](double bytes) {
+      return groups.exchange(bytes / cp, &RankGrid::Place::cp, cp, cp - 1) +
+             4 * bytes / profile.memory_bytes_per_s;
+    };
+    table.qkv_all_to_all = all_to_all(qkv_bytes(job.model, job.shape));
+    table.output_all_to_all = all_to_all(attention_output_bytes(job.model, job.shape));
+  } else if (cp > 1) {
+    table.kv_exchange = groups.exchange(kv_bytes(job.model, job.shape), &RankGrid::Place::cp, cp);
+  }
   // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
   // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
   // is larger.
@@ -230,7 +251,7 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   if (job.shape.sequence_parallel) {
     table.reduce_scatter = table.all_gather = groups.tensor_half_all_reduce(bytes);
     if (job.shape.division().overlaps()) {
-      table.row_exchange = groups.ring_exchange(bytes / job.shape.tp, &RankGrid::Place::tp, job.shape.tp);
+      table.row_exchange = groups.exchange(bytes / job.shape.tp, &RankGrid::Place::tp, job.shape.tp);
       table.piece_scatter = groups.tensor_half_all_reduce(bytes / kPipelineSteps);
     }
     if (job.shape.tp_overlap == TpOverlap::flux) {

@@ -100,7 +100,7 @@ double group_seconds(Chain a, Chain b, size_t i, size_t j, Group group) {
 
 std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& table,
                                                               const Lowering& lowering) {
-  return [table, sharded = lowering.sequence_parallel,
+  return [table, sharded = lowering.sequence_parallel, recompute = lowering.recompute,
           division = lowering.division()](const Segment& segment) -> SegmentSeconds {
     const Unit unit = segment.unit;
     if (segment.main == Segment::Main::weight_gradients) return {.compute = table.weight_gradients(unit)};
@@ -108,6 +108,11 @@ std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& t
     const bool in_pieces = division.overlaps() && division.divides(unit);
     const ExposedCollectives collectives = table.collectives(unit, pass);
     SegmentSeconds seconds{.compute = table.at(unit, pass)};
+    if (unit == Unit::attn && division.exchanges_heads()) {  // nothing of a segment runs beside them
+      seconds.compute += table.qkv_all_to_all + table.output_all_to_all;
+      if (pass == UnitPass::I && recompute.core) seconds.compute += table.output_all_to_all;
+      if (pass == UnitPass::I && recompute.qkv) seconds.compute += table.qkv_all_to_all;
+    }
     if (sharded && segment.gathers && !in_pieces) seconds.gather = collectives.gather;
     if (segment.all_reduce)
       seconds.reduce = in_pieces ? table.piece_scatter

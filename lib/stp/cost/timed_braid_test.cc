@@ -132,10 +132,25 @@ TEST(SegmentSeconds, GiveTheEndThatABraidHasAsAProgram) {
   std::mt19937 random(1);
   for (int i = 0; i < 60; ++i) {
     const int layers = 1 + static_cast<int>(random() % 4);
-    const CostTable table = random_table(random);
+    CostTable table = random_table(random);
     Lowering lowering{.backward = i % 2 == 0 ? BackwardOrder::suite : BackwardOrder::megatron,
                       .sequence_parallel = i % 3 == 0,
                       .recompute = {.layer = i % 5 == 0}};
+    if (i % 7 < 3) {
+      lowering.context_parallel = 2;
+      lowering.cp_method = CpMethod::all_to_all;
+      lowering.recompute.core = i % 7 > 0 && !lowering.recompute.layer;
+      lowering.recompute.qkv = i % 7 > 1 && !lowering.recompute.layer;
+      table.qkv_all_to_all = 0.5;
+      table.output_all_to_all = 0.25;
+      for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+        table.parts_of(Unit::attn, pass) = {
+            .before = {0.5}, .core = {table.at(Unit::attn, pass)}, .after = {2}};
+        table.at(Unit::attn, pass) += 2.5;
+      }
+      if (lowering.recompute.core)
+        table.at(Unit::attn, UnitPass::I) += table.parts_of(Unit::attn, UnitPass::F).core[0];
+    }
     const auto seconds = segment_seconds(table, lowering);
     const Pass backward = i % 4 == 0 ? Pass::I : Pass::B;
     Schedule schedule{.name = "a braid", .placement = Placement::loop(1, 1), .microbatches = 2};

@@ -468,6 +468,30 @@ TEST(Work, OfARingsRanksIsThatOfTheWholeSequenceDividedEvenly) {
   });
 }
 
+// All rows of a share of the heads are as much as a ring's steps, and nothing is merged; but the core's own
+// output is kept beside that of the own rows.
+TEST(Work, OfExchangedHeadsIsThatOfARing) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    const Work whole = work(config, shape, implementation, Unit::attn, UnitPass::I);
+    shape.cp = 4;
+    const auto bytes = [&] {
+      double sum = 0;
+      for (const SavedTensor& each : saved_tensors(config, shape, implementation, Unit::attn))
+        sum += each.bytes;
+      return sum;
+    };
+    const double of_ring = bytes();
+    shape.cp_method = CpMethod::all_to_all;
+    const Work own = work(config, shape, implementation, Unit::attn, UnitPass::I);
+    EXPECT_EQ(4 * own.attention_backward_flops, whole.attention_backward_flops);
+    EXPECT_EQ(4 * own.sharded_bytes, whole.sharded_bytes);
+    EXPECT_EQ(own.kernels, whole.kernels);
+    EXPECT_EQ(bytes(), of_ring + attention_output_bytes(config, shape));
+    const Work core = unit_part_work(config, shape, implementation, Unit::attn, UnitPass::I, UnitPart::core);
+    EXPECT_EQ(core.attention_backward_flops, own.attention_backward_flops);
+  });
+}
+
 TEST(Work, OfPartsAddsUpToTheUnits) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
     shape.cp = 3;

@@ -92,13 +92,15 @@ void add(Work& to, const Work& more) {
   to.kernels += more.kernels;
 }
 
-// Between the attention's two linear layers: of context parallelism one step, without merging.
+// Between the attention's two linear layers: of a ring one step, without merging.
 Work attention_core(const ModelConfig& model, const Shape& shape, Implementation implementation,
                     bool forward) {
   const Widths w(model, shape);
   if (implementation != Implementation::megatron_2022) {
-    // QKᵀ and PV; under a causal mask the lower triangle.
-    const double flops = 2 * 2 * w.tokens * shape.own_seq() * w.q / (model.causal() ? 2 : 1);
+    // QKᵀ and PV; under a causal mask the lower triangle. All rows of some heads are as much as all heads of
+    // some rows.
+    const int keys = shape.division().exchanges_heads() ? shape.seq : shape.own_seq();
+    const double flops = 2 * 2 * w.tokens * keys * w.q / (model.causal() ? 2 : 1);
     if (forward) return {.attention_forward_flops = flops, .kernels = 1};
     return {.attention_backward_flops = 2.5 * flops, .kernels = 2};
   }
@@ -162,7 +164,8 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
                context = t.context * w.bytes(w.q);
   const auto core = [&](bool forward) {
     Work steps = attention_core(model, shape, implementation, forward);
-    for (int step = 1; step < shape.cp; ++step) {
+    const int count = shape.division().steps(Unit::attn, pass, UnitPart::core);
+    for (int step = 1; step < count; ++step) {
       add(steps, attention_core(model, shape, implementation, forward));
       add(steps, merging(model, shape, forward));
     }
@@ -371,7 +374,7 @@ int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
     case UnitPart::before:
       return overlaps() ? tp : 1;
     case UnitPart::core:
-      return unit == Unit::attn ? cp : 1;
+      return unit == Unit::attn && !exchanges_heads() ? cp : 1;
     case UnitPart::after:
       return forward && overlaps() ? kPipelineSteps : 1;
   }
@@ -454,6 +457,15 @@ double kv_bytes(const ModelConfig& model, const Shape& shape) {
   return w.bytes(2 * w.kv);
 }
 
+double qkv_bytes(const ModelConfig& model, const Shape& shape) {
+  return attention_output_bytes(model, shape) + kv_bytes(model, shape);
+}
+
+double attention_output_bytes(const ModelConfig& model, const Shape& shape) {
+  const Widths w(model, shape);
+  return w.bytes(w.q);
+}
+
 namespace {
 
 // Of the merger: what its norm and its two linear layers keep. Of the embedding of patches: the patches.
@@ -523,6 +535,8 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
     case Unit::attn:
       keep("q, k, v", w.q + 2 * w.kv, first_again);
       keep_for(UnitPass::W_early, "attention output", w.q, core_again);
+      // Of all rows for some heads, as the core's backward reads it.
+      if (shape.division().exchanges_heads()) keep("output of the core", w.q, again.core);
       if (!of_2022) keep("log-sum-exp", heads * fp32, core_again);
       if (of_2022 && !again.core) {
         keep("softmax", heads * shape.seq);
@@ -604,6 +618,20 @@ void check_shardable(const ModelConfig& model, int tp) {
   check("attention heads of the vision encoder", model.vision.heads);
   check("feed-forward columns of the vision encoder", model.vision.ffn);
   check("merged columns of the vision encoder", kTokensMerged * model.vision.hidden);
+}
+
+void check_exchanged_heads(const ModelConfig& model, int tp, const Division& division) {
+  if (!division.exchanges_heads()) return;
+  const auto check = [&](const std::string& what, int heads) {
+    if (heads / tp % division.cp != 0)
+      throw InputError("", "parallel.cp_method",
+                       "is all-to-all, and parallel.cp " + std::to_string(division.cp) +
+                           " does not divide the " + std::to_string(heads / tp) + " " + what + " heads of " +
+                           model.name + " on each of " + std::to_string(tp) + " tensor-parallel ranks",
+                       "use a divisor for parallel.cp, less parallel.tp, or the method ring");
+  };
+  check("attention", model.q_heads);
+  check("key and value", model.kv_heads);
 }
 
 }  // namespace stp

@@ -58,11 +58,21 @@ inline constexpr NamedRecompute kRecomputes[] = {
 enum class TpOverlap : uint8_t { none, megatron, domino, flux };
 inline constexpr int kPipelineSteps = 4;  // Transformer Engine's num_splits of the method `pipeline`
 
+/// How the ranks that share each sequence attend to all of it. `ring`: keys and values pass from rank to rank
+/// (Liu et al., Ring Attention, arXiv 2310.01889). `all_to_all`: before the core each rank gets its share of
+/// the heads for all rows, and gives their output back behind it (DeepSpeed-Ulysses, arXiv 2309.14509;
+/// Transformer Engine's cp_comm_type a2a).
+enum class CpMethod : uint8_t { ring, all_to_all };
+
 /// What divides F and I of attn and mlp into parts, and parts into steps.
 struct Division {
-  int cp = 1;  // ranks that share each sequence: steps of the attention's core
+  int cp = 1;  // ranks that share each sequence: with a ring, steps of the attention's core
   TpOverlap tp_overlap = TpOverlap::none;
   int tp = 1;  // ranks of the ring, each with the rows of one step
+  CpMethod cp_method = CpMethod::ring;
+
+  /// Whether the core has all rows of some heads.
+  [[nodiscard]] bool exchanges_heads() const { return cp > 1 && cp_method == CpMethod::all_to_all; }
 
   /// Whether collectives overlap the steps of parts: a rank alone has none.
   [[nodiscard]] bool overlaps() const { return tp_overlap == TpOverlap::megatron && tp > 1; }
@@ -92,8 +102,9 @@ struct Shape {
   int cp = 1;              // divides seq, twice
   int vision_tokens = 0;   // of a sample, in the vision encoder
   TpOverlap tp_overlap = TpOverlap::none;
+  CpMethod cp_method = CpMethod::ring;
 
-  [[nodiscard]] Division division() const { return {cp, tp_overlap, tp}; }
+  [[nodiscard]] Division division() const { return {cp, tp_overlap, tp, cp_method}; }
   /// Of one sample and of the microbatch, on this rank.
   [[nodiscard]] int own_seq() const { return seq / cp; }
   [[nodiscard]] double tokens() const { return double{1} * own_seq() * microbatch_size; }
@@ -146,15 +157,20 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
 /// The same of a step of a part of F or I of a unit that shape.division() divides. A step of the attention's
 /// core has n²/2 pairs of query and key per sample, n = own_seq(): the first all causal ones of the rank's
 /// own tokens, any other all queries against one piece of another rank's keys, or the later half of the
-/// queries against both. From the second on it merges its result into that of the steps before. A step of
-/// another part has its share of the GEMM; the last has all else. All parts add up to work(), but for a
-/// launch of each step that overlaps a collective; there I also has F's steps where the core is recomputed.
-/// Not for `megatron_2022`.
+/// queries against both. From the second on it merges its result into that of the steps before. With an
+/// all-to-all there is one, of as much work. A step of another part has its share of the GEMM; the last has
+/// all else. All parts add up to work(), but for a launch of each step that overlaps a collective; there I
+/// also has F's steps where the core is recomputed. Not for `megatron_2022`.
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step = 0);
 
 /// Bytes of the keys and values of a rank's tokens, which an exchange of the ring carries.
 double kv_bytes(const ModelConfig& model, const Shape& shape);
+
+/// Bytes of q, k and v, or of the attention's output, of a rank's tokens, and of their gradients: all but
+/// 1/cp of them leave the rank in an all-to-all.
+double qkv_bytes(const ModelConfig& model, const Shape& shape);
+double attention_output_bytes(const ModelConfig& model, const Shape& shape);
 
 /// A tensor that the forward keeps for the backward, or that I makes.
 struct SavedTensor {
@@ -186,5 +202,8 @@ double reduced_bytes(const ModelConfig& model, const Shape& shape, Unit unit, Un
 
 /// Whether tp divides what it must; InputError naming tp otherwise.
 void check_shardable(const ModelConfig& model, int tp);
+
+/// Whether cp divides a rank's heads, where `division` exchanges them; InputError naming cp_method otherwise.
+void check_exchanged_heads(const ModelConfig& model, int tp, const Division& division);
 
 }  // namespace stp

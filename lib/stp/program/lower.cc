@@ -35,9 +35,14 @@ size_t ops_of(const Segment& segment, const Lowering& lowering) {
   for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
     ops += division.steps(segment.unit, pass, part);
   // The core's exchanges; its steps and exchanges once more; those of rows, and sums of pieces.
-  const size_t ring = segment.unit == Unit::attn ? division.cp : 1;
-  if (ring > 1) ops += pass == UnitPass::F ? ring - 1 : 2 * ring - 1;
-  if (pass == UnitPass::I && lowering.recompute.core && segment.unit == Unit::attn) ops += 2 * ring - 1;
+  if (segment.unit == Unit::attn) {
+    const bool again = pass == UnitPass::I && lowering.recompute.core;
+    const size_t ring = division.cp;
+    if (division.exchanges_heads())
+      ops += again ? 5 : 2;
+    else
+      ops += (ring == 1 ? 0 : pass == UnitPass::F ? ring - 1 : 2 * ring - 1) + (again ? 2 * ring - 1 : 0);
+  }
   return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
 }
 
@@ -408,8 +413,8 @@ class Lowerer {
     return add_compute(chain, segment, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
   }
 
-  // F or I of a unit in parts, after begin_main(); the last sum of an output's pieces is not among them. The
-  // own gradients of keys and values come back with the last exchange.
+  // F or I of a unit in parts, after begin_main(); the last sum of an output's pieces is not among them.
+  // `after` waits for the core's last exchange.
   OpId add_parts(Chain& chain, const Segment& segment, ValueId from, ValueId to) {
     const UnitPass pass = pass_of(segment);
     if (overlaps(segment, b_.program.division))
@@ -418,9 +423,10 @@ class Lowerer {
       add_part(chain, segment, {UnitPart::before, pass}, from);
     if (pass == UnitPass::I && segment.unit == Unit::attn && lowering_.recompute.core)
       add_core(chain, segment, UnitPass::F);
-    const Ref home = add_core(chain, segment, pass);
+    Ref home = add_core(chain, segment, pass);
     for (int piece = 0; piece + 1 < pieces(segment); ++piece) {
       b_.begin_op();
+      b_.depend(std::exchange(home, kNothing));
       add_part(chain, segment, {UnitPart::after, pass, piece});
       add_reduction(chain, segment, piece);
     }
@@ -463,6 +469,8 @@ class Lowerer {
   // the one before. The gradients that a step makes leave with the exchange behind it; the last brings the
   // own ones home, and is returned.
   Ref add_core(const Chain& chain, const Segment& segment, UnitPass pass) {
+    if (segment.unit == Unit::attn && b_.program.division.exchanges_heads())
+      return add_core_of_heads(chain, segment, pass);
     const int steps = b_.program.division.steps(segment.unit, pass, UnitPart::core);
     Ref brought = kNothing;  // what the next step waits for
     for (int step = 0; step < steps; ++step) {
@@ -476,6 +484,17 @@ class Lowerer {
     }
     if (pass == UnitPass::F || steps == 1) return kNothing;
     return add_exchange(chain, segment, OpKind::kv_gradient_exchange, pass, steps);
+  }
+
+  // All rows of some heads come together before the core, and go back behind it, by the exchange that is
+  // returned. A core that is recomputed finds them there, unless they are recomputed too.
+  Ref add_core_of_heads(const Chain& chain, const Segment& segment, UnitPass pass) {
+    const bool there = pass == UnitPass::F && pass_of(segment) == UnitPass::I && !lowering_.recompute.qkv;
+    const Ref gathered = there ? kNothing : add_exchange(chain, segment, OpKind::all_to_all, pass, 1);
+    b_.begin_op();
+    b_.depend(gathered);
+    add_part(chain, segment, {UnitPart::core, pass});
+    return add_exchange(chain, segment, OpKind::all_to_all, pass, 2);
   }
 
   struct Part {

@@ -39,14 +39,17 @@ struct Lowering {
   Recompute recompute;    // `layer`: a backward runs each layer's forward again first; `core`: see below
   int vision_layers = 0;  // of a vision encoder, which is the first virtual stage; 0: none
   bool post_validation = false;  // with `optimizer`: the gradients' norm is checked in the next step
-  int context_parallel = 1;  // more: attn's F and I in parts, with the exchanges of a ring, and F's core once
-                             // more in I if that is recomputed
+  int context_parallel = 1;  // more: attn's F and I in parts, with the exchanges of a ring or an all-to-all,
+                             // and F's core once more in I if that is recomputed
+  CpMethod cp_method = CpMethod::ring;
   TpOverlap tp_overlap = TpOverlap::none;  // `megatron`, with `sequence_parallel`: the units' F and I in
                                            // parts, with exchanges and reduce-scatters beside their steps
   int tensor_parallel = 1;                 // ranks of a group, which only tp_overlap asks for
   double offload = 0;  // 0 to 1: more than 0 adds the copies of activations to the host and back
 
-  [[nodiscard]] Division division() const { return {context_parallel, tp_overlap, tensor_parallel}; }
+  [[nodiscard]] Division division() const {
+    return {context_parallel, tp_overlap, tensor_parallel, cp_method};
+  }
 };
 
 /// The largest number of ops that a Program may have.

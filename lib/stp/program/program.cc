@@ -38,6 +38,7 @@ std::string collective_name(OpKind kind) {
 std::string exchange_name(const Op& op) {
   const std::string name = op.kind == OpKind::kv_exchange            ? "key-value exchange "
                            : op.kind == OpKind::kv_gradient_exchange ? "key-value gradient exchange "
+                           : op.kind == OpKind::all_to_all           ? "all-to-all "
                                                                      : "row exchange ";
   return name + std::to_string(op.step);
 }
@@ -70,6 +71,7 @@ std::string describe_op(const Program& program, OpId id) {
       break;
     case OpKind::kv_exchange:
     case OpKind::kv_gradient_exchange:
+    case OpKind::all_to_all:
     case OpKind::row_exchange:
       text += exchange_name(op) + " of " + to_string(op.unit, op.unit_pass);
       break;

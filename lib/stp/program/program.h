@@ -32,6 +32,9 @@ enum class OpKind : uint8_t {
   all_gather,      // with sequence parallelism, of the input of the unit's `unit_pass`, before it
   kv_exchange,     // each rank of a context-parallel ring sends the next its current keys and values
   kv_gradient_exchange,  // the same of their gradients, summed up so far
+  all_to_all,  // in place of both: each of the context-parallel ranks gets its heads of the others' rows, or
+               // back. Step 1 is of q, k and v (F) or the output's gradient (I), step 2 of the output or
+               // gradients of q, k and v
   row_exchange,  // in place of an all-gather: each tensor-parallel rank sends the next the latest rows it has
   transfer,      // of a chunk's output to the rank that waits for it
   gradient_reduce,   // of a chunk's or bucket's gradients, over all ranks that hold the chunk: an all-reduce
@@ -54,9 +57,10 @@ constexpr bool is_collective(OpKind kind) {
 constexpr bool is_of_replicas(OpKind kind) {
   return kind == OpKind::gradient_reduce || kind == OpKind::gradient_scatter || kind == OpKind::weight_gather;
 }
-/// Whether it is an exchange of a ring: of the context-parallel ranks, or of the tensor-parallel ones.
+/// Whether it is an exchange: of the context-parallel ranks, or of the tensor-parallel ones.
 constexpr bool is_exchange(OpKind kind) {
-  return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange || kind == OpKind::row_exchange;
+  return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange || kind == OpKind::all_to_all ||
+         kind == OpKind::row_exchange;
 }
 /// Whether it copies between device and host.
 constexpr bool is_host_copy(OpKind kind) { return kind == OpKind::offload || kind == OpKind::reload; }
@@ -140,7 +144,7 @@ struct Program {
   }
 };
 
-/// "key-value exchange 1", "key-value gradient exchange 1" or "row exchange 1".
+/// "key-value exchange 1", "key-value gradient exchange 1", "all-to-all 1" or "row exchange 1".
 std::string exchange_name(const Op& op);
 /// "offload of F0.1" or "reload for B0.1".
 std::string host_copy_name(const Op& op);

@@ -48,6 +48,8 @@ std::string op_text(const Program& program, OpId id) {
       return action + "KV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
     case OpKind::kv_gradient_exchange:
       return action + "dKV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
+    case OpKind::all_to_all:
+      return action + "A2A " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
     case OpKind::row_exchange:
       return action + "rows " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
     case OpKind::weight_gradients:
@@ -119,6 +121,9 @@ Counts count(const Program& program) {
         break;
       case OpKind::kv_gradient_exchange:
         ++counts.of["dKV in " + pass];
+        break;
+      case OpKind::all_to_all:
+        ++counts.of["A2A in " + pass];
         break;
       case OpKind::row_exchange:
         ++counts.of["rows in " + pass];
@@ -403,7 +408,8 @@ TEST(Lower, CarriesEveryValueFromUnitToUnit) {
                             .embedding = true,
                             .sequence_parallel = random() % 2 == 0,
                             .recompute = kRecomputes[random() % std::size(kRecomputes)].choice,
-                            .context_parallel = random() % 2 == 0 ? 1 : 2 + static_cast<int>(random() % 3)};
+                            .context_parallel = random() % 2 == 0 ? 1 : 2 + static_cast<int>(random() % 3),
+                            .cp_method = static_cast<CpMethod>(draw % 2)};
     Lowering overlapped = lowering;
     if (lowering.sequence_parallel && random() % 2 == 0) {
       overlapped.tp_overlap = TpOverlap::megatron;
@@ -828,6 +834,40 @@ TEST(LowerByHand, ContextParallelismDividesAttnAndItsExchangesStandBesideTheStep
   EXPECT_THAT(waits("dKV attn.I0, 3"), ElementsAre("0 B0.0: attn.I_core0, step 2"));
   EXPECT_THAT(waits("attn.I_after0"), ElementsAre("0 B0.0: dKV attn.I0, 3"));
   EXPECT_THAT(waits("AR attn.I0"), ElementsAre("0 B0.0: attn.W_early0"));
+}
+
+TEST(LowerByHand, AllToAllsStandBeforeAndBehindTheCore) {
+  const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
+  Lowering lowering{.backward = BackwardOrder::megatron};
+  lowering.context_parallel = 4;
+  lowering.cp_method = CpMethod::all_to_all;
+  const auto of_attn = [&](const Program& program, Pass pass) {
+    Texts texts;
+    for (OpId op = 0; op < program.ops.size(); ++op)
+      if (program.ops[op].unit == Unit::attn && program.ops[op].pass == pass)
+        texts.push_back(op_text(program, op).substr(6));
+    return texts;
+  };
+  const Program program = lower(schedule, {1}, lowering);
+  EXPECT_THAT(of_attn(program, Pass::F), ElementsAre("attn.F_before0", "A2A attn.F0, 1", "attn.F_core0",
+                                                     "A2A attn.F0, 2", "attn.F_after0", "AR attn.F0"));
+  EXPECT_THAT(of_attn(program, Pass::B),
+              ElementsAre("attn.I_before0", "A2A attn.I0, 1", "attn.I_core0", "A2A attn.I0, 2",
+                          "attn.I_after0", "attn.W_early0", "AR attn.I0", "attn.W0"));
+  const auto waits = [&](const std::string& text) { return waits_of(program, 0, "B0.0: " + text); };
+  EXPECT_THAT(waits("attn.I_before0"), ElementsAre("0 B0.0: AR mlp.I0"));
+  EXPECT_THAT(waits("A2A attn.I0, 1"), ElementsAre("0 B0.0: attn.I_before0"));
+  EXPECT_THAT(waits("attn.I_core0"), ElementsAre("0 B0.0: A2A attn.I0, 1"));
+  EXPECT_THAT(waits("A2A attn.I0, 2"), ElementsAre("0 B0.0: attn.I_core0"));
+  EXPECT_THAT(waits("attn.I_after0"), ElementsAre("0 B0.0: A2A attn.I0, 2"));
+  // A recomputed core finds q, k and v where they are, unless they are recomputed too.
+  lowering.recompute = {.core = true};
+  EXPECT_THAT(
+      of_attn(lower(schedule, {1}, lowering), Pass::B),
+      ElementsAre("attn.I_before0", "attn.F_core0", "A2A attn.F0, 2", "A2A attn.I0, 1", "attn.I_core0",
+                  "A2A attn.I0, 2", "attn.I_after0", "attn.W_early0", "AR attn.I0", "attn.W0"));
+  lowering.recompute.qkv = true;
+  EXPECT_THAT(of_attn(lower(schedule, {1}, lowering), Pass::B)[1], "A2A attn.F0, 1");
 }
 
 TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {

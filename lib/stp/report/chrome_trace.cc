@@ -88,8 +88,9 @@ class Writer {
   }
 
   // Of a unit's parts only the first op may wait for an all-reduce, or what replaces it.
-  static std::string waited_for(const Op& op) {
-    if (op.part == UnitPart::core || op.part == UnitPart::after) return "key-value exchange";
+  [[nodiscard]] std::string waited_for(const Op& op) const {
+    if (op.part == UnitPart::core || op.part == UnitPart::after)
+      return program_.division.exchanges_heads() ? "all-to-all" : "key-value exchange";
     return op.part == UnitPart::before && op.step > 0 ? "row exchange" : "all-reduce";
   }
 
@@ -133,6 +134,7 @@ class Writer {
         break;
       case OpKind::kv_exchange:
       case OpKind::kv_gradient_exchange:
+      case OpKind::all_to_all:
       case OpKind::row_exchange:
         name = exchange_name(op);
         break;

@@ -153,15 +153,17 @@ TEST(ChromeTraceText, EscapesNames) {
   EXPECT_EQ(other.at("time_unit"), "unit times");
 }
 
-TEST(ChromeTraceOfARing, SaysWhatAnOpWaitedFor) {
+// By name of an op of one microbatch, what it waited for; and the number of exchanges.
+std::pair<std::map<std::string, std::string>, int> waited_for(const Division& division, const char* cost) {
   const json costs = {{"attn.F_core", 1}, {"attn.F_after", 1}, {"attn.I_core", 1}, {"attn.I_after", 1},
-                      {"mlp.F", 1},       {"kv_exchange", 3},  {"all_reduce", 2}};
+                      {"mlp.F", 1},       {cost, 3},           {"all_reduce", 2}};
   Lowering lowering;
-  lowering.context_parallel = 2;
+  lowering.context_parallel = division.cp;
+  lowering.cp_method = division.cp_method;
   const Program program = lower(
       {"by hand", Placement::loop(1, 1), 1, {{parse_block("F0.0"), parse_block("B0.0")}}}, {1}, lowering);
   const Timeline timeline =
-      simulate(program, op_seconds(program, unit_cost_table(JsonInput(costs, "test"), 2)));
+      simulate(program, op_seconds(program, unit_cost_table(JsonInput(costs, "test"), division)));
   std::ostringstream text;
   write_chrome_trace(text, program, timeline);
   std::map<std::string, std::string> waited;
@@ -172,12 +174,25 @@ TEST(ChromeTraceOfARing, SaysWhatAnOpWaitedFor) {
     exchanges += event.at("cat") == "cp";
     if (event.at("args").contains("waited_for")) waited[event.at("name")] = event["args"]["waited_for"];
   }
+  return {waited, exchanges};
+}
+
+TEST(ChromeTraceOfARing, SaysWhatAnOpWaitedFor) {
+  const auto [waited, exchanges] = waited_for({.cp = 2}, "kv_exchange");
   EXPECT_EQ(exchanges, 1 + 1 + 2);
   EXPECT_EQ(waited.at("mlp.F F0.0"), "all-reduce");
   EXPECT_EQ(waited.at("attn.I_before B0.0"), "all-reduce");
   EXPECT_EQ(waited.at("attn.F_core F0.0"), "key-value exchange");
   EXPECT_EQ(waited.at("attn.I_core B0.0"), "key-value exchange");
   EXPECT_EQ(waited.at("attn.I_after B0.0"), "key-value exchange");
+}
+
+TEST(ChromeTraceOfAllToAlls, SaysWhatAnOpWaitedFor) {
+  const auto [waited, exchanges] = waited_for({.cp = 4, .cp_method = CpMethod::all_to_all}, "all_to_all");
+  EXPECT_EQ(exchanges, 2 + 2);
+  EXPECT_EQ(waited.at("attn.F_core F0.0"), "all-to-all");
+  EXPECT_EQ(waited.at("attn.F_after F0.0"), "all-to-all");
+  EXPECT_EQ(waited.at("attn.I_after B0.0"), "all-to-all");
 }
 
 }  // namespace

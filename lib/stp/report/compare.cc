@@ -74,6 +74,7 @@ constexpr std::array kConfigurationFields{"model",
                                           "tp",
                                           "pp",
                                           "cp",
+                                          "cp_method",
                                           "dp",
                                           "zero",
                                           "post_validation",
@@ -165,6 +166,7 @@ std::string row_name(const json& row) {
   name += ", tp" + json_text(row.at("tp")) + " pp" + json_text(row.at("pp"));
   for (const char* axis : {"cp", "dp"})
     if (row.value(axis, 1) > 1) name += std::string(" ") + axis + json_text(row.at(axis));
+  if (row.contains("cp_method")) name += " by " + row.at("cp_method").get<std::string>();
   name += ", m " + json_text(row.at("microbatches"));
   return row.contains("unit_costs") && row["unit_costs"].is_object()
              ? name + costs_of_layer(row["unit_costs"])

@@ -92,6 +92,7 @@ json configuration_json(const Configuration& c) {
                 {"sequence_parallel", or_null(c.sequence_parallel)},
                 {"tp_overlap", or_null(c.tp_overlap)},
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+  if (c.all_to_all) value["cp_method"] = "all-to-all";
   if (c.post_validation) value["post_validation"] = true;
   if (c.merge_backward) value["merge_backward"] = true;
   if (!c.layer_costs.empty()) value["layer_costs"] = c.layer_costs;

@@ -24,6 +24,7 @@ struct Configuration {
   SharedJson cluster_values;       // the profile's values that were replaced; null: none
   int seq = 0, vision_tokens = 0;  // the latter 0 without a vision encoder
   int tp = 1, pp = 1, cp = 1, dp = 1;
+  bool all_to_all = false;      // the method of context parallelism, else a ring
   bool zero = false;            // ZeRO-1
   bool merge_backward = false;  // adjacent I and W as one B
   double offload_ratio = 0;     // 0: nothing is offloaded
@@ -39,6 +40,8 @@ struct Configuration {
   std::optional<bool> contention;         // none there
   SharedJson unit_costs;                  // the table that the costs came from; null for a model on a cluster
 
+  /// "2", or "2 all-to-all": for tables.
+  [[nodiscard]] std::string cp_text() const { return std::to_string(cp) + (all_to_all ? " all-to-all" : ""); }
   [[nodiscard]] int gpus() const { return tp * pp * cp * dp; }
   [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * dp; }
 };

@@ -105,7 +105,8 @@ Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& 
                     .sequence_parallel = plan.program.sequence_parallel,
                     .recompute = plan.program.recompute,
                     .element_bytes = static_cast<int>(bytes_of(training.type)),
-                    .cp = training.grid.cp};
+                    .cp = training.grid.cp,
+                    .cp_method = plan.program.division.cp_method};
   for (const int layers : plan.program.layers_per_stage)
     offloaded_.push_back(
         offloaded_tensors(training.model, shape, Implementation::suite, layers, plan.program.offload));
@@ -196,7 +197,7 @@ void Executor::make_groups() {
       }
     }
     if (place.cp == 0 && grid.cp > 1)
-      if (RankGroup ring = make_group("cp", grid.context_group(world_rank), GroupUse::transfers); ring.group)
+      for (RankGroup& ring : make_rings(grid.context_group(world_rank)))
         context_rings_[place.pp].push_back(std::move(ring));
     if (place.tp == 0 && plan_.program.division.overlaps())
       if (RankGroup ring = make_group("tp ring", members, GroupUse::transfers); ring.group)
@@ -215,6 +216,23 @@ void Executor::make_groups() {
     }
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
+}
+
+// A ring; for an all-to-all one for each distance that something goes, or several, if that goes round before
+// it has passed all.
+std::vector<Executor::RankGroup> Executor::make_rings(const std::vector<int>& members) {
+  const int count = static_cast<int>(members.size());
+  const int farthest = plan_.program.division.exchanges_heads() ? count - 1 : 1;
+  std::vector<RankGroup> rings;
+  for (int distance = 1; distance <= farthest; ++distance)
+    for (int first = 0; first < std::gcd(distance, count); ++first) {
+      std::vector<int> ring;
+      for (int at = first; ring.empty() || at != first; at = (at + distance) % count)
+        ring.push_back(members[at]);
+      if (RankGroup made = make_group("cp", ring, GroupUse::transfers); made.group)
+        rings.push_back(std::move(made));
+    }
+  return rings;
 }
 
 void Executor::make_links() {
@@ -751,23 +769,38 @@ void Executor::issue_exchange(OpId id) {
   const Op& op = plan_.program.ops[id];
   const bool rows = op.kind == OpKind::row_exchange;
   const auto stream_of = [&](const RankState& rank) { return rows ? rank.tp.get() : rank.cp.get(); };
-  for (RankGroup& ring : (rows ? tensor_rings_ : context_rings_)[plan_.program.stream_of(id).rank]) {
+  const int stage = plan_.program.stream_of(id).rank;
+  std::map<const RankState*, ExchangeTensors> tensors;  // of all ranks of the stage
+  for (const auto& rank : ranks_) {
+    if (rank->place.pp != stage) continue;
+    begin(*rank, *stream_of(*rank), id);
+    SavedUnit& saved = rank->saved_unit(op);
+    if (op.input != kNoValue) {
+      saved.residual = rank->take(op.input);
+      rank->device.retag(saved.residual, MemoryKind::working);
+    }
+    tensors[rank.get()] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
+  }
+  for (RankGroup& ring : (rows ? tensor_rings_ : context_rings_)[stage]) {
+    const int size = ring.group->size();
     std::vector<Part> parts;
-    for (RankState* rank : ring.ranks) {
-      begin(*rank, *stream_of(*rank), id);
-      SavedUnit& saved = rank->saved_unit(op);
-      if (op.input != kNoValue) {
-        saved.residual = rank->take(op.input);
-        rank->device.retag(saved.residual, MemoryKind::working);
-      }
-      const auto& [sent, received] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
-      parts.push_back({stream_of(*rank), sent, received});
+    for (size_t i = 0; i < ring.ranks.size(); ++i) {
+      const RankState& rank = *ring.ranks[i];
+      // Of an all-to-all only the block that one of the two has for the other.
+      const auto part_with = [&](const Tensor& tensor, int member) {
+        if (op.kind != OpKind::all_to_all) return tensor;
+        return block_of(*rank.context, tensor, training_.grid.place(ring.group->members()[member % size]).cp);
+      };
+      const auto& [sent, received] = tensors.at(&rank);
+      const int own = ring.group->local()[i];
+      parts.push_back({stream_of(rank), part_with(sent, own + 1), part_with(received, own + size - 1)});
     }
     ring.group->transfer(parts);
-    for (RankState* rank : ring.ranks) {
-      release_sent(*rank->context, *stream_of(*rank), op, rank->saved_unit(op));
-      end(*rank, *stream_of(*rank), id);
-    }
+  }
+  for (const auto& rank : ranks_) {
+    if (rank->place.pp != stage) continue;
+    finish_exchange(*rank->context, *stream_of(*rank), op, tensors.at(rank.get()), rank->saved_unit(op));
+    end(*rank, *stream_of(*rank), id);
   }
 }
 

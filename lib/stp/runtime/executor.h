@@ -85,6 +85,7 @@ class Executor {
   void make_links();
   RankGroup make_group(const std::string& name, const std::vector<int>& members,
                        GroupUse use = GroupUse::collectives);
+  std::vector<RankGroup> make_rings(const std::vector<int>& members);
   [[nodiscard]] RankState* local(int world_rank) const;
 
   void begin_step(std::span<const TokenSample> samples);

@@ -76,6 +76,7 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                      "cannot divide " + std::to_string(training.seq) +
                          " tokens into two pieces for each of " + std::to_string(grid.cp) + " ranks",
                      "make seq a multiple of 2 * parallel.cp");
+  check_exchanged_heads(training.model, grid.tp, program.division);
   if (program.vision_layers != training.model.vision.layers)
     throw InputError("", "model",
                      "has " + std::to_string(training.model.vision.layers) +

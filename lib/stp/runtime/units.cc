@@ -38,6 +38,20 @@ AttentionShape attention_shape(const UnitContext& context) {
           .causal = model.causal()};
 }
 
+// What the core works on: with an all-to-all, whole sequences of a share of the heads.
+AttentionShape core_shape(const UnitContext& context) {
+  AttentionShape shape = attention_shape(context);
+  if (!context.division.exchanges_heads()) return shape;
+  shape.seq *= context.cp();
+  shape.q_heads /= context.cp();
+  shape.kv_heads /= context.cp();
+  shape.cp = 1;
+  shape.cp_index = 0;
+  return shape;
+}
+
+Tensor in_rows(const Tensor& tensor, int64_t rows) { return tensor.part(0, rows, tensor.elements() / rows); }
+
 // The norm's output, or its gradient, as rows of the first linear layer.
 Tensor linear_rows(Unit unit, const Tensor& rows) {
   if (unit != Unit::merger) return rows;
@@ -55,10 +69,6 @@ class ComputePass {
         rows_(context.tokens() / (unit == Unit::merger ? kTokensMerged : 1)) {}
 
   Tensor make(MemoryKind kind, int64_t columns) { return context_.make(stream_, kind, rows_, columns); }
-  Tensor make_statistics(MemoryKind kind, int64_t columns) {
-    return context_.device.allocate(stream_, kind, statistics_type(context_.training.type), context_.tokens(),
-                                    columns);
-  }
   void release(Tensor& tensor) {
     if (tensor) context_.device.release(stream_, tensor);
   }
@@ -168,17 +178,24 @@ int owner(const UnitContext& context, int step) {
   return (context.cp_index - step + context.cp()) % context.cp();
 }
 
-// A step of the core; the first makes the results. Without context parallelism there is no other.
+// The core's own output: with an all-to-all that of all ranks' rows.
+Tensor& core_output(const UnitContext& context, SavedUnit& saved) {
+  return context.division.exchanges_heads() ? saved.core_output : saved.attention;
+}
+
+// A step of the core; the first makes the results. Without a ring there is no other.
 void attention_core(const UnitContext& context, int step, SavedUnit& saved, MemoryKind kind) {
   ComputePass pass(context);
-  const AttentionShape shape = attention_shape(context);
+  const AttentionShape shape = core_shape(context);
   if (step > 0)
     return pass.kernels().attention_merge_forward(pass.stream(), shape,
                                                   attention_block(shape, owner(context, step)), saved.qkv,
                                                   saved.kv[step], saved.attention, saved.log_sum_exp);
-  saved.attention = pass.make(kind, shape.q_columns());
-  saved.log_sum_exp = pass.make_statistics(kind, shape.q_heads);
-  pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp);
+  Tensor& out = core_output(context, saved);
+  out = context.make(context.compute, kind, shape.tokens(), shape.q_columns());
+  saved.log_sum_exp = context.device.allocate(context.compute, kind, statistics_type(context.training.type),
+                                              shape.tokens(), shape.q_heads);
+  pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, out, saved.log_sum_exp);
 }
 
 void make_gate_up(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
@@ -264,10 +281,12 @@ void attn_project_backward(ComputePass& pass, const UnitContext& context, const 
 
 // A step of the core in I: the gradient of q is added up here, those of k and v in the ring.
 void core_step_backward(ComputePass& pass, const UnitContext& context, int step, SavedUnit& saved) {
-  const AttentionShape shape = attention_shape(context);
-  if (context.cp() == 1)
-    return pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, saved.attention,
+  const AttentionShape shape = core_shape(context);
+  if (shape.cp == 1) {
+    saved.inner_gradient = in_rows(saved.inner_gradient, shape.tokens());
+    return pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, core_output(context, saved),
                                              saved.log_sum_exp, saved.core_gradient, saved.inner_gradient);
+  }
   Tensor& kv_gradient = saved.kv_gradients[step] = pass.make(MemoryKind::working, 2 * shape.kv_columns());
   if (step > 0)
     return pass.kernels().attention_merge_backward(
@@ -298,6 +317,7 @@ Tensor attn_input_gradient(const UnitContext& context, const Op& op,
     pass.release(own);
   }
   pass.release(saved.core_gradient);
+  pass.release(saved.core_output);
   pass.release(saved.qkv);
   pass.release(saved.log_sum_exp);
   pass.kernels().rope_backward(pass.stream(), shape, context.training.model.rope_theta, saved.inner_gradient);
@@ -336,10 +356,15 @@ Tensor mlp_input_gradient(const UnitContext& context, const Op& op,
 
 Tensor& saved_tensor(SavedUnit& saved, const std::string& name) {
   constexpr std::pair<const char*, Tensor SavedUnit::*> kTensors[] = {
-      {"norm input", &SavedUnit::input},           {"norm statistics", &SavedUnit::statistics},
-      {"norm output", &SavedUnit::normed},         {"q, k, v", &SavedUnit::qkv},
-      {"attention output", &SavedUnit::attention}, {"log-sum-exp", &SavedUnit::log_sum_exp},
-      {"gate and up", &SavedUnit::gate_up},        {"activation", &SavedUnit::activation}};
+      {"norm input", &SavedUnit::input},
+      {"norm statistics", &SavedUnit::statistics},
+      {"norm output", &SavedUnit::normed},
+      {"q, k, v", &SavedUnit::qkv},
+      {"attention output", &SavedUnit::attention},
+      {"log-sum-exp", &SavedUnit::log_sum_exp},
+      {"output of the core", &SavedUnit::core_output},
+      {"gate and up", &SavedUnit::gate_up},
+      {"activation", &SavedUnit::activation}};
   for (const auto& [declared, member] : kTensors)
     if (name == declared) return saved.*member;
   throw std::logic_error("no unit saves \"" + name + "\"");
@@ -398,7 +423,7 @@ void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved) {
   };
   drop(again.norm, {&saved.statistics, &saved.normed});
   drop(again.qkv, {&saved.qkv});
-  drop(again.core, {&saved.attention, &saved.log_sum_exp});
+  drop(again.core, {&saved.attention, &saved.core_output, &saved.log_sum_exp});
   drop(again.mlp, {&saved.gate_up, &saved.activation});
   if (!again.layer) return;
   if (unit == Unit::attn)
@@ -431,8 +456,99 @@ ExchangeTensors row_exchange_tensors(const UnitContext& context, Stream& stream,
   return {op.step == 1 ? own : rows_of_step(context, all, op.step - 1), rows_of_step(context, all, op.step)};
 }
 
+namespace {
+
+// What an all-to-all works on: this rank's rows of all heads, and all rows of this rank's share of them. One
+// of the two becomes the other; if they are one tensor, in its memory.
+struct HeadExchange {
+  Tensor &own_rows, &own_heads;
+  std::vector<int64_t>
+      widths;    // in own_rows, of the columns that are divided among the ranks, each for itself
+  bool gathers;  // whether it makes own_heads, not own_rows
+};
+
+HeadExchange head_exchange(const UnitContext& context, const Op& op, SavedUnit& saved) {
+  const AttentionShape shape = attention_shape(context);
+  const std::vector<int64_t> q{shape.q_columns()}, qkv{q[0], shape.kv_columns(), shape.kv_columns()};
+  const bool gathers = op.step == 1;
+  if (op.unit_pass == UnitPass::F)
+    return gathers ? HeadExchange{saved.qkv, saved.qkv, qkv, true}
+                   : HeadExchange{saved.attention, saved.core_output, q, false};
+  return gathers ? HeadExchange{saved.core_gradient, saved.core_gradient, q, true}
+                 : HeadExchange{saved.inner_gradient, saved.inner_gradient, qkv, false};
+}
+
+// Copies `rank`'s share of the heads of the own rows to its block, or back.
+void copy_heads(const UnitContext& context, Stream& stream, const std::vector<int64_t>& widths,
+                const Tensor& own_rows, const Tensor& block, int rank, bool to_block) {
+  Kernels& kernels = context.device.kernels();
+  int64_t in_rows = 0, in_block = 0;
+  for (const int64_t width : widths) {
+    const int64_t share = width / context.cp(), from = in_rows + rank * share;
+    if (to_block)
+      kernels.copy_columns(stream, own_rows, from, block, in_block, share);
+    else
+      kernels.copy_columns(stream, block, in_block, own_rows, from, share);
+    in_rows += width;
+    in_block += share;
+  }
+}
+
+// Copies `rank`'s two pieces of each whole sequence to its block, or back.
+void copy_pieces(const UnitContext& context, Stream& stream, const Tensor& own_heads, const Tensor& block,
+                 int rank, bool to_block) {
+  const int64_t own_seq = context.training.own_seq(), rows = own_seq / 2, columns = block.columns;
+  for (int64_t sample = 0; sample < context.training.microbatch_size; ++sample)
+    for (const int64_t row : {int64_t{0}, rows}) {
+      const int64_t position = position_of(context.cp(), rank, own_seq, row);
+      const Tensor whole =
+                       own_heads.part((sample * context.training.seq + position) * columns, rows, columns),
+                   piece = block.part((sample * own_seq + row) * columns, rows, columns);
+      context.device.kernels().copy(stream, to_block ? whole : piece, to_block ? piece : whole);
+    }
+}
+
+ExchangeTensors heads_to_send(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved) {
+  const HeadExchange exchange = head_exchange(context, op, saved);
+  const Tensor& from = exchange.gathers ? exchange.own_rows : exchange.own_heads;
+  const int64_t rows = context.tokens() * context.cp(), columns = from.elements() / rows;
+  const Tensor sent = context.make(stream, MemoryKind::working, rows, columns);
+  for (int rank = 0; rank < context.cp(); ++rank) {
+    const Tensor block = block_of(context, sent, rank);
+    if (exchange.gathers)
+      copy_heads(context, stream, exchange.widths, from, block, rank, true);
+    else
+      copy_pieces(context, stream, from, block, rank, true);
+  }
+  return {sent, context.make(stream, MemoryKind::communication, rows, columns)};
+}
+
+// The own block stays where it is.
+void place_heads(const UnitContext& context, Stream& stream, const Op& op, const ExchangeTensors& tensors,
+                 SavedUnit& saved) {
+  const HeadExchange exchange = head_exchange(context, op, saved);
+  Tensor& from = exchange.gathers ? exchange.own_rows : exchange.own_heads;
+  Tensor& to = exchange.gathers ? exchange.own_heads : exchange.own_rows;
+  const int64_t rows = exchange.gathers ? tensors.sent.rows : context.tokens();
+  to = in_rows(&from == &to ? from : context.make(stream, from.memory->kind, from.rows, from.columns), rows);
+  for (int rank = 0; rank < context.cp(); ++rank) {
+    const Tensor block = block_of(context, rank == context.cp_index ? tensors.sent : tensors.received, rank);
+    if (exchange.gathers)
+      copy_pieces(context, stream, to, block, rank, false);
+    else
+      copy_heads(context, stream, exchange.widths, to, block, rank, false);
+  }
+}
+
+}  // namespace
+
+Tensor block_of(const UnitContext& context, const Tensor& all, int rank) {
+  return all.part(rank * context.tokens() * all.columns, context.tokens(), all.columns);
+}
+
 ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved) {
   if (op.kind == OpKind::row_exchange) return row_exchange_tensors(context, stream, op, saved);
+  if (op.kind == OpKind::all_to_all) return heads_to_send(context, stream, op, saved);
   const AttentionShape shape = attention_shape(context);
   const int64_t columns = 2 * shape.kv_columns();
   if (op.kind == OpKind::kv_exchange && op.step == 1) {
@@ -458,7 +574,13 @@ ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, con
   return {gradient, received};
 }
 
-void release_sent(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved) {
+void finish_exchange(const UnitContext& context, Stream& stream, const Op& op, ExchangeTensors tensors,
+                     SavedUnit& saved) {
+  if (op.kind == OpKind::all_to_all) {
+    place_heads(context, stream, op, tensors, saved);
+    context.device.release(stream, tensors.sent);
+    context.device.release(stream, tensors.received);
+  }
   // The step that works on the keys and values just sent may still read them.
   if (op.kind == OpKind::kv_gradient_exchange)
     context.device.release(stream, saved.kv_gradients[op.step - 1]);

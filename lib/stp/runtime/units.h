@@ -13,7 +13,8 @@
 // With context parallelism a rank has two pieces of each sequence, and keys and values pass all ranks of its
 // ring (Liu et al., Ring Attention, arXiv 2310.01889; the pieces as Transformer Engine divides them). F and I
 // of attn are then called part by part (UnitPart). Step s of the core works on the keys of the rank s places
-// before.
+// before. With CpMethod::all_to_all the core has one step instead, which works on the whole sequences of this
+// rank's share of the heads; what is exchanged keeps its memory, and only its shape changes.
 //
 // A vision encoder's layers are units like a language model's, on tokens of its own: LayerNorm, attention
 // without mask, an MLP of two matrices, and biases, of which each rank adds one t-th behind the second linear
@@ -38,6 +39,7 @@ namespace stp {
 struct SavedUnit {
   Tensor input, statistics, normed;        // the norm's; of patches the input alone
   Tensor qkv, attention, log_sum_exp;      // attn
+  Tensor core_output;                      // attn, with an all-to-all: `attention` as the core makes it
   Tensor gate_up, activation;              // mlp; without gate, fc1's output
   Tensor logits_gradient;                  // head
   Tensor output_gradient, inner_gradient;  // made by I: of the unit's output; of qkv, or of gate and up
@@ -108,15 +110,20 @@ Tensor unit_input_gradient(const UnitContext& context, const Op& op,
                            const std::vector<ParameterState>& parameters, Tensor output_gradient,
                            SavedUnit& saved);
 
-/// The tensors of an exchange of a ring, as work of `stream`: what this rank sends the next, and where it
-/// gets the same from the rank before. The first exchange takes the own keys and values together, or makes
-/// room for all rows; the sums of gradients so far are completed before they are sent.
+/// The tensors of an exchange, as work of `stream`: of a ring, what this rank sends the next, and where it
+/// gets the same from the rank before; of an all-to-all, a block of as many rows as this rank has for each
+/// rank of its group. The first exchange takes the own keys and values together, or makes room for all rows;
+/// the sums of gradients so far are completed before they are sent.
 struct ExchangeTensors {
   Tensor sent, received;
 };
 ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved);
-/// After the exchange was given to `stream`: releases what it has sent where nothing else uses it.
-void release_sent(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved);
+/// Of such a tensor of an all-to-all, the block for `rank` of the group, or from it.
+Tensor block_of(const UnitContext& context, const Tensor& all, int rank);
+/// After the exchange was given to `stream`: releases what it has sent where nothing else uses it. What an
+/// all-to-all brought goes to its places.
+void finish_exchange(const UnitContext& context, Stream& stream, const Op& op, ExchangeTensors tensors,
+                     SavedUnit& saved);
 /// W_early or W_late of attn, mlp, merger or head; the head has no early part.
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
                           const std::vector<ParameterState>& parameters, SavedUnit& saved);

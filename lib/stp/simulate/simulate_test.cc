@@ -115,6 +115,7 @@ struct Costs {
           break;
         case OpKind::kv_exchange:
         case OpKind::kv_gradient_exchange:
+        case OpKind::all_to_all:
         case OpKind::row_exchange:
         case OpKind::gradient_reduce:
         case OpKind::gradient_scatter:
@@ -166,6 +167,7 @@ Case random_case(std::mt19937& random) {
   Lowering lowering{releases[random() % 3], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                     random() % 2 == 0};
   lowering.context_parallel = 1 + static_cast<int>(random() % 3);
+  lowering.cp_method = static_cast<CpMethod>(random() % 2);
   lowering.sequence_parallel = random() % 2 == 0;
   if (lowering.sequence_parallel && random() % 2 == 0) {
     lowering.tp_overlap = TpOverlap::megatron;
