@@ -63,12 +63,13 @@ class Run(CommandLine):
                                  [2 * all_8["weights"], 4 * all_8["gradients"], 6 * all_8["optimizer"]])
 
     def test_context_parallelism_trains_equal_to_one_rank(self):
-        """The reduced twin of cp-dp, and what else it is used with."""
+        """The reduced twin of cp-dp and context-parallel, and what else they are used with."""
         done = self.run_stp("run", "cp-dp-small", "--backend", "cpu", "--json", "twin.json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 6 of 6 cases equal one rank", done.stdout)
+        self.assertIn("parity: 9 of 9 cases equal one rank", done.stdout)
         rows = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))["results"]
-        self.assertEqual([(row["cp"], row["dp"], row["gpus"]) for row in rows], [(2, 1, 16)] * 3 + [(1, 2, 16)] * 3)
+        self.assertEqual([(row["cp"], row["dp"], row["gpus"]) for row in rows], [(2, 1, 16)] * 3 + [(2, 1, 8)] * 3 + [(1, 2, 16)] * 3)
+        self.assertEqual([row.get("cp_method") for row in rows], [None] * 3 + ["all-to-all"] * 3 + [None] * 3)
         ring = changed(RUN, schedules=["zb-v"], seq=8, parallel={"pp": 1, "tp": 2, "cp": 2, "dp": 2}, sequence_parallel=True, recompute="full")
         for method in ("ring", "all-to-all"):
             done = self.run_cpu(changed(ring, parallel={**ring["parallel"], "cp_method": method}))
