@@ -1,5 +1,6 @@
 #include "narrow_table.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace stp::microbench {
@@ -19,7 +20,8 @@ std::string short_name(const std::string& name) {
 
 std::string narrow_line(const std::string& name, const std::map<std::string, double>& times) {
   const double median = times.at("median");
-  const double share = 50 * (times.at("high95") - times.at("low95")) / median;
+  constexpr double kMost = 999.9;  // what has room; more says no more
+  const double share = std::min(50 * (times.at("high95") - times.at("low95")) / median, kMost);
   char line[160];
   std::snprintf(line, sizeof line, "%-*s %10.2f  +-%5.1f %%%s", static_cast<int>(kNameWidth),
                 short_name(name).c_str(), median, share, times.at("noisy") > 0 ? "  noisy" : "");

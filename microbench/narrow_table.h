@@ -20,7 +20,8 @@ class NarrowTable : public ::benchmark::BenchmarkReporter {
 };
 
 /// One line, of 79 columns at most: a row's name (its middle left out if it is long), median, half of its 95
-/// % interval, and whether it is noisy. `times` in µs by aggregate: median, low95, high95, noisy.
+/// % interval, at most 999.9 %, and whether it is noisy. `times` in µs by aggregate: median, low95, high95,
+/// noisy.
 std::string narrow_line(const std::string& name, const std::map<std::string, double>& times);
 
 }  // namespace stp::microbench
