@@ -1,7 +1,6 @@
 #include "stp/model/buckets.h"
 
 #include <algorithm>
-#include <ranges>
 
 namespace stp {
 
@@ -20,10 +19,10 @@ bool Bucket::has(Unit unit, int layer) const {
 std::vector<Bucket> fill_buckets(const std::vector<UnitOfChunk>& units, const BucketRule& rule) {
   if (rule.size <= 0) return {};
   std::vector<Bucket> buckets;
-  for (const UnitOfChunk& of : std::views::reverse(units)) {
+  for (auto of = units.rbegin(); of != units.rend(); ++of) {
     if (buckets.empty() || buckets.back().parameters >= rule.size) buckets.emplace_back();
-    buckets.back().units.push_back(of);
-    buckets.back().parameters += rule.parameters[static_cast<size_t>(of.unit)];
+    buckets.back().units.push_back(*of);
+    buckets.back().parameters += rule.parameters[static_cast<size_t>(of->unit)];
   }
   if (buckets.size() < 2) return {};
   return buckets;
