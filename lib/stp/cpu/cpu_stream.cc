@@ -109,10 +109,8 @@ void CpuStream::work() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      const auto ready = [this] { return !queue_.empty() || closing_; };
-      if (!ready()) RunGuard::yield_until(lock, ready);
       // No deadline: an idle stream is not a failure.
-      while (!ready()) {
+      while (queue_.empty() && !closing_) {
         idle_ = true;
         filled_.wait(lock);
       }

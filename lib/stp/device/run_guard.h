@@ -9,7 +9,6 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <thread>
 
 #include "stp/processes/progress.h"
 
@@ -74,7 +73,7 @@ class RunGuard {
   template <typename Ready, typename What>
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, WaitFor wait_for,
             Ready ready, What what, std::chrono::microseconds look = kPollInterval) {
-    if (ready() || yield_until(lock, ready)) return;
+    if (ready()) return;
     const auto deadline = patience(wait_for);
     Idle idle(progress_);
     for (;;) {
@@ -88,20 +87,6 @@ class RunGuard {
       lock.lock();
       throw Cancelled();
     }
-  }
-
-  /// Gives way to other threads a few times: true once `ready()`. Most waits end then, and to put a thread to
-  /// sleep and to wake it costs more than most tasks of a small model. `lock` is open in between.
-  template <typename Ready>
-  static bool yield_until(std::unique_lock<std::mutex>& lock, Ready ready) {
-    constexpr int kTurns = 8;
-    for (int turn = 0; turn < kTurns; ++turn) {
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
-      if (ready()) return true;
-    }
-    return false;
   }
 
   /// The same without mutex and notification: polls, less often the longer it takes.
