@@ -105,8 +105,10 @@ inline std::string name_of(const Recompute& recompute) {
     if (choice == recompute) return name;
   return "without a name";
 }
-/// Sequences shared by two and four ranks, with every option that these may have beside.
-inline std::vector<Variant> context_parallel(CpMethod method) {
+inline constexpr CpMethod kCpMethods[] = {CpMethod::ring, CpMethod::all_to_all};
+/// Sequences shared by two and four ranks, with every option that these may have beside: the methods in turn,
+/// from the `first` on, so that with another `first` each has the other.
+inline std::vector<Variant> context_parallel(size_t first) {
   std::vector<Variant> all;
   for (const int ranks : {2, 4})
     for (const bool sequence_parallel : {false, true})
@@ -117,10 +119,9 @@ inline std::vector<Variant> context_parallel(CpMethod method) {
                        .recompute = recompute,
                        .zero = sequence_parallel && recompute == Recompute{},
                        .context_parallel = ranks,
-                       .cp_method = method});
+                       .cp_method = kCpMethods[(first + all.size()) % 2]});
   return all;
 }
-inline constexpr CpMethod kCpMethods[] = {CpMethod::ring, CpMethod::all_to_all};
 /// Megatron-LM's overlap of tensor-parallel groups of two and four, with every option that it may have
 /// beside.
 inline std::vector<Variant> with_overlap() {
@@ -133,13 +134,12 @@ inline std::vector<Variant> with_overlap() {
                      .recompute = recompute,
                      .overlapped = ranks});
   for (const auto& [name, recompute] : kRecomputes)
-    for (const CpMethod method : kCpMethods)
-      all.push_back({.release = Release::block,
-                     .sequence_parallel = true,
-                     .recompute = recompute,
-                     .context_parallel = 2,
-                     .cp_method = method,
-                     .overlapped = 2});
+    all.push_back({.release = Release::block,
+                   .sequence_parallel = true,
+                   .recompute = recompute,
+                   .context_parallel = 2,
+                   .cp_method = kCpMethods[all.size() % 2],
+                   .overlapped = 2});
   return all;
 }
 inline TpOverlap tp_overlap(const Variant& variant) {
