@@ -19,10 +19,11 @@ bool Bucket::has(Unit unit, int layer) const {
 std::vector<Bucket> fill_buckets(const std::vector<UnitOfChunk>& units, const BucketRule& rule) {
   if (rule.size <= 0) return {};
   std::vector<Bucket> buckets;
-  for (auto of = units.rbegin(); of != units.rend(); ++of) {
+  const std::vector<UnitOfChunk> backward(units.rbegin(), units.rend());
+  for (const UnitOfChunk& of : backward) {
     if (buckets.empty() || buckets.back().parameters >= rule.size) buckets.emplace_back();
-    buckets.back().units.push_back(*of);
-    buckets.back().parameters += rule.parameters[static_cast<size_t>(of->unit)];
+    buckets.back().units.push_back(of);
+    buckets.back().parameters += rule.parameters[static_cast<size_t>(of.unit)];
   }
   if (buckets.size() < 2) return {};
   return buckets;
