@@ -38,29 +38,21 @@ ModelConfig model(const std::string& name) { return read_model(STP_SOURCE_DIR "/
 CostTable unit_table(const json& value, const Division& division = {}) {
   return unit_cost_table(JsonInput(value, "s.json", "costs.unit"), division);
 }
-// A ring of three.
-CostTable ring_table(double exchange) {
+// Attention in parts, and what an exchange takes.
+CostTable table_in_parts(const std::string& exchange, double seconds, const Division& division) {
   return unit_table({{"attn.F_before", 1},
                      {"attn.F_core", 2},
                      {"attn.F_after", 4},
                      {"attn.I_before", 8},
                      {"attn.I_core", 16},
                      {"attn.I_after", 32},
-                     {"kv_exchange", exchange}},
-                    {.cp = 3});
+                     {exchange, seconds}},
+                    division);
 }
+CostTable ring_table(double exchange) { return table_in_parts("kv_exchange", exchange, {.cp = 3}); }
 // Of sequences that four ranks share.
 constexpr Division kHeadsOfFour{.cp = 4, .cp_method = CpMethod::all_to_all};
-CostTable all_to_all_table() {
-  return unit_table({{"attn.F_before", 1},
-                     {"attn.F_core", 2},
-                     {"attn.F_after", 4},
-                     {"attn.I_before", 8},
-                     {"attn.I_core", 16},
-                     {"attn.I_after", 32},
-                     {"all_to_all", 64}},
-                    kHeadsOfFour);
-}
+CostTable all_to_all_table() { return table_in_parts("all_to_all", 64, kHeadsOfFour); }
 
 TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
   const json all = {{"attn.F", 1}, {"attn.I", 2},          {"attn.W", 3},  {"attn.W_early", 4},
