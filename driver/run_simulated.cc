@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "baselines/registry.h"
 #include "interrupt.h"
@@ -105,7 +106,17 @@ Fits fits_into_memory(const Experiment& experiment, const Placement& placement, 
   };
 }
 
-// By the balancer, which knows the schedule's placement and, from its order, the activations of each rank.
+Timeline timeline_of(const Program& program, const Experiment& experiment) {
+  const std::vector<double> seconds = op_seconds(program, cost_table_of(experiment, program));
+  const Contention contention = contention_of(experiment);
+  return program.post_validation ? simulate_repeated(program, seconds, contention)
+                                 : simulate(program, seconds, contention);
+}
+
+constexpr double kOpsOfSplits = 2e7;  // that simulations of splits may have together: one or two seconds
+
+// By the balancer, which knows the schedule's placement and, from its order, the activations of each rank;
+// then by simulations of splits that are near.
 std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& experiment) {
   const Placement& placement = schedule.placement;
   if (placement.chunks() > 2)
@@ -115,15 +126,16 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
                      "write \"even\", or one number per virtual stage");
   Lowering lowering = lowering_of(experiment);
   lowering.braid = BraidPolicy::static_merge;
-  std::vector<int> layers(placement.stages(), 1);
-  if (has_encoder(experiment)) layers.front() = 0;
-  const Program order = lower(schedule, layers, lowering);  // of whatever size its chunks are
+  const int first = has_encoder(experiment) ? 1 : 0;
+  std::vector<int> any_size(placement.stages(), 1);
+  if (first > 0) any_size.front() = 0;
+  const Program order = lower(schedule, any_size, lowering);
   SplitCosts costs = split_costs(base_cost_table(experiment, order), lowering, placement.stages());
   costs.layer_factors = experiment.layer_costs;
   const Fits fits = experiment.hardware ? fits_into_memory(experiment, placement, order)
                                         : [](int, const std::vector<int>&) { return true; };
   const int count = model_layers(experiment);
-  const auto split = balanced_partition(count, costs, placement, has_encoder(experiment) ? 1 : 0, fits);
+  const auto split = balanced_partition(count, costs, placement, first, fits);
   if (!split)
     throw InputError(
         "", "layers_per_chunk",
@@ -132,7 +144,16 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
             std::to_string(std::llround(experiment.hardware->profile.memory_bytes / 1e9)) + " GB of " +
             experiment.hardware->profile.name,
         "use more ranks, recompute or a smaller microbatch_size, or write \"even\" or the numbers");
-  return *split;
+  const auto& factors = experiment.microbatch_costs;
+  const double microbatches =
+      factors.empty() ? schedule.microbatches : std::accumulate(factors.begin(), factors.end(), 0.0);
+  const auto step_seconds = [&](const std::vector<int>& layers) {
+    check_interrupted();
+    return timeline_of(lower(schedule, layers, lowering), experiment).step_s;
+  };
+  const auto ops = static_cast<double>(lower(schedule, *split, lowering).ops.size());
+  return fastest_nearby(*split, costs, placement, first, fits, microbatches, step_seconds,
+                        static_cast<int>(kOpsOfSplits / ops));
 }
 
 std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule) {
@@ -328,10 +349,7 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
 SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   SimulatedRun run{std::move(program), {}, {}};
   const CostTable table = cost_table_of(experiment, run.program);
-  const std::vector<double> seconds = op_seconds(run.program, table);
-  const Contention contention = contention_of(experiment);
-  run.timeline = run.program.post_validation ? simulate_repeated(run.program, seconds, contention)
-                                             : simulate(run.program, seconds, contention);
+  run.timeline = timeline_of(run.program, experiment);
 
   Result& result = run.result;
   result.schedule = run.program.schedule.name;

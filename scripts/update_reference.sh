@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Rewrites results/reference/simulated: the records of all experiments, as this tree simulates them; then
-# docs/claims.md from them, docs/tp-overlap.md, and results/reference/sensitivity. Commit first, so that the records name the revision that made them.
+# docs/claims.md from them, docs/tp-overlap.md, results/reference/splits.json, and results/reference/sensitivity. Commit first, so that the records name the revision that made them.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -16,6 +16,7 @@ mv results/reference/simulated "$fresh/before"
 mv "$fresh/simulated" results/reference/simulated
 "$(python_of release)" scripts/claims
 "$(python_of release)" scripts/tp_overlap
+scripts/splits --json results/reference/splits.json >/dev/null
 for scenario in llm-a800 llm-h20; do
   scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json" >/dev/null
 done

@@ -9,6 +9,8 @@ namespace stp {
 namespace {
 
 constexpr double kRounding = 1e-9;  // relative: sums of the same times in another order count as equal
+constexpr double kFaster = 1e-4;    // relative: by less no step counts as shorter
+constexpr int kReach = 16;          // stages: how far a layer moves where layers differ
 
 // Whether the sum of two adjacent virtual stages bounds the pipeline, too.
 bool adjacent_stages_count(const Placement& placement) { return placement.name() == "v"; }
@@ -227,15 +229,24 @@ std::vector<double> SplitCosts::of_stages(const std::vector<int>& layers) const 
   return seconds;
 }
 
-double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layers,
-                          const Placement& placement) {
-  const std::vector<double> seconds = costs.of_stages(layers);
+namespace {
+
+double of_busiest_rank(const std::vector<double>& of_stages, const Placement& placement) {
   double longest = 0;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     double sum = 0;
-    for (int chunk = 0; chunk < placement.chunks(); ++chunk) sum += seconds[placement.stage(rank, chunk)];
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk) sum += of_stages[placement.stage(rank, chunk)];
     longest = std::max(longest, sum);
   }
+  return longest;
+}
+
+}  // namespace
+
+double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layers,
+                          const Placement& placement) {
+  const std::vector<double> seconds = costs.of_stages(layers);
+  double longest = of_busiest_rank(seconds, placement);
   if (!adjacent_stages_count(placement)) return longest;
   for (int stage = 1; stage < placement.stages(); ++stage)
     longest = std::max(longest, seconds[stage - 1] + seconds[stage]);
@@ -298,29 +309,32 @@ struct Quality {
   }
 };
 
+bool fits_rank_of(int stage, const std::vector<int>& split, const Placement& placement, const Fits& fits) {
+  const int rank = placement.rank_of(stage);
+  std::vector<int> of_chunks;
+  for (int chunk = 0; chunk < placement.chunks(); ++chunk)
+    of_chunks.push_back(split[placement.stage(rank, chunk)]);
+  return fits(rank, of_chunks);
+}
+
 // Gives one stage a layer more and another one less, with all between them shifted, as long as that helps.
 void improve(std::vector<int>& split, const SplitCosts& costs, const Placement& placement, int first,
              int most, const Fits& fits) {
-  const auto fits_rank_of = [&](int stage) {
-    const int rank = placement.rank_of(stage);
-    std::vector<int> of_chunks;
-    for (int chunk = 0; chunk < placement.chunks(); ++chunk)
-      of_chunks.push_back(split[placement.stage(rank, chunk)]);
-    return fits(rank, of_chunks);
-  };
+  const int reach = costs.layer_factors.empty() ? placement.stages() : kReach;
   Quality best(costs, split, placement);
   std::vector<double> seconds = costs.of_stages(split);
   for (bool moved = true; moved;) {
     moved = false;
     for (int from = first; from < placement.stages(); ++from)
-      for (int to = first; to < placement.stages(); ++to) {
+      for (int to = std::max(first, from - reach); to < std::min(placement.stages(), from + reach + 1);
+           ++to) {
         if (from == to || split[from] == 0 || split[to] >= most) continue;
         // Layers that are alike have their bottleneck already.
         if (costs.layer_factors.empty() && seconds[to] + costs.layer >= seconds[from]) continue;
         --split[from];
         ++split[to];
         const Quality now(costs, split, placement);
-        if (now < best && fits_rank_of(to)) {
+        if (now < best && fits_rank_of(to, split, placement, fits)) {
           best = now;
           seconds = costs.of_stages(split);
           moved = true;
@@ -344,6 +358,46 @@ std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts&
   if (!split) return split;
   improve(*split, alike, placement, first, *std::max_element(split->begin(), split->end()), fits);
   if (!factors.empty()) improve(*split, costs, placement, first, layers, fits);
+  return split;
+}
+
+namespace {
+
+// The stages that may take a layer from `stage`: those beside it, and those of its rank.
+std::set<int> nearby(int stage, const Placement& placement, int first) {
+  std::set<int> stages{stage - 1, stage + 1};
+  for (int chunk = 0; chunk < placement.chunks(); ++chunk)
+    stages.insert(placement.stage(placement.rank_of(stage), chunk));
+  stages.erase(stage);
+  std::erase_if(stages, [&](int each) { return each < first || each >= placement.stages(); });
+  return stages;
+}
+
+}  // namespace
+
+std::vector<int> fastest_nearby(std::vector<int> split, const SplitCosts& costs, const Placement& placement,
+                                int first, const Fits& fits, double microbatches,
+                                const StepSeconds& step_seconds, int most) {
+  if (most <= 0) return split;
+  double best = step_seconds(split);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int from = first; from < placement.stages(); ++from)
+      for (const int to : nearby(from, placement, first)) {
+        if (split[from] == 0) break;
+        std::vector<int> tried = split;
+        --tried[from];
+        ++tried[to];
+        if (microbatches * of_busiest_rank(costs.of_stages(tried), placement) >= best) continue;
+        if (!fits_rank_of(to, tried, placement, fits)) continue;
+        if (--most <= 0) return split;
+        const double seconds = step_seconds(tried);
+        if (seconds >= best * (1 - kFaster)) continue;
+        best = seconds;
+        split = std::move(tried);
+        moved = true;
+      }
+  }
   return split;
 }
 

@@ -172,6 +172,37 @@ TEST(Balance, MemoryMovesLayers) {
                                   [](int, const std::vector<int>& layers) { return layers[0] < 5; }));
 }
 
+TEST(Balance, NearbySplitsAreTriedByTheirSteps) {
+  const SplitCosts costs{1, {0, 0, 0, 0}};
+  const Placement placement = Placement::v(2);
+  const std::vector<int> target{2, 2, 3, 3};
+  int asked = 0;
+  const auto from = [&](const std::vector<int>& split, const Fits& fits, double microbatches, int most,
+                        int first = 0) {
+    asked = 0;
+    const auto step_seconds = [&](const std::vector<int>& layers) {
+      ++asked;
+      double seconds = 10;
+      for (size_t stage = 0; stage < layers.size(); ++stage)
+        seconds += std::abs(layers[stage] - target[stage]);
+      return seconds;
+    };
+    return fastest_nearby(split, costs, placement, first, fits, microbatches, step_seconds, most);
+  };
+  EXPECT_EQ(from({3, 3, 2, 2}, all_fit, 1, 1000), target);
+  const int without_bound = asked;
+  // A rank with six layers works 14.1 seconds, longer than the first step: layers change their chunks only.
+  EXPECT_EQ(from({3, 3, 2, 2}, all_fit, 2.35, 1000), target);
+  EXPECT_LT(asked, without_bound);
+  const Fits two_behind = [](int rank, const std::vector<int>& layers) { return rank == 0 || layers[1] < 3; };
+  EXPECT_THAT(from({3, 3, 2, 2}, two_behind, 2.35, 1000), ElementsAre(2, 3, 2, 3));
+  EXPECT_THAT(from({0, 5, 2, 3}, all_fit, 1, 1000, 1), ElementsAre(0, 4, 3, 3));
+  from({3, 3, 2, 2}, all_fit, 1, 3);
+  EXPECT_EQ(asked, 3);
+  EXPECT_THAT(from({3, 3, 2, 2}, all_fit, 1, 0), ElementsAre(3, 3, 2, 2));
+  EXPECT_EQ(asked, 0);
+}
+
 TEST(Balance, LayersWithoutTimeAreDivided) {
   const SplitCosts costs{0, {0, 0, 0}};
   const auto split = balanced_partition(7, costs, Placement::loop(3, 1), 0, all_fit);
