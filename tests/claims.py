@@ -8,6 +8,7 @@ import io
 import json
 import pathlib
 import shutil
+import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -16,15 +17,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results/reference/simulated"
 
 
-def load():
-    loader = importlib.machinery.SourceFileLoader("claims_script", str(ROOT / "scripts/claims"))
-    spec = importlib.util.spec_from_loader("claims_script", loader)
+def load(name):
+    loader = importlib.machinery.SourceFileLoader(f"{name}_script", str(ROOT / "scripts" / name))
+    spec = importlib.util.spec_from_loader(f"{name}_script", loader)
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
 
 
-SCRIPT = load()
+sys.path.insert(0, str(ROOT / "scripts"))  # what scripts share
+SCRIPT = load("claims")
 
 
 def claims(*arguments):
@@ -333,6 +335,8 @@ class Claims(unittest.TestCase):
             split = "as manual" if layers == manual["layers_per_chunk"] else ", ".join(map(str, layers))
             cells = [model.split("-")[1].upper(), f"{tp}, {pp}", titles[schedule], f"{own:.2f}", *changes, split]
             self.assertIn(f"| {' | '.join(cells)} |", page)
+        splits = json.loads((ROOT / "results/reference/splits.json").read_text(encoding="utf-8"))
+        self.assertIn(load("splits").markdown(splits["cases"]), page)
 
     def test_every_scenario_that_is_judged_has_a_claim(self):
         judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
