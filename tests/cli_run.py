@@ -12,6 +12,17 @@ from command_line import changed, CommandLine, main, ROOT, RUN, snapshot
 class Run(CommandLine):
     """`stp run`: on the CPU, ranks are threads."""
 
+    twins = {}  # the records of those that ran
+
+    def twin(self, name, cases):
+        """The record of a reduced twin, all of whose cases train equal to one rank."""
+        if name not in self.twins:
+            done = self.run_stp("run", name, "--backend", "cpu", "--json", f"{name}.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"parity: {cases} of {cases} cases equal one rank", done.stdout)
+            self.twins[name] = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+        return self.twins[name]
+
     def run_cpu(self, scenario, *arguments):
         return self.run_stp("run", self.write(scenario), "--backend", "cpu", *arguments)
 
@@ -64,12 +75,9 @@ class Run(CommandLine):
 
     def test_context_parallelism_trains_equal_to_one_rank(self):
         """The reduced twin of cp-dp and context-parallel, and what else they are used with."""
-        done = self.run_stp("run", "cp-dp-small", "--backend", "cpu", "--json", "twin.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 9 of 9 cases equal one rank", done.stdout)
-        rows = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))["results"]
-        self.assertEqual([(row["cp"], row["dp"], row["gpus"]) for row in rows], [(2, 1, 16)] * 3 + [(2, 1, 8)] * 3 + [(1, 2, 16)] * 3)
-        self.assertEqual([row.get("cp_method") for row in rows], [None] * 3 + ["all-to-all"] * 3 + [None] * 3)
+        rows = self.twin("cp-dp-small", 15)["results"]
+        self.assertEqual([(row["cp"], row["dp"], row["gpus"]) for row in rows[::3]], [(2, 1, 16), (2, 1, 8), (1, 2, 16), (2, 1, 8), (2, 1, 4)])
+        self.assertEqual([row.get("cp_method") for row in rows[::3]], [None, "all-to-all", None, "all-to-all", None])
         ring = changed(RUN, schedules=["zb-v"], seq=8, parallel={"pp": 1, "tp": 2, "cp": 2, "dp": 2}, sequence_parallel=True, recompute="full")
         for method in ("ring", "all-to-all"):
             done = self.run_cpu(changed(ring, parallel={**ring["parallel"], "cp_method": method}))
@@ -77,10 +85,30 @@ class Run(CommandLine):
             self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
 
     def test_reduced_twins_of_experiments_train_equal_to_one_rank(self):
-        for twin, cases in (("reduced", 69), ("checkpoint", 28)):
-            done = self.run_stp("run", twin, "--backend", "cpu")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(f"parity: {cases} of {cases} cases equal one rank", done.stdout)
+        """Of each row of the kept records, a twin that docs/scenarios.md names has the same schedule and options, on a grid of the same kind."""
+        options = {"sequence_parallel": False, "recompute": "none", "tp_overlap": "none", "zero": 0, "merge_backward": False,
+                   "post_validation": False, "cp_method": "ring", "vision_tokens": 0, "offload_ratio": 0}  # fmt: skip
+
+        def kind(row):
+            yield from (row[name] for name in ("schedule", "backward", "release"))
+            yield from (row[name] > 1 for name in ("tp", "pp", "cp", "dp"))
+            yield len(row["layers_per_chunk"]) // row["pp"]
+            for name, default in options.items():
+                value = row.get(name) or default  # unit costs have no such thing
+                yield value if isinstance(default, (str, bool)) else value > 0
+
+        table = (ROOT / "docs/scenarios.md").read_text(encoding="utf-8").partition("## Experiments and their reduced twins")[2]
+        named = dict(re.findall(r"^\| `([\w-]+)` \|[^|]*\| ([^|]*) \|", table, re.MULTILINE))
+        cases = {"reduced": 109, "checkpoint": 28, "cp-dp-small": 15, "mllm-small": 36, "offload-small": 32}
+        kinds = {name: {tuple(kind(row)) for row in self.twin(name, count)["results"]} for name, count in cases.items()}
+        without = set()
+        for path in (ROOT / "results/reference/simulated").glob("*.json"):
+            twins = [kinds[name] for name in re.findall("`([a-z-]+)`", named.get(path.stem, "")) if name in kinds]
+            rows = json.loads(path.read_text(encoding="utf-8")).get("rows", [])
+            # These are of simulations alone.
+            rows = [row for row in rows if row["tp_overlap"] != "flux" and row["braid"] not in ("timed", "paired")]
+            without |= {(path.stem, *kind(row)) for row in rows if not any(tuple(kind(row)) in twin for twin in twins)}
+        self.assertEqual(without, set())
 
     def test_merged_backwards_train_equal_to_one_rank(self):
         done = self.run_cpu(changed(RUN, schedules=["zb-v"], merge_backward=True), "--json", "merged.json")
@@ -97,18 +125,12 @@ class Run(CommandLine):
 
     def test_offload_trains_equal_to_one_rank(self):
         """The reduced twin of offload, and what users combine it with."""
-        done = self.run_stp("run", "offload-small", "--backend", "cpu", "--json", "twin.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 32 of 32 cases equal one rank", done.stdout)
-        rows = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))["results"]
+        rows = self.twin("offload-small", 32)["results"]
         self.assertTrue(all(row["offloaded"] and row["ranks"][0]["memory_bytes"]["host"] > 0 for row in rows if row["schedule"] == "stp"))
 
     def test_vision_encoders_train_equal_to_one_rank(self):
         """The reduced twin of mllm-a800, and what users combine it with."""
-        done = self.run_stp("run", "mllm-small", "--backend", "cpu", "--json", "twin.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 36 of 36 cases equal one rank", done.stdout)
-        record = json.loads((self.folder / "twin.json").read_text(encoding="utf-8"))
+        record = self.twin("mllm-small", 36)
         rows, configurations = record["results"], record["scenario"]["configurations"]
         self.assertEqual({row["vision_tokens"] for row in rows + configurations}, {12})
         self.assertEqual(rows[0]["layers_per_chunk"], [0, 2, 2, 2, 2, 2, 2, 0])
