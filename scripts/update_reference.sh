@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Rewrites results/reference/simulated: the records of all experiments, as this tree simulates them; then
-# docs/claims.md from them, docs/tp-overlap.md, results/reference/splits.json, and results/reference/sensitivity. Commit first, so that the records name the revision that made them.
+# docs/claims.md from them, docs/tp-overlap.md, splits.json and sensitivity in results/reference. Commit first, so that the records name the revision that made them.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
