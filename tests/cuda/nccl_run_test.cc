@@ -8,6 +8,7 @@
 #include "process_share.h"
 #include "run_measured.h"
 #include "run_simulated.h"
+#include "stp/backends/backends.h"
 #include "support/effort.h"
 #include "support/fake_cublas_lt.h"
 #include "support/fake_cuda.h"
@@ -235,6 +236,12 @@ TEST(OneProcess, GemmsAreChosenForTheMultiprocessorsOfTheFlag) {
     EXPECT_THAT(questions, Not(IsEmpty()));
     for (const auto& question : questions) EXPECT_EQ(question.multiprocessors, multiprocessors);
   }
+}
+
+// The stand-in shows one GPU, as `srun --gpus-per-task=1` does.
+TEST(NcclRun, AProcessThatSeesItsOwnGpuAloneIsNotRefusedForItsNumber) {
+  fake_cuda::reset(14);
+  for (const int index_on_node : {0, 1, 7}) EXPECT_NO_THROW(check_backend("cuda", index_on_node));
 }
 
 // In bf16 process 0 trains one rank beside it, while the others wait.

@@ -186,7 +186,7 @@ ncclResult_t FakeNccl::call(ncclComm_t handle, Call made) {
     group.push_back({made, comm.size, comm.index});
   else if (made.stream != nullptr)
     carry_out({{made, comm.size, comm.index}});
-  return what.in_progress != 0 ? ncclInProgress : ncclSuccess;
+  return what.in_progress != 0 && !what.says_success ? ncclInProgress : ncclSuccess;
 }
 
 // All of a group come before any of them waits.

@@ -40,6 +40,7 @@ class FakeNccl {
     ncclResult_t async = ncclSuccess;   // that is found later, from the call on
     int in_progress = 0;                // questions after it that are answered "in progress"; −1: all
     bool never_ends = false;            // on the device
+    bool says_success = false;          // at once, though it is in progress
   };
 
   FakeNccl();

@@ -89,7 +89,7 @@ const std::vector<Entry>& entries() {
        {{"cuDNN", kCudnn}, {"NCCL", kNccl}},
        true,
        false,
-       [](int device) { cuda::check_gpu(device); },
+       [](int device) { cuda::check_gpu(cuda::gpu_of(device)); },
        [](const BackendOptions& options) { return cuda::make_backend(options); },
        [](const BackendOptions& options, const Replay& replay) {
          return cuda::make_replay_backend(options, replay);

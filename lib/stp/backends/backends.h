@@ -20,8 +20,8 @@ std::vector<std::string> backend_names();
 /// Optional libraries of a backend, and whether it was built with each.
 std::map<std::string, bool> backend_libraries(const std::string& name);
 
-/// Throws InputError if no backend of that name is built in, or there is no device of that number for it
-/// here.
+/// Throws InputError if no backend of that name is built in, or there is no device for this node's process of
+/// that number.
 void check_backend(const std::string& name, int device = 0);
 /// How many ranks can exchange data there; 0: any number, which share the processors.
 int backend_ranks(const std::string& name);

@@ -87,6 +87,8 @@ void check_gpu(int gpu) {
     throw InputError("", "", "no CUDA device: " + lack, "run with --backend cpu");
 }
 
+int gpu_of(int index_on_node) { return lack_of_gpu(1).empty() ? index_on_node : 0; }
+
 // Asked so that no context is opened there.
 double gpu_memory(int gpu) {
   cudaDeviceProp properties{};

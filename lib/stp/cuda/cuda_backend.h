@@ -26,6 +26,8 @@ std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, cons
 std::string lack_of_gpu(int gpu = 0);
 /// Throws InputError, which says what is lacking.
 void check_gpu(int gpu = 0);
+/// The GPU of a process: that of its place on the node, or the only one that the launcher lets it see.
+int gpu_of(int index_on_node);
 /// Bytes of its memory, used and free. Throws CudaError.
 double gpu_memory(int gpu = 0);
 

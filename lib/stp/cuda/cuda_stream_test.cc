@@ -19,6 +19,7 @@
 #include "stp/emulation/emulated_group.h"
 #include "support/cuda_on_host.h"
 #include "support/effort.h"
+#include "support/fake_cublas_lt.h"
 
 namespace stp::cuda {
 namespace {
@@ -134,7 +135,9 @@ TEST_F(CudaOnHost, AFailedRunGivesBackWhatTheGpuHasDoneWith) {
     backend_->guard().fail("something");
     stream_.reset();
     const size_t freed = fake_cuda::calls("cudaFreeHost");
+    const int handles = fake_cublas_lt::state().alive;
     backend_.reset();
+    EXPECT_EQ(handles - fake_cublas_lt::state().alive, at_work ? 0 : 1) << "it would wait for the GPU";
     EXPECT_EQ(fake_cuda::calls("cudaFreeHost") - freed, at_work ? 0U : 1U) << "it would wait for the GPU";
     EXPECT_EQ(fake_cuda::allocated_bytes() - before, at_work ? 1024U : 0U);
     fake_cuda::hold(false);
@@ -200,8 +203,12 @@ TEST_F(CudaOnHost, TheDriverIsSetUpBeforeItIsFirstAskedUnlessTheUserSaysElse) {
     const char* value = getenv(name);
     seen = value == nullptr ? "" : value;
   });
+  const char* const loading = "CUDA_MODULE_LOADING";
+  const Restored loading_restored(loading);
+  unsetenv(loading);
   EXPECT_EQ(lack_of_gpu(), "");
   EXPECT_EQ(seen, "32");
+  EXPECT_EQ(getenv(loading), nullptr) << "only NCCL needs it";
   setenv(name, "8", 1);
   EXPECT_EQ(lack_of_gpu(), "");
   EXPECT_STREQ(getenv(name), "8");

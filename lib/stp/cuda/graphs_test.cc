@@ -143,6 +143,7 @@ TEST_F(GraphsOnHost, WorkIsTimedPieceByPieceWhereThatIsAskedFor) {
   EXPECT_EQ(device().take_kernel_seconds(), 0);
   const size_t launches = fake_cuda::calls("cudaGraphLaunch");
   ASSERT_TRUE(device().time_kernels(true));
+  device().kernels().fill(stream(), values_, 1);  // of no op, as what comes before a step's first
   for (int i = 0; i < 3; ++i) op(i, values_);
   device().kernels().fill(stream(), values_, 1);
   ASSERT_TRUE(device().time_kernels(false));

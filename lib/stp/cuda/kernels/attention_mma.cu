@@ -358,7 +358,8 @@ __global__ void __launch_bounds__(kThreads)
   const int v_column = layout.v_column + key_head * layout.head_dim;
 
   const int first_head = key_head * layout.group;
-  const int head_end = first_head + (first < layout.keys ? layout.group : 0);
+  const bool attended = kCausal || first < layout.keys;
+  const int head_end = first_head + (attended ? layout.group : 0);
   const int begin = kCausal ? first : layout.first_query;
   const auto fetch = [&](int at, int head, int query) {
     auto& stage = tiles.stage[at];
@@ -374,7 +375,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     commit_copies();
   };
-  if (first < layout.keys) {
+  if (attended) {
     copy_rows(layout, keys + k_column, layout.kv_stride, first, tiles.k);
     copy_rows(layout, keys + v_column, layout.kv_stride, first, tiles.v);
     fetch(0, first_head, begin);

@@ -197,8 +197,10 @@ class FrontendAttention : public CudnnAttention {
 
 }  // namespace
 
+bool has_cudnn_attention() { return load_cudnn(); }
+
 std::unique_ptr<CudnnAttention> make_cudnn_attention() {
-  if (!load_cudnn()) return nullptr;
+  if (!has_cudnn_attention()) return nullptr;
   return std::make_unique<FrontendAttention>();
 }
 
@@ -208,6 +210,7 @@ std::unique_ptr<CudnnAttention> make_cudnn_attention() {
 
 namespace stp::cuda {
 
+bool has_cudnn_attention() { return false; }
 std::unique_ptr<CudnnAttention> make_cudnn_attention() { return nullptr; }
 
 }  // namespace stp::cuda

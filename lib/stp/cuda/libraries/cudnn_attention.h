@@ -31,6 +31,8 @@ class CudnnAttention {
                         __nv_bfloat16* qkv_gradient, void* workspace) = 0;
 };
 
+/// Whether make_cudnn_attention() makes one. Opens no context.
+bool has_cudnn_attention();
 /// Null where the headers were not there when this was built, or cuDNN is not there now. Throws CudaError.
 std::unique_ptr<CudnnAttention> make_cudnn_attention();
 

@@ -28,9 +28,6 @@ class NcclBackend : public CudaBackend {
   NcclGroups groups_;
 };
 
-// Launchers show a process all GPUs of its node, or its own alone.
-int gpu_of(const Processes& processes) { return lack_of_gpu(1).empty() ? processes.index_on_node() : 0; }
-
 }  // namespace
 
 // A kernel that is loaded at its first launch, as by default, may have the host wait for the GPU, which may
@@ -47,7 +44,7 @@ std::unique_ptr<Backend> make_nccl_backend(const BackendOptions& options, Proces
                      "has " + std::to_string(options.world_size) + " ranks, but there are " +
                          std::to_string(processes.count()) + " processes, each of which drives one GPU",
                      "start as many processes as there are ranks");
-  return std::make_unique<NcclBackend>(options, processes, gpu_of(processes));
+  return std::make_unique<NcclBackend>(options, processes, gpu_of(processes.index_on_node()));
 }
 
 }  // namespace stp::cuda

@@ -192,6 +192,33 @@ TEST(NcclGroups, TellNcclHowToUseTheDevice) {
   EXPECT_EQ(configs[1].CTAPolicy, NCCL_CTA_POLICY_EFFICIENCY);
 }
 
+// Their kernels wait for the peer on all their CTAs.
+TEST(NcclGroups, LinksTakeFewCtasUnlessTheyAreToldOtherwise) {
+  for (const int least : {0, 6}) {
+    NcclWorld world;
+    world.options.groups["p2p"].min_ctas = least;
+    EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
+    const auto configs = world.nccl.configs(0);
+    ASSERT_THAT(configs, SizeIs(3));
+    EXPECT_EQ(configs[0].maxCTAs, NCCL_CONFIG_UNDEF_INT) << "of a collective NCCL knows best";
+    for (const size_t link : {1, 2}) EXPECT_EQ(configs[link].maxCTAs, least == 0 ? 4 : least);
+  }
+}
+
+// NCCL registers a window by a group of its own, and returns success meanwhile. The stand-in notes a call that
+// comes before it is done.
+TEST(NcclGroups, WaitUntilAWindowIsRegisteredWhateverTheCallReturned) {
+  NcclWorld world;
+  world.options.groups["tp"].window_bytes = 64;
+  world.nccl.trouble = [](const FakeNccl::Call& call) {
+    if (call.name != "ncclCommWindowRegister") return FakeNccl::Trouble{};
+    return FakeNccl::Trouble{.in_progress = 50, .says_success = true};
+  };
+  EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
+  EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), 4);
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+}
+
 TEST(NcclGroups, WaitUntilNcclIsDoneWithACall) {
   NcclWorld world;
   world.nccl.trouble = [](const FakeNccl::Call& call) {
@@ -340,6 +367,9 @@ TEST(NcclGroups, ACommunicatorThatIsNotMadeIsNamed) {
     EXPECT_THAT(found[1],
                 AllOf(HasSubstr("rank 1, host: ncclCommInitRankConfig of group tp of ranks 0, 1"),
                       HasSubstr(fails ? "NCCL: system error: the last words" : "does not get under way")));
+    if (!fails) {
+      EXPECT_THAT(found[1], HasSubstr("nothing moved for 1 s")) << "ten deadlines";
+    }
     if (fails) expect_all_aborted(world, 1);
   }
 }
