@@ -11,7 +11,8 @@
 # Stages, the most valuable first: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise), tests,
 # microbench, speed (acceptance criteria of our kernels), parity, replay (one case), processes (one per GPU, where there are two
 # and mpirun), replays (all cases), torch, sanitizer. Each has a time limit, and all together --limit (540 s); a stage that fails
-# does not stop the others. Exits with 1 if one failed, 2 for an unknown flag, 77 if there is no GPU.
+# does not stop the others. Clocks and power are sampled all the time (clocks.csv), and a line below the table says how many samples
+# of which stage were throttled. Exits with 1 if one failed, 2 for an unknown flag, 77 if there is no GPU.
 # shellcheck disable=SC2317  # the stages are called by name
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -104,6 +105,7 @@ gather_programs() {
     grep -E '/lib(openblas|gfortran|quadmath|benchmark|gtest|gmock|fmt)' | sort -u)
   strip "$programs"/bin/* "$programs"/tests/*
   sed -n 's/^CMAKE_CUDA_ARCHITECTURES:[^=]*=//p' build/gpu/build/CMakeCache.txt >"$programs/architectures"
+  nvcc --version | sed -n 's/.*release \([0-9]*\).*/\1/p' >"$programs/cuda"
   # Asks the programs: the tree may have changed since they were configured.
   "$programs/bin/stp" --version | sed -n '1s/.*(\(.*\)).*/\1/p' >"$programs/revision"
 }
@@ -190,6 +192,13 @@ stage_programs() {
     build_programs -D CMAKE_CUDA_ARCHITECTURES="$arch" && gather_programs
   fi
   "$stp" --version
+  local driver least=525
+  if (($(cat "$programs/cuda") >= 13)); then least=580; fi
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+  if ((${driver%%.*} < least)); then
+    echo "the programs are built with CUDA $(cat "$programs/cuda"), which needs a driver of $least or later; here is $driver"
+    return 1
+  fi
   if ldd "$stp" | grep 'not found'; then
     echo "libraries are missing"
     return 1
@@ -220,7 +229,7 @@ stage_sanitizer() {
     return 77
   fi
   # Modules are loaded when first used: else every kernel of cuBLASLt is instrumented.
-  export CUDA_MODULE_LOADING=LAZY
+  export CUDA_MODULE_LOADING=LAZY STP_SMALL_TESTS=1
   if ! compute-sanitizer --tool memcheck "$programs/tests/cuda_on_gpu_test" --gtest_filter='GpuDevice.*' >"$out/sanitizer_probe.log" 2>&1 &&
     grep -q 'not supported' "$out/sanitizer_probe.log"; then
     echo "skipped: compute-sanitizer does not support this device"
@@ -266,14 +275,22 @@ replay() {
 }
 
 # Rank 0 of one real configuration at full shard size, over emulated links of the A800.
-stage_replay() {
-  replay a800 --replay-cluster a800 --set 'schedules=["stp"]' \
-    --set 'configurations=[{"parallel": {"pp": 4, "tp": 4}, "microbatches": 16}]'
+one=(--replay-cluster a800 --set 'schedules=["stp"]' --set 'configurations=[{"parallel": {"pp": 4, "tp": 4}, "microbatches": 16}]')
+stage_replay() { replay a800 "${one[@]}"; }
+
+# Does an all-reduce win the race for multiprocessors against the next GEMM? The configuration of stage replay again, with compute
+# held behind collectives, and with GEMMs that leave as many multiprocessors as an emulated collective takes: step times and `replayed.groups`.
+replays_of_the_race() {
+  local all
+  replay a800-held --hold-compute 10 "${one[@]}" || return 1
+  all=$(sed -n 's/.*"multiprocessors": *\([0-9]*\).*/\1/p' "$out/replay-a800-held.json")
+  replay a800-fewer-multiprocessors --gemm-multiprocessors $((all - 16)) "${one[@]}"
 }
 
 # All configurations, also with links of this GPU. Each schedule has its own record, so that what is cut off at the limit loses one.
 stage_replays() {
-  local cluster schedule
+  local cluster schedule failed=0
+  replays_of_the_race || failed=1
   for cluster in a800 h200; do
     for schedule in stp 1f1b-i zb-v; do
       replay "$cluster-$schedule" --replay-cluster "$cluster" --set "schedules=[\"$schedule\"]" \
@@ -284,12 +301,16 @@ stage_replays() {
   for schedule in stp 1f1b-i zb-v; do
     replay "a800-$schedule-graphs" --graphs --replay-cluster a800 --set "schedules=[\"$schedule\"]" --set run.warmup=3 || return 1
   done
+  return "$failed"
 }
 
-stage_microbench() {
+# microbench FILE FAMILIES: a file is whole when its families are done, so each that is cut off loses its own alone.
+microbench() {
   "$programs/bin/microbench" --backend cuda --peers a800 --quick --models llm-12.1b --tokens 6144 --tp 1 4 8 --ranks 2 4 8 \
-    --benchmark_out="$out/microbench.json" --benchmark_out_format=json
+    --benchmark_filter="^($2)" --benchmark_out="$out/$1.json" --benchmark_out_format=json
 }
+
+stage_microbench() { microbench microbench 'gemm|attention|memory|executor' && microbench overlap 'overlap|collective'; }
 
 # step RECORD ARGUMENT…
 step() {
@@ -314,6 +335,32 @@ if [[ -n ${STP_GPU_STAGE-} ]]; then
   exit
 fi
 
+# Until killed, twice a second; drivers before 535 know the other name alone.
+sample_clocks() {
+  local reasons=clocks_event_reasons.active
+  nvidia-smi --query-gpu="$reasons" --format=csv,noheader >/dev/null 2>&1 || reasons=clocks_throttle_reasons.active
+  exec nvidia-smi --query-gpu="timestamp,index,clocks.sm,clocks.mem,power.draw,temperature.gpu,$reasons" --format=csv,noheader,nounits --loop-ms=500
+}
+
+# By stage, which a line begins each: samples in which a cap of power, heat or the board's own brake slows the clocks.
+throttled() {
+  local stage=none words reasons
+  local -A samples=() slow=()
+  while IFS= read -r words; do
+    reasons=${words##*[, ]}
+    if [[ $words == "stage "* ]]; then
+      stage=${words#stage }
+    elif [[ $reasons =~ ^0x[0-9a-fA-F]+$ ]]; then
+      samples[$stage]=$((${samples[$stage]-0} + 1))
+      if ((reasons & 0xEC)); then slow[$stage]=$((${slow[$stage]-0} + 1)); fi
+    fi
+  done <"$out/clocks.csv"
+  for stage in "${!slow[@]}"; do echo "throttled: $stage, ${slow[$stage]} of ${samples[$stage]} samples of its clocks"; done
+}
+
+sample_clocks >>"$out/clocks.csv" 2>/dev/null &
+trap 'kill "$sampler" 2>/dev/null || true' EXIT
+sampler=$!
 table=$(printf '%-10s %6s  %s' stage time result)
 failed=0
 have_programs=true
@@ -323,6 +370,7 @@ for stage in "${stages[@]}"; do
   own=$((left < limit_of[$stage] ? left : limit_of[$stage]))
   began=$SECONDS
   result=passed
+  echo "stage $stage" >>"$out/clocks.csv"
   if [[ $skipped == *" $stage "* ]]; then
     result="skipped: by --skip"
   elif [[ " ${needs_programs[*]} " == *" $stage "* ]] && { ! $have_programs || [[ ! -x $stp ]]; }; then
@@ -352,6 +400,10 @@ for stage in "${stages[@]}"; do
   table+=$(printf '\n%-10s %4d s  %s' "$stage" $((SECONDS - began)) "$result")
 done
 
+kill "$sampler" 2>/dev/null || true
+wait "$sampler" || true
+slowed=$(throttled)
+table+=${slowed:+$'\n'$slowed}
 printf '%s\n' "$table" >"$out/table.txt"
 tar -C "$(dirname "$out")" -czf "$out.tar.gz.partial" "$(basename "$out")"
 mv "$out.tar.gz.partial" "$out.tar.gz"

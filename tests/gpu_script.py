@@ -23,6 +23,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMI = """#!/bin/sh
 case "$*" in
   *query-gpu=compute_cap*) echo 9.0 ;;
+  *query-gpu=driver_version*) cat "$(dirname "$0")/driver" ;;
+  *query-gpu=clocks_event_reasons*) exit 2 ;;
+  *query-gpu=timestamp,*clocks_throttle_reasons*)  # idle, a cap of power, and a number that there is not
+    for reasons in 0x0000000000000001 0x0000000000000004 "[N/A]"; do echo "now, 0, 1980, 2619, 650, 60, $reasons"; done ;;
   *query-gpu=name,*) echo "stand-in, 9.0" ;;
   *query-gpu=name*) cat "$(dirname "$0")/gpus" ;;
 esac
@@ -30,6 +34,7 @@ esac
 # Controlled by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where mpirun made it one
 # of several.
 STP = """#!/bin/sh
+echo "$*" >> "$STP_DATA_DIR/stp.log"
 while [ $# -gt 0 ]; do
   case $1 in
     --version) echo "stp stand-in" ;;
@@ -42,7 +47,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-if [ -n "$out" ] && [ "${RANK:-0}" = 0 ]; then echo '{}' > "$out"; fi
+if [ -n "$out" ] && [ "${RANK:-0}" = 0 ]; then echo '{"multiprocessors": 132}' > "$out"; fi
 """
 MPIRUN = """#!/bin/sh
 while [ "$1" != -np ]; do shift; done
@@ -74,6 +79,7 @@ class Script(unittest.TestCase):
         self.path = self.root / "path"
         self.write(self.path / "nvidia-smi", SMI)
         self.write(self.path / "gpus", "stand-in\n")
+        self.write(self.path / "driver", "580.65.06\n")
 
     def write(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +92,7 @@ class Script(unittest.TestCase):
         self.write(made / "bin/microbench", PROGRAM)
         self.write(made / "tests/cuda_on_gpu_test", PROGRAM)
         (made / "architectures").write_text(architectures + "\n", encoding="utf-8")
+        (made / "cuda").write_text("13\n", encoding="utf-8")
         (made / "revision").write_text("0123abc\n", encoding="utf-8")
         (self.root / "build/gpu").mkdir(parents=True)
         with tarfile.open(self.root / "build/gpu/bundle.tar.xz", "w:xz") as archive:
@@ -114,7 +121,16 @@ class Script(unittest.TestCase):
         with tarfile.open(f"{out}.tar.gz") as archive:
             held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
         self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200-zb-v.json",
-                              "replay-a800-stp-graphs.json", "step.json", "step-graphs.json", "microbench.json", "tests/cuda_on_gpu_test.json"}, held)
+                              "replay-a800-stp-graphs.json", "replay-a800-held.json", "replay-a800-fewer-multiprocessors.json", "step.json",
+                              "step-graphs.json", "microbench.json", "overlap.json", "clocks.csv", "tests/cuda_on_gpu_test.json"}, held)
+        runs = (self.root / "stp.log").read_text(encoding="utf-8").splitlines()
+        with_graphs = [line for line in runs if "--graphs" in line and "parity" not in line]
+        self.assertEqual(len(with_graphs), 4)
+        for line in with_graphs:  # they are captured in the first three steps
+            self.assertIn("run.warmup=3", line)
+        self.assertEqual(len([line for line in runs if "--hold-compute 10" in line]), 1)
+        self.assertEqual(len([line for line in runs if "--gemm-multiprocessors 116" in line]), 1)  # 16 less
+        self.assertRegex(done.stdout, r"\nthrottled: \w+, 1 of 2 samples of its clocks\n")
         again = self.run_it("--out", str(out))
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)
@@ -177,6 +193,23 @@ class Script(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.table(done)["programs"], "FAILED")
         self.assertIn("libmpi.so.40 => not found", done.stdout)
+
+    def test_a_driver_that_is_too_old_for_the_programs_is_named(self):
+        self.bundle()
+        self.write(self.path / "driver", "570.124.06\n")
+        done = self.run_it("programs", "parity")
+        self.assertEqual((done.returncode, self.table(done)["programs"]), (1, "FAILED"))
+        self.assertIn("built with CUDA 13, which needs a driver of 580 or later; here is 570.124.06", done.stdout)
+
+    def test_under_the_sanitizer_tests_are_small_and_only_wrong_accesses_count(self):
+        self.bundle()
+        self.write(self.path / "compute-sanitizer", """#!/bin/sh
+echo "$STP_SMALL_TESTS $CUDA_MODULE_LOADING $*" >> "$STP_DATA_DIR/sanitizer.log"
+""")
+        done = self.run_it("programs", "sanitizer")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        line = (self.root / "sanitizer.log").read_text(encoding="utf-8").splitlines()[-1]
+        self.assertRegex(line, r"^1 LAZY --tool memcheck --report-api-errors no .*cuda_on_gpu_test .*-GpuTraining")
 
     def test_a_bundle_for_another_gpu_is_not_used(self):
         self.bundle("80")

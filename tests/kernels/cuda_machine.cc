@@ -1,5 +1,7 @@
 // The machine of kernels_on_host_test and kernels_on_gpu_test: the kernels of the CUDA backend as its devices
 // use them, on the fake runtime or on a GPU.
+#include <cstdlib>
+
 #include "kernels/kernel_cases.h"
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_device.h"
@@ -35,7 +37,8 @@ class CudaMachine : public Machine {
 #else
   [[nodiscard]] int orders() const override { return 1; }  // the GPU's own
   void choose_order(int /*order*/) override {}
-  [[nodiscard]] bool large() const override { return true; }
+  // A sanitizer's run (scripts/gpu.sh) would take minutes.
+  [[nodiscard]] bool large() const override { return std::getenv("STP_SMALL_TESTS") == nullptr; }
 #endif
 
  private:
