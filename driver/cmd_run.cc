@@ -68,6 +68,8 @@ void check_devices(const RunOptions& options, const Processes& processes) {
   if (options.graphs && !backend_has_graphs(options.backend))
     throw InputError("", "--graphs", options.backend + " has none", "leave it out");
   if (options.gemm_multiprocessors > 0) check_multiprocessors(options);
+  if (options.hold_compute_us > 0 && !backend_facts(options.backend))
+    throw InputError("", "--hold-compute", options.backend + " has no kernels to delay", "leave it out");
 }
 
 void check_experiment(const Experiment& experiment, const Plan& plan) {
@@ -101,6 +103,7 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
                   .graphs = options.graphs,
                   .nccl = options.nccl,
                   .gemm_multiprocessors = options.gemm_multiprocessors,
+                  .hold_compute_us = options.hold_compute_us,
                   .time_kernels = options.time_kernels,
                   .replay = {},
                   .processes = &processes};

@@ -106,6 +106,11 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
                    "Choose GEMM kernels for this many of the GPU's multiprocessors; the others are left to "
                    "communication (cuda only)")
       ->check(CLI::Range(1, 1 << 16));
+  command
+      ->add_option("--hold-compute", options->hold_compute_us,
+                   "Microseconds by which the compute op that follows a collective is delayed, so that the "
+                   "collective gets multiprocessors first (cuda only)")
+      ->check(CLI::Range(1.0, 1000.0));
   command->add_option("--memory-limit", options->memory_limit_mib, "Maximum memory of a rank, MiB")
       ->check(CLI::Range(0.001, 1e9));
   add_set(command, options->set);

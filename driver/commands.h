@@ -50,6 +50,7 @@ struct RunOptions {
   std::vector<std::string> nccl;
   bool time_kernels = false, graphs = false;
   int gemm_multiprocessors = 0;  // 0: all
+  double hold_compute_us = 0;    // 0: not at all
   double memory_limit_mib = 0;   // 0: none
 };
 /// The exit code.

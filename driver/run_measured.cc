@@ -173,6 +173,7 @@ BackendOptions backend_options(const DeviceOptions& options, const Training& tra
           .deadline_s = options.deadline_s,
           .memory_limit = options.memory_limit,
           .graphs = options.graphs,
+          .hold_compute_us = options.hold_compute_us,
           .nccl = options.nccl,
           .gemm_multiprocessors = options.gemm_multiprocessors};
 }

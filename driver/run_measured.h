@@ -23,6 +23,7 @@ struct DeviceOptions {
   bool graphs = false;            // as BackendOptions
   std::vector<std::string> nccl;  // as BackendOptions
   int gemm_multiprocessors = 0;   // as BackendOptions
+  double hold_compute_us = 0;     // as BackendOptions
   bool time_kernels = false;      // in further steps
   std::optional<ReplayChoice> replay;
   Processes* processes = nullptr;  // of the run; none: this one has all ranks

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <mutex>
 
 #include "stp/cuda/nccl/nccl_backend.h"
@@ -128,6 +129,23 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
       EXPECT_EQ(ours.sent_bytes, theirs.sent_bytes);
     }
   }
+}
+
+// Not one by one: on a rank without the head, whose collectives are inside ops too, a call for each chunk and
+// step.
+TEST(NcclTraining, GradientsOfNormGainsAreReducedTogether) {
+  fake_cuda::reset(5);
+  FakeNccl nccl;
+  const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  EXPECT_THAT(train("stp", training, kMicrobatches, samples_for(training)).failures, Each(""));
+  std::vector<int> groups;  // in the order of their making: tp, tp inside ops, …
+  std::map<int, int> all_reduces;
+  for (const FakeNccl::Call& call : nccl.calls(2)) {
+    if (call.name == "ncclCommInitRankConfig") groups.push_back(call.group);
+    if (call.name == "ncclAllReduce") ++all_reduces[call.group];
+  }
+  constexpr int kChunks = 2, kSteps = 2;
+  EXPECT_EQ(all_reduces[groups.at(1)], kChunks * kSteps);
 }
 
 // One of four dies between two steps, the others wait for it in the midst of theirs.

@@ -175,6 +175,20 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   }
 }
 
+TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
+  const Training training = small_training(4, DType::bf16, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const auto samples =
+      random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const int steps = kStride > 1 ? 1 : 3;
+  const auto masters = [&](double hold_us, bool graphs) {
+    const auto backend = cuda::make_backend(
+        {.world_size = 4, .deadline_s = 60, .poison = true, .graphs = graphs, .hold_compute_us = hold_us});
+    return train(*backend, "stp", training, kMicrobatches, samples, {}, steps).masters;
+  };
+  const auto expected = masters(0, false);
+  for (const bool graphs : {false, true}) EXPECT_EQ(masters(5, graphs), expected);
+}
+
 TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoesAndTheSimulatorSays) {
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.schedule);

@@ -79,6 +79,7 @@ struct FakeDevice {
   std::map<std::string, cudaError_t> failing;
   std::map<std::string, size_t> calls;
   std::map<std::string, std::function<void()>> watched;
+  std::function<void(const void* kernel, cudaStream_t stream)> launches_watched;  // may be empty
 
   std::optional<cudaError_t> called(const std::string& name) {
     ++calls[name];
@@ -182,6 +183,7 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, 
   if (!fits || blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
       threads.x * threads.y * threads.z > 1024)
     return last_error = cudaErrorInvalidValue;
+  if (device().launches_watched) device().launches_watched(kernel, config.stream);
   push(config.stream, FakeStep{std::move(run), {}, device().multiprocessor_free});
   return cudaSuccess;
 }
@@ -201,6 +203,7 @@ void reset(uint32_t seed) {
   device().failing.clear();
   device().calls.clear();
   device().watched.clear();
+  device().launches_watched = {};
 }
 void hold(bool held) {
   const std::lock_guard lock(device().mutex);
@@ -213,6 +216,10 @@ void fail_next(const std::string& call, cudaError_t error) {
 void watch(const std::string& call, std::function<void()> look) {
   const std::lock_guard lock(device().mutex);
   device().watched[call] = std::move(look);
+}
+void watch_launches(std::function<void(const void* kernel, cudaStream_t stream)> look) {
+  const std::lock_guard lock(device().mutex);
+  device().launches_watched = std::move(look);
 }
 size_t allocated_bytes() {
   const std::lock_guard lock(device().mutex);

@@ -8,6 +8,7 @@
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/cuda/kernels/pause.h"
 
 namespace stp::cuda {
 namespace {
@@ -29,7 +30,8 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
       run_(run),
       rank_(rank),
       poison_(options.poison),
-      has_graphs_(options.graphs) {
+      has_graphs_(options.graphs),
+      hold_ns_(static_cast<uint64_t>(1e3 * options.hold_compute_us)) {
   run_.make_current();
   kernels_ = std::make_unique<CudaKernels>(
       *this, CudaKernelOptions{.gemm = {.time_candidates = options.time_gemms,
@@ -169,6 +171,10 @@ void CudaDevice::synchronize() {
   run_.guard.check();
   run_.renew_clock();
   trim_memory();
+}
+
+void CudaDevice::hold_compute(Stream& stream) {
+  if (hold_ns_ > 0) pause(stream, hold_ns_);
 }
 
 GraphCounts CudaDevice::graphs() const {

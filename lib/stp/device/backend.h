@@ -43,6 +43,7 @@ struct BackendOptions {
   size_t memory_limit = 0;        // bytes a rank; 0: none
   bool poison = false;            // fill fresh and released memory with NaN, for tests
   bool graphs = false;            // ops are captured, and launched as graphs (CUDA)
+  double hold_compute_us = 0;     // Device::hold_compute(), microseconds (CUDA)
   std::vector<std::string> nccl;  // how groups among processes use NCCL (lib/stp/cuda/nccl_tuning.h)
   // For GEMMs, if a library chooses among kernels (CUDA):
   bool time_gemms = false;  // candidates are timed at a shape's first use; for benchmarks

@@ -42,6 +42,9 @@ class Device {
   virtual void download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) = 0;
   /// Waits for all streams of the device. Throws Cancelled if the run failed.
   virtual void synchronize() = 0;
+  /// Delays work given to `stream`, the compute stream, from now on by BackendOptions::hold_compute_us: a
+  /// collective given to another stream before gets the device first. By default there is no delay.
+  virtual void hold_compute(Stream& stream) { static_cast<void>(stream); }
 
   virtual Kernels& kernels() = 0;
   /// The share of the kernels' calls so far that ran as graphs (BackendOptions::graphs); none if there are no

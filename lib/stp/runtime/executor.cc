@@ -487,7 +487,8 @@ std::vector<OpTime> Executor::op_times(const RankState& rank) const {
 
 void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   issuing_ = &rank;
-  for (Stream* each : {rank.compute.get(), rank.tp.get(), rank.gather.get(), &stream})
+  // With graphs the device gets here what the op before left: collectives first.
+  for (Stream* each : {rank.tp.get(), rank.gather.get(), rank.compute.get(), &stream})
     if (each != nullptr) each->begin(id);
   for (const OpId needed : plan_.program.dependencies(id)) {
     stream.wait(events(rank, needed).done);
@@ -523,8 +524,14 @@ void Executor::issue(OpId id) {
     const auto stream_of = [&](RankState& rank) -> Stream& {
       return is_collective(op.kind) ? rank.collectives() : *rank.compute;
     };
-    for (RankState* rank : group.ranks) begin(*rank, stream_of(*rank), id);
-    if (is_collective(op.kind))
+    const bool collective = is_collective(op.kind);
+    for (RankState* rank : group.ranks) {
+      // Before the op begins, whose time this is not.
+      if (!collective && rank->behind_collective) rank->device.hold_compute(*rank->compute);
+      rank->behind_collective = collective && rank->tp;
+      begin(*rank, stream_of(*rank), id);
+    }
+    if (collective)
       issue_collective(group, op);
     else
       issue_compute(group, op);

@@ -39,6 +39,7 @@ struct RankState {
   std::vector<OpEvents> ops;          // by op of this rank, from rank_begin on
   std::map<OpId, OpEvents> arrivals;  // transfers to this rank, from when their receive could begin
   std::unordered_map<ValueId, Tensor> values;
+  bool behind_collective = false;  // whether a collective was issued since the last compute op
   std::map<std::tuple<Unit, int, int, int>, SavedUnit> saved;  // by unit, chunk, layer and microbatch
   std::map<OpId, std::vector<Tensor>> leaving;  // by offload: on the device until its copy is done
   std::map<std::pair<int, int>, std::vector<Tensor>> on_host;  // by chunk and microbatch

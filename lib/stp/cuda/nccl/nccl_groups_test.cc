@@ -205,8 +205,8 @@ TEST(NcclGroups, LinksTakeFewCtasUnlessTheyAreToldOtherwise) {
   }
 }
 
-// NCCL registers a window by a group of its own, and returns success meanwhile. The stand-in notes a call that
-// comes before it is done.
+// NCCL registers a window by a group of its own, and returns success meanwhile. The stand-in notes a call
+// that comes before it is done.
 TEST(NcclGroups, WaitUntilAWindowIsRegisteredWhateverTheCallReturned) {
   NcclWorld world;
   world.options.groups["tp"].window_bytes = 64;
