@@ -212,10 +212,17 @@ TEST(NcclGroups, WaitUntilAWindowIsRegisteredWhateverTheCallReturned) {
   world.options.groups["tp"].window_bytes = 64;
   world.nccl.trouble = [](const FakeNccl::Call& call) {
     if (call.name != "ncclCommWindowRegister") return FakeNccl::Trouble{};
-    return FakeNccl::Trouble{.in_progress = 50, .says_success = true};
+    return FakeNccl::Trouble{.in_progress = 300, .says_success = true};
   };
-  EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
-  EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), 4);
+  EXPECT_THAT(outcomes(world, 2,
+                       [](NcclProcess& process) {
+                         const auto stream = process.stream("tp");
+                         const Tensor tensor = process.tensor(*stream, DType::f32, 1, 8, process.rank());
+                         process.group("tp", {0, 1})->all_reduce(Reduce::sum, part(*stream, tensor));
+                         EXPECT_THAT(process.floats(*stream, tensor), Each(0 + 1));
+                       }),
+              Each(""));
+  EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), 2);
   EXPECT_THAT(world.nccl.problems(), IsEmpty());
 }
 
