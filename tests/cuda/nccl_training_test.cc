@@ -138,14 +138,14 @@ TEST(NcclTraining, GradientsOfNormGainsAreReducedTogether) {
   FakeNccl nccl;
   const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
   EXPECT_THAT(train("stp", training, kMicrobatches, samples_for(training)).failures, Each(""));
-  std::vector<int> groups;  // in the order of their making: tp, tp inside ops, …
+  std::vector<int> groups;  // in the order of their making: model, tp, tp inside ops, …
   std::map<int, int> all_reduces;
   for (const FakeNccl::Call& call : nccl.calls(2)) {
     if (call.name == "ncclCommInitRankConfig") groups.push_back(call.group);
     if (call.name == "ncclAllReduce") ++all_reduces[call.group];
   }
   constexpr int kChunks = 2, kSteps = 2;
-  EXPECT_EQ(all_reduces[groups.at(1)], kChunks * kSteps);
+  EXPECT_EQ(all_reduces[groups.at(2)], kChunks * kSteps);
 }
 
 // One of four dies between two steps, the others wait for it in the midst of theirs.

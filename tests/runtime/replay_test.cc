@@ -9,6 +9,7 @@
 
 #include "stp/base/error.h"
 #include "stp/device/bfloat16.h"
+#include "stp/program/issue_order.h"
 #include "stp/runtime/chunk_state.h"
 #include "support/effort.h"
 #include "support/training.h"
@@ -243,6 +244,41 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
       EXPECT_GE(transfers, 4);
       EXPECT_GE(reduces, 16);
       EXPECT_GE(step.step_s, 4 * kTransfer);  // of a link's transfers one after the other
+    }
+  }
+}
+
+// A receive that waits occupies the device: of each link as few are posted as the Program needs at once.
+TEST(Replay, ReceivesArePostedWhenTheOneBeforeWasTaken) {
+  for (const char* name : {"1f1b", "stp"}) {
+    const Training training = small_training(4, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+    const Schedule schedule = make_schedule(find_generator(name), {2, 4});
+    const int stages = schedule.placement.stages();
+    for (const int rank : {0, 1}) {
+      Asked asked;
+      const auto backend = alone(training.grid, rank, at_once(asked));
+      Trainer trainer(*backend, execution_program(schedule, std::vector<int>(stages, 4 / stages), 1),
+                      training);
+      const StepResult step =
+          trainer.step(random_samples(4 * training.microbatch_size, training.seq, training.model.vocab));
+      const Program& program = trainer.program();
+      std::map<uint32_t, std::vector<OpId>> received;  // by link
+      for (OpId op = 0; op < program.ops.size(); ++op)
+        if (program.ops[op].kind == OpKind::transfer && program.stream_of(op).peer == rank)
+          received[program.ops[op].stream].push_back(op);
+      const auto taken = [&](OpId transfer) {
+        for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op)
+          for (const OpId needed : program.dependencies(op))
+            if (needed == transfer) return step.times[op].end;
+        throw std::logic_error("nothing waits for a transfer");
+      };
+      const auto ahead = static_cast<size_t>(issue_order(program).receives_ahead);
+      size_t limited = 0;
+      for (const auto& [link, transfers] : received)
+        for (size_t n = ahead; n < transfers.size(); ++n, ++limited)
+          EXPECT_GE(step.times[transfers[n]].start, taken(transfers[n - ahead]))
+              << name << ", rank " << rank << ": " << describe(program, transfers[n]);
+      EXPECT_GT(limited, 0U);
     }
   }
 }
