@@ -29,7 +29,7 @@ __host__ __device__ inline int last_key(const AttentionLayout& layout, int query
 }
 /// One behind the last key that one of the queries [first, first + rows) attends to.
 __host__ __device__ inline int key_end(const AttentionLayout& layout, int first, int rows) {
-  return layout.causal ? first + rows : layout.keys;
+  return layout.causal && first + rows < layout.keys ? first + rows : layout.keys;
 }
 
 /// Of a rank's own keys: kv is qkv.

@@ -111,6 +111,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < kRowsPerWarp; ++r) {
+      if (first + own + r >= layout.seq) continue;
       const bool seen = key + lane <= last_key(layout, first + own + r);
       const float score = seen ? dot(q.row(own + r), k.row(lane), d) * layout.scale : -INFINITY;
       const float largest = fmaxf(maximum[r], reduce_lanes<kWarp>(score, Maximum{}));
@@ -166,6 +167,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < kRowsPerWarp; ++r) {
+      if (first + own + r >= layout.seq) continue;
       float gradient = 0;
       if (key + lane <= last_key(layout, first + own + r)) {
         const float weight = expf(dot(q.row(own + r), k.row(lane), d) * layout.scale - shift[r]);
@@ -213,6 +215,7 @@ __global__ void __launch_bounds__(kThreads)
       const float shift = on.log_sum_exp[at], mean = on.delta[at];
 #pragma unroll
       for (int r = 0; r < kRowsPerWarp; ++r) {
+        if (first + own + r >= layout.keys) continue;
         float weight = 0, gradient = 0;
         if (first + own + r <= last_key(layout, mine) && mine < layout.seq) {
           weight = expf(dot(q.row(lane), k.row(own + r), d) * layout.scale - shift);
