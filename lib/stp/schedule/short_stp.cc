@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <initializer_list>
+#include <map>
 #include <type_traits>
 #include <utility>
 
@@ -41,7 +43,15 @@ struct Policy {
   double last_split = 0;        // this many of a rank's last backwards, times r, are split in any case
   double patience = 0;          // how long a forward waits for a backward
   int pair_0 = -1, pair_1 = 2;  // from which microbatch on F0&F0 and F1&F0 are braided; -1: never
+
+  auto operator<=>(const Policy&) const = default;
 };
+
+// What orders are compared by. The searches of a schedule share those of the policies tried.
+struct Score {
+  double time, price;
+};
+using KnownScores = std::map<Policy, Score>;
 
 // The time of an order with units and all-reduces; blocks are run after those that they wait for.
 class UnitTimer {
@@ -212,8 +222,8 @@ class ShortSchedule {
 // Varies one parameter of the policy at a time and keeps improvements.
 class Search {
  public:
-  Search(int p, int m, int capacity, bool priced)
-      : p_(p), m_(m), capacity_(capacity), priced_(priced), trials_left_(most_trials(p, m)) {
+  Search(int p, int m, int capacity, bool priced, KnownScores& known)
+      : p_(p), m_(m), capacity_(capacity), priced_(priced), known_(known), trials_left_(most_trials(p, m)) {
     // Two starting points: few W until the cool-down, and many.
     const int half = p / 2;
     climb({.reserve_1 = 1.0 + half, .pair_0 = 1 + p / 3});
@@ -268,13 +278,18 @@ class Search {
   void offer(Found& found, const Policy& policy) {
     if (trials_left_ == 0) return;
     --trials_left_;
+    const auto better = [&](const Score& score) { return total(score) < found.score - kEpsilon; };
+    const auto known = known_.find(policy);
+    if (known != known_.end() && !better(known->second)) return;
     ShortSchedule schedule(p_, m_, capacity_, policy);
-    const double score = schedule.time() + (priced_ ? schedule.price() : 0);
-    if (score < found.score - kEpsilon) found = {policy, score, schedule.time(), schedule.take()};
+    const Score score = known_[policy] = {schedule.time(), schedule.price()};
+    if (better(score)) found = {policy, total(score), score.time, schedule.take()};
   }
+  [[nodiscard]] double total(const Score& score) const { return score.time + (priced_ ? score.price : 0); }
 
   int p_, m_, capacity_;
   bool priced_;
+  KnownScores& known_;
   size_t trials_left_;
   Found best_;
 };
@@ -282,9 +297,10 @@ class Search {
 }  // namespace
 
 std::vector<std::vector<Block>> short_stp(int p, int m, int capacity) {
-  Search few(p, m, capacity, true);
+  KnownScores known;
+  Search few(p, m, capacity, true, known);
   if (Search::most_trials(p, m) == 1) return few.take();  // the other starting point gives the same policy
-  Search fast(p, m, capacity, false);
+  Search fast(p, m, capacity, false, known);
   // Near m = p no order has both fewer exposed all-reduces and the least time, so exposed all-reduces have a
   // bounded penalty. It is higher where 1F1B-I, which runs multiples of p only, exists for comparison.
   const double worth_hiding = m % p == 0 ? 1.09 : 1.02;
