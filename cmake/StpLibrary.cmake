@@ -51,6 +51,19 @@ function(stp_add_library name)
   install(TARGETS stp_${name} EXPORT stp FILE_SET HEADERS DESTINATION ${ARG_DESTINATION})
 endfunction()
 
+# Tests are built as fast as can be: hardly optimised, and what most of them include is compiled once.
+if(STP_BUILD_TESTS)
+  add_library(stp_tests INTERFACE)
+  target_compile_options(stp_tests INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-Og>)
+  target_link_libraries(stp_tests INTERFACE stp_options stp_warnings GTest::gmock nlohmann_json::nlohmann_json)
+  add_library(stp_test_headers OBJECT ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
+  target_link_libraries(stp_test_headers PRIVATE stp_tests)
+  target_precompile_headers(stp_test_headers PRIVATE
+    <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>
+    <algorithm> <array> <atomic> <cmath> <condition_variable> <filesystem> <fstream> <functional> <map> <memory> <numeric>
+    <optional> <random> <ranges> <regex> <set> <sstream> <string> <thread> <variant> <vector>)
+endif()
+
 # stp_add_test(NAME SOURCES … [LINK …] [LABELS …] [PREFIX …]): a GoogleTest program and its tests for CTest. Suites named
 # Gpu… need a GPU, skip themselves where there is none, carry the label `gpu`, and run one at a time.
 function(stp_add_test name)
@@ -59,7 +72,8 @@ function(stp_add_test name)
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "PREFIX" "SOURCES;LINK;LABELS")
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} stp_cold stp_warnings GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} stp_tests GTest::gtest_main)
+  target_precompile_headers(${name} REUSE_FROM stp_test_headers)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # for "support/…"
   target_compile_definitions(${name} PRIVATE STP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set(discover TEST_PREFIX "${ARG_PREFIX}" DISCOVERY_TIMEOUT 60)

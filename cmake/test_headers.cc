@@ -1,0 +1,1 @@
+// Only what is precompiled for it (StpLibrary.cmake).
