@@ -85,7 +85,7 @@ class CommandLine(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         self.folder = Path(holder.name)
 
-    def run_stp(self, *arguments, data=None, variables=None, launcher=()):
+    def run_stp(self, *arguments, data=None, variables=None, launcher=(), timeout=120):
         environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"} | (variables or {})
         if data:
             environment["STP_DATA_DIR"] = str(data)
@@ -93,7 +93,7 @@ class CommandLine(unittest.TestCase):
         if "ASAN_OPTIONS" in environment:
             environment["ASAN_OPTIONS"] += ":detect_leaks=0"
         command = [*map(str, launcher), self.stp, *map(str, arguments)]
-        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 
     def run_on_terminal(self, *arguments):
         """Its exit code, standard output, and standard error, which is a terminal's."""
