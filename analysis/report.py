@@ -12,6 +12,7 @@ import dataclasses
 import multiprocessing
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -140,4 +141,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the program that started this says so
     sys.exit(main())

@@ -63,8 +63,11 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
   for (const auto& [key, value, path] : changes_) {
     if (!of_file(path) || path[0] != part) continue;
     const json was = content.is_object() && content.contains(path[1]) ? content[path[1]] : json();
-    const bool sourced = path.size() == 2 && was.is_object() && was.contains("value");
-    const json now = sourced ? json{{"value", value_of(value)}, {"source", "--set"}} : value_of(value);
+    const json given = value_of(value);
+    // A cluster's numbers have sources, also those that its file leaves out.
+    const bool sourced = path.size() == 2 && ((was.is_object() && was.contains("value")) ||
+                                              (part == "cluster" && was.is_null() && given.is_number()));
+    const json now = sourced ? json{{"value", given}, {"source", "--set"}} : given;
     set(content, path.begin() + 1, path.end(), now, key);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -59,7 +60,9 @@ OutputFolder::OutputFolder(const fs::path& target, Taken taken)
   // From here on, a signal or a closed output pipe must not leave the folder behind.
   note_interrupts();
   std::signal(SIGPIPE, SIG_IGN);
-  fs::permissions(partial_, fs::perms(0755));
+  const mode_t masked = umask(0);  // which is known only by setting it
+  umask(masked);
+  fs::permissions(partial_, fs::perms(0777 & ~masked));
 }
 
 OutputFolder::~OutputFolder() {

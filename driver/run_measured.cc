@@ -123,13 +123,15 @@ cpu::BlasUse blas_use_of_all(Backend& backend) {
   return sum;
 }
 
-// If steps are compared with a prediction, a step counts only if the machine ran at its usual speed before
-// and after; else it is repeated, up to limits of tries and time.
+// If steps are compared with a prediction, each waits until the machine runs at its usual speed, and those
+// are counted before, in or after which it did not.
 class SteadySteps {
  public:
-  /// Only for ranks on the CPU; other steps always count.
-  SteadySteps(const Backend& backend, const HardwareProfile* profile, int ranks) {
-    if (profile == nullptr || profile->shared.count() == 0 || backend.name() != "cpu") return;
+  /// Only for ranks on the CPU, all in this process: the others would be in each other's way.
+  SteadySteps(Backend& backend, const HardwareProfile* profile, int ranks) {
+    if (profile == nullptr || profile->shared.count() == 0 || backend.name() != "cpu" ||
+        backend.processes().count() > 1)
+      return;
     const int busy = std::min(ranks, profile->shared.count());
     probe_.emplace(cpu::make_backend({.world_size = busy}), profile->shared.rates[busy - 1]);
   }
@@ -137,23 +139,17 @@ class SteadySteps {
   template <typename Step>
   StepResult take(Step step) {
     if (!probe_) return step();
-    for (int tries = 1;; ++tries) {
-      const auto start = std::chrono::steady_clock::now();
-      bool steady = probe_->wait(patience_s_);
-      patience_s_ -= std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      const OtherPrograms others;
-      StepResult taken = step();
-      steady = steady && others.share() <= kOthersShare && probe_->steady();
-      if (!steady && tries < kMostTries) continue;
-      if (!steady) ++disturbed_;
-      return taken;
-    }
+    const auto start = std::chrono::steady_clock::now();
+    const bool steady = probe_->wait(patience_s_);
+    patience_s_ -= std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const OtherPrograms others;
+    StepResult taken = step();
+    if (!steady || others.share() > kOthersShare || !probe_->steady()) ++disturbed_;
+    return taken;
   }
-  /// Steps that count though the machine was disturbed.
   [[nodiscard]] int disturbed() const { return disturbed_; }
 
  private:
-  static constexpr int kMostTries = 4;
   static constexpr double kOthersShare = 0.1;  // of all processors
 
   std::optional<SpeedProbe> probe_;

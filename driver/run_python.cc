@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
+#include "interrupt.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
 
@@ -35,8 +37,8 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
                      "; only stp compare and plots need it" +
                          alternative);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) kill(child, SIGTERM);  // a signal that ends both
+  check_interrupted();
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 

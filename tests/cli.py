@@ -25,7 +25,7 @@ class Scenarios(CommandLine):
     def test_missing_file(self):
         self.refused(["simulate", "nowhere.json"], "nowhere.json: cannot be read; check the path")
         self.refused(["simulate", "timeline"], "SCENARIO", "timeline", 'did you mean timelines?')
-        self.refused(["simulate", self.folder], f"{self.folder}: cannot be read")
+        self.refused(["simulate", self.folder], f"{self.folder}: is a folder; name a file")
 
     def test_not_json(self):
         self.scenario_refused("{", "", "is not valid JSON")
@@ -429,6 +429,19 @@ class Output(CommandLine):
         self.assertEqual(done.stderr, f"stp: removed {partial[0]}, which a killed run left half-written\n")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new.json", "s.json", "unit.json"])
 
+    def test_a_signal_ends_what_draws_too(self):
+        python = self.folder / "python"
+        python.write_text("#!/bin/sh\necho begun\nexec sleep 100\n")
+        python.chmod(0o755)
+        command = [self.stp, "trace", str(self.write(UNIT)), "--out", "new"]
+        with subprocess.Popen(command, cwd=self.folder, env=os.environ | {"STP_PYTHON": str(python)}, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as run:
+            self.assertEqual(run.stdout.readline(), "begun\n")
+            run.terminate()
+            self.assertEqual(run.communicate(timeout=60)[1], "stp: interrupted; nothing was written\n")
+        self.assertEqual(run.returncode, 1)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["python", "s.json"])
+
     def test_reproduce_leaves_a_whole_folder(self):
         done = self.run_stp("reproduce", self.write(UNIT), "--no-plots", "--out", "new")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -457,6 +470,8 @@ class Changes(CommandLine):
         written, named = self.record(changed(HARDWARE, cluster="fast.json")), self.record(HARDWARE, "--set", "cluster.peak_tflops=400")
         self.assertEqual([row["step_time_s"] for row in named["results"]], [row["step_time_s"] for row in written["results"]])
         self.assertEqual(named["scenario"]["clusters"]["a800"]["peak_tflops"], {"value": 400, "source": "--set"})
+        absent = self.record(HARDWARE, "--set", "cluster.adapters_per_node=4")
+        self.assertEqual(absent["scenario"]["clusters"]["a800"]["adapters_per_node"], {"value": 4, "source": "--set"})
         fewer = self.record(changed(HARDWARE, layers_per_chunk="even"), "--set", "model.num_hidden_layers=16")
         self.assertEqual(sum(fewer["results"][0]["layers_per_chunk"]), 16)
 

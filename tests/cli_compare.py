@@ -109,7 +109,7 @@ class Compare(CommandLine):
         self.refused(["compare", record], "FILE", "name two or more")
         self.refused(["compare", *[record] * 27], "too many", "at most 26")
         self.refused(["compare", record, "nowhere.json"], "nowhere.json: cannot be read")
-        self.refused(["compare", record, self.folder], "cannot be read")
+        self.refused(["compare", record, self.folder], "is a folder")
         self.refused(["compare", record, bench], f"{bench}: ", "is a file of Google Benchmark, but", "compare files of one kind")
         self.refused(["compare", bench, record], f"{record}: ", "is a result record", "compare files of one kind")
         self.refused(["compare", record, scenario], f"{scenario}: ", "is a scenario", "stp simulate")

@@ -208,6 +208,7 @@ class Run(CommandLine):
             ({"run": {"stepz": 1}}, ["run.stepz", 'did you mean "steps"?']),
             ({"run": {"text": "nowhere"}}, ["run.text", "tiny", "256"]),
             ({"run": {"text": "nowhere"}, "model": "bytes", "layers_per_chunk": [2, 2, 1, 1]}, ["run.text", "nowhere: cannot be read"]),
+            ({"microbatches": 1 << 13, "microbatch_size": 1 << 20}, ["microbatches", "microbatch_size", "limit"]),
             ({"model": "gpt-22b"}, ["model", "megatron-gpt", "qwen2"]),
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
@@ -233,6 +234,20 @@ class Run(CommandLine):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("1 combinations are beyond their schedule's range", done.stdout)
         self.assertIn("parity: 1 of 1", done.stdout)
+
+    def test_a_prediction_changes_no_step(self):
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        # However disturbed steps are, these are those of a run without.
+        profile["shared_processors"] = {"source": "a test's", "rates": [1, 0.9]}
+        self.write(profile, "cpu.json")
+        path = self.write(changed(RUN, schedules=["1f1b-i"], run={**RUN["run"], "type": "float32", "warmup": 0, "steps": 3}))
+        results = []
+        for arguments in ((), ("--predict", "cpu.json")):
+            done = self.run_stp("run", path, "--backend", "cpu", "--json", "-", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            results.append(json.loads(done.stdout)["results"][0])
+        self.assertIsNotNone(results[1]["predicted"])
+        self.assertEqual(results[0]["losses"], results[1]["losses"])
 
 
 REPLAY = changed(RUN, run={**RUN["run"], "parity": False})

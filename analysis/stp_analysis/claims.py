@@ -407,5 +407,5 @@ def counts(evaluated):
     own = [one.verdict for one in evaluated if not one.apart and one.verdict != OPEN]
     parts = [f"reproduced: {own.count(GOOD)}", f"consistent (calibrated): {own.count(FITTED)}", f"deviating: {own.count(BAD)}"]
     apart = sum(bool(one.apart) for one in evaluated)
-    also = f"; {apart} more, which say what another says, what is so by construction, or what is another paper's, are listed apart" if apart else ""
+    also = f"; {apart} more, which say what another says, what is so by construction, what our own errors could overturn, or what is another paper's, are listed apart" if apart else ""
     return f"Of {len(own)} claims of the paper that were tested, {', '.join(parts)}{also}."

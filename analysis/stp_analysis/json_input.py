@@ -6,6 +6,7 @@ The counterpart of lib/stp/base/json_input.h.
 import json
 import math
 import re
+from pathlib import Path
 
 TYPES = {str: "a string", dict: "an object", list: "an array", bool: "a boolean", int: "a number", float: "a number",
          type(None): "null"}
@@ -36,6 +37,8 @@ def read_text(path):
     except UnicodeDecodeError:
         raise InputError(path, "", "is not valid JSON", "save it as UTF-8 text") from None
     except OSError:
+        if Path(path).is_dir():
+            raise InputError(path, "", "is a folder", "name a file") from None
         raise InputError(path, "", "cannot be read", "check the path and its permissions") from None
 
 

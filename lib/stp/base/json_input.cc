@@ -105,7 +105,8 @@ std::string read_file(const std::string& path) {
       throw InputError(path, "", "is larger than " + std::to_string(kLargestInput >> 20) + " MiB",
                        "name a smaller file");
   }
-  if (!file.is_open() || unreadable || file.bad() || folder)
+  if (folder) throw InputError(path, "", "is a folder", "name a file");
+  if (!file.is_open() || unreadable || file.bad())
     throw InputError(path, "", "cannot be read", "check the path and its permissions");
   return text;
 }

@@ -119,7 +119,8 @@ TEST_F(JsonFile, IsReadOrRefusedByItsPath) {
   EXPECT_EQ(read_json_file(path)["a"], 7);
   std::ofstream(path) << R"({"a": })";
   EXPECT_THAT(refusal([&] { read_json_file(path); }), StartsWith(path + ":1: a: is not valid JSON; "));
-  for (const std::string& missing : {folder_ + "/none.json", folder_, std::string()})
+  EXPECT_EQ(refusal([&] { read_json_file(folder_); }), folder_ + ": is a folder; name a file");
+  for (const std::string& missing : {folder_ + "/none.json", std::string()})
     EXPECT_THAT(refusal([&] { read_json_file(missing); }),
                 AllOf(StartsWith(missing), HasSubstr("cannot be read; check the path")));
 }
