@@ -653,7 +653,7 @@ TEST(ReadSchedule, GoesByTheEnding) {
       AllOf(HasSubstr("read_schedule.xml: has no ending of a schedule file"), HasSubstr(".json, .csv")));
   EXPECT_THAT(refusal([&] { read_schedule_file(folder + "none.csv"); }),
               HasSubstr("none.csv: cannot be read"));
-  EXPECT_THAT(refusal([&] { read_schedule_file(folder); }), HasSubstr("cannot be read"));
+  EXPECT_THAT(refusal([&] { read_schedule_file(folder); }), HasSubstr("is a folder"));
   EXPECT_TRUE(is_schedule_file("a.b.csv"));
   EXPECT_FALSE(is_schedule_file("a.csv.gz"));
 }
