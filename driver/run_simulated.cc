@@ -137,13 +137,14 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   const int count = model_layers(experiment);
   const auto split = balanced_partition(count, costs, placement, first, fits);
   if (!split)
-    throw InputError(
-        "", "layers_per_chunk",
-        "cannot be balanced: no split of " + std::to_string(count) + " layers over the " +
-            std::to_string(placement.stages()) + " virtual stages of " + schedule.name + " fits into the " +
-            std::to_string(std::llround(experiment.hardware->profile.memory_bytes / 1e9)) + " GB of " +
-            experiment.hardware->profile.name,
-        "use more ranks, recompute or a smaller microbatch_size, or write \"even\" or the numbers");
+    throw InputError("", "layers_per_chunk",
+                     "cannot be balanced: no split of " + std::to_string(count) + " layers over the " +
+                         std::to_string(placement.stages()) + " virtual stages of " + schedule.name +
+                         " fits into the " +
+                         std::to_string(std::llround(experiment.hardware->profile.memory_bytes / 1e9)) +
+                         " GB of " + experiment.hardware->profile.name,
+                     "use more ranks, recompute or a smaller microbatch_size, write \"even\" or the numbers, "
+                     "or leave such combinations out with --keep-going");
   const auto& factors = experiment.microbatch_costs;
   const double microbatches =
       factors.empty() ? schedule.microbatches : std::accumulate(factors.begin(), factors.end(), 0.0);

@@ -44,7 +44,7 @@ struct Policy {
   double patience = 0;          // how long a forward waits for a backward
   int pair_0 = -1, pair_1 = 2;  // from which microbatch on F0&F0 and F1&F0 are braided; -1: never
 
-  auto operator<=>(const Policy&) const = default;
+  auto operator<=>(const Policy&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
 // What orders are compared by. The searches of a schedule share those of the policies tried.
