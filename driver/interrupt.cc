@@ -19,8 +19,10 @@ void note_interrupts() {
   sigaction(SIGHUP, &action, nullptr);
 }
 
+bool interrupted() { return noted != 0; }
+
 void check_interrupted() {
-  if (noted != 0) throw std::runtime_error("interrupted; nothing was written");
+  if (interrupted()) throw std::runtime_error("interrupted; nothing was written");
 }
 
 }  // namespace stp

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "interrupt.h"
 #include "stp/base/data.h"
@@ -37,7 +39,12 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
                      "; only stp compare and plots need it" +
                          alternative);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) kill(child, SIGTERM);  // a signal that ends both
+  // Asked again and again, since a signal may also come just before one would wait. It ends both.
+  for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);) {
+    if (interrupted()) kill(child, SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ended = waitpid(child, &status, WNOHANG);
+  }
   check_interrupted();
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
