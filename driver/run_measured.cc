@@ -347,7 +347,7 @@ class MeasuredTraining {
   ProcessShare share_;
   StepResult last_;
   cpu::BlasUse blas_before_;
-  double timed_s_ = 0;  // of all steps since the warm-up, repeated ones included
+  double timed_s_ = 0;  // of all steps since the warm-up
 };
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace stp {
 namespace {
 
-constexpr int64_t kMaxTokensOfRun = int64_t{1} << 28;  // of a step; they are made on the host
+constexpr int kMaxTokensOfRun = 1 << 28;  // of a step; they are made on the host
 
 using nlohmann::json;
 
@@ -551,13 +551,12 @@ void read_experiments(JsonInput& input, const std::string& field, const std::str
           "microbatch_costs",
           "has " + std::to_string(given) + " entries for " + std::to_string(microbatches) + " microbatches",
           "write one factor per microbatch");
-    if (const int64_t tokens =
-            int64_t{microbatches} * one.microbatch_size * one.dp * (one.run ? one.run->seq : 0);
-        tokens > kMaxTokensOfRun)
+    // A double, since the largest values together are more than an integer holds.
+    const double tokens = 1.0 * microbatches * one.microbatch_size * one.dp * (one.run ? one.run->seq : 0);
+    if (tokens > kMaxTokensOfRun)
       throw input.error("microbatches",
-                        "make a step of " + std::to_string(tokens) +
-                            " tokens with microbatch_size, parallel.dp and seq, " +
-                            "more than the limit of " + std::to_string(kMaxTokensOfRun) + " for a run",
+                        "make a step of over " + std::to_string(kMaxTokensOfRun) +
+                            " tokens with microbatch_size, parallel.dp and seq, the limit of a run",
                         "write less of one of them");
     experiments.push_back(one);
     experiments.back().microbatches = microbatches;

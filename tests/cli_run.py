@@ -209,6 +209,7 @@ class Run(CommandLine):
             ({"run": {"text": "nowhere"}}, ["run.text", "tiny", "256"]),
             ({"run": {"text": "nowhere"}, "model": "bytes", "layers_per_chunk": [2, 2, 1, 1]}, ["run.text", "nowhere: cannot be read"]),
             ({"microbatches": 1 << 13, "microbatch_size": 1 << 20}, ["microbatches", "microbatch_size", "limit"]),
+            ({"microbatches": 1 << 12, "microbatch_size": 1 << 20, "seq": 1 << 24, "parallel": {"pp": 1, "dp": 256}}, ["microbatches", "limit"]),
             ({"model": "gpt-22b"}, ["model", "megatron-gpt", "qwen2"]),
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
