@@ -1,7 +1,6 @@
 #include "run_measured.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 
@@ -123,12 +122,12 @@ cpu::BlasUse blas_use_of_all(Backend& backend) {
   return sum;
 }
 
-// If steps are compared with a prediction, each waits until the machine runs at its usual speed, and those
-// are counted before, in or after which it did not.
-class SteadySteps {
+// If steps are compared with a prediction, counts those before, in or after which the machine was slower than
+// usual.
+class DisturbedSteps {
  public:
   /// Only for ranks on the CPU, all in this process: the others would be in each other's way.
-  SteadySteps(Backend& backend, const HardwareProfile* profile, int ranks) {
+  DisturbedSteps(Backend& backend, const HardwareProfile* profile, int ranks) {
     if (profile == nullptr || profile->shared.count() == 0 || backend.name() != "cpu" ||
         backend.processes().count() > 1)
       return;
@@ -139,22 +138,19 @@ class SteadySteps {
   template <typename Step>
   StepResult take(Step step) {
     if (!probe_) return step();
-    const auto start = std::chrono::steady_clock::now();
-    const bool steady = probe_->wait(patience_s_);
-    patience_s_ -= std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const bool steady = probe_->steady();
     const OtherPrograms others;
     StepResult taken = step();
-    if (!steady || others.share() > kOthersShare || !probe_->steady()) ++disturbed_;
+    if (!steady || others.share() > kOthersShare || !probe_->steady()) ++count_;
     return taken;
   }
-  [[nodiscard]] int disturbed() const { return disturbed_; }
+  [[nodiscard]] int count() const { return count_; }
 
  private:
   static constexpr double kOthersShare = 0.1;  // of all processors
 
   std::optional<SpeedProbe> probe_;
-  double patience_s_ = 60;
-  int disturbed_ = 0;
+  int count_ = 0;
 };
 
 std::optional<Prediction> predict(const ScheduleChoice& choice, const Experiment& experiment,
@@ -217,7 +213,7 @@ class MeasuredTraining {
         backend_(open_backend(options, devices_)),
         trainer_(*backend_, program_, training_),
         data_(run_, file),
-        steady_(*backend_, profile, training_.grid.size()) {
+        disturbed_(*backend_, profile, training_.grid.size()) {
     if (options.time_kernels && !trainer_.time_kernels(false))
       throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",
                        "leave it out");
@@ -230,7 +226,7 @@ class MeasuredTraining {
       const bool timed = i >= run_.warmup;
       if (i == run_.warmup) begin_timed_steps();
       const std::vector<TokenSample> samples = data_.next(samples_of_step());
-      last_ = timed ? steady_.take([&] { return step(samples); }) : step(samples);
+      last_ = timed ? disturbed_.take([&] { return step(samples); }) : step(samples);
       if (!options_.replay) share_.losses.push_back(last_.loss);  // a replay's values are meaningless
       if (i == 0 && run_.parity) compare_with_reference(samples);
       if (timed) share_.step_times_s.push_back(last_.step_s);
@@ -296,7 +292,7 @@ class MeasuredTraining {
       for (const auto& [kind, use] : trainer_.take_emulated_use())
         measured_.replayed->groups[kind] = {use.calls, use.late_s, use.latest_s,
                                             static_cast<double>(use.link_bytes)};
-    if (predicted_) predicted_->disturbed_steps = steady_.disturbed();
+    if (predicted_) predicted_->disturbed_steps = disturbed_.count();
     measured_.predicted = predicted_;
     if (cpu::counts_blas(*backend_))
       measured_.blas = blas_share(blas_before_, blas_use_of_all(*backend_),
@@ -342,7 +338,7 @@ class MeasuredTraining {
   const std::unique_ptr<Backend> backend_;
   Trainer trainer_;
   Data data_;
-  SteadySteps steady_;
+  DisturbedSteps disturbed_;
   Measured measured_;
   ProcessShare share_;
   StepResult last_;

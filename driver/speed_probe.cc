@@ -9,8 +9,6 @@
 #include <string>
 #include <thread>
 
-#include "interrupt.h"
-
 namespace stp {
 namespace {
 
@@ -85,17 +83,6 @@ bool SpeedProbe::steady() {
   const double alone = time_gemms(1);
   fastest_ = fastest_ == 0 ? alone : std::min(fastest_, alone);
   return time_gemms(static_cast<int>(ranks_.size())) <= kDisturbed * fastest_ / rate_;
-}
-
-bool SpeedProbe::wait(double seconds) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  while (!steady()) {
-    if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) return false;
-    check_interrupted();
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
-  return true;
 }
 
 }  // namespace stp

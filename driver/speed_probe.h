@@ -32,8 +32,6 @@ class SpeedProbe {
   /// Times a fixed GEMM on one rank and on all at once, within milliseconds: whether all are as fast as
   /// expected from the fastest single one so far.
   bool steady();
-  /// Waits until they are, at most `seconds`; false if they never were.
-  bool wait(double seconds);
 
  private:
   struct Rank {

@@ -46,9 +46,11 @@ install_missing() {
   rm -f "$log"
 }
 
-# configure PRESET [ARGUMENT…], build PRESET [ARGUMENT…]: in build/PRESET of the source tree. BUILD_WRAPPER, if set, is
-# the command that runs the build. ccache keeps what uses a precompiled header only where it is allowed to.
+# ccache keeps what uses a precompiled header only where it is allowed to.
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
+
+# configure PRESET [ARGUMENT…], build PRESET [ARGUMENT…]: in build/PRESET of the source tree. BUILD_WRAPPER, if set, is
+# the command that runs the build.
 configure() {
   local launcher=()
   if have ccache; then launcher=(-D CMAKE_CXX_COMPILER_LAUNCHER=ccache); fi

@@ -450,28 +450,24 @@ class Documents(CommandLine):
             self.assertEqual(done.returncode, 0, f"{block}{done.stderr}")
 
 
-class Suite(CommandLine):
-    """Tests of what `stp reproduce` writes of the whole suite, which runs once for all of them."""
-
-    @classmethod
-    @functools.cache
-    def reproduced(cls):
-        """By name, the files."""
-        holder = tempfile.TemporaryDirectory(prefix="stp-suite-")
-        unittest.addModuleCleanup(holder.cleanup)
-        out = Path(holder.name) / "new"
-        subprocess.run([cls.stp, "reproduce", "--no-plots", "--out", str(out)], check=True, capture_output=True, timeout=SUITE_TIMEOUT)
-        return {path.name: path for path in out.iterdir()}
+@functools.cache
+def reproduced(stp):
+    """By name, the files that `stp reproduce` writes of the whole suite, which runs once for all tests."""
+    holder = tempfile.TemporaryDirectory(prefix="stp-suite-")
+    unittest.addModuleCleanup(holder.cleanup)
+    out = Path(holder.name) / "new"
+    subprocess.run([stp, "reproduce", "--no-plots", "--out", str(out)], check=True, capture_output=True, timeout=SUITE_TIMEOUT)
+    return {path.name: path for path in out.iterdir()}
 
 
-class Published(Suite):
+class Published(CommandLine):
     """The paper's figures are compared with ours, but are no input of them."""
 
     def test_without_them_ours_are_the_same(self):
         def read(path):
             return json.loads(path.read_text(encoding="utf-8"), parse_float=str)  # as text: bit for bit
 
-        with_them = {name: read(path) for name, path in self.reproduced().items() if name != "summary.json" and not name.startswith("timeline-")}
+        with_them = {name: read(path) for name, path in reproduced(self.stp).items() if name != "summary.json" and not name.startswith("timeline-")}
         # Pairs bring their published times with them: one of their predictions is made of these. The published rows of balance,
         # which takes longest, are those of mllm-a800.
         compared = [name for name, record in with_them.items()
@@ -894,7 +890,7 @@ class Configurations(CommandLine):
         self.assertEqual(row["layers_per_chunk"], [layers - layers // 2, layers // 2])
 
 
-class Schemas(Suite):
+class Schemas(CommandLine):
     def setUp(self):
         super().setUp()
         try:
@@ -915,7 +911,7 @@ class Schemas(Suite):
     def test_every_record_and_summary(self):
         record, summary = self.validator("record"), self.validator("summary")
         checked = 0
-        for name, path in self.reproduced().items():
+        for name, path in reproduced(self.stp).items():
             if not name.endswith(".json") or name.startswith("timeline-"):  # a trace
                 continue
             document = json.loads(path.read_text(encoding="utf-8"))
