@@ -13,7 +13,7 @@ constexpr size_t kQueueLimit = 4096;
 class CpuEvent : public Event {
  public:
   explicit CpuEvent(const CpuStream& stream)
-      : stream_(&stream), text_("rank " + std::to_string(stream.rank()) + ", " + stream.name()) {}
+      : stream_(&stream), rank_(stream.rank()), name_(stream.name()) {}
 
   [[nodiscard]] double seconds() const override {
     if (!passed()) throw std::logic_error("the stream has not passed the event yet");
@@ -38,12 +38,13 @@ class CpuEvent : public Event {
     std::unique_lock lock(mutex_);
     guard.wait(
         lock, changed_, RunGuard::WaitFor::own_work, [this] { return passed(); },
-        [&] { return where() + " waits for " + text_; });
+        [&] { return where() + " waits for rank " + std::to_string(rank_) + ", " + name_; });
   }
 
  private:
   const CpuStream* const stream_;  // for comparison only: it may be destroyed
-  const std::string text_;
+  const int rank_;
+  const std::string name_;
   std::atomic<bool> passed_{false};
   double seconds_ = 0;
   std::mutex mutex_;
@@ -67,6 +68,7 @@ CpuStream::~CpuStream() {
 EventRef CpuStream::record() {
   auto event = std::make_shared<CpuEvent>(*this);
   push({[this, event] { event->pass(run_.now()); }, op_, true});
+  latest_ = event;
   return event;
 }
 
@@ -82,12 +84,13 @@ void CpuStream::enqueue(std::function<void()> task) { push({std::move(task), op_
 void CpuStream::enqueue_waiting(std::function<void()> task) { push({std::move(task), op_, true}); }
 
 void CpuStream::synchronize() {
-  const auto event = std::static_pointer_cast<CpuEvent>(record());
+  const auto event = std::static_pointer_cast<CpuEvent>(fence());
   event->wait(run_.guard, [this] { return "rank " + std::to_string(rank_) + ", host,"; });
   run_.guard.check();
 }
 
 void CpuStream::push(Task task) {
+  latest_ = nullptr;
   bool wake = false;
   try {
     std::unique_lock lock(mutex_);

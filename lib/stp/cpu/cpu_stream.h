@@ -28,6 +28,7 @@ class CpuStream : public Stream {
   ~CpuStream() override;
 
   EventRef record() override;
+  EventRef fence() override { return latest_ ? latest_ : record(); }
   void wait(const EventRef& event) override;
   void begin(uint32_t op) override { op_ = op; }
 
@@ -62,6 +63,7 @@ class CpuStream : public Stream {
   const int rank_;
   const std::string name_;
   std::optional<uint32_t> op_;       // of the host thread
+  EventRef latest_;                  // the event after all tasks, if there is one
   std::optional<uint32_t> running_;  // of the worker
 
   std::mutex mutex_;

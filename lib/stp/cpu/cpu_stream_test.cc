@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <future>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "stp/cpu/cpu_backend.h"
@@ -78,6 +80,21 @@ TEST_F(CpuStreams, EventsHaveTimesInOrder) {
   device.synchronize();
   EXPECT_GE(first->seconds(), 0);
   EXPECT_GE(second->seconds(), first->seconds());
+}
+
+TEST_F(CpuStreams, AnEventIsOfItsTimeAndAFenceOfTheLastWork) {
+  const auto compute = stream(0, "compute");
+  const EventRef first = compute->record();
+  device.synchronize();
+  const auto late = std::chrono::milliseconds(20);
+  std::this_thread::sleep_for(late);
+  EXPECT_EQ(compute->fence(), first);
+  const EventRef second = compute->record();
+  device.synchronize();
+  EXPECT_GE(second->seconds() - first->seconds(), std::chrono::duration<double>(late).count());
+  EXPECT_EQ(compute->fence(), second);
+  cpu_stream(*compute).enqueue([] {});
+  EXPECT_NE(compute->fence(), second);
 }
 
 TEST_F(CpuStreams, AThrowingTaskFailsTheRunAndNoLaterTaskBegins) {

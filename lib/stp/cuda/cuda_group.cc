@@ -19,10 +19,10 @@ class LocalGroup : public Group {
   void carry_out(const Call& call) override {
     Stream& on = *call.parts.front().stream;
     for (const Part& part : call.parts)
-      if (part.stream != &on) on.wait(part.stream->record());
+      if (part.stream != &on) on.wait(part.stream->fence());
     exchange(on, call);
     for (const Part& part : call.parts)
-      if (part.stream != &on) part.stream->wait(on.record());
+      if (part.stream != &on) part.stream->wait(on.fence());
   }
 
   static void exchange(Stream& on, const Call& call) {

@@ -39,9 +39,7 @@ class EmulatedCudaGroup : public EmulatedGroup {
     const auto& [stream, in, out] = call.part;
     const size_t bytes = link_buffer_bytes(call.link);
     std::byte* const buffers = device_.scratch(*stream, bytes);
-    // Not the stream's latest event, since the GPU may have passed it long before this call.
-    const auto ready = std::make_shared<CudaEvent>(device_.run().events(), cuda_stream(*stream));
-    cuda_stream(*stream).give([&](cudaStream_t on) { ready->record(on); });
+    const EventRef ready = stream->record();
     emulate_link(*stream, {.link = call.link,
                            .kind = call.kind,
                            .size = call.size,

@@ -122,7 +122,6 @@ EventRef CudaStream::record() {
     if (!behind_collected_) behind_collected_ = make_event();
     return behind_collected_;
   }
-  if (latest_ && marked_ == given_) return latest_;
   auto event = make_event();
   try {
     if (ready()) mark(event, "");
@@ -130,6 +129,10 @@ EventRef CudaStream::record() {
     device_.run().guard.fail(where() + ": " + error.what());
   }
   return event;
+}
+
+EventRef CudaStream::fence() {
+  return collected_.empty() && latest_ && marked_ == given_ ? latest_ : record();
 }
 
 void CudaStream::mark(std::shared_ptr<CudaEvent> event, std::string words) {
@@ -172,7 +175,7 @@ void CudaStream::sweep() {
 // The destructor calls it, when no other class's record() is there any more.
 void CudaStream::synchronize() {
   flush();
-  CudaStream::record();
+  if (marked_ < given_) CudaStream::record();
   device_.run().wait_until(
       [this] { return marks_.empty(); },
       [this] { return "rank " + std::to_string(device_.rank()) + ", host, waits for " + name_; });

@@ -35,6 +35,7 @@ class CudaStream : public Stream {
   ~CudaStream() override;
 
   EventRef record() override;
+  EventRef fence() override;
   void wait(const EventRef& event) override;
   void begin(uint32_t op) override;
 

@@ -298,6 +298,20 @@ TEST_F(CudaOnHost, WhatIsNotThereYetLeavesNoError) {
   EXPECT_GT(event->seconds(), 0);
 }
 
+// The GPU may have passed the last event long before the call: a time that begins there holds the host's delay.
+TEST_F(CudaOnHost, AnEventIsOfItsTimeAndAFenceOfTheLastWork) {
+  start({.deadline_s = kNever});
+  Tensor tensor = bytes(512);
+  set(tensor, 1);
+  const EventRef first = stream().record();
+  EXPECT_EQ(stream().fence(), first);
+  const EventRef second = stream().record();
+  EXPECT_NE(second, first);
+  set(tensor, 2);
+  EXPECT_NE(stream().fence(), second);
+  device().synchronize();
+}
+
 TEST_F(CudaOnHost, AnEmulatedCallSaysInSecondsHowLateItWas) {
   const auto backend =
       make_replay_backend({.world_size = 2, .deadline_s = kNever},

@@ -24,7 +24,7 @@ std::byte* CachingAllocator::allocate(Stream& stream, size_t bytes) {
 }
 
 void CachingAllocator::release(Stream& stream, std::byte* block, size_t bytes) {
-  released_[bytes].push_back({block, &stream, stream.record(), period_});
+  released_[bytes].push_back({block, &stream, stream.fence(), period_});
 }
 
 void CachingAllocator::trim() {

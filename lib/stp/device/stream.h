@@ -20,8 +20,11 @@ enum class StreamPriority { compute, communication };
 class Stream {
  public:
   virtual ~Stream() = default;
-  /// The event after all work given to this stream so far.
+  /// A new event after all work given to this stream so far.
   virtual EventRef record() = 0;
+  /// The same for those who only wait: the last event if no work was given since, which may have a time long
+  /// before this call.
+  virtual EventRef fence() = 0;
   /// Work given to this stream from now on starts after `event`, which must have been recorded before this
   /// call, on any stream of this process.
   virtual void wait(const EventRef& event) = 0;

@@ -399,7 +399,7 @@ void Executor::clear_gradients(RankState& rank) const {
 // With sequence parallelism, gradients of norm gains are added to on the tp stream. With ZeRO-1, the last
 // step's weights are gathered on the dp stream.
 void Executor::others_wait_for_compute(RankState& rank) const {
-  const EventRef begun = rank.compute->record();
+  const EventRef begun = rank.compute->fence();
   rank.collectives().wait(begun);
   if (rank.dp) rank.dp->wait(begun);
 }
@@ -655,14 +655,14 @@ void Executor::gather_again(TensorGroup& group, const Op& op) {
   std::vector<Part> parts;
   for (RankState* rank : group.ranks) {
     SavedUnit& saved = rank->saved_unit(op);
-    rank->gather->wait(rank->compute->record());
+    rank->gather->wait(rank->compute->fence());
     norm_again(*rank, *rank->gather, op);
     saved.gathered =
         rank->context->make(*rank->gather, MemoryKind::working, training_.tokens(), saved.normed.columns);
     parts.push_back({rank->gather.get(), saved.normed, saved.gathered});
   }
   group.again->all_gather(parts);
-  for (RankState* rank : group.ranks) rank->saved_unit(op).gathered_at = rank->gather->record();
+  for (RankState* rank : group.ranks) rank->saved_unit(op).gathered_at = rank->gather->fence();
 }
 
 void Executor::issue_collective(TensorGroup& group, const Op& op) {
