@@ -4,7 +4,6 @@ real output.
     cli_results.py STP_BINARY [unittest arguments]
 """
 
-import functools
 import json
 import os
 import random
@@ -12,14 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
-from command_line import benchmarks, changed, CommandLine, HARDWARE, main, ROOT, RUN, UNIT
-
-SUITE_TIMEOUT = 300  # seconds, on a machine that does other work, too
-
+from command_line import benchmarks, changed, CommandLine, HARDWARE, main, PAIRS, ROOT, RUN, UNIT
 
 class Progress(CommandLine):
     """What may take over two seconds says on a terminal how far it is, and nothing in a pipe."""
@@ -217,11 +212,6 @@ class Korthikanti(CommandLine):
         fitted = [key for key, field in record["scenario"]["clusters"]["a100"].items() if isinstance(field, dict) and field.get("fitted")]
         self.assertEqual(fitted, [])
         self.assertLessEqual(max(map(abs, errors.values())), 0.09, errors)
-
-
-PAIRS = {"name": "pairs", "cluster": "a800", "pairs": [{
-    "name": "one", "gemm": {"m": 4096, "n": 4096, "k": 4096}, "all_reduce": {"mib": 64, "ranks": 4},
-    "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": 2.25}}]}
 
 
 class Pairs(CommandLine):
@@ -448,64 +438,6 @@ class Documents(CommandLine):
             command = "validate" if "ranks" in json.loads(block) else "simulate"
             done = self.run_stp(command, self.write(block))
             self.assertEqual(done.returncode, 0, f"{block}{done.stderr}")
-
-
-@functools.cache
-def reproduced(stp):
-    """By name, the files that `stp reproduce` writes of the whole suite, which runs once for all tests."""
-    holder = tempfile.TemporaryDirectory(prefix="stp-suite-")
-    unittest.addModuleCleanup(holder.cleanup)
-    out = Path(holder.name) / "new"
-    subprocess.run([stp, "reproduce", "--no-plots", "--out", str(out)], check=True, capture_output=True, timeout=SUITE_TIMEOUT)
-    return {path.name: path for path in out.iterdir()}
-
-
-class Published(CommandLine):
-    """The paper's figures are compared with ours, but are no input of them."""
-
-    def test_without_them_ours_are_the_same(self):
-        def read(path):
-            return json.loads(path.read_text(encoding="utf-8"), parse_float=str)  # as text: bit for bit
-
-        with_them = {name: read(path) for name, path in reproduced(self.stp).items() if name != "summary.json" and not name.startswith("timeline-")}
-        # Pairs bring their published times with them: one of their predictions is made of these. The published rows of balance,
-        # which takes longest, are those of mllm-a800.
-        compared = [name for name, record in with_them.items()
-                    if name != "balance.json" and (any(row["published"] for row in record.get("rows", [])) or "pairs" in record)]
-        self.assertGreater(len(compared), 10)
-        data = self.folder / "data"
-        for part in ("models", "profiles"):
-            shutil.copytree(ROOT / part, data / part)
-        (data / "scenarios").mkdir()
-        (data / "results/published").mkdir(parents=True)
-        for name in compared:
-            shutil.copy(ROOT / "scenarios" / name, data / "scenarios")
-        done = self.run_stp("reproduce", "--no-plots", "--out", "without", data=data, timeout=SUITE_TIMEOUT)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
-        for name in compared:
-            texts = []
-            for record in (with_them[name], read(self.folder / "without" / name)):
-                record.pop("provenance")
-                for row in record.get("rows", []):
-                    row.pop("published")
-                    row.pop("difference")
-                texts.append(json.dumps(record))
-            self.assertEqual(*texts, name)
-        without = read(self.folder / "without/summary.json")
-        self.assertEqual({line["verdict"] for line in without["experiments"] if line["id"] != "table11"}, {"not testable here"})
-
-
-def closed(schema):
-    """The schema with every object closed: readers ignore fields that they do not know, writers may have none."""
-    if isinstance(schema, list):
-        return [closed(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    result = {key: closed(part) for key, part in schema.items()}
-    if isinstance(schema.get("properties"), dict) and "type" in schema:
-        result.setdefault("additionalProperties", False)
-    return result
 
 
 class DataParallel(CommandLine):
@@ -888,90 +820,6 @@ class Configurations(CommandLine):
         layers = json.loads((ROOT / "models/tiny.json").read_text(encoding="utf-8"))["num_hidden_layers"]
         self.assertEqual((row["name"], row["microbatches"], row["dp"]), ("mine", 4, 2))
         self.assertEqual(row["layers_per_chunk"], [layers - layers // 2, layers // 2])
-
-
-class Schemas(CommandLine):
-    def setUp(self):
-        super().setUp()
-        try:
-            import jsonschema
-        except ImportError:
-            self.skipTest("python3-jsonschema is not installed")
-        self.jsonschema = jsonschema
-
-    def validator(self, name):
-        schema = json.loads((ROOT / f"results/schema/{name}.schema.json").read_text(encoding="utf-8"))
-        self.jsonschema.Draft202012Validator.check_schema(schema)
-        return self.jsonschema.Draft202012Validator(closed(schema))
-
-    def check(self, validator, document, what):
-        wrong = [f"{what}: {'/'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(document)]
-        self.assertEqual(wrong[:5], [])
-
-    def test_every_record_and_summary(self):
-        record, summary = self.validator("record"), self.validator("summary")
-        checked = 0
-        for name, path in reproduced(self.stp).items():
-            if not name.endswith(".json") or name.startswith("timeline-"):  # a trace
-                continue
-            document = json.loads(path.read_text(encoding="utf-8"))
-            self.check(summary if path.name == "summary.json" else record, document, path.name)
-            checked += 1
-        self.assertGreaterEqual(checked, 3)
-
-    def test_records_of_simulate(self):
-        record = self.validator("record")
-        nothing = changed(UNIT, costs={"unit": {}})  # a step without time has no throughput
-        for scenario in (UNIT, nothing, changed(UNIT, schedule_costs={"F": 2}), HARDWARE,
-                         changed(HARDWARE, recompute="full", sequence_parallel=True, implementation="megatron-2022"),
-                         changed(HARDWARE, recompute="attn+mlp+norm"), PAIRS,
-                         changed(HARDWARE, offload={"ratio": 0.5}, cluster_values={"device_to_host_gb_per_s": 8}),
-                         changed(PAIRS, pairs=[{key: PAIRS["pairs"][0][key] for key in ("name", "gemm", "all_reduce")}])):
-            done = self.run_stp("simulate", self.write(scenario), "--json", "-")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.check(record, json.loads(done.stdout), scenario["name"])
-
-    def test_records_of_run(self):
-        single = changed(RUN, run={**RUN["run"], "type": "float32"})
-        replayed = changed(RUN, run={**RUN["run"], "parity": False})
-        for scenario, *extra in ((RUN,), (single, "--predict", "a800"), (replayed, "--replay-rank", 1, "--replay-cluster", "a800"),
-                                 (changed(replayed, layers_per_chunk=[14, 0], schedules=["1f1b"]), "--replay-rank", 2, "--replay-cluster", "a800")):
-            done = self.run_stp("run", self.write(scenario), "--backend", "cpu", "--json", "-", *extra)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.check(self.validator("record"), json.loads(done.stdout), "run")
-
-    def test_comparisons(self):
-        if not os.environ.get("STP_PYTHON"):
-            self.skipTest("stp was built without a Python for stp compare")
-        comparison = self.validator("comparison")
-        for name, cluster in (("a", "a800"), ("b", "h20")):
-            done = self.run_stp("simulate", self.write(changed(HARDWARE, cluster=cluster), name), "--json", f"{name}.json")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.write(benchmarks(ord(name), repetitions=4), f"{name}-bench.json")
-        done = self.run_stp("run", self.write(changed(RUN, model="tiny", schedules=["1f1b-i"])), "--backend", "cpu", "--json", "run.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        unit = changed(UNIT, schedules=["1f1b-i"], parallel={"pp": 2, "tp": 2}, layers_per_chunk=[1] * 4)
-        self.assertEqual(self.run_stp("simulate", self.write(unit), "--json", "unit.json").returncode, 0)
-        for arguments in (["a.json", "b.json"], ["run.json", "unit.json"], ["a-bench.json", "b-bench.json"], ["--profiles", "a800", "h20"]):
-            done = self.run_stp("compare", *arguments, "--json", "-")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            document = json.loads(done.stdout)
-            # Validates only the stated kind: oneOf would not say where it fails.
-            kind = comparison.evolve(schema={**comparison.schema, "oneOf": [{"$ref": f"#/$defs/{document['kind']}"}]})
-            self.check(comparison, document, document["kind"])
-            self.check(kind, document, document["kind"])
-            document["rows" if "rows" in document else "machines"] = 3
-            self.assertFalse(comparison.is_valid(document))
-
-    def test_the_schemas_refuse_what_is_no_record(self):
-        for name in ("record", "summary", "comparison"):
-            validator = self.validator(name)
-            for document in ({}, [], {"schema_version": "1.0.0"}):
-                self.assertFalse(validator.is_valid(document))
-        done = self.run_stp("simulate", self.write(UNIT), "--json", "-")
-        document = json.loads(done.stdout)
-        document["results"][0]["ranks"][0]["compute_s"] = "1"
-        self.assertFalse(self.validator("record").is_valid(document))
 
 
 if __name__ == "__main__":

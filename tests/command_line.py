@@ -42,6 +42,10 @@ RUN = {
     "run": {"type": "float64", "steps": 2, "warmup": 1, "parity": True, "weight_deviation": 0.2},
 }
 
+PAIRS = {"name": "pairs", "cluster": "a800", "pairs": [{
+    "name": "one", "gemm": {"m": 4096, "n": 4096, "k": 4096}, "all_reduce": {"mib": 64, "ranks": 4},
+    "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": 2.25}}]}
+
 
 def changed(base, **fields):
     result = copy.deepcopy(base)
