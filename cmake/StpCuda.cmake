@@ -28,7 +28,7 @@ endif()
 
 # Ampere and Hopper, unless the user says otherwise. Set before the language is enabled: newer toolkits do not support CMake
 # 3.25's default.
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
   set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "GPU architectures to compile for")
 endif()
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})

@@ -120,7 +120,8 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
           "is one rank alone, but the launcher started " + std::to_string(processes.count()) + " processes",
           "start it without the launcher");
     check_replay(plan.scenario, options.replay_rank);
-    plan.devices.replay = {options.replay_rank, profile_of_flag(options.replay_cluster, "--replay-cluster")};
+    plan.devices.replay = {options.replay_rank, profile_of_flag(options.replay_cluster, "--replay-cluster"),
+                           1e-6 * options.late_peers_us};
   }
   plan.one_device = processes.count() == 1 && backend_ranks(options.backend) > 0;
   for (const Experiment& experiment : plan.scenario.experiments) check_experiment(experiment, plan);

@@ -83,6 +83,12 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
                           "A hardware profile (a file, or the name of one of the suite's)");
   replay->needs(cluster);
   cluster->needs(replay);
+  command
+      ->add_option("--late-peers", options->late_peers_us,
+                   "Microseconds by which other stages send later than the replayed rank could receive; until "
+                   "then a receive holds multiprocessors, as it does over NCCL")
+      ->needs(replay)
+      ->check(CLI::Range(1.0, 1e6));
   replay->excludes("--predict");
   command->add_option("--json", options->json,
                       "Write the result record to this new file (- for standard output)");

@@ -46,6 +46,7 @@ struct RunOptions {
   std::string predict;  // a hardware profile; "": none
   int replay_rank = -1;
   std::string replay_cluster;
+  double late_peers_us = 0;
   double deadline_s = 10;
   std::vector<std::string> nccl;
   bool time_kernels = false, graphs = false;

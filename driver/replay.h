@@ -10,6 +10,7 @@ namespace stp {
 struct ReplayChoice {
   int rank;
   HardwareProfile profile;
+  double late_s = 0;  // as Replay
 };
 
 /// Throws InputError if an experiment of the scenario does not have the rank, or needs more than one rank

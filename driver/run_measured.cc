@@ -173,7 +173,9 @@ BackendOptions backend_options(const DeviceOptions& options, const Training& tra
 std::unique_ptr<Backend> open_backend(const DeviceOptions& options, const BackendOptions& devices) {
   if (options.replay)
     return make_replay_backend(options.backend, devices,
-                               {.rank = options.replay->rank, .times = call_times(options.replay->profile)});
+                               {.rank = options.replay->rank,
+                                .times = call_times(options.replay->profile),
+                                .late_s = options.replay->late_s});
   if (options.processes != nullptr) return make_backend(options.backend, devices, *options.processes);
   return make_backend(options.backend, devices);
 }

@@ -22,6 +22,7 @@ needs_programs=(tests microbench speed parity replay processes replays torch san
 declare -A limit_of=([machine]=20 [programs]=420 [tests]=90 [microbench]=150 [speed]=120 [parity]=60 [replay]=60 [processes]=90
   [replays]=240 [torch]=30 [sanitizer]=120)
 bundle=$STP_ROOT/build/gpu/bundle.tar.xz
+most_bundle_mib=64
 programs=$STP_ROOT/build/gpu/programs
 out=$STP_ROOT/results/runs/gpu-$(date -u +%Y%m%dT%H%M%SZ)
 limit=540
@@ -139,6 +140,12 @@ if $make_bundle; then
   build_programs "${options[@]}"
   gather_programs
   tar -C "$programs" -cJf "$bundle.partial" .
+  if (($(stat --format=%s "$bundle.partial") > most_bundle_mib << 20)); then
+    echo "$bundle would be $(du -h "$bundle.partial" | cut -f1), more than the $most_bundle_mib MiB that can be carried to a GPU machine;" \
+      "build for fewer architectures (CUDAARCHS)" >&2
+    rm "$bundle.partial"
+    exit 1
+  fi
   mv "$bundle.partial" "$bundle"
   echo "$bundle: $(du -h "$bundle" | cut -f1), for sm $(tr ';' ' ' <"$programs/architectures")"
   exit 0
@@ -287,10 +294,14 @@ replays_of_the_race() {
   replay a800-fewer-multiprocessors --gemm-multiprocessors $((all - 16)) "${one[@]}"
 }
 
+# What receives that wait take from GEMMs: the configuration of stage replay again, where each waits half a millisecond.
+replay_of_late_peers() { replay a800-late-peers --late-peers 500 "${one[@]}"; }
+
 # All configurations, also with links of this GPU. Each schedule has its own record, so that what is cut off at the limit loses one.
 stage_replays() {
   local cluster schedule failed=0
   replays_of_the_race || failed=1
+  replay_of_late_peers || failed=1
   for cluster in a800 h200; do
     for schedule in stp 1f1b-i zb-v; do
       replay "$cluster-$schedule" --replay-cluster "$cluster" --set "schedules=[\"$schedule\"]" \

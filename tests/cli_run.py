@@ -204,6 +204,7 @@ class Run(CommandLine):
         self.refused(["run", path, "--backend", "cpu", "--gemm-multiprocessors", "0"], "--gemm-multiprocessors")
         self.refused(["run", path, "--backend", "cpu", "--hold-compute", "5"], "--hold-compute", "cpu has no kernels", "leave it out")
         self.refused(["run", path, "--backend", "cpu", "--hold-compute", "0"], "--hold-compute")
+        self.refused(["run", path, "--backend", "cpu", "--late-peers", "5"], "--late-peers", "--replay-rank")
         self.refused(["run", path, "--backend", "cpu", "--nccl", "p2p:max_ctas=2"], "--nccl", "no launcher")
         self.refused(["run", path, "--backend", "cpu", "--time-kernels"], "--time-kernels", "cpu does not")
         for change, words in (

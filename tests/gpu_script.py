@@ -121,7 +121,7 @@ class Script(unittest.TestCase):
         with tarfile.open(f"{out}.tar.gz") as archive:
             held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
         self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200-zb-v.json",
-                              "replay-a800-stp-graphs.json", "replay-a800-held.json", "replay-a800-fewer-multiprocessors.json", "step.json",
+                              "replay-a800-stp-graphs.json", "replay-a800-held.json", "replay-a800-late-peers.json", "replay-a800-fewer-multiprocessors.json", "step.json",
                               "step-graphs.json", "microbench.json", "overlap.json", "clocks.csv", "tests/cuda_on_gpu_test.json"}, held)
         runs = (self.root / "stp.log").read_text(encoding="utf-8").splitlines()
         with_graphs = [line for line in runs if "--graphs" in line and "parity" not in line]
@@ -239,6 +239,21 @@ cp "{wheel}" "$to" 2>/dev/null
             self.assertEqual("pip could not download" in done.stdout, not found, done.stdout)
             wheel.unlink(missing_ok=True)
             shutil.rmtree(self.root / "build/gpu/cudnn-frontend", ignore_errors=True)
+
+    def test_a_bundle_that_is_too_large_is_none(self):
+        stand_ins = {"nvcc": "echo release 13.0", "dpkg-query": "echo installed", "python3": "exit 1", "ldd": "", "strip": "",
+                     "cmake": "mkdir -p build/gpu/build/bin; cd build/gpu/build; echo CMAKE_CUDA_ARCHITECTURES:STRING=90 > CMakeCache.txt\n"
+                              "for name in stp microbench; do printf '#!/bin/sh\\n' > bin/$name; chmod +x bin/$name; done",
+                     "tar": 'truncate --size="$(cat size)" "$4"'}
+        for name, lines in stand_ins.items():
+            self.write(self.path / name, f"#!/bin/sh\n{lines}\n")
+        made = self.root / "build/gpu/bundle.tar.xz"
+        for size, code in (((64 << 20) + 1, 1), (64 << 20, 0)):
+            (self.root / "size").write_text(str(size), encoding="utf-8")
+            done = self.run_it("--bundle")
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertEqual("more than the 64 MiB" in done.stderr, code == 1, done.stderr)
+            self.assertEqual([path.name for path in made.parent.glob("bundle*")], [made.name] if code == 0 else [])
 
     def test_without_a_gpu_it_says_so(self):
         done = self.run_it(smi=False)

@@ -176,6 +176,7 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   profile.device_to_host_bytes_per_s = reader.value("device_to_host_gb_per_s", kTiny, 1e6) * kGiga;
   profile.contention_compute = reader.value("contention_compute", kTiny, 1);
   profile.contention_all_reduce = reader.value("contention_all_reduce", kTiny, 1);
+  if (input.has("receive_sms")) profile.receive_sms = reader.whole("receive_sms", 0, 64);
   if (!profile.fitted.empty() && profile.fitted_to.empty())
     throw input.error("fitted_to", "is missing, but values are marked as fitted",
                       "name the rows that they were fitted to");

@@ -22,7 +22,7 @@ auto all_reduce_of(Profile& p) {
 }
 template <typename Profile>
 auto contention_of(Profile& p) {
-  return std::tie(p.contention_compute, p.contention_all_reduce, p.shared);
+  return std::tie(p.contention_compute, p.contention_all_reduce, p.receive_sms, p.shared);
 }
 template <typename Profile>
 auto p2p_of(Profile& p) {

@@ -828,6 +828,31 @@ TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTh
   EXPECT_DOUBLE_EQ(gemm_seconds(measured, gemm, 16), 1e-3);
 }
 
+TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
+  HardwareProfile profile = a800();
+  Job j = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  j.shape.tp_overlap = TpOverlap::megatron;
+  for (const auto& [pp, waiting] : std::map<int, int>{{1, 0}, {2, 4}, {4, 8}}) {
+    j.pp = pp;
+    profile.receive_sms = 4;
+    const CostTable table = table_of(j, profile);
+    profile.receive_sms = 0;
+    HardwareProfile fewer = profile;
+    fewer.peak_flops *= 1.0 * (profile.sms - waiting) / profile.sms;
+    fewer.sms -= waiting;
+    // Attention's core keeps its rate.
+    fewer.attention_forward_efficiency *= profile.peak_flops / fewer.peak_flops;
+    fewer.attention_backward_efficiency *= profile.peak_flops / fewer.peak_flops;
+    const CostTable expected = table_of(j, fewer);
+    for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
+      for (const UnitPass pass : kUnitPasses)
+        EXPECT_DOUBLE_EQ(table.at(unit, pass), expected.at(unit, pass)) << pp;
+    const CostTable::Parts& parts = table.parts_of(Unit::mlp, UnitPass::F);
+    EXPECT_DOUBLE_EQ(parts.before[0], expected.parts_of(Unit::mlp, UnitPass::F).before[0]);
+    EXPECT_DOUBLE_EQ(parts.after[0], expected.parts_of(Unit::mlp, UnitPass::F).after[0]);
+  }
+}
+
 TEST(PassCosts, OfOverlappedUnitsHaveWhatTheirStepsDoNotHide) {
   const Job plain = job("llm-12.1b", {4096, 1, 4, true}, 4);
   Job overlapped = plain;

@@ -23,7 +23,7 @@ constexpr int kOverlapSms = 16;
 double seconds(const Work& work, Implementation implementation, const HardwareProfile& profile,
                int sms_aside = 0) {
   double time = work.kernels * profile.kernel_overhead_s;
-  for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm, sms_aside);
+  for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm, sms_aside + profile.receive_sms);
   time += work.attention_forward_flops / (profile.peak_flops * profile.attention_forward_efficiency);
   time += work.attention_backward_flops / (profile.peak_flops * profile.attention_backward_efficiency);
   const double factor = implementation == Implementation::megatron ? profile.elementwise_factor : 1;
@@ -224,6 +224,9 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   HardwareProfile profile = machine;
   if (job.shape.sequence_parallel)  // work() has divided all
     profile.elementwise_factor *= 1 + machine.elementwise_undivided * (job.shape.tp - 1);
+  // A rank has a link from each neighbour, on which the next receive is posted as soon as the one before is
+  // done: as if one waited at all times.
+  profile.receive_sms *= std::min(2, job.pp - 1);
   const Groups groups(job, profile);
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)

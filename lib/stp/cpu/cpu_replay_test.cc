@@ -15,12 +15,13 @@ namespace stp::cpu {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 class EmulatedCpu : public testing::Test {
  protected:
-  explicit EmulatedCpu(CallTime time = {}, double deadline_s = 20)
+  explicit EmulatedCpu(CallTime time = {}, double deadline_s = 20, double late_s = 0)
       : backend(make_replay_backend({.world_size = 6, .deadline_s = deadline_s},
-                                    {.rank = 4, .times = times(time)})),
+                                    {.rank = 4, .times = times(time), .late_s = late_s})),
         stream(backend->device(4).make_stream("tp", StreamPriority::communication)),
         group(backend->group("tp", {2, 4, 5})),
         outgoing(backend->group("p2p", {4, 5}, GroupUse::transfers)),
@@ -209,6 +210,20 @@ TEST_F(LateEmulatedCpu, ACallBeyondTheDeadlineFailsAtOnceAndIsNamed) {
   EXPECT_EQ(backend->guard().failure(),
             "rank 4, tp, F0.7: all-reduce (sum) of 2 x 3 f64 takes 5 s over its emulated link, more than "
             "the run's deadline of 4.5 s");
+}
+
+class EmulatedCpuOfLatePeers : public EmulatedCpu {
+ protected:
+  EmulatedCpuOfLatePeers() : EmulatedCpu({1e-3, 1e-3}, 4.5, 5) {}
+};
+
+TEST_F(EmulatedCpuOfLatePeers, ReceivesAloneTakeLonger) {
+  send(tensor(ramp(6), 2));
+  reduce(tensor(ramp(6), 2));
+  backend->device(4).synchronize();
+  receive(tensor(ramp(6), 2));
+  EXPECT_THROW(backend->device(4).synchronize(), Cancelled);
+  EXPECT_THAT(backend->guard().failure(), HasSubstr("transfer of 2 x 3 f64 takes 5.002 s over its emulated link"));
 }
 
 TEST_F(EmulatedCpu, WhatDoesNotFitIsRefused) {

@@ -27,14 +27,20 @@ struct CallTime {
 /// The time of a call of `bytes` in a group of world ranks. Bytes as in Call::bytes().
 using CallTimes = std::function<CallTime(CallKind kind, double bytes, const std::vector<int>& members)>;
 
+/// CTAs of a transfer over NCCL, unless the user says otherwise (lib/stp/cuda/nccl): few, since a receive that
+/// waits for its peer holds them.
+inline constexpr int kLinkCtas = 4;
+
 /// One rank of a world whose other ranks do not exist.
 struct Replay {
   int rank = 0;
   CallTimes times;
+  /// By how much the peers' sends are later than this rank's receives: each takes so much longer.
+  double late_s = 0;
   /// Thread blocks that a collective and a transfer occupy on the device, as NCCL's do (CUDA only). They are
   /// more, up to `most_ctas`, where each would have to copy more than `cta_bytes_per_s` to keep its link's
   /// time.
-  int collective_ctas = 16, transfer_ctas = 2, most_ctas = 64;
+  int collective_ctas = 16, transfer_ctas = kLinkCtas, most_ctas = 64;
   double cta_bytes_per_s = 32e9;  // 64 KiB under way, 2 µs until they have come: an estimate
 };
 

@@ -1,6 +1,8 @@
 // Emulated links: as many blocks as NCCL's kernels would take, that move the bytes and wait for the time.
 #include "stp/cuda/kernels/emulated_link.h"
 
+#include <algorithm>
+
 #include "stp/cuda/kernels/device.cuh"
 #include "stp/cuda/kernels/device_clock.cuh"
 
@@ -8,6 +10,10 @@ namespace stp::cuda {
 namespace {
 
 constexpr int kThreads = 512;
+/// Shared memory that a block of NCCL's kernels takes on sm_80 and sm_90 (its src/include/device.h): 16 bytes for
+/// each lane of a warp and of 8 loads, and one more, for each of 20 warps. So a GEMM's block finds as little
+/// beside an emulated call as beside a real one.
+constexpr size_t kNcclShared = (8 * 32 + 1) * 16 * 20;
 
 /// By all threads of the block; the two do not overlap. Whole words where both ends are aligned to them, and
 /// of these several under way at once: with one, a block is slower than a link.
@@ -127,7 +133,8 @@ size_t link_buffer_bytes(const LinkEmulation& link) {
 }
 
 void emulate_link(Stream& stream, const EmulatedMove& move) {
-  start(stream, emulated_link_kernel, {narrow(move.link.ctas), kThreads}, move);
+  const size_t shared = std::min(kNcclShared, shared_limit(address_of(emulated_link_kernel)));
+  start(stream, emulated_link_kernel, {narrow(move.link.ctas), kThreads, shared}, move);
 }
 
 }  // namespace stp::cuda

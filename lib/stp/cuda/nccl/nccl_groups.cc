@@ -13,6 +13,7 @@
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/device/backend.h"
+#include "stp/emulation/link_emulation.h"
 
 namespace stp::cuda {
 namespace {
@@ -21,8 +22,6 @@ namespace {
 constexpr int kGroupedAborts = NCCL_VERSION(2, 22, 3);
 /// Deadlines that the making of a communicator may take: the first ones start NCCL itself.
 constexpr double kSetUpPatience = 10;
-/// A link's kernels wait for the peer, with all their CTAs: its default is a few.
-constexpr int kLinkCtas = 4;
 
 std::string version_text(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
