@@ -84,9 +84,10 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
   replay->needs(cluster);
   cluster->needs(replay);
   command
-      ->add_option("--late-peers", options->late_peers_us,
-                   "Microseconds by which other stages send later than the replayed rank could receive; until "
-                   "then a receive holds multiprocessors, as it does over NCCL")
+      ->add_option(
+          "--late-peers", options->late_peers_us,
+          "Microseconds by which other stages send later than the replayed rank could receive; until "
+          "then a receive holds multiprocessors, as it does over NCCL")
       ->needs(replay)
       ->check(CLI::Range(1.0, 1e6));
   replay->excludes("--predict");
@@ -265,6 +266,11 @@ int run_command_line(int argc, char** argv) {
   CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
+  app.failure_message([](const CLI::App* of, const CLI::Error& error) {
+    std::string command = "stp";
+    for (const CLI::App* chosen : of->get_subcommands()) command += " " + chosen->get_name();
+    return "stp: " + std::string(error.what()) + "; " + command + " --help lists what there is\n";
+  });
   add_reproduce(app, invocation);
   add_simulate(app, invocation);
   int status = 0;

@@ -741,6 +741,9 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
   json content = read_json_file(path);
   changes.apply_to_scenario(content);
   JsonInput input(content, path);
+  if (input.has("provenance"))
+    throw input.error("provenance", "makes this a result record, not a scenario",
+                      "name the scenario that it is of, or save its field \"scenario\" as a file");
   if (input.has("pairs"))
     throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
                       "use stp simulate or stp reproduce, or remove it");

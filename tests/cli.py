@@ -29,6 +29,7 @@ class Scenarios(CommandLine):
 
     def test_not_json(self):
         self.scenario_refused("{", "", "is not valid JSON")
+        self.scenario_refused("\n", "", "is empty")
         self.scenario_refused("[1]", "", "must be an object")
         self.scenario_refused('"text"', "", "must be an object")
 
@@ -42,6 +43,18 @@ class Scenarios(CommandLine):
         self.scenario_refused(changed(HARDWARE, sequence_parallel=1), "sequence_parallel", "must be true or false")
         self.scenario_refused(changed(HARDWARE, scatter_transfers=1), "scatter_transfers", "must be true or false")
         self.scenario_refused(changed(UNIT, costs={"unit": {"attn.F": "1"}}), "costs.unit.attn.F", "must be a number, not a string")
+
+    def test_a_misspelled_key_that_is_required(self):
+        self.scenario_refused(changed(HARDWARE, offload={"ration": 0.5}), "offload.ratio", "is missing", 'correct "ration"')
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        profile["multiprocessors"] = profile.pop("sms")
+        profile = self.write(profile, "cluster.json")
+        self.refused(["simulate", self.write(changed(HARDWARE, cluster=str(profile)))], ": sms: is missing",
+                     "perhaps in place of multiprocessors, not known here")
+
+    def test_a_record_is_no_scenario(self):
+        record = self.run_stp("simulate", self.write(UNIT), "--json", "-").stdout
+        self.refused(["simulate", self.write(record)], "provenance: makes this a result record", 'its field "scenario"')
 
     def test_unknown_key(self):
         self.scenario_refused(changed(UNIT, relaese="chain"), "relaese", "is not a known field", 'did you mean "release"?')
@@ -227,10 +240,10 @@ class Arguments(CommandLine):
     def test_unknown_flags_and_words(self):
         self.refused(["simulate", "timelines", "--jason", "-"], "--jason")
         self.refused(["simulated"], "no command \"simulated\"", "did you mean simulate?")
-        self.refused([])
+        self.refused([], "stp: A subcommand is required; stp --help lists")
         self.refused(["simulate"], "SCENARIO")
         self.refused(["schedule", "1f1b", "--pp", 2], "--microbatches")
-        self.refused(["schedule", "1f1b", "--pp", "two", "--microbatches", 4], "--pp")
+        self.refused(["schedule", "1f1b", "--pp", "two", "--microbatches", 4], "stp: ", "--pp = two; stp schedule --help lists")
         self.refused(["schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "xml"], "--format")
         for command in ([], ["reproduce"], ["simulate"], ["schedule"], ["validate"], ["compare"]):
             done = self.run_stp(*command, "--help")

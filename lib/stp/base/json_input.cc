@@ -68,6 +68,8 @@ std::string text_of(double number) {
 }  // namespace
 
 json parse_json(const std::string& text, const std::string& name) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw InputError(name, "", "is empty", "write a JSON object");
   // The parser takes a NUL byte for the end of its input.
   if (text.find('\0') != std::string::npos)
     throw InputError(name, "", "holds a NUL byte", "save it as plain text");
@@ -172,9 +174,12 @@ std::vector<std::string> JsonInput::keys() const {
 
 void JsonInput::collect_missing() { missing_ = std::make_shared<std::vector<std::string>>(); }
 
-InputError JsonInput::missing_error() const {
-  return {file_, joined(*missing_), missing_->size() == 1 ? "is missing" : "are missing",
-          missing_->size() == 1 ? "add it" : "add them"};
+InputError JsonInput::missing_error(const std::vector<std::string>& unknown) const {
+  const bool one = missing_->size() == 1;
+  const std::string instead =
+      unknown.empty() ? "" : ", perhaps in place of " + joined(unknown) + ", not known here";
+  return {file_, joined(*missing_), one ? "is missing" : "are missing",
+          (one ? "add it" : "add them") + instead};
 }
 
 InputError JsonInput::error(const std::string& key, const std::string& problem,
@@ -191,7 +196,12 @@ const json* JsonInput::required(const std::string& key) {
   ask(key);
   if (const auto found = value_->find(key); found != value_->end()) return &*found;
   if (defaults_ != nullptr && defaults_->has(key)) return defaults_->required(key);
-  if (!missing_) throw error(key, "is missing", "add it");
+  if (!missing_) {
+    std::vector<std::string> others = keys();
+    std::erase_if(others, [&](const std::string& other) { return asked_.contains(other); });
+    const std::string guess = key.size() > 3 ? nearest(key, others) : "";
+    throw error(key, "is missing", guess.empty() ? "add it" : "add it, or correct \"" + guess + "\"");
+  }
   const std::string field = path(key);
   if (!absent_ && std::find(missing_->begin(), missing_->end(), field) == missing_->end())
     missing_->push_back(field);
@@ -322,8 +332,6 @@ JsonInput JsonInput::element(const std::string& key, size_t index) {
 }
 
 void JsonInput::done() const {
-  const bool whole_file = field_.empty();
-  if (whole_file && missing_ && !missing_->empty()) throw missing_error();
   std::vector<std::string> unknown, guesses;
   for (const auto& item : value_->items()) {
     if (asked_.contains(item.key())) continue;
@@ -331,6 +339,8 @@ void JsonInput::done() const {
     const std::string guess = nearest(item.key(), {asked_.begin(), asked_.end()});
     if (!guess.empty()) guesses.push_back("did you mean \"" + guess + "\" for " + item.key() + "?");
   }
+  const bool whole_file = field_.empty();
+  if (whole_file && missing_ && !missing_->empty()) throw missing_error(unknown);
   if (unknown.empty()) return;
   if (unknown.size() == 1)
     throw InputError(file_, unknown[0], "is not a known field here",

@@ -99,7 +99,8 @@ class JsonInput {
   void ask(const std::string& key);
   /// Null if it is missing, and missing fields are collected.
   const nlohmann::json* required(const std::string& key);
-  [[nodiscard]] InputError missing_error() const;
+  /// `unknown`: fields that may be misspelled names of missing ones.
+  [[nodiscard]] InputError missing_error(const std::vector<std::string>& unknown = {}) const;
 
   SharedJson whole_;  // of of_file()
   const nlohmann::json* value_;

@@ -65,8 +65,10 @@ TEST(ParseJson, RefusesComments) {
 }
 
 TEST(ParseJson, RefusesTrailingTextAndEmptyText) {
-  for (const std::string text : {"{\"a\": 1} {\"a\": 2}", "{\"a\": 1}]", "{} x", "[1] 2", "", " \n"})
+  for (const std::string text : {"{\"a\": 1} {\"a\": 2}", "{\"a\": 1}]", "{} x", "[1] 2"})
     EXPECT_THAT(parse_refusal(text), AllOf(StartsWith("f.json:"), HasSubstr("is not valid JSON"))) << text;
+  for (const std::string text : {"", " \n"})
+    EXPECT_EQ(parse_refusal(text), "f.json: is empty; write a JSON object");
 }
 
 TEST(ParseJson, RefusesNumbersBeyondDoublePrecision) {

@@ -223,7 +223,8 @@ TEST_F(EmulatedCpuOfLatePeers, ReceivesAloneTakeLonger) {
   backend->device(4).synchronize();
   receive(tensor(ramp(6), 2));
   EXPECT_THROW(backend->device(4).synchronize(), Cancelled);
-  EXPECT_THAT(backend->guard().failure(), HasSubstr("transfer of 2 x 3 f64 takes 5.002 s over its emulated link"));
+  EXPECT_THAT(backend->guard().failure(),
+              HasSubstr("transfer of 2 x 3 f64 takes 5.002 s over its emulated link"));
 }
 
 TEST_F(EmulatedCpu, WhatDoesNotFitIsRefused) {

@@ -12,8 +12,7 @@ constexpr size_t kQueueLimit = 4096;
 
 class CpuEvent : public Event {
  public:
-  explicit CpuEvent(const CpuStream& stream)
-      : stream_(&stream), rank_(stream.rank()), name_(stream.name()) {}
+  explicit CpuEvent(const CpuStream& stream) : stream_(&stream), rank_(stream.rank()), name_(stream.name()) {}
 
   [[nodiscard]] double seconds() const override {
     if (!passed()) throw std::logic_error("the stream has not passed the event yet");

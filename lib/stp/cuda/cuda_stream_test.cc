@@ -298,7 +298,8 @@ TEST_F(CudaOnHost, WhatIsNotThereYetLeavesNoError) {
   EXPECT_GT(event->seconds(), 0);
 }
 
-// The GPU may have passed the last event long before the call: a time that begins there holds the host's delay.
+// The GPU may have passed the last event long before the call: a time that begins there holds the host's
+// delay.
 TEST_F(CudaOnHost, AnEventIsOfItsTimeAndAFenceOfTheLastWork) {
   start({.deadline_s = kNever});
   Tensor tensor = bytes(512);

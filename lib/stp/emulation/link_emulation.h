@@ -27,8 +27,8 @@ struct CallTime {
 /// The time of a call of `bytes` in a group of world ranks. Bytes as in Call::bytes().
 using CallTimes = std::function<CallTime(CallKind kind, double bytes, const std::vector<int>& members)>;
 
-/// CTAs of a transfer over NCCL, unless the user says otherwise (lib/stp/cuda/nccl): few, since a receive that
-/// waits for its peer holds them.
+/// CTAs of a transfer over NCCL, unless the user says otherwise (lib/stp/cuda/nccl): few, since a receive
+/// that waits for its peer holds them.
 inline constexpr int kLinkCtas = 4;
 
 /// One rank of a world whose other ranks do not exist.

@@ -10,9 +10,9 @@ namespace stp::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-/// Shared memory that a block of NCCL's kernels takes on sm_80 and sm_90 (its src/include/device.h): 16 bytes for
-/// each lane of a warp and of 8 loads, and one more, for each of 20 warps. So a GEMM's block finds as little
-/// beside an emulated call as beside a real one.
+/// Shared memory that a block of NCCL's kernels takes on sm_80 and sm_90 (its src/include/device.h): 16 bytes
+/// for each lane of a warp and of 8 loads, and one more, for each of 20 warps. So a GEMM's block finds as
+/// little beside an emulated call as beside a real one.
 constexpr size_t kNcclShared = (8 * 32 + 1) * 16 * 20;
 
 /// By all threads of the block; the two do not overlap. Whole words where both ends are aligned to them, and
