@@ -1,0 +1,192 @@
+// Bytes of activations: what a stage keeps, and the peak on each pipeline rank and its host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "stp/cost/hardware.h"
+#include "stp/cost/saved_memory.h"
+#include "stp/program/lower.h"
+#include "support/jobs.h"
+
+namespace stp {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<double> peak_bytes(const Schedule& schedule, const std::vector<ActivationBytes>& bytes,
+                               double offload = 0) {
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  return peak_activation_bytes(lower(schedule, layers, {.offload = offload}), bytes);
+}
+
+TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheBackward) {
+  const auto bytes = [&](bool sequence_parallel, Recompute recompute, int layers) {
+    return activation_bytes(
+        job("gpt-22b", {2048, 4, 8, sequence_parallel, recompute}, 1, Implementation::megatron_2022),
+        {layers, 0})[0];
+  };
+  constexpr Recompute kNone{}, kFull{.layer = true};
+  const double sbh = 2048.0 * 4 * 6144;  // Korthikanti et al., Table 2
+  EXPECT_DOUBLE_EQ(bytes(false, kFull, 48).until_I, 48 * 2 * sbh);
+  EXPECT_DOUBLE_EQ(bytes(true, kFull, 48).until_I, 48 * 2 * sbh / 8);
+  const ActivationBytes whole = bytes(false, kNone, 1);
+  EXPECT_DOUBLE_EQ(bytes(false, kFull, 48).during_backward, whole.until_I);
+  EXPECT_EQ(whole.during_backward, 0);
+  EXPECT_EQ(bytes(false, kFull, 0).during_backward, 0);
+  // The walk counts it in the blocks that have a backward, and drops it with them.
+  Schedule schedule{"by hand", Placement::loop(1, 1), 2, {{}}};
+  for (const char* block : {"F0.0", "F0.1", "B0.0", "B0.1"}) schedule.ranks[0].push_back(parse_block(block));
+  EXPECT_THAT(peak_bytes(schedule, {{10, 10, 7}}), ElementsAre(27));
+  EXPECT_THAT(peak_bytes(schedule, {{10, 10, 0}}), ElementsAre(20));
+}
+
+TEST(ActivationBytes, OfRecomputedUnitsAreWhatTheyKeepAndTheLargerUnitDuringTheBackward) {
+  constexpr Recompute kAttnMlp{.core = true, .qkv = true, .mlp = true};
+  for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
+    const auto bytes = [&](const Recompute& recompute) {
+      return activation_bytes(job("llm-12.1b", {6144, 1, 4, false, recompute}, 1, implementation), {4, 0})[0];
+    };
+    const ActivationBytes whole = bytes({}), mlp = bytes({.mlp = true}), both = bytes(kAttnMlp);
+    const double of_mlp = (whole.until_I - mlp.until_I) / 4, of_attn = (mlp.until_I - both.until_I) / 4;
+    EXPECT_GT(of_mlp, of_attn);
+    EXPECT_DOUBLE_EQ(mlp.during_backward, of_mlp);
+    EXPECT_DOUBLE_EQ(both.during_backward, of_mlp);
+    // What W needs is there again after I.
+    EXPECT_DOUBLE_EQ(mlp.until_W, whole.until_W);
+    EXPECT_DOUBLE_EQ(both.until_W, whole.until_W);
+  }
+}
+
+TEST(ActivationBytes, AreTheSavedTensorsOfTheStagesLayersAndTheHeadOnTheLast) {
+  for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
+    const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);
+    const auto kept = [&](Unit unit) {
+      double bytes = 0;
+      for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, implementation, unit))
+        bytes += tensor.made_by_forward ? tensor.bytes : 0;
+      return bytes;
+    };
+    const double layer = kept(Unit::attn) + kept(Unit::mlp);
+    const std::vector<ActivationBytes> stages = activation_bytes(j, {4, 0, 7, 2});
+    ASSERT_EQ(stages.size(), 4U);
+    EXPECT_DOUBLE_EQ(stages[0].until_I, 4 * layer);
+    EXPECT_EQ(stages[1].until_I, 0);
+    EXPECT_DOUBLE_EQ(stages[2].until_I, 7 * layer);
+    EXPECT_DOUBLE_EQ(stages[3].until_I, 2 * layer + kept(Unit::head));
+    for (const ActivationBytes& stage : stages) {
+      if (implementation == Implementation::megatron) {
+        EXPECT_DOUBLE_EQ(stage.until_W, stage.until_I * 32 / 34);
+      }
+    }
+  }
+}
+
+// Both counts of memory: by stage, and op by op.
+TEST(ActivationBytes, OfAVisionEncoderAreOnTheFirstStage) {
+  for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
+    const Job j = vision_job(implementation);
+    const auto sum = [&](bool of_forward) {
+      double bytes = 0;
+      for (const Unit unit : kUnits)
+        for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, implementation, unit))
+          if ((is_vision(unit) || unit == Unit::embedding) &&
+              (of_forward ? tensor.made_by_forward : tensor.weight_gradient))
+            bytes += (is_of_layer(unit) ? 32 : 1) * tensor.bytes;
+      return bytes;
+    };
+    const std::vector<ActivationBytes> stages = activation_bytes(j, kVisionLayers);
+    EXPECT_NEAR(stages[0].until_I, sum(true), 1e-9 * stages[0].until_I);
+    EXPECT_NEAR(stages[0].until_W,
+                implementation == Implementation::suite ? sum(false) : stages[0].until_I * 32 / 34,
+                1e-9 * stages[0].until_W);
+    if (implementation != Implementation::suite) continue;
+    Schedule schedule{"by hand", Placement::loop(1, 2), 1, {{}}};
+    for (const char* block : {"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"})
+      schedule.ranks[0].push_back(parse_block(block));
+    const Program program = lower(schedule, {0, 33}, {.embedding = true, .vision_layers = 32});
+    const double peak = peak_saved_bytes(program, j.model, j.shape, implementation)[0];
+    const std::vector<ActivationBytes> whole = activation_bytes(j, {0, 33});
+    EXPECT_NEAR(peak, whole[0].until_I + whole[1].until_I, 0.01 * peak);  // and what the head's I makes
+  }
+}
+
+TEST(ActivationBytes, OfOurOwnKernelsKeepForWWhatWNeeds) {
+  const Job j = job("llm-12.1b", {6144, 1, 4}, 4, Implementation::suite);
+  double for_weights = 0;
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, Implementation::suite, unit))
+      for_weights += tensor.weight_gradient ? tensor.bytes : 0;
+  EXPECT_DOUBLE_EQ(activation_bytes(j, {3, 1})[0].until_W, 3 * for_weights);
+}
+
+TEST(ActivationBytes, DoubleWithLayersTokensAndMicrobatchSize) {
+  const auto bytes = [](Shape shape, int layers) {
+    return activation_bytes(job("llm-12.1b", shape, 2), {layers, 0})[0];
+  };
+  const ActivationBytes base = bytes({3072, 1, 4}, 4);
+  EXPECT_GT(base.until_I, 0);
+  for (const ActivationBytes& twice :
+       {bytes({3072, 1, 4}, 8), bytes({6144, 1, 4}, 4), bytes({3072, 2, 4}, 4)}) {
+    EXPECT_DOUBLE_EQ(twice.until_I, 2 * base.until_I);
+    EXPECT_DOUBLE_EQ(twice.until_W, 2 * base.until_W);
+  }
+  // The paper's s 3072 rows at size 2 hold what its s 6144 rows hold; TP does not halve what every rank
+  // repeats.
+  EXPECT_LT(bytes({3072, 1, 8}, 4).until_I, base.until_I);
+  EXPECT_GT(bytes({3072, 1, 8}, 4).until_I, base.until_I / 2);
+}
+
+Schedule one_rank(const std::vector<std::string>& blocks, int chunks = 1) {
+  Schedule schedule{"by hand", Placement::loop(1, chunks), 9, {{}}};
+  for (const std::string& block : blocks) schedule.ranks[0].push_back(parse_block(block));
+  return schedule;
+}
+
+TEST(PeakActivationBytes, AreThoseOfATinyScheduleByHand) {
+  const std::vector<ActivationBytes> bytes{{10, 6}};
+  // Full backward: freed at once.
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "B0.0", "F0.1", "B0.1"}), bytes), ElementsAre(10));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "F0.1", "B0.0", "B0.1"}), bytes), ElementsAre(20));
+  // Split: I leaves 6 for W, then a second forward comes on top.
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "I0.0", "F0.1", "I0.1", "W0.0", "W0.1"}), bytes), ElementsAre(16));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "I0.0", "W0.0", "F0.1", "B0.1"}), bytes), ElementsAre(10));
+  // A braid's two actions count as alive together, whichever is named first.
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "F0.1&B0.0", "B0.1"}), bytes), ElementsAre(20));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "B0.0&F0.1", "B0.1"}), bytes), ElementsAre(20));
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "I0.0", "F0.1&W0.0", "B0.1"}), bytes), ElementsAre(16));
+}
+
+TEST(PeakActivationBytes, GrowWhereIMakesMoreForWThanItFrees) {
+  EXPECT_THAT(peak_bytes(one_rank({"F0.0", "F0.1", "I0.0", "W0.0", "B0.1"}), {{10, 13}}), ElementsAre(23));
+}
+
+// F0.0 is away during F0.2 and F0.3 and comes back beside F0.4; F0.1 is away from F0.3 on.
+TEST(PeakActivationBytes, LackWhatIsOnTheHost) {
+  const Schedule schedule =
+      one_rank({"F0.0", "F0.1", "F0.2", "F0.3", "F0.4", "B0.0", "B0.1", "B0.2", "B0.3", "B0.4"});
+  EXPECT_THAT(peak_bytes(schedule, {{10, 10}}), ElementsAre(50));
+  // During F0.4: F0.0 is back, F0.1 and F0.2 are away: 10 + 4 + 4 + 10 + 10. During B0.0 F0.1 is back and
+  // F0.3 away.
+  EXPECT_THAT(peak_bytes(schedule, {{.until_I = 10, .until_W = 10, .offloaded = 6}}, 0.6), ElementsAre(38));
+  const std::vector<ActivationBytes> bytes{{.until_I = 10, .until_W = 10, .offloaded = 6}};
+  EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {.offload = 0.6}), bytes), ElementsAre(24));
+  EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {}), bytes), ElementsAre(0));
+}
+
+TEST(PeakActivationBytes, WeighEachChunkByItsStageAndEachRankApart) {
+  const std::vector<ActivationBytes> bytes{{1, 1}, {10, 10}, {100, 100}, {1000, 1000}};
+  Schedule schedule{"by hand", Placement::v(2), 1, {}};  // rank 0 holds stages 0 and 3, rank 1 holds 1 and 2
+  for (int rank = 0; rank < 2; ++rank) {
+    auto& blocks = schedule.ranks.emplace_back();
+    for (const char* block : {"F0.0", "F1.0", "B1.0", "B0.0"}) blocks.push_back(parse_block(block));
+  }
+  EXPECT_THAT(peak_bytes(schedule, bytes), ElementsAre(1001, 110));
+  Schedule loop = schedule;
+  loop.placement = Placement::loop(2, 2);
+  EXPECT_THAT(peak_bytes(loop, bytes), ElementsAre(101, 1010));
+}
+
+}  // namespace
+}  // namespace stp

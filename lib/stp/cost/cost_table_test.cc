@@ -1,0 +1,384 @@
+// Cost tables: those of unit costs, the seconds of ops, and the costs of passes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stp/base/json_input.h"
+#include "stp/cost/cost_table.h"
+#include "stp/program/lower.h"
+#include "support/jobs.h"
+#include "support/refusal.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::StartsWith;
+
+// ---- unit tables ----
+
+CostTable unit_table(const json& value, const Division& division = {}) {
+  return unit_cost_table(JsonInput(value, "s.json", "costs.unit"), division);
+}
+// Attention in parts, and what an exchange takes.
+CostTable table_in_parts(const std::string& exchange, double seconds, const Division& division) {
+  return unit_table({{"attn.F_before", 1},
+                     {"attn.F_core", 2},
+                     {"attn.F_after", 4},
+                     {"attn.I_before", 8},
+                     {"attn.I_core", 16},
+                     {"attn.I_after", 32},
+                     {exchange, seconds}},
+                    division);
+}
+CostTable ring_table(double exchange) { return table_in_parts("kv_exchange", exchange, {.cp = 3}); }
+// Of sequences that four ranks share.
+constexpr Division kHeadsOfFour{.cp = 4, .cp_method = CpMethod::all_to_all};
+CostTable all_to_all_table() { return table_in_parts("all_to_all", 64, kHeadsOfFour); }
+
+TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
+  const json all = {{"attn.F", 1}, {"attn.I", 2},          {"attn.W", 3},  {"attn.W_early", 4},
+                    {"mlp.F", 5},  {"mlp.I", 6},           {"mlp.W", 7},   {"mlp.W_early", 8},
+                    {"head.F", 9}, {"head.I", 10},         {"head.W", 11}, {"all_reduce", 12},
+                    {"p2p", 13},   {"gradient_reduce", 14}};
+  const CostTable table = unit_table(all);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 2);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::W_late), 3);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::W_early), 4);
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::F), 5);
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::I), 6);
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::W_late), 7);
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::W_early), 8);
+  EXPECT_EQ(table.at(Unit::head, UnitPass::F), 9);
+  EXPECT_EQ(table.at(Unit::head, UnitPass::I), 10);
+  EXPECT_EQ(table.at(Unit::head, UnitPass::W_late), 11);
+  EXPECT_EQ(table.at(Unit::head, UnitPass::W_early), 0);
+  EXPECT_EQ(table.all_reduce, 12);
+  EXPECT_EQ(table.transfer_within_node, 13);
+  EXPECT_EQ(table.transfer_between_nodes, 13);
+  EXPECT_EQ(table.gradient_reduce_per_layer, 14);
+  EXPECT_EQ(table.weight_gradients(Unit::attn), 7);
+  EXPECT_EQ(table.weight_gradients(Unit::mlp), 15);
+  EXPECT_EQ(table.weight_gradients(Unit::head), 11);
+  EXPECT_THAT(table.node_of_rank, IsEmpty());
+  EXPECT_THAT(table.optimizer, IsEmpty());
+}
+
+TEST(UnitCostTable, IsZeroWhereLeftOut) {
+  const CostTable table = unit_table(json::object());
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : kUnitPasses) EXPECT_EQ(table.at(unit, pass), 0);
+  EXPECT_EQ(table.all_reduce + table.transfer_within_node + table.transfer_between_nodes, 0);
+}
+
+TEST(UnitCostTable, HasThePartsOfAttnWithContextParallelismInPlaceOfTheWhole) {
+  const CostTable table = ring_table(7);
+  const CostTable::Parts &forward = table.parts_of(Unit::attn, UnitPass::F),
+                         &backward = table.parts_of(Unit::attn, UnitPass::I);
+  EXPECT_THAT(forward.before, ElementsAre(1));
+  EXPECT_THAT(forward.core, ElementsAre(2, 2, 2));
+  EXPECT_THAT(forward.after, ElementsAre(4));
+  EXPECT_THAT(backward.before, ElementsAre(8));
+  EXPECT_THAT(backward.core, ElementsAre(16, 16, 16));
+  EXPECT_THAT(backward.after, ElementsAre(32));
+  EXPECT_EQ(table.kv_exchange, 7);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1 + 3 * 2 + 4);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 8 + 3 * 16 + 32);
+  EXPECT_THAT(refusal([] {
+                unit_table({{"attn.F", 1}}, {.cp = 2});
+              }),
+              HasSubstr("attn.F: is given, but parallel.cp divides it; write attn.F_before"));
+  EXPECT_THAT(refusal([] {
+                unit_table({{"kv_exchange", 1}});
+              }),
+              HasSubstr("kv_exchange: is not a known field"));
+}
+
+TEST(UnitCostTable, HasOneStepOfTheCoreWhereHeadsAreExchanged) {
+  const CostTable table = all_to_all_table();
+  EXPECT_THAT(table.parts_of(Unit::attn, UnitPass::F).core, ElementsAre(2));
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 8 + 16 + 32);
+  EXPECT_EQ(table.qkv_all_to_all, 64);
+  EXPECT_EQ(table.output_all_to_all, 64);
+  EXPECT_THAT(refusal([] {
+                unit_table({{"kv_exchange", 1}}, kHeadsOfFour);
+              }),
+              HasSubstr("kv_exchange: is not a known field"));
+  EXPECT_THAT(refusal([] {
+                unit_table({{"all_to_all", 1}}, {.cp = 4});
+              }),
+              HasSubstr("all_to_all: is not a known field"));
+}
+
+TEST(UnitCostTable, RefusesWhatItDoesNotKnowAndWhatIsNoTime) {
+  const auto refuses = [](const std::string& key, const json& value, const std::string& why) {
+    EXPECT_THAT(refusal([&] {
+                  unit_table({{key, value}});
+                }),
+                AllOf(StartsWith("s.json: costs.unit." + key + ": "), HasSubstr(why)));
+  };
+  refuses("attn.f", 1, "did you mean \"attn.F\"?");
+  refuses("head.W_early", 1, "not a known field");
+  refuses("embedding.F", 1, "not a known field");
+  refuses("attn.B", 1, "not a known field");
+  refuses("attn.F", -1, "out of range");
+  refuses("all_reduce", 1e10, "out of range");
+  refuses("p2p", "1", "must be a number");
+}
+
+// ---- seconds of ops ----
+
+// p = 2 on a V, one microbatch: every kind of op, chunks of one layer.
+Program small_program(const Lowering& lowering) {
+  Schedule schedule{"by hand", Placement::v(2), 1, {}};
+  for (int rank = 0; rank < 2; ++rank) {
+    auto& blocks = schedule.ranks.emplace_back();
+    for (const char* block : {"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"}) blocks.push_back(parse_block(block));
+  }
+  return lower(schedule, {1, 1, 1, 1}, lowering);
+}
+
+CostTable distinct_table() {
+  CostTable table;
+  double next = 1;
+  for (auto& unit : table.unit)
+    for (double& pass : unit) pass = next *= 2;  // sums of different entries differ
+  table.all_reduce = 0.5;
+  table.reduce_scatter = 0.375;
+  table.all_gather = 0.3125;
+  table.transfer_within_node = 0.25;
+  table.transfer_between_nodes = 0.125;
+  table.optimizer = {1000, 2000};
+  return table;
+}
+
+TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
+  for (const bool sequence_parallel : {false, true}) {
+    const BackwardOrder order = sequence_parallel ? BackwardOrder::megatron : BackwardOrder::suite;
+    const Program program =
+        small_program({.backward = order, .optimizer = true, .sequence_parallel = sequence_parallel});
+    const CostTable table = distinct_table();
+    const std::vector<double> seconds = op_seconds(program, table);
+    ASSERT_EQ(seconds.size(), program.ops.size());
+    for (OpId id = 0; id < program.ops.size(); ++id) {
+      const Op& op = program.ops[id];
+      double expected = -1;
+      switch (op.kind) {
+        case OpKind::compute:
+          expected = table.at(op.unit, op.unit_pass);
+          break;
+        case OpKind::kv_exchange:
+        case OpKind::kv_gradient_exchange:
+        case OpKind::all_to_all:
+        case OpKind::row_exchange:
+          break;
+        case OpKind::weight_gradients:
+          expected = table.at(op.unit, UnitPass::W_early) + table.at(op.unit, UnitPass::W_late);
+          break;
+        case OpKind::all_reduce:
+          expected = 0.5;
+          break;
+        case OpKind::reduce_scatter:
+          expected = 0.375;
+          break;
+        case OpKind::all_gather:
+          expected = 0.3125;
+          break;
+        case OpKind::transfer:
+          expected = 0.25;
+          break;  // no nodes given: all on one
+        case OpKind::gradient_reduce:
+        case OpKind::gradient_scatter:
+        case OpKind::weight_gather:
+        case OpKind::embedding_reduce:
+        case OpKind::gradient_norm:
+        case OpKind::norm_prefix:
+        case OpKind::norm_total:
+          expected = 0;
+          break;
+        case OpKind::offload:
+        case OpKind::reload:
+          FAIL() << "nothing is offloaded";
+        case OpKind::optimizer:
+          expected = program.stream_of(id).rank == 0 ? 1000 : 2000;
+          break;
+      }
+      EXPECT_EQ(seconds[id], expected) << describe(program, id);
+    }
+  }
+}
+
+TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
+  Lowering lowering;
+  lowering.context_parallel = 3;
+  CostTable table = ring_table(7);
+  table.parts_of(Unit::attn, UnitPass::F).core.front() = 3;
+  const Program program = small_program(lowering);
+  const std::vector<double> seconds = op_seconds(program, table);
+  std::map<std::string, double> by_name;
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    const Op& each = program.ops[op];
+    if (is_exchange(each.kind)) {
+      EXPECT_EQ(seconds[op], 7) << describe(program, op);
+    }
+    if (each.part != UnitPart::whole)
+      by_name[to_string(each.unit, each.unit_pass) + suffix(each.part) + std::to_string(each.step)] =
+          seconds[op];
+  }
+  EXPECT_THAT(by_name,
+              ElementsAre(Pair("attn.F_after0", 4), Pair("attn.F_before0", 1), Pair("attn.F_core0", 3),
+                          Pair("attn.F_core1", 2), Pair("attn.F_core2", 2), Pair("attn.I_after0", 32),
+                          Pair("attn.I_before0", 8), Pair("attn.I_core0", 16), Pair("attn.I_core1", 16),
+                          Pair("attn.I_core2", 16)));
+}
+
+TEST(OpSeconds, OfABackwardDoNotDependOnItsOrder) {
+  const CostTable table = distinct_table();
+  const auto total = [&](BackwardOrder order) {
+    const std::vector<double> seconds = op_seconds(small_program({Release::chain, order, false}), table);
+    return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  };
+  EXPECT_EQ(total(BackwardOrder::suite), total(BackwardOrder::megatron));
+}
+
+TEST(OpSeconds, OfATransferGoByItsNodesAndCountEveryTensor) {
+  Schedule schedule{"by hand", Placement::loop(3, 1), 2, {}};
+  schedule.ranks.resize(3);
+  for (const char* block : {"F0.0&F0.1", "B0.0", "B0.1"}) schedule.ranks[0].push_back(parse_block(block));
+  for (int rank = 1; rank < 3; ++rank)
+    for (const char* block : {"F0.0", "F0.1", "B0.0", "B0.1"})
+      schedule.ranks[rank].push_back(parse_block(block));
+  const Program program = lower(schedule, {1, 1, 1}, {Release::released, BackwardOrder::suite, false});
+  CostTable table = distinct_table();
+  table.node_of_rank = {0, 0, 1};
+  const std::vector<double> seconds = op_seconds(program, table);
+  int seen = 0;
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    if (program.ops[op].kind != OpKind::transfer) continue;
+    const ProgramStream& link = program.stream_of(op);
+    const bool far = link.rank == 2 || link.peer == 2;
+    const int tensors = link.rank == 0 ? 2 : 1;
+    EXPECT_EQ(seconds[op], tensors * (far ? 0.125 : 0.25)) << describe(program, op);
+    ++seen;
+  }
+  EXPECT_EQ(seen, 1 + 2 + 2 + 2);
+}
+
+TEST(OpSeconds, OfAnOptimizerAreZeroWhereTheTableHasNone) {
+  CostTable table = distinct_table();
+  table.optimizer.clear();
+  const Program program = small_program({Release::chain, BackwardOrder::suite, true});
+  EXPECT_EQ(op_seconds(program, table).back(), 0);
+}
+
+TEST(TpCommunicationShare, IsThatOfALayersTwoAllReducesInItsForward) {
+  CostTable table;
+  EXPECT_EQ(tp_communication_share(table), std::nullopt);  // a layer that takes no time
+  table.at(Unit::attn, UnitPass::F) = 3;
+  table.at(Unit::mlp, UnitPass::F) = 5;
+  table.at(Unit::mlp, UnitPass::I) = 100;  // no forward
+  EXPECT_EQ(tp_communication_share(table), 0);
+  table.all_reduce = 1;
+  EXPECT_EQ(tp_communication_share(table), 0.2);
+}
+
+// ---- the costs of passes ----
+
+TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
+  CostTable table = unit_table({{"attn.F", 1},
+                                {"mlp.F", 2},
+                                {"attn.I", 4},
+                                {"mlp.I", 8},
+                                {"attn.W", 16},
+                                {"mlp.W", 32},
+                                {"attn.W_early", 64},
+                                {"mlp.W_early", 128},
+                                {"all_reduce", 0.5},
+                                {"p2p", 7},
+                                {"head.F", 9}});
+  const PassCosts costs = pass_costs(table, 3);
+  EXPECT_EQ(costs.F, 3 * (1 + 2 + 2 * 0.5));
+  EXPECT_EQ(costs.I, 3 * (4 + 8 + 2 * 0.5));
+  EXPECT_EQ(costs.W, 3 * (16 + 32 + 64 + 128));
+  EXPECT_EQ(costs.p2p, 7);
+  table.recomputed = true;
+  EXPECT_EQ(pass_costs(table, 3).I, costs.I + costs.F);
+  EXPECT_EQ(pass_costs(table, 3).F, costs.F);
+  table.reduce_scatter = table.all_gather = 0.25;  // for the all-reduce
+  table.all_reduce = 0;
+  EXPECT_EQ(pass_costs(table, 3).F, costs.F);
+}
+
+// As long as the Program's own ops take where nothing else runs.
+TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
+  for (const double exchange : {0.0, 1.0, 5.0, 20.0, 100.0}) {
+    const CostTable table = ring_table(exchange);
+    const PassCosts costs = pass_costs(table, 2, {.context_parallel = 3});
+    // Forward: two exchanges, each beside a step of 2.
+    EXPECT_EQ(costs.F, 2 * (1 + 6 + 4 + 2 * std::max(0.0, exchange - 2))) << exchange;
+    // Backward, beside steps of 16: KV1; KV2, dKV1; dKV2; behind the last dKV3.
+    const double kv1 = exchange, step0 = 16, step1 = std::max(step0, kv1) + 16;
+    const double kv2 = std::max(step0, kv1) + exchange, step2 = std::max(step1, kv2) + 16;
+    const double gradients2 = std::max(kv2 + exchange, step1) + exchange;
+    const double home = std::max(gradients2, step2) + exchange;
+    EXPECT_EQ(costs.I, 2 * (8 + home + 32)) << exchange;
+  }
+}
+TEST(PassCosts, HaveAllToAllsWhole) {
+  CostTable table = all_to_all_table();
+  table.output_all_to_all = 128;
+  Lowering lowering;
+  lowering.context_parallel = kHeadsOfFour.cp;
+  lowering.cp_method = kHeadsOfFour.cp_method;
+  EXPECT_EQ(pass_costs(table, 2, lowering).F, 2 * (1 + 64 + 2 + 128 + 4));
+  EXPECT_EQ(pass_costs(table, 2, lowering).I, 2 * (8 + 128 + 16 + 64 + 32));
+  lowering.recompute.core = true;
+  EXPECT_EQ(pass_costs(table, 2, lowering).I, 2 * (8 + 2 + 128 + 128 + 16 + 64 + 32));
+}
+
+TEST(PassCosts, OfOverlappedUnitsHaveWhatTheirStepsDoNotHide) {
+  const Job plain = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  Job overlapped = plain;
+  overlapped.shape.tp_overlap = TpOverlap::megatron;
+  const CostTable table = table_of(overlapped, a800());
+  Lowering lowering{.sequence_parallel = true};
+  lowering.tp_overlap = TpOverlap::megatron;
+  lowering.tensor_parallel = 4;
+  double forward = 0, backward = 0;
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+      const CostTable::Parts& parts = table.parts_of(unit, pass);
+      double ring = 0, end = 0;
+      for (const double step : parts.before) {
+        end = std::max(end, ring) + step;
+        ring += table.row_exchange;
+      }
+      end += parts.norm + parts.core[0];
+      double sums = end;
+      for (const double step : parts.after) {
+        end += step;
+        sums = std::max(sums, end) + (pass == UnitPass::F ? table.piece_scatter : table.reduce_scatter);
+      }
+      (pass == UnitPass::F ? forward : backward) += sums;
+    }
+  const PassCosts costs = pass_costs(table, 3, lowering);
+  EXPECT_DOUBLE_EQ(costs.F, 3 * forward);
+  EXPECT_DOUBLE_EQ(costs.I, 3 * backward);
+  EXPECT_EQ(costs.W, pass_costs(table_of(plain, a800()), 3).W);
+}
+
+}  // namespace
+}  // namespace stp

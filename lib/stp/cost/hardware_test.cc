@@ -1,0 +1,477 @@
+// The cost table of a job on a hardware profile, and the parameters of each pipeline rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "stp/cost/gemm.h"
+#include "stp/cost/hardware.h"
+#include "stp/model/offload.h"
+#include "stp/model/partition.h"
+#include "stp/program/lower.h"
+#include "support/jobs.h"
+
+namespace stp {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// ---- the hardware table ----
+
+TEST(HardwareCostTable, AddsUpGemmsAttentionTrafficAndLaunches) {
+  for (const Implementation implementation :
+       {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
+    const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);
+    const HardwareProfile profile = a800();
+    const CostTable table = table_of(j, profile);
+    for (const Unit unit : kUnits) {
+      for (const UnitPass pass : kUnitPasses) {
+        const Work w = work(j.model, j.shape, implementation, unit, pass);
+        double expected = w.kernels * 2e-6;
+        for (const Gemm& gemm : w.gemms) expected += gemm_seconds(profile, gemm);
+        expected += w.attention_forward_flops / (312e12 * profile.attention_forward_efficiency);
+        expected += w.attention_backward_flops / (312e12 * profile.attention_backward_efficiency);
+        const double factor = implementation == Implementation::megatron ? profile.elementwise_factor : 1;
+        expected += (w.replicated_bytes * factor + w.sharded_bytes) / 1610e9;  // what is fused is as counted
+        if (unit == Unit::head && pass == UnitPass::F)  // maximum, target and sum of the loss, fp32 per token
+          expected += 3 * all_reduce_seconds(profile, 6144 * 4, 4);
+        EXPECT_NEAR(table.at(unit, pass), expected, 1e-12) << to_string(unit, pass);
+        EXPECT_EQ(table.at(unit, pass) > 0, has_pass(unit, pass) && !is_vision(unit))
+            << to_string(unit, pass);
+      }
+    }
+  }
+}
+
+TEST(HardwareCostTable, AUnitOfShortKernelsTakesAsLongAsTheHostNeedsToLaunchThem) {
+  HardwareProfile profile = a800();
+  const auto mlp = [&](int seq, Implementation implementation, double host_launch_s) {
+    profile.host_launch_s = host_launch_s;
+    return table_of(job("llm-12.1b", {seq, 1, 8}, 2, implementation), profile).at(Unit::mlp, UnitPass::F);
+  };
+  const Implementation megatron = Implementation::megatron, suite = Implementation::suite;
+  const int kernels = work(model("llm-12.1b"), {64, 1, 8}, megatron, Unit::mlp, UnitPass::F).kernels;
+  EXPECT_DOUBLE_EQ(mlp(64, megatron, 1e-3), kernels * 1e-3);
+  EXPECT_EQ(mlp(6144, megatron, 8e-6), mlp(6144, megatron, 0));
+  EXPECT_EQ(mlp(64, suite, 1e-3), mlp(64, suite, 0));
+}
+
+TEST(HardwareCostTable, HasTheUnitsOfAVisionEncoderAndTheirAllReduces) {
+  const Job j = vision_job();
+  const HardwareProfile profile = a800();
+  const CostTable table = hardware_cost_table(j, profile, kVisionLayers, Placement::v(2));
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : kUnitPasses)
+      EXPECT_EQ(table.at(unit, pass) > 0, has_pass(unit, pass)) << to_string(unit, pass);
+  const auto seconds = [&](double elements) { return all_reduce_seconds(profile, 2 * elements, 8); };
+  EXPECT_DOUBLE_EQ(table.all_reduce, seconds(5120.0 * 5120));
+  EXPECT_DOUBLE_EQ(table.vision_all_reduce, seconds(3136.0 * 2048));
+  EXPECT_DOUBLE_EQ(table.merged_all_reduce, seconds(784.0 * 5120));
+  EXPECT_EQ(table.all_reduce_of(Unit::embedding, UnitPass::F), table.all_reduce);
+  EXPECT_EQ(table.all_reduce_of(Unit::vision_mlp, UnitPass::F), table.vision_all_reduce);
+  EXPECT_EQ(table.all_reduce_of(Unit::merger, UnitPass::I), table.vision_all_reduce);
+  EXPECT_EQ(table.all_reduce_of(Unit::merger, UnitPass::F), table.merged_all_reduce);
+}
+
+TEST(HardwareCostTable, ReducesAndSendsTheHiddenTensor) {
+  const Job j = job("llm-12.1b", {6144, 1, 8}, 2);
+  const HardwareProfile profile = a800();
+  const CostTable table = table_of(j, profile);
+  constexpr double bytes = 60.0 * 1024 * 1024;
+  EXPECT_DOUBLE_EQ(table.all_reduce, all_reduce_seconds(profile, bytes, 8));
+  EXPECT_DOUBLE_EQ(table.transfer_within_node, 10e-6 + bytes / 160e9);
+  EXPECT_DOUBLE_EQ(table.transfer_between_nodes, 20e-6 + bytes / 23.5e9);
+  EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1, 1}, 4), profile).all_reduce, 0);
+}
+
+TEST(HardwareCostTable, LeavesWithFluxOfEachCollectiveWhatItsGemmDoesNotHide) {
+  const HardwareProfile profile = a800();
+  Job j = job("llm-12.1b", {6144, 1, 8, true}, 2);
+  const CostTable plain = table_of(j, profile);
+  j.shape.tp_overlap = TpOverlap::flux;
+  const CostTable table = table_of(j, profile);
+  const double rows = 6144, h = 5120, qkv = (40 + 2 * 8) * 128 / 8.0, q = h / 8, ffn = 18944 / 8.0;
+  const auto left = [&](const Gemm& gemm) {
+    return fused_seconds(profile, gemm, plain.all_gather) - gemm_seconds(profile, gemm);
+  };
+  const auto attn_F = table.collectives(Unit::attn, UnitPass::F),
+             mlp_I = table.collectives(Unit::mlp, UnitPass::I);
+  EXPECT_DOUBLE_EQ(attn_F.gather, left({rows, qkv, h}));
+  EXPECT_DOUBLE_EQ(attn_F.scatter, left({rows, h, q}));
+  EXPECT_DOUBLE_EQ(mlp_I.gather, left(input_gradient({rows, h, ffn})));
+  EXPECT_DOUBLE_EQ(mlp_I.scatter, left(input_gradient({rows, 2 * ffn, h})));
+  EXPECT_EQ(table.collectives(Unit::embedding, UnitPass::F).scatter, plain.reduce_scatter);
+  EXPECT_EQ(table.unit, plain.unit);  // compute is as it was
+  // Never less than nothing, never more than the collective and a wave.
+  for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+      const auto [gather, scatter] = table.collectives(unit, pass);
+      for (const double one : {gather, scatter}) {
+        EXPECT_GT(one, 0);
+        EXPECT_LT(one, plain.all_gather);
+      }
+    }
+  EXPECT_LT(pass_costs(table, 4).F, pass_costs(plain, 4).F);
+}
+
+TEST(HardwareCostTable, DividesByTheRanksTheElementwiseTimeThatSequenceParallelismDivides) {
+  HardwareProfile profile = a800();
+  const auto forward = [&](bool sequence_parallel) {
+    return table_of(job("llm-12.1b", {6144, 1, 8, sequence_parallel}, 2), profile).at(Unit::mlp, UnitPass::F);
+  };
+  const double whole = forward(false), divided = forward(true);
+  profile.elementwise_undivided = 1;
+  EXPECT_EQ(forward(false), whole);
+  EXPECT_DOUBLE_EQ(forward(true), whole);
+  profile.elementwise_undivided = 0.25;
+  EXPECT_NEAR(forward(true), 0.75 * divided + 0.25 * whole, 1e-12);
+}
+
+TEST(HardwareCostTable, HasAReduceScatterAndAnAllGatherOfOneAllReducesVolumeWithSequenceParallelism) {
+  const HardwareProfile profile = a800();
+  const CostTable plain = table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile);
+  const CostTable table = table_of(job("llm-12.1b", {6144, 1, 8, true}, 2), profile);
+  EXPECT_EQ(plain.reduce_scatter + plain.all_gather, 0);
+  EXPECT_EQ(table.all_reduce, 0);
+  EXPECT_EQ(table.reduce_scatter, table.all_gather);
+  // As many steps of the ring and as many bytes; one more latency of a collective.
+  EXPECT_NEAR(table.reduce_scatter + table.all_gather, plain.all_reduce + profile.all_reduce_latency_s,
+              1e-12);
+  EXPECT_LT(table.at(Unit::attn, UnitPass::F), plain.at(Unit::attn, UnitPass::F));  // norms are divided
+  EXPECT_EQ(table.at(Unit::mlp, UnitPass::W_late), plain.at(Unit::mlp, UnitPass::W_late));
+}
+
+TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
+  const HardwareProfile profile = a800();
+  constexpr double bytes = 60.0 * 1024 * 1024;
+  Job j = job("llm-12.1b", {6144, 1, 8}, 2);
+  j.scatter_transfers = true;
+  EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_between_nodes,
+                   20e-6 + bytes / 8 / 23.5e9 + half_all_reduce_seconds(profile, bytes, 8));
+  j.shape.sequence_parallel = true;  // nothing to gather: the next stage wants no more
+  EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_between_nodes, 20e-6 + bytes / 8 / 23.5e9);
+  j.scatter_transfers = false;
+  EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_within_node, 10e-6 + bytes / 8 / 160e9);
+}
+
+TEST(HardwareCostTable, KnowsWhereNodesEnd) {
+  const HardwareProfile profile = a800();  // 8 GPUs a node
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile).node_of_rank, ElementsAre(0, 1));
+  EXPECT_THAT(table_of(job("llm-26.3b", {4096, 1, 8}, 4), profile).node_of_rank, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 4}, 4), profile).node_of_rank, ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 2}, 8), profile).node_of_rank,
+              ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 1}, 2), profile).node_of_rank, ElementsAre(0, 0));
+}
+
+TEST(HardwareCostTable, PutsReplicasBetweenPipelineRanks) {
+  const auto nodes = [](int tp, int dp, int pp) {
+    Job j = job("llm-12.1b", {6144, 1, tp}, pp);
+    j.dp = dp;
+    return table_of(j, a800()).node_of_rank;
+  };
+  EXPECT_THAT(nodes(2, 2, 4), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(nodes(4, 2, 2), ElementsAre(0, 1));
+  // Of eight and four ranks on each side of a node's end, some replica sends to another node.
+  EXPECT_THAT(nodes(4, 3, 2), ElementsAre(-1, -2));
+}
+
+TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
+  const HardwareProfile profile = a800();  // 8 GPUs a node
+  const auto reduced = [&](int tp, int dp, int gradient_bytes) {
+    Job j = job("llm-12.1b", {6144, 1, tp}, 2);
+    j.dp = dp;
+    j.shape.gradient_bytes = gradient_bytes;
+    return table_of(j, profile).gradient_reduce[1].front();
+  };
+  const double parameters = 8 * model("llm-12.1b").layer_parameters();
+  EXPECT_DOUBLE_EQ(reduced(2, 4, 4), all_reduce_seconds(profile, 4 * parameters / 2, 4));  // one node
+  EXPECT_DOUBLE_EQ(reduced(2, 4, 2), all_reduce_seconds(profile, 2 * parameters / 2, 4));
+  // Two nodes: eight groups of two, each GPU with an adapter; and two groups of eight, with four each.
+  const double latency = profile.all_reduce_latency_s + 2 * profile.between_nodes.latency_s;
+  EXPECT_DOUBLE_EQ(reduced(8, 2, 4), latency + 4 * parameters / 8 / 23.5e9);
+  EXPECT_DOUBLE_EQ(reduced(2, 8, 4), latency + 12 * profile.all_reduce_hop_latency_s +
+                                         4 * parameters / 2 * 14 / 8 / (4 * 23.5e9));
+}
+
+// The first stage's, in the Program's buckets: together they are as large, and each has its own latency.
+TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
+  const HardwareProfile profile = a800();
+  Job j = job("llm-12.1b", {6144, 1, 2}, 2);
+  j.dp = 4;
+  j.zero = true;
+  Schedule schedule{"one after the other", Placement::loop(2, 1), 1, {}};
+  for (int rank = 0; rank < 2; ++rank)
+    schedule.ranks.push_back({Block(Action{Pass::F, 0, 0}), Block(Action{Pass::B, 0, 0})});
+  for (const bool zero : {false, true}) {
+    const Program program = lower(schedule, {3, 2},
+                                  {.data_parallel = true,
+                                   .zero = zero,
+                                   .buckets = megatron_bucket_rule(j.model, 2, 4),
+                                   .embedding = true});
+    // An MLP, 145 million parameters of the rank, fills one; an attention of 31 and the next MLP fill
+    // another.
+    ASSERT_EQ(program.first_buckets.size(), 4U);
+    const std::vector<double> seconds = op_seconds(
+        program, hardware_cost_table(j, profile, {3, 2}, program.schedule.placement, program.first_buckets));
+    double parameters = 0;
+    for (OpId op = 0; op < program.ops.size(); ++op) {
+      const OpKind kind = program.ops[op].kind;
+      if (!is_of_replicas(kind) || program.stage_of(op) != 0) continue;
+      const double own = program.first_buckets[program.ops[op].step].parameters;
+      if (kind != OpKind::weight_gather) parameters += own;
+      const double bytes = (kind == OpKind::weight_gather ? 2 : 4) * own;
+      EXPECT_DOUBLE_EQ(seconds[op], kind == OpKind::gradient_reduce
+                                        ? all_reduce_seconds(profile, bytes, 4)
+                                        : half_all_reduce_seconds(profile, bytes, 4));
+    }
+    const double whole = 3 * j.model.layer_parameters() + j.model.vocabulary_parameters();
+    EXPECT_DOUBLE_EQ(parameters, whole / 2);
+  }
+}
+
+TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
+  const HardwareProfile profile = a800();  // 8 GPUs a node, each with an adapter
+  const auto exchange = [&](int tp, int cp) {
+    Job j = job("llm-12.1b", {6144, 1, tp}, 2);
+    j.shape.cp = cp;
+    return std::pair(table_of(j, profile).kv_exchange, kv_bytes(j.model, j.shape));
+  };
+  const auto [within, bytes] = exchange(2, 4);
+  EXPECT_DOUBLE_EQ(within, 10e-6 + bytes / 160e9);
+  const auto [between, fewer] =
+      exchange(4, 4);  // of eight GPUs of a node four have their neighbour elsewhere
+  EXPECT_DOUBLE_EQ(between, 20e-6 + fewer / 23.5e9);
+  HardwareProfile shared = profile;
+  shared.adapters_per_node = 2;
+  Job j = job("llm-12.1b", {6144, 1, 4}, 2);
+  j.shape.cp = 4;
+  EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 * 2 / 4));
+  EXPECT_EQ(exchange(4, 1).first, 0);
+}
+
+// Of 8 GPUs a node, each with an adapter: a share of the heads for each other rank, those of other nodes
+// through the adapter.
+TEST(HardwareCostTable, PricesAllToAllsByWhatLeavesTheGpuAndTheNode) {
+  HardwareProfile profile = a800();
+  const auto table = [&](int tp, int cp) {
+    Job j = job("llm-12.1b", {12288, 1, tp}, 2);
+    j.shape.cp = cp;
+    j.shape.cp_method = CpMethod::all_to_all;
+    return std::pair(table_of(j, profile), j);
+  };
+  // Read and written before and behind it.
+  const auto copies = [&](double bytes) { return 4 * bytes / profile.memory_bytes_per_s; };
+  const auto [within, four] = table(2, 4);
+  const double qkv = qkv_bytes(four.model, four.shape), out = attention_output_bytes(four.model, four.shape);
+  EXPECT_EQ(out, 2.0 * 12288 / 4 * four.model.q_heads * four.model.head_dim / 2);
+  EXPECT_EQ(qkv, out + kv_bytes(four.model, four.shape));
+  EXPECT_DOUBLE_EQ(within.qkv_all_to_all, 10e-6 + qkv * 3 / 4 / 160e9 + copies(qkv));
+  EXPECT_DOUBLE_EQ(within.output_all_to_all, 10e-6 + out * 3 / 4 / 160e9 + copies(out));
+  EXPECT_EQ(within.kv_exchange, 0);
+  EXPECT_EQ(within.parts_of(Unit::attn, UnitPass::F).core.size(), 1U);
+  const auto [between, two] = table(4, 4);  // two of the four are on the other node
+  const double half = qkv_bytes(two.model, two.shape);
+  EXPECT_DOUBLE_EQ(between.qkv_all_to_all, 20e-6 + half * 2 / 4 / 23.5e9 + copies(half));
+  profile.adapters_per_node = 2;
+  EXPECT_DOUBLE_EQ(table(4, 4).first.qkv_all_to_all, 20e-6 + half * 2 / 4 / (23.5e9 * 2 / 8) + copies(half));
+}
+
+TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTheyHave) {
+  HardwareProfile profile = a800();
+  profile.kernel_overhead_s = profile.elementwise_factor = 0;
+  profile.memory_bytes_per_s = 1e30;
+  Job j = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  const CostTable plain = table_of(j, profile);
+  j.shape.tp_overlap = TpOverlap::megatron;
+  const CostTable table = table_of(j, profile);
+  const double hidden = j.model.hidden, ffn = j.model.ffn / 4.0, fc1 = 2 * ffn;
+  const auto on = [&](int sms, const Gemm& gemm) {
+    HardwareProfile fewer = profile;
+    fewer.peak_flops *= 1.0 * sms / profile.sms;
+    fewer.sms = sms;
+    return gemm_seconds(fewer, gemm);
+  };
+  const CostTable::Parts &forward = table.parts_of(Unit::mlp, UnitPass::F),
+                         &backward = table.parts_of(Unit::mlp, UnitPass::I);
+  // Rings: a quarter of the rows on all 108 SMs. Pipeline and bulk: on 92.
+  EXPECT_THAT(forward.before, testing::Each(testing::DoubleEq(on(108, {1024, fc1, hidden}))));
+  EXPECT_THAT(forward.after, testing::Each(testing::DoubleEq(on(92, {4096, hidden / 4, ffn}))));
+  EXPECT_THAT(backward.before, testing::Each(testing::DoubleEq(on(108, {1024, ffn, hidden}))));
+  const auto steps = [](const CostTable::Parts& parts) {
+    return std::vector{parts.before.size(), parts.core.size(), parts.after.size()};
+  };
+  EXPECT_THAT(steps(forward), ElementsAre(4, 1, 4));
+  EXPECT_THAT(steps(backward), ElementsAre(4, 1, 1));
+  // I without W has nothing beside its last GEMM.
+  EXPECT_DOUBLE_EQ(backward.after[0], on(108, {4096, hidden, fc1}));
+  EXPECT_DOUBLE_EQ((*table.bulk)[1].after_I, on(92, {4096, hidden, fc1}));
+  EXPECT_DOUBLE_EQ((*table.bulk)[1].W_late, on(92, {fc1, hidden, 4096}));
+  EXPECT_DOUBLE_EQ(table.at(Unit::mlp, UnitPass::W_late), plain.at(Unit::mlp, UnitPass::W_late));
+  const double bytes = 2 * 4096 * hidden;
+  EXPECT_DOUBLE_EQ(table.row_exchange, 10e-6 + bytes / 4 / 160e9);
+  EXPECT_DOUBLE_EQ(table.piece_scatter, half_all_reduce_seconds(profile, bytes / 4, 4));
+  EXPECT_EQ(table.reduce_scatter, plain.reduce_scatter);
+  EXPECT_FALSE(plain.bulk.has_value());
+  // Measured GEMMs lose their share of the SMs; a device with no more than 16 has none to spare.
+  const Gemm gemm{1024, 1024, 1024};
+  HardwareProfile measured = profile;
+  measured.gemm_measured = {{gemm, 1e-3}};
+  EXPECT_DOUBLE_EQ(gemm_seconds(measured, gemm, 16), 1e-3 * 108 / 92);
+  measured.sms = 16;
+  EXPECT_DOUBLE_EQ(gemm_seconds(measured, gemm, 16), 1e-3);
+}
+
+TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
+  HardwareProfile profile = a800();
+  Job j = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  j.shape.tp_overlap = TpOverlap::megatron;
+  for (const auto& [pp, waiting] : std::map<int, int>{{1, 0}, {2, 4}, {4, 8}}) {
+    j.pp = pp;
+    profile.receive_sms = 4;
+    const CostTable table = table_of(j, profile);
+    profile.receive_sms = 0;
+    HardwareProfile fewer = profile;
+    fewer.peak_flops *= 1.0 * (profile.sms - waiting) / profile.sms;
+    fewer.sms -= waiting;
+    // Attention's core keeps its rate.
+    fewer.attention_forward_efficiency *= profile.peak_flops / fewer.peak_flops;
+    fewer.attention_backward_efficiency *= profile.peak_flops / fewer.peak_flops;
+    const CostTable expected = table_of(j, fewer);
+    for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
+      for (const UnitPass pass : kUnitPasses)
+        EXPECT_DOUBLE_EQ(table.at(unit, pass), expected.at(unit, pass)) << pp;
+    const CostTable::Parts& parts = table.parts_of(Unit::mlp, UnitPass::F);
+    EXPECT_DOUBLE_EQ(parts.before[0], expected.parts_of(Unit::mlp, UnitPass::F).before[0]);
+    EXPECT_DOUBLE_EQ(parts.after[0], expected.parts_of(Unit::mlp, UnitPass::F).after[0]);
+  }
+}
+
+TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
+  const HardwareProfile profile = a800();
+  const auto reduced = [&](int cp, int dp) {
+    Job j = job("llm-12.1b", {6144, 1, 2}, 2);
+    j.shape.cp = cp;
+    j.dp = dp;
+    return table_of(j, profile).gradient_reduce;
+  };
+  EXPECT_EQ(reduced(4, 1), reduced(1, 4));
+  EXPECT_EQ(reduced(2, 2), reduced(1, 4));
+  EXPECT_THAT(reduced(1, 1), IsEmpty());
+}
+
+TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
+  const HardwareProfile profile = a800();
+  const auto reduced = [&](const char* name, const Placement& placement, int tp) {
+    Job j = job(name, {2048, 1, tp}, placement.ranks());
+    j.dp = 2;
+    const std::vector<int> layers(placement.stages(), j.model.layers / placement.stages());
+    return hardware_cost_table(j, profile, layers, placement).embedding_reduce;
+  };
+  const double bytes = 4 * model("gpt-175b").vocabulary_parameters();
+  const double latency = profile.all_reduce_latency_s + 2 * profile.between_nodes.latency_s;
+  EXPECT_DOUBLE_EQ(reduced("gpt-175b", Placement::loop(8, 1), 8), latency + bytes / 8 / 23.5e9);
+  EXPECT_DOUBLE_EQ(reduced("gpt-175b", Placement::loop(4, 1), 1), all_reduce_seconds(profile, bytes, 2));
+  EXPECT_EQ(reduced("gpt-175b", Placement::v(4), 8), 0);         // one copy
+  EXPECT_EQ(reduced("llm-26.3b", Placement::loop(4, 1), 8), 0);  // not tied
+}
+
+TEST(HardwareCostTable, SendsBetweenNodesAtTp8AndAlternatelyAtTp4) {
+  const HardwareProfile profile = a800();
+  const auto far_hops = [&](int tp, int pp) {  // of the first microbatch's forward in chunk 0
+    const CostTable table = table_of(job("llm-26.3b", {4096, 1, tp}, pp), profile);
+    Schedule schedule{"by hand", Placement::v(pp), 1, {}};
+    for (int rank = 0; rank < pp; ++rank) {
+      auto& blocks = schedule.ranks.emplace_back();
+      for (const char* block : {"F0.0", "F1.0", "B1.0", "B0.0"}) blocks.push_back(parse_block(block));
+    }
+    const Program program = lower(schedule, std::vector<int>(2 * pp, 1), {});
+    const std::vector<double> seconds = op_seconds(program, table);
+    std::vector<bool> far;
+    for (OpId op = 0; op < program.ops.size(); ++op)
+      if (program.ops[op].kind == OpKind::transfer && program.ops[op].pass == Pass::F &&
+          program.ops[op].chunk == 0)
+        far.push_back(seconds[op] == table.transfer_between_nodes);
+    return far;
+  };
+  EXPECT_THAT(far_hops(8, 4), ElementsAre(true, true, true));
+  EXPECT_THAT(far_hops(4, 8), ElementsAre(false, true, false, true, false, true, false));
+}
+
+TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
+  const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h20.json");
+  Job job{model("llm-12.1b"), {6144, 1, 4}, Implementation::megatron, 4};
+  job.offload = 0.4;
+  const std::vector<int> layers{4, 4, 4, 4, 4, 4, 4, 2};
+  const CostTable table = hardware_cost_table(job, profile, layers, Placement::v(4));
+  const double bytes = offloaded_bytes(job.model, job.shape, job.implementation, 4, 0.4);
+  const auto by_stage = activation_bytes(job, layers);
+  EXPECT_LE(bytes, 0.4 * by_stage[0].until_I);
+  EXPECT_GT(bytes, 0.35 * by_stage[0].until_I);
+  EXPECT_EQ(by_stage[0].offloaded, bytes);
+  EXPECT_EQ(table.offload[0], bytes / profile.device_to_host_bytes_per_s);
+  EXPECT_EQ(table.reload[0], bytes / profile.host_to_device_bytes_per_s);
+}
+
+// ---- parameters ----
+
+TEST(ParametersPerRank, SumUpToTheModelButForTheLastNorm) {
+  for (const auto& [name, pp, tp] : {std::tuple{"llm-12.1b", 4, 4},
+                                     {"llm-12.1b", 2, 8},
+                                     {"llm-12.1b", 8, 2},
+                                     {"llm-26.3b", 8, 4},
+                                     {"llm-26.3b", 4, 8}}) {
+    const Job j = job(name, {4096, 1, tp}, pp);
+    for (const Placement& placement : {Placement::v(pp), Placement::loop(pp, 2)}) {
+      const std::vector<double> parameters =
+          parameters_per_rank(j, paper_partition(j.model.layers, 2 * pp), placement);
+      ASSERT_EQ(parameters.size(), static_cast<size_t>(pp));
+      EXPECT_NEAR(std::accumulate(parameters.begin(), parameters.end(), 0.0) * tp,
+                  j.model.parameters() - j.model.hidden, 1);
+    }
+  }
+}
+
+TEST(ParametersPerRank, PutEmbeddingAndHeadWhereThePlacementPutsFirstAndLastStage) {
+  const Job j = job("llm-12.1b", {6144, 1, 4}, 4);
+  const double layer = j.model.layer_parameters() / 4, vocabulary = j.model.vocabulary_parameters() / 4;
+  const std::vector<int> layers = paper_partition(30, 8);
+  const std::vector<double> v = parameters_per_rank(j, layers, Placement::v(4)),
+                            loop = parameters_per_rank(j, layers, Placement::loop(4, 2));
+  EXPECT_DOUBLE_EQ(v[0], 6 * layer + 2 * vocabulary);  // first and last stage both
+  EXPECT_DOUBLE_EQ(v[3], 8 * layer);
+  EXPECT_DOUBLE_EQ(loop[0], 8 * layer + vocabulary);
+  EXPECT_DOUBLE_EQ(loop[3], 6 * layer + vocabulary);
+  const CostTable table = table_of(j, a800());
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_DOUBLE_EQ(table.optimizer[rank], v[rank] * optimizer_bytes(Implementation::megatron) / 1610e9);
+}
+
+TEST(ParametersPerRank, PutAVisionEncoderOnTheFirstStage) {
+  const Job j = vision_job();
+  const double layer = j.model.layer_parameters() / 8, vocabulary = j.model.vocabulary_parameters() / 8;
+  const std::vector<double> v = parameters_per_rank(j, kVisionLayers, Placement::v(2));
+  EXPECT_DOUBLE_EQ(v[0], 9 * layer + 2 * vocabulary + j.model.vision_parameters() / 8);
+  EXPECT_DOUBLE_EQ(v[1], 24 * layer);
+  EXPECT_NEAR(8 * (v[0] + v[1]), j.model.parameters() - j.model.hidden, 1);
+}
+
+TEST(ParametersPerRank, KeepTiedWeightsOncePerGpu) {
+  const double vocabulary = model("gpt-175b").vocabulary_parameters() / 8,
+               layer = model("gpt-175b").layer_parameters() / 8;
+  const auto parameters = [&](int pp, const Placement& placement) {
+    return parameters_per_rank(job("gpt-175b", {2048, 1, 8}, pp), std::vector<int>(placement.stages(), 1),
+                               placement);
+  };
+  EXPECT_THAT(parameters(1, Placement::loop(1, 1)), ElementsAre(layer + vocabulary));
+  EXPECT_THAT(parameters(2, Placement::loop(2, 1)), ElementsAre(layer + vocabulary, layer + vocabulary));
+  EXPECT_THAT(parameters(2, Placement::v(2)), ElementsAre(2 * layer + vocabulary, 2 * layer));
+}
+
+}  // namespace
+}  // namespace stp

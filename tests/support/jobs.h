@@ -1,0 +1,33 @@
+// Published models and jobs on profiles of this repository, for tests of costs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stp/cost/hardware.h"
+#include "stp/model/partition.h"
+
+namespace stp {
+
+inline HardwareProfile a800() { return read_profile(STP_SOURCE_DIR "/profiles/a800.json"); }
+inline ModelConfig model(const std::string& name) {
+  return read_model(STP_SOURCE_DIR "/models/" + name + ".json");
+}
+
+inline Job job(const std::string& name, Shape shape, int pp,
+               Implementation implementation = Implementation::megatron) {
+  return {model(name), shape, implementation, pp};
+}
+inline CostTable table_of(const Job& j, const HardwareProfile& profile) {
+  const Placement placement = Placement::v(j.pp);
+  return hardware_cost_table(j, profile, paper_partition(j.model.layers, placement.stages()), placement);
+}
+
+inline Job vision_job(Implementation implementation = Implementation::megatron) {
+  Job j = job("mllm-14.9b", {5120, 1, 8}, 2, implementation);
+  j.shape.vision_tokens = 3136;
+  return j;
+}
+inline const std::vector<int> kVisionLayers{0, 12, 12, 9};
+
+}  // namespace stp
