@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "stp/cost/saved_memory.h"
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_device.h"
 #include "support/bf16.h"
 #include "support/effort.h"
+#include "support/saved_memory.h"
 
 namespace stp::cuda {
 namespace {

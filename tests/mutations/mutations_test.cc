@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "mutations/mutated_backend.h"
-#include "stp/cost/saved_memory.h"
+#include "support/saved_memory.h"
 #include "support/training.h"
 
 namespace stp {

@@ -6,8 +6,8 @@
 
 #include "stp/base/error.h"
 #include "stp/cost/hardware.h"
-#include "stp/cost/saved_memory.h"
 #include "support/effort.h"
+#include "support/saved_memory.h"
 #include "support/training.h"
 
 namespace stp {

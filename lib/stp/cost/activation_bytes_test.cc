@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "stp/cost/hardware.h"
-#include "stp/cost/saved_memory.h"
 #include "stp/program/lower.h"
 #include "support/jobs.h"
+#include "support/saved_memory.h"
 
 namespace stp {
 namespace {

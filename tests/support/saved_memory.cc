@@ -1,4 +1,4 @@
-#include "stp/cost/saved_memory.h"
+#include "support/saved_memory.h"
 
 #include <algorithm>
 #include <vector>
