@@ -1,0 +1,401 @@
+// The work of units and the bytes of collectives, against the formula of FLOPs and counts by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stp/model/work.h"
+#include "support/models.h"
+#include "support/refusal.h"
+
+namespace stp {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(Work, OfTheForwardsIsAThirdOfTheFormulasDenseFlopsExactly) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    const auto forward = [&](Unit unit) {
+      return gemm_flops(work(config, shape, implementation, unit, UnitPass::F));
+    };
+    const double all = config.layers * (forward(Unit::attn) + forward(Unit::mlp)) + forward(Unit::head);
+    const double attention = 6.0 * config.layers * config.hidden * shape.seq * shape.seq;
+    EXPECT_EQ(3 * all * shape.tp, (model_flops(config, shape.seq) - attention) * shape.microbatch_size);
+  });
+}
+
+TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    const Work forward = work(config, shape, implementation, Unit::attn, UnitPass::F);
+    const Work backward = work(config, shape, implementation, Unit::attn, UnitPass::I);
+    // The formula: 6·h·s a token and layer, forward and twice that backward.
+    EXPECT_EQ(forward.attention_forward_flops * shape.tp, 2.0 * config.hidden * shape.seq * shape.tokens());
+    EXPECT_EQ(backward.attention_backward_flops, 2.5 * forward.attention_forward_flops);
+    EXPECT_EQ(forward.attention_backward_flops, 0);
+    EXPECT_EQ(backward.attention_forward_flops, 0);
+    for (const UnitPass pass : kUnitPasses) {
+      for (const Unit unit : kGemmUnits) {
+        if (unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)) continue;
+        const Work other = work(config, shape, implementation, unit, pass);
+        EXPECT_EQ(other.attention_forward_flops + other.attention_backward_flops, 0) << to_string(unit, pass);
+      }
+    }
+  });
+}
+
+TEST(Work, HasAsManyFlopsInFAsInIAsInBothPartsOfW) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kGemmUnits) {
+      const auto flops = [&](UnitPass pass) {
+        return gemm_flops(work(config, shape, implementation, unit, pass));
+      };
+      EXPECT_GT(flops(UnitPass::F), 0);
+      EXPECT_EQ(flops(UnitPass::F), flops(UnitPass::I)) << to_string(unit);
+      EXPECT_EQ(flops(UnitPass::F), flops(UnitPass::W_early) + flops(UnitPass::W_late)) << to_string(unit);
+    }
+  });
+}
+
+TEST(Work, PutsTheRowParallelLinearsIntoTheEarlyWeightGradients) {
+  const ModelConfig config = model("llm-12.1b");
+  const Shape shape{6144, 1, 8};
+  const auto flops = [&](Unit unit, UnitPass pass) {
+    return gemm_flops(work(config, shape, Implementation::suite, unit, pass));
+  };
+  const double h = 5120, tokens = 6144;
+  EXPECT_EQ(flops(Unit::attn, UnitPass::W_early), 2 * tokens * h * (h / 8));               // proj
+  EXPECT_EQ(flops(Unit::attn, UnitPass::W_late), 2 * tokens * h * (h + 2 * 8 * 128) / 8);  // QKV
+  EXPECT_EQ(flops(Unit::mlp, UnitPass::W_early), 2 * tokens * h * (18944.0 / 8));          // fc2
+  EXPECT_EQ(flops(Unit::mlp, UnitPass::W_late), 2 * tokens * h * 2 * (18944.0 / 8));       // fc1
+  EXPECT_EQ(flops(Unit::head, UnitPass::W_early), 0);
+  EXPECT_EQ(flops(Unit::head, UnitPass::W_late), 2 * tokens * h * (152064.0 / 8));
+}
+
+TEST(Work, OfTheGradientsHasTheGemmsTransposed) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
+    for (const Unit unit : kGemmUnits) {
+      const auto gemms = [&](UnitPass pass) { return work(config, shape, implementation, unit, pass).gemms; };
+      const std::vector<Gemm> forward = gemms(UnitPass::F), input = gemms(UnitPass::I);
+      std::vector<Gemm> weights = gemms(UnitPass::W_late);  // of the first linear
+      for (const Gemm& gemm : gemms(UnitPass::W_early)) weights.push_back(gemm);
+      ASSERT_EQ(input.size(), forward.size());
+      ASSERT_EQ(weights.size(), forward.size());
+      for (size_t i = 0; i < forward.size(); ++i) {
+        EXPECT_EQ(input[i].n, forward[i].k);                                  // as wide as the linear's input
+        EXPECT_EQ(input[i].k, forward[i].n);                                  // summed over its outputs
+        EXPECT_EQ(weights[i].m * weights[i].n, forward[i].n * forward[i].k);  // as many as there are weights
+      }
+    }
+  });
+}
+
+TEST(Work, OfWReadsAndWritesAnFp32GradientPerWeightWhateverTheTokens) {
+  for (const std::string& name : kModels) {
+    const ModelConfig config = model(name);
+    for (const auto implementation : {Implementation::megatron, Implementation::suite}) {
+      const auto bytes = [&](const Shape& shape) {
+        double sum = 0;
+        for (const Unit unit : {Unit::attn, Unit::mlp})
+          for (const UnitPass pass : {UnitPass::W_early, UnitPass::W_late})
+            sum += work(config, shape, implementation, unit, pass).sharded_bytes;
+        return sum;
+      };
+      const double h = config.hidden, q = config.q_heads * config.head_dim,
+                   kv = config.kv_heads * config.head_dim;
+      const double weights = h * (q + 2 * kv) + q * h + 3 * h * config.ffn;  // no bias, no norm
+      EXPECT_DOUBLE_EQ(bytes({4096, 1, 8}), 8 * weights / 8);
+      EXPECT_EQ(bytes({8192, 3, 8}), bytes({1024, 1, 8}));
+    }
+  }
+}
+
+TEST(Work, OfTheEmbeddingIsTrafficOfTokensAndOfAllItsWeightsUnfused) {
+  const ModelConfig config = model("llm-12.1b");
+  const auto of = [&](const Shape& shape, Implementation implementation, UnitPass pass) {
+    const Work w = work(config, shape, implementation, Unit::embedding, pass);
+    EXPECT_TRUE(w.gemms.empty());
+    EXPECT_EQ(w.attention_forward_flops + w.attention_backward_flops + w.replicated_bytes, 0);
+    return w.sharded_bytes;
+  };
+  const double hidden = 2 * 6144.0 * 5120, weights = 152064.0 * 5120;
+  for (const int tp : {1, 4, 8}) {
+    const Shape shape{6144, 1, tp}, twice{6144, 2, tp};
+    EXPECT_EQ(of(shape, Implementation::megatron, UnitPass::F), 3 * hidden);  // every rank, whatever tp
+    EXPECT_DOUBLE_EQ(of(shape, Implementation::megatron, UnitPass::W_late), 2 * hidden + 12 * weights / tp);
+    EXPECT_DOUBLE_EQ(of(twice, Implementation::megatron, UnitPass::W_late), 4 * hidden + 12 * weights / tp);
+    // Fused, nothing grows with the vocabulary.
+    EXPECT_DOUBLE_EQ(of(twice, Implementation::suite, UnitPass::W_late),
+                     2 * of(shape, Implementation::suite, UnitPass::W_late));
+    EXPECT_LT(of(shape, Implementation::suite, UnitPass::W_late),
+              of(shape, Implementation::megatron, UnitPass::W_late));
+    for (const UnitPass none : {UnitPass::I, UnitPass::W_early})
+      EXPECT_EQ(work(config, shape, Implementation::megatron, Unit::embedding, none).kernels, 0);
+  }
+  EXPECT_THAT(saved_tensors(config, {6144, 1, 4}, Implementation::megatron, Unit::embedding),
+              testing::IsEmpty());
+}
+
+TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    const int tp = shape.tp;
+    for (const Unit unit : kGemmUnits) {
+      for (const UnitPass pass : kUnitPasses) {
+        shape.tp = tp;
+        const Work divided = work(config, shape, implementation, unit, pass);
+        shape.tp = 1;
+        const Work whole = work(config, shape, implementation, unit, pass);
+        EXPECT_DOUBLE_EQ(gemm_flops(divided) * tp, gemm_flops(whole));
+        EXPECT_DOUBLE_EQ(divided.attention_forward_flops * tp, whole.attention_forward_flops);
+        EXPECT_DOUBLE_EQ(divided.attention_backward_flops * tp, whole.attention_backward_flops);
+        EXPECT_DOUBLE_EQ(divided.sharded_bytes * tp, whole.sharded_bytes);
+        EXPECT_EQ(divided.replicated_bytes, whole.replicated_bytes);
+        EXPECT_EQ(divided.kernels, whole.kernels);
+        const bool weights = pass == UnitPass::W_early || pass == UnitPass::W_late;
+        for (const Gemm& gemm : divided.gemms) EXPECT_EQ(weights ? gemm.k : gemm.m, shape.tokens());
+      }
+    }
+  });
+}
+
+TEST(Work, OfARingsRanksIsThatOfTheWholeSequenceDividedEvenly) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    const Work whole = work(config, shape, implementation, Unit::attn, UnitPass::F);
+    shape.cp = 4;
+    EXPECT_EQ(shape.tokens(), shape.seq * shape.microbatch_size / 4);
+    EXPECT_EQ(kv_bytes(config, shape),
+              2 * 2.0 * shape.tokens() * config.kv_heads * config.head_dim / shape.tp);
+    const Work own = work(config, shape, implementation, Unit::attn, UnitPass::F);
+    EXPECT_EQ(4 * gemm_flops(own), gemm_flops(whole));
+    EXPECT_EQ(4 * own.attention_forward_flops, whole.attention_forward_flops);
+    EXPECT_EQ(4 * own.replicated_bytes, whole.replicated_bytes);
+    EXPECT_GT(4 * own.sharded_bytes, whole.sharded_bytes);  // results of steps are merged
+  });
+}
+
+// All rows of a share of the heads are as much as a ring's steps, and nothing is merged; but the core's own
+// output is kept beside that of the own rows.
+TEST(Work, OfExchangedHeadsIsThatOfARing) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    const Work whole = work(config, shape, implementation, Unit::attn, UnitPass::I);
+    shape.cp = 4;
+    const auto bytes = [&] {
+      double sum = 0;
+      for (const SavedTensor& each : saved_tensors(config, shape, implementation, Unit::attn))
+        sum += each.bytes;
+      return sum;
+    };
+    const double of_ring = bytes();
+    shape.cp_method = CpMethod::all_to_all;
+    const Work own = work(config, shape, implementation, Unit::attn, UnitPass::I);
+    EXPECT_EQ(4 * own.attention_backward_flops, whole.attention_backward_flops);
+    EXPECT_EQ(4 * own.sharded_bytes, whole.sharded_bytes);
+    EXPECT_EQ(own.kernels, whole.kernels);
+    EXPECT_EQ(bytes(), of_ring + attention_output_bytes(config, shape));
+    const Work core = unit_part_work(config, shape, implementation, Unit::attn, UnitPass::I, UnitPart::core);
+    EXPECT_EQ(core.attention_backward_flops, own.attention_backward_flops);
+  });
+}
+
+TEST(Work, OfPartsAddsUpToTheUnits) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    shape.cp = 3;
+    shape.seq = shape.seq / 6 * 6;
+    for (const auto& [pass, set] : {std::pair{UnitPass::F, "none"},
+                                    {UnitPass::I, "none"},
+                                    {UnitPass::I, "selective"},
+                                    {UnitPass::I, "attn+mlp+norm"}}) {
+      for (const auto& [name, choice] : kRecomputes)
+        if (name == std::string(set)) shape.recompute = choice;
+      const Work whole = work(config, shape, implementation, Unit::attn, pass);
+      Work sum;
+      const auto add_part = [&](UnitPart part, int step, UnitPass of) {
+        const Work w = unit_part_work(config, shape, implementation, Unit::attn, of, part, step);
+        sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
+        sum.attention_forward_flops += w.attention_forward_flops;
+        sum.attention_backward_flops += w.attention_backward_flops;
+        sum.replicated_bytes += w.replicated_bytes;
+        sum.sharded_bytes += w.sharded_bytes;
+        sum.kernels += w.kernels;
+      };
+      add_part(UnitPart::before, 0, pass);
+      for (int step = 0; step < 3; ++step) {
+        add_part(UnitPart::core, step, pass);
+        if (shape.recompute.core) add_part(UnitPart::core, step, UnitPass::F);
+      }
+      add_part(UnitPart::after, 0, pass);
+      EXPECT_EQ(gemm_flops(sum), gemm_flops(whole));
+      EXPECT_DOUBLE_EQ(sum.attention_forward_flops, whole.attention_forward_flops);
+      EXPECT_DOUBLE_EQ(sum.attention_backward_flops, whole.attention_backward_flops);
+      EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
+      EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
+      EXPECT_EQ(sum.kernels, whole.kernels);
+    }
+  });
+}
+
+// Steps launch a GEMM each; all else of their parts is there once.
+TEST(Work, OfOverlappedStepsAddsUpToTheUnits) {
+  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
+    shape.sequence_parallel = true;
+    shape.tp_overlap = TpOverlap::megatron;
+    shape.tp = 4;
+    for (const char* set : {"none", "attn+mlp+norm"})
+      for (const Unit unit : {Unit::attn, Unit::mlp})
+        for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+          for (const auto& [name, choice] : kRecomputes)
+            if (name == std::string(set)) shape.recompute = choice;
+          const Work whole = work(config, shape, implementation, unit, pass);
+          Work sum;
+          const auto add_part = [&](UnitPart part, UnitPass of) {
+            for (int step = 0; step < shape.division().steps(unit, of, part); ++step) {
+              const Work w = unit_part_work(config, shape, implementation, unit, of, part, step);
+              sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
+              sum.attention_forward_flops += w.attention_forward_flops;
+              sum.attention_backward_flops += w.attention_backward_flops;
+              sum.replicated_bytes += w.replicated_bytes;
+              sum.sharded_bytes += w.sharded_bytes;
+              sum.kernels += w.kernels;
+            }
+          };
+          for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
+            add_part(part, pass);
+          if (pass == UnitPass::I && unit == Unit::attn && shape.recompute.core)
+            add_part(UnitPart::core, UnitPass::F);
+          EXPECT_DOUBLE_EQ(gemm_flops(sum), gemm_flops(whole));
+          EXPECT_DOUBLE_EQ(sum.attention_forward_flops, whole.attention_forward_flops);
+          EXPECT_DOUBLE_EQ(sum.attention_backward_flops, whole.attention_backward_flops);
+          EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
+          EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
+          EXPECT_EQ(sum.kernels, whole.kernels + 3 + (pass == UnitPass::F ? 3 : 0));
+          const Gemm first =
+              unit_part_work(config, shape, implementation, unit, pass, UnitPart::before).gemms.front();
+          EXPECT_EQ(first.m, shape.tokens() / 4);  // rows of one rank
+        }
+  });
+}
+
+// Pairs of query and key that a rank's steps attend to, counted one by one.
+TEST(Work, OfEveryStepOfEveryRankHasAsManyPairs) {
+  for (const int cp : {1, 2, 3, 5})
+    for (int rank = 0; rank < cp; ++rank)
+      for (int step = 0; step < cp; ++step) {
+        constexpr int kPiece = 4;
+        const auto positions = [&](int of) {
+          std::vector<int> all;
+          for (const int piece : {of, 2 * cp - 1 - of})
+            for (int i = 0; i < kPiece; ++i) all.push_back(piece * kPiece + i);
+          return all;
+        };
+        int pairs = 0, equal = 0;
+        for (const int query : positions(rank))
+          for (const int key : positions((rank - step + cp) % cp)) {
+            pairs += key <= query;
+            equal += key == query;
+          }
+        // The diagonal counts as half, as in the FLOPs of causal attention.
+        EXPECT_EQ(pairs - equal / 2, 2 * kPiece * kPiece) << cp << " " << rank << " " << step;
+      }
+}
+
+TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
+  const ModelConfig config = model("llm-26.3b");
+  const Shape shape{4096, 1, 8};
+  for (const Unit unit : kGemmUnits) {
+    for (const UnitPass pass : kUnitPasses) {
+      const Work unfused = work(config, shape, Implementation::megatron, unit, pass);
+      const Work fused = work(config, shape, Implementation::suite, unit, pass);
+      EXPECT_EQ(gemm_flops(unfused), gemm_flops(fused));
+      EXPECT_EQ(unfused.attention_forward_flops, fused.attention_forward_flops);
+      EXPECT_GE(unfused.replicated_bytes, fused.replicated_bytes);
+      EXPECT_GE(unfused.sharded_bytes, fused.sharded_bytes);
+      if (pass == UnitPass::F || pass == UnitPass::I) {
+        EXPECT_GT(unfused.replicated_bytes, fused.replicated_bytes);
+      }
+    }
+  }
+}
+
+TEST(Work, GrowsWithTheTokensAndItsAttentionWithTheirSquare) {
+  const ModelConfig config = model("llm-12.1b");
+  const auto of = [&](int seq, int size) {
+    return work(config, {seq, size, 4}, Implementation::megatron, Unit::attn, UnitPass::F);
+  };
+  const Work base = of(2048, 1), longer = of(4096, 1), wider = of(2048, 2);
+  EXPECT_EQ(gemm_flops(longer), 2 * gemm_flops(base));
+  EXPECT_EQ(gemm_flops(wider), 2 * gemm_flops(base));
+  EXPECT_EQ(longer.replicated_bytes, 2 * base.replicated_bytes);
+  EXPECT_EQ(longer.attention_forward_flops, 4 * base.attention_forward_flops);
+  EXPECT_EQ(wider.attention_forward_flops, 2 * base.attention_forward_flops);
+}
+
+// A model may state its head_dim; q_heads · head_dim may then differ from hidden. The MFU must count the
+// FLOPs that the units do.
+TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
+  const ModelConfig config{"wide heads", 4, 1024, 4096, 16, 4, 128, 32000};  // q is 2048 wide
+  const Shape shape{2048, 1, 1};
+  const auto forward = [&](Unit unit) {
+    return work(config, shape, Implementation::suite, unit, UnitPass::F);
+  };
+  const double gemms = config.layers * (gemm_flops(forward(Unit::attn)) + gemm_flops(forward(Unit::mlp))) +
+                       gemm_flops(forward(Unit::head));
+  const double attention = config.layers * forward(Unit::attn).attention_forward_flops;
+  EXPECT_DOUBLE_EQ(model_flops(config, shape.seq), 3 * (gemms + attention));
+}
+
+TEST(SequenceParallelism, DividesNormsDropoutAndResidualsAndNothingElse) {
+  for (const auto implementation :
+       {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
+    for (const std::string name : {"llm-12.1b", "gpt-22b"}) {
+      for (const Unit unit : kGemmUnits) {
+        for (const UnitPass pass : kUnitPasses) {
+          const Work whole = work(model(name), {2048, 2, 4}, implementation, unit, pass);
+          const Work divided = work(model(name), {2048, 2, 4, true}, implementation, unit, pass);
+          EXPECT_DOUBLE_EQ(divided.replicated_bytes * 4, whole.replicated_bytes);
+          EXPECT_EQ(divided.sharded_bytes, whole.sharded_bytes);
+          EXPECT_EQ(gemm_flops(divided), gemm_flops(whole));
+        }
+      }
+    }
+  }
+}
+
+TEST(OptimizerBytes, AreAdamsAndWhatTheFrameworkAddsAroundIt) {
+  EXPECT_EQ(optimizer_bytes(Implementation::suite),
+            30);  // gradient, master and moments there and back, weight
+  EXPECT_GT(optimizer_bytes(Implementation::megatron), optimizer_bytes(Implementation::suite));
+  // fp16's loss scale: gradients read and written once more.
+  EXPECT_EQ(optimizer_bytes(Implementation::megatron_2022), optimizer_bytes(Implementation::megatron) + 8);
+}
+
+TEST(HiddenBytes, AreThoseOfThePapersAllReduces) {
+  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {6144, 1, 8}), 60.0 * 1024 * 1024);
+  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {3072, 2, 4}), 60.0 * 1024 * 1024);
+  EXPECT_NEAR(hidden_bytes(model("llm-26.3b"), {4096, 1, 8}) / 1e6, 58.7, 0.05);
+}
+
+TEST(CheckShardable, RefusesWhatDoesNotDivideAndNamesIt) {
+  for (const int tp : {1, 2, 4, 8}) EXPECT_EQ(refusal([&] { check_shardable(model("llm-12.1b"), tp); }), "");
+  EXPECT_THAT(refusal([&] { check_shardable(model("llm-12.1b"), 3); }),
+              AllOf(StartsWith("parallel.tp: 3 "), HasSubstr("40 attention heads")));
+  EXPECT_THAT(refusal([&] { check_shardable(model("llm-12.1b"), 20); }), HasSubstr("8 key and value heads"));
+  EXPECT_THAT(refusal([] {
+                check_shardable({"m", 1, 12, 10, 12, 12, 1, 12}, 3);
+              }),
+              HasSubstr("10 feed-forward columns"));
+  EXPECT_THAT(refusal([] {
+                check_shardable({"m", 1, 12, 12, 12, 12, 1, 10}, 3);
+              }),
+              HasSubstr("10 vocabulary entries of m"));
+  ModelConfig with{"m", 1, 12, 12, 12, 12, 1, 12};
+  with.vision = {2, 20, 10, 80};
+  EXPECT_THAT(refusal([&] { check_shardable(with, 4); }),
+              HasSubstr("4 does not divide the 10 attention heads of the vision encoder of m"));
+  EXPECT_EQ(refusal([&] { check_shardable(with, 2); }), "");
+}
+
+}  // namespace
+}  // namespace stp
