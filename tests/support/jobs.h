@@ -6,13 +6,11 @@
 
 #include "stp/cost/hardware.h"
 #include "stp/model/partition.h"
+#include "support/models.h"
 
 namespace stp {
 
 inline HardwareProfile a800() { return read_profile(STP_SOURCE_DIR "/profiles/a800.json"); }
-inline ModelConfig model(const std::string& name) {
-  return read_model(STP_SOURCE_DIR "/models/" + name + ".json");
-}
 
 inline Job job(const std::string& name, Shape shape, int pp,
                Implementation implementation = Implementation::megatron) {
