@@ -1,10 +1,16 @@
-// The orders in which two chains are braided.
+// The orders in which two chains are braided, and schedules of halved microbatches.
 #include "stp/program/braid.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <string>
+#include <vector>
+
+#include "stp/base/error.h"
+#include "stp/schedule/validate.h"
+#include "support/schedules.h"
 
 namespace stp {
 namespace {
@@ -57,6 +63,22 @@ TEST(StaticBraid, OfLongChainsDoesNotOverflow) {
     ASSERT_LE(i * 65536 - j * 70000, 65536);
     ASSERT_GT(i * 65536 - j * 70000, -70000);
   }
+}
+
+TEST(Braid, HalvesOfAValidScheduleAreValidAndLimited) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 200; ++i) {
+    const int p = 1 + static_cast<int>(random() % 4), m = 1 + static_cast<int>(random() % 6);
+    const Schedule whole = random_schedule(random, Placement::v(p), m), halves = split_microbatches(whole);
+    validate(halves);
+    const std::vector<int> peaks = peak_activations(halves);
+    for (int rank = 0; rank < p; ++rank) {
+      EXPECT_EQ(peaks[rank] % 2, 0);
+      EXPECT_LE(peaks[rank] / 2, peak_activations(whole)[rank]);
+    }
+  }
+  Schedule large{"large", Placement::loop(1, 1), kMaxMicrobatches, {{}}};
+  EXPECT_THROW(split_microbatches(large), InputError);
 }
 
 }  // namespace

@@ -1,0 +1,241 @@
+// Lowering of any schedule: how many ops, in closed form; links between ranks; the end of a step; refusals.
+#include "stp/program/lower.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/programs.h"
+#include "support/refusal.h"
+#include "support/schedules.h"
+
+namespace stp {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+TEST(Lower, IssuesAsManyOpsOfEachKindAsThePassesSay) {
+  std::mt19937 random(511);
+  for (int draw = 0; draw < 60; ++draw) {
+    const int p = 1 + static_cast<int>(random() % 4), m = 1 + static_cast<int>(random() % 6);
+    const Placement placement = draw % 2 ? Placement::v(p) : Placement::loop(p, 2);
+    const Schedule schedule = random_schedule(random, placement, m);
+    const std::vector<int> layers = random_layers(random, placement.stages());
+    const int last = placement.stages() - 1;
+    // How many layers and heads each pass runs.
+    std::map<Pass, int> layer_passes, head_passes;
+    for (int rank = 0; rank < p; ++rank) {
+      for (const Block& block : schedule.ranks[rank]) {
+        for (const Action& action : block.actions()) {
+          const int stage = placement.stage(rank, action.chunk);
+          layer_passes[action.pass] += layers[stage];
+          head_passes[action.pass] += stage == last;
+        }
+      }
+    }
+    const int all = m * std::accumulate(layers.begin(), layers.end(), 0);
+    ASSERT_EQ(layer_passes[Pass::F], all);
+    for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron}) {
+      Counts counts = count(lower(schedule, layers, {Release::chain, order, false}));
+      const bool suite = order == BackwardOrder::suite;
+      EXPECT_EQ(counts.of["all-reduce in F"], 2 * all);
+      EXPECT_EQ(counts.of["all-reduce in I"], 2 * layer_passes[Pass::I]);
+      EXPECT_EQ(counts.of["all-reduce in B"], 2 * layer_passes[Pass::B]);
+      EXPECT_EQ(counts.of["all-reduce in W"], 0);
+      for (const std::string unit : {"attn", "mlp"}) {
+        EXPECT_EQ(counts.of["compute " + unit + ".F"], all);
+        EXPECT_EQ(counts.of["compute " + unit + ".I"], all);
+        EXPECT_EQ(counts.of["compute " + unit + ".W_early"], suite ? 0 : layer_passes[Pass::B]);
+        EXPECT_EQ(counts.of["compute " + unit + ".W"], suite ? 0 : layer_passes[Pass::B]);
+        EXPECT_EQ(counts.of["both " + unit], layer_passes[Pass::W] + (suite ? layer_passes[Pass::B] : 0));
+      }
+      EXPECT_EQ(counts.of["compute head.F"], m);
+      EXPECT_EQ(counts.of["compute head.I"], m);
+      EXPECT_EQ(counts.of["both head"], m);
+      EXPECT_EQ(counts.of["compute head.W"] + counts.of["compute head.W_early"], 0);
+      EXPECT_EQ(counts.of["optimizer"], 0);
+    }
+  }
+}
+
+TEST(Lower, SendsOncePerHopBetweenRanksAndDirection) {
+  for (int p = 1; p <= 5; ++p) {
+    const int m = 3 * p + 1;
+    // On a V the turn on the last rank is no hop, nor is the loss on the first.
+    EXPECT_EQ(count(lower(stp_schedule(p, m), std::vector<int>(2 * p, 1), {})).of["transfer"],
+              2 * m * 2 * (p - 1));
+    std::mt19937 random(p);
+    for (int v = 1; v <= 3; ++v) {
+      const Schedule loop = random_schedule(random, Placement::loop(p, v), m);
+      EXPECT_EQ(count(lower(loop, std::vector<int>(p * v, 1), {})).of["transfer"],
+                p == 1 ? 0 : 2 * m * (p * v - 1));
+    }
+  }
+}
+
+TEST(Lower, MergesTheTransfersOfTwoForwardsWhereReleased) {
+  for (int p = 2; p <= 6; ++p) {
+    const Schedule schedule = stp_schedule(p, 3 * p);
+    int pairs = 0;  // of forwards of one chunk whose output goes to another rank
+    for (int rank = 0; rank < p; ++rank)
+      for (const Block& block : schedule.ranks[rank])
+        pairs += block.braided() && block.actions()[1].pass == Pass::F && rank + 1 < p;
+    ASSERT_GT(pairs, p == 2 ? -1 : 0);
+    const int hops = 2 * 3 * p * 2 * (p - 1);
+    Counts apart =
+        count(lower(schedule, std::vector<int>(2 * p, 1), {Release::block, BackwardOrder::suite, false}));
+    Counts merged =
+        count(lower(schedule, std::vector<int>(2 * p, 1), {Release::released, BackwardOrder::suite, false}));
+    EXPECT_EQ(apart.of["transfer"], hops);
+    EXPECT_EQ(apart.tensors, hops);
+    EXPECT_EQ(merged.of["transfer"], hops - pairs);
+    EXPECT_EQ(merged.tensors, hops);
+  }
+}
+
+TEST(Lower, SendsOnEachLinkInTheSendersProgramOrder) {
+  std::mt19937 random(512);
+  for (int draw = 0; draw < 100; ++draw) {
+    const int p = 2 + static_cast<int>(random() % 3);
+    const Placement placement = random() % 2 ? Placement::v(p) : Placement::loop(p, 2);
+    const Schedule schedule = random_schedule(random, placement, 4);
+    const Program program = lower(schedule, std::vector<int>(placement.stages(), 1), {});
+    std::map<std::pair<int, int>, Texts> expected, sent;
+    for (int rank = 0; rank < p; ++rank) {
+      for (const Block& block : schedule.ranks[rank]) {
+        for (const Action& action : block.actions()) {
+          const int stage = placement.stage(rank, action.chunk),
+                    next = stage + (action.pass == Pass::F ? 1 : -1);
+          if (action.pass == Pass::W || next < 0 || next == placement.stages() ||
+              placement.rank_of(next) == rank)
+            continue;
+          expected[{rank, placement.rank_of(next)}].push_back(to_string(action));
+        }
+      }
+    }
+    for (OpId op = 0; op < program.ops.size(); ++op) {
+      const ProgramStream& stream = program.stream_of(op);
+      if (stream.kind == StreamKind::p2p)
+        sent[{stream.rank, stream.peer}].push_back(
+            to_string(Action{program.ops[op].pass, program.ops[op].chunk, program.ops[op].microbatch}));
+    }
+    EXPECT_EQ(sent, expected);
+  }
+}
+
+TEST(Lower, EndsEachRankWithAnOptimizerOpThatWaitsForNothingButItsStream) {
+  const Program program =
+      lower(stp_schedule(3, 8), std::vector<int>(6, 1), {Release::chain, BackwardOrder::suite, true});
+  for (int rank = 0; rank < 3; ++rank) {
+    const OpId last = program.rank_begin[rank + 1] - 1;
+    EXPECT_EQ(program.ops[last].kind, OpKind::optimizer);
+    EXPECT_EQ(program.ops[last].block, -1);
+    EXPECT_EQ(program.stage_of(last), -1);
+    EXPECT_EQ(program.stream_of(last).kind, StreamKind::compute);
+    EXPECT_THAT(program.dependencies(last), IsEmpty());
+  }
+  EXPECT_EQ(count(program).of["optimizer"], 3);
+}
+
+// The norm of the gradients goes from rank to rank, and in the next step back.
+TEST(Lower, PassesTheNormOnAndBack) {
+  const Program program =
+      lower(by_hand(Placement::loop(3, 1), 2,
+                    {{"F0.0", "F0.1", "B0.0", "B0.1"},
+                     {"F0.0", "F0.1", "B0.0", "B0.1"},
+                     {"F0.0", "B0.0", "F0.1", "B0.1"}}),
+            {1, 1, 1}, {.optimizer = true, .data_parallel = true, .post_validation = true});
+  std::vector<std::string> found;  // what has to do with it
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    std::vector<OpId> needed;
+    for (const OpId each : program.dependencies(op))
+      if (program.ops[each].block < 0) needed.push_back(each);
+    if (program.ops[op].block >= 0 && needed.empty()) continue;
+    found.push_back(std::to_string(program.stream_of(op).rank) + " " + describe_op(program, op) + ":");
+    for (const OpId each : program.dependencies(op))
+      if (program.ops[op].block < 0 || program.ops[each].block < 0)
+        found.back() +=
+            " " + std::to_string(program.stream_of(each).rank) + " " + describe_op(program, each) + ";";
+  }
+  EXPECT_THAT(found,
+              ElementsAre("0 mlp.I of B0.0, layer 0: 1 last step's norm to rank 0;",
+                          "0 norm of the gradients: 0 gradients of chunk 0;",
+                          "0 norm so far to rank 1: 0 norm of the gradients;",
+                          "0 optimizer:", "1 last step's norm to rank 0: 2 last step's norm to rank 1;",
+                          "1 mlp.I of B0.0, layer 0: 2 last step's norm to rank 1;",
+                          "1 norm of the gradients: 1 gradients of chunk 0;",
+                          "1 norm so far to rank 2: 1 norm of the gradients; 0 norm so far to rank 1;",
+                          "1 optimizer: 0 norm so far to rank 1;",
+                          "2 last step's norm to rank 1:", "2 norm of the gradients: 2 gradients of chunk 0;",
+                          "2 optimizer: 1 norm so far to rank 2;"));
+}
+
+TEST(Lower, AddsUpTiedEmbeddingsOnceBothRanksHaveAllGradients) {
+  const Schedule schedule =
+      by_hand(Placement::loop(3, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
+  const auto reductions = [](const Program& program) {
+    std::vector<std::pair<int, std::vector<std::string>>> found;  // the rank, and what it waits for
+    for (OpId op = 0; op < program.ops.size(); ++op) {
+      if (program.ops[op].kind != OpKind::embedding_reduce) continue;
+      found.push_back({program.stream_of(op).rank, {}});
+      for (const OpId needed : program.dependencies(op))
+        found.back().second.push_back(std::to_string(program.stream_of(needed).rank) + " " +
+                                      describe_op(program, needed));
+      const OpId last = program.rank_begin[found.back().first + 1] - 1;
+      EXPECT_THAT(program.dependencies(last), testing::Contains(op)) << "the optimizer";
+    }
+    return found;
+  };
+  const std::vector<std::string> of_chunks = {"0 gradients of chunk 0", "2 gradients of chunk 0"};
+  EXPECT_THAT(
+      reductions(lower(schedule, {1, 1, 1}, {.optimizer = true, .data_parallel = true, .tied = true})),
+      ElementsAre(std::pair{0, of_chunks}, std::pair{2, of_chunks}));
+  const std::vector<std::string> computes = {"0 attn.W of B0.0, layer 0", "2 attn.W of B0.0, layer 0"};
+  EXPECT_THAT(reductions(lower(schedule, {1, 1, 1}, {.optimizer = true, .tied = true})),
+              ElementsAre(std::pair{0, computes}, std::pair{2, computes}));
+  // Both ends of a V are on one rank, which has one copy.
+  const Program v =
+      lower(stp_schedule(2, 8), {1, 1, 1, 1}, {.optimizer = true, .data_parallel = true, .tied = true});
+  EXPECT_THAT(reductions(v), IsEmpty());
+}
+
+TEST(Lower, RefusesAnyOtherNumberOfLayersPerChunkThanThereAreVirtualStages) {
+  for (const size_t entries : {0, 3, 5, 8})
+    EXPECT_THAT(refusal([&] { lower(stp_schedule(2, 5), std::vector<int>(entries, 1), {}); }),
+                AllOf(StartsWith("layers_per_chunk: has " + std::to_string(entries) + " entries"),
+                      HasSubstr("2 ranks"), HasSubstr("2 chunk"), HasSubstr("; write 4 entries")));
+}
+
+TEST(Lower, RefusesNegativeAndHugeNumbersOfLayers) {
+  const Schedule one = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
+  for (const int layers : {-1, 32768, 2147483647})
+    EXPECT_THAT(refusal([&] { lower(one, {layers}, {}); }),
+                AllOf(StartsWith("layers_per_chunk: " + std::to_string(layers) + " is out of range"),
+                      HasSubstr("32767")));
+  const Program program = lower(one, {32767}, {});
+  EXPECT_EQ(program.ops.size(), 32767U * 2 * 2 + 1 + 32767U * 2 * 3 + 2);
+  EXPECT_EQ(program.ops[program.ops.size() - 1].layer, 0);
+}
+
+TEST(Lower, RefusesAProgramOfTooManyOpsBeforeItMakesThem) {
+  Schedule schedule{"long", Placement::loop(1, 1), 300, {{}}};
+  for (int m = 0; m < schedule.microbatches; ++m)
+    for (const Pass pass : {Pass::F, Pass::B}) schedule.ranks[0].emplace_back(Action{pass, 0, m});
+  // 327 673 ops a microbatch: 204 of them fit.
+  EXPECT_THAT(refusal([&] { lower(schedule, {32767}, {}); }),
+              AllOf(StartsWith("microbatches: "),
+                    HasSubstr("more than " + std::to_string(kMaxOps) + " ops; use fewer")));
+}
+
+}  // namespace
+}  // namespace stp
