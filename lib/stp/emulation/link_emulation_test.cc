@@ -78,14 +78,14 @@ TEST(LinkEmulation, FastLinksHaveAsManyCtasAsCopyThatFast) {
   const auto ctas = [&](CallKind kind, double bytes_per_s) {
     return link_ctas(replay, kind, 1'000'000, {1e-3, 1e6 / bytes_per_s}, 4);
   };
-  EXPECT_EQ(ctas(CallKind::transfer, 25e9), 2);
+  EXPECT_EQ(ctas(CallKind::transfer, 25e9), kLinkCtas);
   EXPECT_EQ(ctas(CallKind::transfer, 199e9), 5);
   EXPECT_EQ(ctas(CallKind::all_reduce, 199e9), 16);  // 12.4
   EXPECT_EQ(ctas(CallKind::all_reduce, 399e9), 25);
   EXPECT_EQ(ctas(CallKind::all_gather, 399e9), 20);
   EXPECT_EQ(ctas(CallKind::reduce_scatter, 799e9), 25);
   EXPECT_EQ(ctas(CallKind::transfer, 1e15), 64);
-  EXPECT_EQ(link_ctas(replay, CallKind::transfer, 1'000'000, {0, 0}, 2), 2);
+  EXPECT_EQ(link_ctas(replay, CallKind::transfer, 1'000'000, {0, 0}, 2), kLinkCtas);
   EXPECT_EQ(link_ctas(replay, CallKind::all_reduce, 0, {1e-6, 0}, 2), 16);
   replay.most_ctas = replay.collective_ctas = 3;
   EXPECT_EQ(ctas(CallKind::all_reduce, 1e15), 3);
