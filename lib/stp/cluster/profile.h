@@ -70,8 +70,7 @@ struct HardwareProfile {
   LinkProfile within_node, between_nodes;  // point to point, per GPU; between nodes, per adapter
   double host_to_device_bytes_per_s, device_to_host_bytes_per_s;
   double contention_compute, contention_all_reduce;  // share of the speed alone while both run on one GPU
-  int receive_sms;  // that a receive from another stage holds while it waits for it; 0: not known, or in the
-                    // rest
+  int receive_sms;  // held by a receive that waits for another stage; 0: unknown, or in the other rates
   SharedProcessors shared;
 
   /// Names of the values that were fitted, not measured or specified, and to what.
