@@ -27,8 +27,10 @@ struct Named {
   const char* name;
   Choice choice;
 };
-constexpr Named<Release> kReleases[] = {
-    {"chain", Release::chain}, {"block", Release::block}, {"released", Release::released}};
+constexpr Named<Release> kReleases[] = {{"chain", Release::chain},
+                                        {"block", Release::block},
+                                        {"released", Release::released},
+                                        {"blocking", Release::blocking}};
 constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
                                                {"megatron", BackwardOrder::megatron}};
 constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},

@@ -82,7 +82,7 @@ class Scenarios(CommandLine):
         self.refused(["run", self.write(changed(RUN, model=None, seq=None)), "--backend", "cpu"], "model, seq: are missing")
 
     def test_unknown_choice(self):
-        self.scenario_refused(changed(UNIT, release="never"), "release", '"never" is not a choice', "chain, block, released")
+        self.scenario_refused(changed(UNIT, release="never"), "release", '"never" is not a choice', "chain, block, released, blocking")
         self.scenario_refused(changed(UNIT, braid="loose"), "braid", '"loose" is not a choice', "static, sequential, timed, paired")
         self.scenario_refused(changed(RUN, braid="timed"), "braid", "is timed, which needs times, and runs have none", "use static or sequential")
         self.scenario_refused(changed(HARDWARE, braid="paired", microbatch_costs=[1.0] * HARDWARE["microbatches"]), "braid", "microbatch_costs make unlike")

@@ -20,7 +20,8 @@ COSTS = (
 # With context parallelism these stand for attn.F and attn.I.
 IN_PARTS = tuple(f"attn.{letter}_{part}" for letter in "FI" for part in ("before", "core", "after"))
 EXCHANGES = {"ring": "kv_exchange", "all-to-all": "all_to_all"}  # by the method of context parallelism
-RELEASES = ("chain", "block", "released")
+RELEASES = ("chain", "block", "released", "blocking")
+OF_THE_TRAINER = ("released", "blocking")
 BACKWARDS = ("suite", "megatron")
 BRAIDS = ("static", "sequential")
 FREED_AT = ("W", "I")
@@ -327,7 +328,7 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, metho
             sends = block_sends[rank, index] = []
             targets = [receiver(action) for action in block]
             pair = len(block) == 2 and all(action.kind == "F" for action in block)
-            if release == "released" and pair and targets[0] is not None and block[0].chunk == block[1].chunk:
+            if release in OF_THE_TRAINER and pair and targets[0] is not None and block[0].chunk == block[1].chunk:
                 deps = [output[action.signal] for action in block]
                 op = graph.add(f"p2p {block[0].text}&{block[1].text}", ("p2p", rank, targets[0]), 2 * costs["p2p"], deps)
                 sends.append(op)
@@ -372,10 +373,11 @@ def build(schedule, layers, costs, release, backward, braid, dp, zero, cp, metho
             if release != "chain":
                 for action in block:
                     gate += inputs(action)
-                if release == "released" and index > 0:
+                weights_alone = all(action.kind == "W" for action in block)
+                if index > 0 and (release == "blocking" or (release == "released" and not weights_alone)):
                     gate += block_sends[rank, index - 1]
 
-            paired = release == "released" and len(block) == 2 and all(action.kind == "F" for action in block)
+            paired = release in OF_THE_TRAINER and len(block) == 2 and all(action.kind == "F" for action in block)
             if len(block) == 1:
                 order = [block[0]] * len(block[0].segments)
             else:

@@ -122,7 +122,7 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulatedAndRun) {
   Sample sampled;
   for (const char* schedule : {"stp", "zb-v"})
     for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
-      for (const Release release : {Release::chain, Release::block, Release::released})
+      for (const Release release : {Release::chain, Release::block, Release::released, Release::blocking})
         for (const bool sequence_parallel : {false, true})
           for (const auto& [name, recompute] : kRecomputes)
             for (const auto& [dp, zero] : {std::pair{1, false}, {2, false}, {2, true}})

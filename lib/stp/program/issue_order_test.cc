@@ -48,7 +48,7 @@ void expect_issuable(const Program& program) {
 }
 
 TEST(IssueOrder, IsTopologicalInEveryListAndKeepsToTheReceivesAhead) {
-  for (const Release release : {Release::chain, Release::block, Release::released})
+  for (const Release release : {Release::chain, Release::block, Release::released, Release::blocking})
     expect_issuable(stp_program(3, 12, release));
   std::mt19937 random(77);
   for (int draw = 0; draw < 200; ++draw) {
@@ -56,7 +56,8 @@ TEST(IssueOrder, IsTopologicalInEveryListAndKeepsToTheReceivesAhead) {
     const Placement placement = random() % 3 == 0 ? Placement::v(p) : Placement::loop(p, v);
     std::vector<int> layers(placement.stages());
     for (int& count : layers) count = static_cast<int>(random() % 3);
-    const Release release = std::array{Release::chain, Release::block, Release::released}[random() % 3];
+    const Release release =
+        std::array{Release::chain, Release::block, Release::released, Release::blocking}[random() % 4];
     expect_issuable(lower(random_schedule(random, placement, 1 + static_cast<int>(random() % 6)), layers,
                           {.release = release, .embedding = true, .sequence_parallel = random() % 2 == 0}));
   }

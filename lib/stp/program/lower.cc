@@ -1,5 +1,6 @@
 #include "stp/program/lower.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <numeric>
@@ -204,7 +205,7 @@ class Lowerer {
     if (chains.size() == 1) {
       while (issue_segment(chains[0])) {
       }
-    } else if (lowering_.release == Release::released && both_forward(block) && !halves()) {
+    } else if (published_trainer() && both_forward(block) && !halves()) {
       while (issue_segment(chains[0])) {
       }
       chains[1].wait = chains[0].result;
@@ -224,9 +225,20 @@ class Lowerer {
       }
       gathers_behind_barriers_ = false;
     }
-    send_outputs(chains, lowering_.release == Release::released && (both_forward(block) || halves()));
+    send_outputs(chains, published_trainer() && (both_forward(block) || halves()));
   }
 
+  [[nodiscard]] bool published_trainer() const {
+    return lowering_.release == Release::released || lowering_.release == Release::blocking;
+  }
+  // Whether the current block waits for the sends of the block before it. Weight gradients receive nothing,
+  // so the published trainer starts them at once.
+  [[nodiscard]] bool waits_for_sends() const {
+    const auto weights = [](const Chain& chain) { return chain.action.pass == Pass::W; };
+    return lowering_.release == Release::blocking ||
+           (lowering_.release == Release::released &&
+            !std::all_of(block_chains_.begin(), block_chains_.end(), weights));
+  }
   // Whether a block is the two halves of one microbatch.
   [[nodiscard]] bool halves() const { return lowering_.tp_overlap == TpOverlap::domino; }
   static bool both_forward(const Block& block) {
@@ -344,7 +356,7 @@ class Lowerer {
     }
     if (!first_on_its_stream) return;
     for (const Chain& each : block_chains_) b_.depend(each.input);
-    if (lowering_.release == Release::released)
+    if (waits_for_sends())
       for (const Ref send : sends_before_) b_.depend(send);
   }
 

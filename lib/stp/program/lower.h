@@ -16,7 +16,9 @@ enum class Release {
   chain,     // each when the main line of its chain is done
   block,     // all when the block's last op is done; no op of a block starts before all its inputs are there
   released,  // the paper's published trainer: `block`; two forwards one after the other with merged
-             // transfers; a block starts only when the sends of the block before it are done
+             // transfers; a block, unless it is weight gradients alone, starts only when the sends of the
+             // block before it are done
+  blocking,  // `released`, but weight gradients alone wait for these sends, too
 };
 
 /// The order in which two chains are issued.

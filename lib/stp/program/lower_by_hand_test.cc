@@ -66,6 +66,22 @@ TEST(LowerByHand, AReleasedBlockWaitsForTheSendsOfTheBlockBefore) {
               ElementsAre("1 B0.0: send 1 to 0", "0 F0.1: send 1 to 1"));
 }
 
+// A block of weight gradients receives nothing, and the one behind it finds no send directly before it.
+TEST(LowerByHand, AReleasedBlockOfWeightGradientsAloneWaitsForNoSend) {
+  const Schedule schedule = by_hand(
+      Placement::loop(2, 1), 2,
+      {{"F0.0", "F0.1", "I0.0", "W0.0", "I0.1", "W0.1"}, {"F0.0", "I0.0", "W0.0", "F0.1", "I0.1", "W0.1"}});
+  const auto lowered = [&](Release release) {
+    return lower(schedule, {1, 1}, {release, BackwardOrder::suite, false});
+  };
+  const Program released = lowered(Release::released), blocking = lowered(Release::blocking);
+  EXPECT_THAT(waits_of(released, 1, "W0.0: head.W both"), IsEmpty());
+  EXPECT_THAT(waits_of(blocking, 1, "W0.0: head.W both"), ElementsAre("1 I0.0: send 1 to 0"));
+  EXPECT_THAT(waits_of(released, 1, "F0.1: attn.F0"), ElementsAre("0 F0.1: send 1 to 1"));
+  EXPECT_THAT(waits_of(released, 0, "I0.0: mlp.I0"),
+              ElementsAre("1 I0.0: send 1 to 0", "0 F0.1: send 1 to 1"));
+}
+
 TEST(LowerByHand, TwoReleasedForwardsRunOneAfterTheOtherAndTravelTogether) {
   const Schedule schedule =
       by_hand(Placement::loop(2, 1), 2, {{"F0.0&F0.1", "B0.0", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}});

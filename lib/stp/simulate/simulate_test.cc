@@ -163,8 +163,8 @@ Case random_case(std::mt19937& random) {
       random() % 2 ? Placement::v(p) : Placement::loop(p, 1 + static_cast<int>(random() % 2));
   std::vector<int> layers(placement.stages());
   for (int& count : layers) count = static_cast<int>(random() % 3);
-  constexpr Release releases[] = {Release::chain, Release::block, Release::released};
-  Lowering lowering{releases[random() % 3], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
+  constexpr Release releases[] = {Release::chain, Release::block, Release::released, Release::blocking};
+  Lowering lowering{releases[random() % 4], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                     random() % 2 == 0};
   lowering.context_parallel = 1 + static_cast<int>(random() % 3);
   lowering.cp_method = static_cast<CpMethod>(random() % 2);
