@@ -245,9 +245,16 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
-  Job job{hardware.model,  shape_of(experiment, hardware.seq), hardware.implementation,
-          experiment.pp,   hardware.scatter_transfers,         experiment.dp,
-          experiment.zero, experiment.post_validation,         experiment.offload};
+  Job job{.model = hardware.model,
+          .shape = shape_of(experiment, hardware.seq),
+          .implementation = hardware.implementation,
+          .pp = experiment.pp,
+          .scatter_transfers = hardware.scatter_transfers,
+          .sends_share_adapter = hardware.sends_share_adapter,
+          .dp = experiment.dp,
+          .zero = experiment.zero,
+          .post_validation = experiment.post_validation,
+          .offload = experiment.offload};
   job.shape.vision_tokens = hardware.vision_tokens;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
@@ -306,15 +313,14 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   if (run.type != DType::f32)
     throw InputError(file, "run.type", "is " + to_string(run.type) + ", and predictions are of float32",
                      "use float32, or leave --predict out");
-  Job job{run.model,
-          shape_of(experiment, run.seq),
-          Implementation::suite,
-          experiment.pp,
-          false,
-          experiment.dp,
-          experiment.zero,
-          experiment.post_validation,
-          experiment.offload};
+  Job job{.model = run.model,
+          .shape = shape_of(experiment, run.seq),
+          .implementation = Implementation::suite,
+          .pp = experiment.pp,
+          .dp = experiment.dp,
+          .zero = experiment.zero,
+          .post_validation = experiment.post_validation,
+          .offload = experiment.offload};
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   job.shape.vision_tokens = run.vision_tokens;
   const Program program = program_for(choice, experiment, file);

@@ -182,6 +182,7 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
                       "write megatron-2022 (before FlashAttention), megatron (unfused) or suite (fused)");
   hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);
   hardware.contention = input.boolean_or("contention", true);
+  hardware.sends_share_adapter = input.boolean_or("sends_share_adapter", true);
   hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
   hardware.model_gradients = choose(input, "gradients", false, kGradients);
   return hardware;
@@ -593,6 +594,7 @@ json to_json(const Experiment::Hardware& hardware) {
                 {"contention", hardware.contention},
                 {"scatter_transfers", hardware.scatter_transfers},
                 {"gradients", gradients(hardware)}};
+  if (!hardware.sends_share_adapter) value["sends_share_adapter"] = false;
   if (hardware.vision_tokens > 0) value["vision_tokens"] = hardware.vision_tokens;
   if (hardware.cluster_values) value["cluster_values"] = *hardware.cluster_values;
   return value;

@@ -76,7 +76,7 @@ struct Experiment {
     int vision_tokens;  // 0 without a vision encoder
     Implementation implementation;
     bool contention;
-    bool scatter_transfers;
+    bool scatter_transfers, sends_share_adapter;
     bool model_gradients;  // in the model's type, not in float32
     NamedData model_data, cluster_data;
     SharedJson cluster_values;  // the profile's values that this configuration replaces; null: none

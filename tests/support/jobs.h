@@ -10,7 +10,12 @@
 
 namespace stp {
 
-inline HardwareProfile a800() { return read_profile(STP_SOURCE_DIR "/profiles/a800.json"); }
+// With an adapter for each GPU, so that closed forms of transfers have one sender.
+inline HardwareProfile a800() {
+  HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/a800.json");
+  profile.adapters_per_node = profile.gpus_per_node;
+  return profile;
+}
 
 inline Job job(const std::string& name, Shape shape, int pp,
                Implementation implementation = Implementation::megatron) {

@@ -1,29 +1,45 @@
 #include "stp/cluster/group_span.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <map>
 
 namespace stp {
 namespace {
 
-// Adapters that `members` ranks of a node have, of `busy` that communicate there.
-double adapters_of(const HardwareProfile& profile, int members, int busy) {
-  const double adapters = profile.adapters_per_node;
-  const double driven = std::max(1.0, adapters / profile.gpus_per_node);
-  return members * std::min(driven, adapters / std::max(members, busy));
-}
+bool holds(RankRange range, int rank) { return range.begin <= rank && rank < range.end; }
 
 }  // namespace
+
+int adapter_of(const HardwareProfile& profile, int rank) {
+  const int gpus = profile.gpus_per_node;
+  return static_cast<int>(int64_t{rank % gpus} * std::min(profile.adapters_per_node, gpus) / gpus);
+}
+
+double adapters_per_gpu(const HardwareProfile& profile) {
+  return std::max(1.0, double{1} * profile.adapters_per_node / profile.gpus_per_node);
+}
 
 GroupSpan span_of(const HardwareProfile& profile, const std::vector<int>& members, RankRange together) {
   GroupSpan span{static_cast<int>(members.size()), 0, std::numeric_limits<double>::infinity()};
   for (size_t i = 0; i < members.size();) {
-    const int node = members[i] / profile.gpus_per_node;
-    const int first = node * profile.gpus_per_node, end = first + profile.gpus_per_node;
-    int here = 0;
-    for (; i < members.size() && members[i] < end; ++i) ++here;
-    const int busy = std::min(together.end, end) - std::max(together.begin, first);
-    span.adapters = std::min(span.adapters, adapters_of(profile, here, busy));
+    const int first = members[i] / profile.gpus_per_node * profile.gpus_per_node;
+    struct Sharing {
+      int members = 0, others = 0;
+    };
+    std::map<int, Sharing> adapters;
+    for (int rank = first; rank < first + profile.gpus_per_node; ++rank) {
+      const bool member = i < members.size() && members[i] == rank;
+      if (member) ++i;
+      if (!member && !holds(together, rank)) continue;
+      Sharing& sharing = adapters[adapter_of(profile, rank)];
+      ++(member ? sharing.members : sharing.others);
+    }
+    double here = 0;
+    for (const auto& [adapter, sharing] : adapters)
+      here += adapters_per_gpu(profile) * sharing.members / (sharing.members + sharing.others);
+    span.adapters = std::min(span.adapters, here);
     ++span.nodes;
   }
   return span;
@@ -42,9 +58,10 @@ double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, con
   return (all_reduce_seconds(profile, bytes, span) + profile.all_reduce_latency_s) / 2;
 }
 
-double transfer_between_nodes_seconds(const HardwareProfile& profile, double bytes, int ranks) {
+double transfer_between_nodes_seconds(const HardwareProfile& profile, double bytes, int sends) {
   const LinkProfile& adapter = profile.between_nodes;
-  return transfer_seconds({adapter.latency_s, adapter.bytes_per_s * adapters_of(profile, 1, ranks)}, bytes);
+  return transfer_seconds({adapter.latency_s, adapter.bytes_per_s * adapters_per_gpu(profile) / sends},
+                          bytes);
 }
 
 }  // namespace stp

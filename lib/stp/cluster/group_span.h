@@ -19,9 +19,14 @@ struct GroupSpan {
   bool operator==(const GroupSpan&) const = default;
 };
 
-/// Of the group `members` (world ranks, increasing), while all ranks of `together` communicate: they share a
-/// node's adapters evenly, but no rank drives more than adapters_per_node / gpus_per_node of them, or one if
-/// that is less.
+/// The adapter of its node that a world rank's GPU uses: GPU i the adapter ⌊i · adapters / GPUs⌋, which it
+/// shares with the GPUs beside it. Where a node has more adapters than GPUs, each GPU has a number of its
+/// own, and adapters_per_gpu() of them; else that is one.
+int adapter_of(const HardwareProfile& profile, int rank);
+double adapters_per_gpu(const HardwareProfile& profile);
+
+/// Of the group `members` (world ranks, increasing), while all ranks of `together` communicate: those of one
+/// adapter share it evenly.
 GroupSpan span_of(const HardwareProfile& profile, const std::vector<int>& members, RankRange together = {});
 
 /// Seconds of one all-reduce of `bytes`. On one node as all_reduce_seconds() by ranks. On several as NCCL's
@@ -37,7 +42,7 @@ double all_reduce_seconds(const HardwareProfile& profile, double bytes, const Gr
 /// own.
 double half_all_reduce_seconds(const HardwareProfile& profile, double bytes, const GroupSpan& span);
 
-/// Seconds of a transfer between nodes, while `ranks` ranks of the node send.
-double transfer_between_nodes_seconds(const HardwareProfile& profile, double bytes, int ranks);
+/// Seconds of a transfer between nodes, one of `sends` of as many bytes through a GPU's adapter.
+double transfer_between_nodes_seconds(const HardwareProfile& profile, double bytes, int sends);
 
 }  // namespace stp

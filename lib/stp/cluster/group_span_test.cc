@@ -51,11 +51,12 @@ TEST(SpanOf, CountsNodesAndTheAdaptersThatTheMembersHave) {
 
 TEST(SpanOf, SharesAdaptersAmongAllThatCommunicate) {
   const HardwareProfile two = cluster(8, 2);
-  EXPECT_EQ(span_of(two, every(8, 2)), (GroupSpan{2, 2, 1}));                // alone
-  EXPECT_EQ(span_of(two, every(8, 2), {0, 16}), (GroupSpan{2, 2, 0.25}));    // eight groups on two adapters
-  EXPECT_EQ(span_of(two, every(1, 16), {0, 16}), (GroupSpan{16, 2, 2}));     // one group has both
-  EXPECT_EQ(span_of(two, every(8, 2, 4), {4, 12}), (GroupSpan{2, 2, 0.5}));  // four ranks on each node
-  const HardwareProfile sixteen = cluster(8, 16);                            // two for each GPU
+  EXPECT_EQ(span_of(two, every(8, 2)), (GroupSpan{2, 2, 1}));                 // alone
+  EXPECT_EQ(span_of(two, every(8, 2), {0, 16}), (GroupSpan{2, 2, 0.25}));     // eight groups on two adapters
+  EXPECT_EQ(span_of(two, every(1, 16), {0, 16}), (GroupSpan{16, 2, 2}));      // one group has both
+  EXPECT_EQ(span_of(two, every(8, 2, 4), {4, 12}), (GroupSpan{2, 2, 0.25}));  // four ranks on one of the two
+  EXPECT_EQ(span_of(two, every(4, 4), {0, 16}), (GroupSpan{4, 2, 0.5}));      // one of four on each of two
+  const HardwareProfile sixteen = cluster(8, 16);                             // two for each GPU
   EXPECT_EQ(span_of(sixteen, every(8, 2)), (GroupSpan{2, 2, 2}));
 }
 
@@ -118,10 +119,25 @@ TEST(AllReduceSeconds, ReachesTheBusBandwidthOfAllAdaptersOnManyNodes) {
   }
 }
 
-TEST(TransferBetweenNodesSeconds, SharesAdaptersAmongTheSenders) {
-  EXPECT_DOUBLE_EQ(transfer_between_nodes_seconds(cluster(8, 8), 1e9, 8), 5e-6 + 1e9 / 20e9);
-  EXPECT_DOUBLE_EQ(transfer_between_nodes_seconds(cluster(8, 4), 1e9, 8), 5e-6 + 2e9 / 20e9);
-  EXPECT_DOUBLE_EQ(transfer_between_nodes_seconds(cluster(8, 4), 1e9, 2), 5e-6 + 1e9 / 20e9);
+TEST(AdapterOf, IsThatOfTheGpusPlaceOnItsNode) {
+  const auto adapters = [](int gpus, int per_node) {
+    std::vector<int> of_node;
+    for (int rank = gpus; rank < 2 * gpus; ++rank)
+      of_node.push_back(adapter_of(cluster(gpus, per_node), rank));
+    return of_node;
+  };
+  EXPECT_THAT(adapters(8, 8), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(adapters(8, 4), ElementsAre(0, 0, 1, 1, 2, 2, 3, 3));
+  EXPECT_THAT(adapters(8, 3), ElementsAre(0, 0, 0, 1, 1, 1, 2, 2));
+  EXPECT_THAT(adapters(4, 8), ElementsAre(0, 1, 2, 3));  // two each
+  EXPECT_EQ(adapters_per_gpu(cluster(4, 8)), 2);
+  EXPECT_EQ(adapters_per_gpu(cluster(8, 4)), 1);
+}
+
+TEST(TransferBetweenNodesSeconds, SharesTheAdapterAmongTheSends) {
+  EXPECT_DOUBLE_EQ(transfer_between_nodes_seconds(cluster(8, 8), 1e9, 1), 5e-6 + 1e9 / 20e9);
+  EXPECT_DOUBLE_EQ(transfer_between_nodes_seconds(cluster(8, 4), 1e9, 2), 5e-6 + 2e9 / 20e9);
+  EXPECT_DOUBLE_EQ(transfer_between_nodes_seconds(cluster(4, 8), 1e9, 2), 5e-6 + 1e9 / 20e9);
 }
 
 }  // namespace

@@ -57,9 +57,20 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
   const auto of_rank = [&](const std::vector<double>& by_rank) {
     return by_rank.empty() ? 0 : by_rank[program.stream_of(id).rank];
   };
-  const auto near = [&] {
-    const ProgramStream& link = program.stream_of(id);
+  const auto near = [&](OpId transfer) {
+    const ProgramStream& link = program.stream_of(transfer);
     return table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
+  };
+  // A block's transfers stand side by side in its rank's list.
+  const auto beside_another = [&](OpId transfer) {
+    const ProgramStream& link = program.stream_of(transfer);
+    const auto shares = [&](OpId other) {
+      if (other >= program.ops.size() || program.ops[other].kind != OpKind::transfer) return false;
+      const ProgramStream& beside = program.stream_of(other);
+      return beside.rank == link.rank && beside.peer != link.peer && !near(other) &&
+             program.ops[other].block == program.ops[transfer].block;
+    };
+    return (transfer > 0 && shares(transfer - 1)) || shares(transfer + 1);
   };
   switch (op.kind) {
     case OpKind::compute:
@@ -85,10 +96,12 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::all_gather:
       return table.collectives(op.unit, op.unit_pass).gather;
     case OpKind::transfer:
-      return op.tensors() * (near() ? table.transfer_within_node : table.transfer_between_nodes);
+      if (near(id)) return op.tensors() * table.transfer_within_node;
+      return op.tensors() *
+             (beside_another(id) ? table.transfer_beside_another : table.transfer_between_nodes);
     case OpKind::norm_prefix:
     case OpKind::norm_total:
-      return near() ? table.number_within_node : table.number_between_nodes;
+      return near(id) ? table.number_within_node : table.number_between_nodes;
     case OpKind::gradient_norm:
       return of_rank(table.gradient_norm);
     case OpKind::gradient_reduce:
@@ -176,7 +189,8 @@ CostTable unit_cost_table(JsonInput input, const Division& division) {
       table.kv_exchange = read("kv_exchange");
   }
   table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
-  table.transfer_within_node = table.transfer_between_nodes = input.number_or("p2p", 0, 0, kLongestSeconds);
+  table.transfer_within_node = table.transfer_between_nodes = table.transfer_beside_another =
+      input.number_or("p2p", 0, 0, kLongestSeconds);
   table.gradient_reduce_per_layer = input.number_or("gradient_reduce", 0, 0, kLongestSeconds);
   table.offload_per_layer = input.number_or("offload", 0, 0, kLongestSeconds);
   table.reload_per_layer = input.number_or("reload", 0, 0, kLongestSeconds);

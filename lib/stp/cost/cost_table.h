@@ -42,7 +42,9 @@ struct CostTable {
   };
   std::optional<std::array<Bulk, 2>> bulk;
   bool recomputed = false;  // whether a backward recomputes its layers' forward
-  double transfer_within_node = 0, transfer_between_nodes = 0;  // one microbatch's tensor, one hop
+  // One microbatch's tensor, one hop; the third between nodes, where the same block has a transfer to a rank
+  // of yet another node: both go through one adapter.
+  double transfer_within_node = 0, transfer_between_nodes = 0, transfer_beside_another = 0;
   std::vector<int> node_of_rank;  // by pipeline rank, ranks of one number on one node; empty: all
   std::vector<double> optimizer;  // by pipeline rank; empty: none
   /// With post-validation, by pipeline rank; empty: none. The norm's transfers are of a number.

@@ -76,16 +76,13 @@ class Groups {
   }
 
   // Of `bytes` from each rank of the context-parallel or tensor-parallel rings to each of the `peers` next:
-  // as long as the slowest takes, where only those that leave a node share its adapters. What a rank sends
+  // as long as the slowest takes, where only those that leave a node share an adapter. What a rank sends
   // within its node and what leaves it move at the same time.
   [[nodiscard]] double exchange(double bytes, int RankGrid::Place::*dimension, int size,
                                 int peers = 1) const {
     double longest = 0;
     for (int pp = 0; pp < grid_.pp; ++pp) {
-      struct Leaving {
-        int ranks = 0, most = 0;  // ranks that send to others, and to how many at most
-      };
-      std::map<int, Leaving> leaving;  // by node
+      std::map<std::pair<int, int>, int> leaving;  // sends by node and adapter
       const RankRange all = ranks_of(pp);
       for (int rank = all.begin; rank < all.end; ++rank) {
         RankGrid::Place next = grid_.place(rank);
@@ -96,13 +93,10 @@ class Groups {
         }
         if (far < peers)
           longest = std::max(longest, transfer_seconds(profile_.within_node, (peers - far) * bytes));
-        if (far == 0) continue;
-        Leaving& here = leaving[node_of_rank(rank)];
-        ++here.ranks;
-        here.most = std::max(here.most, far);
+        if (far > 0) leaving[{node_of_rank(rank), adapter_of(profile_, rank)}] += far;
       }
-      for (const auto& [node, here] : leaving)
-        longest = std::max(longest, transfer_between_nodes_seconds(profile_, here.most * bytes, here.ranks));
+      for (const auto& [adapter, sends] : leaving)
+        longest = std::max(longest, transfer_between_nodes_seconds(profile_, bytes, sends));
     }
     return longest;
   }
@@ -114,9 +108,16 @@ class Groups {
     const int first = node_of_rank(all.begin), last = node_of_rank(all.end - 1);
     return first == last ? first : -1 - pp;
   }
-  // Ranks on a node that send at the same time, at most.
+  // The most ranks of one pipeline rank on an adapter: they send to the next at the same time.
   [[nodiscard]] int senders() const {
-    return std::min(grid_.tp * grid_.cp * grid_.dp, profile_.gpus_per_node);
+    int most = 0;
+    for (int pp = 0; pp < grid_.pp; ++pp) {
+      std::map<std::pair<int, int>, int> sends;  // by node and adapter
+      const RankRange all = ranks_of(pp);
+      for (int rank = all.begin; rank < all.end; ++rank)
+        most = std::max(most, ++sends[{node_of_rank(rank), adapter_of(profile_, rank)}]);
+    }
+    return most;
   }
 
  private:
@@ -277,9 +278,14 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   table.recomputed = job.shape.recompute.layer;
   table.transfer_within_node =
       hop_seconds(job, groups, [&](double sent) { return transfer_seconds(profile.within_node, sent); });
-  table.transfer_between_nodes = hop_seconds(job, groups, [&](double sent) {
-    return transfer_between_nodes_seconds(profile, sent, groups.senders());
-  });
+  const int senders = groups.senders();
+  const auto between_nodes = [&](int sends) {
+    return hop_seconds(job, groups, [&](double sent) {
+      return transfer_between_nodes_seconds(profile, sent, sends * senders);
+    });
+  };
+  table.transfer_between_nodes = between_nodes(1);
+  table.transfer_beside_another = between_nodes(job.sends_share_adapter ? 2 : 1);
   for (int rank = 0; rank < job.pp; ++rank) table.node_of_rank.push_back(groups.node_of(rank));
   for (const double parameters : parameters_per_rank(job, layers_per_stage, placement)) {
     const double own = parameters / optimizer_shares(job);
@@ -294,7 +300,7 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
         moving(optimizer_bytes(job.implementation) - in_step + 2 * (kStateBytes + kBf16)));
   }
   table.number_within_node = transfer_seconds(profile.within_node, sizeof(double));
-  table.number_between_nodes = transfer_between_nodes_seconds(profile, sizeof(double), groups.senders());
+  table.number_between_nodes = transfer_between_nodes_seconds(profile, sizeof(double), senders);
   if (job.dp * job.shape.cp > 1) {
     const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
     for (int stage = 0; stage < placement.stages(); ++stage) {

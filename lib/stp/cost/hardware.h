@@ -17,6 +17,7 @@ struct Job {
   // there over the faster links (Megatron-LM's scatter/gather, arXiv 2104.04473, section 4.1). With sequence
   // parallelism a rank has only that much to send.
   bool scatter_transfers = false;
+  bool sends_share_adapter = true;  // whether two transfers of a block to two other nodes do
   int dp = 1;
   bool zero = false;             // ZeRO-1: the replicas share the optimizer's state
   bool post_validation = false;  // an optimizer step is kept undoable until the gradients' norm is known

@@ -248,10 +248,10 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
       exchange(4, 4);  // of eight GPUs of a node four have their neighbour elsewhere
   EXPECT_DOUBLE_EQ(between, 20e-6 + fewer / 23.5e9);
   HardwareProfile shared = profile;
-  shared.adapters_per_node = 2;
+  shared.adapters_per_node = 2;  // the four are on one
   Job j = job("llm-12.1b", {6144, 1, 4}, 2);
   j.shape.cp = 4;
-  EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 * 2 / 4));
+  EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 / 4));
   EXPECT_EQ(exchange(4, 1).first, 0);
 }
 
@@ -401,6 +401,47 @@ TEST(HardwareCostTable, SendsBetweenNodesAtTp8AndAlternatelyAtTp4) {
   };
   EXPECT_THAT(far_hops(8, 4), ElementsAre(true, true, true));
   EXPECT_THAT(far_hops(4, 8), ElementsAre(false, true, false, true, false, true, false));
+}
+
+TEST(HardwareCostTable, SharesAnAdapterAmongNeighbouringGpus) {
+  HardwareProfile profile = a800();
+  const auto transfer = [&](int tp, int adapters) {
+    profile.adapters_per_node = adapters;
+    const Job j = job("llm-26.3b", {4096, 1, tp}, 4);
+    return (table_of(j, profile).transfer_between_nodes - 20e-6) * 23.5e9 / hidden_bytes(j.model, j.shape);
+  };
+  EXPECT_DOUBLE_EQ(transfer(8, 4), 2);
+  EXPECT_DOUBLE_EQ(transfer(4, 4), 2);  // two of the four adapters have no sender
+  EXPECT_DOUBLE_EQ(transfer(1, 4), 1);
+  EXPECT_DOUBLE_EQ(transfer(4, 1), 4);
+  EXPECT_DOUBLE_EQ(transfer(8, 16), 0.5);
+}
+
+// At TP8 each rank is a node: rank 1's braid sends to two others. At TP4 one of the two is on its node.
+TEST(HardwareCostTable, SharesAnAdapterBetweenTheSendsOfABlockToTwoNodes) {
+  const auto sends = [](int tp, bool share) {
+    Job j = job("llm-26.3b", {4096, 1, tp}, 3);
+    j.sends_share_adapter = share;
+    const CostTable table = table_of(j, a800());
+    Schedule schedule{"by hand", Placement::loop(3, 1), 2, {}};
+    for (const std::vector<const char*>& rank : {std::vector{"F0.0", "F0.1", "B0.0", "B0.1"},
+                                                 {"F0.0", "F0.1&B0.0", "B0.1"},
+                                                 {"F0.0", "B0.0", "F0.1", "B0.1"}}) {
+      auto& blocks = schedule.ranks.emplace_back();
+      for (const char* block : rank) blocks.push_back(parse_block(block));
+    }
+    const Program program = lower(schedule, {1, 1, 1}, {});
+    const std::vector<double> seconds = op_seconds(program, table);
+    std::vector<double> bandwidths;  // of rank 1's sends, in adapters
+    for (OpId op = program.rank_begin[1]; op < program.rank_begin[2]; ++op)
+      if (program.ops[op].kind == OpKind::transfer)
+        bandwidths.push_back(hidden_bytes(j.model, j.shape) / (seconds[op] - 20e-6) / 23.5e9);
+    return bandwidths;
+  };
+  using testing::DoubleEq, testing::Gt;
+  EXPECT_THAT(sends(8, true), ElementsAre(DoubleEq(1), DoubleEq(0.5), DoubleEq(0.5), DoubleEq(1)));
+  EXPECT_THAT(sends(8, false), ElementsAre(DoubleEq(1), DoubleEq(1), DoubleEq(1), DoubleEq(1)));
+  EXPECT_THAT(sends(4, true), ElementsAre(DoubleEq(1), DoubleEq(1), Gt(1), Gt(1)));
 }
 
 TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
