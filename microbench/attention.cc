@@ -17,7 +17,7 @@ void add_attention(Suite& suite) {
         const AttentionShape shape{1, seq, model.q_heads / tp, model.kv_heads / tp, model.head_dim};
         const auto of = [&](UnitPass pass) {
           const Work declared = work(model, {seq, 1, tp}, Implementation::suite, Unit::attn, pass);
-          return pass == UnitPass::F ? declared.attention_forward_flops : declared.attention_backward_flops;
+          return attention_flops(declared, pass == UnitPass::I);
         };
         for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
           const double flops = of(pass);

@@ -155,6 +155,8 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   profile.gemm_efficiency = reader.value("gemm_efficiency", kTiny, 1);
   profile.attention_forward_efficiency = reader.value("attention_forward_efficiency", kTiny, 1);
   profile.attention_backward_efficiency = reader.value("attention_backward_efficiency", kTiny, 1);
+  if (input.has("attention_tile_overhead"))
+    profile.attention_tile_overhead = reader.value("attention_tile_overhead", 0, 1e5);
   profile.memory_bytes_per_s = reader.value("memory_gb_per_s", kTiny, 1e6) * kGiga;
   profile.memory_bytes = reader.value("memory_gb", kTiny, 1e6) * kGiga;
   profile.kernel_overhead_s = reader.value("kernel_overhead_us", 0, 1e6) * kMicro;

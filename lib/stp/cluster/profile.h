@@ -53,10 +53,13 @@ struct HardwareProfile {
   double gemm_efficiency;                   // share of the peak that large GEMMs reach
   double gemm_overhead_k;                   // prologue and epilogue of an output tile, in steps of k
   std::vector<MeasuredGemm> gemm_measured;  // if any, used in place of the two above
-  double attention_forward_efficiency, attention_backward_efficiency;
-  double memory_bytes_per_s;  // as elementwise kernels reach it
-  double memory_bytes;        // capacity
-  double kernel_overhead_s;   // per launch on a busy stream
+  double attention_forward_efficiency, attention_backward_efficiency;  // share of the peak that many long
+                                                                       // tiles reach
+  double attention_tile_overhead = -1;  // of a tile, in steps along its other dimension; -1: not known, and
+                                        // the efficiencies are those of any shape
+  double memory_bytes_per_s;            // as elementwise kernels reach it
+  double memory_bytes;                  // capacity
+  double kernel_overhead_s;             // per launch on a busy stream
   double host_launch_s;       // of the host per launch, with an implementation in Python; 0: not known
   double elementwise_factor;  // memory traffic of unfused norms and residuals over what work.h counts (fitted
                               // where not measured)

@@ -9,7 +9,7 @@ namespace {
 template <typename Profile>
 auto compute_of(Profile& p) {
   return std::tie(p.peak_flops, p.sms, p.gemm_efficiency, p.gemm_overhead_k, p.gemm_measured,
-                  p.attention_forward_efficiency, p.attention_backward_efficiency);
+                  p.attention_forward_efficiency, p.attention_backward_efficiency, p.attention_tile_overhead);
 }
 template <typename Profile>
 auto memory_of(Profile& p) {

@@ -5,6 +5,7 @@
 
 #include "stp/cluster/group_span.h"
 #include "stp/cluster/rank_grid.h"
+#include "stp/cost/attention.h"
 #include "stp/cost/gemm.h"
 #include "stp/model/offload.h"
 
@@ -24,8 +25,8 @@ double seconds(const Work& work, Implementation implementation, const HardwarePr
                int sms_aside = 0) {
   double time = work.kernels * profile.kernel_overhead_s;
   for (const Gemm& gemm : work.gemms) time += gemm_seconds(profile, gemm, sms_aside + profile.receive_sms);
-  time += work.attention_forward_flops / (profile.peak_flops * profile.attention_forward_efficiency);
-  time += work.attention_backward_flops / (profile.peak_flops * profile.attention_backward_efficiency);
+  for (const Attention& attention : work.attentions)
+    time += attention_seconds(profile, attention, sms_aside + profile.receive_sms);
   const double factor = implementation == Implementation::megatron ? profile.elementwise_factor : 1;
   time += (work.replicated_bytes * factor + work.sharded_bytes) / profile.memory_bytes_per_s;
   // Where kernels are short, the device waits for the host.

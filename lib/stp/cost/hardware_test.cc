@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "stp/cost/attention.h"
 #include "stp/cost/gemm.h"
 #include "stp/cost/hardware.h"
 #include "stp/model/offload.h"
@@ -34,8 +35,7 @@ TEST(HardwareCostTable, AddsUpGemmsAttentionTrafficAndLaunches) {
         const Work w = work(j.model, j.shape, implementation, unit, pass);
         double expected = w.kernels * 2e-6;
         for (const Gemm& gemm : w.gemms) expected += gemm_seconds(profile, gemm);
-        expected += w.attention_forward_flops / (312e12 * profile.attention_forward_efficiency);
-        expected += w.attention_backward_flops / (312e12 * profile.attention_backward_efficiency);
+        for (const Attention& attention : w.attentions) expected += attention_seconds(profile, attention);
         const double factor = implementation == Implementation::megatron ? profile.elementwise_factor : 1;
         expected += (w.replicated_bytes * factor + w.sharded_bytes) / 1610e9;  // what is fused is as counted
         if (unit == Unit::head && pass == UnitPass::F)  // maximum, target and sum of the loss, fp32 per token
@@ -339,9 +339,6 @@ TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
     HardwareProfile fewer = profile;
     fewer.peak_flops *= 1.0 * (profile.sms - waiting) / profile.sms;
     fewer.sms -= waiting;
-    // Attention's core keeps its rate.
-    fewer.attention_forward_efficiency *= profile.peak_flops / fewer.peak_flops;
-    fewer.attention_backward_efficiency *= profile.peak_flops / fewer.peak_flops;
     const CostTable expected = table_of(j, fewer);
     for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
       for (const UnitPass pass : kUnitPasses)

@@ -110,7 +110,7 @@ TEST(Recomputation, OfAUnitIsItsFirstLinearAndUnderAutogradItsSecondToo) {
                      second = unit == Unit::mlp ? down : projection;
         EXPECT_DOUBLE_EQ(gemm_flops(again) - gemm_flops(kept), whole ? first + (both ? second : 0) : 0);
         EXPECT_DOUBLE_EQ(again.sharded_bytes - kept.sharded_bytes, whole ? forward.sharded_bytes : 0);
-        EXPECT_EQ(again.attention_forward_flops, whole ? forward.attention_forward_flops : 0);
+        EXPECT_EQ(attention_flops(again, false), whole ? attention_flops(forward, false) : 0);
         // A norm reads and writes when fused; unfused, 18 tensors of hidden.
         EXPECT_DOUBLE_EQ(again.replicated_bytes - kept.replicated_bytes,
                          recompute.norm ? (both ? 18 : 2) * 6144.0 * 5120 * 2 : 0);

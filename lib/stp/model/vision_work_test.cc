@@ -26,8 +26,8 @@ TEST(VisionWork, HasTheFlopsOfTheFormula) {
           EXPECT_EQ(of.kernels > 0, has_pass(unit, pass)) << to_string(unit, pass);
           const int shares = unit == Unit::patches ? 1 : tp;  // every rank repeats the embedding of patches
           const int layers = is_of_layer(unit) ? config.vision.layers : 1;
-          all += layers * shares * (gemm_flops(of) + of.attention_forward_flops);
-          backward += layers * shares * of.attention_backward_flops;
+          all += layers * shares * (gemm_flops(of) + attention_flops(of, false));
+          backward += layers * shares * attention_flops(of, true);
           if (unit == Unit::patches)
             all += pass == UnitPass::F ? gemm_flops(of) : 0;  // no gradient of pixels
         }
@@ -44,7 +44,7 @@ TEST(VisionWork, AttendsWithoutAMask) {
   const ModelConfig config = model("mllm-14.9b");
   const Work forward =
       work(config, with_vision(5120, 4, 3136), Implementation::suite, Unit::vision_attn, UnitPass::F);
-  EXPECT_EQ(forward.attention_forward_flops, 2 * 2.0 * 3136 * 3136 * 2048 / 4);
+  EXPECT_EQ(attention_flops(forward, false), 2 * 2.0 * 3136 * 3136 * 2048 / 4);
 }
 
 TEST(VisionWork, IsOfTheEncodersTokensAlone) {

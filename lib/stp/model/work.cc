@@ -85,24 +85,25 @@ Work weight_gradients(const Shape& shape, const std::vector<Gemm>& forwards) {
 
 void add(Work& to, const Work& more) {
   to.gemms.insert(to.gemms.end(), more.gemms.begin(), more.gemms.end());
-  to.attention_forward_flops += more.attention_forward_flops;
-  to.attention_backward_flops += more.attention_backward_flops;
+  to.attentions.insert(to.attentions.end(), more.attentions.begin(), more.attentions.end());
   to.replicated_bytes += more.replicated_bytes;
   to.sharded_bytes += more.sharded_bytes;
   to.kernels += more.kernels;
 }
 
-// Between the attention's two linear layers: of a ring one step, without merging.
-Work attention_core(const ModelConfig& model, const Shape& shape, Implementation implementation,
-                    bool forward) {
+// Between the attention's two linear layers: of a ring one step, without merging. From the second step on it
+// is all of a rank's queries against one piece of another rank's keys; the later half of the queries against
+// both pieces is as much.
+Work attention_core(const ModelConfig& model, const Shape& shape, Implementation implementation, bool forward,
+                    int step = 0) {
   const Widths w(model, shape);
   if (implementation != Implementation::megatron_2022) {
-    // QKᵀ and PV; under a causal mask the lower triangle. All rows of some heads are as much as all heads of
-    // some rows.
-    const int keys = shape.division().exchanges_heads() ? shape.seq : shape.own_seq();
-    const double flops = 2 * 2 * w.tokens * keys * w.q / (model.causal() ? 2 : 1);
-    if (forward) return {.attention_forward_flops = flops, .kernels = 1};
-    return {.attention_backward_flops = 2.5 * flops, .kernels = 2};
+    const bool by_heads = shape.division().exchanges_heads(), causal = model.causal() && step == 0;
+    const double rows = by_heads ? shape.seq : shape.own_seq();
+    const double heads = w.q / model.head_dim * shape.microbatch_size / (by_heads ? shape.cp : 1);
+    return {.attentions = {{heads, rows, step == 0 ? rows : rows / 2, double{1} * model.head_dim, causal,
+                            !forward}},
+            .kernels = forward ? 1 : 2};
   }
   // Batched GEMMs over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
   // tensors: the fused softmax reads what the mask leaves (a half) and writes all, dropout reads, writes and
@@ -166,7 +167,7 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
     Work steps = attention_core(model, shape, implementation, forward);
     const int count = shape.division().steps(Unit::attn, pass, UnitPart::core);
     for (int step = 1; step < count; ++step) {
-      add(steps, attention_core(model, shape, implementation, forward));
+      add(steps, attention_core(model, shape, implementation, forward, step));
       add(steps, merging(model, shape, forward));
     }
     return steps;
@@ -334,6 +335,13 @@ Work vision_work(const ModelConfig& model, const Shape& shape, Implementation im
 
 }  // namespace
 
+double attention_flops(const Work& work, bool backward) {
+  double flops = 0;
+  for (const Attention& attention : work.attentions)
+    if (attention.backward == backward) flops += attention.flops();
+  return flops;
+}
+
 std::string to_string(GemmKind kind) {
   switch (kind) {
     case GemmKind::forward:
@@ -438,7 +446,7 @@ Work whole_part_work(const ModelConfig& model, const Shape& shape, Implementatio
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step) {
   if (part == UnitPart::core && unit == Unit::attn) {
-    Work work = attention_core(model, shape, implementation, pass == UnitPass::F);
+    Work work = attention_core(model, shape, implementation, pass == UnitPass::F, step);
     if (step > 0) add(work, merging(model, shape, pass == UnitPass::F));
     return work;
   }

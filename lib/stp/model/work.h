@@ -141,10 +141,20 @@ inline Gemm weight_gradient(const Gemm& forward) {
   return {forward.n, forward.k, forward.m, GemmKind::weight_gradient};
 }
 
+/// One call of a fused attention: `heads` heads (of all samples), each of `rows` queries against `columns`
+/// keys of size `dim`. A causal one has as many rows as columns, and half of the pairs.
+struct Attention {
+  double heads, rows, columns, dim;
+  bool causal, backward;
+
+  /// Of a pair of query and key: two products; backward 2.5 times as many, since scores are recomputed.
+  [[nodiscard]] double flops_per_pair() const { return (backward ? 2.5 : 1) * 2 * 2 * dim; }
+  [[nodiscard]] double flops() const { return heads * rows * columns * flops_per_pair() / (causal ? 2 : 1); }
+};
+
 struct Work {
   std::vector<Gemm> gemms;
-  double attention_forward_flops = 0;   // causal, as computed
-  double attention_backward_flops = 0;  // 2.5 times the forward: scores are recomputed
+  std::vector<Attention> attentions;
   double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual);
                                 // with sequence parallelism a rank's share of it
   double sharded_bytes = 0;     // traffic divided by tp (rotary, activation, loss; gradients of weights)
@@ -153,6 +163,8 @@ struct Work {
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass);
+/// FLOPs of the fused attentions among it, of one direction.
+double attention_flops(const Work& work, bool backward);
 
 /// The same of a step of a part of F or I of a unit that shape.division() divides. A step of the attention's
 /// core has n²/2 pairs of query and key per sample, n = own_seq(): the first all causal ones of the rank's

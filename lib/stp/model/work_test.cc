@@ -33,15 +33,15 @@ TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts
     const Work forward = work(config, shape, implementation, Unit::attn, UnitPass::F);
     const Work backward = work(config, shape, implementation, Unit::attn, UnitPass::I);
     // The formula: 6·h·s a token and layer, forward and twice that backward.
-    EXPECT_EQ(forward.attention_forward_flops * shape.tp, 2.0 * config.hidden * shape.seq * shape.tokens());
-    EXPECT_EQ(backward.attention_backward_flops, 2.5 * forward.attention_forward_flops);
-    EXPECT_EQ(forward.attention_backward_flops, 0);
-    EXPECT_EQ(backward.attention_forward_flops, 0);
+    EXPECT_EQ(attention_flops(forward, false) * shape.tp, 2.0 * config.hidden * shape.seq * shape.tokens());
+    EXPECT_EQ(attention_flops(backward, true), 2.5 * attention_flops(forward, false));
+    EXPECT_EQ(attention_flops(forward, true), 0);
+    EXPECT_EQ(attention_flops(backward, false), 0);
     for (const UnitPass pass : kUnitPasses) {
       for (const Unit unit : kGemmUnits) {
         if (unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)) continue;
         const Work other = work(config, shape, implementation, unit, pass);
-        EXPECT_EQ(other.attention_forward_flops + other.attention_backward_flops, 0) << to_string(unit, pass);
+        EXPECT_EQ(attention_flops(other, false) + attention_flops(other, true), 0) << to_string(unit, pass);
       }
     }
   });
@@ -118,7 +118,7 @@ TEST(Work, OfTheEmbeddingIsTrafficOfTokensAndOfAllItsWeightsUnfused) {
   const auto of = [&](const Shape& shape, Implementation implementation, UnitPass pass) {
     const Work w = work(config, shape, implementation, Unit::embedding, pass);
     EXPECT_TRUE(w.gemms.empty());
-    EXPECT_EQ(w.attention_forward_flops + w.attention_backward_flops + w.replicated_bytes, 0);
+    EXPECT_EQ(attention_flops(w, false) + attention_flops(w, true) + w.replicated_bytes, 0);
     return w.sharded_bytes;
   };
   const double hidden = 2 * 6144.0 * 5120, weights = 152064.0 * 5120;
@@ -149,8 +149,8 @@ TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
         shape.tp = 1;
         const Work whole = work(config, shape, implementation, unit, pass);
         EXPECT_DOUBLE_EQ(gemm_flops(divided) * tp, gemm_flops(whole));
-        EXPECT_DOUBLE_EQ(divided.attention_forward_flops * tp, whole.attention_forward_flops);
-        EXPECT_DOUBLE_EQ(divided.attention_backward_flops * tp, whole.attention_backward_flops);
+        EXPECT_DOUBLE_EQ(attention_flops(divided, false) * tp, attention_flops(whole, false));
+        EXPECT_DOUBLE_EQ(attention_flops(divided, true) * tp, attention_flops(whole, true));
         EXPECT_DOUBLE_EQ(divided.sharded_bytes * tp, whole.sharded_bytes);
         EXPECT_EQ(divided.replicated_bytes, whole.replicated_bytes);
         EXPECT_EQ(divided.kernels, whole.kernels);
@@ -170,7 +170,7 @@ TEST(Work, OfARingsRanksIsThatOfTheWholeSequenceDividedEvenly) {
               2 * 2.0 * shape.tokens() * config.kv_heads * config.head_dim / shape.tp);
     const Work own = work(config, shape, implementation, Unit::attn, UnitPass::F);
     EXPECT_EQ(4 * gemm_flops(own), gemm_flops(whole));
-    EXPECT_EQ(4 * own.attention_forward_flops, whole.attention_forward_flops);
+    EXPECT_EQ(4 * attention_flops(own, false), attention_flops(whole, false));
     EXPECT_EQ(4 * own.replicated_bytes, whole.replicated_bytes);
     EXPECT_GT(4 * own.sharded_bytes, whole.sharded_bytes);  // results of steps are merged
   });
@@ -191,12 +191,12 @@ TEST(Work, OfExchangedHeadsIsThatOfARing) {
     const double of_ring = bytes();
     shape.cp_method = CpMethod::all_to_all;
     const Work own = work(config, shape, implementation, Unit::attn, UnitPass::I);
-    EXPECT_EQ(4 * own.attention_backward_flops, whole.attention_backward_flops);
+    EXPECT_EQ(4 * attention_flops(own, true), attention_flops(whole, true));
     EXPECT_EQ(4 * own.sharded_bytes, whole.sharded_bytes);
     EXPECT_EQ(own.kernels, whole.kernels);
     EXPECT_EQ(bytes(), of_ring + attention_output_bytes(config, shape));
     const Work core = unit_part_work(config, shape, implementation, Unit::attn, UnitPass::I, UnitPart::core);
-    EXPECT_EQ(core.attention_backward_flops, own.attention_backward_flops);
+    EXPECT_EQ(attention_flops(core, true), attention_flops(own, true));
   });
 }
 
@@ -215,8 +215,7 @@ TEST(Work, OfPartsAddsUpToTheUnits) {
       const auto add_part = [&](UnitPart part, int step, UnitPass of) {
         const Work w = unit_part_work(config, shape, implementation, Unit::attn, of, part, step);
         sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
-        sum.attention_forward_flops += w.attention_forward_flops;
-        sum.attention_backward_flops += w.attention_backward_flops;
+        sum.attentions.insert(sum.attentions.end(), w.attentions.begin(), w.attentions.end());
         sum.replicated_bytes += w.replicated_bytes;
         sum.sharded_bytes += w.sharded_bytes;
         sum.kernels += w.kernels;
@@ -228,8 +227,8 @@ TEST(Work, OfPartsAddsUpToTheUnits) {
       }
       add_part(UnitPart::after, 0, pass);
       EXPECT_EQ(gemm_flops(sum), gemm_flops(whole));
-      EXPECT_DOUBLE_EQ(sum.attention_forward_flops, whole.attention_forward_flops);
-      EXPECT_DOUBLE_EQ(sum.attention_backward_flops, whole.attention_backward_flops);
+      EXPECT_DOUBLE_EQ(attention_flops(sum, false), attention_flops(whole, false));
+      EXPECT_DOUBLE_EQ(attention_flops(sum, true), attention_flops(whole, true));
       EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
       EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
       EXPECT_EQ(sum.kernels, whole.kernels);
@@ -254,8 +253,7 @@ TEST(Work, OfOverlappedStepsAddsUpToTheUnits) {
             for (int step = 0; step < shape.division().steps(unit, of, part); ++step) {
               const Work w = unit_part_work(config, shape, implementation, unit, of, part, step);
               sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
-              sum.attention_forward_flops += w.attention_forward_flops;
-              sum.attention_backward_flops += w.attention_backward_flops;
+              sum.attentions.insert(sum.attentions.end(), w.attentions.begin(), w.attentions.end());
               sum.replicated_bytes += w.replicated_bytes;
               sum.sharded_bytes += w.sharded_bytes;
               sum.kernels += w.kernels;
@@ -266,8 +264,8 @@ TEST(Work, OfOverlappedStepsAddsUpToTheUnits) {
           if (pass == UnitPass::I && unit == Unit::attn && shape.recompute.core)
             add_part(UnitPart::core, UnitPass::F);
           EXPECT_DOUBLE_EQ(gemm_flops(sum), gemm_flops(whole));
-          EXPECT_DOUBLE_EQ(sum.attention_forward_flops, whole.attention_forward_flops);
-          EXPECT_DOUBLE_EQ(sum.attention_backward_flops, whole.attention_backward_flops);
+          EXPECT_DOUBLE_EQ(attention_flops(sum, false), attention_flops(whole, false));
+          EXPECT_DOUBLE_EQ(attention_flops(sum, true), attention_flops(whole, true));
           EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
           EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
           EXPECT_EQ(sum.kernels, whole.kernels + 3 + (pass == UnitPass::F ? 3 : 0));
@@ -309,7 +307,7 @@ TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
       const Work unfused = work(config, shape, Implementation::megatron, unit, pass);
       const Work fused = work(config, shape, Implementation::suite, unit, pass);
       EXPECT_EQ(gemm_flops(unfused), gemm_flops(fused));
-      EXPECT_EQ(unfused.attention_forward_flops, fused.attention_forward_flops);
+      EXPECT_EQ(attention_flops(unfused, false), attention_flops(fused, false));
       EXPECT_GE(unfused.replicated_bytes, fused.replicated_bytes);
       EXPECT_GE(unfused.sharded_bytes, fused.sharded_bytes);
       if (pass == UnitPass::F || pass == UnitPass::I) {
@@ -328,8 +326,8 @@ TEST(Work, GrowsWithTheTokensAndItsAttentionWithTheirSquare) {
   EXPECT_EQ(gemm_flops(longer), 2 * gemm_flops(base));
   EXPECT_EQ(gemm_flops(wider), 2 * gemm_flops(base));
   EXPECT_EQ(longer.replicated_bytes, 2 * base.replicated_bytes);
-  EXPECT_EQ(longer.attention_forward_flops, 4 * base.attention_forward_flops);
-  EXPECT_EQ(wider.attention_forward_flops, 2 * base.attention_forward_flops);
+  EXPECT_EQ(attention_flops(longer, false), 4 * attention_flops(base, false));
+  EXPECT_EQ(attention_flops(wider, false), 2 * attention_flops(base, false));
 }
 
 // A model may state its head_dim; q_heads · head_dim may then differ from hidden. The MFU must count the
@@ -342,7 +340,7 @@ TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
   };
   const double gemms = config.layers * (gemm_flops(forward(Unit::attn)) + gemm_flops(forward(Unit::mlp))) +
                        gemm_flops(forward(Unit::head));
-  const double attention = config.layers * forward(Unit::attn).attention_forward_flops;
+  const double attention = config.layers * attention_flops(forward(Unit::attn), false);
   EXPECT_DOUBLE_EQ(model_flops(config, shape.seq), 3 * (gemms + attention));
 }
 

@@ -1,0 +1,68 @@
+#include "stp/cost/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <queue>
+#include <vector>
+
+namespace stp {
+namespace {
+
+// Above as many tiles the last ones no longer matter: their mean load is the answer.
+constexpr double kMostTiles = 1e6;
+
+// How far a tile's other dimension reaches, in the order of the launch.
+class Tiles {
+ public:
+  explicit Tiles(const Attention& attention)
+      : attention_(attention),
+        length_(kAttentionStep *
+                std::ceil((attention.backward ? attention.rows : attention.columns) / kAttentionStep)),
+        count_(std::ceil((attention.backward ? attention.columns : attention.rows) / kAttentionTile)) {}
+
+  [[nodiscard]] int count() const { return static_cast<int>(count_); }  // of one head
+  [[nodiscard]] double all() const { return std::ceil(attention_.heads) * count_; }
+  [[nodiscard]] double length(int tile) const {
+    if (!attention_.causal) return length_;
+    const double before = double{1} * kAttentionTile * tile;
+    return attention_.backward ? length_ - before : std::min(length_, before + kAttentionTile);
+  }
+
+ private:
+  const Attention& attention_;
+  double length_, count_;
+};
+
+// When the last SM ends, if each takes the next tile as soon as it is free; in units of a tile's length.
+double last_end(const Tiles& tiles, double heads, double overhead, int sms) {
+  if (tiles.length(0) == tiles.length(tiles.count() - 1))
+    return std::ceil(tiles.all() / sms) * (tiles.length(0) + overhead);
+  double all = 0;
+  for (int tile = 0; tile < tiles.count(); ++tile) all += tiles.length(tile) + overhead;
+  if (tiles.all() > kMostTiles) return std::ceil(heads) * all / sms;
+  std::priority_queue<double, std::vector<double>, std::greater<>> free_at(std::greater<>(),
+                                                                           std::vector<double>(sms, 0));
+  double last = 0;
+  for (int head = 0; head < heads; ++head)
+    for (int tile = 0; tile < tiles.count(); ++tile) {
+      const double end = free_at.top() + tiles.length(tile) + overhead;
+      free_at.pop();
+      free_at.push(end);
+      last = std::max(last, end);
+    }
+  return last;
+}
+
+}  // namespace
+
+double attention_seconds(const HardwareProfile& profile, const Attention& attention, int sms_aside) {
+  const double rate = profile.peak_flops * (attention.backward ? profile.attention_backward_efficiency
+                                                               : profile.attention_forward_efficiency);
+  if (profile.attention_tile_overhead < 0) return attention.flops() / rate;
+  const int sms = profile.sms > sms_aside ? profile.sms - sms_aside : profile.sms;
+  return last_end(Tiles(attention), attention.heads, profile.attention_tile_overhead, sms) * kAttentionTile *
+         attention.flops_per_pair() / (rate / profile.sms);
+}
+
+}  // namespace stp
