@@ -18,7 +18,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.patches import Patch, PathPatch  # noqa: E402
 from matplotlib.path import Path  # noqa: E402
-from matplotlib.ticker import MaxNLocator  # noqa: E402
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator  # noqa: E402
 
 DPI = 130
 SHOWN_DPI = 100  # CSS pixels per inch on the page
@@ -115,6 +115,13 @@ def add_boxes(axes, boxes, **look):
 def ticks(most=6):
     """Few round ticks."""
     return MaxNLocator(nbins=most, steps=[1, 2, 4, 5, 10] if most < 7 else [1, 2, 5, 10])
+
+
+def log_axis(axis):
+    """Round ticks, numbers as they are."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
 
 
 def clip(text, length):

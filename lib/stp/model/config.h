@@ -59,7 +59,8 @@ ModelConfig read_model(const std::string& path);
 /// The same of a file's content; `file` is its name in messages.
 ModelConfig read_model(const nlohmann::json& content, const std::string& file);
 
-/// The model with its vocabulary padded for `tp` ranks: to a multiple of vocab_multiple · tp, as Megatron-LM does.
+/// The model with its vocabulary padded for `tp` ranks: to a multiple of vocab_multiple · tp, as Megatron-LM
+/// does.
 ModelConfig padded(ModelConfig model, int tp);
 
 /// Whether so many tokens of an image become whole ones among `seq` of the language model.
