@@ -74,7 +74,7 @@ def times(experiment, colours):
     if frame["contradicts"].any():
         handles.append(Line2D([], [], marker="o", color=style.INK, markersize=5, linestyle="none", markerfacecolor="none", label="contradicts others"))
     for axis in (axes.xaxis, axes.yaxis):
-        style.log_axis(axis)
+        style.log_axis(axis, low, high)
     axes.grid(visible=True, axis="both")
     axes.set_xlabel("published step time, s")
     axes.set_ylabel(f"{experiment.evidence} step time, s")
