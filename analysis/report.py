@@ -18,7 +18,7 @@ from pathlib import Path
 
 try:
     from stp_analysis import (
-        accuracy, breakdown, claims, closed_forms, figures, headline, host_links, overlap, page, panels, records, sensitivity, splits, style, timelines,
+        accuracy, breakdown, claims, closed_forms, figures, headline, host_links, measurements, overlap, page, panels, records, sensitivity, splits, style, timelines,
     )  # fmt: skip
     from stp_analysis.files import ReportError, write_whole
     from stp_analysis.progress import progress
@@ -40,6 +40,8 @@ def makers(experiment):
         return [figures.tp_share]
     if host_links.groups(experiment):
         return [host_links.plot, figures.memory, breakdown.breakdown]
+    if measurements.needed(experiment):
+        return [measurements.times, breakdown.breakdown]
     if panels.needed(experiment):
         return [panels.throughput, accuracy.strips, panels.memory, breakdown.breakdown]
     closed = experiment.has_closed_forms()

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import report
 from records_for_test import UNIT_COSTS, FolderTest, Page, closed_row, experiment, line, pair, record, row, unit_row
 from stp_analysis import (
-    accuracy, breakdown, claims, closed_forms, figures, headline, host_links, null_model, overlap, page, panels, records, sensitivity, splits, style,
+    accuracy, breakdown, claims, closed_forms, figures, headline, host_links, measurements, null_model, overlap, page, panels, records, sensitivity, splits, style,
     tables, words,
 )  # fmt: skip
 
@@ -478,7 +478,7 @@ class FigureTest(unittest.TestCase):
         """On the figures of the suite's own experiments."""
         by_name = {one.id: one for one in kept()}
         some = [("korthikanti", figures.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", figures.memory), ("llm-a800", figures.gain),
-                ("fig1", figures.tp_share), ("table11", overlap.plot), ("offload-links", host_links.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
+                ("fig1", figures.tp_share), ("table11", overlap.plot), ("offload-links", host_links.plot), ("vtrain", measurements.times), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
         drawn = [(name, maker.__name__, maker(by_name[name], style.schedule_colours(by_name[name].schedules)).figure) for name, maker in some]
         drawn.append(("all", "headline", headline.plot(kept()).figure))
         for name, maker, figure in drawn:
@@ -507,6 +507,44 @@ class FigureTest(unittest.TestCase):
             for marker, figure in (("o", "ours"), ("D", "published")):
                 points = sorted(y for found in lines if found.get_marker() == marker for y in found.get_ydata() if y == y)
                 self.assertEqual(points, sorted(one.figure("throughput")[figure].dropna()), one.id)
+
+    def test_many_published_times_are_points_by_tp(self):
+        [given] = [one for one in kept() if measurements.needed(one)]
+        self.assertEqual((given.id, report.makers(given)), ("vtrain", [measurements.times, breakdown.breakdown]))
+        [axes] = measurements.times(given, {}).figure.axes
+        self.assertEqual(axes.get_xlim(), axes.get_ylim())
+        frame, lines = given.compared("time"), [line for line in axes.lines if line.get_marker() != "None"]
+        points = [tuple(point) for line in lines for point in line.get_xydata()]
+        self.assertEqual(sorted(points), sorted(zip(frame["published"], frame["ours"])))
+        self.assertTrue(all(axes.get_xlim()[0] < end < axes.get_xlim()[1] for point in points for end in point))
+        hollow = sum(len(line.get_xdata()) for line in lines if line.get_markerfacecolor() == "none")
+        self.assertEqual((hollow, len({line.get_color() for line in lines})), (measurements.contradicting(frame).sum(), 4))
+
+    @staticmethod
+    def measured(*given):
+        """Rows of 8 samples without a pipeline: (microbatch size, published time of a sample, ours, other fields)."""
+        rows = [row("1f1b", microbatch_size=size, microbatches=8 // size, pp=1, step_time_s=8 * ours, throughput_samples_per_s=1 / ours,
+                    published={"step_time_s": 8 * time, "throughput_samples_per_s": 1 / time}, difference=None, **fields)
+                for size, time, ours, fields in given]  # fmt: skip
+        return experiment(rows)
+
+    def test_rows_that_contradict_others_of_their_grid_are_found(self):
+        for times, expected in (
+            ({1: 1.19, 2: 1, 4: 1.04}, []), ({1: 1.21, 2: 1, 4: 0.9}, [1]), ({1: 1, 2: 1.06}, [2]), ({1: 1, 2: 1.06, 4: 1.1, 8: 0.8}, [1, 2, 4]),
+        ):  # fmt: skip
+            frame = self.measured(*((size, time, 1, {}) for size, time in times.items()), (8, 3, 1, {"tp": 8})).compared("time")
+            found = measurements.contradicting(frame)
+            self.assertEqual([data["microbatch_size"] for data in frame["data"][found]], expected)
+        # With a pipeline there is a slot more: per slot and sample 17.6 over 9, and 20 over 10.
+        frame = self.measured((1, 2.2, 1, {"tp": 2}), (2, 2.5, 1, {"tp": 2})).compared("time")
+        for data in frame["data"]:
+            data["pp"] = 2
+        self.assertEqual(list(measurements.contradicting(frame)), [False, False])
+
+    def test_the_order_is_that_of_configurations_of_one_model(self):
+        rows = [(1, 1, 1, {}), (2, 0.9, 1.1, {}), (4, 0.5, 0.6, {}), (8, 0.505, 0.7, {}), (1, 0.1, 2, {"model": "other"})]
+        # 1 and 2 are in another order, 4 and 8 too near, the other model alone.
+        self.assertEqual(measurements.order(self.measured(*rows)), (4, 5))
 
     def test_an_asked_gain_is_drawn_without_published_figures(self):
         rows = [row(name, published=None, difference=None) for name in ("1f1b", "stp")]

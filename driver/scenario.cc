@@ -495,6 +495,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
     experiment.hardware = read_hardware(input, changes);
+    experiment.hardware->model = padded(experiment.hardware->model, experiment.tp);
     read_factors(input, experiment);
     if (experiment.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)
       throw input.error("parallel.cp", "is more than 1, and megatron-2022 attends to whole sequences",

@@ -27,6 +27,7 @@ def load(name):
 
 sys.path.insert(0, str(ROOT / "scripts"))  # what scripts share
 SCRIPT = load("claims")
+from stp_analysis import measurements  # noqa: E402, behind the path that the script sets
 
 
 def claims(*arguments):
@@ -168,7 +169,7 @@ class Claims(unittest.TestCase):
         own, apart = kept.partition("## Counted apart")[::2]
         lines = [line for line in own.splitlines() if "stp reproduce" in line]
         self.assertIn(f"Of {len(lines)} claims of the paper that were tested, ", " ".join(own.split()))
-        for claim in ("MFU of the three", "Korthikanti et al.", "ZB-V: peak of 2p"):
+        for claim in ("MFU of the three", "Korthikanti et al.", "vTrain's validation data", "ZB-V: peak of 2p"):
             self.assertFalse([line for line in lines if claim in line])
             self.assertIn(claim, apart)
         reproduced = sum(line.split(" | ")[5] == "reproduced" for line in lines)
@@ -250,7 +251,7 @@ class Claims(unittest.TestCase):
     def test_every_claim_of_the_paper_stands_at_its_table_or_figure(self):
         known = json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))
         cited = {where for place in known["places"] for where in place.get("claims", [])}
-        own = {claim["where"] for claim in known["claims"] if not any(word in claim["where"] for word in ("Korthikanti", "TWIST"))}
+        own = {claim["where"] for claim in known["claims"] if not any(word in claim["where"] for word in ("Korthikanti", "TWIST", "vTrain"))}
         self.assertEqual(cited, own)
         table = (ROOT / "docs/claims.md").read_text(encoding="utf-8").partition("## Every table and figure")[2].partition("\n## ")[0]
         lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
@@ -337,6 +338,19 @@ class Claims(unittest.TestCase):
             self.assertIn(f"| {' | '.join(cells)} |", page)
         splits = json.loads((ROOT / "results/reference/splits.json").read_text(encoding="utf-8"))
         self.assertIn(load("splits").markdown(splits["cases"]), page)
+
+    def test_the_page_on_vtrain_says_what_the_record_says(self):
+        page = (ROOT / "docs/vtrain.md").read_text(encoding="utf-8")
+        [run] = [one for one in SCRIPT.read_folder(KEPT) if one.id == "vtrain"]
+        every = run.compared("time")
+        every = every.assign(consistent=~measurements.contradicting(every), tp=[data["tp"] for data in every["data"]])
+        for name, rows in [*every.groupby("tp"), ("all", every)]:
+            errors, some = 100 * rows["error"], 100 * rows["error"][rows["consistent"]]
+            signed = [f"{one:.1f}".replace("-", "−") for one in (errors.mean(), errors[errors.abs().idxmax()])]
+            cells = [name, len(rows), f"{errors.abs().mean():.1f}", *signed, len(some), f"{some.abs().mean():.1f}"]
+            self.assertIn(f"| {' | '.join(map(str, cells))} |", page)
+        right, pairs = measurements.order(run)
+        self.assertIn(f"Of {pairs} pairs of one model that differ by over 2 %, {right} are in the measured order", " ".join(page.split()))
 
     def test_every_scenario_that_is_judged_has_a_claim(self):
         judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}

@@ -214,6 +214,22 @@ class Korthikanti(CommandLine):
         self.assertLessEqual(max(map(abs, errors.values())), 0.09, errors)
 
 
+class VTrain(CommandLine):
+    def test_103_steps_are_compared_and_nothing_is_fitted(self):
+        done = self.run_stp("reproduce", "vtrain", "--no-plots", "--out", "new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads((self.folder / "new/vtrain.json").read_text(encoding="utf-8"))
+        published = json.loads((ROOT / "results/published/vtrain.json").read_text(encoding="utf-8"))["rows"]
+        # Each measurement once, a second one of the same configuration too; groups within a node alone.
+        self.assertEqual(sorted(row["published"]["step_time_s"] for row in record["rows"]), sorted(row["step_time_s"] for row in published if row["tp"] <= 8))
+        self.assertEqual((len(record["rows"]), len(published)), (103, 109))
+        self.assertFalse(any(row["calibration"] for row in record["rows"]))
+        self.assertTrue(all(row["gpus"] in (64, 256, 512) for row in record["rows"]))
+        for row in published:
+            batch = row["microbatches"] * row["microbatch_size"] * row["dp"]
+            self.assertAlmostEqual(row["throughput_samples_per_s"], batch / row["step_time_s"], delta=1e-5 * batch)
+
+
 class Pairs(CommandLine):
     """A GEMM and an all-reduce, alone and together."""
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import null_model, words
+from . import measurements, null_model, words
 from .files import ReportError
 from .records import QUANTITIES
 from .words import dictionary, items, number
@@ -135,6 +135,8 @@ def _errors(run, experiment, check):
     name = NAMES[check["figure"]]
     quantity = QUANTITIES[name]
     rows = _predicted(experiment, _select(experiment, experiment.compared(name), check.get("rows", {})))
+    if check.get("without_contradictions"):
+        rows = rows[~measurements.contradicting(rows)]
     error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax()]
     unit = " units" if experiment.unit_costs and quantity.unit == "s" else f" {quantity.unit}"
     published, ours = (_span(quantity.scale * rows[column], unit) for column in ("published", "ours"))
@@ -154,6 +156,7 @@ def _errors(run, experiment, check):
     brief = f"off by {words.plain_percent(error, 2)} (worst {words.percent(worst['error'])})"
     ours += f"; mean absolute error {words.plain_percent(error, 2)} over {words.count(len(rows), 'predicted row')}{distinct}, maximum "
     ours += f"{words.percent(worst['error'])} ({worst['name']})"
+    ours += f"; {measurements.by(rows, check['by'])}" if "by" in check else ""
     if quantity.closed_form:
         ours += f"; {(rows['error'].abs() <= tolerance + 1e-9).sum()} of {len(rows)} rows within {100 * tolerance:g} %"
     return Outcome(published, ours, criteria.text(), criteria.met, brief=brief, null_too=criteria.null_too)
@@ -263,6 +266,14 @@ def _pairs(run, experiment, check):
                    null_too=count.far in (far, count.far_constant))
 
 
+def _order(run, experiment, check):
+    """Configurations of one model are in the published order."""
+    del run, check
+    right, pairs = measurements.order(experiment)
+    brief = f"{right} of {pairs} in the same order"
+    return Outcome(f"{pairs} pairs of one model over {100 * null_model.GAP:g} % apart", brief, "all", right == pairs, brief=brief)
+
+
 def _gain_grows(run, experiment, check):
     """Larger tensor-parallel groups gain more, for the same model and sequence, at the largest m; groups with a calibrated row
     are left out."""
@@ -335,7 +346,7 @@ def _overlap(run, experiment, check):
     return Outcome(theirs, text, f"each {100 * tolerance:g} %", abs(error) <= tolerance, bool(experiment.scenario.get("calibrated")), ours)
 
 
-CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fastest, "faster": _faster, "pairs": _pairs,
+CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fastest, "faster": _faster, "pairs": _pairs, "order": _order,
           "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap, "fits": _fits}  # fmt: skip
 
 

@@ -15,7 +15,7 @@ POINT = {"marker": "o", "markersize": 3.8, "linestyle": "none"}
 
 
 def needed(experiment):
-    return bool(experiment.settings) and not experiment.unit_costs and experiment.rows["configuration"].nunique() > MOST
+    return bool(experiment.settings) and not experiment.unit_costs and not experiment.has_published("time") and experiment.rows["configuration"].nunique() > MOST
 
 
 def throughput(experiment, colours):

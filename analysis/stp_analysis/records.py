@@ -160,7 +160,8 @@ class Experiment:
         rows["configuration"] = rows.groupby(["base", "setting", "copy"], sort=False, dropna=False).ngroup()
         rows["base_parts"] = [self._parts(data) for data in rows["data"]]
         rows["parts"] = [
-            parts + [_setting(field, data.get(field)) for field in self.settings] + ([f"no. {copy}"] if copy > 1 else [])
+            parts + [_setting(field, data.get(field)) for field in self.settings if data.get("name") or field != "name"]
+            + ([f"no. {copy}"] if copy > 1 else [])
             for parts, data, copy in zip(rows["base_parts"], rows["data"], rows["copy"])
         ]
         rows["label"] = rows["parts"].map(", ".join)

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import textwrap
 import warnings
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.patches import Patch, PathPatch  # noqa: E402
 from matplotlib.path import Path  # noqa: E402
-from matplotlib.ticker import MaxNLocator  # noqa: E402
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator  # noqa: E402
 
 DPI = 130
 SHOWN_DPI = 100  # CSS pixels per inch on the page
@@ -115,6 +116,14 @@ def add_boxes(axes, boxes, **look):
 def ticks(most=6):
     """Few round ticks."""
     return MaxNLocator(nbins=most, steps=[1, 2, 4, 5, 10] if most < 7 else [1, 2, 5, 10])
+
+
+def log_axis(axis, low, high):
+    """Round ticks between the ends, numbers as they are."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+    axis.set_major_locator(FixedLocator([tick for power in powers for tick in (10**power, 2 * 10**power, 5 * 10**power) if low <= tick <= high]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
 
 
 def clip(text, length):

@@ -94,7 +94,10 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   if (input.value("source") == nlohmann::json(""))
     throw input.error("source", "is empty", "say where the values come from");
   model.family = type == "qwen2" ? Family::qwen2 : Family::gpt;
-  if (model.family == Family::gpt) model.positions = input.integer("max_position_embeddings", 1, 1 << 24);
+  if (model.family == Family::gpt) {
+    model.positions = input.integer("max_position_embeddings", 1, 1 << 24);
+    model.vocab_multiple = input.integer_or("make_vocab_size_divisible_by", 0, 1, 1 << 10);
+  }
   model.layers = input.integer("num_hidden_layers", 1, 10000);
   model.hidden = input.integer("hidden_size", 1, 1 << 20);
   model.ffn = input.integer("intermediate_size", 1, 1 << 22);
@@ -118,6 +121,12 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
                       "use a divisor, or give head_dim");
   if (model.q_heads % model.kv_heads != 0)
     throw input.error("num_key_value_heads", "does not divide num_attention_heads", "use a divisor");
+  return model;
+}
+
+ModelConfig padded(ModelConfig model, int tp) {
+  if (const int multiple = model.vocab_multiple * tp; multiple > 0)
+    model.vocab = (model.vocab + multiple - 1) / multiple * multiple;
   return model;
 }
 

@@ -30,6 +30,7 @@ struct ModelConfig {
   int layers, hidden, ffn, q_heads, kv_heads, head_dim, vocab;
   Family family = Family::qwen2;
   int positions = 0;                             // learned position embeddings
+  int vocab_multiple = 0;                        // 0: the vocabulary is not padded
   double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
   VisionConfig vision;
 
@@ -57,6 +58,10 @@ struct ModelConfig {
 ModelConfig read_model(const std::string& path);
 /// The same of a file's content; `file` is its name in messages.
 ModelConfig read_model(const nlohmann::json& content, const std::string& file);
+
+/// The model with its vocabulary padded for `tp` ranks: to a multiple of vocab_multiple · tp, as Megatron-LM
+/// does.
+ModelConfig padded(ModelConfig model, int tp);
 
 /// Whether so many tokens of an image become whole ones among `seq` of the language model.
 bool vision_tokens_fit(int vision_tokens, int seq);

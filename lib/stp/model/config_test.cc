@@ -103,6 +103,19 @@ TEST_F(ModelFile, IsReadWithHuggingFacesNamesAndDefaults) {
   EXPECT_EQ(read(multi_head).kv_heads, 40);
 }
 
+TEST_F(ModelFile, MayPadTheVocabularyOfAGpt) {
+  json gpt = read_json_file(STP_SOURCE_DIR "/models/gpt-175b.json");
+  gpt["vocab_size"] = 50257;
+  EXPECT_EQ(padded(read(gpt), 8).vocab, 50257);
+  gpt["make_vocab_size_divisible_by"] = 128;
+  EXPECT_EQ(read(gpt).vocab, 50257);
+  for (const auto [tp, vocab] : {std::pair(1, 50304), {2, 50432}, {4, 50688}, {8, 51200}})
+    EXPECT_EQ(padded(read(gpt), tp).vocab, vocab) << tp;
+  json other = good_;
+  other["make_vocab_size_divisible_by"] = 128;
+  EXPECT_THAT(refusal([&] { read(other); }), HasSubstr("make_vocab_size_divisible_by: is not a known field"));
+}
+
 TEST_F(ModelFile, MayHaveAVisionEncoder) {
   EXPECT_FALSE(read(good_).has_vision());
   json with = good_;
