@@ -256,15 +256,18 @@ class CompareProfiles(CommandLine):
     def test_a_part_alone_is_a_profile_with_that_part_of_the_other(self):
         profiles = {name: json.loads((ROOT / f"profiles/{name}.json").read_text(encoding="utf-8")) for name in ("a800", "h20")}
         parts = {
-            "compute": ["peak_tflops", "sms", "gemm_efficiency", "gemm_overhead_k", "attention_forward_efficiency", "attention_backward_efficiency"],
+            "compute": ["peak_tflops", "sms", "gemm_efficiency", "gemm_overhead_k", "attention_forward_efficiency", "attention_backward_efficiency",
+                        "attention_tile_overhead"],
             "memory": ["memory_gb_per_s", "elementwise_factor"],
             "all_reduce": ["all_reduce_latency_us", "all_reduce_hop_latency_us", "all_reduce_bus_gb_per_s"],
-            "p2p": ["p2p_within_node_gb_per_s", "p2p_between_nodes_gb_per_s", "p2p_within_node_latency_us", "p2p_between_nodes_latency_us"],
+            "p2p": ["p2p_within_node_gb_per_s", "p2p_between_nodes_gb_per_s", "p2p_within_node_latency_us", "p2p_between_nodes_latency_us",
+                    "adapters_per_node"],
         }
         one = self.comparison["attribution"][0]
         configuration = one["configuration"]
         for part, keys in parts.items():
-            self.write({**profiles["a800"], **{key: profiles["h20"][key] for key in keys}}, "mixed.json")
+            others = {key: value for key, value in profiles["a800"].items() if key not in keys}
+            self.write({**others, **{key: profiles["h20"][key] for key in keys if key in profiles["h20"]}}, "mixed.json")
             scenario = changed(HARDWARE, cluster="mixed.json", schedules=["1f1b-i", "zb-v", "stp"], backward="megatron", release="released",
                                **{key: configuration[key] for key in ("model", "seq", "microbatch_size", "microbatches")},
                                parallel={"tp": configuration["tp"], "pp": configuration["pp"]})
@@ -298,7 +301,7 @@ class CompareProfiles(CommandLine):
 
     def test_assumed_and_fitted_values_are_counted(self):
         a800, _ = self.comparison["machines"]
-        self.assertEqual(a800["values"], 23)
+        self.assertEqual(a800["values"], 25)
         self.assertEqual(a800["assumed"], ["device_to_host_gb_per_s", "host_launch_us", "host_to_device_gb_per_s", "kernel_overhead_us",
                                            "p2p_between_nodes_latency_us", "p2p_within_node_latency_us"])
         self.assertEqual(sorted(a800["fitted"]), a800["ranged"])

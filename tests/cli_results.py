@@ -306,8 +306,8 @@ class Pairs(CommandLine):
         lists = [part.splitlines() for part in done.stdout.strip().split("\n\n| shape ")][1:]
         own = [[line for line in lines if line.startswith("| **")] for lines in lists]
         self.assertEqual([len(lines) for lines in own], [1] * 4, done.stdout)
-        for (line,), linear in zip(own, ("llm-26.3b gate and up, 4096 tokens (Table 6), TP1, forward", "llm-12.1b hidden states, 32768 tokens",
-                                         "llm-12.1b projection, 6144 tokens (Table 6), TP4, weight gradient", "llm-12.1b hidden states, 16384 tokens")):
+        for (line,), linear in zip(own, ("llm-26.3b gate and up, 4096 tokens (Table 6), TP1, forward", "llm-12.1b hidden states, 24576 tokens",
+                                         "llm-12.1b projection, 6144 tokens (Table 6), TP4, weight gradient", "llm-26.3b hidden states, 8192 tokens")):
             self.assertIn(linear, line)
             self.assertLessEqual(abs(float(line.split("|")[-2].strip(" %"))), 3)
 
@@ -654,7 +654,7 @@ class Configurations(CommandLine):
             with self.subTest(schedule=schedule):
                 self.assertEqual(len(all_splits), 120)
                 self.assertLess(balanced, 1.01 * min(all_splits))
-                self.assertLess(1.1 * balanced, even)
+                self.assertLess(1.05 * balanced, even)  # so that the splits differ
 
     def test_a_balanced_split_fits_if_any_does(self):
         base = changed(HARDWARE, model="mllm-30.3b", seq=3072, vision_tokens=1600, microbatches=32, parallel={"tp": 4, "pp": 8})

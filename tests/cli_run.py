@@ -309,6 +309,7 @@ class Replay(CommandLine):
     def cluster(self, **values):
         """A profile of the suite's with other values."""
         profile = json.loads((ROOT / "profiles" / "a800.json").read_text(encoding="utf-8"))
+        del profile["adapters_per_node"]  # one for each GPU
         for key, value in values.items():
             self.assertIn(key, profile)
             profile[key] = {"value": value, "source": "a test"}
