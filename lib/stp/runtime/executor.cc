@@ -349,15 +349,14 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
 
 void Executor::issue_step(std::span<const TokenSample> samples) {
   const bool post_validation = plan_.program.post_validation;
-  OpId op = 0;
   try {
     begin_step(samples);
     if (post_validation) {
-      issue(0, plan_.issued_before_check, op);
+      issue(0, plan_.issued_before_check);
       if (!last_step_stands()) {
         throw_away_forwards();
         begin_step(samples);
-        issue(0, plan_.issued_before_check, op);
+        issue(0, plan_.issued_before_check);
       }
       release_totals();
       for (const auto& rank : ranks_) {  // now that none is needed for the last step
@@ -366,7 +365,7 @@ void Executor::issue_step(std::span<const TokenSample> samples) {
       }
     }
     ++updates_;
-    issue(plan_.issued_before_check, plan_.order.ops.size(), op);
+    issue(plan_.issued_before_check, plan_.order.ops.size());
     if (!post_validation) issue_optimizers(std::exchange(optimizers_, {}));
     unchecked_ = post_validation;
   } catch (const Cancelled&) {
@@ -375,14 +374,17 @@ void Executor::issue_step(std::span<const TokenSample> samples) {
     throw;
   } catch (const std::exception& error) {
     throw std::runtime_error("rank " + std::to_string(issuing_->world_rank) + ", " +
-                             to_string(plan_.program.stream_of(op).kind) + ", " +
-                             describe_op(plan_.program, op) + ": " + error.what());
+                             (issuing_op_ ? to_string(plan_.program.stream_of(*issuing_op_).kind) + ", " +
+                                                describe_op(plan_.program, *issuing_op_)
+                                          : "begin of the step") +
+                             ": " + error.what());
   }
 }
 
-void Executor::issue(size_t begin, size_t end, OpId& op) {
+void Executor::issue(size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
-    op = plan_.order.ops[i];
+    const OpId op = plan_.order.ops[i];
+    issuing_op_ = op;
     if (plan_.program.ops[op].kind == OpKind::optimizer && !plan_.program.post_validation)
       optimizers_.push_back(op);  // each the last op of its rank
     else
@@ -405,6 +407,7 @@ void Executor::others_wait_for_compute(RankState& rank) const {
 }
 
 void Executor::begin_step(std::span<const TokenSample> samples) {
+  issuing_op_.reset();
   const Schedule& schedule = plan_.program.schedule;
   const size_t per_replica = samples.size() / training_.grid.dp;
   for (const auto& rank : ranks_) {
