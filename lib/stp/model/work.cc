@@ -472,17 +472,17 @@ namespace {
 std::vector<SavedTensor> saved_by_ends_of_encoder(const ModelConfig& model, const Shape& shape,
                                                   Implementation implementation, Unit unit) {
   const Merger m(model, shape);
-  if (unit == Unit::patches) return {{"patches", m.in.bytes(kPatchElements), true, true}};
+  if (unit == Unit::patches) return {{Saved::patches, m.in.bytes(kPatchElements), true, true}};
   const double fp32 = std::max(kFp32, m.in.element) / m.in.element;
-  std::vector<SavedTensor> tensors{{"norm input", m.in.bytes(m.in.hidden), false, true, false, true}};
+  std::vector<SavedTensor> tensors{{Saved::norm_input, m.in.bytes(m.in.hidden), false, true, false, true}};
   if (implementation == Implementation::suite)
-    tensors.push_back({"norm statistics", m.in.bytes(2 * fp32), false, true, false, true});
-  tensors.push_back({"norm output", m.in.bytes(m.in.hidden), true, true, false, true});
-  tensors.push_back({"fc1 output", m.inner_bytes(), false, true});
-  tensors.push_back({"activation", m.inner_bytes(), true, true, true});
-  tensors.push_back({"gradient of the fc1 output", m.inner_bytes(), true, false, false, false, true});
+    tensors.push_back({Saved::norm_statistics, m.in.bytes(2 * fp32), false, true, false, true});
+  tensors.push_back({Saved::norm_output, m.in.bytes(m.in.hidden), true, true, false, true});
+  tensors.push_back({Saved::fc1_output, m.inner_bytes(), false, true});
+  tensors.push_back({Saved::activation, m.inner_bytes(), true, true, true});
+  tensors.push_back({Saved::inner_gradient, m.inner_bytes(), true, false, false, false, true});
   tensors.push_back(
-      {"gradient of the output", m.tokens * m.fc2.n * m.in.element, true, false, true, false, true});
+      {Saved::output_gradient, m.tokens * m.fc2.n * m.in.element, true, false, true, false, true});
   return tensors;
 }
 
@@ -507,67 +507,67 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   const double fp32 = std::max(kFp32, w.element) / w.element;
   std::vector<SavedTensor> tensors;
   // `recomputed`: dropped by the forward, made again by I.
-  const auto keep = [&](const char* name, double width, bool recomputed = false) {
-    tensors.push_back({name, w.bytes(width), false, !recomputed});
+  const auto keep = [&](Saved which, double width, bool recomputed = false) {
+    tensors.push_back({which, w.bytes(width), false, !recomputed});
   };
-  const auto keep_for = [&](UnitPass pass, const char* name, double width, bool recomputed = false) {
-    tensors.push_back({name, w.bytes(width), true, !recomputed, pass == UnitPass::W_early});
+  const auto keep_for = [&](UnitPass pass, Saved which, double width, bool recomputed = false) {
+    tensors.push_back({which, w.bytes(width), true, !recomputed, pass == UnitPass::W_early});
   };
-  const auto make_for = [&](UnitPass pass, const char* name, double width) {
-    tensors.push_back({name, w.bytes(width), true, false, pass == UnitPass::W_early, false, true});
+  const auto make_for = [&](UnitPass pass, Saved which, double width) {
+    tensors.push_back({which, w.bytes(width), true, false, pass == UnitPass::W_early, false, true});
   };
   // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
   // Megatron-LM's default dropout a mask of one byte per element. A recomputed norm drops what it makes for
   // others, its output, and the statistics of a fused one; not what unfused autograd keeps of its inside.
   const bool layer_norm = model.family == Family::vit;  // always one kernel
   if (fused || layer_norm) {
-    keep("norm input", w.norm);
+    keep(Saved::norm_input, w.norm);
     if (implementation == Implementation::suite)
-      keep("norm statistics", (layer_norm ? 2 : 1) * fp32 * w.norm / w.hidden, norm_again);
+      keep(Saved::norm_statistics, (layer_norm ? 2 : 1) * fp32 * w.norm / w.hidden, norm_again);
   } else {
-    keep("norm input in fp32", fp32 * w.norm);
-    keep("normalised input", w.norm);
+    keep(Saved::norm_input_fp32, fp32 * w.norm);
+    keep(Saved::normalised_input, w.norm);
   }
-  if (implementation != Implementation::suite && unit != Unit::head) keep("dropout mask", w.norm / w.element);
-  keep_for(UnitPass::W_late, "norm output", w.norm, norm_again);
+  if (implementation != Implementation::suite && unit != Unit::head)
+    keep(Saved::dropout_mask, w.norm / w.element);
+  keep_for(UnitPass::W_late, Saved::norm_output, w.norm, norm_again);
   for (SavedTensor& tensor : tensors) tensor.norm = true;
   switch (unit) {
     case Unit::attn:
-      keep("q, k, v", w.q + 2 * w.kv, first_again);
-      keep_for(UnitPass::W_early, "attention output", w.q, core_again);
+      keep(Saved::qkv, w.q + 2 * w.kv, first_again);
+      keep_for(UnitPass::W_early, Saved::attention_output, w.q, core_again);
       // Of all rows for some heads, as the core's backward reads it.
-      if (shape.division().exchanges_heads()) keep("output of the core", w.q, again.core);
-      if (!of_2022) keep("log-sum-exp", heads * fp32, core_again);
+      if (shape.division().exchanges_heads()) keep(Saved::core_output, w.q, again.core);
+      if (!of_2022) keep(Saved::log_sum_exp, heads * fp32, core_again);
       if (of_2022 && !again.core) {
-        keep("softmax", heads * shape.seq);
-        keep("mask of the softmax", heads * shape.seq / w.element);
-        keep("softmax after dropout", heads * shape.seq);
+        keep(Saved::softmax, heads * shape.seq);
+        keep(Saved::softmax_mask, heads * shape.seq / w.element);
+        keep(Saved::softmax_after_dropout, heads * shape.seq);
       }
-      make_for(UnitPass::W_late, "gradient of q, k, v", w.q + 2 * w.kv);
-      make_for(UnitPass::W_early, "gradient of the output", w.hidden);
+      make_for(UnitPass::W_late, Saved::inner_gradient, w.q + 2 * w.kv);
+      make_for(UnitPass::W_early, Saved::output_gradient, w.hidden);
       break;
     case Unit::mlp:
-      keep(model.gated() ? "gate and up" : "fc1 output", fc1, first_again);
+      keep(Saved::fc1_output, fc1, first_again);
       if (!fused && model.gated()) {
-        keep("gate in fp32", fp32 * w.ffn, first_again);
-        keep("activated gate", w.ffn, first_again);
+        keep(Saved::gate_fp32, fp32 * w.ffn, first_again);
+        keep(Saved::activated_gate, w.ffn, first_again);
       }
-      keep_for(UnitPass::W_early, "activation", w.ffn, first_again);
-      make_for(UnitPass::W_late, model.gated() ? "gradient of gate and up" : "gradient of the fc1 output",
-               fc1);
-      make_for(UnitPass::W_early, "gradient of the output", w.hidden);
+      keep_for(UnitPass::W_early, Saved::activation, w.ffn, first_again);
+      make_for(UnitPass::W_late, Saved::inner_gradient, fc1);
+      make_for(UnitPass::W_early, Saved::output_gradient, w.hidden);
       break;
     case Unit::embedding:
       // The tokens alone; behind a vision encoder, whose I gets it, W needs the gradient of the output.
       if (!model.has_vision()) return {};
-      return {{"gradient of the output", w.bytes(w.hidden), true, false, false, false, true}};
+      return {{Saved::output_gradient, w.bytes(w.hidden), true, false, false, false, true}};
     case Unit::head:
       // The suite's loss leaves the gradient of the logits in their place.
       if (implementation == Implementation::suite) {
-        keep_for(UnitPass::W_late, "gradient of the logits", w.vocab);
+        keep_for(UnitPass::W_late, Saved::logits_gradient, w.vocab);
       } else {
-        keep("softmax in fp32", fp32 * w.vocab);
-        make_for(UnitPass::W_late, "gradient of the logits", w.vocab);
+        keep(Saved::softmax_fp32, fp32 * w.vocab);
+        make_for(UnitPass::W_late, Saved::logits_gradient, w.vocab);
       }
       break;
     default:

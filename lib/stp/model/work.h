@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stp/model/config.h"
+#include "stp/model/saved.h"
 #include "stp/model/unit.h"
 
 namespace stp {
@@ -174,7 +175,7 @@ double attention_output_bytes(const ModelConfig& model, const Shape& shape);
 
 /// A tensor that the forward keeps for the backward, or that I makes.
 struct SavedTensor {
-  std::string name;
+  Saved which;
   double bytes;
   bool weight_gradient;   // kept on for W: an input of a linear, or (made by I) the gradient of its output
   bool made_by_forward;   // false: I makes it, for W or again
