@@ -35,6 +35,48 @@ struct Widths {
   [[nodiscard]] Gemm fc2() const { return {tokens, hidden, ffn}; }
 };
 
+// Launches of a pass or of what a pass consists of, unfused. The suite's own are its calls of Kernels
+// (lib/stp/device/kernels.h) on the rank of a group that makes most of them.
+struct Launches {
+  // Of F, and of what I recomputes of it: QKV and what follows it; what follows fc1; the second linear layer.
+  int norm = 6, qkv = 6, activation = 2, second = 1, residual = 2;
+  // Of I, before and behind the core.
+  int attn_before = 7, attn_after = 15, mlp_core = 2, mlp_after = 15;
+  int core_backward = 2;
+  // Of a ring: to merge a step's results; to copy gradients of k and v, in I's first step and behind its
+  // last.
+  int merging = 2, copy = 0;
+  int piece = 1;               // of a step of F's `after`
+  int qkv_bias = 0, bias = 0;  // sums for the gradients of QKV's bias and of others, beside the weights'
+  int head_F = 16, head_I = 16, embedding_F = 4, embedding_W = 6, merger_F = 10, merger_I = 16;
+};
+
+Launches launches(const ModelConfig& model, Implementation implementation) {
+  if (implementation != Implementation::suite) return {};
+  const int bias = model.family == Family::vit ? 1 : 0;  // a kernel of its own
+  return {.norm = 1,
+          .qkv = 2,
+          .activation = 1 + bias,
+          .second = 1 + bias,
+          .residual = 1,
+          .attn_before = 1,
+          .attn_after = 3,
+          .mlp_core = 1,
+          .mlp_after = 2,
+          .core_backward = 1,
+          .merging = 0,
+          .copy = 1,
+          .piece = 3,
+          .qkv_bias = 1,
+          .bias = bias,
+          .head_F = 6,
+          .head_I = 2,
+          .embedding_F = 1,
+          .embedding_W = 1,
+          .merger_F = 6,
+          .merger_I = 4};
+}
+
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
 // Unfused, counted over PyTorch's ops: RMSNorm forward casts up (3), squares (4), averages (2), scales (4),
 // casts down (3), weighs (2); its backward has the same steps with two operands. The residual: divide by t
@@ -49,9 +91,10 @@ struct Traffic {
   double qkv_forward, qkv_backward;            // of q, k and v: biases, splitting and joining
   double context;                              // of the attention's output: its transposition, each direction
   double activation_forward, activation_backward;  // of ffn
+  Launches launches = {};
 };
 
-Traffic traffic(const ModelConfig& model, Implementation implementation) {
+Traffic elementwise(const ModelConfig& model, Implementation implementation) {
   const double rotary = model.rotary() ? 2 : 0;
   // Gated: reads gate and up, writes; backward reads three, writes two.
   const double activation_forward = model.gated() ? 3 : 2, activation_backward = model.gated() ? 5 : 3;
@@ -69,18 +112,19 @@ Traffic traffic(const ModelConfig& model, Implementation implementation) {
   }
   return {};
 }
+Traffic traffic(const ModelConfig& model, Implementation implementation) {
+  Traffic traffic = elementwise(model, implementation);
+  traffic.launches = launches(model, implementation);
+  return traffic;
+}
 
 // The weight gradient of a linear layer, accumulated over the microbatches: read and written once by
 // the GEMM's epilogue (Megatron-LM's fused accumulation; writing a bf16 result is part of the GEMM's own
-// cost).
-Work weight_gradients(const Shape& shape, const std::vector<Gemm>& forwards) {
-  Work work;
-  for (const Gemm& forward : forwards) {
-    work.gemms.push_back(weight_gradient(forward));
-    work.sharded_bytes += 2.0 * shape.gradient_bytes * forward.n * forward.k;
-    ++work.kernels;
-  }
-  return work;
+// cost). `sums`: launches for its bias.
+Work weight_gradients(const Shape& shape, const Gemm& forward, int sums = 0) {
+  return {.gemms = {weight_gradient(forward)},
+          .sharded_bytes = 2.0 * shape.gradient_bytes * forward.n * forward.k,
+          .kernels = 1 + sums};
 }
 
 void add(Work& to, const Work& more) {
@@ -102,7 +146,8 @@ Work attention_core(const ModelConfig& model, const Shape& shape, Implementation
     const int keys = shape.division().exchanges_heads() ? shape.seq : shape.own_seq();
     const double flops = 2 * 2 * w.tokens * keys * w.q / (model.causal() ? 2 : 1);
     if (forward) return {.attention_forward_flops = flops, .kernels = 1};
-    return {.attention_backward_flops = 2.5 * flops, .kernels = 2};
+    return {.attention_backward_flops = 2.5 * flops,
+            .kernels = launches(model, implementation).core_backward};
   }
   // Batched GEMMs over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
   // tensors: the fused softmax reads what the mask leaves (a half) and writes all, dropout reads, writes and
@@ -122,8 +167,8 @@ struct ForwardParts {
   Work norm, first, second, residual;
 
   ForwardParts(const Widths& w, const Traffic& t)
-      : norm{.replicated_bytes = t.norm_forward * w.bytes(w.norm), .kernels = 6},
-        residual{.replicated_bytes = t.residual_forward * w.bytes(w.norm), .kernels = 2} {}
+      : norm{.replicated_bytes = t.norm_forward * w.bytes(w.norm), .kernels = t.launches.norm},
+        residual{.replicated_bytes = t.residual_forward * w.bytes(w.norm), .kernels = t.launches.residual} {}
 
   [[nodiscard]] Work all() const {
     Work work = norm;
@@ -142,17 +187,23 @@ struct ForwardParts {
 
 // A step's elementwise traffic with context parallelism: the output, or the gradients of q, k and v, are
 // added to those of the steps before: read both, write.
-Work merging(const ModelConfig& model, const Shape& shape, bool forward) {
+Work merging(const ModelConfig& model, const Shape& shape, Implementation implementation, bool forward) {
   const Widths w(model, shape);
-  return {.sharded_bytes = 3 * w.bytes(forward ? w.q : w.q + 2 * w.kv), .kernels = 2};
+  return {.sharded_bytes = 3 * w.bytes(forward ? w.q : w.q + 2 * w.kv),
+          .kernels = launches(model, implementation).merging};
+}
+// A ring's copies in I of gradients of k and v.
+int ring_copies(const ModelConfig& model, const Shape& shape, Implementation implementation) {
+  return shape.division().in_ring() ? launches(model, implementation).copy : 0;
 }
 
 ForwardParts attention_forward_parts(const Widths& w, const Traffic& t) {
   ForwardParts forward(w, t);
   forward.first = {.gemms = {w.qkv()},
                    .sharded_bytes = t.rotary * w.bytes(w.q + w.kv) + t.qkv_forward * w.bytes(w.q + 2 * w.kv),
-                   .kernels = 6};
-  forward.second = {.gemms = {w.projection()}, .sharded_bytes = t.context * w.bytes(w.q), .kernels = 1};
+                   .kernels = t.launches.qkv};
+  forward.second = {
+      .gemms = {w.projection()}, .sharded_bytes = t.context * w.bytes(w.q), .kernels = t.launches.second};
   return forward;
 }
 
@@ -167,7 +218,7 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
     const int count = shape.division().steps(Unit::attn, pass, UnitPart::core);
     for (int step = 1; step < count; ++step) {
       add(steps, attention_core(model, shape, implementation, forward));
-      add(steps, merging(model, shape, forward));
+      add(steps, merging(model, shape, implementation, forward));
     }
     return steps;
   };
@@ -182,24 +233,26 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
       work = {.gemms = {input_gradient(qkv), input_gradient(proj)},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes = rotary + t.qkv_backward * qkv_bytes + context,
-              .kernels = 22};
+              .kernels = t.launches.attn_before + t.launches.attn_after +
+                         2 * ring_copies(model, shape, implementation)};
       add(work, core(false));
       if (shape.recompute.core) add(work, core(true));
       forward.add_recomputed(work, shape.recompute, Unit::attn, implementation);
       return work;
     case UnitPass::W_early:
-      return weight_gradients(shape, {proj});
+      return weight_gradients(shape, proj, t.launches.bias);
     case UnitPass::W_late:
-      return weight_gradients(shape, {qkv});
+      return weight_gradients(shape, qkv, t.launches.qkv_bias);
   }
   return {};
 }
 
 ForwardParts mlp_forward_parts(const ModelConfig& model, const Widths& w, const Traffic& t) {
   ForwardParts forward(w, t);
-  forward.first = {
-      .gemms = {w.fc1(model)}, .sharded_bytes = t.activation_forward * w.bytes(w.ffn), .kernels = 3};
-  forward.second = {.gemms = {w.fc2()}, .kernels = 1};
+  forward.first = {.gemms = {w.fc1(model)},
+                   .sharded_bytes = t.activation_forward * w.bytes(w.ffn),
+                   .kernels = 1 + t.launches.activation};
+  forward.second = {.gemms = {w.fc2()}, .kernels = t.launches.second};
   return forward;
 }
 
@@ -216,13 +269,13 @@ Work mlp_work(const ModelConfig& model, const Shape& shape, Implementation imple
       work = {.gemms = {input_gradient(fc1), input_gradient(fc2)},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
-              .kernels = 18};
+              .kernels = 1 + t.launches.mlp_core + t.launches.mlp_after};
       forward.add_recomputed(work, shape.recompute, Unit::mlp, implementation);
       return work;
     case UnitPass::W_early:
-      return weight_gradients(shape, {fc2});
+      return weight_gradients(shape, fc2, t.launches.bias);
     case UnitPass::W_late:
-      return weight_gradients(shape, {fc1});
+      return weight_gradients(shape, fc1, t.launches.bias);
   }
   return {};
 }
@@ -237,35 +290,38 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
       return {.gemms = {projection},
               .replicated_bytes = t.norm_forward * w.bytes(w.norm),
               .sharded_bytes = 11 * w.bytes(w.vocab),
-              .kernels = 16};
+              .kernels = t.launches.head_F};
     case UnitPass::I:
       return {.gemms = {input_gradient(projection)},
               .replicated_bytes = t.norm_backward * w.bytes(w.norm),
               .sharded_bytes = 6 * w.bytes(w.vocab),
-              .kernels = 16};
+              .kernels = t.launches.head_I};
     case UnitPass::W_early:
       return {};
     case UnitPass::W_late:
-      return weight_gradients(shape, {projection});
+      return weight_gradients(shape, projection);
   }
   return {};
 }
 
 // Every rank looks up the tokens of its share of the vocabulary and masks the rest; so does the gradient.
 // Autograd makes the full gradient in half precision, zeroed (2 bytes a weight), and adds it to the fp32 one
-// (10), for each microbatch, whatever its tokens. Fused, only the rows that occur are touched.
+// (10), for each microbatch, whatever its tokens. Fused, only the rows that occur are touched. Behind a
+// vision encoder the suite copies the images of each sample, and their gradients.
 Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
                     UnitPass pass) {
   const Widths w(model, shape);
   const bool fused = implementation == Implementation::suite;
-  if (pass == UnitPass::F) return {.sharded_bytes = 3 * w.bytes(w.hidden), .kernels = 4};
+  const Launches l = launches(model, implementation);
+  const int images = fused && model.has_vision() ? shape.microbatch_size : 0;
+  if (pass == UnitPass::F) return {.sharded_bytes = 3 * w.bytes(w.hidden), .kernels = l.embedding_F + images};
   if (pass != UnitPass::W_late) return {};
   const double read = w.bytes(w.hidden);
   if (fused)
     return {.sharded_bytes = read + (2 * shape.gradient_bytes) * w.tokens * w.hidden / shape.tp,
-            .kernels = 1};
+            .kernels = l.embedding_W + images};
   return {.sharded_bytes = 2 * read + (2 * w.element + 2 * shape.gradient_bytes) * w.vocab * w.hidden,
-          .kernels = 6};
+          .kernels = l.embedding_W};
 }
 
 // What a layer of the encoder computes on, as if it were a model of its own.
@@ -302,16 +358,16 @@ Work merger_work(const ModelConfig& model, const Shape& shape, Implementation im
       return {.gemms = {m.fc1, m.fc2},
               .replicated_bytes = t.norm_forward * m.in.bytes(m.in.hidden),
               .sharded_bytes = t.activation_forward * m.inner_bytes(),
-              .kernels = 10};
+              .kernels = t.launches.merger_F};
     case UnitPass::I:
       return {.gemms = {input_gradient(m.fc1), input_gradient(m.fc2)},
               .replicated_bytes = t.norm_backward * m.in.bytes(m.in.hidden),
               .sharded_bytes = t.activation_backward * m.inner_bytes(),
-              .kernels = 16};
+              .kernels = t.launches.merger_I};
     case UnitPass::W_early:
-      return weight_gradients(shape, {m.fc2});
+      return weight_gradients(shape, m.fc2, t.launches.bias);
     case UnitPass::W_late:
-      return weight_gradients(shape, {m.fc1});
+      return weight_gradients(shape, m.fc1, t.launches.bias);
   }
   return {};
 }
@@ -329,7 +385,7 @@ Work vision_work(const ModelConfig& model, const Shape& shape, Implementation im
   // The embedding of patches, which every rank of the group repeats.
   const Gemm patches{own.tokens(), double{1} * encoder.hidden, kPatchElements};
   if (pass == UnitPass::F) return {.gemms = {patches}, .kernels = 1};
-  return pass == UnitPass::W_late ? weight_gradients(shape, {patches}) : Work{};
+  return pass == UnitPass::W_late ? weight_gradients(shape, patches) : Work{};
 }
 
 }  // namespace
@@ -419,17 +475,18 @@ Work whole_part_work(const ModelConfig& model, const Shape& shape, Implementatio
     case UnitPart::before:
       work = {.gemms = {input_gradient(attn ? w.projection() : w.fc2())},
               .sharded_bytes = attn ? t.context * w.bytes(w.q) : 0,
-              .kernels = attn ? 7 : 1};
+              .kernels = attn ? t.launches.attn_before : 1};
       forward.add_recomputed(work, shape.recompute, unit, implementation);
       return work;
     case UnitPart::core:
-      return {.sharded_bytes = t.activation_backward * w.bytes(w.ffn), .kernels = 2};
+      return {.sharded_bytes = t.activation_backward * w.bytes(w.ffn), .kernels = t.launches.mlp_core};
     default:
       return {.gemms = {input_gradient(attn ? w.qkv() : w.fc1(model))},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes =
                   attn ? t.rotary * w.bytes(w.q + w.kv) + t.qkv_backward * w.bytes(w.q + 2 * w.kv) : 0,
-              .kernels = 15};
+              .kernels = attn ? t.launches.attn_after + ring_copies(model, shape, implementation)
+                              : t.launches.mlp_after};
   }
 }
 
@@ -438,8 +495,10 @@ Work whole_part_work(const ModelConfig& model, const Shape& shape, Implementatio
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step) {
   if (part == UnitPart::core && unit == Unit::attn) {
-    Work work = attention_core(model, shape, implementation, pass == UnitPass::F);
-    if (step > 0) add(work, merging(model, shape, pass == UnitPass::F));
+    const bool forward = pass == UnitPass::F;
+    Work work = attention_core(model, shape, implementation, forward);
+    if (step > 0) add(work, merging(model, shape, implementation, forward));
+    if (step == 0 && !forward) work.kernels += ring_copies(model, shape, implementation);
     return work;
   }
   Work work = whole_part_work(model, shape, implementation, unit, pass, part);
@@ -448,7 +507,9 @@ Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation
   // The first GEMM is divided: by rows, or in `after` by columns of its output.
   Gemm& gemm = work.gemms.front();
   (part == UnitPart::after ? gemm.n : gemm.m) /= steps;
-  if (step + 1 < steps) return {.gemms = {gemm}, .kernels = 1};
+  const int kernels = part == UnitPart::after ? launches(model, implementation).piece : 1;
+  if (step + 1 < steps) return {.gemms = {gemm}, .kernels = kernels};
+  if (part == UnitPart::after && implementation == Implementation::suite) work.kernels = kernels;
   return work;
 }
 
