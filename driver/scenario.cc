@@ -141,10 +141,10 @@ void check_vision(const JsonInput& input, const Experiment& experiment) {
   const auto refuse = [&](bool is_used, const char* field) {
     if (is_used) throw input.error(field, "is not built for models with a vision encoder", "leave it out");
   };
-  refuse(experiment.cp > 1, "parallel.cp");
-  refuse(experiment.sequence_parallel, "sequence_parallel");
-  refuse(experiment.recompute != Recompute{}, "recompute");
-  refuse(experiment.offload > 0, "offload");
+  refuse(experiment.strategy.cp > 1, "parallel.cp");
+  refuse(experiment.strategy.sequence_parallel, "sequence_parallel");
+  refuse(experiment.strategy.recompute != Recompute{}, "recompute");
+  refuse(experiment.strategy.offload > 0, "offload");
   refuse(experiment.hardware && experiment.hardware->implementation == Implementation::megatron_2022,
          "implementation");
 }
@@ -199,14 +199,14 @@ void check_layers(const JsonInput& input, const Experiment& experiment, const st
 
 void check_model(const JsonInput& input, const Experiment& experiment, const ModelConfig& model) {
   try {
-    check_shardable(model, experiment.tp);
-    check_exchanged_heads(model, experiment.tp, division_of(experiment));
+    check_shardable(model, experiment.strategy.tp);
+    check_exchanged_heads(model, experiment.strategy.tp, experiment.strategy.division());
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(input.file());
   }
-  if (experiment.pp > model.layers)
+  if (experiment.strategy.pp > model.layers)
     throw input.error("parallel.pp",
-                      std::to_string(experiment.pp) + " ranks are more than the " +
+                      std::to_string(experiment.strategy.pp) + " ranks are more than the " +
                           std::to_string(model.layers) + " layers of " + model.name,
                       "use at most as many ranks as layers");
   check_layers(input, experiment, model.name + " has " + std::to_string(model.layers), model.layers);
@@ -252,17 +252,19 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
 
 void read_parallel(JsonInput& input, Experiment& experiment) {
   JsonInput parallel = input.object("parallel");
-  experiment.pp = parallel.integer("pp", 1, kMaxRanks);
-  experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
-  experiment.cp = parallel.integer_or("cp", 1, 1, kMostContextParallel);
-  experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
-  experiment.cp_method = choose(parallel, "cp_method", CpMethod::ring, kCpMethods);
-  if (experiment.cp == 1 && parallel.has("cp_method"))
+  experiment.strategy.pp = parallel.integer("pp", 1, kMaxRanks);
+  experiment.strategy.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
+  experiment.strategy.cp = parallel.integer_or("cp", 1, 1, kMostContextParallel);
+  experiment.strategy.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
+  experiment.strategy.cp_method = choose(parallel, "cp_method", CpMethod::ring, kCpMethods);
+  if (experiment.strategy.cp == 1 && parallel.has("cp_method"))
     throw parallel.error("cp_method", "is given, but parallel.cp is 1, and no ranks share a sequence",
                          "leave it out, or set parallel.cp");
   const bool run = input.has("run");
   const int64_t most = run ? 256 : 1 << 20;  // in a run each is several threads
-  if (int64_t{experiment.pp} * experiment.tp * experiment.cp * experiment.dp > most)
+  if (int64_t{experiment.strategy.pp} * experiment.strategy.tp * experiment.strategy.cp *
+          experiment.strategy.dp >
+      most)
     throw input.error("parallel",
                       "asks for more ranks than the " + std::to_string(most) + " that " +
                           (run ? "run here" : "can be simulated"),
@@ -272,7 +274,7 @@ void read_parallel(JsonInput& input, Experiment& experiment) {
 
 void read_unit_costs(JsonInput& input, Experiment& experiment) {
   JsonInput costs = input.object("costs");
-  experiment.unit_costs = unit_cost_table(costs.object("unit"), division_of(experiment));
+  experiment.unit_costs = unit_cost_table(costs.object("unit"), experiment.strategy.division());
   experiment.unit_costs_as_read = costs.shared_value("unit");
   costs.done();
   if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
@@ -290,21 +292,21 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
 }
 
 void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {
-  experiment.tp_overlap = choose(input, "tp_overlap", TpOverlap::none, kTpOverlaps);
-  if (experiment.tp_overlap == TpOverlap::none) return;
-  if (experiment.microbatch_size % parts_of_microbatch(experiment) != 0)
+  experiment.strategy.tp_overlap = choose(input, "tp_overlap", TpOverlap::none, kTpOverlaps);
+  if (experiment.strategy.tp_overlap == TpOverlap::none) return;
+  if (experiment.microbatch_size % experiment.strategy.parts_of_microbatch() != 0)
     throw input.error("microbatch_size",
                       "is " + std::to_string(experiment.microbatch_size) +
                           ", and tp_overlap domino halves each microbatch along its samples",
                       "use an even number of samples, or another tp_overlap");
-  if (experiment.tp_overlap == TpOverlap::domino) return;
+  if (experiment.strategy.tp_overlap == TpOverlap::domino) return;
   const auto refuse = [&](const std::string& problem, const std::string& remedy) {
     throw input.error("tp_overlap", problem, remedy);
   };
-  if (!experiment.sequence_parallel)
+  if (!experiment.strategy.sequence_parallel)
     refuse("overlaps the collectives of sequence parallelism, which is off",
            "set sequence_parallel to true, or write none");
-  if (experiment.tp_overlap == TpOverlap::flux) {
+  if (experiment.strategy.tp_overlap == TpOverlap::flux) {
     if (experiment.run) refuse("is flux, a variant of the cost model that nothing runs", "simulate it");
     return;
   }
@@ -314,8 +316,8 @@ void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig
            "use another model, or write none");
   if (!experiment.hardware) return;
   const int node = experiment.hardware->profile.gpus_per_node;
-  if (node % experiment.tp != 0)
-    refuse("is for groups inside a node, and " + std::to_string(experiment.tp) +
+  if (node % experiment.strategy.tp != 0)
+    refuse("is for groups inside a node, and " + std::to_string(experiment.strategy.tp) +
                " ranks do not divide a node of " + std::to_string(node),
            "use another parallel.tp, or write none");
   if (experiment.hardware->implementation == Implementation::megatron_2022)
@@ -325,21 +327,23 @@ void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig
 // Options of lowering for a model's units.
 void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, const ModelConfig& model,
                                  int seq) {
-  experiment.sequence_parallel = input.boolean_or("sequence_parallel", false);
-  experiment.recompute = choose(input, "recompute", Recompute{}, kRecomputes);
+  experiment.strategy.sequence_parallel = input.boolean_or("sequence_parallel", false);
+  experiment.strategy.recompute = choose(input, "recompute", Recompute{}, kRecomputes);
   const std::string tokens = "cannot divide " + std::to_string(seq) + " tokens ";
-  if (experiment.cp > 1 && seq % (2 * experiment.cp) != 0)
-    throw input.error("parallel.cp",
-                      tokens + "into two pieces for each of " + std::to_string(experiment.cp) + " ranks",
-                      "make seq a multiple of 2 * parallel.cp");
-  if (experiment.sequence_parallel && seq / experiment.cp % experiment.tp != 0)
+  if (experiment.strategy.cp > 1 && seq % (2 * experiment.strategy.cp) != 0)
     throw input.error(
-        "sequence_parallel",
-        tokens + "by " +
-            (experiment.cp == 1 ? "" : std::to_string(experiment.cp) + " context-parallel and ") +
-            std::to_string(experiment.tp) + " tensor-parallel ranks",
-        experiment.cp == 1 ? "make seq a multiple of parallel.tp"
-                           : "make seq a multiple of parallel.cp * parallel.tp");
+        "parallel.cp",
+        tokens + "into two pieces for each of " + std::to_string(experiment.strategy.cp) + " ranks",
+        "make seq a multiple of 2 * parallel.cp");
+  if (experiment.strategy.sequence_parallel && seq / experiment.strategy.cp % experiment.strategy.tp != 0)
+    throw input.error("sequence_parallel",
+                      tokens + "by " +
+                          (experiment.strategy.cp == 1
+                               ? ""
+                               : std::to_string(experiment.strategy.cp) + " context-parallel and ") +
+                          std::to_string(experiment.strategy.tp) + " tensor-parallel ranks",
+                      experiment.strategy.cp == 1 ? "make seq a multiple of parallel.tp"
+                                                  : "make seq a multiple of parallel.cp * parallel.tp");
   read_tp_overlap(input, experiment, model);
 }
 
@@ -374,14 +378,14 @@ void read_factors(JsonInput& input, Experiment& experiment) {
                                             std::to_string(layers) + " layers"
                                       : ""),
                       "write one factor per layer");
-  if (!experiment.microbatch_costs.empty() && experiment.offload > 0)
+  if (!experiment.microbatch_costs.empty() && experiment.strategy.offload > 0)
     throw input.error("microbatch_costs", "is not built with offload", "leave one of them out");
 }
 
 void read_offload(JsonInput& input, Experiment& experiment) {
   if (!input.has("offload")) return;
   JsonInput offload = input.object("offload");
-  experiment.offload = offload.number("ratio", 0, 1);
+  experiment.strategy.offload = offload.number("ratio", 0, 1);
   offload.done();
 }
 
@@ -459,7 +463,7 @@ void check_braid_by_times(JsonInput& input, const Experiment& experiment) {
   if (experiment.run) refuse("which needs times, and runs have none");
   if (!experiment.layer_costs.empty() || !experiment.microbatch_costs.empty())
     refuse("one order for all layers and microbatches, which layer_costs and microbatch_costs make unlike");
-  if (experiment.braid == BraidPolicy::paired && experiment.tp_overlap == TpOverlap::megatron)
+  if (experiment.braid == BraidPolicy::paired && experiment.strategy.tp_overlap == TpOverlap::megatron)
     refuse("whose barriers are between units, and tp_overlap megatron divides them");
 }
 
@@ -470,8 +474,8 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   experiment.schedules = read_schedules(input);
   experiment.schedules_as_read = input.shared_value("schedules");
   read_parallel(input, experiment);
-  experiment.zero = input.integer_or("zero", 0, 0, 1) == 1;
-  experiment.post_validation = input.boolean_or("post_validation", false);
+  experiment.strategy.zero = input.integer_or("zero", 0, 0, 1) == 1;
+  experiment.strategy.post_validation = input.boolean_or("post_validation", false);
   experiment.microbatch_size = input.integer_or("microbatch_size", 1, 1, 1 << 20);
   experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
   experiment.release = choose(input, "release", Release::chain, kReleases);
@@ -495,9 +499,9 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
     experiment.hardware = read_hardware(input, changes);
-    experiment.hardware->model = padded(experiment.hardware->model, experiment.tp);
+    experiment.hardware->model = padded(experiment.hardware->model, experiment.strategy.tp);
     read_factors(input, experiment);
-    if (experiment.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)
+    if (experiment.strategy.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)
       throw input.error("parallel.cp", "is more than 1, and megatron-2022 attends to whole sequences",
                         "use another implementation, or parallel.cp 1");
     check_model(input, experiment, experiment.hardware->model);
@@ -521,7 +525,7 @@ std::vector<int> read_global_batch(JsonInput& input, const Experiment& experimen
   if (input.has("microbatches"))
     throw input.error("global_batch", "is given, and so is microbatches", "remove one of them");
   const int64_t samples =
-      int64_t{experiment.microbatch_size} * experiment.dp;  // of a microbatch of all replicas
+      int64_t{experiment.microbatch_size} * experiment.strategy.dp;  // of a microbatch of all replicas
   std::vector<int> counts = read_counts(input, "global_batch", std::numeric_limits<int>::max());
   for (int& count : counts) {
     const std::string problem = std::to_string(count) + " samples ";
@@ -556,7 +560,8 @@ void read_experiments(JsonInput& input, const std::string& field, const std::str
           "has " + std::to_string(given) + " entries for " + std::to_string(microbatches) + " microbatches",
           "write one factor per microbatch");
     // A double, since the largest values together are more than an integer holds.
-    const double tokens = 1.0 * microbatches * one.microbatch_size * one.dp * (one.run ? one.run->seq : 0);
+    const double tokens =
+        1.0 * microbatches * one.microbatch_size * one.strategy.dp * (one.run ? one.run->seq : 0);
     if (tokens > kMaxTokensOfRun)
       throw input.error("microbatches",
                         "make a step of over " + std::to_string(kMaxTokensOfRun) +
@@ -641,22 +646,10 @@ std::string read_scenario_name(JsonInput& input) {
   return name;
 }
 
-int parts_of_microbatch(const Experiment& experiment) {
-  return experiment.tp_overlap == TpOverlap::domino ? 2 : 1;
-}
-
-Division division_of(const Experiment& experiment) {
-  return {experiment.cp, experiment.tp_overlap, experiment.tp, experiment.cp_method};
-}
-
 int model_layers(const Experiment& experiment) {
   if (experiment.run) return experiment.run->model.layers;
   if (experiment.hardware) return experiment.hardware->model.layers;
   return static_cast<int>(experiment.layer_costs.size());
-}
-
-int world_size(const Experiment& experiment) {
-  return experiment.tp * experiment.cp * experiment.dp * experiment.pp;
 }
 
 std::string to_string(Release release) { return word_of(release, kReleases); }
@@ -671,25 +664,27 @@ std::string gradients(const Experiment::Hardware& hardware) {
 std::string freed_at(const Experiment& experiment) { return word_of(experiment.freed_at_I, kFreedAt); }
 
 json to_json(const Experiment& experiment) {
-  json value = {
-      {"schedules", *experiment.schedules_as_read},
-      {"parallel",
-       {{"pp", experiment.pp}, {"tp", experiment.tp}, {"cp", experiment.cp}, {"dp", experiment.dp}}},
-      {"zero", experiment.zero ? 1 : 0},
-      {"microbatches", experiment.microbatches},
-      {"microbatch_size", experiment.microbatch_size},
-      {"release", to_string(experiment.release)},
-      {"backward", to_string(experiment.backward)},
-      {"braid", to_string(experiment.braid)},
-      {"freed_at", freed_at(experiment)}};
-  if (experiment.cp_method != CpMethod::ring)
-    value["parallel"]["cp_method"] = to_string(experiment.cp_method);
+  json value = {{"schedules", *experiment.schedules_as_read},
+                {"parallel",
+                 {{"pp", experiment.strategy.pp},
+                  {"tp", experiment.strategy.tp},
+                  {"cp", experiment.strategy.cp},
+                  {"dp", experiment.strategy.dp}}},
+                {"zero", experiment.strategy.zero ? 1 : 0},
+                {"microbatches", experiment.microbatches},
+                {"microbatch_size", experiment.microbatch_size},
+                {"release", to_string(experiment.release)},
+                {"backward", to_string(experiment.backward)},
+                {"braid", to_string(experiment.braid)},
+                {"freed_at", freed_at(experiment)}};
+  if (experiment.strategy.cp_method != CpMethod::ring)
+    value["parallel"]["cp_method"] = to_string(experiment.strategy.cp_method);
   if (!experiment.name.empty()) value["name"] = experiment.name;
-  if (experiment.offload > 0) value["offload"] = {{"ratio", experiment.offload}};
+  if (experiment.strategy.offload > 0) value["offload"] = {{"ratio", experiment.strategy.offload}};
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
   if (experiment.split == LayerSplit::even) value["layers_per_chunk"] = "even";
   if (experiment.split == LayerSplit::balanced) value["layers_per_chunk"] = "balanced";
-  if (experiment.post_validation) value["post_validation"] = true;
+  if (experiment.strategy.post_validation) value["post_validation"] = true;
   if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
   if (experiment.schedule_costs) {
@@ -701,9 +696,9 @@ json to_json(const Experiment& experiment) {
   if (experiment.unit_costs) {
     value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
   } else {
-    value["sequence_parallel"] = experiment.sequence_parallel;
-    value["recompute"] = to_string(experiment.recompute);
-    value["tp_overlap"] = to_string(experiment.tp_overlap);
+    value["sequence_parallel"] = experiment.strategy.sequence_parallel;
+    value["recompute"] = to_string(experiment.strategy.recompute);
+    value["tp_overlap"] = to_string(experiment.strategy.tp_overlap);
   }
   if (experiment.run) value.update(to_json(*experiment.run));
   if (experiment.hardware) value.update(to_json(*experiment.hardware));
@@ -723,7 +718,7 @@ bool Scenario::named() const {
 
 bool Scenario::context_parallel() const {
   return std::any_of(experiments.begin(), experiments.end(),
-                     [](const Experiment& experiment) { return experiment.cp > 1; });
+                     [](const Experiment& experiment) { return experiment.strategy.cp > 1; });
 }
 
 json Scenario::as_run() const {

@@ -81,7 +81,7 @@ void plan_check(ExecutionPlan& plan) {
 ExecutionPlan make_plan(Program program) {
   IssueOrder order = issue_order(program);  // refuses a program that would deadlock
   ExecutionPlan plan{std::move(program), std::move(order), {}, {}};
-  if (plan.program.post_validation) plan_check(plan);
+  if (plan.program.strategy.post_validation) plan_check(plan);
   int layer = 0;
   for (const int layers : plan.program.layers_per_stage) {
     plan.first_layer.push_back(layer);
@@ -102,14 +102,14 @@ Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& 
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
                     .tp = training.grid.tp,
-                    .sequence_parallel = plan.program.sequence_parallel,
-                    .recompute = plan.program.recompute,
+                    .sequence_parallel = plan.program.strategy.sequence_parallel,
+                    .recompute = plan.program.strategy.recompute,
                     .element_bytes = static_cast<int>(bytes_of(training.type)),
                     .cp = training.grid.cp,
-                    .cp_method = plan.program.division.cp_method};
+                    .cp_method = plan.program.division().cp_method};
   for (const int layers : plan.program.layers_per_stage)
-    offloaded_.push_back(
-        offloaded_tensors(training.model, shape, Implementation::suite, layers, plan.program.offload));
+    offloaded_.push_back(offloaded_tensors(training.model, shape, Implementation::suite, layers,
+                                           plan.program.strategy.offload));
   make_ranks();
   make_groups();
   make_links();
@@ -143,15 +143,17 @@ void Executor::make_ranks() {
     if (training_.grid.tp > 1) rank.tp = make("tp", StreamPriority::communication);
     if (training_.grid.cp > 1) rank.cp = make("cp", StreamPriority::communication);
     if (training_.grid.cp * training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
-    if (program.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
-    if (program.offload > 0) {
+    if (program.strategy.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
+    if (program.strategy.offload > 0) {
       rank.d2h = make("d2h", StreamPriority::communication);
       rank.h2d = make("h2d", StreamPriority::communication);
     }
     rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp,
-                                     program.sequence_parallel, program.recompute, program.division});
+                                     program.strategy.sequence_parallel, program.strategy.recompute,
+                                     program.division()});
     rank.encoder.emplace(UnitContext{device, *rank.compute, encoder_training_, rank.place.tp, rank.place.cp,
-                                     program.sequence_parallel, program.recompute, program.division});
+                                     program.strategy.sequence_parallel, program.strategy.recompute,
+                                     program.division()});
     try {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
         const int stage = placement.stage(rank.place.pp, chunk);
@@ -159,7 +161,7 @@ void Executor::make_ranks() {
             make_chunk(device, *rank.compute, training_,
                        {plan_.first_layer[stage], program.layers_per_stage[stage], stage == 0,
                         stage + 1 == placement.stages(), program.buckets(stage)},
-                       rank.place.tp, share_of(rank), program.post_validation));
+                       rank.place.tp, share_of(rank), program.strategy.post_validation));
       }
     } catch (const std::runtime_error& error) {  // out of memory
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
@@ -192,14 +194,14 @@ void Executor::make_groups() {
       if (RankGroup group = make_group("tp", members); group.group) {
         TensorGroup made{
             std::move(group.ranks), std::move(group.group), backend_.group("tp inside ops", members), {}};
-        if (plan_.program.sequence_parallel) made.again = backend_.group("tp again", members);
+        if (plan_.program.strategy.sequence_parallel) made.again = backend_.group("tp again", members);
         tensor_groups_[place.pp].push_back(std::move(made));
       }
     }
     if (place.cp == 0 && grid.cp > 1)
       for (RankGroup& ring : make_rings(grid.context_group(world_rank)))
         context_rings_[place.pp].push_back(std::move(ring));
-    if (place.tp == 0 && plan_.program.division.overlaps())
+    if (place.tp == 0 && plan_.program.division().overlaps())
       if (RankGroup ring = make_group("tp ring", members, GroupUse::transfers); ring.group)
         tensor_rings_[place.pp].push_back(std::move(ring));
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
@@ -207,7 +209,7 @@ void Executor::make_groups() {
         data_groups_[place.pp].push_back(std::move(group));
     // The ranks among which the gradients are divided: of a replica, or, with ZeRO-1, of all; with
     // post-validation those of one stage.
-    const bool zero = plan_.program.zero, by_stage = plan_.program.post_validation;
+    const bool zero = plan_.program.strategy.zero, by_stage = plan_.program.strategy.post_validation;
     if (place.tp == 0 && (place.pp == 0 || by_stage) && ((place.dp == 0 && place.cp == 0) || !zero)) {
       std::vector<int> sharing = zero ? all : grid.model_group(world_rank);
       if (by_stage) std::erase_if(sharing, [&](int rank) { return grid.place(rank).pp != place.pp; });
@@ -222,7 +224,7 @@ void Executor::make_groups() {
 // it has passed all.
 std::vector<Executor::RankGroup> Executor::make_rings(const std::vector<int>& members) {
   const int count = static_cast<int>(members.size());
-  const int farthest = plan_.program.division.exchanges_heads() ? count - 1 : 1;
+  const int farthest = plan_.program.division().exchanges_heads() ? count - 1 : 1;
   std::vector<RankGroup> rings;
   for (int distance = 1; distance <= farthest; ++distance)
     for (int first = 0; first < std::gcd(distance, count); ++first) {
@@ -285,7 +287,7 @@ Traffic Executor::traffic(const RankState& rank) const {
 void Executor::visit_whole(
     Tensor BucketState::*which,
     const std::function<void(const RankState&, ChunkState&, int, const Tensor&)>& visit) {
-  const bool shares = plan_.program.zero;
+  const bool shares = plan_.program.strategy.zero;
   const auto is_first = [](const RankState& rank) { return rank.place.dp == 0 && rank.place.cp == 0; };
   const auto visit_own = [&](RankState& rank, int chunk) {
     int index = 0;
@@ -348,7 +350,7 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
 // ---- a step ----
 
 void Executor::issue_step(std::span<const TokenSample> samples) {
-  const bool post_validation = plan_.program.post_validation;
+  const bool post_validation = plan_.program.strategy.post_validation;
   try {
     begin_step(samples);
     if (post_validation) {
@@ -385,7 +387,7 @@ void Executor::issue(size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
     const OpId op = plan_.order.ops[i];
     issuing_op_ = op;
-    if (plan_.program.ops[op].kind == OpKind::optimizer && !plan_.program.post_validation)
+    if (plan_.program.ops[op].kind == OpKind::optimizer && !plan_.program.strategy.post_validation)
       optimizers_.push_back(op);  // each the last op of its rank
     else
       issue(op);
@@ -416,7 +418,7 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     rank->ops.assign(plan_.program.rank_begin[rank->place.pp + 1] - plan_.program.rank_begin[rank->place.pp],
                      {});
     rank->arrivals.clear();
-    if (!plan_.program.post_validation) clear_gradients(*rank);
+    if (!plan_.program.strategy.post_validation) clear_gradients(*rank);
 
     const auto own = samples.subspan(rank->place.dp * per_replica, per_replica);
     // `images`: how many tokens of a sample those of its image replace.
@@ -554,17 +556,17 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
   }
   if (weights) return issue_weight_gradients(group, op);
   const bool forward = op.unit_pass == UnitPass::F;
-  const bool overlaps = plan_.program.division.overlaps();
+  const bool overlaps = plan_.program.division().overlaps();
   const bool first_part = op.part == UnitPart::whole || op.part == UnitPart::before;
   const bool begins = first_part && op.step == 0;
-  const bool first_linear_again = !forward && plan_.program.recompute.first_linear(op.unit);
+  const bool first_linear_again = !forward && plan_.program.strategy.recompute.first_linear(op.unit);
   if (begins && (first_linear_again || (!forward && op.pass == Pass::B))) gather_again(group, op);
   if (op.unit == Unit::head && forward) {
     const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
     return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
   }
   if (op.unit == Unit::head) return head_input_gradient(group, op);
-  const int steps = plan_.program.division.steps(op.unit, op.unit_pass, op.part);
+  const int steps = plan_.program.division().steps(op.unit, op.unit_pass, op.part);
   for (RankState* rank : group.ranks) {
     issuing_ = rank;
     const UnitContext& context = rank->context_of(op.unit);
@@ -656,7 +658,8 @@ void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
 // With sequence parallelism, the norm's output is saved in shards of rows, and gathered again for
 // recomputation and weight gradients, concurrently with the compute stream.
 void Executor::gather_again(TensorGroup& group, const Op& op) {
-  if (!plan_.program.sequence_parallel || group.ranks.front()->saved_unit(op)[Between::gathered]) return;
+  if (!plan_.program.strategy.sequence_parallel || group.ranks.front()->saved_unit(op)[Between::gathered])
+    return;
   std::vector<Part> parts;
   for (RankState* rank : group.ranks) {
     SavedUnit& saved = rank->saved_unit(op);

@@ -120,9 +120,9 @@ class Executor {
   void throw_away_forwards();
   void release_totals();
   [[nodiscard]] OptimizerShare share_of(const RankState& rank) const {
-    return plan_.program.zero ? OptimizerShare{rank.place.dp * training_.grid.cp + rank.place.cp,
-                                               training_.grid.dp * training_.grid.cp}
-                              : OptimizerShare{};
+    return plan_.program.strategy.zero ? OptimizerShare{rank.place.dp * training_.grid.cp + rank.place.cp,
+                                                        training_.grid.dp * training_.grid.cp}
+                                       : OptimizerShare{};
   }
 
   [[nodiscard]] bool is_own(const RankState& rank, OpId op) const {
