@@ -185,7 +185,7 @@ void Executor::make_groups() {
   std::iota(all.begin(), all.end(), 0);
   tensor_groups_.resize(grid.pp);
   data_groups_.resize(grid.pp);
-  context_rings_.resize(grid.pp);
+  context_groups_.resize(grid.pp);
   tensor_rings_.resize(grid.pp);
   for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
     const RankGrid::Place place = grid.place(world_rank);
@@ -199,8 +199,11 @@ void Executor::make_groups() {
       }
     }
     if (place.cp == 0 && grid.cp > 1)
-      for (RankGroup& ring : make_rings(grid.context_group(world_rank)))
-        context_rings_[place.pp].push_back(std::move(ring));
+      if (RankGroup group = make_group(
+              "cp", grid.context_group(world_rank),
+              plan_.program.division().exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
+          group.group)
+        context_groups_[place.pp].push_back(std::move(group));
     if (place.tp == 0 && plan_.program.division().overlaps())
       if (RankGroup ring = make_group("tp ring", members, GroupUse::transfers); ring.group)
         tensor_rings_[place.pp].push_back(std::move(ring));
@@ -218,23 +221,6 @@ void Executor::make_groups() {
     }
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
-}
-
-// A ring; for an all-to-all one for each distance that something goes, or several, if that goes round before
-// it has passed all.
-std::vector<Executor::RankGroup> Executor::make_rings(const std::vector<int>& members) {
-  const int count = static_cast<int>(members.size());
-  const int farthest = plan_.program.division().exchanges_heads() ? count - 1 : 1;
-  std::vector<RankGroup> rings;
-  for (int distance = 1; distance <= farthest; ++distance)
-    for (int first = 0; first < std::gcd(distance, count); ++first) {
-      std::vector<int> ring;
-      for (int at = first; ring.empty() || at != first; at = (at + distance) % count)
-        ring.push_back(members[at]);
-      if (RankGroup made = make_group("cp", ring, GroupUse::transfers); made.group)
-        rings.push_back(std::move(made));
-    }
-  return rings;
 }
 
 void Executor::make_links() {
@@ -276,7 +262,7 @@ Traffic Executor::traffic(const RankState& rank) const {
   for (const auto& links : links_)
     for (const Link& link : links)
       if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
-  for (const auto* rings : {&context_rings_, &tensor_rings_})
+  for (const auto* rings : {&context_groups_, &tensor_rings_})
     for (const RankGroup& ring : (*rings)[rank.place.pp])
       for (size_t i = 0; i < ring.ranks.size(); ++i)
         if (ring.ranks[i] == &rank)
@@ -339,7 +325,7 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
       for (const RankGroup& group : groups) take(kind, group.group.get());
   };
   take_all("tp", tensor_rings_);
-  take_all("cp", context_rings_);
+  take_all("cp", context_groups_);
   take_all("dp", data_groups_);
   for (const RankGroup& group : model_groups_) take("model", group.group.get());
   for (const auto& links : links_)
@@ -798,21 +784,16 @@ void Executor::issue_exchange(OpId id) {
     }
     tensors[rank.get()] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
   }
-  for (RankGroup& ring : (rows ? tensor_rings_ : context_rings_)[stage]) {
-    const int size = ring.group->size();
+  for (RankGroup& group : (rows ? tensor_rings_ : context_groups_)[stage]) {
     std::vector<Part> parts;
-    for (size_t i = 0; i < ring.ranks.size(); ++i) {
-      const RankState& rank = *ring.ranks[i];
-      // Of an all-to-all only the block that one of the two has for the other.
-      const auto part_with = [&](const Tensor& tensor, int member) {
-        if (op.kind != OpKind::all_to_all) return tensor;
-        return block_of(*rank.context, tensor, training_.grid.place(ring.group->members()[member % size]).cp);
-      };
-      const auto& [sent, received] = tensors.at(&rank);
-      const int own = ring.group->local()[i];
-      parts.push_back({stream_of(rank), part_with(sent, own + 1), part_with(received, own + size - 1)});
+    for (const RankState* rank : group.ranks) {
+      const auto& [sent, received] = tensors.at(rank);
+      parts.push_back({stream_of(*rank), sent, received});
     }
-    ring.group->transfer(parts);
+    if (op.kind == OpKind::all_to_all)
+      group.group->all_to_all(parts);
+    else
+      group.group->transfer(parts);
   }
   for (const auto& rank : ranks_) {
     if (rank->place.pp != stage) continue;

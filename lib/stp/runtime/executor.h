@@ -85,7 +85,6 @@ class Executor {
   void make_links();
   RankGroup make_group(const std::string& name, const std::vector<int>& members,
                        GroupUse use = GroupUse::collectives);
-  std::vector<RankGroup> make_rings(const std::vector<int>& members);
   [[nodiscard]] RankState* local(int world_rank) const;
 
   void begin_step(std::span<const TokenSample> samples);
@@ -140,7 +139,7 @@ class Executor {
   std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
   std::vector<std::vector<RankGroup>> data_groups_;      // by stage
   // By stage: ranks that share each sequence; tensor-parallel groups whose exchanges are ops.
-  std::vector<std::vector<RankGroup>> context_rings_, tensor_rings_;
+  std::vector<std::vector<RankGroup>> context_groups_, tensor_rings_;
   std::vector<RankGroup> model_groups_;                  // with post-validation, one for each stage
   RankGroup world_;                                      // if there are several processes
   std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: of an offloaded activation
