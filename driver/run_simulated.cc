@@ -72,7 +72,7 @@ CostTable base_cost_table(const Experiment& experiment, const Program& program) 
                              program.schedule.placement, program.first_buckets);
 }
 
-// With what braids by times need, which the costs of a Program have.
+// Adds the order of braids by times, which needs the costs of a Program.
 Lowering lowering_with_times(const Experiment& experiment, const Schedule& schedule,
                              const std::vector<int>& layers) {
   Lowering lowering = lowering_of(experiment);
@@ -157,7 +157,7 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
-  // A balanced split follows from the schedule, and the schedule from the costs: of chunks of even size here.
+  // A balanced split needs the schedule, and the schedule needs these costs: they are of even chunks.
   const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
   // Any placement works: the cost of passes does not depend on the rank.
   const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,

@@ -48,7 +48,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     const int stage = program.stage_of(id);
     return by_stage.empty() ? per_layer * program.layers_per_stage[stage] : by_stage[stage].at(op.step);
   };
-  // A full backward has its weight gradients beside its collectives; apart from I they have none.
+  // Only a full backward runs weight gradients beside its collectives.
   const bool in_bulk = table.bulk && op.pass == Pass::B && (op.unit == Unit::attn || op.unit == Unit::mlp);
   const CostTable::Bulk* const bulk = in_bulk ? &(*table.bulk)[static_cast<size_t>(op.unit)] : nullptr;
   const auto of_rank = [&](const std::vector<double>& by_rank) {

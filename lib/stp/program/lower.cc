@@ -402,8 +402,8 @@ class Lowerer {
     const bool behind_vision = segment.unit == Unit::embedding && lowering_.vision_layers > 0;
     const bool gathered = gathers(segment);
     if (segment.main == Segment::Main::weight_gradients) {
-      // Behind a vision encoder the embedding's gradient is of what the backward gets, not of what it leaves:
-      // B takes it from there and hands on the images' rows, W has what I kept.
+      // Behind a vision encoder the embedding's gradient needs the gradient that enters the stage. B takes
+      // that gradient and hands the images' rows on to the merger; W uses the copy that I kept.
       if (behind_vision && chain.action.pass == Pass::B)
         return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late,
                            source_of(chain, segment), chain.value);

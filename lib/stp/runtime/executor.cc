@@ -60,8 +60,9 @@ void upload_patches(RankState& rank, const Training& training, std::span<const T
   }
 }
 
-// The norm's way back waits for no other op: it can come first. Then all processes issue the same ops before
-// they check it. The head is not among these, since it fails the run if the weights are not finite.
+// The ops that bring the norm's total back wait for no other op, so they come first. All processes then issue
+// the same ops before they check the norm. The head is not among these ops, since it fails the run if the
+// weights are not finite.
 void plan_check(ExecutionPlan& plan) {
   std::vector<OpId>& order = plan.order.ops;
   const auto kind = [&](OpId op) { return plan.program.ops[op].kind; };

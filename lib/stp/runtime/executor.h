@@ -25,9 +25,10 @@ struct ExecutionPlan {
   IssueOrder order;
   std::vector<int> first_layer;          // by virtual stage: of the whole model
   std::vector<uint32_t> number_on_link;  // by transfer: the number of transfers of its link issued before it
-  /// Post-validation: the ops that bring each rank the last step's norm, which come first, and how many ops
-  /// of `order` are issued before it is checked: they and forwards of chunk 0, with what these need.
+  /// Post-validation: the ops that bring each rank the last step's norm; they come first.
   std::vector<OpId> totals = {};
+  /// Ops of `order` that are issued before the norm is checked: `totals`, the gathering of weights and the
+  /// forwards of chunk 0 without the head.
   size_t issued_before_check = 0;
 };
 ExecutionPlan make_plan(Program program);

@@ -18,9 +18,9 @@
 namespace stp::cuda {
 namespace {
 
-/// Before, a group of aborts is no group.
+/// The first NCCL that runs several aborts together inside a group.
 constexpr int kGroupedAborts = NCCL_VERSION(2, 22, 3);
-/// Deadlines that the making of a communicator may take: the first ones start NCCL itself.
+/// A communicator may take so many deadlines to be made, since the first one also starts NCCL.
 constexpr double kSetUpPatience = 10;
 
 std::string version_text(int version) {
