@@ -307,7 +307,7 @@ class CompareProfiles(CommandLine):
         self.assertEqual(sorted(a800["fitted"]), a800["ranged"])
         screen = self.run_stp("compare", "--profiles", "a800", "h100", "--scenarios", "llm-h20").stdout
         self.assertIn("a800: NVIDIA A800", screen)
-        self.assertIn("\n    of 23 values 6 assumed, 3 fitted; assumed device_to_host_gb_per_s, host_launch_us", screen)
+        self.assertIn("\n    of 25 values 6 assumed, 3 fitted; assumed device_to_host_gb_per_s, host_launch_us", screen)
         (band,) = set(re.findall(r"^  each value alone to the ends of its range +\+[\d.]+ % to \+[\d.]+ % +(\S+)$", screen, re.MULTILINE))
         self.assertEqual(band, "–")  # the profile of h100 has no ranges
 

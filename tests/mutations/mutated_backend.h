@@ -15,7 +15,7 @@
 #include "stp/cpu/cpu_backend.h"
 #include "stp/cpu/cpu_stream.h"
 #include "stp/device/bfloat16.h"
-#include "stp/device/kernels.h"
+#include "support/forwarding_kernels.h"
 
 namespace stp::testing_support {
 
@@ -77,13 +77,13 @@ struct Mutation {
   bool stale_weights = false;     // the passes do not see what the optimizer did
 };
 
-class MutatedKernels : public Kernels {
+class MutatedKernels : public ForwardingKernels {
  public:
   MutatedKernels(std::unique_ptr<Kernels> real, Device& device, const Mutation& mutation)
-      : real_(std::move(real)), device_(device), mutation_(mutation) {}
+      : ForwardingKernels(std::move(real)), device_(device), mutation_(mutation) {}
+  [[nodiscard]] bool vision() const override { return false; }
 
  private:
-  void run_fill(Stream& s, const Tensor& t, double v) override { real_->fill(s, t, v); }
   void run_copy(Stream& s, const Tensor& a, const Tensor& b) override {
     if (mutation_.no_copies) return;
     const bool to_device = a.memory->kind == MemoryKind::host;
@@ -99,12 +99,6 @@ class MutatedKernels : public Kernels {
   }
   void run_scale(Stream& s, double factor, const Tensor& a, const Tensor& b) override {
     real_->scale(s, mutation_.scale ? mutation_.scale(factor) : factor, a, b);
-  }
-  void run_check_finite(Stream& s, const Tensor& t, const std::string& w) override {
-    real_->check_finite(s, t, w);
-  }
-  void run_add_rows(Stream& s, const Tensor& a, int64_t first, const Tensor& b) override {
-    real_->add_rows(s, a, first, b);
   }
   void run_gemm(Stream& s, const GemmShape& shape, double alpha, const Tensor& a, const Tensor& b,
                 double beta, const Tensor& c) override {
@@ -136,10 +130,6 @@ class MutatedKernels : public Kernels {
     real_->rms_norm_backward(s, dy, x, g, r, mutation_.residual ? mutation_.residual(factor) : factor,
                              residual, dx, dg);
   }
-  void run_bias_rope_forward(Stream& s, const AttentionShape& shape, double theta, const Tensor& b,
-                             const Tensor& qkv) override {
-    real_->bias_rope_forward(s, shape, theta, b, qkv);
-  }
   void run_rope_backward(Stream& s, const AttentionShape& shape, double theta, const Tensor& g) override {
     if (!mutation_.no_rope_backward) real_->rope_backward(s, shape, theta, g);
   }
@@ -154,22 +144,6 @@ class MutatedKernels : public Kernels {
                               const Tensor& l, const Tensor& d, const Tensor& g) override {
     real_->attention_backward(s, mutated(shape), qkv, o, l, d, g);
   }
-  void run_attention_merge_forward(Stream& s, const AttentionShape& shape, const AttentionBlock& block,
-                                   const Tensor& qkv, const Tensor& kv, const Tensor& o,
-                                   const Tensor& l) override {
-    real_->attention_merge_forward(s, shape, block, qkv, kv, o, l);
-  }
-  void run_attention_merge_backward(Stream& s, const AttentionShape& shape, const AttentionBlock& block,
-                                    const Tensor& qkv, const Tensor& kv, const Tensor& o, const Tensor& l,
-                                    const Tensor& d, const Tensor& g, const Tensor& kv_g) override {
-    real_->attention_merge_backward(s, shape, block, qkv, kv, o, l, d, g, kv_g);
-  }
-  void run_swiglu_forward(Stream& s, const Tensor& g, const Tensor& o) override {
-    real_->swiglu_forward(s, g, o);
-  }
-  void run_swiglu_backward(Stream& s, const Tensor& g, const Tensor& d, const Tensor& o) override {
-    real_->swiglu_backward(s, g, d, o);
-  }
   void run_embedding_forward(Stream& s, const Tensor& t, const Tensor& table, int64_t first,
                              const Tensor& o) override {
     real_->embedding_forward(s, t, table, mutated(first), o);
@@ -177,18 +151,6 @@ class MutatedKernels : public Kernels {
   void run_embedding_backward(Stream& s, const Tensor& t, const Tensor& d, int64_t first,
                               const Tensor& g) override {
     real_->embedding_backward(s, t, d, mutated(first), g);
-  }
-  void run_row_maximum(Stream& s, const Tensor& l, const Tensor& m) override { real_->row_maximum(s, l, m); }
-  void run_exponential_sums(Stream& s, const Tensor& l, const Tensor& m, const Tensor& t, int64_t first,
-                            const Tensor& sums) override {
-    real_->exponential_sums(s, l, m, t, first, sums);
-  }
-  void run_cross_entropy(Stream& s, const Tensor& m, const Tensor& sums, const Tensor& t, int64_t first,
-                         double factor, const Tensor& l, const Tensor& loss) override {
-    real_->cross_entropy(s, m, sums, t, first, factor, l, loss);
-  }
-  void run_add_sum_of_squares(Stream& s, double f, const Tensor& x, const Tensor& t) override {
-    real_->add_sum_of_squares(s, f, x, t);
   }
   void run_adamw(Stream& s, const AdamW& options, double max_norm, const Tensor& total, const Tensor& g,
                  const Tensor& m1, const Tensor& m2, const Tensor& master, const Tensor& w) override {
@@ -216,7 +178,6 @@ class MutatedKernels : public Kernels {
     return shape;
   }
 
-  std::unique_ptr<Kernels> real_;
   Device& device_;
   const Mutation& mutation_;
   int weight_gradients_ = 0;

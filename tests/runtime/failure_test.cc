@@ -44,6 +44,26 @@ TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
   EXPECT_THAT(failure, testing::MatchesRegex(".*rank [0-3], .* of [FIWB][01]\\.[0-5].*"));
 }
 
+// Tokens and targets are uploaded before any op.
+TEST(Failures, OutOfMemoryBeforeTheFirstOpNamesNone) {
+  const Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  const auto program = [] {
+    return execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1);
+  };
+  size_t set_up = 0;  // of the rank with the targets
+  {
+    const auto backend = cpu::make_backend({.world_size = 2});
+    const Trainer trainer(*backend, program(), training);
+    set_up = backend->device(1).memory().held();
+    ASSERT_LE(backend->device(0).memory().peak() + 3 * training.tokens() * sizeof(int32_t), set_up)
+        << "the first rank may not fail";
+  }
+  const auto backend = cpu::make_backend({.world_size = 2, .memory_limit = set_up});
+  Trainer trainer(*backend, program(), training);
+  const std::string failure = failure_of(trainer, random_samples(6, training.seq, training.model.vocab));
+  EXPECT_THAT(failure, StartsWith("rank 1, begin of the step: out of memory"));
+}
+
 TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForward) {
   Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
   training.initialisation.weight_deviation = 1e30;

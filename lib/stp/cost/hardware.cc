@@ -17,7 +17,7 @@ constexpr double kStateBytes = 3 * kFp32;  // of a parameter: its master and Ada
 
 // SMs that Transformer Engine's methods `pipeline` and `bulk` take from the GEMM for the collective beside it
 // (num_sm of its default user-buffer configuration, with set_sm_margin). They are all that such a GEMM loses:
-// these collectives do not contend (contends() in lib/stp/simulate). The exchanges of the method
+// these collectives do not contend (Op::contends). The exchanges of the method
 // `ring_exchange` are the copy engines' and take none.
 constexpr int kOverlapSms = 16;
 

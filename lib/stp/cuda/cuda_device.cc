@@ -169,6 +169,7 @@ void CudaDevice::download(Stream& stream, const Tensor& tensor, std::span<std::b
 void CudaDevice::synchronize() {
   for (CudaStream* stream : streams()) stream->synchronize();
   run_.guard.check();
+  run_.forget_alarms();
   run_.renew_clock();
   trim_memory();
 }

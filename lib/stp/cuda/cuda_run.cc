@@ -56,16 +56,10 @@ void CudaRun::wait_until(const std::function<bool()>& ready, const std::function
 // What the GPU has passed, and what went wrong meanwhile.
 void CudaRun::sweep() {
   if (guard.failed()) return;
-  bool idle = true;
-  for (CudaStream* stream : streams_) {
-    stream->sweep();
-    idle = idle && stream->idle();
-  }
+  for (CudaStream* stream : streams_) stream->sweep();
   if (look_) look_();
   if (const int32_t mark = *static_cast<const volatile int32_t*>(alarm_flag_); mark != 0)
     guard.fail(alarms_[mark - 1]);
-  else if (idle)
-    alarms_.clear();
 }
 
 // Work is given after all that it waits for, so whatever keeps the GPU is where the first mark is.
@@ -110,6 +104,11 @@ void CudaRun::unpin(void* block) {
 std::pair<int32_t*, int32_t> CudaRun::alarm(std::string text) {
   alarms_.push_back(std::move(text));
   return {alarm_flag_, static_cast<int32_t>(alarms_.size())};
+}
+
+void CudaRun::forget_alarms() {
+  if (std::all_of(streams_.begin(), streams_.end(), [](const CudaStream* stream) { return stream->idle(); }))
+    alarms_.clear();
 }
 
 void CudaRun::show_op(int rank, std::optional<uint32_t> op) {

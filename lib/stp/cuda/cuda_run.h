@@ -64,8 +64,11 @@ class CudaRun : public RunContext {
   /// Ends it before, once the GPU is done with all work.
   void unpin(void* block);
 
-  /// Where a kernel writes a number to fail the run with `text`, and which.
+  /// Where a kernel writes a number to fail the run with `text`, and which. The number holds until
+  /// forget_alarms().
   std::pair<int32_t*, int32_t> alarm(std::string text);
+  /// To be called where no kernel waits for its launch: forgets all alarms if the GPU is done with all work.
+  void forget_alarms();
 
   /// What the host does from here on is shown as this op's where a profiler is attached.
   void show_op(int rank, std::optional<uint32_t> op);
@@ -83,7 +86,7 @@ class CudaRun : public RunContext {
   std::vector<void*> pinned_;
   std::function<void()> look_;
   int32_t* alarm_flag_ = nullptr;
-  std::vector<std::string> alarms_;  // by mark, from 1; of checks that the GPU may not have made yet
+  std::vector<std::string> alarms_;  // by mark, from 1; of all kernels that may still write it
   std::optional<uint32_t> shown_op_;
 };
 

@@ -214,6 +214,34 @@ TEST_F(CudaOnHost, TheDriverIsSetUpBeforeItIsFirstAskedUnlessTheUserSaysElse) {
   EXPECT_STREQ(getenv(name), "8");
 }
 
+// The host may wait, with all streams idle, between taking an alarm and launching the kernel that rings it.
+TEST_F(CudaOnHost, AnAlarmHoldsUntilItsKernelIsLaunchedHoweverLongThatTakes) {
+  start({.deadline_s = kNever});
+  CudaRun& run = device().run();
+  const auto first = run.alarm("what the test found, in words that are too long to be stored in place");
+  run.wait_until([] { return true; }, [] { return ""; });
+  const auto second = run.alarm("another");
+  EXPECT_NE(first.second, second.second);
+  *first.first = first.second;
+  EXPECT_THROW(run.wait_until([] { return false; }, [] { return ""; }), Cancelled);
+  EXPECT_EQ(failure(), "what the test found, in words that are too long to be stored in place");
+}
+
+TEST_F(CudaOnHost, AlarmsOfWorkThatIsDoneAreForgotten) {
+  start({.deadline_s = kNever});
+  CudaRun& run = device().run();
+  Tensor tensor = bytes(512);
+  const int32_t first = run.alarm("first").second;
+  device().synchronize();
+  EXPECT_EQ(run.alarm("second").second, first);
+  fake_cuda::hold(true);
+  set(tensor, 1);
+  run.forget_alarms();
+  EXPECT_NE(run.alarm("third").second, first) << "the kernel of the second may be at work";
+  fake_cuda::hold(false);
+  device().synchronize();
+}
+
 TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {
   start({.deadline_s = kNever});
   fake_cuda::fail_next("cudaMallocAsync", cudaErrorMemoryAllocation);

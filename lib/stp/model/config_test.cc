@@ -109,7 +109,7 @@ TEST_F(ModelFile, MayPadTheVocabularyOfAGpt) {
   EXPECT_EQ(padded(read(gpt), 8).vocab, 50257);
   gpt["make_vocab_size_divisible_by"] = 128;
   EXPECT_EQ(read(gpt).vocab, 50257);
-  for (const auto [tp, vocab] : {std::pair(1, 50304), {2, 50432}, {4, 50688}, {8, 51200}})
+  for (const auto& [tp, vocab] : {std::pair(1, 50304), {2, 50432}, {4, 50688}, {8, 51200}})
     EXPECT_EQ(padded(read(gpt), tp).vocab, vocab) << tp;
   json other = good_;
   other["make_vocab_size_divisible_by"] = 128;

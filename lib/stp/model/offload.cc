@@ -13,7 +13,7 @@ std::vector<SavedTensor> kept_tensors(const ModelConfig& model, const Shape& sha
   if (shape.recompute.layer) {
     if (unit == Unit::mlp) return {};
     const double rows = shape.sequence_parallel ? 1.0 / shape.tp : 1.0;
-    return {{.name = "norm input",
+    return {{.which = Saved::norm_input,
              .bytes = rows * hidden_bytes(model, shape),
              .weight_gradient = false,
              .made_by_forward = true}};

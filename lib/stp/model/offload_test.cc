@@ -39,7 +39,8 @@ TEST(OffloadedTensors, AreTakenInTheOrderOfTheForwardWhereTheyFit) {
     with.recompute = recompute;
     std::vector<std::string> all;
     for (const OffloadedTensor& each : offloaded_tensors(config, with, Implementation::suite, 2, ratio))
-      all.push_back(std::to_string(each.layer) + " " + to_string(each.unit) + " " + each.tensor.name);
+      all.push_back(std::to_string(each.layer) + " " + to_string(each.unit) + " " +
+                    to_string(each.tensor.which));
     return all;
   };
   EXPECT_EQ(names(1).size(), 2U * (6 + 5));

@@ -135,7 +135,7 @@ TEST(Recomputation, MakesAgainWhatTheForwardDropsAndNothingElse) {
                    again = saved_tensors(config, recomputed, implementation, unit);
         ASSERT_EQ(all.size(), again.size()) << name;
         for (size_t i = 0; i < all.size(); ++i) {
-          EXPECT_EQ(all[i].name, again[i].name);
+          EXPECT_EQ(all[i].which, again[i].which);
           EXPECT_EQ(all[i].bytes, again[i].bytes);
           EXPECT_EQ(all[i].weight_gradient, again[i].weight_gradient);
           EXPECT_EQ(all[i].made_by_forward, again[i].made_by_forward || again[i].recomputed()) << name;

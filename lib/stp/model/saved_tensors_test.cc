@@ -39,13 +39,13 @@ TEST(SavedTensors, AreEachEitherShardedOrWholeOnEveryRank) {
       const auto divided = saved_tensors(config, shape, implementation, unit);
       ASSERT_EQ(whole.size(), divided.size());
       for (size_t i = 0; i < whole.size(); ++i) {
-        EXPECT_EQ(whole[i].name, divided[i].name);
+        EXPECT_EQ(whole[i].which, divided[i].which);
+        const std::string name = to_string(whole[i].which);
         // Tensors as wide as the model are unsharded on every rank: norms' inputs and outputs, outputs'
         // gradients.
-        const bool replicated = whole[i].name.find("norm") != std::string::npos ||
-                                whole[i].name == "dropout mask" || whole[i].name == "gradient of the output";
-        EXPECT_DOUBLE_EQ(divided[i].bytes, replicated ? whole[i].bytes : whole[i].bytes / shape.tp)
-            << whole[i].name;
+        const bool replicated = name.find("norm") != std::string::npos || name == "dropout mask" ||
+                                name == "gradient of the output";
+        EXPECT_DOUBLE_EQ(divided[i].bytes, replicated ? whole[i].bytes : whole[i].bytes / shape.tp) << name;
       }
     }
   });
@@ -57,27 +57,28 @@ TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
   std::map<std::string, double> bytes;
   for (const Unit unit : kGemmUnits)
     for (const SavedTensor& tensor : saved_tensors(tiny, {1, 1, 1}, Implementation::suite, unit))
-      bytes[to_string(unit) + ": " + tensor.name + (tensor.made_by_forward ? "" : ", by I") +
+      bytes[to_string(unit) + ": " + to_string(tensor.which) + (tensor.made_by_forward ? "" : ", by I") +
             (tensor.weight_gradient ? ", for W" : "")] = tensor.bytes;
-  const std::map<std::string, double> expected{{"attn: norm input", 16},
-                                               {"attn: norm statistics", 4},
-                                               {"attn: norm output, for W", 16},
-                                               {"attn: q, k, v", 32},
-                                               {"attn: attention output, for W", 16},
-                                               {"attn: log-sum-exp", 16},
-                                               {"attn: gradient of q, k, v, by I, for W", 32},
-                                               {"attn: gradient of the output, by I, for W", 16},
-                                               {"mlp: norm input", 16},
-                                               {"mlp: norm statistics", 4},
-                                               {"mlp: norm output, for W", 16},
-                                               {"mlp: gate and up", 80},
-                                               {"mlp: activation, for W", 40},
-                                               {"mlp: gradient of gate and up, by I, for W", 80},
-                                               {"mlp: gradient of the output, by I, for W", 16},
-                                               {"head: norm input", 16},
-                                               {"head: norm statistics", 4},
-                                               {"head: norm output, for W", 16},
-                                               {"head: gradient of the logits, for W", 100}};
+  const std::map<std::string, double> expected{
+      {"attn: norm input", 16},
+      {"attn: norm statistics", 4},
+      {"attn: norm output, for W", 16},
+      {"attn: q, k, v", 32},
+      {"attn: attention output, for W", 16},
+      {"attn: log-sum-exp", 16},
+      {"attn: gradient of the first linear's output, by I, for W", 32},
+      {"attn: gradient of the output, by I, for W", 16},
+      {"mlp: norm input", 16},
+      {"mlp: norm statistics", 4},
+      {"mlp: norm output, for W", 16},
+      {"mlp: fc1 output", 80},
+      {"mlp: activation, for W", 40},
+      {"mlp: gradient of the first linear's output, by I, for W", 80},
+      {"mlp: gradient of the output, by I, for W", 16},
+      {"head: norm input", 16},
+      {"head: norm statistics", 4},
+      {"head: norm output, for W", 16},
+      {"head: gradient of the logits, for W", 100}};
   EXPECT_EQ(bytes, expected);
 }
 
@@ -85,7 +86,7 @@ TEST(SavedTensors, ThatIMakesAreMadeForW) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
     for (const Unit unit : kGemmUnits)
       for (const SavedTensor& tensor : saved_tensors(config, shape, implementation, unit))
-        EXPECT_TRUE(tensor.made_by_forward || tensor.weight_gradient) << tensor.name;
+        EXPECT_TRUE(tensor.made_by_forward || tensor.weight_gradient) << to_string(tensor.which);
   });
 }
 

@@ -35,6 +35,48 @@ struct Widths {
   [[nodiscard]] Gemm fc2() const { return {tokens, hidden, ffn}; }
 };
 
+// Launches of a pass or of what a pass consists of, unfused. The suite's own are its calls of Kernels
+// (lib/stp/device/kernels.h) on the rank of a group that makes most of them.
+struct Launches {
+  // Of F, and of what I recomputes of it: QKV and what follows it; what follows fc1; the second linear layer.
+  int norm = 6, qkv = 6, activation = 2, second = 1, residual = 2;
+  // Of I, before and behind the core.
+  int attn_before = 7, attn_after = 15, mlp_core = 2, mlp_after = 15;
+  int core_backward = 2;
+  // Of a ring: to merge a step's results; to copy gradients of k and v, in I's first step and behind its
+  // last.
+  int merging = 2, copy = 0;
+  int piece = 1;               // of a step of F's `after`
+  int qkv_bias = 0, bias = 0;  // sums for the gradients of QKV's bias and of others, beside the weights'
+  int head_F = 16, head_I = 16, embedding_F = 4, embedding_W = 6, merger_F = 10, merger_I = 16;
+};
+
+Launches launches(const ModelConfig& model, Implementation implementation) {
+  if (implementation != Implementation::suite) return {};
+  const int bias = model.family == Family::vit ? 1 : 0;  // a kernel of its own
+  return {.norm = 1,
+          .qkv = 2,
+          .activation = 1 + bias,
+          .second = 1 + bias,
+          .residual = 1,
+          .attn_before = 1,
+          .attn_after = 3,
+          .mlp_core = 1,
+          .mlp_after = 2,
+          .core_backward = 1,
+          .merging = 0,
+          .copy = 1,
+          .piece = 3,
+          .qkv_bias = 1,
+          .bias = bias,
+          .head_F = 6,
+          .head_I = 2,
+          .embedding_F = 1,
+          .embedding_W = 1,
+          .merger_F = 6,
+          .merger_I = 4};
+}
+
 // Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
 // Unfused, counted over PyTorch's ops: RMSNorm forward casts up (3), squares (4), averages (2), scales (4),
 // casts down (3), weighs (2); its backward has the same steps with two operands. The residual: divide by t
@@ -49,9 +91,10 @@ struct Traffic {
   double qkv_forward, qkv_backward;            // of q, k and v: biases, splitting and joining
   double context;                              // of the attention's output: its transposition, each direction
   double activation_forward, activation_backward;  // of ffn
+  Launches launches = {};
 };
 
-Traffic traffic(const ModelConfig& model, Implementation implementation) {
+Traffic elementwise(const ModelConfig& model, Implementation implementation) {
   const double rotary = model.rotary() ? 2 : 0;
   // Gated: reads gate and up, writes; backward reads three, writes two.
   const double activation_forward = model.gated() ? 3 : 2, activation_backward = model.gated() ? 5 : 3;
@@ -69,18 +112,19 @@ Traffic traffic(const ModelConfig& model, Implementation implementation) {
   }
   return {};
 }
+Traffic traffic(const ModelConfig& model, Implementation implementation) {
+  Traffic traffic = elementwise(model, implementation);
+  traffic.launches = launches(model, implementation);
+  return traffic;
+}
 
 // The weight gradient of a linear layer, accumulated over the microbatches: read and written once by
 // the GEMM's epilogue (Megatron-LM's fused accumulation; writing a bf16 result is part of the GEMM's own
-// cost).
-Work weight_gradients(const Shape& shape, const std::vector<Gemm>& forwards) {
-  Work work;
-  for (const Gemm& forward : forwards) {
-    work.gemms.push_back(weight_gradient(forward));
-    work.sharded_bytes += 2.0 * shape.gradient_bytes * forward.n * forward.k;
-    ++work.kernels;
-  }
-  return work;
+// cost). `sums`: launches for its bias.
+Work weight_gradients(const Shape& shape, const Gemm& forward, int sums = 0) {
+  return {.gemms = {weight_gradient(forward)},
+          .sharded_bytes = 2.0 * shape.gradient_bytes * forward.n * forward.k,
+          .kernels = 1 + sums};
 }
 
 void add(Work& to, const Work& more) {
@@ -103,7 +147,7 @@ Work attention_core(const ModelConfig& model, const Shape& shape, Implementation
     const double heads = w.q / model.head_dim * shape.microbatch_size / (by_heads ? shape.cp : 1);
     return {.attentions = {{heads, rows, step == 0 ? rows : rows / 2, double{1} * model.head_dim, causal,
                             !forward}},
-            .kernels = forward ? 1 : 2};
+            .kernels = forward ? 1 : launches(model, implementation).core_backward};
   }
   // Batched GEMMs over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
   // tensors: the fused softmax reads what the mask leaves (a half) and writes all, dropout reads, writes and
@@ -123,8 +167,8 @@ struct ForwardParts {
   Work norm, first, second, residual;
 
   ForwardParts(const Widths& w, const Traffic& t)
-      : norm{.replicated_bytes = t.norm_forward * w.bytes(w.norm), .kernels = 6},
-        residual{.replicated_bytes = t.residual_forward * w.bytes(w.norm), .kernels = 2} {}
+      : norm{.replicated_bytes = t.norm_forward * w.bytes(w.norm), .kernels = t.launches.norm},
+        residual{.replicated_bytes = t.residual_forward * w.bytes(w.norm), .kernels = t.launches.residual} {}
 
   [[nodiscard]] Work all() const {
     Work work = norm;
@@ -143,17 +187,23 @@ struct ForwardParts {
 
 // A step's elementwise traffic with context parallelism: the output, or the gradients of q, k and v, are
 // added to those of the steps before: read both, write.
-Work merging(const ModelConfig& model, const Shape& shape, bool forward) {
+Work merging(const ModelConfig& model, const Shape& shape, Implementation implementation, bool forward) {
   const Widths w(model, shape);
-  return {.sharded_bytes = 3 * w.bytes(forward ? w.q : w.q + 2 * w.kv), .kernels = 2};
+  return {.sharded_bytes = 3 * w.bytes(forward ? w.q : w.q + 2 * w.kv),
+          .kernels = launches(model, implementation).merging};
+}
+// A ring's copies in I of gradients of k and v.
+int ring_copies(const ModelConfig& model, const Shape& shape, Implementation implementation) {
+  return shape.division().in_ring() ? launches(model, implementation).copy : 0;
 }
 
 ForwardParts attention_forward_parts(const Widths& w, const Traffic& t) {
   ForwardParts forward(w, t);
   forward.first = {.gemms = {w.qkv()},
                    .sharded_bytes = t.rotary * w.bytes(w.q + w.kv) + t.qkv_forward * w.bytes(w.q + 2 * w.kv),
-                   .kernels = 6};
-  forward.second = {.gemms = {w.projection()}, .sharded_bytes = t.context * w.bytes(w.q), .kernels = 1};
+                   .kernels = t.launches.qkv};
+  forward.second = {
+      .gemms = {w.projection()}, .sharded_bytes = t.context * w.bytes(w.q), .kernels = t.launches.second};
   return forward;
 }
 
@@ -168,7 +218,7 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
     const int count = shape.division().steps(Unit::attn, pass, UnitPart::core);
     for (int step = 1; step < count; ++step) {
       add(steps, attention_core(model, shape, implementation, forward, step));
-      add(steps, merging(model, shape, forward));
+      add(steps, merging(model, shape, implementation, forward));
     }
     return steps;
   };
@@ -183,24 +233,26 @@ Work attention_work(const ModelConfig& model, const Shape& shape, Implementation
       work = {.gemms = {input_gradient(qkv), input_gradient(proj)},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes = rotary + t.qkv_backward * qkv_bytes + context,
-              .kernels = 22};
+              .kernels = t.launches.attn_before + t.launches.attn_after +
+                         2 * ring_copies(model, shape, implementation)};
       add(work, core(false));
       if (shape.recompute.core) add(work, core(true));
       forward.add_recomputed(work, shape.recompute, Unit::attn, implementation);
       return work;
     case UnitPass::W_early:
-      return weight_gradients(shape, {proj});
+      return weight_gradients(shape, proj, t.launches.bias);
     case UnitPass::W_late:
-      return weight_gradients(shape, {qkv});
+      return weight_gradients(shape, qkv, t.launches.qkv_bias);
   }
   return {};
 }
 
 ForwardParts mlp_forward_parts(const ModelConfig& model, const Widths& w, const Traffic& t) {
   ForwardParts forward(w, t);
-  forward.first = {
-      .gemms = {w.fc1(model)}, .sharded_bytes = t.activation_forward * w.bytes(w.ffn), .kernels = 3};
-  forward.second = {.gemms = {w.fc2()}, .kernels = 1};
+  forward.first = {.gemms = {w.fc1(model)},
+                   .sharded_bytes = t.activation_forward * w.bytes(w.ffn),
+                   .kernels = 1 + t.launches.activation};
+  forward.second = {.gemms = {w.fc2()}, .kernels = t.launches.second};
   return forward;
 }
 
@@ -217,13 +269,13 @@ Work mlp_work(const ModelConfig& model, const Shape& shape, Implementation imple
       work = {.gemms = {input_gradient(fc1), input_gradient(fc2)},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
-              .kernels = 18};
+              .kernels = 1 + t.launches.mlp_core + t.launches.mlp_after};
       forward.add_recomputed(work, shape.recompute, Unit::mlp, implementation);
       return work;
     case UnitPass::W_early:
-      return weight_gradients(shape, {fc2});
+      return weight_gradients(shape, fc2, t.launches.bias);
     case UnitPass::W_late:
-      return weight_gradients(shape, {fc1});
+      return weight_gradients(shape, fc1, t.launches.bias);
   }
   return {};
 }
@@ -238,35 +290,38 @@ Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, U
       return {.gemms = {projection},
               .replicated_bytes = t.norm_forward * w.bytes(w.norm),
               .sharded_bytes = 11 * w.bytes(w.vocab),
-              .kernels = 16};
+              .kernels = t.launches.head_F};
     case UnitPass::I:
       return {.gemms = {input_gradient(projection)},
               .replicated_bytes = t.norm_backward * w.bytes(w.norm),
               .sharded_bytes = 6 * w.bytes(w.vocab),
-              .kernels = 16};
+              .kernels = t.launches.head_I};
     case UnitPass::W_early:
       return {};
     case UnitPass::W_late:
-      return weight_gradients(shape, {projection});
+      return weight_gradients(shape, projection);
   }
   return {};
 }
 
 // Every rank looks up the tokens of its share of the vocabulary and masks the rest; so does the gradient.
 // Autograd makes the full gradient in half precision, zeroed (2 bytes a weight), and adds it to the fp32 one
-// (10), for each microbatch, whatever its tokens. Fused, only the rows that occur are touched.
+// (10), for each microbatch, whatever its tokens. Fused, only the rows that occur are touched. Behind a
+// vision encoder the suite copies the images of each sample, and their gradients.
 Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
                     UnitPass pass) {
   const Widths w(model, shape);
   const bool fused = implementation == Implementation::suite;
-  if (pass == UnitPass::F) return {.sharded_bytes = 3 * w.bytes(w.hidden), .kernels = 4};
+  const Launches l = launches(model, implementation);
+  const int images = fused && model.has_vision() ? shape.microbatch_size : 0;
+  if (pass == UnitPass::F) return {.sharded_bytes = 3 * w.bytes(w.hidden), .kernels = l.embedding_F + images};
   if (pass != UnitPass::W_late) return {};
   const double read = w.bytes(w.hidden);
   if (fused)
     return {.sharded_bytes = read + (2 * shape.gradient_bytes) * w.tokens * w.hidden / shape.tp,
-            .kernels = 1};
+            .kernels = l.embedding_W + images};
   return {.sharded_bytes = 2 * read + (2 * w.element + 2 * shape.gradient_bytes) * w.vocab * w.hidden,
-          .kernels = 6};
+          .kernels = l.embedding_W};
 }
 
 // What a layer of the encoder computes on, as if it were a model of its own.
@@ -303,16 +358,16 @@ Work merger_work(const ModelConfig& model, const Shape& shape, Implementation im
       return {.gemms = {m.fc1, m.fc2},
               .replicated_bytes = t.norm_forward * m.in.bytes(m.in.hidden),
               .sharded_bytes = t.activation_forward * m.inner_bytes(),
-              .kernels = 10};
+              .kernels = t.launches.merger_F};
     case UnitPass::I:
       return {.gemms = {input_gradient(m.fc1), input_gradient(m.fc2)},
               .replicated_bytes = t.norm_backward * m.in.bytes(m.in.hidden),
               .sharded_bytes = t.activation_backward * m.inner_bytes(),
-              .kernels = 16};
+              .kernels = t.launches.merger_I};
     case UnitPass::W_early:
-      return weight_gradients(shape, {m.fc2});
+      return weight_gradients(shape, m.fc2, t.launches.bias);
     case UnitPass::W_late:
-      return weight_gradients(shape, {m.fc1});
+      return weight_gradients(shape, m.fc1, t.launches.bias);
   }
   return {};
 }
@@ -330,7 +385,7 @@ Work vision_work(const ModelConfig& model, const Shape& shape, Implementation im
   // The embedding of patches, which every rank of the group repeats.
   const Gemm patches{own.tokens(), double{1} * encoder.hidden, kPatchElements};
   if (pass == UnitPass::F) return {.gemms = {patches}, .kernels = 1};
-  return pass == UnitPass::W_late ? weight_gradients(shape, {patches}) : Work{};
+  return pass == UnitPass::W_late ? weight_gradients(shape, patches) : Work{};
 }
 
 }  // namespace
@@ -427,17 +482,18 @@ Work whole_part_work(const ModelConfig& model, const Shape& shape, Implementatio
     case UnitPart::before:
       work = {.gemms = {input_gradient(attn ? w.projection() : w.fc2())},
               .sharded_bytes = attn ? t.context * w.bytes(w.q) : 0,
-              .kernels = attn ? 7 : 1};
+              .kernels = attn ? t.launches.attn_before : 1};
       forward.add_recomputed(work, shape.recompute, unit, implementation);
       return work;
     case UnitPart::core:
-      return {.sharded_bytes = t.activation_backward * w.bytes(w.ffn), .kernels = 2};
+      return {.sharded_bytes = t.activation_backward * w.bytes(w.ffn), .kernels = t.launches.mlp_core};
     default:
       return {.gemms = {input_gradient(attn ? w.qkv() : w.fc1(model))},
               .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
               .sharded_bytes =
                   attn ? t.rotary * w.bytes(w.q + w.kv) + t.qkv_backward * w.bytes(w.q + 2 * w.kv) : 0,
-              .kernels = 15};
+              .kernels = attn ? t.launches.attn_after + ring_copies(model, shape, implementation)
+                              : t.launches.mlp_after};
   }
 }
 
@@ -446,8 +502,10 @@ Work whole_part_work(const ModelConfig& model, const Shape& shape, Implementatio
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step) {
   if (part == UnitPart::core && unit == Unit::attn) {
-    Work work = attention_core(model, shape, implementation, pass == UnitPass::F, step);
-    if (step > 0) add(work, merging(model, shape, pass == UnitPass::F));
+    const bool forward = pass == UnitPass::F;
+    Work work = attention_core(model, shape, implementation, forward, step);
+    if (step > 0) add(work, merging(model, shape, implementation, forward));
+    if (step == 0 && !forward) work.kernels += ring_copies(model, shape, implementation);
     return work;
   }
   Work work = whole_part_work(model, shape, implementation, unit, pass, part);
@@ -456,7 +514,9 @@ Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation
   // The first GEMM is divided: by rows, or in `after` by columns of its output.
   Gemm& gemm = work.gemms.front();
   (part == UnitPart::after ? gemm.n : gemm.m) /= steps;
-  if (step + 1 < steps) return {.gemms = {gemm}, .kernels = 1};
+  const int kernels = part == UnitPart::after ? launches(model, implementation).piece : 1;
+  if (step + 1 < steps) return {.gemms = {gemm}, .kernels = kernels};
+  if (part == UnitPart::after && implementation == Implementation::suite) work.kernels = kernels;
   return work;
 }
 
@@ -480,17 +540,17 @@ namespace {
 std::vector<SavedTensor> saved_by_ends_of_encoder(const ModelConfig& model, const Shape& shape,
                                                   Implementation implementation, Unit unit) {
   const Merger m(model, shape);
-  if (unit == Unit::patches) return {{"patches", m.in.bytes(kPatchElements), true, true}};
+  if (unit == Unit::patches) return {{Saved::patches, m.in.bytes(kPatchElements), true, true}};
   const double fp32 = std::max(kFp32, m.in.element) / m.in.element;
-  std::vector<SavedTensor> tensors{{"norm input", m.in.bytes(m.in.hidden), false, true, false, true}};
+  std::vector<SavedTensor> tensors{{Saved::norm_input, m.in.bytes(m.in.hidden), false, true, false, true}};
   if (implementation == Implementation::suite)
-    tensors.push_back({"norm statistics", m.in.bytes(2 * fp32), false, true, false, true});
-  tensors.push_back({"norm output", m.in.bytes(m.in.hidden), true, true, false, true});
-  tensors.push_back({"fc1 output", m.inner_bytes(), false, true});
-  tensors.push_back({"activation", m.inner_bytes(), true, true, true});
-  tensors.push_back({"gradient of the fc1 output", m.inner_bytes(), true, false, false, false, true});
+    tensors.push_back({Saved::norm_statistics, m.in.bytes(2 * fp32), false, true, false, true});
+  tensors.push_back({Saved::norm_output, m.in.bytes(m.in.hidden), true, true, false, true});
+  tensors.push_back({Saved::fc1_output, m.inner_bytes(), false, true});
+  tensors.push_back({Saved::activation, m.inner_bytes(), true, true, true});
+  tensors.push_back({Saved::inner_gradient, m.inner_bytes(), true, false, false, false, true});
   tensors.push_back(
-      {"gradient of the output", m.tokens * m.fc2.n * m.in.element, true, false, true, false, true});
+      {Saved::output_gradient, m.tokens * m.fc2.n * m.in.element, true, false, true, false, true});
   return tensors;
 }
 
@@ -515,67 +575,67 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   const double fp32 = std::max(kFp32, w.element) / w.element;
   std::vector<SavedTensor> tensors;
   // `recomputed`: dropped by the forward, made again by I.
-  const auto keep = [&](const char* name, double width, bool recomputed = false) {
-    tensors.push_back({name, w.bytes(width), false, !recomputed});
+  const auto keep = [&](Saved which, double width, bool recomputed = false) {
+    tensors.push_back({which, w.bytes(width), false, !recomputed});
   };
-  const auto keep_for = [&](UnitPass pass, const char* name, double width, bool recomputed = false) {
-    tensors.push_back({name, w.bytes(width), true, !recomputed, pass == UnitPass::W_early});
+  const auto keep_for = [&](UnitPass pass, Saved which, double width, bool recomputed = false) {
+    tensors.push_back({which, w.bytes(width), true, !recomputed, pass == UnitPass::W_early});
   };
-  const auto make_for = [&](UnitPass pass, const char* name, double width) {
-    tensors.push_back({name, w.bytes(width), true, false, pass == UnitPass::W_early, false, true});
+  const auto make_for = [&](UnitPass pass, Saved which, double width) {
+    tensors.push_back({which, w.bytes(width), true, false, pass == UnitPass::W_early, false, true});
   };
   // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
   // Megatron-LM's default dropout a mask of one byte per element. A recomputed norm drops what it makes for
   // others, its output, and the statistics of a fused one; not what unfused autograd keeps of its inside.
   const bool layer_norm = model.family == Family::vit;  // always one kernel
   if (fused || layer_norm) {
-    keep("norm input", w.norm);
+    keep(Saved::norm_input, w.norm);
     if (implementation == Implementation::suite)
-      keep("norm statistics", (layer_norm ? 2 : 1) * fp32 * w.norm / w.hidden, norm_again);
+      keep(Saved::norm_statistics, (layer_norm ? 2 : 1) * fp32 * w.norm / w.hidden, norm_again);
   } else {
-    keep("norm input in fp32", fp32 * w.norm);
-    keep("normalised input", w.norm);
+    keep(Saved::norm_input_fp32, fp32 * w.norm);
+    keep(Saved::normalised_input, w.norm);
   }
-  if (implementation != Implementation::suite && unit != Unit::head) keep("dropout mask", w.norm / w.element);
-  keep_for(UnitPass::W_late, "norm output", w.norm, norm_again);
+  if (implementation != Implementation::suite && unit != Unit::head)
+    keep(Saved::dropout_mask, w.norm / w.element);
+  keep_for(UnitPass::W_late, Saved::norm_output, w.norm, norm_again);
   for (SavedTensor& tensor : tensors) tensor.norm = true;
   switch (unit) {
     case Unit::attn:
-      keep("q, k, v", w.q + 2 * w.kv, first_again);
-      keep_for(UnitPass::W_early, "attention output", w.q, core_again);
+      keep(Saved::qkv, w.q + 2 * w.kv, first_again);
+      keep_for(UnitPass::W_early, Saved::attention_output, w.q, core_again);
       // Of all rows for some heads, as the core's backward reads it.
-      if (shape.division().exchanges_heads()) keep("output of the core", w.q, again.core);
-      if (!of_2022) keep("log-sum-exp", heads * fp32, core_again);
+      if (shape.division().exchanges_heads()) keep(Saved::core_output, w.q, again.core);
+      if (!of_2022) keep(Saved::log_sum_exp, heads * fp32, core_again);
       if (of_2022 && !again.core) {
-        keep("softmax", heads * shape.seq);
-        keep("mask of the softmax", heads * shape.seq / w.element);
-        keep("softmax after dropout", heads * shape.seq);
+        keep(Saved::softmax, heads * shape.seq);
+        keep(Saved::softmax_mask, heads * shape.seq / w.element);
+        keep(Saved::softmax_after_dropout, heads * shape.seq);
       }
-      make_for(UnitPass::W_late, "gradient of q, k, v", w.q + 2 * w.kv);
-      make_for(UnitPass::W_early, "gradient of the output", w.hidden);
+      make_for(UnitPass::W_late, Saved::inner_gradient, w.q + 2 * w.kv);
+      make_for(UnitPass::W_early, Saved::output_gradient, w.hidden);
       break;
     case Unit::mlp:
-      keep(model.gated() ? "gate and up" : "fc1 output", fc1, first_again);
+      keep(Saved::fc1_output, fc1, first_again);
       if (!fused && model.gated()) {
-        keep("gate in fp32", fp32 * w.ffn, first_again);
-        keep("activated gate", w.ffn, first_again);
+        keep(Saved::gate_fp32, fp32 * w.ffn, first_again);
+        keep(Saved::activated_gate, w.ffn, first_again);
       }
-      keep_for(UnitPass::W_early, "activation", w.ffn, first_again);
-      make_for(UnitPass::W_late, model.gated() ? "gradient of gate and up" : "gradient of the fc1 output",
-               fc1);
-      make_for(UnitPass::W_early, "gradient of the output", w.hidden);
+      keep_for(UnitPass::W_early, Saved::activation, w.ffn, first_again);
+      make_for(UnitPass::W_late, Saved::inner_gradient, fc1);
+      make_for(UnitPass::W_early, Saved::output_gradient, w.hidden);
       break;
     case Unit::embedding:
       // The tokens alone; behind a vision encoder, whose I gets it, W needs the gradient of the output.
       if (!model.has_vision()) return {};
-      return {{"gradient of the output", w.bytes(w.hidden), true, false, false, false, true}};
+      return {{Saved::output_gradient, w.bytes(w.hidden), true, false, false, false, true}};
     case Unit::head:
       // The suite's loss leaves the gradient of the logits in their place.
       if (implementation == Implementation::suite) {
-        keep_for(UnitPass::W_late, "gradient of the logits", w.vocab);
+        keep_for(UnitPass::W_late, Saved::logits_gradient, w.vocab);
       } else {
-        keep("softmax in fp32", fp32 * w.vocab);
-        make_for(UnitPass::W_late, "gradient of the logits", w.vocab);
+        keep(Saved::softmax_fp32, fp32 * w.vocab);
+        make_for(UnitPass::W_late, Saved::logits_gradient, w.vocab);
       }
       break;
     default:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stp/model/config.h"
+#include "stp/model/saved.h"
 #include "stp/model/unit.h"
 
 namespace stp {
@@ -73,6 +74,8 @@ struct Division {
 
   /// Whether the core has all rows of some heads.
   [[nodiscard]] bool exchanges_heads() const { return cp > 1 && cp_method == CpMethod::all_to_all; }
+  /// Whether keys and values pass from rank to rank.
+  [[nodiscard]] bool in_ring() const { return cp > 1 && cp_method == CpMethod::ring; }
 
   /// Whether collectives overlap the steps of parts: a rank alone has none.
   [[nodiscard]] bool overlaps() const { return tp_overlap == TpOverlap::megatron && tp > 1; }
@@ -111,10 +114,10 @@ struct Shape {
 };
 
 /// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures
-/// imply; `suite`: our own fused kernels. The two differ in memory traffic, launches and saved tensors, not
-/// in FLOPs. `megatron_2022`: Megatron-LM before FlashAttention, fp16: fused kernels for norm, bias and GELU,
-/// bias, dropout and residual, mask and softmax; the core of the attention as batched GEMMs that write and
-/// read all scores, masked or not.
+/// imply; `suite`: our own fused kernels, launched as the runtime does. The two differ in memory traffic,
+/// launches and saved tensors, not in FLOPs. `megatron_2022`: Megatron-LM before FlashAttention, fp16: fused
+/// kernels for norm, bias and GELU, bias, dropout and residual, mask and softmax; the core of the attention
+/// as batched GEMMs that write and read all scores, masked or not.
 enum class Implementation { megatron, suite, megatron_2022 };
 
 /// Which of a linear layer's three GEMMs: they differ in which operands are transposed.
@@ -158,7 +161,7 @@ struct Work {
   double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual);
                                 // with sequence parallelism a rank's share of it
   double sharded_bytes = 0;     // traffic divided by tp (rotary, activation, loss; gradients of weights)
-  int kernels = 0;              // launches
+  int kernels = 0;              // launches; none of exchanges, or of sums of an output's pieces
 };
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
@@ -171,8 +174,8 @@ double attention_flops(const Work& work, bool backward);
 /// own tokens, any other all queries against one piece of another rank's keys, or the later half of the
 /// queries against both. From the second on it merges its result into that of the steps before. With an
 /// all-to-all there is one, of as much work. A step of another part has its share of the GEMM; the last has
-/// all else. All parts add up to work(), but for a launch of each step that overlaps a collective; there I
-/// also has F's steps where the core is recomputed. Not for `megatron_2022`.
+/// all else. All parts add up to work(), but for the launches of each step that overlaps a collective; there
+/// I also has F's steps where the core is recomputed. Not for `megatron_2022`.
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step = 0);
 
@@ -186,7 +189,7 @@ double attention_output_bytes(const ModelConfig& model, const Shape& shape);
 
 /// A tensor that the forward keeps for the backward, or that I makes.
 struct SavedTensor {
-  std::string name;
+  Saved which;
   double bytes;
   bool weight_gradient;   // kept on for W: an input of a linear, or (made by I) the gradient of its output
   bool made_by_forward;   // false: I makes it, for W or again

@@ -321,7 +321,9 @@ class Lowerer {
     if (!in_warm_up_) b_.depend(step_.take_total());
   }
 
-  // The sum over the group of what the last compute op made, the chain's value or a piece of it.
+  // The sum over the group of what the last compute op made, the chain's value or a piece of it. Where
+  // tp_overlap hides it behind its own unit's GEMMs it slows nothing: its SMs are set aside for it, and the
+  // GEMMs cost what they take on the others (lib/stp/cost).
   OpId add_reduction(const Chain& chain, const Segment& segment, int piece) {
     b_.begin_op();
     b_.depend(b_.latest.compute);
@@ -333,6 +335,9 @@ class Lowerer {
         chain, segment, lowering_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
         pass_of(segment), b_.tp_stream(), whole ? value : kNoValue, unused || !last ? kNoValue : value);
     if (!whole) set_part(b_.latest.collective, UnitPart::after, piece);
+    if (b_.program.division.overlaps() &&
+        (!whole || (chain.action.pass == Pass::B && pass_of(segment) == UnitPass::I)))
+      b_.program.ops[b_.latest.collective].contends = false;
     if (lowering_.sequence_parallel) b_.latest.scatter = b_.latest.collective;
     return b_.latest.collective;
   }
@@ -464,6 +469,7 @@ class Lowerer {
         brought =
             add_op(chain, segment, OpKind::row_exchange, pass, b_.tp_stream(), begins ? from : kNoValue);
         set_part(brought, UnitPart::whole, step + 1);
+        b_.program.ops[brought].contends = false;  // copy engines carry it
       }
       if (begins) {
         const bool first = b_.latest.compute == kNothing;

@@ -324,8 +324,21 @@ TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
   EXPECT_THAT(waits("B0.0: rows attn.I0, 1"), ElementsAre("0 B0.0: RS mlp.I0", "0 B0.0: mlp.W0"));
   EXPECT_THAT(waits("B0.0: attn.I_before0, step 0"), ElementsAre("0 B0.0: RS mlp.I0"));
   EXPECT_THAT(waits("B0.0: attn.I_before0, step 1"), ElementsAre("0 B0.0: rows attn.I0, 1"));
+  // What copy engines carry, or SMs that are set aside, slows no GEMM.
+  const auto of_tp_that_contend = [&](const Program& in) {
+    Texts texts;
+    for (OpId op = 0; op < in.ops.size(); ++op)
+      if (in.stream_of(op).kind == StreamKind::tp && in.ops[op].contends) texts.push_back(op_text(in, op));
+    return texts;
+  };
+  EXPECT_THAT(of_tp_that_contend(program), ElementsAre("F0.0: AG head.F"));
+  const Program apart = lower(by_hand(Placement::loop(1, 1), 1, {{"F0.0", "I0.0", "W0.0"}}), {1}, lowering);
+  EXPECT_THAT(of_tp_that_contend(apart),
+              ElementsAre("F0.0: AG head.F", "I0.0: RS mlp.I0", "I0.0: RS attn.I0"));
+  for (const Op& op : program.ops) EXPECT_TRUE(op.contends || op.kind != OpKind::compute);
   // One rank has nothing to exchange.
   lowering.tensor_parallel = 1;
+  for (const Op& op : lower(schedule, {1}, lowering).ops) EXPECT_TRUE(op.contends);
   Lowering plain = lowering;
   plain.tp_overlap = TpOverlap::none;
   const auto same = [&](const Program& a, const Program& b) {

@@ -96,6 +96,9 @@ struct Op {
                                     // reduce-scatter of what a step of `after` made
   int16_t step = 0;                 // of the part, from 0; of an exchange, from 1; of gradients or weights
                                     // of a chunk, the bucket
+  /// Whether it and an op on the other one of its rank's `compute` and `tp` slow each other down while they
+  /// overlap, if both may.
+  bool contends = true;
 
   /// A forward that a backward recomputes.
   [[nodiscard]] bool recomputed() const { return unit_pass == UnitPass::F && is_backward(pass); }

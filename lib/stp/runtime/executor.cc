@@ -27,8 +27,8 @@ void norm_forward(const UnitContext& context, Stream& stream, const std::vector<
 // In I: what a forward dropped of the norm.
 void norm_again(RankState& rank, Stream& stream, const Op& op) {
   SavedUnit& saved = rank.saved_unit(op);
-  if (!rank.context->recompute.norm_of(op.unit) || saved.normed) return;
-  norm_forward(*rank.context, stream, rank.parameters(op), saved.input, saved, MemoryKind::saved,
+  if (!rank.context->recompute.norm_of(op.unit) || saved[Saved::norm_output]) return;
+  norm_forward(*rank.context, stream, rank.parameters(op), saved[Saved::norm_input], saved, MemoryKind::saved,
                MemoryKind::saved);
 }
 
@@ -37,7 +37,7 @@ void norm_again(RankState& rank, Stream& stream, const Op& op) {
 Tensor keep_for_embedding(RankState& rank, const Op& op, Tensor gradient) {
   Tensor images = image_rows(*rank.context, gradient);
   rank.device.retag(gradient, MemoryKind::saved);
-  rank.saved[{Unit::embedding, op.chunk, 0, op.microbatch}].output_gradient = std::move(gradient);
+  rank.saved[{Unit::embedding, op.chunk, 0, op.microbatch}][Saved::output_gradient] = std::move(gradient);
   return images;
 }
 
@@ -349,15 +349,14 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
 
 void Executor::issue_step(std::span<const TokenSample> samples) {
   const bool post_validation = plan_.program.post_validation;
-  OpId op = 0;
   try {
     begin_step(samples);
     if (post_validation) {
-      issue(0, plan_.issued_before_check, op);
+      issue(0, plan_.issued_before_check);
       if (!last_step_stands()) {
         throw_away_forwards();
         begin_step(samples);
-        issue(0, plan_.issued_before_check, op);
+        issue(0, plan_.issued_before_check);
       }
       release_totals();
       for (const auto& rank : ranks_) {  // now that none is needed for the last step
@@ -366,7 +365,7 @@ void Executor::issue_step(std::span<const TokenSample> samples) {
       }
     }
     ++updates_;
-    issue(plan_.issued_before_check, plan_.order.ops.size(), op);
+    issue(plan_.issued_before_check, plan_.order.ops.size());
     if (!post_validation) issue_optimizers(std::exchange(optimizers_, {}));
     unchecked_ = post_validation;
   } catch (const Cancelled&) {
@@ -375,14 +374,17 @@ void Executor::issue_step(std::span<const TokenSample> samples) {
     throw;
   } catch (const std::exception& error) {
     throw std::runtime_error("rank " + std::to_string(issuing_->world_rank) + ", " +
-                             to_string(plan_.program.stream_of(op).kind) + ", " +
-                             describe_op(plan_.program, op) + ": " + error.what());
+                             (issuing_op_ ? to_string(plan_.program.stream_of(*issuing_op_).kind) + ", " +
+                                                describe_op(plan_.program, *issuing_op_)
+                                          : "begin of the step") +
+                             ": " + error.what());
   }
 }
 
-void Executor::issue(size_t begin, size_t end, OpId& op) {
+void Executor::issue(size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
-    op = plan_.order.ops[i];
+    const OpId op = plan_.order.ops[i];
+    issuing_op_ = op;
     if (plan_.program.ops[op].kind == OpKind::optimizer && !plan_.program.post_validation)
       optimizers_.push_back(op);  // each the last op of its rank
     else
@@ -405,6 +407,7 @@ void Executor::others_wait_for_compute(RankState& rank) const {
 }
 
 void Executor::begin_step(std::span<const TokenSample> samples) {
+  issuing_op_.reset();
   const Schedule& schedule = plan_.program.schedule;
   const size_t per_replica = samples.size() / training_.grid.dp;
   for (const auto& rank : ranks_) {
@@ -574,30 +577,32 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
         output_gradient = keep_for_embedding(*rank, op, std::move(output_gradient));
       Tensor gradient = unit_input_gradient(context, op, parameters, std::move(output_gradient), saved);
       const bool recomputed = first_part && op.step + 1 == steps;
-      if (recomputed && op.pass == Pass::I && saved.gathered)  // W gathers it again
-        rank->device.release(*rank->compute, saved.gathered);
+      if (recomputed && op.pass == Pass::I && saved[Between::gathered])  // W gathers it again
+        rank->device.release(*rank->compute, saved[Between::gathered]);
       if (!gradient) continue;      // there is another part
       if (op.unit == Unit::merger)  // which has no residual
         norm_backward(context, *rank->compute, parameters, saved, 0, {}, gradient);
       else if (!context.sequence_parallel)
-        norm_backward(context, *rank->compute, parameters, saved, 1.0 / context.tp(), saved.output_gradient,
-                      gradient);
+        norm_backward(context, *rank->compute, parameters, saved, 1.0 / context.tp(),
+                      saved[Saved::output_gradient], gradient);
       rank->values[op.output] = gradient;
       continue;
     }
     if (op.part == UnitPart::norm || (begins && !context.sequence_parallel))
       norm_forward(context, *rank->compute, parameters, op,
-                   op.input == kNoValue ? saved.input : rank->take(op.input), saved);
+                   op.input == kNoValue ? saved[Saved::norm_input] : rank->take(op.input), saved);
     if (op.part == UnitPart::norm) continue;
     Tensor gathered;
     if (begins && context.sequence_parallel && !overlaps) gathered = rank->take(op.input);
     const bool in_ring = overlaps && op.part == UnitPart::before;
-    const Tensor normed = gathered ? gathered : in_ring ? ring_rows(context, op, saved) : saved.normed;
+    const Tensor normed = gathered  ? gathered
+                          : in_ring ? ring_rows(context, op, saved)
+                                    : saved[Saved::norm_output];
     const Tensor output = unit_forward(context, op, parameters, normed, saved, keeps(context.recompute, op));
     if (gathered) rank->device.release(*rank->compute, gathered);
-    if (in_ring && op.step + 1 == steps) rank->device.release(*rank->compute, saved.ring);
+    if (in_ring && op.step + 1 == steps) rank->device.release(*rank->compute, saved[Between::ring]);
     if (!output) continue;  // there is another part
-    (overlaps ? saved.piece : rank->values[op.output]) = output;
+    (overlaps ? saved[Between::piece] : rank->values[op.output]) = output;
     if (!op.recomputed() && op.step + 1 == steps) drop_recomputed(context, op.unit, saved);
   }
 }
@@ -608,15 +613,15 @@ void Executor::issue_samples(RankState& rank, const Op& op) {
   const UnitContext& context = rank.context_of(op.unit);
   const ParameterState& weight = rank.parameters(op).front();
   if (op.unit == Unit::patches) {
-    SavedUnit& saved = rank.saved_unit(op);
+    Tensor& patches = rank.saved_unit(op)[Saved::patches];
     if (!forward) {
-      patches_weight_gradient(context, weight, saved.input, rank.take(op.input));
+      patches_weight_gradient(context, weight, patches, rank.take(op.input));
       rank.saved.erase({op.unit, op.chunk, op.layer, op.microbatch});
       return;
     }
-    saved.input = std::exchange(rank.patches.at(op.microbatch), {});
-    rank.device.retag(saved.input, MemoryKind::saved);
-    rank.values[op.output] = patches_forward(context, weight, saved.input);
+    patches = std::exchange(rank.patches.at(op.microbatch), {});
+    rank.device.retag(patches, MemoryKind::saved);
+    rank.values[op.output] = patches_forward(context, weight, patches);
     return;
   }
   const Tensor& tokens = rank.tokens[op.microbatch];
@@ -628,7 +633,7 @@ void Executor::issue_samples(RankState& rank, const Op& op) {
   }
   // Behind a vision encoder I has kept it; B goes on with those of its rows that are of images.
   auto kept = rank.saved.extract({op.unit, op.chunk, op.layer, op.microbatch});
-  Tensor gradient = kept ? kept.mapped().output_gradient : rank.take(op.input);
+  Tensor gradient = kept ? kept.mapped()[Saved::output_gradient] : rank.take(op.input);
   if (op.output != kNoValue) rank.values[op.output] = image_rows(context, gradient);
   embedding_weight_gradient(context, weight, tokens, gradient);
 }
@@ -651,15 +656,15 @@ void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
 // With sequence parallelism, the norm's output is saved in shards of rows, and gathered again for
 // recomputation and weight gradients, concurrently with the compute stream.
 void Executor::gather_again(TensorGroup& group, const Op& op) {
-  if (!plan_.program.sequence_parallel || group.ranks.front()->saved_unit(op).gathered) return;
+  if (!plan_.program.sequence_parallel || group.ranks.front()->saved_unit(op)[Between::gathered]) return;
   std::vector<Part> parts;
   for (RankState* rank : group.ranks) {
     SavedUnit& saved = rank->saved_unit(op);
     rank->gather->wait(rank->compute->fence());
     norm_again(*rank, *rank->gather, op);
-    saved.gathered =
-        rank->context->make(*rank->gather, MemoryKind::working, training_.tokens(), saved.normed.columns);
-    parts.push_back({rank->gather.get(), saved.normed, saved.gathered});
+    saved[Between::gathered] = rank->context->make(*rank->gather, MemoryKind::working, training_.tokens(),
+                                                   saved[Saved::norm_output].columns);
+    parts.push_back({rank->gather.get(), saved[Saved::norm_output], saved[Between::gathered]});
   }
   group.again->all_gather(parts);
   for (RankState* rank : group.ranks) rank->saved_unit(op).gathered_at = rank->gather->fence();
@@ -674,7 +679,7 @@ void Executor::issue_collective(TensorGroup& group, const Op& op) {
       continue;
     }
     const bool piece = op.part != UnitPart::whole;
-    const Tensor in = piece ? std::exchange(rank->saved_unit(op).piece, {}) : rank->take(op.input);
+    const Tensor in = piece ? std::exchange(rank->saved_unit(op)[Between::piece], {}) : rank->take(op.input);
     const UnitContext& context = *rank->context;
     parts.push_back({&rank->collectives(), in, in});
     if (op.kind == OpKind::reduce_scatter)
@@ -697,8 +702,9 @@ void Executor::issue_collective(TensorGroup& group, const Op& op) {
     if (op.kind == OpKind::reduce_scatter) {
       rank.device.release(stream, in);
       if (op.unit_pass == UnitPass::I) {
-        norm_backward(*rank.context, stream, rank.parameters(op), *saved, 1, saved->residual, out);
-        rank.device.release(stream, saved->residual);
+        norm_backward(*rank.context, stream, rank.parameters(op), *saved, 1, (*saved)[Between::residual],
+                      out);
+        rank.device.release(stream, (*saved)[Between::residual]);
       }
     }
     if (op.kind == OpKind::all_gather && saved == nullptr) rank.device.release(stream, in);
@@ -714,12 +720,13 @@ void Executor::issue_collective(TensorGroup& group, const Op& op) {
 bool Executor::add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor& piece) {
   Stream& stream = rank.collectives();
   if (op.step == 0)
-    saved.output =
+    saved[Between::output] =
         rank.context->make(stream, MemoryKind::working, piece.rows, kPipelineSteps * piece.columns);
-  rank.device.kernels().copy_columns(stream, piece, 0, saved.output, op.step * piece.columns, piece.columns);
+  rank.device.kernels().copy_columns(stream, piece, 0, saved[Between::output], op.step * piece.columns,
+                                     piece.columns);
   rank.device.release(stream, piece);
   if (op.step + 1 < kPipelineSteps) return false;
-  piece = std::exchange(saved.output, {});
+  piece = std::exchange(saved[Between::output], {});
   return true;
 }
 
@@ -728,14 +735,14 @@ bool Executor::add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor
 Part Executor::gather_part(RankState& rank, const Op& op) {
   const UnitContext& context = *rank.context;
   Stream& stream = rank.collectives();
-  Tensor in = op.input == kNoValue ? rank.saved_unit(op).input : rank.take(op.input);
+  Tensor in = op.input == kNoValue ? rank.saved_unit(op)[Saved::norm_input] : rank.take(op.input);
   if (op.unit_pass == UnitPass::F) {
     SavedUnit& saved = rank.saved_unit(op);
     norm_forward(context, stream, rank.parameters(op), op, in, saved);
-    in = saved.normed;
+    in = saved[Saved::norm_output];
   } else if (op.unit != Unit::embedding) {
     rank.device.retag(in, MemoryKind::working);
-    rank.saved_unit(op).residual = in;
+    rank.saved_unit(op)[Between::residual] = in;
   }
   const Tensor out = context.make(stream, MemoryKind::working, context.tokens(), in.columns);
   return {&stream, in, out};
@@ -783,8 +790,8 @@ void Executor::issue_exchange(OpId id) {
     begin(*rank, *stream_of(*rank), id);
     SavedUnit& saved = rank->saved_unit(op);
     if (op.input != kNoValue) {
-      saved.residual = rank->take(op.input);
-      rank->device.retag(saved.residual, MemoryKind::working);
+      saved[Between::residual] = rank->take(op.input);
+      rank->device.retag(saved[Between::residual], MemoryKind::working);
     }
     tensors[rank.get()] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
   }

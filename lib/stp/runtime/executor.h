@@ -90,7 +90,7 @@ class Executor {
 
   void begin_step(std::span<const TokenSample> samples);
   void synchronize_ranks();
-  void issue(size_t begin, size_t end, OpId& op);
+  void issue(size_t begin, size_t end);
   void issue(OpId id);
   /// Waits for what the op depends on, as work of `stream`.
   void begin(RankState& rank, Stream& stream, OpId id);
@@ -148,7 +148,9 @@ class Executor {
   int updates_ = 0;                                      // steps of the optimizer that were not undone
   bool unchecked_ = false;                               // with post-validation, whether the latest may be
   std::vector<OpId> optimizers_;                         // of the step that is being issued
-  const RankState* issuing_ = nullptr;                   // the rank whose work is being issued, for failures
+  // The rank and the op whose work is being issued, for failures; no op while a step begins.
+  const RankState* issuing_ = nullptr;
+  std::optional<OpId> issuing_op_;
   EventRef common_start_;
 };
 

@@ -36,27 +36,29 @@ void head_forward(const TensorGroup& group, const Op& op, double factor) {
                    MemoryKind::saved, MemoryKind::saved);
     Tensor gathered = context.sequence_parallel ? rank->take(op.input) : Tensor{};
     const ParameterState& weight = projection(*rank, op);
-    saved.logits_gradient =
+    saved[Saved::logits_gradient] =
         context.make(*rank->compute, MemoryKind::saved, context.tokens(), weight.weight.rows);
-    kernels.gemm(*rank->compute, false, true, 1, gathered ? gathered : saved.normed, weight.weight, 0,
-                 saved.logits_gradient);
+    kernels.gemm(*rank->compute, false, true, 1, gathered ? gathered : saved[Saved::norm_output],
+                 weight.weight, 0, saved[Saved::logits_gradient]);
     if (gathered) rank->device.release(*rank->compute, gathered);
     all(maxima.emplace_back(), *rank, make_statistics(*rank, 1));
     all(sums.emplace_back(), *rank, make_statistics(*rank, 2));
-    kernels.row_maximum(*rank->compute, saved.logits_gradient, maxima.back().in);
+    kernels.row_maximum(*rank->compute, saved[Saved::logits_gradient], maxima.back().in);
   }
   group.inside->all_reduce(Reduce::maximum, maxima);
   for (size_t i = 0; i < group.ranks.size(); ++i) {
     RankState& rank = *group.ranks[i];
-    rank.device.kernels().exponential_sums(*rank.compute, rank.saved_unit(op).logits_gradient, maxima[i].in,
-                                           rank.targets[op.microbatch], first_entry(rank, op), sums[i].in);
+    rank.device.kernels().exponential_sums(*rank.compute, rank.saved_unit(op)[Saved::logits_gradient],
+                                           maxima[i].in, rank.targets[op.microbatch], first_entry(rank, op),
+                                           sums[i].in);
   }
   group.inside->all_reduce(Reduce::sum, sums);
   for (size_t i = 0; i < group.ranks.size(); ++i) {
     RankState& rank = *group.ranks[i];
     Kernels& kernels = rank.device.kernels();
     kernels.cross_entropy(*rank.compute, maxima[i].in, sums[i].in, rank.targets[op.microbatch],
-                          first_entry(rank, op), factor, rank.saved_unit(op).logits_gradient, rank.loss);
+                          first_entry(rank, op), factor, rank.saved_unit(op)[Saved::logits_gradient],
+                          rank.loss);
     kernels.check_finite(*rank.compute, rank.loss, "the loss");
     rank.device.release(*rank.compute, maxima[i].in);
     rank.device.release(*rank.compute, sums[i].in);
@@ -77,7 +79,7 @@ void head_input_gradient(const TensorGroup& group, const Op& op) {
       return context.make(*rank->compute, MemoryKind::working, rows, weight.weight.columns);
     };
     const Tensor gradient = make(context.tokens());
-    rank->device.kernels().gemm(*rank->compute, false, false, 1, rank->saved_unit(op).logits_gradient,
+    rank->device.kernels().gemm(*rank->compute, false, false, 1, rank->saved_unit(op)[Saved::logits_gradient],
                                 weight.weight, 0, gradient);
     if (!scatters) norm(*rank, gradient);
     parts.push_back({rank->compute.get(), gradient, scatters ? make(context.own_tokens()) : gradient});

@@ -8,7 +8,7 @@ namespace stp {
 namespace {
 
 Tensor& tensor_of(RankState& rank, const Op& op, const OffloadedTensor& each) {
-  return saved_tensor(rank.saved[{each.unit, op.chunk, each.layer, op.microbatch}], each.tensor.name);
+  return rank.saved[{each.unit, op.chunk, each.layer, op.microbatch}][each.tensor.which];
 }
 
 // Of the same shape as `from`; returns it.

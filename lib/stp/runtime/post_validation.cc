@@ -31,17 +31,6 @@ void release_all(RankState& rank, std::vector<Tensor> tensors) {
   for (Tensor& tensor : tensors)
     if (tensor && tensor.memory->held) rank.device.release(*rank.compute, tensor);
 }
-std::vector<Tensor> tensors_of(const SavedUnit& saved) {
-  std::vector<Tensor> all{
-      saved.input,           saved.statistics,      saved.normed,         saved.qkv,
-      saved.attention,       saved.log_sum_exp,     saved.gate_up,        saved.activation,
-      saved.logits_gradient, saved.output_gradient, saved.inner_gradient, saved.residual,
-      saved.gathered,        saved.core_gradient,   saved.ring,           saved.piece,
-      saved.output};
-  for (const auto& some : {saved.kv, saved.kv_gradients, saved.kv_sums})
-    all.insert(all.end(), some.begin(), some.end());
-  return all;
-}
 
 }  // namespace
 
@@ -161,7 +150,7 @@ bool Executor::last_step_stands() {
 void Executor::throw_away_forwards() {
   for (const auto& rank : ranks_) {
     for (const auto& [value, tensor] : rank->values) release_all(*rank, {tensor});
-    for (const auto& [unit, saved] : rank->saved) release_all(*rank, tensors_of(saved));
+    for (const auto& [unit, saved] : rank->saved) release_all(*rank, saved.all());
     for (const auto& [offload, tensors] : rank->leaving) release_all(*rank, tensors);
     for (const auto& [activation, tensors] : rank->on_host) release_all(*rank, tensors);
     release_all(*rank, rank->tokens);

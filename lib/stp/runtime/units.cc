@@ -1,7 +1,6 @@
 #include "stp/runtime/units.h"
 
 #include <initializer_list>
-#include <stdexcept>
 #include <utility>
 
 namespace stp {
@@ -120,9 +119,9 @@ class ComputePass {
   }
   // All rows of the norm's output, for weight gradients.
   const Tensor& normed(const SavedUnit& saved) {
-    if (!saved.gathered) return saved.normed;
+    if (!saved[Between::gathered]) return saved[Saved::norm_output];
     stream_.wait(saved.gathered_at);
-    return saved.gathered;
+    return saved[Between::gathered];
   }
 
   Kernels& kernels() { return kernels_; }
@@ -166,11 +165,11 @@ void make_qkv(const UnitContext& context, const std::vector<ParameterState>& par
               SavedUnit& saved, MemoryKind kind, const Step& step = {}) {
   ComputePass pass(context);
   const AttentionShape shape = attention_shape(context);
-  if (step.first) saved.qkv = pass.make(kind, shape.qkv_columns());
-  pass.linear(normed, of(parameters, AttnParameter::qkv), rows_for(context, normed, saved.qkv, step));
+  if (step.first) saved[Saved::qkv] = pass.make(kind, shape.qkv_columns());
+  pass.linear(normed, of(parameters, AttnParameter::qkv), rows_for(context, normed, saved[Saved::qkv], step));
   if (!step.last) return;
   pass.kernels().bias_rope_forward(pass.stream(), shape, context.training.model.rope_theta,
-                                   of(parameters, AttnParameter::qkv_bias).weight, saved.qkv);
+                                   of(parameters, AttnParameter::qkv_bias).weight, saved[Saved::qkv]);
 }
 
 // Whose keys and values a step of the core works on.
@@ -180,7 +179,7 @@ int owner(const UnitContext& context, int step) {
 
 // The core's own output: with an all-to-all that of all ranks' rows.
 Tensor& core_output(const UnitContext& context, SavedUnit& saved) {
-  return context.division.exchanges_heads() ? saved.core_output : saved.attention;
+  return context.division.exchanges_heads() ? saved[Saved::core_output] : saved[Saved::attention_output];
 }
 
 // A step of the core; the first makes the results. Without a ring there is no other.
@@ -188,40 +187,40 @@ void attention_core(const UnitContext& context, int step, SavedUnit& saved, Memo
   ComputePass pass(context);
   const AttentionShape shape = core_shape(context);
   if (step > 0)
-    return pass.kernels().attention_merge_forward(pass.stream(), shape,
-                                                  attention_block(shape, owner(context, step)), saved.qkv,
-                                                  saved.kv[step], saved.attention, saved.log_sum_exp);
+    return pass.kernels().attention_merge_forward(
+        pass.stream(), shape, attention_block(shape, owner(context, step)), saved[Saved::qkv],
+        saved[OfSteps::kv][step], saved[Saved::attention_output], saved[Saved::log_sum_exp]);
   Tensor& out = core_output(context, saved);
   out = context.make(context.compute, kind, shape.tokens(), shape.q_columns());
-  saved.log_sum_exp = context.device.allocate(context.compute, kind, statistics_type(context.training.type),
-                                              shape.tokens(), shape.q_heads);
-  pass.kernels().attention_forward(pass.stream(), shape, saved.qkv, out, saved.log_sum_exp);
+  saved[Saved::log_sum_exp] = context.device.allocate(
+      context.compute, kind, statistics_type(context.training.type), shape.tokens(), shape.q_heads);
+  pass.kernels().attention_forward(pass.stream(), shape, saved[Saved::qkv], out, saved[Saved::log_sum_exp]);
 }
 
 void make_gate_up(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
                   const Tensor& normed, SavedUnit& saved, MemoryKind kind, const Step& step = {}) {
   ComputePass pass(context, unit);
   const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
-  if (step.first) saved.gate_up = pass.make(kind, gate_up.weight.rows);
+  if (step.first) saved[Saved::fc1_output] = pass.make(kind, gate_up.weight.rows);
   const Tensor in = linear_rows(unit, normed);
-  pass.linear(in, gate_up, rows_for(context, in, saved.gate_up, step));
-  if (of_encoder(context)) pass.add_bias(1, of(parameters, MlpParameter::fc1_bias), saved.gate_up);
+  pass.linear(in, gate_up, rows_for(context, in, saved[Saved::fc1_output], step));
+  if (of_encoder(context)) pass.add_bias(1, of(parameters, MlpParameter::fc1_bias), saved[Saved::fc1_output]);
 }
 void make_activation(const UnitContext& context, Unit unit, SavedUnit& saved, MemoryKind kind) {
   ComputePass pass(context, unit);
   const bool gated = context.training.model.gated();
-  saved.activation = pass.make(kind, saved.gate_up.columns / (gated ? 2 : 1));
+  saved[Saved::activation] = pass.make(kind, saved[Saved::fc1_output].columns / (gated ? 2 : 1));
   if (gated)
-    pass.kernels().swiglu_forward(pass.stream(), saved.gate_up, saved.activation);
+    pass.kernels().swiglu_forward(pass.stream(), saved[Saved::fc1_output], saved[Saved::activation]);
   else
-    pass.kernels().gelu_forward(pass.stream(), saved.gate_up, saved.activation);
+    pass.kernels().gelu_forward(pass.stream(), saved[Saved::fc1_output], saved[Saved::activation]);
 }
 
 // Once the last step of the core is done, no exchange uses keys and values any more.
 void release_kv(const UnitContext& context, Stream& stream, SavedUnit& saved) {
-  for (Tensor& kv : saved.kv)
+  for (Tensor& kv : saved[OfSteps::kv])
     if (kv) context.device.release(stream, kv);
-  saved.kv.clear();
+  saved[OfSteps::kv].clear();
 }
 
 // What a first forward makes and a backward makes again is there for one pass alone.
@@ -236,7 +235,8 @@ Tensor attn_forward(const UnitContext& context, const Op& op, const std::vector<
   if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
   release_kv(context, context.compute, saved);
   ComputePass pass(context);
-  Tensor out = pass.output(saved.attention, of(parameters, AttnParameter::projection), saved.input, op);
+  Tensor out = pass.output(saved[Saved::attention_output], of(parameters, AttnParameter::projection),
+                           saved[Saved::norm_input], op);
   if (of_encoder(context))
     pass.add_bias(1.0 / context.tp(), of(parameters, AttnParameter::projection_bias), out);
   return out;
@@ -250,7 +250,8 @@ Tensor mlp_forward(const UnitContext& context, const Op& op, const std::vector<P
   if (op.part == UnitPart::whole || op.part == UnitPart::core) make_activation(context, op.unit, saved, made);
   if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
   ComputePass pass(context, op.unit);
-  Tensor out = pass.output(saved.activation, of(parameters, MlpParameter::down), saved.input, op);
+  Tensor out =
+      pass.output(saved[Saved::activation], of(parameters, MlpParameter::down), saved[Saved::norm_input], op);
   if (of_encoder(context)) pass.add_bias(1.0 / context.tp(), of(parameters, MlpParameter::fc2_bias), out);
   return out;
 }
@@ -260,11 +261,12 @@ void project_backward(ComputePass& pass, const UnitContext& context, const Op& o
                       const ParameterState& weight, int64_t inner_columns, SavedUnit& saved) {
   const Step step(context, op);
   if (step.first) {
-    saved.inner_gradient = pass.make(MemoryKind::saved, inner_columns);
-    saved.core_gradient = pass.make(MemoryKind::working, weight.weight.columns);
+    saved[Saved::inner_gradient] = pass.make(MemoryKind::saved, inner_columns);
+    saved[Between::core_gradient] = pass.make(MemoryKind::working, weight.weight.columns);
   }
-  const Tensor rows = context.division.overlaps() ? ring_rows(context, op, saved) : saved.output_gradient;
-  pass.linear_input_gradient(rows, weight, rows_for(context, rows, saved.core_gradient, step));
+  const Tensor rows =
+      context.division.overlaps() ? ring_rows(context, op, saved) : saved[Saved::output_gradient];
+  pass.linear_input_gradient(rows, weight, rows_for(context, rows, saved[Between::core_gradient], step));
 }
 
 // Recomputation stands behind the second linear layer's input gradient, behind which the gathering of the
@@ -283,18 +285,22 @@ void attn_project_backward(ComputePass& pass, const UnitContext& context, const 
 void core_step_backward(ComputePass& pass, const UnitContext& context, int step, SavedUnit& saved) {
   const AttentionShape shape = core_shape(context);
   if (shape.cp == 1) {
-    saved.inner_gradient = in_rows(saved.inner_gradient, shape.tokens());
-    return pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, core_output(context, saved),
-                                             saved.log_sum_exp, saved.core_gradient, saved.inner_gradient);
+    saved[Saved::inner_gradient] = in_rows(saved[Saved::inner_gradient], shape.tokens());
+    return pass.kernels().attention_backward(pass.stream(), shape, saved[Saved::qkv],
+                                             core_output(context, saved), saved[Saved::log_sum_exp],
+                                             saved[Between::core_gradient], saved[Saved::inner_gradient]);
   }
-  Tensor& kv_gradient = saved.kv_gradients[step] = pass.make(MemoryKind::working, 2 * shape.kv_columns());
+  Tensor& kv_gradient = saved[OfSteps::kv_gradients][step] =
+      pass.make(MemoryKind::working, 2 * shape.kv_columns());
   if (step > 0)
     return pass.kernels().attention_merge_backward(
-        pass.stream(), shape, attention_block(shape, owner(context, step)), saved.qkv, saved.kv[step],
-        saved.attention, saved.log_sum_exp, saved.core_gradient, saved.inner_gradient, kv_gradient);
-  pass.kernels().attention_backward(pass.stream(), shape, saved.qkv, saved.attention, saved.log_sum_exp,
-                                    saved.core_gradient, saved.inner_gradient);
-  pass.kernels().copy_columns(pass.stream(), saved.inner_gradient, shape.q_columns(), kv_gradient, 0,
+        pass.stream(), shape, attention_block(shape, owner(context, step)), saved[Saved::qkv],
+        saved[OfSteps::kv][step], saved[Saved::attention_output], saved[Saved::log_sum_exp],
+        saved[Between::core_gradient], saved[Saved::inner_gradient], kv_gradient);
+  pass.kernels().attention_backward(pass.stream(), shape, saved[Saved::qkv], saved[Saved::attention_output],
+                                    saved[Saved::log_sum_exp], saved[Between::core_gradient],
+                                    saved[Saved::inner_gradient]);
+  pass.kernels().copy_columns(pass.stream(), saved[Saved::inner_gradient], shape.q_columns(), kv_gradient, 0,
                               2 * shape.kv_columns());
 }
 
@@ -304,25 +310,26 @@ Tensor attn_input_gradient(const UnitContext& context, const Op& op,
   const AttentionShape shape = attention_shape(context);
   if (op.part == UnitPart::whole || op.part == UnitPart::before) {
     attn_project_backward(pass, context, op, parameters, saved);
-    saved.kv_gradients.assign(context.cp(), {});
-    saved.kv_sums.assign(context.cp() + 1, {});
+    saved[OfSteps::kv_gradients].assign(context.cp(), {});
+    saved[OfSteps::kv_sums].assign(context.cp() + 1, {});
   }
   if (op.part == UnitPart::whole || op.part == UnitPart::core)
     core_step_backward(pass, context, op.step, saved);
   if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
   release_kv(context, context.compute, saved);
-  if (Tensor& own = saved.kv_sums.back()) {
-    pass.kernels().copy_columns(pass.stream(), own, 0, saved.inner_gradient, shape.q_columns(),
+  if (Tensor& own = saved[OfSteps::kv_sums].back()) {
+    pass.kernels().copy_columns(pass.stream(), own, 0, saved[Saved::inner_gradient], shape.q_columns(),
                                 2 * shape.kv_columns());
     pass.release(own);
   }
-  pass.release(saved.core_gradient);
-  pass.release(saved.core_output);
-  pass.release(saved.qkv);
-  pass.release(saved.log_sum_exp);
-  pass.kernels().rope_backward(pass.stream(), shape, context.training.model.rope_theta, saved.inner_gradient);
-  Tensor gradient = pass.make(MemoryKind::working, saved.output_gradient.columns);
-  pass.linear_input_gradient(saved.inner_gradient, of(parameters, AttnParameter::qkv), gradient);
+  pass.release(saved[Between::core_gradient]);
+  pass.release(saved[Saved::core_output]);
+  pass.release(saved[Saved::qkv]);
+  pass.release(saved[Saved::log_sum_exp]);
+  pass.kernels().rope_backward(pass.stream(), shape, context.training.model.rope_theta,
+                               saved[Saved::inner_gradient]);
+  Tensor gradient = pass.make(MemoryKind::working, saved[Saved::output_gradient].columns);
+  pass.linear_input_gradient(saved[Saved::inner_gradient], of(parameters, AttnParameter::qkv), gradient);
   return gradient;
 }
 
@@ -339,52 +346,48 @@ Tensor mlp_input_gradient(const UnitContext& context, const Op& op,
   }
   if (op.part == UnitPart::whole || op.part == UnitPart::core) {
     if (context.training.model.gated())
-      pass.kernels().swiglu_backward(pass.stream(), saved.gate_up, saved.core_gradient, saved.inner_gradient);
+      pass.kernels().swiglu_backward(pass.stream(), saved[Saved::fc1_output], saved[Between::core_gradient],
+                                     saved[Saved::inner_gradient]);
     else
-      pass.kernels().gelu_backward(pass.stream(), saved.gate_up, saved.core_gradient, saved.inner_gradient);
-    pass.release(saved.core_gradient);
-    pass.release(saved.gate_up);
+      pass.kernels().gelu_backward(pass.stream(), saved[Saved::fc1_output], saved[Between::core_gradient],
+                                   saved[Saved::inner_gradient]);
+    pass.release(saved[Between::core_gradient]);
+    pass.release(saved[Saved::fc1_output]);
   }
   if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
   Tensor gradient =
       context.make(context.compute, MemoryKind::working, context.tokens(), context.training.model.hidden);
-  pass.linear_input_gradient(saved.inner_gradient, gate_up, linear_rows(op.unit, gradient));
+  pass.linear_input_gradient(saved[Saved::inner_gradient], gate_up, linear_rows(op.unit, gradient));
   return gradient;
 }
 
 }  // namespace
 
-Tensor& saved_tensor(SavedUnit& saved, const std::string& name) {
-  constexpr std::pair<const char*, Tensor SavedUnit::*> kTensors[] = {
-      {"norm input", &SavedUnit::input},
-      {"norm statistics", &SavedUnit::statistics},
-      {"norm output", &SavedUnit::normed},
-      {"q, k, v", &SavedUnit::qkv},
-      {"attention output", &SavedUnit::attention},
-      {"log-sum-exp", &SavedUnit::log_sum_exp},
-      {"output of the core", &SavedUnit::core_output},
-      {"gate and up", &SavedUnit::gate_up},
-      {"activation", &SavedUnit::activation}};
-  for (const auto& [declared, member] : kTensors)
-    if (name == declared) return saved.*member;
-  throw std::logic_error("no unit saves \"" + name + "\"");
+std::vector<Tensor> SavedUnit::all() const {
+  std::vector<Tensor> all(saved_.begin(), saved_.end());
+  all.insert(all.end(), between_.begin(), between_.end());
+  for (const std::vector<Tensor>& steps : of_steps_) all.insert(all.end(), steps.begin(), steps.end());
+  return all;
 }
 
 void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                   Tensor input, SavedUnit& saved, MemoryKind of_input, MemoryKind of_output) {
-  saved.input = std::move(input);
-  context.device.retag(saved.input, of_input);
-  saved.statistics = context.device.allocate(stream, of_output, statistics_type(context.training.type),
-                                             saved.input.rows, of_encoder(context) ? 2 : 1);
-  saved.normed = context.make(stream, of_output, saved.input.rows, saved.input.columns);
+  saved[Saved::norm_input] = std::move(input);
+  context.device.retag(saved[Saved::norm_input], of_input);
+  saved[Saved::norm_statistics] =
+      context.device.allocate(stream, of_output, statistics_type(context.training.type),
+                              saved[Saved::norm_input].rows, of_encoder(context) ? 2 : 1);
+  saved[Saved::norm_output] =
+      context.make(stream, of_output, saved[Saved::norm_input].rows, saved[Saved::norm_input].columns);
   Kernels& kernels = context.device.kernels();
   const Tensor& gain = norm_of(parameters).weight;
   const double epsilon = context.training.model.norm_epsilon;
   if (of_encoder(context))
-    kernels.layer_norm_forward(stream, saved.input, gain, norm_bias_of(parameters).weight, epsilon,
-                               saved.normed, saved.statistics);
+    kernels.layer_norm_forward(stream, saved[Saved::norm_input], gain, norm_bias_of(parameters).weight,
+                               epsilon, saved[Saved::norm_output], saved[Saved::norm_statistics]);
   else
-    kernels.rms_norm_forward(stream, saved.input, gain, epsilon, saved.normed, saved.statistics);
+    kernels.rms_norm_forward(stream, saved[Saved::norm_input], gain, epsilon, saved[Saved::norm_output],
+                             saved[Saved::norm_statistics]);
 }
 
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
@@ -392,19 +395,20 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
   const ParameterState& gain = norm_of(parameters);
   Kernels& kernels = context.device.kernels();
   if (of_encoder(context))
-    kernels.layer_norm_backward(stream, gradient, saved.input, gain.weight, saved.statistics, factor,
-                                residual, gradient, gain.gradient, norm_bias_of(parameters).gradient);
+    kernels.layer_norm_backward(stream, gradient, saved[Saved::norm_input], gain.weight,
+                                saved[Saved::norm_statistics], factor, residual, gradient, gain.gradient,
+                                norm_bias_of(parameters).gradient);
   else
-    kernels.rms_norm_backward(stream, gradient, saved.input, gain.weight, saved.statistics, factor, residual,
-                              gradient, gain.gradient);
-  context.device.release(stream, saved.input);
-  context.device.release(stream, saved.statistics);
+    kernels.rms_norm_backward(stream, gradient, saved[Saved::norm_input], gain.weight,
+                              saved[Saved::norm_statistics], factor, residual, gradient, gain.gradient);
+  context.device.release(stream, saved[Saved::norm_input]);
+  context.device.release(stream, saved[Saved::norm_statistics]);
 }
 
 Tensor ring_rows(const UnitContext& context, const Op& op, const SavedUnit& saved) {
   const bool forward = op.unit_pass == UnitPass::F;
-  if (op.step == 0) return forward ? saved.normed : saved.residual;
-  return rows_of_step(context, forward ? saved.ring : saved.output_gradient, op.step);
+  if (op.step == 0) return forward ? saved[Saved::norm_output] : saved[Between::residual];
+  return rows_of_step(context, forward ? saved[Between::ring] : saved[Saved::output_gradient], op.step);
 }
 
 Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
@@ -417,27 +421,27 @@ Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved) {
   ComputePass pass(context);
   const Recompute& again = context.recompute;
-  const auto drop = [&](bool recomputed, std::initializer_list<Tensor*> tensors) {
+  const auto drop = [&](bool recomputed, std::initializer_list<Saved> tensors) {
     if (!recomputed && !again.layer) return;
-    for (Tensor* tensor : tensors) pass.release(*tensor);
+    for (const Saved which : tensors) pass.release(saved[which]);
   };
-  drop(again.norm, {&saved.statistics, &saved.normed});
-  drop(again.qkv, {&saved.qkv});
-  drop(again.core, {&saved.attention, &saved.core_output, &saved.log_sum_exp});
-  drop(again.mlp, {&saved.gate_up, &saved.activation});
+  drop(again.norm, {Saved::norm_statistics, Saved::norm_output});
+  drop(again.qkv, {Saved::qkv});
+  drop(again.core, {Saved::attention_output, Saved::core_output, Saved::log_sum_exp});
+  drop(again.mlp, {Saved::fc1_output, Saved::activation});
   if (!again.layer) return;
   if (unit == Unit::attn)
-    context.device.retag(saved.input, MemoryKind::saved);
+    context.device.retag(saved[Saved::norm_input], MemoryKind::saved);
   else
-    pass.release(saved.input);
+    pass.release(saved[Saved::norm_input]);
 }
 
 Tensor unit_input_gradient(const UnitContext& context, const Op& op,
                            const std::vector<ParameterState>& parameters, Tensor output_gradient,
                            SavedUnit& saved) {
   if (output_gradient) {
-    saved.output_gradient = std::move(output_gradient);
-    context.device.retag(saved.output_gradient, MemoryKind::saved);
+    saved[Saved::output_gradient] = std::move(output_gradient);
+    context.device.retag(saved[Saved::output_gradient], MemoryKind::saved);
   }
   return is_attention(op.unit) ? attn_input_gradient(context, op, parameters, saved)
                                : mlp_input_gradient(context, op, parameters, saved);
@@ -447,8 +451,8 @@ Tensor unit_input_gradient(const UnitContext& context, const Op& op,
 ExchangeTensors row_exchange_tensors(const UnitContext& context, Stream& stream, const Op& op,
                                      SavedUnit& saved) {
   const bool forward = op.unit_pass == UnitPass::F;
-  Tensor& all = forward ? saved.ring : saved.output_gradient;
-  const Tensor& own = forward ? saved.normed : saved.residual;
+  Tensor& all = forward ? saved[Between::ring] : saved[Saved::output_gradient];
+  const Tensor& own = forward ? saved[Saved::norm_output] : saved[Between::residual];
   if (op.step == 1)
     all = context.make(stream, forward ? MemoryKind::working : MemoryKind::saved, context.tokens(),
                        own.columns);
@@ -472,10 +476,10 @@ HeadExchange head_exchange(const UnitContext& context, const Op& op, SavedUnit& 
   const std::vector<int64_t> q{shape.q_columns()}, qkv{q[0], shape.kv_columns(), shape.kv_columns()};
   const bool gathers = op.step == 1;
   if (op.unit_pass == UnitPass::F)
-    return gathers ? HeadExchange{saved.qkv, saved.qkv, qkv, true}
-                   : HeadExchange{saved.attention, saved.core_output, q, false};
-  return gathers ? HeadExchange{saved.core_gradient, saved.core_gradient, q, true}
-                 : HeadExchange{saved.inner_gradient, saved.inner_gradient, qkv, false};
+    return gathers ? HeadExchange{saved[Saved::qkv], saved[Saved::qkv], qkv, true}
+                   : HeadExchange{saved[Saved::attention_output], saved[Saved::core_output], q, false};
+  return gathers ? HeadExchange{saved[Between::core_gradient], saved[Between::core_gradient], q, true}
+                 : HeadExchange{saved[Saved::inner_gradient], saved[Saved::inner_gradient], qkv, false};
 }
 
 // Copies `rank`'s share of the heads of the own rows to its block, or back.
@@ -553,24 +557,25 @@ ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, con
   const int64_t columns = 2 * shape.kv_columns();
   if (op.kind == OpKind::kv_exchange && op.step == 1) {
     release_kv(context, stream, saved);  // of a core that was recomputed
-    saved.kv.assign(context.cp(), {});
-    saved.kv[0] = context.make(stream, MemoryKind::working, context.tokens(), columns);
-    context.device.kernels().copy_columns(stream, saved.qkv, shape.q_columns(), saved.kv[0], 0, columns);
+    saved[OfSteps::kv].assign(context.cp(), {});
+    saved[OfSteps::kv][0] = context.make(stream, MemoryKind::working, context.tokens(), columns);
+    context.device.kernels().copy_columns(stream, saved[Saved::qkv], shape.q_columns(), saved[OfSteps::kv][0],
+                                          0, columns);
   } else if (op.kind == OpKind::kv_exchange) {
     // The step before last is done, and what it worked on was sent on.
-    context.device.release(stream, saved.kv[op.step - 2]);
+    context.device.release(stream, saved[OfSteps::kv][op.step - 2]);
   }
   const Tensor received = context.make(stream, MemoryKind::communication, context.tokens(), columns);
   if (op.kind == OpKind::kv_exchange) {
-    saved.kv[op.step] = received;
-    return {saved.kv[op.step - 1], received};
+    saved[OfSteps::kv][op.step] = received;
+    return {saved[OfSteps::kv][op.step - 1], received};
   }
-  Tensor &gradient = saved.kv_gradients[op.step - 1], &sum = saved.kv_sums[op.step - 1];
+  Tensor &gradient = saved[OfSteps::kv_gradients][op.step - 1], &sum = saved[OfSteps::kv_sums][op.step - 1];
   if (sum) {
     context.device.kernels().add_rows(stream, sum, 0, gradient);
     context.device.release(stream, sum);
   }
-  saved.kv_sums[op.step] = received;
+  saved[OfSteps::kv_sums][op.step] = received;
   return {gradient, received};
 }
 
@@ -583,7 +588,7 @@ void finish_exchange(const UnitContext& context, Stream& stream, const Op& op, E
   }
   // The step that works on the keys and values just sent may still read them.
   if (op.kind == OpKind::kv_gradient_exchange)
-    context.device.release(stream, saved.kv_gradients[op.step - 1]);
+    context.device.release(stream, saved[OfSteps::kv_gradients][op.step - 1]);
 }
 
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
@@ -595,19 +600,19 @@ void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
   };
   if (part == UnitPass::W_early) {
     if (unit == Unit::head) return;
-    Tensor& in = attn ? saved.attention : saved.activation;
+    Tensor& in = attn ? saved[Saved::attention_output] : saved[Saved::activation];
     const ParameterState& weight =
         attn ? of(parameters, AttnParameter::projection) : of(parameters, MlpParameter::down);
-    pass.linear_weight_gradient(saved.output_gradient, in, weight);
+    pass.linear_weight_gradient(saved[Saved::output_gradient], in, weight);
     // All ranks have the whole gradient of a bias that they do not divide: one of them gives it to the sum.
     if (of_encoder(context) && context.tp_index == 0)
       add_bias_gradient(
           attn ? of(parameters, AttnParameter::projection_bias) : of(parameters, MlpParameter::fc2_bias),
-          saved.output_gradient);
+          saved[Saved::output_gradient]);
     pass.release(in);
-    return pass.release(saved.output_gradient);
+    return pass.release(saved[Saved::output_gradient]);
   }
-  Tensor& out_gradient = unit == Unit::head ? saved.logits_gradient : saved.inner_gradient;
+  Tensor& out_gradient = unit == Unit::head ? saved[Saved::logits_gradient] : saved[Saved::inner_gradient];
   const ParameterState& weight = attn                 ? of(parameters, AttnParameter::qkv)
                                  : unit == Unit::head ? of(parameters, HeadParameter::projection)
                                                       : of(parameters, MlpParameter::gate_up);
@@ -617,8 +622,8 @@ void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
   else if (of_encoder(context))
     add_bias_gradient(of(parameters, MlpParameter::fc1_bias), out_gradient);
   pass.release(out_gradient);
-  pass.release(saved.normed);
-  pass.release(saved.gathered);
+  pass.release(saved[Saved::norm_output]);
+  pass.release(saved[Between::gathered]);
 }
 
 Tensor embedding_forward(const UnitContext& context, const ParameterState& table, const Tensor& tokens) {

@@ -25,7 +25,8 @@
 // rank s places before, which an exchange has brought; steps of F's `after` make columns of the output.
 #pragma once
 
-#include <string>
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "stp/model/work.h"
@@ -34,33 +35,43 @@
 
 namespace stp {
 
-/// The saved tensors of one unit and microbatch (kind `saved` unless stated otherwise). Empty tensors do not
-/// exist or were released. With sequence parallelism the norm's tensors have this rank's rows.
-struct SavedUnit {
-  Tensor input, statistics, normed;        // the norm's; of patches the input alone
-  Tensor qkv, attention, log_sum_exp;      // attn
-  Tensor core_output;                      // attn, with an all-to-all: `attention` as the core makes it
-  Tensor gate_up, activation;              // mlp; without gate, fc1's output
-  Tensor logits_gradient;                  // head
-  Tensor output_gradient, inner_gradient;  // made by I: of the unit's output; of qkv, or of gate and up
-  // With sequence parallelism, kind `working`: this rank's rows of the output's gradient, until the
-  // reduce-scatter; all rows of `normed`, for weight gradients and recomputation, and when they are valid.
-  Tensor residual, gathered;
-  EventRef gathered_at;
-  // Between the parts of one pass: the gradient of `attention` or `activation`. With context parallelism, by
-  // step, kind `working` or `communication`: the keys and values that the step works on, their gradients by
-  // that step, and the sum of their gradients by the steps before, which an exchange brings.
-  Tensor core_gradient;
-  std::vector<Tensor> kv, kv_gradients, kv_sums;
-  // With tp_overlap, kind `working`: all rows of `normed`, where exchanges bring those of other ranks;
-  // columns of the output, until they are summed; and this rank's rows of the output, while pieces are
-  // missing.
-  Tensor ring, piece, output;
+/// Tensors of one unit and microbatch that are there between ops of one pass alone. Of kind `working`.
+enum class Between : uint8_t {
+  // With sequence parallelism: this rank's rows of the output's gradient, until the reduce-scatter; all rows
+  // of the norm's output, for weight gradients and recomputation.
+  residual,
+  gathered,
+  core_gradient,  // between parts: of the attention's output, or of the activation
+  // With tp_overlap: all rows of the norm's output, where exchanges bring those of other ranks; columns of
+  // the output, until they are summed; and this rank's rows of the output, while pieces are missing.
+  ring,
+  piece,
+  output,
 };
+/// The same of the steps of a ring's core, by step. Of kind `working` or `communication`: the keys and values
+/// that the step works on, their gradients by that step, and the sum of their gradients by the steps before,
+/// which an exchange brings.
+enum class OfSteps : uint8_t { kv, kv_gradients, kv_sums };
 
-/// The tensor that lib/stp/model/work.h declares for a forward by this name; std::logic_error if there is
-/// none.
-Tensor& saved_tensor(SavedUnit& saved, const std::string& name);
+/// The tensors of one unit and microbatch: those that it saves, of kind `saved`, and others. Empty ones do
+/// not exist or were released. With sequence parallelism the norm's have this rank's rows.
+class SavedUnit {
+ public:
+  Tensor& operator[](Saved which) { return saved_[static_cast<size_t>(which)]; }
+  const Tensor& operator[](Saved which) const { return saved_[static_cast<size_t>(which)]; }
+  Tensor& operator[](Between which) { return between_[static_cast<size_t>(which)]; }
+  const Tensor& operator[](Between which) const { return between_[static_cast<size_t>(which)]; }
+  std::vector<Tensor>& operator[](OfSteps which) { return of_steps_[static_cast<size_t>(which)]; }
+  /// All of them, empty ones too.
+  [[nodiscard]] std::vector<Tensor> all() const;
+
+  EventRef gathered_at;  // when Between::gathered is valid
+
+ private:
+  std::array<Tensor, kSavedTensors> saved_;
+  std::array<Tensor, static_cast<size_t>(Between::output) + 1> between_;
+  std::array<std::vector<Tensor>, static_cast<size_t>(OfSteps::kv_sums) + 1> of_steps_;
+};
 
 /// Device, stream and options of one rank's units: those of the language model, or of its vision encoder.
 struct UnitContext {

@@ -200,7 +200,7 @@ class ContendedReplay : Replay {
     running.busy = true;
     ++busy_;
     running.left = seconds_[op];
-    const bool before = std::exchange(running.contends, contends(program_, program_.ops[op]));
+    const bool before = std::exchange(running.contends, program_.ops[op].contends);
     set_rate(running, now);
     if (!was_busy || before != running.contends) adjust(running.partner, now);
     return true;
@@ -273,13 +273,6 @@ class ContendedReplay : Replay {
 };
 
 }  // namespace
-
-bool contends(const Program& program, const Op& op) {
-  if (!program.division.overlaps()) return true;
-  if (op.kind == OpKind::reduce_scatter)
-    return op.part == UnitPart::whole && !(op.pass == Pass::B && op.unit_pass == UnitPass::I);
-  return op.kind != OpKind::row_exchange;
-}
 
 bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op) {
   double latest = -1;

@@ -9,17 +9,11 @@
 namespace stp {
 
 /// The shares of full speed at which a compute op and an all-reduce of the same rank run while they overlap,
-/// if contends(): any collective of its group.
+/// if both contend (Op::contends): any collective of its group.
 struct Contention {
   double compute = 1;
   double all_reduce = 1;
 };
-
-/// Whether an op on `tp` and a compute op slow each other down while they overlap. Not an exchange of rows,
-/// which copy engines carry; nor, with tp_overlap, the reduce-scatters that it hides behind their own unit's
-/// GEMMs: pieces of an output, and in B those of attn and mlp. The SMs that they take are set aside for them,
-/// and the GEMMs cost what they take on the others (lib/stp/cost).
-bool contends(const Program& program, const Op& op);
 
 /// Processors that the ops of all ranks share, such as the cores of a CPU.
 struct Processors {

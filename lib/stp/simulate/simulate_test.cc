@@ -216,7 +216,7 @@ void expect_lawful(const Case& c, const Timeline& timeline, const Contention& co
       const bool compute = stream.kind == StreamKind::compute;
       share = compute ? contention.compute : contention.all_reduce;
       for (const OpId other : *streams.at({stream.rank, compute ? StreamKind::tp : StreamKind::compute}))
-        if (contends(program, program.ops[op]) && contends(program, program.ops[other]))
+        if (program.ops[op].contends && program.ops[other].contends)
           overlap += std::max(0.0, std::min(timeline.end[op], timeline.end[other]) -
                                        std::max(timeline.start[op], timeline.start[other]));
     }
@@ -490,6 +490,19 @@ TEST(Contention, LeavesTransfersAndOtherRanksAlone) {
   const OpId gemm = hand.compute(0, 1), reduce = hand.all_reduce(1, 1), send = hand.transfer(0, 1, 1);
   const Timeline timeline = hand.run({0.1, 0.1});
   for (const OpId op : {gemm, reduce, send}) EXPECT_DOUBLE_EQ(timeline.end[op], 1);
+}
+
+// The engine knows nothing else of what an op is.
+TEST(Contention, LeavesOpsAloneThatDoNotContendAndThoseBesideThem) {
+  for (const bool compute : {false, true}) {
+    Hand hand(1);
+    const OpId gemm = hand.compute(0, 2), reduce = hand.all_reduce(0, 1), second = hand.all_reduce(0, 0.25);
+    hand.program.ops[compute ? gemm : reduce].contends = false;
+    const Timeline timeline = hand.run({0.5, 0.5});
+    EXPECT_DOUBLE_EQ(timeline.end[reduce], 1);
+    EXPECT_DOUBLE_EQ(timeline.end[second], compute ? 1.25 : 1.5);
+    EXPECT_DOUBLE_EQ(timeline.end[gemm], compute ? 2 : 2.25);
+  }
 }
 
 TEST(Contention, OfOneKindAloneSlowsThatKindAlone) {

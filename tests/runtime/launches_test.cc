@@ -1,0 +1,157 @@
+// The launches that lib/stp/model/work.h declares for the suite are the kernels that the runtime calls.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <string>
+
+#include "stp/cpu/cpu_stream.h"
+#include "support/forwarding_kernels.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+
+// Calls by op. Those of the norm that a collective makes beside it belong to a unit, other kernels of
+// collectives and exchanges to none.
+class Launches {
+ public:
+  void add(uint32_t op, const std::string& kernel) {
+    const std::lock_guard lock(mutex_);
+    ++(kernel.find("norm") == std::string::npos ? others_ : norms_)[op];
+  }
+  [[nodiscard]] int of(OpId id, const Op& op) const {
+    const auto count = [&](const std::map<uint32_t, int>& calls) {
+      const auto found = calls.find(id);
+      return found == calls.end() ? 0 : found->second;
+    };
+    const bool computes = op.kind == OpKind::compute || op.kind == OpKind::weight_gradients;
+    return count(norms_) + (computes ? count(others_) : 0);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<uint32_t, int> norms_, others_;
+};
+
+class CountingKernels : public ForwardingKernels {
+ public:
+  CountingKernels(std::unique_ptr<Kernels> real, Launches& launches)
+      : ForwardingKernels(std::move(real)), launches_(launches) {}
+
+ private:
+  // A task knows its op. What comes before the first op or behind the last is no unit's.
+  void called(Stream& stream, const char* kernel) override {
+    const cpu::CpuStream& on = cpu::cpu_stream(stream);
+    cpu::cpu_stream(stream).enqueue([this, &on, kernel] {
+      if (on.running()) launches_.add(*on.running(), kernel);
+    });
+  }
+
+  Launches& launches_;
+};
+
+struct LaunchCase {
+  std::string schedule;
+  int tp;
+  Variant variant;
+};
+
+// By unit, pass and part: of all layers and microbatches.
+using Counts = std::map<std::string, int>;
+
+// Of the rank that leads its groups: it has the sums that only one rank of a group makes.
+struct Both {
+  Counts called, declared;
+};
+Both launches_of(const LaunchCase& c) {
+  const int cp = c.variant.context_parallel;
+  Training training = small_training(4, DType::f32, {.tp = c.tp, .cp = cp, .dp = 1, .pp = 2});
+  Schedule schedule = make_schedule(find_generator(c.schedule), {2, 4});
+  const int stages = schedule.placement.stages();
+  const std::vector<int> layers = layers_of_stages(stages, 4 / stages, c.variant);
+  training.model.layers = std::accumulate(layers.begin(), layers.end(), 0);
+  training.seq = 8;
+  divide_samples(training, c.variant);
+  const Program program = execution_program(std::move(schedule), layers, 1, c.variant);
+  std::map<const Device*, Launches> launches;
+  const auto backend =
+      cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20},
+                        [&](std::unique_ptr<Kernels> kernels, Device& device) {
+                          return std::make_unique<CountingKernels>(std::move(kernels), launches[&device]);
+                        });
+  {
+    Trainer trainer(*backend, program, training);
+    trainer.step(samples_for(program, training));
+  }
+  const Shape shape{.seq = training.seq,
+                    .microbatch_size = training.microbatch_size,
+                    .tp = c.tp,
+                    .sequence_parallel = c.variant.sequence_parallel,
+                    .recompute = c.variant.recompute,
+                    .cp = cp,
+                    .vision_tokens = training.vision_tokens,
+                    .tp_overlap = tp_overlap(c.variant),
+                    .cp_method = c.variant.cp_method};
+  Both counts;
+  for (int pp = 0; pp < 2; ++pp)
+    for (OpId id = program.rank_begin[pp]; id < program.rank_begin[pp + 1]; ++id) {
+      const Op& op = program.ops[id];
+      const bool computes = op.kind == OpKind::compute || op.kind == OpKind::weight_gradients;
+      if (!computes && !is_collective(op.kind)) continue;
+      const UnitPass pass = op.unit_pass == UnitPass::W_early ? UnitPass::W_late : op.unit_pass;
+      UnitPart part = op.part;  // a collective's norm is of the first part of F, or of the last of I
+      if (!computes && program.division.divides(op.unit))
+        part = pass == UnitPass::F ? UnitPart::before : UnitPart::after;
+      const std::string name = to_string(op.unit, pass) + suffix(part);
+      counts.called[name] += launches[&backend->device(training.grid.rank({.pp = pp}))].of(id, op);
+      if (!computes) continue;
+      const auto work_of = [&](UnitPass of) {
+        if (op.part == UnitPart::whole)
+          return work(training.model, shape, Implementation::suite, op.unit, of).kernels;
+        return unit_part_work(training.model, shape, Implementation::suite, op.unit, of, op.part, op.step)
+            .kernels;
+      };
+      counts.declared[name] += work_of(op.unit_pass);
+      if (op.kind == OpKind::weight_gradients && has_pass(op.unit, UnitPass::W_early))
+        counts.declared[name] += work_of(UnitPass::W_early);
+    }
+  return counts;
+}
+
+std::vector<LaunchCase> cases() {
+  std::vector<LaunchCase> all;
+  for (const char* schedule : {"stp", "zb-v"})
+    for (const int tp : {1, 2})
+      for (const bool sequence_parallel : {false, true})
+        for (const auto& [name, recompute] : kRecomputes)
+          if (tp > 1 || !sequence_parallel)
+            all.push_back({schedule, tp, {.sequence_parallel = sequence_parallel, .recompute = recompute}});
+  for (const CpMethod method : kCpMethods)
+    for (const auto& [name, recompute] : kRecomputes)
+      all.push_back({"stp", 1, {.recompute = recompute, .context_parallel = 2, .cp_method = method}});
+  for (const int cp : {1, 2})
+    for (const auto& [name, recompute] : kRecomputes)
+      all.push_back({"stp",
+                     2,
+                     {.order = BackwardOrder::megatron,
+                      .sequence_parallel = true,
+                      .recompute = recompute,
+                      .context_parallel = cp,
+                      .overlapped = 2}});
+  all.push_back({"1f1b", 2, {.vision_layers = 2}});
+  return all;
+}
+
+TEST(Launches, OfTheSuiteAreTheKernelsThatTheRuntimeCalls) {
+  for (const LaunchCase& c : cases()) {
+    const auto [called, declared] = launches_of(c);
+    EXPECT_EQ(called, declared) << c.schedule << " tp " << c.tp << " " << to_string(c.variant);
+  }
+}
+
+}  // namespace
+}  // namespace stp
