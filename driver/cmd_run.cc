@@ -74,9 +74,9 @@ void check_devices(const RunOptions& options, const Processes& processes) {
 
 void check_experiment(const Experiment& experiment, const Plan& plan) {
   const std::string& backend = plan.devices.backend;
-  check_processes(backend, *plan.devices.processes, world_size(experiment), plan.devices.nccl,
+  check_processes(backend, *plan.devices.processes, experiment.strategy.world_size(), plan.devices.nccl,
                   experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
-  if (plan.predicts && plan.one_device && world_size(experiment) > backend_ranks(backend))
+  if (plan.predicts && plan.one_device && experiment.strategy.world_size() > backend_ranks(backend))
     throw InputError("", "--predict", "cannot be compared with ranks that share one device of " + backend,
                      "use scenarios of one rank, --replay-rank, or leave it out");
   if (!experiment.run)

@@ -143,9 +143,9 @@ Experiment on_machine(const Experiment& experiment, const Machine& machine) {
 
 // Why the experiment cannot run on a machine; "" if it can.
 std::string incompatibility(const Experiment& experiment, const HardwareProfile& profile) {
-  if (experiment.tp <= profile.gpus_per_node) return "";
-  return "TP" + std::to_string(experiment.tp) + " is more than the " + std::to_string(profile.gpus_per_node) +
-         " GPUs of a node";
+  if (experiment.strategy.tp <= profile.gpus_per_node) return "";
+  return "TP" + std::to_string(experiment.strategy.tp) + " is more than the " +
+         std::to_string(profile.gpus_per_node) + " GPUs of a node";
 }
 
 bool compatible(const Experiment& experiment, const HardwareProfile& profile) {
@@ -179,9 +179,10 @@ json all_reduce_json(const std::vector<Machine>& machines, const Experiment& exp
     if (compatible(experiment, machine.profile)) {
       const Experiment there = on_machine(experiment, machine);
       // A layer's cost does not depend on its place.
-      const CostTable table = hardware_cost_table(
-          job_of(there), machine.profile, std::vector<int>(there.pp, 1), Placement::loop(there.pp, 1));
-      seconds = all_reduce_seconds(machine.profile, bytes, there.tp);
+      const CostTable table =
+          hardware_cost_table(job_of(there), machine.profile, std::vector<int>(there.strategy.pp, 1),
+                              Placement::loop(there.strategy.pp, 1));
+      seconds = all_reduce_seconds(machine.profile, bytes, there.strategy.tp);
       if (const auto known = tp_communication_share(table)) share = *known;
       if (table.all_reduce > 0) {
         const auto exposed = [&](Unit unit) {
@@ -334,8 +335,8 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
         {{"model", job.model.name},
          {"seq", job.shape.seq},
          {"microbatch_size", job.shape.microbatch_size},
-         {"tp", experiment.tp},
-         {"pp", experiment.pp},
+         {"tp", experiment.strategy.tp},
+         {"pp", experiment.strategy.pp},
          {"microbatches", experiment.microbatches},
          {"shared", shared},
          {"gemms", gemm_json(machines, job)},

@@ -9,12 +9,12 @@ namespace stp {
 void check_replay(const Scenario& scenario, int rank) {
   for (const Experiment& experiment : scenario.experiments) {
     const std::string field = experiment.field.empty() ? "" : experiment.field + ".";
-    const int world = world_size(experiment);
+    const int world = experiment.strategy.world_size();
     if (rank >= world)
       throw InputError(scenario.file, field + "parallel",
                        "has " + std::to_string(world) + " ranks, and no rank " + std::to_string(rank),
                        "use --replay-rank 0 to " + std::to_string(world - 1));
-    if (experiment.post_validation)
+    if (experiment.strategy.post_validation)
       throw InputError(scenario.file, field + "post_validation",
                        "is not possible in a replay, which receives no norms from other ranks", "remove it");
     if (experiment.run && experiment.run->parity)

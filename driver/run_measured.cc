@@ -70,9 +70,12 @@ Training training_of(const Experiment& experiment, bool replay) {
   training.model = run.model;
   training.seq = run.seq;
   training.vision_tokens = run.vision_tokens;
-  training.microbatch_size = experiment.microbatch_size / parts_of_microbatch(experiment);
+  training.microbatch_size = experiment.microbatch_size / experiment.strategy.parts_of_microbatch();
   training.type = run.type;
-  training.grid = {.tp = experiment.tp, .cp = experiment.cp, .dp = experiment.dp, .pp = experiment.pp};
+  training.grid = {.tp = experiment.strategy.tp,
+                   .cp = experiment.strategy.cp,
+                   .dp = experiment.strategy.dp,
+                   .pp = experiment.strategy.pp};
   training.initialisation = run.initialisation;
   training.optimizer = run.optimizer;
   training.clip_norm = run.clip_norm;
@@ -87,7 +90,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
                                      const RankGrid& grid) {
   const std::vector<int> chunks = peak_activations(program.schedule, experiment.freed_at_I);
   std::vector<RankResult> ranks;
-  for (int rank = 0; rank < experiment.pp; ++rank) {
+  for (int rank = 0; rank < experiment.strategy.pp; ++rank) {
     const RankTime& time = timeline.ranks[rank];
     RankResult::Memory memory{};
     bool ran = false;
@@ -105,7 +108,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
     }
     if (ran)
       ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s,
-                       chunks[rank] / parts_of_microbatch(experiment), memory});
+                       chunks[rank] / experiment.strategy.parts_of_microbatch(), memory});
   }
   return ranks;
 }
@@ -273,7 +276,7 @@ class MeasuredTraining {
 
  private:
   [[nodiscard]] int samples_of_step() const {
-    return experiment_.microbatches * experiment_.microbatch_size * experiment_.dp;
+    return experiment_.microbatches * experiment_.microbatch_size * experiment_.strategy.dp;
   }
 
   StepResult step(const std::vector<TokenSample>& samples) {

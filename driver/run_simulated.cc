@@ -22,7 +22,8 @@ namespace {
 int chunks_for(const Generator& generator, const Experiment& experiment) {
   if (experiment.chunks > 0) return experiment.chunks;
   const int entries = static_cast<int>(experiment.layers_per_chunk.size());
-  if (generator.any_chunks && entries > 0 && entries % experiment.pp == 0) return entries / experiment.pp;
+  if (generator.any_chunks && entries > 0 && entries % experiment.strategy.pp == 0)
+    return entries / experiment.strategy.pp;
   return generator.chunks;
 }
 
@@ -50,26 +51,18 @@ std::vector<int> layers_by_rule(const Experiment& experiment, int stages) {
 
 Lowering lowering_of(const Experiment& experiment) {
   const bool of_model = !experiment.unit_costs;
-  const int replicas = experiment.cp * experiment.dp;
+  const int replicas = experiment.strategy.replicas();
   return {.release = experiment.release,
           .backward = experiment.backward,
-          .optimizer = of_model || experiment.post_validation,
+          .optimizer = of_model || experiment.strategy.post_validation,
           .braid = experiment.braid,
+          .strategy = experiment.strategy,
           .data_parallel = replicas > 1,
-          .zero = experiment.zero,
-          .buckets =
-              of_model ? megatron_bucket_rule(*model_of(experiment), experiment.tp, replicas) : BucketRule{},
+          .buckets = of_model ? megatron_bucket_rule(*model_of(experiment), experiment.strategy.tp, replicas)
+                              : BucketRule{},
           .embedding = of_model,
           .tied = experiment.hardware && experiment.hardware->model.tied(),
-          .sequence_parallel = experiment.sequence_parallel,
-          .recompute = experiment.recompute,
-          .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0,
-          .post_validation = experiment.post_validation,
-          .context_parallel = experiment.cp,
-          .cp_method = experiment.cp_method,
-          .tp_overlap = experiment.tp_overlap,
-          .tensor_parallel = experiment.tp,
-          .offload = experiment.offload};
+          .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0};
 }
 
 // Of layers and microbatches that are all alike.
@@ -79,7 +72,7 @@ CostTable base_cost_table(const Experiment& experiment, const Program& program) 
                              program.schedule.placement, program.first_buckets);
 }
 
-// With what braids by times need, which the costs of a Program have.
+// Adds the order of braids by times, which needs the costs of a Program.
 Lowering lowering_with_times(const Experiment& experiment, const Schedule& schedule,
                              const std::vector<int>& layers) {
   Lowering lowering = lowering_of(experiment);
@@ -109,8 +102,8 @@ Fits fits_into_memory(const Experiment& experiment, const Placement& placement, 
 Timeline timeline_of(const Program& program, const Experiment& experiment) {
   const std::vector<double> seconds = op_seconds(program, cost_table_of(experiment, program));
   const Contention contention = contention_of(experiment);
-  return program.post_validation ? simulate_repeated(program, seconds, contention)
-                                 : simulate(program, seconds, contention);
+  return program.strategy.post_validation ? simulate_repeated(program, seconds, contention)
+                                          : simulate(program, seconds, contention);
 }
 
 constexpr double kOpsOfSplits = 2e7;  // that simulations of splits may have together: one or two seconds
@@ -164,11 +157,11 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
-  // A balanced split follows from the schedule, and the schedule from the costs: of chunks of even size here.
-  const std::vector<int> layers = layers_by_rule(experiment, experiment.pp * chunks);
+  // A balanced split needs the schedule, and the schedule needs these costs: they are of even chunks.
+  const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
   // Any placement works: the cost of passes does not depend on the rank.
   const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
-                                              Placement::loop(experiment.pp, chunks));
+                                              Placement::loop(experiment.strategy.pp, chunks));
   return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
 }
 
@@ -179,11 +172,12 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
                      "the file has " + std::to_string(schedule.chunks()) + " a rank, the scenario " +
                          std::to_string(experiment.chunks),
                      "change the scenario or generate the file again");
-  if (schedule.pp() != experiment.pp || schedule.microbatches != experiment.microbatches)
-    throw InputError(choice.file, schedule.pp() != experiment.pp ? "pp" : "microbatches",
+  if (schedule.pp() != experiment.strategy.pp || schedule.microbatches != experiment.microbatches)
+    throw InputError(choice.file, schedule.pp() != experiment.strategy.pp ? "pp" : "microbatches",
                      "the file is for pp " + std::to_string(schedule.pp()) + " and " +
                          std::to_string(schedule.microbatches) + " microbatches, the scenario for pp " +
-                         std::to_string(experiment.pp) + " and " + std::to_string(experiment.microbatches),
+                         std::to_string(experiment.strategy.pp) + " and " +
+                         std::to_string(experiment.microbatches),
                      "change the scenario or generate the file again");
   return schedule;
 }
@@ -196,8 +190,8 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
       throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
-    return make_schedule(generator,
-                         {experiment.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
+    return make_schedule(
+        generator, {experiment.strategy.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
   } catch (const InputError& error) {
     throw error.in_field("schedules").below(experiment.field).in_file(file);
   }
@@ -205,14 +199,8 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
 
 // Of a microbatch of the Program.
 Shape shape_of(const Experiment& experiment, int seq) {
-  return {.seq = seq,
-          .microbatch_size = experiment.microbatch_size / parts_of_microbatch(experiment),
-          .tp = experiment.tp,
-          .sequence_parallel = experiment.sequence_parallel,
-          .recompute = experiment.recompute,
-          .cp = experiment.cp,
-          .tp_overlap = experiment.tp_overlap,
-          .cp_method = experiment.cp_method};
+  return shape_of(experiment.strategy, seq,
+                  experiment.microbatch_size / experiment.strategy.parts_of_microbatch());
 }
 
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
@@ -225,7 +213,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
     ranks.push_back({time.compute_s,
                      time.pp_bubble_s,
                      time.tp_bubble_s,
-                     chunks[rank] / parts_of_microbatch(experiment),
+                     chunks[rank] / experiment.strategy.parts_of_microbatch(),
                      {}});
   }
   if (!experiment.hardware) return ranks;
@@ -248,13 +236,13 @@ Job job_of(const Experiment& experiment) {
   Job job{.model = hardware.model,
           .shape = shape_of(experiment, hardware.seq),
           .implementation = hardware.implementation,
-          .pp = experiment.pp,
+          .pp = experiment.strategy.pp,
           .scatter_transfers = hardware.scatter_transfers,
           .sends_share_adapter = hardware.sends_share_adapter,
-          .dp = experiment.dp,
-          .zero = experiment.zero,
-          .post_validation = experiment.post_validation,
-          .offload = experiment.offload};
+          .dp = experiment.strategy.dp,
+          .zero = experiment.strategy.zero,
+          .post_validation = experiment.strategy.post_validation,
+          .offload = experiment.strategy.offload};
   job.shape.vision_tokens = hardware.vision_tokens;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
@@ -280,13 +268,13 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
 Configuration configuration_of(const Experiment& experiment, const Program& program) {
   Configuration configuration;
   configuration.name = experiment.name;
-  configuration.tp = experiment.tp;
-  configuration.pp = experiment.pp;
-  configuration.cp = experiment.cp;
-  configuration.all_to_all = division_of(experiment).exchanges_heads();
-  configuration.dp = experiment.dp;
-  configuration.zero = program.zero;
-  configuration.post_validation = program.post_validation;
+  configuration.tp = experiment.strategy.tp;
+  configuration.pp = experiment.strategy.pp;
+  configuration.cp = experiment.strategy.cp;
+  configuration.all_to_all = experiment.strategy.division().exchanges_heads();
+  configuration.dp = experiment.strategy.dp;
+  configuration.zero = program.strategy.zero;
+  configuration.post_validation = program.strategy.post_validation;
   configuration.microbatches = experiment.microbatches;
   configuration.microbatch_size = experiment.microbatch_size;
   configuration.layers_per_chunk = program.layers_per_stage;
@@ -298,11 +286,11 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.braid = to_string(experiment.braid);
   configuration.merge_backward = experiment.merge_backward;
   configuration.freed_at = freed_at(experiment);
-  configuration.offload_ratio = experiment.offload;
+  configuration.offload_ratio = experiment.strategy.offload;
   if (!experiment.unit_costs) {
-    configuration.recompute = to_string(experiment.recompute);
-    configuration.sequence_parallel = experiment.sequence_parallel;
-    configuration.tp_overlap = to_string(experiment.tp_overlap);
+    configuration.recompute = to_string(experiment.strategy.recompute);
+    configuration.sequence_parallel = experiment.strategy.sequence_parallel;
+    configuration.tp_overlap = to_string(experiment.strategy.tp_overlap);
   }
   return configuration;
 }
@@ -316,21 +304,22 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   Job job{.model = run.model,
           .shape = shape_of(experiment, run.seq),
           .implementation = Implementation::suite,
-          .pp = experiment.pp,
-          .dp = experiment.dp,
-          .zero = experiment.zero,
-          .post_validation = experiment.post_validation,
-          .offload = experiment.offload};
+          .pp = experiment.strategy.pp,
+          .dp = experiment.strategy.dp,
+          .zero = experiment.strategy.zero,
+          .post_validation = experiment.strategy.post_validation,
+          .offload = experiment.strategy.offload};
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   job.shape.vision_tokens = run.vision_tokens;
   const Program program = program_for(choice, experiment, file);
   const CostTable table = hardware_cost_table(job, profile, program.layers_per_stage,
                                               program.schedule.placement, program.first_buckets);
-  const int replicas = experiment.tp * experiment.cp * experiment.dp;
+  const int replicas = experiment.strategy.tp * experiment.strategy.replicas();
   const Timeline timeline =
       simulate(program, op_seconds(program, table),
                {profile.contention_compute, profile.contention_all_reduce}, {profile.shared.rates, replicas});
-  return {timeline.step_s, profile.shared.count() > 0 && replicas * experiment.pp > profile.shared.count()};
+  return {timeline.step_s,
+          profile.shared.count() > 0 && replicas * experiment.strategy.pp > profile.shared.count()};
 }
 
 CostTable cost_table_of(const Experiment& experiment, const Program& program) {

@@ -3,569 +3,20 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "choices.h"
+#include "read_experiment.h"
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
-#include "stp/schedule/read_schedule.h"
 
 namespace stp {
 namespace {
 
-constexpr int kMaxTokensOfRun = 1 << 28;  // of a step; they are made on the host
-
 using nlohmann::json;
 
 constexpr size_t kLongestName = 100;
-constexpr int kMostContextParallel = 1024;
-
-template <typename Choice>
-struct Named {
-  const char* name;
-  Choice choice;
-};
-constexpr Named<Release> kReleases[] = {{"chain", Release::chain},
-                                        {"block", Release::block},
-                                        {"released", Release::released},
-                                        {"blocking", Release::blocking}};
-constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
-                                               {"megatron", BackwardOrder::megatron}};
-constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
-                                          {"sequential", BraidPolicy::sequential},
-                                          {"timed", BraidPolicy::timed},
-                                          {"paired", BraidPolicy::paired}};
-constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
-                                            {"megatron", TpOverlap::megatron},
-                                            {"domino", TpOverlap::domino},
-                                            {"flux", TpOverlap::flux}};
-constexpr Named<CpMethod> kCpMethods[] = {{"ring", CpMethod::ring}, {"all-to-all", CpMethod::all_to_all}};
-constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
-constexpr Named<DType> kTypes[] = {
-    {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
-constexpr Named<bool> kGradients[] = {{"float32", false}, {"model", true}};
-constexpr Named<Implementation> kImplementations[] = {{"megatron", Implementation::megatron},
-                                                      {"suite", Implementation::suite},
-                                                      {"megatron-2022", Implementation::megatron_2022}};
-
-template <typename Choice, typename Choices>
-std::string word_of(Choice choice, const Choices& choices) {
-  for (const auto& each : choices)
-    if (each.choice == choice) return each.name;
-  return "";
-}
-
-template <typename Choice, typename Choices>
-Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Choices& choices) {
-  const std::string word = input.string_or(key, word_of(fallback, choices));
-  std::string list;
-  for (const auto& each : choices) {
-    if (word == each.name) return each.choice;
-    list += (list.empty() ? "" : ", ") + std::string(each.name);
-  }
-  throw input.error(key, "\"" + word + "\" is not a choice", "write one of " + list);
-}
-
-// The schedule file that `entry` names: a path, relative to the scenario's folder.
-std::string find_schedule_file(JsonInput& entry) {
-  namespace fs = std::filesystem;
-  const std::string word = entry.string("file");
-  if (!is_schedule_file(word))
-    throw entry.error("file", "\"" + word + "\" does not have the ending of a schedule file",
-                      "name a .json, .csv or .txt file");
-  const fs::path path = fs::path(entry.file()).parent_path() / word;
-  std::error_code ignored;
-  if (!fs::exists(path, ignored))
-    throw entry.error("file", "there is no file " + path.string(), "check the path");
-  return path.string();
-}
-
-std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
-  std::vector<ScheduleChoice> choices;
-  const json& entries = input.array("schedules");
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const std::string key = "schedules[" + std::to_string(i) + "]";
-    ScheduleChoice choice;
-    if (entries[i].is_string()) {
-      choice.name = entries[i].get<std::string>();
-    } else {
-      JsonInput entry(entries[i], input.file(), input.path(key));
-      if (entry.has("file")) {
-        choice.file = find_schedule_file(entry);
-      } else {
-        choice.name = entry.string("name");
-        choice.memory_limit = entry.integer_or("memory_limit", 0, 1);
-      }
-      entry.done();
-    }
-    if (std::find(choices.begin(), choices.end(), choice) != choices.end())
-      throw input.error(key, "lists " + name_of(choice) + " again", "list every schedule once");
-    choices.push_back(choice);
-  }
-  if (choices.empty()) throw input.error("schedules", "is empty", "name at least one schedule");
-  return choices;
-}
-
-PassCosts read_pass_costs(JsonInput input) {
-  PassCosts costs;
-  constexpr double kLongest = 1e9;
-  costs.F = input.number_or("F", costs.F, 0, kLongest);
-  costs.I = input.number_or("I", costs.I, 0, kLongest);
-  costs.W = input.number_or("W", costs.W, 0, kLongest);
-  costs.p2p = input.number_or("p2p", costs.p2p, 0, kLongest);
-  input.done();
-  return costs;
-}
-
-// Tokens of a sample in the model's vision encoder; 0 without one.
-int read_vision_tokens(JsonInput& input, const ModelConfig& model, int seq) {
-  if (!model.has_vision()) {
-    if (input.has("vision_tokens"))
-      throw input.error("vision_tokens", "is given, but " + model.name + " has no vision encoder",
-                        "remove it, or use a model with a vision_config");
-    return 0;
-  }
-  const int tokens = input.integer("vision_tokens", 1, 1 << 24);
-  if (!vision_tokens_fit(tokens, seq))
-    throw input.error("vision_tokens",
-                      std::to_string(tokens) + " do not make whole tokens among the " + std::to_string(seq) +
-                          " of seq, one of " + std::to_string(kTokensMerged),
-                      "use a multiple, at most " + std::to_string(kTokensMerged) + " times seq");
-  return tokens;
-}
-
-// What is not built for a vision encoder.
-void check_vision(const JsonInput& input, const Experiment& experiment) {
-  const auto refuse = [&](bool is_used, const char* field) {
-    if (is_used) throw input.error(field, "is not built for models with a vision encoder", "leave it out");
-  };
-  refuse(experiment.cp > 1, "parallel.cp");
-  refuse(experiment.sequence_parallel, "sequence_parallel");
-  refuse(experiment.recompute != Recompute{}, "recompute");
-  refuse(experiment.offload > 0, "offload");
-  refuse(experiment.hardware && experiment.hardware->implementation == Implementation::megatron_2022,
-         "implementation");
-}
-
-// The content of a cluster's file with the values that a configuration gives in its place.
-json replaced_values(JsonInput& input, json profile) {
-  JsonInput values = input.object("cluster_values");
-  for (const std::string& key : values.keys()) {
-    const json& value = values.value(key);
-    if (!profile.contains(key) || !profile[key].is_object() || !profile[key].contains("value"))
-      throw values.error(key, "is no value of " + input.string("cluster"),
-                         "name a value of the profile (docs/data.md)");
-    profile[key] = {{"value", value}, {"source", "cluster_values of the scenario"}};
-  }
-  return profile;
-}
-
-Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
-  Experiment::Hardware hardware{};
-  hardware.model_data = read_named_data(input, "model", "models", changes);
-  hardware.cluster_data = read_named_data(input, "cluster", "profiles", changes);
-  hardware.model = read_model(*hardware.model_data.content, hardware.model_data.path);
-  if (input.has("cluster_values")) {
-    hardware.cluster_values = input.shared_value("cluster_values");
-    hardware.profile = read_profile(replaced_values(input, *hardware.cluster_data.content),
-                                    input.file() + ": " + input.path("cluster_values"));
-  } else {
-    hardware.profile = read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
-  }
-  hardware.seq = input.integer("seq", 1, 1 << 24);
-  hardware.vision_tokens = read_vision_tokens(input, hardware.model, hardware.seq);
-  // Its kernels changed more than others between 2022 and today: no choice fits all.
-  if (hardware.model.family == Family::gpt && !input.has("implementation"))
-    throw input.error("implementation", "is missing, and steps of a megatron-gpt differ by 16 % among them",
-                      "write megatron-2022 (before FlashAttention), megatron (unfused) or suite (fused)");
-  hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);
-  hardware.contention = input.boolean_or("contention", true);
-  hardware.sends_share_adapter = input.boolean_or("sends_share_adapter", true);
-  hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
-  hardware.model_gradients = choose(input, "gradients", false, kGradients);
-  return hardware;
-}
-
-// Numbers of layers by virtual stage add up to all of them.
-void check_layers(const JsonInput& input, const Experiment& experiment, const std::string& whose, int all) {
-  const auto& layers = experiment.layers_per_chunk;
-  const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
-  if (!layers.empty() && sum != all)
-    throw input.error("layers_per_chunk", "adds up to " + std::to_string(sum) + " layers, but " + whose,
-                      "divide all layers over the virtual stages");
-}
-
-void check_model(const JsonInput& input, const Experiment& experiment, const ModelConfig& model) {
-  try {
-    check_shardable(model, experiment.tp);
-    check_exchanged_heads(model, experiment.tp, division_of(experiment));
-  } catch (const InputError& error) {
-    throw error.below(experiment.field).in_file(input.file());
-  }
-  if (experiment.pp > model.layers)
-    throw input.error("parallel.pp",
-                      std::to_string(experiment.pp) + " ranks are more than the " +
-                          std::to_string(model.layers) + " layers of " + model.name,
-                      "use at most as many ranks as layers");
-  check_layers(input, experiment, model.name + " has " + std::to_string(model.layers), model.layers);
-}
-
-// The configuration's model, and how it is trained.
-Experiment::Run read_run(JsonInput& input, const Changes& changes) {
-  Experiment::Run run{};
-  run.model_data = read_named_data(input, "model", "models", changes);
-  run.model = read_model(*run.model_data.content, run.model_data.path);
-  if (run.model.family != Family::qwen2)
-    throw input.error("model", run.model.name + " is a megatron-gpt, and runs have the units of qwen2 alone",
-                      "use a model of model_type qwen2, or simulate");
-  run.seq = input.integer("seq", 1, 1 << 24);
-  run.vision_tokens = read_vision_tokens(input, run.model, run.seq);
-  if (run.model.has_vision() && run.model.encoder().head_dim % 2 != 0)
-    throw input.error("model",
-                      run.model.name + " has heads of " + std::to_string(run.model.encoder().head_dim) +
-                          " elements in its vision encoder, and rotary embedding takes pairs of them",
-                      "use an even vision_config.embed_dim / num_heads");
-  JsonInput options = input.object("run");
-  run.type = choose(options, "type", DType::f32, kTypes);
-  run.steps = options.integer_or("steps", 1, 1, 1 << 20);
-  run.warmup = options.integer_or("warmup", 0, 0, 1 << 20);
-  run.text = options.string_or("text", "");
-  run.initialisation.seed = options.integer_or("seed", 1, 0, INT32_MAX);
-  run.initialisation.weight_deviation = options.number_or("weight_deviation", 0.02, 0, 1e3);
-  run.initialisation.bias_deviation = options.number_or("bias_deviation", 0, 0, 1e3);
-  run.initialisation.gain_deviation = options.number_or("gain_deviation", 0, 0, 1e3);
-  run.optimizer.learning_rate = options.number_or("learning_rate", run.optimizer.learning_rate, 0, 1e3);
-  run.optimizer.weight_decay = options.number_or("weight_decay", 0, 0, 1e3);
-  run.clip_norm = options.number_or("clip_norm", 1, 1e-12, 1e12);
-  run.parity = options.boolean_or("parity", false);
-  run.skip_refused = options.boolean_or("skip_refused", false);
-  if (!run.text.empty() && run.model.vocab < 256)
-    throw options.error(
-        "text",
-        "has bytes, but " + run.model.name + " has a vocabulary of " + std::to_string(run.model.vocab),
-        "use a model with a vocab_size of 256 or more, or leave text out");
-  options.done();
-  return run;
-}
-
-void read_parallel(JsonInput& input, Experiment& experiment) {
-  JsonInput parallel = input.object("parallel");
-  experiment.pp = parallel.integer("pp", 1, kMaxRanks);
-  experiment.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
-  experiment.cp = parallel.integer_or("cp", 1, 1, kMostContextParallel);
-  experiment.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
-  experiment.cp_method = choose(parallel, "cp_method", CpMethod::ring, kCpMethods);
-  if (experiment.cp == 1 && parallel.has("cp_method"))
-    throw parallel.error("cp_method", "is given, but parallel.cp is 1, and no ranks share a sequence",
-                         "leave it out, or set parallel.cp");
-  const bool run = input.has("run");
-  const int64_t most = run ? 256 : 1 << 20;  // in a run each is several threads
-  if (int64_t{experiment.pp} * experiment.tp * experiment.cp * experiment.dp > most)
-    throw input.error("parallel",
-                      "asks for more ranks than the " + std::to_string(most) + " that " +
-                          (run ? "run here" : "can be simulated"),
-                      "use fewer");
-  parallel.done();
-}
-
-void read_unit_costs(JsonInput& input, Experiment& experiment) {
-  JsonInput costs = input.object("costs");
-  experiment.unit_costs = unit_cost_table(costs.object("unit"), division_of(experiment));
-  experiment.unit_costs_as_read = costs.shared_value("unit");
-  costs.done();
-  if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
-  const int layers = model_layers(experiment);
-  if (experiment.split != LayerSplit::paper) {
-    if (layers == 0)
-      throw input.error("layers_per_chunk", "is a word, but unit costs have no model to divide",
-                        "write one number of layers per virtual stage, or give layer_costs");
-    return;
-  }
-  if (experiment.layers_per_chunk.empty())
-    throw input.error("layers_per_chunk", "is missing or empty",
-                      "write one number of layers per virtual stage");
-  if (layers > 0) check_layers(input, experiment, "layer_costs has " + std::to_string(layers), layers);
-}
-
-void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {
-  experiment.tp_overlap = choose(input, "tp_overlap", TpOverlap::none, kTpOverlaps);
-  if (experiment.tp_overlap == TpOverlap::none) return;
-  if (experiment.microbatch_size % parts_of_microbatch(experiment) != 0)
-    throw input.error("microbatch_size",
-                      "is " + std::to_string(experiment.microbatch_size) +
-                          ", and tp_overlap domino halves each microbatch along its samples",
-                      "use an even number of samples, or another tp_overlap");
-  if (experiment.tp_overlap == TpOverlap::domino) return;
-  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
-    throw input.error("tp_overlap", problem, remedy);
-  };
-  if (!experiment.sequence_parallel)
-    refuse("overlaps the collectives of sequence parallelism, which is off",
-           "set sequence_parallel to true, or write none");
-  if (experiment.tp_overlap == TpOverlap::flux) {
-    if (experiment.run) refuse("is flux, a variant of the cost model that nothing runs", "simulate it");
-    return;
-  }
-  if (model.hidden % kPipelineSteps != 0)
-    refuse("cannot divide the " + std::to_string(model.hidden) + " columns of " + model.name + " by " +
-               std::to_string(kPipelineSteps),
-           "use another model, or write none");
-  if (!experiment.hardware) return;
-  const int node = experiment.hardware->profile.gpus_per_node;
-  if (node % experiment.tp != 0)
-    refuse("is for groups inside a node, and " + std::to_string(experiment.tp) +
-               " ranks do not divide a node of " + std::to_string(node),
-           "use another parallel.tp, or write none");
-  if (experiment.hardware->implementation == Implementation::megatron_2022)
-    refuse("is newer than megatron-2022", "use another implementation, or write none");
-}
-
-// Options of lowering for a model's units.
-void read_sharding_and_recompute(JsonInput& input, Experiment& experiment, const ModelConfig& model,
-                                 int seq) {
-  experiment.sequence_parallel = input.boolean_or("sequence_parallel", false);
-  experiment.recompute = choose(input, "recompute", Recompute{}, kRecomputes);
-  const std::string tokens = "cannot divide " + std::to_string(seq) + " tokens ";
-  if (experiment.cp > 1 && seq % (2 * experiment.cp) != 0)
-    throw input.error("parallel.cp",
-                      tokens + "into two pieces for each of " + std::to_string(experiment.cp) + " ranks",
-                      "make seq a multiple of 2 * parallel.cp");
-  if (experiment.sequence_parallel && seq / experiment.cp % experiment.tp != 0)
-    throw input.error(
-        "sequence_parallel",
-        tokens + "by " +
-            (experiment.cp == 1 ? "" : std::to_string(experiment.cp) + " context-parallel and ") +
-            std::to_string(experiment.tp) + " tensor-parallel ranks",
-        experiment.cp == 1 ? "make seq a multiple of parallel.tp"
-                           : "make seq a multiple of parallel.cp * parallel.tp");
-  read_tp_overlap(input, experiment, model);
-}
-
-void read_layers(JsonInput& input, Experiment& experiment) {
-  if (!input.value("layers_per_chunk").is_string()) {
-    experiment.layers_per_chunk = input.integers("layers_per_chunk", 0, INT16_MAX);
-    return;
-  }
-  const std::string word = input.string("layers_per_chunk");
-  if (word != "even" && word != "balanced")
-    throw input.error("layers_per_chunk", "\"" + word + "\" is not a choice",
-                      "write \"even\", \"balanced\", or one number per virtual stage");
-  if (word == "balanced" && input.has("run"))
-    throw input.error("layers_per_chunk",
-                      "is balanced, but a run has no cluster whose costs could be balanced",
-                      "write \"even\", or the layers_per_chunk of a record of stp simulate");
-  experiment.split = word == "even" ? LayerSplit::even : LayerSplit::balanced;
-}
-
-// Factors of layers and microbatches; that of microbatches is checked where their number is known.
-void read_factors(JsonInput& input, Experiment& experiment) {
-  constexpr double kMost = 1e6;
-  if (input.has("layer_costs")) experiment.layer_costs = input.numbers("layer_costs", 0, kMost);
-  if (input.has("microbatch_costs"))
-    experiment.microbatch_costs = input.numbers("microbatch_costs", 0, kMost);
-  const int layers = experiment.hardware ? experiment.hardware->model.layers : 0;
-  const auto given = experiment.layer_costs.size();
-  if (input.has("layer_costs") && (given == 0 || (layers > 0 && given != size_t(layers))))
-    throw input.error("layer_costs",
-                      "has " + std::to_string(given) + " entries" +
-                          (layers > 0 ? ", but " + experiment.hardware->model.name + " has " +
-                                            std::to_string(layers) + " layers"
-                                      : ""),
-                      "write one factor per layer");
-  if (!experiment.microbatch_costs.empty() && experiment.offload > 0)
-    throw input.error("microbatch_costs", "is not built with offload", "leave one of them out");
-}
-
-void read_offload(JsonInput& input, Experiment& experiment) {
-  if (!input.has("offload")) return;
-  JsonInput offload = input.object("offload");
-  experiment.offload = offload.number("ratio", 0, 1);
-  offload.done();
-}
-
-// The required fields that a configuration lacks.
-std::vector<std::string> missing_fields(JsonInput& input) {
-  std::vector<std::string> missing;
-  const auto need = [&](const char* key) {
-    if (!input.has(key)) missing.emplace_back(key);
-  };
-  const auto need_within = [&](const char* object, const char* key) {
-    if (!input.object(object).has(key)) missing.push_back(std::string(object) + "." + key);
-  };
-  need("schedules");
-  if (input.has("parallel"))
-    need_within("parallel", "pp");
-  else
-    need("parallel");
-  if (!input.has("global_batch")) need("microbatches");
-  const bool run = input.has("run"), hardware = input.has("model") || input.has("cluster");
-  if (input.has("costs")) {
-    need_within("costs", "unit");
-    need("layers_per_chunk");
-  } else if (run || hardware) {
-    need("model");
-    if (!run) need("cluster");
-    need("seq");
-  } else {
-    need("costs");
-  }
-  return missing;
-}
-
-// One error for all required fields that a scenario lacks. What every configuration lacks is named once,
-// without configuration: it can be given for all of them.
-void refuse_missing(JsonInput& input) {
-  std::vector<std::string> missing;
-  if (!input.has("name")) missing.emplace_back("name");
-  std::map<std::string, std::vector<std::string>> places;  // by field, the configurations that lack it
-  size_t count = 1;
-  if (!input.has("configurations")) {
-    for (const std::string& field : missing_fields(input)) places[field] = {field};
-  } else {
-    const json& configurations = input.array("configurations");
-    count = configurations.size();
-    for (size_t i = 0; i < count; ++i) {
-      const std::string place = "configurations[" + std::to_string(i) + "]";
-      JsonInput configuration(configurations[i], place, input);
-      for (const std::string& field : missing_fields(configuration))
-        places[field].push_back(place + "." + field);
-    }
-  }
-  for (const auto& [field, of] : places) {
-    if (of.size() == count)
-      missing.push_back(field);
-    else
-      missing.insert(missing.end(), of.begin(), of.end());
-  }
-  if (missing.empty()) return;
-  std::string fields;
-  for (const std::string& field : missing) fields += (fields.empty() ? "" : ", ") + field;
-  std::string problem = missing.size() == 1 ? "is missing" : "are missing",
-              remedy = missing.size() == 1 ? "add it" : "add them";
-  if (places.contains("costs")) {
-    problem += ", and so is model";
-    remedy = "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one";
-  }
-  throw InputError(input.file(), fields, problem, remedy);
-}
-
-void check_braid_by_times(JsonInput& input, const Experiment& experiment) {
-  const auto refuse = [&](const std::string& problem) {
-    throw input.error("braid", "is " + to_string(experiment.braid) + ", " + problem,
-                      "use static or sequential");
-  };
-  if (experiment.run) refuse("which needs times, and runs have none");
-  if (!experiment.layer_costs.empty() || !experiment.microbatch_costs.empty())
-    refuse("one order for all layers and microbatches, which layer_costs and microbatch_costs make unlike");
-  if (experiment.braid == BraidPolicy::paired && experiment.tp_overlap == TpOverlap::megatron)
-    refuse("whose barriers are between units, and tp_overlap megatron divides them");
-}
-
-// Reads one configuration, except its number of microbatches.
-Experiment read_experiment(JsonInput& input, const std::string& field, const Changes& changes) {
-  Experiment experiment;
-  experiment.field = field;
-  experiment.schedules = read_schedules(input);
-  experiment.schedules_as_read = input.shared_value("schedules");
-  read_parallel(input, experiment);
-  experiment.zero = input.integer_or("zero", 0, 0, 1) == 1;
-  experiment.post_validation = input.boolean_or("post_validation", false);
-  experiment.microbatch_size = input.integer_or("microbatch_size", 1, 1, 1 << 20);
-  experiment.chunks = input.integer_or("chunks", 0, 1, kMaxChunks);
-  experiment.release = choose(input, "release", Release::chain, kReleases);
-  experiment.backward = choose(input, "backward", BackwardOrder::suite, kBackwards);
-  experiment.braid = choose(input, "braid", BraidPolicy::static_merge, kBraids);
-  experiment.merge_backward = input.boolean_or("merge_backward", false);
-  experiment.freed_at_I = choose(input, "freed_at", false, kFreedAt);
-  if (input.has("layers_per_chunk")) read_layers(input, experiment);
-  read_offload(input, experiment);
-  if (input.has("schedule_costs"))
-    experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
-
-  if (input.has("costs")) {
-    read_factors(input, experiment);
-    read_unit_costs(input, experiment);
-  } else if (input.has("run")) {
-    experiment.run = read_run(input, changes);
-    check_model(input, experiment, experiment.run->model);
-    read_sharding_and_recompute(input, experiment, experiment.run->model, experiment.run->seq);
-    if (experiment.run->model.has_vision()) check_vision(input, experiment);
-    if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
-  } else {
-    experiment.hardware = read_hardware(input, changes);
-    experiment.hardware->model = padded(experiment.hardware->model, experiment.tp);
-    read_factors(input, experiment);
-    if (experiment.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)
-      throw input.error("parallel.cp", "is more than 1, and megatron-2022 attends to whole sequences",
-                        "use another implementation, or parallel.cp 1");
-    check_model(input, experiment, experiment.hardware->model);
-    read_sharding_and_recompute(input, experiment, experiment.hardware->model, experiment.hardware->seq);
-    if (experiment.hardware->model.has_vision()) check_vision(input, experiment);
-  }
-  if (is_by_times(experiment.braid)) check_braid_by_times(input, experiment);
-  return experiment;
-}
-
-// The number of `key`, or the numbers.
-std::vector<int> read_counts(JsonInput& input, const std::string& key, int most) {
-  if (!input.value(key).is_array()) return {input.integer(key, 1, most)};
-  std::vector<int> counts = input.integers(key, 1, most);
-  if (counts.empty()) throw input.error(key, "is empty", "write at least one number");
-  return counts;
-}
-
-// The numbers of microbatches that make up global batches.
-std::vector<int> read_global_batch(JsonInput& input, const Experiment& experiment) {
-  if (input.has("microbatches"))
-    throw input.error("global_batch", "is given, and so is microbatches", "remove one of them");
-  const int64_t samples =
-      int64_t{experiment.microbatch_size} * experiment.dp;  // of a microbatch of all replicas
-  std::vector<int> counts = read_counts(input, "global_batch", std::numeric_limits<int>::max());
-  for (int& count : counts) {
-    const std::string problem = std::to_string(count) + " samples ";
-    if (count % samples != 0)
-      throw input.error(
-          "global_batch",
-          problem + "do not divide by the " + std::to_string(samples) + " of microbatch_size * parallel.dp",
-          "use a multiple");
-    count = static_cast<int>(count / samples);
-    if (count > kMaxMicrobatches)
-      throw input.error("global_batch",
-                        problem + "are " + std::to_string(count) + " microbatches, more than the limit of " +
-                            std::to_string(kMaxMicrobatches),
-                        "use fewer samples");
-  }
-  return counts;
-}
-
-// A configuration with several numbers of microbatches makes as many experiments.
-void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
-                      const Changes& changes, std::vector<Experiment>& experiments) {
-  Experiment one = read_experiment(input, field, changes);
-  one.name = name;
-  const std::vector<int> counts = input.has("global_batch")
-                                      ? read_global_batch(input, one)
-                                      : read_counts(input, "microbatches", kMaxMicrobatches);
-  for (const int microbatches : counts) {
-    if (const size_t given = one.microbatch_costs.size();
-        !one.run && input.has("microbatch_costs") && given != size_t(microbatches))
-      throw input.error(
-          "microbatch_costs",
-          "has " + std::to_string(given) + " entries for " + std::to_string(microbatches) + " microbatches",
-          "write one factor per microbatch");
-    // A double, since the largest values together are more than an integer holds.
-    const double tokens = 1.0 * microbatches * one.microbatch_size * one.dp * (one.run ? one.run->seq : 0);
-    if (tokens > kMaxTokensOfRun)
-      throw input.error("microbatches",
-                        "make a step of over " + std::to_string(kMaxTokensOfRun) +
-                            " tokens with microbatch_size, parallel.dp and seq, the limit of a run",
-                        "write less of one of them");
-    experiments.push_back(one);
-    experiments.back().microbatches = microbatches;
-  }
-}
 
 // Their fields in a configuration as run.
 json to_json(const Experiment::Run& run) {
@@ -641,22 +92,10 @@ std::string read_scenario_name(JsonInput& input) {
   return name;
 }
 
-int parts_of_microbatch(const Experiment& experiment) {
-  return experiment.tp_overlap == TpOverlap::domino ? 2 : 1;
-}
-
-Division division_of(const Experiment& experiment) {
-  return {experiment.cp, experiment.tp_overlap, experiment.tp, experiment.cp_method};
-}
-
 int model_layers(const Experiment& experiment) {
   if (experiment.run) return experiment.run->model.layers;
   if (experiment.hardware) return experiment.hardware->model.layers;
   return static_cast<int>(experiment.layer_costs.size());
-}
-
-int world_size(const Experiment& experiment) {
-  return experiment.tp * experiment.cp * experiment.dp * experiment.pp;
 }
 
 std::string to_string(Release release) { return word_of(release, kReleases); }
@@ -671,25 +110,27 @@ std::string gradients(const Experiment::Hardware& hardware) {
 std::string freed_at(const Experiment& experiment) { return word_of(experiment.freed_at_I, kFreedAt); }
 
 json to_json(const Experiment& experiment) {
-  json value = {
-      {"schedules", *experiment.schedules_as_read},
-      {"parallel",
-       {{"pp", experiment.pp}, {"tp", experiment.tp}, {"cp", experiment.cp}, {"dp", experiment.dp}}},
-      {"zero", experiment.zero ? 1 : 0},
-      {"microbatches", experiment.microbatches},
-      {"microbatch_size", experiment.microbatch_size},
-      {"release", to_string(experiment.release)},
-      {"backward", to_string(experiment.backward)},
-      {"braid", to_string(experiment.braid)},
-      {"freed_at", freed_at(experiment)}};
-  if (experiment.cp_method != CpMethod::ring)
-    value["parallel"]["cp_method"] = to_string(experiment.cp_method);
+  json value = {{"schedules", *experiment.schedules_as_read},
+                {"parallel",
+                 {{"pp", experiment.strategy.pp},
+                  {"tp", experiment.strategy.tp},
+                  {"cp", experiment.strategy.cp},
+                  {"dp", experiment.strategy.dp}}},
+                {"zero", experiment.strategy.zero ? 1 : 0},
+                {"microbatches", experiment.microbatches},
+                {"microbatch_size", experiment.microbatch_size},
+                {"release", to_string(experiment.release)},
+                {"backward", to_string(experiment.backward)},
+                {"braid", to_string(experiment.braid)},
+                {"freed_at", freed_at(experiment)}};
+  if (experiment.strategy.cp_method != CpMethod::ring)
+    value["parallel"]["cp_method"] = to_string(experiment.strategy.cp_method);
   if (!experiment.name.empty()) value["name"] = experiment.name;
-  if (experiment.offload > 0) value["offload"] = {{"ratio", experiment.offload}};
+  if (experiment.strategy.offload > 0) value["offload"] = {{"ratio", experiment.strategy.offload}};
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
   if (experiment.split == LayerSplit::even) value["layers_per_chunk"] = "even";
   if (experiment.split == LayerSplit::balanced) value["layers_per_chunk"] = "balanced";
-  if (experiment.post_validation) value["post_validation"] = true;
+  if (experiment.strategy.post_validation) value["post_validation"] = true;
   if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
   if (experiment.schedule_costs) {
@@ -701,9 +142,9 @@ json to_json(const Experiment& experiment) {
   if (experiment.unit_costs) {
     value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
   } else {
-    value["sequence_parallel"] = experiment.sequence_parallel;
-    value["recompute"] = to_string(experiment.recompute);
-    value["tp_overlap"] = to_string(experiment.tp_overlap);
+    value["sequence_parallel"] = experiment.strategy.sequence_parallel;
+    value["recompute"] = to_string(experiment.strategy.recompute);
+    value["tp_overlap"] = to_string(experiment.strategy.tp_overlap);
   }
   if (experiment.run) value.update(to_json(*experiment.run));
   if (experiment.hardware) value.update(to_json(*experiment.hardware));
@@ -723,7 +164,7 @@ bool Scenario::named() const {
 
 bool Scenario::context_parallel() const {
   return std::any_of(experiments.begin(), experiments.end(),
-                     [](const Experiment& experiment) { return experiment.cp > 1; });
+                     [](const Experiment& experiment) { return experiment.strategy.cp > 1; });
 }
 
 json Scenario::as_run() const {

@@ -44,10 +44,8 @@ struct Experiment {
   std::string name;   // "" where it has none
   std::vector<ScheduleChoice> schedules;
   SharedJson schedules_as_read;
-  int tp = 1, pp = 1, cp = 1, dp = 1;
-  CpMethod cp_method = CpMethod::ring;
-  bool zero = false;  // ZeRO-1, where cp · dp > 1
-  bool post_validation = false;
+  Strategy
+      strategy;  // sequence parallelism, recomputation and tp_overlap only for models, not for unit costs
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: as `split` says
@@ -57,10 +55,6 @@ struct Experiment {
   BraidPolicy braid = BraidPolicy::static_merge;
   bool merge_backward = false;  // whether adjacent I and W run as one B
   bool freed_at_I = false;
-  bool sequence_parallel = false;  // this and the next two: only for models, not for unit costs
-  Recompute recompute;
-  TpOverlap tp_overlap = TpOverlap::none;
-  double offload = 0;  // `offload.ratio`
   // Factors of the time of each layer's compute, and of all that is done for a microbatch; empty: all 1.
   std::vector<double> layer_costs, microbatch_costs;
   std::optional<PassCosts>
@@ -100,14 +94,8 @@ struct Experiment {
   };
   std::optional<Run> run;
 };
-/// Into how many microbatches the Program divides each: with Domino two.
-int parts_of_microbatch(const Experiment& experiment);
-/// What divides its units' passes.
-Division division_of(const Experiment& experiment);
 /// Layers of its model, or with unit costs those of `layer_costs`; 0 where neither is given.
 int model_layers(const Experiment& experiment);
-/// Ranks of all dimensions.
-int world_size(const Experiment& experiment);
 /// The configuration as run: a scenario's, with every default filled in.
 nlohmann::json to_json(const Experiment& experiment);
 

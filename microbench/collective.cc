@@ -30,6 +30,7 @@ double bus_factor(CallKind kind, int n) {
       return 2.0 * (n - 1) / n;
     case CallKind::all_gather:
     case CallKind::reduce_scatter:
+    case CallKind::all_to_all:
       return 1.0 * (n - 1) / n;
     case CallKind::transfer:
       return 1;
@@ -76,6 +77,8 @@ class CollectiveWork : public Fixture {
         return group.all_gather(env_.parts(piece_, whole_));
       case CallKind::reduce_scatter:
         return group.reduce_scatter(env_.parts(whole_, piece_));
+      case CallKind::all_to_all:
+        break;  // not measured
       case CallKind::transfer:
         return group.transfer(ends_of_transfer());
     }

@@ -31,9 +31,9 @@ constexpr int kSteps = kStride > 1 ? 1 : 2;  // and one before them
 Experiment experiment(RankGrid grid, DType type) {
   Experiment made;
   made.schedules = {{"stp", "", 0}};
-  made.tp = grid.tp;
-  made.pp = grid.pp;
-  made.dp = grid.dp;
+  made.strategy.tp = grid.tp;
+  made.strategy.pp = grid.pp;
+  made.strategy.dp = grid.dp;
   made.microbatches = 2;
   made.microbatch_size = kStride > 1 ? 1 : 2;
   made.layers_per_chunk = {1, 1, 1, 1};

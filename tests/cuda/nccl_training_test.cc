@@ -107,6 +107,9 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
     EXPECT_LE(gradient_error(found.gradients, exact.gradients), 1e-5);
     EXPECT_THAT(nccl.problems(), IsEmpty());
     EXPECT_EQ(nccl.count("ncclCommAbort"), 0);
+    if (each.variant.cp_method == CpMethod::all_to_all) {  // a rank's groups: cp, dp, world
+      EXPECT_EQ(nccl.count("ncclCommInitRankConfig"), 3 * each.grid.size());
+    }
 
     // The same ranks on CPUs held and sent the same.
     const auto cpu = cpu::make_backend({.world_size = each.grid.size()});

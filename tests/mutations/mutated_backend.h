@@ -49,7 +49,7 @@ class Late : public std::enable_shared_from_this<Late> {
 struct Mutation {
   std::string dropped_group;               // whose all-reduces do nothing
   int dropped_all_reduce = -1;             // or the n-th of group "tp" alone
-  int dropped_exchange = -1;               // the n-th transfer from each to each of the group "cp"
+  int dropped_exchange = -1;               // the n-th exchange of the group "cp"
   bool swapped_heads = false;              // an all-to-all gives each rank the heads of the next
   bool keep_saved = false;                 // one more tensor a norm is kept
   std::function<double(double)> scale;     // the residual's share, forward
@@ -205,6 +205,9 @@ class MutatedGroup : public Group {
         return real_->all_gather(call.parts);
       case CallKind::reduce_scatter:
         return real_->reduce_scatter(call.parts);
+      case CallKind::all_to_all:
+        if (name() == "cp" && exchanges_++ == mutation_.dropped_exchange) return;
+        return real_->all_to_all(call.parts);
       case CallKind::transfer:
         if (name() == "cp" && exchanges_++ == mutation_.dropped_exchange) return;
         return real_->transfer(call.parts);

@@ -38,7 +38,7 @@ Program program_of_heads() {
 
 // One step of tp 2, dp 2 (or cp 2), pp 2.
 Outcome run(const Mutation& mutation, Program program = healthy_program()) {
-  const Division division = program.division;
+  const Division division = program.division();
   Training training =
       small_training(4, DType::f64, {.tp = 2, .cp = division.cp, .dp = 2 / division.cp, .pp = 2});
   training.clip_norm = 0.2;

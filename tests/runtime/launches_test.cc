@@ -104,7 +104,7 @@ Both launches_of(const LaunchCase& c) {
       if (!computes && !is_collective(op.kind)) continue;
       const UnitPass pass = op.unit_pass == UnitPass::W_early ? UnitPass::W_late : op.unit_pass;
       UnitPart part = op.part;  // a collective's norm is of the first part of F, or of the last of I
-      if (!computes && program.division.divides(op.unit))
+      if (!computes && program.division().divides(op.unit))
         part = pass == UnitPass::F ? UnitPart::before : UnitPart::after;
       const std::string name = to_string(op.unit, pass) + suffix(part);
       counts.called[name] += launches[&backend->device(training.grid.rank({.pp = pp}))].of(id, op);

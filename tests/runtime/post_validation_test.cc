@@ -217,7 +217,7 @@ Simulated simulated(Schedule schedule, const PassCosts& costs) {
   table.transfer_within_node = table.transfer_between_nodes = costs.p2p;
   const std::vector<int> layers(schedule.placement.stages(), 1);
   const auto program = [&](bool post_validation) {
-    return lower(schedule, layers, {.optimizer = true, .post_validation = post_validation});
+    return lower(schedule, layers, {.optimizer = true, .strategy = {.post_validation = post_validation}});
   };
   const Program once = program(false), repeated = program(true);
   return {simulate(once, op_seconds(once, table)), simulate_repeated(repeated, op_seconds(repeated, table))};
@@ -276,8 +276,8 @@ TEST(PostValidation, TimesOfEveryScheduleAddUp) {
     job.model.ffn = 4096;
     const std::vector<int> layers(schedule->placement.stages(), 8 / schedule->placement.stages());
     job.post_validation = true;
-    const Program program =
-        lower(*schedule, layers, {.optimizer = true, .embedding = true, .post_validation = true});
+    const Program program = lower(
+        *schedule, layers, {.optimizer = true, .strategy = {.post_validation = true}, .embedding = true});
     const Timeline repeated = simulate_repeated(
         program, op_seconds(program, hardware_cost_table(job, profile, layers, schedule->placement)),
         {profile.contention_compute, profile.contention_all_reduce});

@@ -76,7 +76,7 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
     // Its own ops and what came to it have times, and nothing else has.
     const Program& ops = trainer.program();
     const int pp_rank = training.grid.place(rank).pp;
-    int receives = 0, sends = 0, exchanges = 0;
+    int receives = 0, sends = 0, exchanges = 0, all_to_alls = 0;
     for (OpId op = 0; op < ops.ops.size(); ++op) {
       const auto& stream = ops.stream_of(op);
       const bool transfer = ops.ops[op].kind == OpKind::transfer;
@@ -85,11 +85,11 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
       ASSERT_EQ(step.known[op], own || comes) << describe(ops, op);
       if (transfer && own) sends += ops.ops[op].tensors();
       if (comes) receives += ops.ops[op].tensors();
-      // An all-to-all is a transfer for each other rank.
       if (own && is_exchange(ops.ops[op].kind))
-        exchanges += ops.ops[op].kind == OpKind::all_to_all ? grid.cp - 1 : 1;
+        ++(ops.ops[op].kind == OpKind::all_to_all ? all_to_alls : exchanges);
     }
-    EXPECT_EQ(exchanges > 0, grid.cp > 1 || variant.overlapped > 1);
+    EXPECT_EQ(exchanges + all_to_alls > 0, grid.cp > 1 || variant.overlapped > 1);
+    EXPECT_EQ(asked.calls[CallKind::all_to_all], all_to_alls);
     EXPECT_EQ(asked.calls[CallKind::transfer], sends + receives + exchanges);
     EXPECT_EQ(flops(*backend, rank), flops(*whole, rank));
     EXPECT_GT(flops(*backend, rank), 0);

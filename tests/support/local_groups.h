@@ -222,6 +222,52 @@ TEST_P(LocalGroups, ARingPassesOnToTheNextAllAtOnce) {
   }
 }
 
+// Blocks of as many rows for each, of other numbers of rows for each, also of none, and of more than a piece.
+TEST_P(LocalGroups, AnAllToAllGivesEachMemberItsBlockOfEveryOther) {
+  constexpr int64_t kColumns = 3;
+  for (const int size : kSizes)
+    for (const bool equal : {true, false}) {
+      const World world(GetParam(), size);
+      if (world.ranks.empty()) continue;
+      const auto rows = [&](int from, int to) {
+        return equal ? int64_t{5} : int64_t{(3 * from + 2 * to) % 4} * (from == 1 ? 3000 : 1);
+      };
+      const auto block = [&](int from, int to) { return numbers(16 * from + to, rows(from, to) * kColumns); };
+      std::vector<Part> parts;
+      std::vector<std::vector<double>> expected;
+      std::vector<int64_t> leaving;
+      for (const int rank : world.ranks) {
+        Part part{&world.stream(rank), {}, {}};
+        std::vector<double> in, out;
+        for (int other = 0; other < size; ++other) {
+          part.sent_rows.push_back(rows(rank, other));
+          part.received_rows.push_back(rows(other, rank));
+          const std::vector<double> sent = block(rank, other), received = block(other, rank);
+          in.insert(in.end(), sent.begin(), sent.end());
+          out.insert(out.end(), received.begin(), received.end());
+        }
+        const auto make = [&](const std::vector<double>& values) {
+          Tensor made = world.device(rank).allocate(world.stream(rank), MemoryKind::working, DType::f64,
+                                                    static_cast<int64_t>(values.size()) / kColumns, kColumns);
+          world.device(rank).upload(world.stream(rank), made, std::as_bytes(std::span(values)));
+          return made;
+        };
+        part.in = make(in);
+        part.out = make(std::vector<double>(out.size(), -1));
+        leaving.push_back(8 * (static_cast<int64_t>(in.size()) - rows(rank, rank) * kColumns));
+        if (equal) part.sent_rows.clear(), part.received_rows.clear();
+        parts.push_back(std::move(part));
+        expected.push_back(std::move(out));
+      }
+      world.group->all_to_all(parts);
+      for (size_t own = 0; own < parts.size(); ++own) {
+        ASSERT_EQ(world.values(world.ranks[own], parts[own].out), expected[own]) << size << " " << equal;
+        EXPECT_EQ(world.group->traffic(static_cast<int>(own)).sent_bytes, leaving[own]);
+        EXPECT_EQ(world.group->traffic(static_cast<int>(own)).calls, 1);
+      }
+    }
+}
+
 TEST_P(LocalGroups, PartsThatDoNotFitAreRefusedAtTheCall) {
   const World world(GetParam(), 2);
   if (world.ranks.size() < 2) return;
@@ -237,6 +283,8 @@ TEST_P(LocalGroups, PartsThatDoNotFitAreRefusedAtTheCall) {
         return group.all_gather(parts);
       case CallKind::reduce_scatter:
         return group.reduce_scatter(parts);
+      case CallKind::all_to_all:
+        return group.all_to_all(parts);
       case CallKind::transfer:
         return group.transfer(parts);
     }
@@ -257,6 +305,19 @@ TEST_P(LocalGroups, PartsThatDoNotFitAreRefusedAtTheCall) {
           {world.part(0, of(0, 2, 3), of(0, 4, 3)), world.part(1, of(1, 2, 3), of(1, 2, 3))});
   refuses(CallKind::reduce_scatter,
           {world.part(0, of(0, 3, 3), of(0, 1, 3)), world.part(1, of(1, 3, 3), of(1, 1, 3))});
+  const auto blocks = [&](int rank, std::vector<int64_t> sent, std::vector<int64_t> received) {
+    Part part = world.part(rank, of(rank, 4, 3), of(rank, 4, 3));
+    part.sent_rows = std::move(sent);
+    part.received_rows = std::move(received);
+    return part;
+  };
+  refuses(CallKind::all_to_all, {world.part(0, of(0, 3, 3), of(0, 4, 3)), blocks(1, {}, {})});
+  refuses(CallKind::all_to_all, {world.part(0, of(0, 4, 3), of(0, 4, 2)), blocks(1, {}, {})});
+  refuses(CallKind::all_to_all, {world.part(0, of(0, 4, 3)), blocks(1, {}, {})});
+  refuses(CallKind::all_to_all, {blocks(0, {1, 3}, {}), blocks(1, {}, {})});
+  refuses(CallKind::all_to_all, {blocks(0, {1, 2}, {}), blocks(1, {}, {1, 3})});
+  refuses(CallKind::all_to_all, {blocks(0, {5, -1}, {}), blocks(1, {}, {-1, 5})});
+  refuses(CallKind::all_to_all, {blocks(0, {4}, {}), blocks(1, {}, {})});
   refuses(CallKind::transfer, {world.part(0, of(0, 2, 3), {}), world.part(1, {}, of(1, 2, 5))});
   refuses(CallKind::transfer, {world.part(0, {}, of(0, 2, 3)), world.part(1, of(1, 2, 3), {})});
   Tensor released = of(0, 2, 3);

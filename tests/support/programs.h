@@ -22,8 +22,9 @@ inline std::string op_text(const Program& program, OpId id) {
   switch (op.kind) {
     case OpKind::compute:
       return action + to_string(op.unit, op.unit_pass) + suffix(op.part) + at +
-             (program.division.steps(op.unit, op.unit_pass, op.part) > 1 ? ", step " + std::to_string(op.step)
-                                                                         : "");
+             (program.division().steps(op.unit, op.unit_pass, op.part) > 1
+                  ? ", step " + std::to_string(op.step)
+                  : "");
     case OpKind::kv_exchange:
       return action + "KV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
     case OpKind::kv_gradient_exchange:

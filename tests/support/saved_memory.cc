@@ -19,8 +19,8 @@ struct Change {
 class SavedBytes {
  public:
   SavedBytes(const Program& program, Unit unit, const std::vector<SavedTensor>& tensors)
-      : sequence_parallel_(program.sequence_parallel),
-        full_(program.recompute.layer && (unit == Unit::attn || unit == Unit::mlp)) {
+      : sequence_parallel_(program.strategy.sequence_parallel),
+        full_(program.strategy.recompute.layer && (unit == Unit::attn || unit == Unit::mlp)) {
     for (const SavedTensor& tensor : tensors) {
       // With full recomputation only a layer's input stays from the first forward on.
       if (full_ && unit == Unit::attn && tensor.norm && !tensor.weight_gradient && input_ == 0)
@@ -106,7 +106,7 @@ std::vector<double> peak_saved_bytes(const Program& program, const ModelConfig& 
     units.emplace_back(program, unit, saved_tensors(model, shape, implementation, unit));
   const auto copied = [&](OpId op) {
     return offloaded_bytes(model, shape, implementation, program.layers_per_stage[program.stage_of(op)],
-                           program.offload);
+                           program.strategy.offload);
   };
   std::vector<double> peaks;
   for (int rank = 0; rank < program.schedule.pp(); ++rank) {

@@ -221,19 +221,20 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .optimizer = true,
                 .braid = variant.braid,
                 .order = made_up_order,
+                .strategy = {.tp = variant.overlapped,
+                             .cp = variant.context_parallel,
+                             .dp = dp,
+                             .cp_method = variant.cp_method,
+                             .sequence_parallel = variant.sequence_parallel,
+                             .recompute = variant.recompute,
+                             .tp_overlap = tp_overlap(variant),
+                             .offload = variant.offload,
+                             .zero = variant.zero,
+                             .post_validation = variant.post_validation},
                 .data_parallel = dp * variant.context_parallel > 1,
-                .zero = variant.zero,
                 .buckets = bucket_rule(variant),
                 .embedding = true,
-                .sequence_parallel = variant.sequence_parallel,
-                .recompute = variant.recompute,
-                .vision_layers = variant.vision_layers,
-                .post_validation = variant.post_validation,
-                .context_parallel = variant.context_parallel,
-                .cp_method = variant.cp_method,
-                .tp_overlap = tp_overlap(variant),
-                .tensor_parallel = variant.overlapped,
-                .offload = variant.offload});
+                .vision_layers = variant.vision_layers});
 }
 
 /// With a vision encoder, what a runtime may have beside it: every release, both backward orders, shared

@@ -18,7 +18,7 @@ using testing::ElementsAre;
 std::vector<double> peak_bytes(const Schedule& schedule, const std::vector<ActivationBytes>& bytes,
                                double offload = 0) {
   const std::vector<int> layers(schedule.placement.stages(), 1);
-  return peak_activation_bytes(lower(schedule, layers, {.offload = offload}), bytes);
+  return peak_activation_bytes(lower(schedule, layers, {.strategy = {.offload = offload}}), bytes);
 }
 
 TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheBackward) {
@@ -171,7 +171,7 @@ TEST(PeakActivationBytes, LackWhatIsOnTheHost) {
   // F0.3 away.
   EXPECT_THAT(peak_bytes(schedule, {{.until_I = 10, .until_W = 10, .offloaded = 6}}, 0.6), ElementsAre(38));
   const std::vector<ActivationBytes> bytes{{.until_I = 10, .until_W = 10, .offloaded = 6}};
-  EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {.offload = 0.6}), bytes), ElementsAre(24));
+  EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {.strategy = {.offload = 0.6}}), bytes), ElementsAre(24));
   EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {}), bytes), ElementsAre(0));
 }
 

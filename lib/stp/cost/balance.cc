@@ -193,14 +193,9 @@ SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int sta
                                {Pass::B, 0, 0}})
     schedule.ranks[0].emplace_back(action);
   Lowering alone{.backward = lowering.backward,
+                 .strategy = lowering.strategy.of_compute(),
                  .embedding = lowering.embedding,
-                 .sequence_parallel = lowering.sequence_parallel,
-                 .recompute = lowering.recompute,
-                 .vision_layers = lowering.vision_layers,
-                 .context_parallel = lowering.context_parallel,
-                 .cp_method = lowering.cp_method,
-                 .tp_overlap = lowering.tp_overlap,
-                 .tensor_parallel = lowering.tensor_parallel};
+                 .vision_layers = lowering.vision_layers};
   const Program program = lower(std::move(schedule), {0, 1, 0}, alone);
   const std::vector<double> seconds = op_seconds(program, table);
   std::array<double, kStages> by_stage{};

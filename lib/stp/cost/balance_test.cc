@@ -228,7 +228,7 @@ TEST(Balance, CostsAreTheComputeOfEachStage) {
   table.at(Unit::merger, UnitPass::I) = 10;
   EXPECT_THAT(split_costs(table, {.embedding = true, .vision_layers = 3}, 2).stage, ElementsAre(3138, 96));
   // A recomputed layer runs its forward again.
-  EXPECT_EQ(split_costs(table, {.recompute = {.layer = true}}, 2).layer, 40);
+  EXPECT_EQ(split_costs(table, {.strategy = {.recompute = {.layer = true}}}, 2).layer, 40);
 }
 
 }  // namespace

@@ -21,11 +21,8 @@ Alone layer_alone(const CostTable& table, const Lowering& lowering) {
   for (const Action& action :
        {Action{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::F, 2, 0}, {Pass::I, 2, 0}, {Pass::I, 1, 0}})
     schedule.ranks[0].emplace_back(action);
-  Lowering of_layer{.sequence_parallel = lowering.sequence_parallel, .recompute = lowering.recompute};
-  of_layer.context_parallel = lowering.context_parallel;
-  of_layer.cp_method = lowering.cp_method;
-  if (lowering.division().overlaps()) of_layer.tp_overlap = lowering.tp_overlap;
-  of_layer.tensor_parallel = lowering.tensor_parallel;
+  Lowering of_layer{.strategy = lowering.strategy.of_compute()};
+  if (!of_layer.strategy.division().overlaps()) of_layer.strategy.tp_overlap = TpOverlap::none;
   const Program program = lower(std::move(schedule), {0, 1, 0}, of_layer);
   const std::vector<double> seconds = op_seconds(program, table);
   std::vector<double> ends(program.ops.size()), stream_ends(program.streams.size(), 0);
@@ -51,7 +48,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     const int stage = program.stage_of(id);
     return by_stage.empty() ? per_layer * program.layers_per_stage[stage] : by_stage[stage].at(op.step);
   };
-  // A full backward has its weight gradients beside its collectives; apart from I they have none.
+  // Only a full backward runs weight gradients beside its collectives.
   const bool in_bulk = table.bulk && op.pass == Pass::B && (op.unit == Unit::attn || op.unit == Unit::mlp);
   const CostTable::Bulk* const bulk = in_bulk ? &(*table.bulk)[static_cast<size_t>(op.unit)] : nullptr;
   const auto of_rank = [&](const std::vector<double>& by_rank) {
@@ -115,9 +112,9 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::optimizer:
       return of_rank(table.optimizer);
     case OpKind::offload:
-      return of_stage(table.offload, program.offload * table.offload_per_layer);
+      return of_stage(table.offload, program.strategy.offload * table.offload_per_layer);
     case OpKind::reload:
-      return of_stage(table.reload, program.offload * table.reload_per_layer);
+      return of_stage(table.reload, program.strategy.offload * table.reload_per_layer);
   }
   return 0;
 }
@@ -225,7 +222,7 @@ PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowe
   const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
   PassCosts costs{.W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),
                   .p2p = table.transfer_between_nodes};
-  if (lowering.division().divides(Unit::attn)) {
+  if (lowering.strategy.division().divides(Unit::attn)) {
     const Alone alone = layer_alone(table, lowering);
     costs.F = layers * alone.F;
     costs.I = layers * alone.I;

@@ -168,8 +168,8 @@ CostTable distinct_table() {
 TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
   for (const bool sequence_parallel : {false, true}) {
     const BackwardOrder order = sequence_parallel ? BackwardOrder::megatron : BackwardOrder::suite;
-    const Program program =
-        small_program({.backward = order, .optimizer = true, .sequence_parallel = sequence_parallel});
+    const Program program = small_program(
+        {.backward = order, .optimizer = true, .strategy = {.sequence_parallel = sequence_parallel}});
     const CostTable table = distinct_table();
     const std::vector<double> seconds = op_seconds(program, table);
     ASSERT_EQ(seconds.size(), program.ops.size());
@@ -223,7 +223,7 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
 
 TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
   Lowering lowering;
-  lowering.context_parallel = 3;
+  lowering.strategy.cp = 3;
   CostTable table = ring_table(7);
   table.parts_of(Unit::attn, UnitPass::F).core.front() = 3;
   const Program program = small_program(lowering);
@@ -326,7 +326,7 @@ TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
 TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
   for (const double exchange : {0.0, 1.0, 5.0, 20.0, 100.0}) {
     const CostTable table = ring_table(exchange);
-    const PassCosts costs = pass_costs(table, 2, {.context_parallel = 3});
+    const PassCosts costs = pass_costs(table, 2, {.strategy = {.cp = 3}});
     // Forward: two exchanges, each beside a step of 2.
     EXPECT_EQ(costs.F, 2 * (1 + 6 + 4 + 2 * std::max(0.0, exchange - 2))) << exchange;
     // Backward, beside steps of 16: KV1; KV2, dKV1; dKV2; behind the last dKV3.
@@ -341,11 +341,11 @@ TEST(PassCosts, HaveAllToAllsWhole) {
   CostTable table = all_to_all_table();
   table.output_all_to_all = 128;
   Lowering lowering;
-  lowering.context_parallel = kHeadsOfFour.cp;
-  lowering.cp_method = kHeadsOfFour.cp_method;
+  lowering.strategy.cp = kHeadsOfFour.cp;
+  lowering.strategy.cp_method = kHeadsOfFour.cp_method;
   EXPECT_EQ(pass_costs(table, 2, lowering).F, 2 * (1 + 64 + 2 + 128 + 4));
   EXPECT_EQ(pass_costs(table, 2, lowering).I, 2 * (8 + 128 + 16 + 64 + 32));
-  lowering.recompute.core = true;
+  lowering.strategy.recompute.core = true;
   EXPECT_EQ(pass_costs(table, 2, lowering).I, 2 * (8 + 2 + 128 + 128 + 16 + 64 + 32));
 }
 
@@ -354,9 +354,9 @@ TEST(PassCosts, OfOverlappedUnitsHaveWhatTheirStepsDoNotHide) {
   Job overlapped = plain;
   overlapped.shape.tp_overlap = TpOverlap::megatron;
   const CostTable table = table_of(overlapped, a800());
-  Lowering lowering{.sequence_parallel = true};
-  lowering.tp_overlap = TpOverlap::megatron;
-  lowering.tensor_parallel = 4;
+  Lowering lowering{.strategy = {.sequence_parallel = true}};
+  lowering.strategy.tp_overlap = TpOverlap::megatron;
+  lowering.strategy.tp = 4;
   double forward = 0, backward = 0;
   for (const Unit unit : {Unit::attn, Unit::mlp})
     for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {

@@ -210,8 +210,8 @@ TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
     schedule.ranks.push_back({Block(Action{Pass::F, 0, 0}), Block(Action{Pass::B, 0, 0})});
   for (const bool zero : {false, true}) {
     const Program program = lower(schedule, {3, 2},
-                                  {.data_parallel = true,
-                                   .zero = zero,
+                                  {.strategy = {.zero = zero},
+                                   .data_parallel = true,
                                    .buckets = megatron_bucket_rule(j.model, 2, 4),
                                    .embedding = true});
     // An MLP, 145 million parameters of the rank, fills one; an attention of 31 and the next MLP fill

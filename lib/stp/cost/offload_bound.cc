@@ -50,7 +50,7 @@ std::optional<double> offload_ratio_bound(const Program& program, const CostTabl
                              : table.offload_of_all[stage];
       double ratio = all > 0 ? std::min(1.0, forward / all) : 1;
       // Whole tensors are copied: less than the ratio allows.
-      if (seconds[id] <= forward) ratio = std::max(ratio, program.offload);
+      if (seconds[id] <= forward) ratio = std::max(ratio, program.strategy.offload);
       bound = std::min(bound.value_or(1), ratio);
     }
   }

@@ -100,8 +100,8 @@ double group_seconds(Chain a, Chain b, size_t i, size_t j, Group group) {
 
 std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& table,
                                                               const Lowering& lowering) {
-  return [table, sharded = lowering.sequence_parallel, recompute = lowering.recompute,
-          division = lowering.division()](const Segment& segment) -> SegmentSeconds {
+  return [table, sharded = lowering.strategy.sequence_parallel, recompute = lowering.strategy.recompute,
+          division = lowering.strategy.division()](const Segment& segment) -> SegmentSeconds {
     const Unit unit = segment.unit;
     if (segment.main == Segment::Main::weight_gradients) return {.compute = table.weight_gradients(unit)};
     const UnitPass pass = pass_of(segment);

@@ -134,13 +134,12 @@ TEST(SegmentSeconds, GiveTheEndThatABraidHasAsAProgram) {
     const int layers = 1 + static_cast<int>(random() % 4);
     CostTable table = random_table(random);
     Lowering lowering{.backward = i % 2 == 0 ? BackwardOrder::suite : BackwardOrder::megatron,
-                      .sequence_parallel = i % 3 == 0,
-                      .recompute = {.layer = i % 5 == 0}};
+                      .strategy = {.sequence_parallel = i % 3 == 0, .recompute = {.layer = i % 5 == 0}}};
     if (i % 7 < 3) {
-      lowering.context_parallel = 2;
-      lowering.cp_method = CpMethod::all_to_all;
-      lowering.recompute.core = i % 7 > 0 && !lowering.recompute.layer;
-      lowering.recompute.qkv = i % 7 > 1 && !lowering.recompute.layer;
+      lowering.strategy.cp = 2;
+      lowering.strategy.cp_method = CpMethod::all_to_all;
+      lowering.strategy.recompute.core = i % 7 > 0 && !lowering.strategy.recompute.layer;
+      lowering.strategy.recompute.qkv = i % 7 > 1 && !lowering.strategy.recompute.layer;
       table.qkv_all_to_all = 0.5;
       table.output_all_to_all = 0.25;
       for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
@@ -148,7 +147,7 @@ TEST(SegmentSeconds, GiveTheEndThatABraidHasAsAProgram) {
             .before = {0.5}, .core = {table.at(Unit::attn, pass)}, .after = {2}};
         table.at(Unit::attn, pass) += 2.5;
       }
-      if (lowering.recompute.core)
+      if (lowering.strategy.recompute.core)
         table.at(Unit::attn, UnitPass::I) += table.parts_of(Unit::attn, UnitPass::F).core[0];
     }
     const auto seconds = segment_seconds(table, lowering);
@@ -162,7 +161,7 @@ TEST(SegmentSeconds, GiveTheEndThatABraidHasAsAProgram) {
     std::vector<std::vector<SegmentSeconds>> chains(2);
     for (const int chain : {0, 1})
       for (const Segment& segment : segments(chain == 0 ? Pass::F : backward, layers, true, lowering.backward,
-                                             {.recompute = lowering.recompute.layer}))
+                                             {.recompute = lowering.strategy.recompute.layer}))
         chains[chain].push_back(seconds(segment));
     const int na = static_cast<int>(chains[0].size()), nb = static_cast<int>(chains[1].size());
     const std::vector<std::pair<BraidPolicy, std::vector<BraidStep>>> orders{

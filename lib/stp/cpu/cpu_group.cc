@@ -43,8 +43,10 @@ class SharedCall {
         members_(group.size()),
         remote_(std::move(remote)),
         number_(number) {
+    std::vector<const Part*> parts(members_.size());  // null: of another process
     for (size_t i = 0; i < call.parts.size(); ++i) {
       const Part& part = call.parts[i];
+      parts[group.local()[i]] = &part;
       members_[group.local()[i]] = {address(part.in), address(part.out)};
       const CpuStream& stream = cpu_stream(*part.stream);
       if (std::find(streams_.begin(), streams_.end(), &stream) == streams_.end()) streams_.push_back(&stream);
@@ -52,10 +54,13 @@ class SharedCall {
     come_.assign(streams_.size(), false);
     const Tensor& in = call.parts.front().in;
     input_bytes_ = (in ? in : call.parts.front().out).bytes();
+    if (kind_ == CallKind::transfer || kind_ == CallKind::all_to_all) add_blocks(parts);
     if (kind_ == CallKind::all_reduce || kind_ == CallKind::reduce_scatter)
       elements_ = static_cast<size_t>(in.elements());
-    else
+    else if (kind_ == CallKind::all_gather)
       elements_ = input_bytes_;
+    else
+      for (const Block& block : blocks_) elements_ = std::max(elements_, block.bytes);
     pieces_ = (elements_ + kPiece - 1) / kPiece;
     done_ = pieces_ == 0;
   }
@@ -90,6 +95,31 @@ class SharedCall {
     std::byte* in = nullptr;
     std::byte* out = nullptr;  // null: of another process
   };
+  /// What one member sends another.
+  struct Block {
+    size_t from, to;
+    std::byte *in, *out;  // null: of another process
+    size_t bytes;
+  };
+
+  // Of a transfer or an all-to-all, by sender and receiver: so both ends of several messages name them in the
+  // same order.
+  void add_blocks(const std::vector<const Part*>& parts) {
+    const auto add = [&](size_t from, size_t to, const Tensor& in, const Tensor& out) {
+      if (in || out) blocks_.push_back({from, to, address(in), address(out), (in ? in : out).bytes()});
+    };
+    const int size = static_cast<int>(parts.size());
+    for (int from = 0; from < size; ++from)
+      for (int to = 0; to < size; ++to) {
+        const Part *sender = parts[from], *receiver = parts[to];
+        if (kind_ == CallKind::all_to_all)
+          add(from, to, sender != nullptr ? sender->sent_to(to, size) : Tensor{},
+              receiver != nullptr ? receiver->received_from(from, size) : Tensor{});
+        else if (to == (from + 1) % size)
+          add(from, to, sender != nullptr ? sender->in : Tensor{},
+              receiver != nullptr ? receiver->out : Tensor{});
+      }
+  }
 
   [[nodiscard]] std::string missing() const {
     std::string text;
@@ -97,8 +127,6 @@ class SharedCall {
       if (!come_[i]) text += (text.empty() ? "rank " : ", rank ") + std::to_string(streams_[i]->rank());
     return text.empty() ? "other processes" : text;
   }
-
-  [[nodiscard]] size_t next(size_t member) const { return (member + 1) % members_.size(); }
 
   // Work of the last stream to arrive.
   void exchange(const CpuStream& stream) {
@@ -121,18 +149,12 @@ class SharedCall {
     const auto add = [](std::vector<Message>& to, int process, std::span<std::byte> bytes) {
       to.push_back({process, bytes.data(), bytes.size()});
     };
-    if (kind_ == CallKind::transfer) {
-      // By sender, so that both ends of several messages name them in the same order.
-      for (size_t from = 0; from < members_.size(); ++from) {
-        const size_t to = next(from);
-        if (remote_->driven_by[from] == remote_->driven_by[to]) continue;
-        if (members_[from].in != nullptr)
-          add(sends, remote_->driven_by[to], {members_[from].in, input_bytes_});
-        if (members_[to].out != nullptr)
-          add(receives, remote_->driven_by[from], {members_[to].out, input_bytes_});
-      }
-      return;
+    for (const Block& block : blocks_) {
+      if (remote_->driven_by[block.from] == remote_->driven_by[block.to]) continue;
+      if (block.in != nullptr) add(sends, remote_->driven_by[block.to], {block.in, block.bytes});
+      if (block.out != nullptr) add(receives, remote_->driven_by[block.from], {block.out, block.bytes});
     }
+    if (kind_ == CallKind::transfer || kind_ == CallKind::all_to_all) return;
     const std::vector<int>& own = remote_->members.at(remote_->here);
     std::byte* room = nullptr;
     if (kind_ == CallKind::all_gather) {
@@ -177,12 +199,11 @@ class SharedCall {
 
   void do_range(size_t begin, size_t end) const {
     switch (kind_) {
+      case CallKind::all_to_all:
       case CallKind::transfer:
-        for (size_t from = 0; from < members_.size(); ++from) {
-          const std::byte* const in = members_[from].in;
-          std::byte* const out = members_[next(from)].out;
-          if (in != nullptr && out != nullptr) std::copy(in + begin, in + end, out + begin);
-        }
+        for (const Block& block : blocks_)
+          if (block.in != nullptr && block.out != nullptr && begin < block.bytes)
+            std::copy(block.in + begin, block.in + std::min(end, block.bytes), block.out + begin);
         return;
       case CallKind::all_gather:
         for (const Buffers& to : members_)
@@ -237,6 +258,7 @@ class SharedCall {
   const Reduce reduce_;
   const DType type_;
   std::vector<Buffers> members_;
+  std::vector<Block> blocks_;
   const std::shared_ptr<const Remote> remote_;
   const uint64_t number_;
   std::vector<const CpuStream*> streams_;

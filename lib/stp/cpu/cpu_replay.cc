@@ -94,6 +94,7 @@ void carry_out(const RunGuard& guard, const EmulatedCall& call, EmulatedUseCount
         if (first < last) std::copy(from + first, from + last, to + first - mine);
         break;
       }
+      case CallKind::all_to_all:  // comes as transfers
       case CallKind::transfer:
         if (from != nullptr) std::copy(from + begin, from + end, link.begin());
         if (to != nullptr)

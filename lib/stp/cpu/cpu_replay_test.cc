@@ -100,6 +100,25 @@ TEST_F(EmulatedCpu, CollectivesMoveTheRanksOwnNumbers) {
   EXPECT_EQ(asked[2], std::tuple(CallKind::reduce_scatter, 72.0, std::vector<int>{2, 4, 5}));
 }
 
+// What comes is what goes, then received numbers.
+TEST_F(EmulatedCpu, AnAllToAllFillsItsOutput) {
+  for (const int64_t received : {6, 9, 3}) {
+    const Tensor out = tensor(std::vector<double>(received, NAN), received);
+    Part blocks{stream.get(), tensor(ramp(6), 6), out, {1, 2, 3}, {received - 3, 2, 1}};
+    group->all_to_all({&blocks, 1});
+    const auto got = values(out);
+    for (int64_t i = 0; i < received; ++i) {
+      EXPECT_TRUE(std::isfinite(got[i]));
+      if (i < 6) {
+        EXPECT_EQ(got[i], static_cast<double>(i) + 0.5);
+      }
+    }
+    EXPECT_EQ(asked.back(),
+              std::tuple(CallKind::all_to_all, received > 6 ? 72.0 : 48.0, std::vector<int>{2, 4, 5}));
+  }
+  EXPECT_EQ(group->traffic(0).sent_bytes, 3 * 8 * 4);
+}
+
 template <typename T>
 class ReceivedOf : public EmulatedCpu {};
 using Received = testing::Types<float, double, Bfloat16>;

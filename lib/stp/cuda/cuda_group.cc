@@ -27,15 +27,25 @@ class LocalGroup : public Group {
 
   static void exchange(Stream& on, const Call& call) {
     const Tensor& in = call.parts.front().in;
-    if (call.kind == CallKind::transfer)
-      return cuda_stream(on).give([&](cudaStream_t stream) {
-        for (size_t from = 0; from < call.parts.size(); ++from) {
-          const Tensor& out = call.parts[(from + 1) % call.parts.size()].out;
-          if (out)
-            STP_CUDA(cudaMemcpyAsync(address(out), address(call.parts[from].in), in.bytes(),
-                                     cudaMemcpyDeviceToDevice, stream));
-        }
-      });
+    const auto copy = [&](const Tensor& from, const Tensor& to) {
+      if (from.elements() > 0)
+        cuda_stream(on).give([&](cudaStream_t stream) {
+          STP_CUDA(
+              cudaMemcpyAsync(address(to), address(from), from.bytes(), cudaMemcpyDeviceToDevice, stream));
+        });
+    };
+    const int size = static_cast<int>(call.parts.size());
+    if (call.kind == CallKind::all_to_all) {
+      for (int from = 0; from < size; ++from)
+        for (int to = 0; to < size; ++to)
+          copy(call.parts[from].sent_to(to, size), call.parts[to].received_from(from, size));
+      return;
+    }
+    if (call.kind == CallKind::transfer) {
+      for (int from = 0; from < size; ++from)
+        if (const Tensor& out = call.parts[(from + 1) % size].out; out) copy(call.parts[from].in, out);
+      return;
+    }
     LocalBuffers buffers;
     for (const Part& part : call.parts) {
       buffers.in[buffers.members] = address(part.in);

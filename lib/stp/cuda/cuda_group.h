@@ -1,5 +1,5 @@
-// Groups of ranks that share one GPU, where all buffers are in reach: one kernel or copy does a call's whole
-// work, on the stream of the first part, which waits for the other parts' streams, as they do for it.
+// Groups of ranks that share one GPU, where all buffers are in reach: one kernel, or copies, do a call's
+// whole work, on the stream of the first part, which waits for the other parts' streams, as they do for it.
 #pragma once
 
 #include <memory>

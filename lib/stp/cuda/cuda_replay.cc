@@ -36,19 +36,20 @@ class EmulatedCudaGroup : public EmulatedGroup {
 
   void carry_out(EmulatedCall call) override {
     call.refuse_endless(device_.run().guard);
-    const auto& [stream, in, out] = call.part;
+    Stream& stream = *call.part.stream;
+    const Tensor &in = call.part.in, &out = call.part.out;
     const size_t bytes = link_buffer_bytes(call.link);
-    std::byte* const buffers = device_.scratch(*stream, bytes);
-    const EventRef ready = stream->record();
-    emulate_link(*stream, {.link = call.link,
-                           .kind = call.kind,
-                           .size = call.size,
-                           .index = call.index,
-                           .type = out ? out.type : in.type,
-                           .in = address(in),
-                           .out = address(out),
-                           .buffers = buffers});
-    calls_.push_back({ready, stream->record(), 1e-9 * call.link.total_ns(), bytes});
+    std::byte* const buffers = device_.scratch(stream, bytes);
+    const EventRef ready = stream.record();
+    emulate_link(stream, {.link = call.link,
+                          .kind = call.kind,
+                          .size = call.size,
+                          .index = call.index,
+                          .type = out ? out.type : in.type,
+                          .in = address(in),
+                          .out = address(out),
+                          .buffers = buffers});
+    calls_.push_back({ready, stream.record(), 1e-9 * call.link.total_ns(), bytes});
   }
 
   CudaDevice& device_;

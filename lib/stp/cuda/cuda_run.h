@@ -56,12 +56,12 @@ class CudaRun : public RunContext {
   [[nodiscard]] const std::shared_ptr<CudaEvents>& events() const { return events_; }
   /// To be called now and then, with no op under way: events are timed the better.
   void renew_clock();
-  /// Idle but for what does not wait: for memory, and the clock.
+  /// Carries work that waits for no op: allocations of device memory, and the clock's events.
   [[nodiscard]] cudaStream_t side_stream() const { return side_stream_; }
 
   /// Memory of the host, at the same address for kernels, which ends with the run. Throws CudaError.
   [[nodiscard]] void* pinned(size_t bytes);
-  /// Ends it before, once the GPU is done with all work.
+  /// Frees it before the run ends, once the GPU is done with all work.
   void unpin(void* block);
 
   /// Where a kernel writes a number to fail the run with `text`, and which. The number holds until

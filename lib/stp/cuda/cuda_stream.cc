@@ -100,8 +100,8 @@ void CudaStream::launch(const void* kernel, std::function<void(cudaStream_t)> la
   if (collected_.size() >= kMostCollected) flush();
 }
 
-// What was collected is of the op so far, where a failure belongs; the call that brings it about may be of
-// another.
+// The collected calls belong to the op that is being issued, so an error names that op. The call that triggers
+// the flush may belong to the next op.
 void CudaStream::flush() {
   if (collected_.empty()) return;
   const std::vector<GraphCall> calls = std::exchange(collected_, {});
@@ -116,7 +116,7 @@ void CudaStream::flush() {
   }
 }
 
-// What fails here and in wait() fails the run, and throws nothing: memory is released while others unwind.
+// An error here or in wait() fails the run but throws nothing: destructors that release memory call both.
 EventRef CudaStream::record() {
   if (!collected_.empty()) {
     if (!behind_collected_) behind_collected_ = make_event();
@@ -163,7 +163,7 @@ void CudaStream::sweep() {
     try {
       if (!first.event->passed()) return;
     } catch (const std::exception& error) {
-      // A GPU that failed, at whatever work of whichever stream, answers nothing else from then on.
+      // Once a GPU has failed, on any stream, every later call returns the same error.
       return device_.run().guard.fail(where(first) + ", or later: " + error.what());
     }
     passed_ = first.given;
@@ -172,7 +172,7 @@ void CudaStream::sweep() {
   }
 }
 
-// The destructor calls it, when no other class's record() is there any more.
+// The destructor calls it, when a derived class's record() no longer exists: so it names its own.
 void CudaStream::synchronize() {
   flush();
   if (marked_ < given_) CudaStream::record();

@@ -29,7 +29,7 @@ cudaGraph_t capture(cudaStream_t stream, const std::vector<GraphCall>& calls) {
 
 }  // namespace
 
-// What the GPU is still at work on CUDA frees afterwards.
+// CUDA frees a graph that the GPU still runs once the GPU is done with it.
 Graphs::~Graphs() {
   for (const auto& [kernels, entry] : entries_)
     if (entry.graph != nullptr) cudaGraphExecDestroy(entry.graph);

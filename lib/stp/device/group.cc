@@ -1,5 +1,7 @@
 #include "stp/device/group.h"
 
+#include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 namespace stp {
@@ -12,6 +14,8 @@ std::string to_string(CallKind kind) {
       return "all-gather";
     case CallKind::reduce_scatter:
       return "reduce-scatter";
+    case CallKind::all_to_all:
+      return "all-to-all";
     case CallKind::transfer:
       return "transfer";
   }
@@ -24,13 +28,27 @@ const Tensor& whole(CallKind kind, const Part& part) {
   return kind == CallKind::all_gather || !part.in ? part.out : part.in;
 }
 
+// The block for, or from, a member.
+Tensor block(const Tensor& all, const std::vector<int64_t>& rows, int member, int size) {
+  if (rows.empty()) return all.part(member * (all.rows / size) * all.columns, all.rows / size, all.columns);
+  const int64_t before = std::accumulate(rows.begin(), rows.begin() + member, int64_t{0});
+  return all.part(before * all.columns, rows[member], all.columns);
+}
+
 bool same_shape(const Tensor& a, const Tensor& b) {
   return a.rows == b.rows && a.columns == b.columns && a.type == b.type;
 }
 
 }  // namespace
 
-int64_t Call::bytes() const { return static_cast<int64_t>(whole(kind, parts.front()).bytes()); }
+Tensor Part::sent_to(int member, int size) const { return block(in, sent_rows, member, size); }
+Tensor Part::received_from(int member, int size) const { return block(out, received_rows, member, size); }
+
+int64_t Call::bytes() const {
+  const Part& first = parts.front();
+  const size_t bytes = whole(kind, first).bytes();
+  return static_cast<int64_t>(kind == CallKind::all_to_all ? std::max(bytes, first.out.bytes()) : bytes);
+}
 
 std::string Call::text() const {
   const Tensor& tensor = whole(kind, parts.front());
@@ -71,6 +89,10 @@ void Group::check(const Call& call) const {
         expect(in && out && same_shape(in, first) && in.columns == out.columns && in.type == out.type &&
                in.rows == size() * out.rows);
         break;
+      case CallKind::all_to_all:
+        expect(in && out && in.columns == first.columns && in.type == first.type &&
+               out.columns == in.columns && out.type == in.type && address(in) != address(out));
+        break;
       case CallKind::transfer: {
         const bool sends = &part == &call.parts.front() && local_.front() == 0;
         if (in && out)
@@ -85,6 +107,23 @@ void Group::check(const Call& call) const {
       if (*tensor && !tensor->memory->held)
         throw std::logic_error("group " + name_ + ": a tensor is used after its release: " + call.text());
   }
+  if (call.kind == CallKind::all_to_all) expect(blocks_fit(call.parts));
+}
+
+bool Group::blocks_fit(std::span<const Part> parts) const {
+  const auto fill = [&](const std::vector<int64_t>& blocks, int64_t rows) {
+    if (blocks.empty()) return rows % size() == 0;
+    return static_cast<int>(blocks.size()) == size() &&
+           *std::min_element(blocks.begin(), blocks.end()) >= 0 &&
+           std::accumulate(blocks.begin(), blocks.end(), int64_t{0}) == rows;
+  };
+  for (const Part& part : parts)
+    if (!fill(part.sent_rows, part.in.rows) || !fill(part.received_rows, part.out.rows)) return false;
+  for (size_t from = 0; from < parts.size(); ++from)
+    for (size_t to = 0; to < parts.size(); ++to)
+      if (parts[from].sent_to(local_[to], size()).rows != parts[to].received_from(local_[from], size()).rows)
+        return false;
+  return true;
 }
 
 void Group::give(const Call& call) {
@@ -103,6 +142,9 @@ void Group::give(const Call& call) {
       case CallKind::reduce_scatter:
         traffic.reduce_scatter_bytes += sent;
         break;
+      case CallKind::all_to_all:  // the own block stays
+        traffic.sent_bytes += sent - static_cast<int64_t>(call.parts[i].sent_to(local_[i], size()).bytes());
+        break;
       case CallKind::transfer:
         traffic.sent_bytes += sent;
         break;
@@ -118,6 +160,7 @@ void Group::all_gather(std::span<const Part> parts) { give({CallKind::all_gather
 void Group::reduce_scatter(std::span<const Part> parts) {
   give({CallKind::reduce_scatter, Reduce::sum, parts});
 }
+void Group::all_to_all(std::span<const Part> parts) { give({CallKind::all_to_all, Reduce::sum, parts}); }
 void Group::transfer(std::span<const Part> parts) { give({CallKind::transfer, Reduce::sum, parts}); }
 
 }  // namespace stp

@@ -13,7 +13,7 @@
 namespace stp {
 
 enum class Reduce : uint8_t { sum, maximum };
-enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, transfer };
+enum class CallKind : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, transfer };
 /// "all-reduce", …
 std::string to_string(CallKind kind);
 
@@ -26,6 +26,13 @@ enum class GroupUse : uint8_t { collectives, transfers };
 struct Part {
   Stream* stream = nullptr;
   Tensor in, out;
+  /// Of an all-to-all: how many rows of `in` go to each member, and of `out` come from each. Empty: as many
+  /// of all.
+  std::vector<int64_t> sent_rows = {}, received_rows = {};
+
+  /// Of an all-to-all of `size` members, the block of `in` for one of them, or of `out` from it.
+  [[nodiscard]] Tensor sent_to(int member, int size) const;
+  [[nodiscard]] Tensor received_from(int member, int size) const;
 };
 
 /// One call of a group. Parts are those of the local members, in their order.
@@ -35,7 +42,7 @@ struct Call {
   std::span<const Part> parts;
 
   /// Bytes of the call as nccl-tests count them: those of the tensor (all-reduce, transfer), of the output
-  /// (all-gather) or of the input (reduce-scatter).
+  /// (all-gather) or of the input (reduce-scatter); of an all-to-all those of the longer of the two.
   [[nodiscard]] int64_t bytes() const;
   /// "all-reduce (sum) of 4 x 8 f32"
   [[nodiscard]] std::string text() const;
@@ -44,7 +51,7 @@ struct Call {
 /// Bytes that one member sent, by kind of call: the call's payload, not what ring algorithms move.
 struct Traffic {
   int64_t all_reduce_bytes = 0, all_gather_bytes = 0, reduce_scatter_bytes = 0, sent_bytes = 0;
-  int64_t exchanged_bytes = 0;  // of a rank's sent ones: to the next rank of its rings
+  int64_t exchanged_bytes = 0;  // of a rank's sent ones: to the next rank of its rings, or in all-to-alls
   int64_t calls = 0;
 };
 
@@ -72,6 +79,9 @@ class Group {
   void all_gather(std::span<const Part> parts);
   /// `out` is this member's piece (rows divided evenly) of the sum of all `in`.
   void reduce_scatter(std::span<const Part> parts);
+  /// Each member's `in` is a block of rows for each member, in their order, and its `out` one from each; the
+  /// own block too. All of one type and width; blocks may differ in rows, also none.
+  void all_to_all(std::span<const Part> parts);
   /// A link: of two members, the `in` of the first becomes the `out` of the second. Or a ring: each member's
   /// `in` becomes the `out` of the next, all at once; the first is next to the last.
   void transfer(std::span<const Part> parts);
@@ -85,6 +95,8 @@ class Group {
 
  private:
   void check(const Call& call) const;
+  /// Whether blocks fill their tensors, and what a local member sends another is what that one receives.
+  [[nodiscard]] bool blocks_fit(std::span<const Part> parts) const;
   void give(const Call& call);
 
   const std::string name_;

@@ -139,7 +139,7 @@ class Kernels {
   }
 
   /// LayerNorm: y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon) per row; statistics (of
-  /// S): rows of mean and rstd. This and what else says so only where vision().
+  /// S): rows of mean and rstd. Like other kernels that say so, it exists only if vision() is true.
   void layer_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, const Tensor& bias,
                           double epsilon, const Tensor& y, const Tensor& statistics) {
     expect("layer_norm_forward", x,

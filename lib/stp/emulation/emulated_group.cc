@@ -54,7 +54,26 @@ void EmulatedGroup::carry_out(const Call& call) {
   const bool ring =
       call.kind == CallKind::transfer && part.in && part.out;  // it copies what it sends and gets
   const int ctas = link_ctas(replay_, call.kind, ring ? 2 * bytes : bytes, time, size());
-  carry_out(EmulatedCall{call.kind, part, emulate_links(bytes, time, ctas, piece_), size(), local().front()});
+  const auto give = [&](CallKind kind, const Part& of, int64_t first, int64_t count) {
+    const CallTime share{first == 0 ? time.latency_s : 0,
+                         bytes == 0
+                             ? time.transfer_s
+                             : time.transfer_s * static_cast<double>(count) / static_cast<double>(bytes)};
+    carry_out(EmulatedCall{kind, of, emulate_links(count, share, ctas, piece_), size(), local().front()});
+  };
+  if (call.kind != CallKind::all_to_all) return give(call.kind, part, 0, bytes);
+  // As a ring's transfer; then the rest of what is longer, as an end of a link.
+  const Tensor &in = part.in, &out = part.out;
+  const int64_t both = std::min(in.elements(), out.elements());
+  const auto bytes_of = [&](int64_t elements) {
+    return elements * static_cast<int64_t>(stp::bytes_of(in.type));
+  };
+  const auto rest = [&](const Tensor& of) {
+    return of.elements() > both ? of.part(both, 1, of.elements() - both) : Tensor{};
+  };
+  give(CallKind::transfer, {part.stream, in.part(0, 1, both), out.part(0, 1, both)}, 0, bytes_of(both));
+  if (const int64_t more = bytes - bytes_of(both); more > 0)
+    give(CallKind::transfer, {part.stream, rest(in), rest(out)}, bytes_of(both), more);
 }
 
 }  // namespace stp

@@ -52,9 +52,9 @@ struct EmulatedCall {
 /// A group of which this process drives one member. Every call takes at least `replay.times` and copies what
 /// a rank of a ring or an end of a link copies in its own memory: a collective's input into link buffers and
 /// out of them. No sums are computed: an all-reduce leaves its tensor unchanged, a reduce-scatter outputs its
-/// own piece of the input, an all-gather repeats the input, a ring's transfer returns what it sends, and a
-/// link's received tensors have fixed small finite values. A call whose time is longer than the run's
-/// deadline fails the run at once.
+/// own piece of the input, an all-gather repeats the input, a ring's transfer and an all-to-all return
+/// what they send, as far as that goes, and a link's received tensors have fixed small finite values. A call
+/// whose time is longer than the run's deadline fails the run at once.
 class EmulatedGroup : public Group {
  public:
   /// Each CTA of a call (link_ctas()) moves up to `piece` bytes at a time.

@@ -18,6 +18,7 @@ double copied_bytes(CallKind kind, double bytes, int ranks) {
     case CallKind::all_reduce:
       return bytes * (2 + static_cast<double>(ranks - 2) / ranks);
     case CallKind::all_gather:
+    case CallKind::all_to_all:
       return bytes * 2;
     case CallKind::reduce_scatter:
       return bytes * (1 + 1.0 / ranks);
@@ -36,6 +37,7 @@ double link_share(CallKind kind, int ranks) {
       return 2 * others;
     case CallKind::all_gather:
     case CallKind::reduce_scatter:
+    case CallKind::all_to_all:
       return others;
     case CallKind::transfer:
       return 1;

@@ -100,6 +100,7 @@ TEST(LinkEmulation, LinksCarryARingsShare) {
   EXPECT_EQ(link_bytes_again(7, 4), 3);
   EXPECT_DOUBLE_EQ(link_share(CallKind::all_gather, 4), 0.75);
   EXPECT_DOUBLE_EQ(link_share(CallKind::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(link_share(CallKind::all_to_all, 4), 0.75);
   EXPECT_DOUBLE_EQ(link_share(CallKind::transfer, 2), 1);
 }
 

@@ -390,6 +390,17 @@ Work vision_work(const ModelConfig& model, const Shape& shape, Implementation im
 
 }  // namespace
 
+Shape shape_of(const Strategy& strategy, int seq, int microbatch_size) {
+  return {.seq = seq,
+          .microbatch_size = microbatch_size,
+          .tp = strategy.tp,
+          .sequence_parallel = strategy.sequence_parallel,
+          .recompute = strategy.recompute,
+          .cp = strategy.cp,
+          .tp_overlap = strategy.tp_overlap,
+          .cp_method = strategy.cp_method};
+}
+
 double attention_flops(const Work& work, bool backward) {
   double flops = 0;
   for (const Attention& attention : work.attentions)

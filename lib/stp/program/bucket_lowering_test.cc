@@ -54,14 +54,13 @@ TEST(Lower, GathersWeightsBeforeTheirFirstUse) {
     const Placement placement = draw % 2 ? Placement::v(p) : Placement::loop(p, 2);
     const std::vector<int> layers = random_layers(random, placement.stages());
     Lowering lowering{.release = kReleases[random() % 3],
+                      .strategy = {.sequence_parallel = random() % 2 == 0, .zero = true},
                       .data_parallel = true,
-                      .zero = true,
                       .buckets = units_a_bucket(draw % 4),
-                      .embedding = true,
-                      .sequence_parallel = random() % 2 == 0};
-    if (lowering.sequence_parallel && draw % 3 == 0) {
-      lowering.tp_overlap = TpOverlap::megatron;
-      lowering.tensor_parallel = 2;
+                      .embedding = true};
+    if (lowering.strategy.sequence_parallel && draw % 3 == 0) {
+      lowering.strategy.tp_overlap = TpOverlap::megatron;
+      lowering.strategy.tp = 2;
     }
     const Schedule schedule = random_schedule(random, placement, 1 + static_cast<int>(random() % 4));
     const Program program = lower(schedule, layers, lowering);
@@ -93,7 +92,7 @@ bool makes_gradients(const Program& program, const Op& op) {
   if (op.kind == OpKind::weight_gradients) return true;
   if (op.kind == OpKind::reduce_scatter) return op.unit_pass == UnitPass::I;
   if (op.kind != OpKind::compute || op.unit_pass == UnitPass::F) return false;
-  return op.unit_pass != UnitPass::I || !program.sequence_parallel || op.unit == Unit::head;
+  return op.unit_pass != UnitPass::I || !program.strategy.sequence_parallel || op.unit == Unit::head;
 }
 
 // The dependencies of each op of a chunk's gradients or weights, and of the ops that wait for weights.
@@ -118,7 +117,7 @@ TEST(Lower, ReducesTheFirstStageBucketByBucketAsItsLastBackwardFillsThem) {
                                                "gradients of chunk 0, bucket 1: attn.W of B0.1, layer 0",
                                                "gradients of chunk 0, bucket 2: embedding.W of B0.1"));
   EXPECT_EQ(count(program).of["gradient reduction"], 3 + 1);  // those of the last stage at once
-  lowering.zero = lowering.sequence_parallel = true;
+  lowering.strategy.zero = lowering.strategy.sequence_parallel = true;
   EXPECT_THAT(of_buckets(lower(schedule, {2, 1}, lowering)),
               ElementsAre("embedding.F of F0.0: weights of chunk 0, bucket 2",
                           "all-gather of attn.F of F0.0, layer 0: weights of chunk 0, bucket 1",
@@ -144,16 +143,16 @@ TEST(Lower, ReducesABucketBehindAllThatAddsToIt) {
     Lowering lowering{.release = kReleases[random() % 3],
                       .backward = random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                       .optimizer = true,
+                      .strategy = {.sequence_parallel = random() % 2 == 0,
+                                   .recompute = kRecomputes[random() % std::size(kRecomputes)].choice,
+                                   .zero = random() % 2 == 0},
                       .data_parallel = true,
-                      .zero = random() % 2 == 0,
                       .buckets = units_a_bucket(1 + draw % 3),
-                      .embedding = true,
-                      .sequence_parallel = random() % 2 == 0,
-                      .recompute = kRecomputes[random() % std::size(kRecomputes)].choice};
+                      .embedding = true};
     if (draw % 5 == 0 && placement.stages() > 1) {
       layers[0] = 0;
       lowering.vision_layers = 2;
-      lowering.sequence_parallel = false;
+      lowering.strategy.sequence_parallel = false;
     }
     const Schedule schedule = random_schedule(random, placement, 1 + static_cast<int>(random() % 4));
     const Program program = lower(schedule, layers, lowering);

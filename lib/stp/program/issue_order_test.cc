@@ -58,8 +58,9 @@ TEST(IssueOrder, IsTopologicalInEveryListAndKeepsToTheReceivesAhead) {
     for (int& count : layers) count = static_cast<int>(random() % 3);
     const Release release =
         std::array{Release::chain, Release::block, Release::released, Release::blocking}[random() % 4];
-    expect_issuable(lower(random_schedule(random, placement, 1 + static_cast<int>(random() % 6)), layers,
-                          {.release = release, .embedding = true, .sequence_parallel = random() % 2 == 0}));
+    expect_issuable(
+        lower(random_schedule(random, placement, 1 + static_cast<int>(random() % 6)), layers,
+              {.release = release, .strategy = {.sequence_parallel = random() % 2 == 0}, .embedding = true}));
   }
 }
 

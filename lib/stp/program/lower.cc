@@ -25,11 +25,11 @@ bool overlaps(const Segment& segment, const Division& division) {
 }
 
 size_t ops_of(const Segment& segment, const Lowering& lowering) {
-  const Division division = lowering.division();
+  const Division division = lowering.strategy.division();
   const size_t weights = segment.weights == Segment::Weights::none          ? 0
                          : segment.weights == Segment::Weights::both_behind ? 1
                                                                             : 2;
-  const size_t collectives = (lowering.sequence_parallel && segment.gathers) + segment.all_reduce;
+  const size_t collectives = (lowering.strategy.sequence_parallel && segment.gathers) + segment.all_reduce;
   if (!in_parts(segment, division)) return 1 + collectives + weights;
   const UnitPass pass = pass_of(segment);
   size_t ops = collectives;
@@ -37,7 +37,7 @@ size_t ops_of(const Segment& segment, const Lowering& lowering) {
     ops += division.steps(segment.unit, pass, part);
   // The core's exchanges; its steps and exchanges once more; those of rows, and sums of pieces.
   if (segment.unit == Unit::attn) {
-    const bool again = pass == UnitPass::I && lowering.recompute.core;
+    const bool again = pass == UnitPass::I && lowering.strategy.recompute.core;
     const size_t ring = division.cp;
     if (division.exchanges_heads())
       ops += again ? 5 : 2;
@@ -50,13 +50,9 @@ size_t ops_of(const Segment& segment, const Lowering& lowering) {
 // The program of which only the ops are missing.
 Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering) {
   Program program{.schedule = std::move(schedule), .layers_per_stage = layers_per_stage};
-  program.sequence_parallel = lowering.sequence_parallel;
-  program.recompute = lowering.recompute;
-  program.zero = lowering.data_parallel && lowering.zero;
+  program.strategy = lowering.strategy;
+  program.strategy.zero = lowering.data_parallel && lowering.strategy.zero;
   program.vision_layers = lowering.vision_layers;
-  program.division = lowering.division();
-  program.offload = lowering.offload;
-  program.post_validation = lowering.post_validation;
   if (lowering.data_parallel)
     program.first_buckets = fill_buckets(
         units_of_chunk(layers_per_stage.front(),
@@ -78,7 +74,7 @@ class Lowerer {
       for (int stage = 0; stage < stages(); ++stage)
         chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
                                          stage + 1 == stages(), lowering.backward,
-                                         {lowering.embedding && stage == 0, lowering.recompute.layer,
+                                         {lowering.embedding && stage == 0, lowering.strategy.recompute.layer,
                                           stage == 0 ? lowering.vision_layers : 0}));
   }
 
@@ -176,7 +172,7 @@ class Lowerer {
           for (const Segment& segment : chain) of_chain += ops_of(segment, lowering_);
           ops += of_chain;
           depends += of_chain + chain.size() + 3;
-          if (lowering_.offload > 0 && action.chunk == 0) ++ops, depends += 4;
+          if (lowering_.strategy.offload > 0 && action.chunk == 0) ++ops, depends += 4;
         }
       }
       if (ops > kMaxOps) refuse_size();
@@ -200,7 +196,7 @@ class Lowerer {
     }
     first_op_ = b_.size();
     in_warm_up_ = !block.braided() && block.actions()[0].pass == Pass::F && block.actions()[0].chunk == 0;
-    if (lowering_.sequence_parallel)
+    if (lowering_.strategy.sequence_parallel)
       for (Chain& chain : chains) gather_input(chain);
     if (chains.size() == 1) {
       while (issue_segment(chains[0])) {
@@ -240,7 +236,7 @@ class Lowerer {
             !std::all_of(block_chains_.begin(), block_chains_.end(), weights));
   }
   // Whether a block is the two halves of one microbatch.
-  [[nodiscard]] bool halves() const { return lowering_.tp_overlap == TpOverlap::domino; }
+  [[nodiscard]] bool halves() const { return lowering_.strategy.tp_overlap == TpOverlap::domino; }
   static bool both_forward(const Block& block) {
     return block.braided() && block.actions()[0].pass == Pass::F && block.actions()[1].pass == Pass::F;
   }
@@ -259,7 +255,7 @@ class Lowerer {
     const Segment& segment = (*chain.segments)[chain.taken];
 
     // An overlapped I begins with an exchange of rows, which waits as an all-gather in its place would.
-    const bool ring = overlaps(segment, b_.program.division) && pass_of(segment) == UnitPass::I;
+    const bool ring = overlaps(segment, b_.program.division()) && pass_of(segment) == UnitPass::I;
     const bool first = b_.latest.compute == kNothing;
     begin_main(chain, ring || first);
     if (ring)
@@ -307,12 +303,13 @@ class Lowerer {
 
   // Whether an all-gather precedes the segment.
   [[nodiscard]] bool gathers(const Segment& segment) const {
-    return lowering_.sequence_parallel && segment.gathers && !overlaps(segment, b_.program.division);
+    return lowering_.strategy.sequence_parallel && segment.gathers &&
+           !overlaps(segment, b_.program.division());
   }
   // The pieces in which its output is summed.
   [[nodiscard]] int pieces(const Segment& segment) const {
-    if (!in_parts(segment, b_.program.division)) return 1;
-    return b_.program.division.steps(segment.unit, pass_of(segment), UnitPart::after);
+    if (!in_parts(segment, b_.program.division())) return 1;
+    return b_.program.division().steps(segment.unit, pass_of(segment), UnitPart::after);
   }
 
   // What a main line's first compute op waits for besides: its memory, and the last step's gradients' norm.
@@ -332,13 +329,13 @@ class Lowerer {
     const bool unused = segment.recomputed && segment.unit == Unit::mlp, whole = pieces(segment) == 1;
     const bool last = piece + 1 == pieces(segment);
     b_.latest.collective = add_op(
-        chain, segment, lowering_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
+        chain, segment, lowering_.strategy.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
         pass_of(segment), b_.tp_stream(), whole ? value : kNoValue, unused || !last ? kNoValue : value);
     if (!whole) set_part(b_.latest.collective, UnitPart::after, piece);
-    if (b_.program.division.overlaps() &&
+    if (b_.program.division().overlaps() &&
         (!whole || (chain.action.pass == Pass::B && pass_of(segment) == UnitPass::I)))
       b_.program.ops[b_.latest.collective].contends = false;
-    if (lowering_.sequence_parallel) b_.latest.scatter = b_.latest.collective;
+    if (lowering_.strategy.sequence_parallel) b_.latest.scatter = b_.latest.collective;
     return b_.latest.collective;
   }
 
@@ -405,8 +402,8 @@ class Lowerer {
     const bool behind_vision = segment.unit == Unit::embedding && lowering_.vision_layers > 0;
     const bool gathered = gathers(segment);
     if (segment.main == Segment::Main::weight_gradients) {
-      // Behind a vision encoder the embedding's gradient is of what the backward gets, not of what it leaves:
-      // B takes it from there and hands on the images' rows, W has what I kept.
+      // Behind a vision encoder the embedding's gradient needs the gradient that enters the stage. B takes
+      // that gradient and hands the images' rows on to the merger; W uses the copy that I kept.
       if (behind_vision && chain.action.pass == Pass::B)
         return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late,
                            source_of(chain, segment), chain.value);
@@ -426,7 +423,7 @@ class Lowerer {
     const bool begins = samples && !behind_vision;
     const ValueId from = gathered ? own : begins ? kNoValue : source_of(chain, segment);
     if (begins) chain.source = chain.value;
-    if (in_parts(segment, b_.program.division)) return add_parts(chain, segment, from, own);
+    if (in_parts(segment, b_.program.division())) return add_parts(chain, segment, from, own);
     return add_compute(chain, segment, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
   }
 
@@ -434,11 +431,11 @@ class Lowerer {
   // `after` waits for the core's last exchange.
   OpId add_parts(Chain& chain, const Segment& segment, ValueId from, ValueId to) {
     const UnitPass pass = pass_of(segment);
-    if (overlaps(segment, b_.program.division))
+    if (overlaps(segment, b_.program.division()))
       add_ring(chain, segment, from);
     else
       add_part(chain, segment, {UnitPart::before, pass}, from);
-    if (pass == UnitPass::I && segment.unit == Unit::attn && lowering_.recompute.core)
+    if (pass == UnitPass::I && segment.unit == Unit::attn && lowering_.strategy.recompute.core)
       add_core(chain, segment, UnitPass::F);
     Ref home = add_core(chain, segment, pass);
     for (int piece = 0; piece + 1 < pieces(segment); ++piece) {
@@ -459,7 +456,7 @@ class Lowerer {
     const UnitPass pass = pass_of(segment);
     Ref norm = kNothing, brought = kNothing;  // what the next step waits for
     if (pass == UnitPass::F) norm = add_part(chain, segment, {UnitPart::norm, pass}, from);
-    const int steps = b_.program.division.steps(segment.unit, pass, UnitPart::before);
+    const int steps = b_.program.division().steps(segment.unit, pass, UnitPart::before);
     for (int step = 0; step < steps; ++step) {
       const Ref needed = brought;
       const bool begins = step == 0 && pass == UnitPass::I;
@@ -487,9 +484,9 @@ class Lowerer {
   // the one before. The gradients that a step makes leave with the exchange behind it; the last brings the
   // own ones home, and is returned.
   Ref add_core(const Chain& chain, const Segment& segment, UnitPass pass) {
-    if (segment.unit == Unit::attn && b_.program.division.exchanges_heads())
+    if (segment.unit == Unit::attn && b_.program.division().exchanges_heads())
       return add_core_of_heads(chain, segment, pass);
-    const int steps = b_.program.division.steps(segment.unit, pass, UnitPart::core);
+    const int steps = b_.program.division().steps(segment.unit, pass, UnitPart::core);
     Ref brought = kNothing;  // what the next step waits for
     for (int step = 0; step < steps; ++step) {
       const Ref needed = brought;
@@ -507,7 +504,8 @@ class Lowerer {
   // All rows of some heads come together before the core, and go back behind it, by the exchange that is
   // returned. A core that is recomputed finds them there, unless they are recomputed too.
   Ref add_core_of_heads(const Chain& chain, const Segment& segment, UnitPass pass) {
-    const bool there = pass == UnitPass::F && pass_of(segment) == UnitPass::I && !lowering_.recompute.qkv;
+    const bool there =
+        pass == UnitPass::F && pass_of(segment) == UnitPass::I && !lowering_.strategy.recompute.qkv;
     const Ref gathered = there ? kNothing : add_exchange(chain, segment, OpKind::all_to_all, pass, 1);
     b_.begin_op();
     b_.depend(gathered);
@@ -649,7 +647,7 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
   if (is_by_times(lowering.braid) && !lowering.order)
     throw std::logic_error("a braid by times without Lowering::order");
   if (lowering.braid == BraidPolicy::sequential) schedule = sequential_braids(std::move(schedule));
-  if (lowering.tp_overlap == TpOverlap::domino) schedule = split_microbatches(std::move(schedule));
+  if (lowering.strategy.tp_overlap == TpOverlap::domino) schedule = split_microbatches(std::move(schedule));
   return Lowerer(std::move(schedule), layers_per_stage, lowering).lower();
 }
 

@@ -31,27 +31,13 @@ struct Lowering {
   bool optimizer = false;  // whether each rank ends with an optimizer step
   BraidPolicy braid = BraidPolicy::static_merge;
   BraidOrder order;            // of `timed` and `paired`; other policies have their own
+  Strategy strategy;           // `zero` only with `data_parallel`
   bool data_parallel = false;  // whether each chunk's gradients are reduced once its last backward is issued:
-                               // with data or context parallelism
-  bool zero = false;           // with `data_parallel`: ZeRO-1
+                               // where there are replicas
   BucketRule buckets;          // with `data_parallel`: of the first virtual stage
   bool embedding = false;      // whether the first virtual stage has it as a unit
   bool tied = false;           // whether the last one shares its weights: then their gradients are summed
-  bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
-  Recompute recompute;    // `layer`: a backward runs each layer's forward again first; `core`: see below
-  int vision_layers = 0;  // of a vision encoder, which is the first virtual stage; 0: none
-  bool post_validation = false;  // with `optimizer`: the gradients' norm is checked in the next step
-  int context_parallel = 1;  // more: attn's F and I in parts, with the exchanges of a ring or an all-to-all,
-                             // and F's core once more in I if that is recomputed
-  CpMethod cp_method = CpMethod::ring;
-  TpOverlap tp_overlap = TpOverlap::none;  // `megatron`, with `sequence_parallel`: the units' F and I in
-                                           // parts, with exchanges and reduce-scatters beside their steps
-  int tensor_parallel = 1;                 // ranks of a group, which only tp_overlap asks for
-  double offload = 0;  // 0 to 1: more than 0 adds the copies of activations to the host and back
-
-  [[nodiscard]] Division division() const {
-    return {context_parallel, tp_overlap, tensor_parallel, cp_method};
-  }
+  int vision_layers = 0;       // of a vision encoder, which is the first virtual stage; 0: none
 };
 
 /// The largest number of ops that a Program may have.

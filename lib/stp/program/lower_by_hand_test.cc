@@ -122,7 +122,7 @@ TEST(LowerByHand, HalvesOfAMicrobatchAreBraidedAndWhatWasBraidedRunsInTurn) {
             "F0.0&F0.1 F0.2&F0.3 B0.0&B0.1 I0.2&I0.3 W0.2&W0.3\n"
             "F0.0&F0.1 F0.2&F0.3 B0.0&B0.1 B0.2&B0.3\n");
   Lowering lowering;
-  lowering.tp_overlap = TpOverlap::domino;
+  lowering.strategy.tp_overlap = TpOverlap::domino;
   const Program program = lower(two_ranks(), {1, 1}, lowering);
   EXPECT_EQ(to_text(program.schedule), to_text(halves));
   EXPECT_THAT(waits_of(program, 0, "F0.2: send 1 to 1"), ElementsAre("0 F0.2: AR mlp.F0"));
@@ -147,8 +147,10 @@ TEST(LowerByHand, TheEarlyWeightGradientsStandBeforeTheAllReduce) {
 
 TEST(LowerByHand, SequenceParallelismHidesTheReduceScatterBehindWeightGradientsAndNotTheAllGather) {
   const Schedule schedule = by_hand(Placement::loop(1, 1), 2, {{"F0.0", "B0.0", "F0.1", "I0.1", "W0.1"}});
-  const Lowering lowering{
-      .backward = BackwardOrder::megatron, .optimizer = true, .embedding = true, .sequence_parallel = true};
+  const Lowering lowering{.backward = BackwardOrder::megatron,
+                          .optimizer = true,
+                          .strategy = {.sequence_parallel = true},
+                          .embedding = true};
   const Program program = lower(schedule, {1}, lowering);
   EXPECT_THAT(waits_of(program, 0, "F0.0: embedding.F"), IsEmpty());
   EXPECT_THAT(waits_of(program, 0, "F0.0: AG attn.F0"), ElementsAre("0 F0.0: embedding.F"));
@@ -178,7 +180,7 @@ TEST(LowerByHand, SequenceParallelismHidesTheReduceScatterBehindWeightGradientsA
 }
 
 TEST(LowerByHand, SequenceParallelismGathersWhatComesFromAnotherRankBeforeTheBlock) {
-  const Lowering lowering{.embedding = true, .sequence_parallel = true};
+  const Lowering lowering{.strategy = {.sequence_parallel = true}, .embedding = true};
   for (const Release release : kReleases) {
     Lowering with = lowering;
     with.release = release;
@@ -203,7 +205,7 @@ TEST(LowerByHand, TheEmbeddingIsOnTheFirstVirtualStageAloneAndItsGradientWaitsFo
 
 TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
   const Schedule schedule = by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
-  const Program program = lower(schedule, {1, 1}, {.recompute = {.layer = true}});
+  const Program program = lower(schedule, {1, 1}, {.strategy = {.recompute = {.layer = true}}});
   EXPECT_THAT(waits_of(program, 0, "B0.0: attn.F0"), ElementsAre("1 B0.0: send 1 to 0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.F0"), ElementsAre("0 B0.0: AR attn.F0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("0 B0.0: AR mlp.F0"));
@@ -215,8 +217,8 @@ TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {
   const Schedule schedule = by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}});
   for (const bool sequence_parallel : {false, true}) {
     const auto ops = [&](const Recompute& recompute) {
-      const Program program =
-          lower(schedule, {1, 1}, {.sequence_parallel = sequence_parallel, .recompute = recompute});
+      const Program program = lower(
+          schedule, {1, 1}, {.strategy = {.sequence_parallel = sequence_parallel, .recompute = recompute}});
       std::vector<std::string> all;
       for (OpId op = 0; op < program.ops.size(); ++op) all.push_back(describe(program, op));
       return std::pair(all, program.depends);
@@ -230,7 +232,7 @@ TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {
 TEST(LowerByHand, ContextParallelismDividesAttnAndItsExchangesStandBesideTheStepsOfItsCore) {
   const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
   Lowering lowering{.backward = BackwardOrder::megatron};
-  lowering.context_parallel = 3;
+  lowering.strategy.cp = 3;
   const Program program = lower(schedule, {1}, lowering);
   Texts texts;
   for (OpId op = 0; op < program.ops.size(); ++op)
@@ -257,8 +259,8 @@ TEST(LowerByHand, ContextParallelismDividesAttnAndItsExchangesStandBesideTheStep
 TEST(LowerByHand, AllToAllsStandBeforeAndBehindTheCore) {
   const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
   Lowering lowering{.backward = BackwardOrder::megatron};
-  lowering.context_parallel = 4;
-  lowering.cp_method = CpMethod::all_to_all;
+  lowering.strategy.cp = 4;
+  lowering.strategy.cp_method = CpMethod::all_to_all;
   const auto of_attn = [&](const Program& program, Pass pass) {
     Texts texts;
     for (OpId op = 0; op < program.ops.size(); ++op)
@@ -279,20 +281,20 @@ TEST(LowerByHand, AllToAllsStandBeforeAndBehindTheCore) {
   EXPECT_THAT(waits("A2A attn.I0, 2"), ElementsAre("0 B0.0: attn.I_core0"));
   EXPECT_THAT(waits("attn.I_after0"), ElementsAre("0 B0.0: A2A attn.I0, 2"));
   // A recomputed core finds q, k and v where they are, unless they are recomputed too.
-  lowering.recompute = {.core = true};
+  lowering.strategy.recompute = {.core = true};
   EXPECT_THAT(
       of_attn(lower(schedule, {1}, lowering), Pass::B),
       ElementsAre("attn.I_before0", "attn.F_core0", "A2A attn.F0, 2", "A2A attn.I0, 1", "attn.I_core0",
                   "A2A attn.I0, 2", "attn.I_after0", "attn.W_early0", "AR attn.I0", "attn.W0"));
-  lowering.recompute.qkv = true;
+  lowering.strategy.recompute.qkv = true;
   EXPECT_THAT(of_attn(lower(schedule, {1}, lowering), Pass::B)[1], "A2A attn.F0, 1");
 }
 
 TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
   const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
-  Lowering lowering{.backward = BackwardOrder::megatron, .sequence_parallel = true};
-  lowering.tp_overlap = TpOverlap::megatron;
-  lowering.tensor_parallel = 3;
+  Lowering lowering{.backward = BackwardOrder::megatron, .strategy = {.sequence_parallel = true}};
+  lowering.strategy.tp_overlap = TpOverlap::megatron;
+  lowering.strategy.tp = 3;
   const Program program = lower(schedule, {1}, lowering);
   const auto of = [&](Unit unit, Pass pass) {
     Texts texts;
@@ -337,10 +339,10 @@ TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
               ElementsAre("F0.0: AG head.F", "I0.0: RS mlp.I0", "I0.0: RS attn.I0"));
   for (const Op& op : program.ops) EXPECT_TRUE(op.contends || op.kind != OpKind::compute);
   // One rank has nothing to exchange.
-  lowering.tensor_parallel = 1;
+  lowering.strategy.tp = 1;
   for (const Op& op : lower(schedule, {1}, lowering).ops) EXPECT_TRUE(op.contends);
   Lowering plain = lowering;
-  plain.tp_overlap = TpOverlap::none;
+  plain.strategy.tp_overlap = TpOverlap::none;
   const auto same = [&](const Program& a, const Program& b) {
     for (OpId op = 0; op < a.ops.size(); ++op)
       if (op_text(a, op) != op_text(b, op)) return false;
@@ -351,8 +353,8 @@ TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
 
 TEST(LowerByHand, ARecomputedCoreGoesRoundTheRingBeforeItsBackwardDoes) {
   const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "I0.0", "W0.0"}});
-  Lowering lowering{.recompute = {.core = true}};
-  lowering.context_parallel = 2;
+  Lowering lowering{.strategy = {.recompute = {.core = true}}};
+  lowering.strategy.cp = 2;
   const Program program = lower(schedule, {1}, lowering);
   Texts texts;
   for (OpId op = 0; op < program.ops.size(); ++op)

@@ -154,7 +154,7 @@ TEST(Lower, PassesTheNormOnAndBack) {
                     {{"F0.0", "F0.1", "B0.0", "B0.1"},
                      {"F0.0", "F0.1", "B0.0", "B0.1"},
                      {"F0.0", "B0.0", "F0.1", "B0.1"}}),
-            {1, 1, 1}, {.optimizer = true, .data_parallel = true, .post_validation = true});
+            {1, 1, 1}, {.optimizer = true, .strategy = {.post_validation = true}, .data_parallel = true});
   std::vector<std::string> found;  // what has to do with it
   for (OpId op = 0; op < program.ops.size(); ++op) {
     std::vector<OpId> needed;

@@ -24,7 +24,8 @@ void OffloadOps::begin_rank() {
   copies_.clear();
   copying_.clear();
   const Program& program = b_.program;
-  if (program.offload == 0 || program.layers_per_stage[program.schedule.placement.stage(b_.rank, 0)] == 0)
+  if (program.strategy.offload == 0 ||
+      program.layers_per_stage[program.schedule.placement.stage(b_.rank, 0)] == 0)
     return;
   to_reload_ = offloaded_activations(program.schedule.ranks[b_.rank]);
   std::reverse(to_reload_.begin(), to_reload_.end());

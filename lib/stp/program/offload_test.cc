@@ -161,7 +161,7 @@ Program without(Program program, OpId op, OpId needed) {
 }
 
 Program offloading(int pp, int m, Lowering lowering = {}) {
-  lowering.offload = 0.5;
+  lowering.strategy.offload = 0.5;
   return lower(stp_schedule(pp, m), std::vector<int>(2 * pp, 2), lowering);
 }
 
@@ -171,12 +171,11 @@ TEST(Offload, IsSynchronisedInEveryOrder) {
     for (const bool sequence_parallel : {false, true})
       for (const Recompute& recompute : {Recompute{}, Recompute{.layer = true}, Recompute{.core = true}})
         for (const int cp : {1, 2}) {
-          Lowering lowering{.release = release,
-                            .optimizer = true,
-                            .embedding = true,
-                            .sequence_parallel = sequence_parallel,
-                            .recompute = recompute,
-                            .context_parallel = cp};
+          Lowering lowering{
+              .release = release,
+              .optimizer = true,
+              .strategy = {.cp = cp, .sequence_parallel = sequence_parallel, .recompute = recompute},
+              .embedding = true};
           for (const auto& [pp, m] : {std::pair{2, 7}, {3, 9}}) {
             const Program program = offloading(pp, m, lowering);
             EXPECT_THAT(lacking(program), IsEmpty()) << pp;
@@ -190,7 +189,7 @@ TEST(Offload, IsSynchronisedInEveryOrder) {
 // Each dependency of a copy, or on one, is what one of the synchronisations consists of.
 TEST(Offload, LacksOneSynchronisationWithoutAnyOneOfItsDependencies) {
   for (const bool sequence_parallel : {false, true}) {
-    const Program program = offloading(2, 7, {.sequence_parallel = sequence_parallel});
+    const Program program = offloading(2, 7, {.strategy = {.sequence_parallel = sequence_parallel}});
     std::set<std::string> seen;
     for (OpId op = 0; op < program.ops.size(); ++op)
       for (const OpId needed : program.dependencies(op)) {
@@ -212,7 +211,7 @@ TEST(Offload, LacksOneSynchronisationWithoutAnyOneOfItsDependencies) {
 TEST(Offload, ByHand) {
   const Program program =
       lower(one_rank({"F0.0", "F0.1", "F0.2", "F0.3", "F0.4", "B0.0", "B0.1", "B0.2", "B0.3", "B0.4"}, 5),
-            {1}, {.offload = 1});
+            {1}, {.strategy = {.offload = 1}});
   std::vector<std::string> texts;
   for (OpId op = 0; op < program.ops.size(); ++op) {
     if (!is_host_copy(program.ops[op].kind) || program.ops[op].microbatch > 0) continue;
@@ -232,7 +231,7 @@ TEST(Offload, ByHand) {
 }
 
 TEST(Offload, SkipsAChunkWithoutLayers) {
-  const Program program = lower(stp_schedule(2, 7), {0, 2, 2, 2}, {.offload = 0.5});
+  const Program program = lower(stp_schedule(2, 7), {0, 2, 2, 2}, {.strategy = {.offload = 0.5}});
   std::set<int> ranks;
   for (OpId op = 0; op < program.ops.size(); ++op)
     if (is_host_copy(program.ops[op].kind)) ranks.insert(program.stream_of(op).rank);
@@ -240,7 +239,7 @@ TEST(Offload, SkipsAChunkWithoutLayers) {
 }
 
 TEST(Offload, OfNothingChangesNothing) {
-  const Program with = lower(stp_schedule(2, 7), {2, 2, 2, 2}, {.offload = 0});
+  const Program with = lower(stp_schedule(2, 7), {2, 2, 2, 2}, {.strategy = {.offload = 0}});
   for (const Op& op : with.ops) EXPECT_FALSE(is_host_copy(op.kind));
   EXPECT_EQ(with.streams.size(), lower(stp_schedule(2, 7), {2, 2, 2, 2}, {}).streams.size());
 }

@@ -92,7 +92,7 @@ struct Op {
   /// changes the chain's value. kNoValue: none. A transfer carries one, or two if those of two microbatches
   /// are merged (`input` and `output`), to the other rank, where they have the same numbers.
   ValueId input = kNoValue, output = kNoValue;
-  UnitPart part = UnitPart::whole;  // of F and I of a unit that Program::division divides; of a
+  UnitPart part = UnitPart::whole;  // of F and I of a unit that Program::division() divides; of a
                                     // reduce-scatter of what a step of `after` made
   int16_t step = 0;                 // of the part, from 0; of an exchange, from 1; of gradients or weights
                                     // of a chunk, the bucket
@@ -111,13 +111,8 @@ using OpId = uint32_t;
 struct Program {
   Schedule schedule;
   std::vector<int> layers_per_stage;
-  bool sequence_parallel = false;
-  Recompute recompute;
-  bool zero = false;  // ZeRO-1: each replica has a share of the optimizer's state
-  bool post_validation = false;
-  int vision_layers = 0;  // of a vision encoder, which is the first virtual stage
-  Division division;      // of units into parts
-  double offload = 0;     // the largest share of an offloaded activation's bytes that goes to the host
+  Strategy strategy;                  // `zero` only where gradients are reduced
+  int vision_layers = 0;              // of a vision encoder, which is the first virtual stage
   std::vector<Bucket> first_buckets;  // of the first virtual stage: two or more, or none as all others
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
@@ -125,6 +120,8 @@ struct Program {
   std::vector<OpId> depends_begin;  // ops + 1 entries into `depends`
   std::vector<OpId> depends;        // what an op waits for besides the op before it on its stream
 
+  /// What divides units into parts.
+  [[nodiscard]] Division division() const { return strategy.division(); }
   [[nodiscard]] std::span<const OpId> dependencies(OpId op) const {
     return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};
   }

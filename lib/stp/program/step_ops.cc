@@ -9,13 +9,13 @@ void StepOps::begin_rank() {
   const int chunks = b_.program.schedule.chunks();
   reductions_.clear();
   gathers_.assign(chunks, {});
-  if (lowering_.post_validation) send_total();
+  if (lowering_.strategy.post_validation) send_total();
   if (!lowering_.data_parallel) return;
   backwards_left_.assign(chunks, 0);
   for (const Block& block : b_.program.schedule.ranks[b_.rank])
     for (const Action& action : block.actions())
       if (ends_life(action.pass)) ++backwards_left_[action.chunk];
-  if (lowering_.zero) gather_weights();
+  if (lowering_.strategy.zero) gather_weights();
 }
 
 std::span<const Bucket> StepOps::buckets(int chunk) const {
@@ -53,7 +53,7 @@ void StepOps::gather_weights() {
 // reduce-scatter, which makes gradients of norm gains.
 void StepOps::end_block(const Block& block) {
   if (!lowering_.data_parallel) return;
-  const OpKind kind = lowering_.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce;
+  const OpKind kind = lowering_.strategy.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce;
   for (const Action& action : block.actions()) {
     if (!ends_life(action.pass) || --backwards_left_[action.chunk] > 0 || !has_weights(action)) continue;
     const std::span<const Bucket> of_chunk = buckets(action.chunk);
@@ -72,7 +72,7 @@ void StepOps::end_block(const Block& block) {
 
 // The rank's last op on each stream that adds to a gradient of the bucket.
 void StepOps::depend_on_gradients(const Bucket& bucket, int chunk) {
-  bool computed = false, scattered = !lowering_.sequence_parallel;
+  bool computed = false, scattered = !lowering_.strategy.sequence_parallel;
   for (OpId id = b_.size(); id-- > b_.program.rank_begin.back() && !(computed && scattered);) {
     const Op& op = b_.program.ops[id];
     const bool weights = op.kind == OpKind::weight_gradients ||
@@ -87,10 +87,10 @@ void StepOps::depend_on_gradients(const Bucket& bucket, int chunk) {
 
 void StepOps::end_rank() {
   if (lowering_.tied) reduce_embedding();
-  if (lowering_.post_validation) send_prefix();
+  if (lowering_.strategy.post_validation) send_prefix();
   if (!lowering_.optimizer) return;
   b_.begin_op();
-  if (lowering_.post_validation)
+  if (lowering_.strategy.post_validation)
     b_.depend(prefix_of_ranks_before());
   else
     wait_for_gradients();

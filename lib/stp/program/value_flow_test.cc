@@ -114,8 +114,8 @@ class ValueFlow {
       return leave(rank, op.output, {0, Held::all});
     }
     // Between its parts, a unit's tensors are its own.
-    const bool overlaps = program_.division.overlaps();
-    const int last = program_.division.steps(op.unit, op.unit_pass, op.part) - 1;
+    const bool overlaps = program_.division().overlaps();
+    const int last = program_.division().steps(op.unit, op.unit_pass, op.part) - 1;
     const bool pieces = overlaps && op.part == UnitPart::after && op.unit_pass == UnitPass::F;
     if (op.part == UnitPart::core || (op.part == UnitPart::before && overlaps) ||
         (pieces && (op.kind == OpKind::compute || op.step < last))) {
@@ -141,7 +141,7 @@ class ValueFlow {
     const bool begins = (op.unit == first && forward) || (op.unit == Unit::head && !forward) ||
                         (op.recomputed() && op.unit == Unit::attn && op.kind != OpKind::compute) ||
                         (op.recomputed() && op.unit == Unit::attn &&
-                         (!program_.sequence_parallel || op.part == UnitPart::norm));
+                         (!program_.strategy.sequence_parallel || op.part == UnitPart::norm));
     EXPECT_EQ(op.input == kNoValue, begins || op.part == UnitPart::after) << text;
     const bool gathers = op.kind == OpKind::all_gather;
     if (op.part == UnitPart::before || op.part == UnitPart::norm) {
@@ -165,7 +165,7 @@ class ValueFlow {
     if (op.output == kNoValue) return;
     if (gathers) return leave(rank, op.output, {before, Held::all});
     // The head's own collectives are inside it; patches have none.
-    const Held of_head = program_.sequence_parallel ? Held::share : Held::all;
+    const Held of_head = program_.strategy.sequence_parallel ? Held::share : Held::all;
     const bool reduced = op.unit != Unit::head && op.unit != Unit::patches;
     leave(rank, op.output, {unit, reduced ? Held::summand : of_head});
   }
@@ -186,22 +186,22 @@ TEST(Lower, CarriesEveryValueFromUnitToUnit) {
     const Lowering lowering{.release = kReleases[random() % 3],
                             .backward = random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                             .optimizer = random() % 2 == 0,
+                            .strategy = {.cp = random() % 2 == 0 ? 1 : 2 + static_cast<int>(random() % 3),
+                                         .cp_method = static_cast<CpMethod>(draw % 2),
+                                         .sequence_parallel = random() % 2 == 0,
+                                         .recompute = kRecomputes[random() % std::size(kRecomputes)].choice,
+                                         .zero = random() % 2 == 0},
                             .data_parallel = random() % 2 == 0,
-                            .zero = random() % 2 == 0,
-                            .embedding = true,
-                            .sequence_parallel = random() % 2 == 0,
-                            .recompute = kRecomputes[random() % std::size(kRecomputes)].choice,
-                            .context_parallel = random() % 2 == 0 ? 1 : 2 + static_cast<int>(random() % 3),
-                            .cp_method = static_cast<CpMethod>(draw % 2)};
+                            .embedding = true};
     Lowering overlapped = lowering;
-    if (lowering.sequence_parallel && random() % 2 == 0) {
-      overlapped.tp_overlap = TpOverlap::megatron;
-      overlapped.tensor_parallel = 1 + static_cast<int>(random() % 4);
+    if (lowering.strategy.sequence_parallel && random() % 2 == 0) {
+      overlapped.strategy.tp_overlap = TpOverlap::megatron;
+      overlapped.strategy.tp = 1 + static_cast<int>(random() % 4);
     }
     const Program program = lower(schedule, layers, overlapped);
     ValueFlow(program).check();
     ASSERT_FALSE(testing::Test::HasFailure())
-        << "draw " << draw << ", sequence parallel " << lowering.sequence_parallel << ", layers "
+        << "draw " << draw << ", sequence parallel " << lowering.strategy.sequence_parallel << ", layers "
         << testing::PrintToString(layers) << ":\n"
         << to_text(schedule);
   }

@@ -158,8 +158,8 @@ std::pair<std::map<std::string, std::string>, int> waited_for(const Division& di
   const json costs = {{"attn.F_core", 1}, {"attn.F_after", 1}, {"attn.I_core", 1}, {"attn.I_after", 1},
                       {"mlp.F", 1},       {cost, 3},           {"all_reduce", 2}};
   Lowering lowering;
-  lowering.context_parallel = division.cp;
-  lowering.cp_method = division.cp_method;
+  lowering.strategy.cp = division.cp;
+  lowering.strategy.cp_method = division.cp_method;
   const Program program = lower(
       {"by hand", Placement::loop(1, 1), 1, {{parse_block("F0.0"), parse_block("B0.0")}}}, {1}, lowering);
   const Timeline timeline =

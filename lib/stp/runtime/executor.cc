@@ -60,8 +60,9 @@ void upload_patches(RankState& rank, const Training& training, std::span<const T
   }
 }
 
-// The norm's way back waits for no other op: it can come first. Then all processes issue the same ops before
-// they check it. The head is not among these, since it fails the run if the weights are not finite.
+// The ops that bring the norm's total back wait for no other op, so they come first. All processes then issue
+// the same ops before they check the norm. The head is not among these ops, since it fails the run if the
+// weights are not finite.
 void plan_check(ExecutionPlan& plan) {
   std::vector<OpId>& order = plan.order.ops;
   const auto kind = [&](OpId op) { return plan.program.ops[op].kind; };
@@ -81,7 +82,7 @@ void plan_check(ExecutionPlan& plan) {
 ExecutionPlan make_plan(Program program) {
   IssueOrder order = issue_order(program);  // refuses a program that would deadlock
   ExecutionPlan plan{std::move(program), std::move(order), {}, {}};
-  if (plan.program.post_validation) plan_check(plan);
+  if (plan.program.strategy.post_validation) plan_check(plan);
   int layer = 0;
   for (const int layers : plan.program.layers_per_stage) {
     plan.first_layer.push_back(layer);
@@ -102,14 +103,14 @@ Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& 
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
                     .tp = training.grid.tp,
-                    .sequence_parallel = plan.program.sequence_parallel,
-                    .recompute = plan.program.recompute,
+                    .sequence_parallel = plan.program.strategy.sequence_parallel,
+                    .recompute = plan.program.strategy.recompute,
                     .element_bytes = static_cast<int>(bytes_of(training.type)),
                     .cp = training.grid.cp,
-                    .cp_method = plan.program.division.cp_method};
+                    .cp_method = plan.program.division().cp_method};
   for (const int layers : plan.program.layers_per_stage)
-    offloaded_.push_back(
-        offloaded_tensors(training.model, shape, Implementation::suite, layers, plan.program.offload));
+    offloaded_.push_back(offloaded_tensors(training.model, shape, Implementation::suite, layers,
+                                           plan.program.strategy.offload));
   make_ranks();
   make_groups();
   make_links();
@@ -143,15 +144,17 @@ void Executor::make_ranks() {
     if (training_.grid.tp > 1) rank.tp = make("tp", StreamPriority::communication);
     if (training_.grid.cp > 1) rank.cp = make("cp", StreamPriority::communication);
     if (training_.grid.cp * training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
-    if (program.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
-    if (program.offload > 0) {
+    if (program.strategy.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
+    if (program.strategy.offload > 0) {
       rank.d2h = make("d2h", StreamPriority::communication);
       rank.h2d = make("h2d", StreamPriority::communication);
     }
     rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp,
-                                     program.sequence_parallel, program.recompute, program.division});
+                                     program.strategy.sequence_parallel, program.strategy.recompute,
+                                     program.division()});
     rank.encoder.emplace(UnitContext{device, *rank.compute, encoder_training_, rank.place.tp, rank.place.cp,
-                                     program.sequence_parallel, program.recompute, program.division});
+                                     program.strategy.sequence_parallel, program.strategy.recompute,
+                                     program.division()});
     try {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
         const int stage = placement.stage(rank.place.pp, chunk);
@@ -159,7 +162,7 @@ void Executor::make_ranks() {
             make_chunk(device, *rank.compute, training_,
                        {plan_.first_layer[stage], program.layers_per_stage[stage], stage == 0,
                         stage + 1 == placement.stages(), program.buckets(stage)},
-                       rank.place.tp, share_of(rank), program.post_validation));
+                       rank.place.tp, share_of(rank), program.strategy.post_validation));
       }
     } catch (const std::runtime_error& error) {  // out of memory
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
@@ -183,7 +186,7 @@ void Executor::make_groups() {
   std::iota(all.begin(), all.end(), 0);
   tensor_groups_.resize(grid.pp);
   data_groups_.resize(grid.pp);
-  context_rings_.resize(grid.pp);
+  context_groups_.resize(grid.pp);
   tensor_rings_.resize(grid.pp);
   for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
     const RankGrid::Place place = grid.place(world_rank);
@@ -192,14 +195,17 @@ void Executor::make_groups() {
       if (RankGroup group = make_group("tp", members); group.group) {
         TensorGroup made{
             std::move(group.ranks), std::move(group.group), backend_.group("tp inside ops", members), {}};
-        if (plan_.program.sequence_parallel) made.again = backend_.group("tp again", members);
+        if (plan_.program.strategy.sequence_parallel) made.again = backend_.group("tp again", members);
         tensor_groups_[place.pp].push_back(std::move(made));
       }
     }
     if (place.cp == 0 && grid.cp > 1)
-      for (RankGroup& ring : make_rings(grid.context_group(world_rank)))
-        context_rings_[place.pp].push_back(std::move(ring));
-    if (place.tp == 0 && plan_.program.division.overlaps())
+      if (RankGroup group = make_group(
+              "cp", grid.context_group(world_rank),
+              plan_.program.division().exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
+          group.group)
+        context_groups_[place.pp].push_back(std::move(group));
+    if (place.tp == 0 && plan_.program.division().overlaps())
       if (RankGroup ring = make_group("tp ring", members, GroupUse::transfers); ring.group)
         tensor_rings_[place.pp].push_back(std::move(ring));
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
@@ -207,7 +213,7 @@ void Executor::make_groups() {
         data_groups_[place.pp].push_back(std::move(group));
     // The ranks among which the gradients are divided: of a replica, or, with ZeRO-1, of all; with
     // post-validation those of one stage.
-    const bool zero = plan_.program.zero, by_stage = plan_.program.post_validation;
+    const bool zero = plan_.program.strategy.zero, by_stage = plan_.program.strategy.post_validation;
     if (place.tp == 0 && (place.pp == 0 || by_stage) && ((place.dp == 0 && place.cp == 0) || !zero)) {
       std::vector<int> sharing = zero ? all : grid.model_group(world_rank);
       if (by_stage) std::erase_if(sharing, [&](int rank) { return grid.place(rank).pp != place.pp; });
@@ -216,23 +222,6 @@ void Executor::make_groups() {
     }
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
-}
-
-// A ring; for an all-to-all one for each distance that something goes, or several, if that goes round before
-// it has passed all.
-std::vector<Executor::RankGroup> Executor::make_rings(const std::vector<int>& members) {
-  const int count = static_cast<int>(members.size());
-  const int farthest = plan_.program.division.exchanges_heads() ? count - 1 : 1;
-  std::vector<RankGroup> rings;
-  for (int distance = 1; distance <= farthest; ++distance)
-    for (int first = 0; first < std::gcd(distance, count); ++first) {
-      std::vector<int> ring;
-      for (int at = first; ring.empty() || at != first; at = (at + distance) % count)
-        ring.push_back(members[at]);
-      if (RankGroup made = make_group("cp", ring, GroupUse::transfers); made.group)
-        rings.push_back(std::move(made));
-    }
-  return rings;
 }
 
 void Executor::make_links() {
@@ -274,7 +263,7 @@ Traffic Executor::traffic(const RankState& rank) const {
   for (const auto& links : links_)
     for (const Link& link : links)
       if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
-  for (const auto* rings : {&context_rings_, &tensor_rings_})
+  for (const auto* rings : {&context_groups_, &tensor_rings_})
     for (const RankGroup& ring : (*rings)[rank.place.pp])
       for (size_t i = 0; i < ring.ranks.size(); ++i)
         if (ring.ranks[i] == &rank)
@@ -285,7 +274,7 @@ Traffic Executor::traffic(const RankState& rank) const {
 void Executor::visit_whole(
     Tensor BucketState::*which,
     const std::function<void(const RankState&, ChunkState&, int, const Tensor&)>& visit) {
-  const bool shares = plan_.program.zero;
+  const bool shares = plan_.program.strategy.zero;
   const auto is_first = [](const RankState& rank) { return rank.place.dp == 0 && rank.place.cp == 0; };
   const auto visit_own = [&](RankState& rank, int chunk) {
     int index = 0;
@@ -337,7 +326,7 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
       for (const RankGroup& group : groups) take(kind, group.group.get());
   };
   take_all("tp", tensor_rings_);
-  take_all("cp", context_rings_);
+  take_all("cp", context_groups_);
   take_all("dp", data_groups_);
   for (const RankGroup& group : model_groups_) take("model", group.group.get());
   for (const auto& links : links_)
@@ -348,7 +337,7 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
 // ---- a step ----
 
 void Executor::issue_step(std::span<const TokenSample> samples) {
-  const bool post_validation = plan_.program.post_validation;
+  const bool post_validation = plan_.program.strategy.post_validation;
   try {
     begin_step(samples);
     if (post_validation) {
@@ -385,7 +374,7 @@ void Executor::issue(size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
     const OpId op = plan_.order.ops[i];
     issuing_op_ = op;
-    if (plan_.program.ops[op].kind == OpKind::optimizer && !plan_.program.post_validation)
+    if (plan_.program.ops[op].kind == OpKind::optimizer && !plan_.program.strategy.post_validation)
       optimizers_.push_back(op);  // each the last op of its rank
     else
       issue(op);
@@ -416,7 +405,7 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     rank->ops.assign(plan_.program.rank_begin[rank->place.pp + 1] - plan_.program.rank_begin[rank->place.pp],
                      {});
     rank->arrivals.clear();
-    if (!plan_.program.post_validation) clear_gradients(*rank);
+    if (!plan_.program.strategy.post_validation) clear_gradients(*rank);
 
     const auto own = samples.subspan(rank->place.dp * per_replica, per_replica);
     // `images`: how many tokens of a sample those of its image replace.
@@ -554,17 +543,17 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
   }
   if (weights) return issue_weight_gradients(group, op);
   const bool forward = op.unit_pass == UnitPass::F;
-  const bool overlaps = plan_.program.division.overlaps();
+  const bool overlaps = plan_.program.division().overlaps();
   const bool first_part = op.part == UnitPart::whole || op.part == UnitPart::before;
   const bool begins = first_part && op.step == 0;
-  const bool first_linear_again = !forward && plan_.program.recompute.first_linear(op.unit);
+  const bool first_linear_again = !forward && plan_.program.strategy.recompute.first_linear(op.unit);
   if (begins && (first_linear_again || (!forward && op.pass == Pass::B))) gather_again(group, op);
   if (op.unit == Unit::head && forward) {
     const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
     return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
   }
   if (op.unit == Unit::head) return head_input_gradient(group, op);
-  const int steps = plan_.program.division.steps(op.unit, op.unit_pass, op.part);
+  const int steps = plan_.program.division().steps(op.unit, op.unit_pass, op.part);
   for (RankState* rank : group.ranks) {
     issuing_ = rank;
     const UnitContext& context = rank->context_of(op.unit);
@@ -656,7 +645,8 @@ void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
 // With sequence parallelism, the norm's output is saved in shards of rows, and gathered again for
 // recomputation and weight gradients, concurrently with the compute stream.
 void Executor::gather_again(TensorGroup& group, const Op& op) {
-  if (!plan_.program.sequence_parallel || group.ranks.front()->saved_unit(op)[Between::gathered]) return;
+  if (!plan_.program.strategy.sequence_parallel || group.ranks.front()->saved_unit(op)[Between::gathered])
+    return;
   std::vector<Part> parts;
   for (RankState* rank : group.ranks) {
     SavedUnit& saved = rank->saved_unit(op);
@@ -795,21 +785,16 @@ void Executor::issue_exchange(OpId id) {
     }
     tensors[rank.get()] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
   }
-  for (RankGroup& ring : (rows ? tensor_rings_ : context_rings_)[stage]) {
-    const int size = ring.group->size();
+  for (RankGroup& group : (rows ? tensor_rings_ : context_groups_)[stage]) {
     std::vector<Part> parts;
-    for (size_t i = 0; i < ring.ranks.size(); ++i) {
-      const RankState& rank = *ring.ranks[i];
-      // Of an all-to-all only the block that one of the two has for the other.
-      const auto part_with = [&](const Tensor& tensor, int member) {
-        if (op.kind != OpKind::all_to_all) return tensor;
-        return block_of(*rank.context, tensor, training_.grid.place(ring.group->members()[member % size]).cp);
-      };
-      const auto& [sent, received] = tensors.at(&rank);
-      const int own = ring.group->local()[i];
-      parts.push_back({stream_of(rank), part_with(sent, own + 1), part_with(received, own + size - 1)});
+    for (const RankState* rank : group.ranks) {
+      const auto& [sent, received] = tensors.at(rank);
+      parts.push_back({stream_of(*rank), sent, received});
     }
-    ring.group->transfer(parts);
+    if (op.kind == OpKind::all_to_all)
+      group.group->all_to_all(parts);
+    else
+      group.group->transfer(parts);
   }
   for (const auto& rank : ranks_) {
     if (rank->place.pp != stage) continue;

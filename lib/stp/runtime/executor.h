@@ -25,9 +25,10 @@ struct ExecutionPlan {
   IssueOrder order;
   std::vector<int> first_layer;          // by virtual stage: of the whole model
   std::vector<uint32_t> number_on_link;  // by transfer: the number of transfers of its link issued before it
-  /// Post-validation: the ops that bring each rank the last step's norm, which come first, and how many ops
-  /// of `order` are issued before it is checked: they and forwards of chunk 0, with what these need.
+  /// Post-validation: the ops that bring each rank the last step's norm; they come first.
   std::vector<OpId> totals = {};
+  /// Ops of `order` that are issued before the norm is checked: `totals`, the gathering of weights and the
+  /// forwards of chunk 0 without the head.
   size_t issued_before_check = 0;
 };
 ExecutionPlan make_plan(Program program);
@@ -85,7 +86,6 @@ class Executor {
   void make_links();
   RankGroup make_group(const std::string& name, const std::vector<int>& members,
                        GroupUse use = GroupUse::collectives);
-  std::vector<RankGroup> make_rings(const std::vector<int>& members);
   [[nodiscard]] RankState* local(int world_rank) const;
 
   void begin_step(std::span<const TokenSample> samples);
@@ -120,9 +120,9 @@ class Executor {
   void throw_away_forwards();
   void release_totals();
   [[nodiscard]] OptimizerShare share_of(const RankState& rank) const {
-    return plan_.program.zero ? OptimizerShare{rank.place.dp * training_.grid.cp + rank.place.cp,
-                                               training_.grid.dp * training_.grid.cp}
-                              : OptimizerShare{};
+    return plan_.program.strategy.zero ? OptimizerShare{rank.place.dp * training_.grid.cp + rank.place.cp,
+                                                        training_.grid.dp * training_.grid.cp}
+                                       : OptimizerShare{};
   }
 
   [[nodiscard]] bool is_own(const RankState& rank, OpId op) const {
@@ -140,7 +140,7 @@ class Executor {
   std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
   std::vector<std::vector<RankGroup>> data_groups_;      // by stage
   // By stage: ranks that share each sequence; tensor-parallel groups whose exchanges are ops.
-  std::vector<std::vector<RankGroup>> context_rings_, tensor_rings_;
+  std::vector<std::vector<RankGroup>> context_groups_, tensor_rings_;
   std::vector<RankGroup> model_groups_;                  // with post-validation, one for each stage
   RankGroup world_;                                      // if there are several processes
   std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: of an offloaded activation

@@ -61,22 +61,22 @@ struct Trainer::State {
 
 Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   const RankGrid& grid = training.grid;
-  if (grid.cp != program.division.cp)
+  if (grid.cp != program.division().cp)
     throw InputError(
         "", "parallel.cp",
-        std::to_string(grid.cp) + " ranks, but the program is for " + std::to_string(program.division.cp),
+        std::to_string(grid.cp) + " ranks, but the program is for " + std::to_string(program.division().cp),
         "make them agree");
-  if (program.division.overlaps() && grid.tp != program.division.tp)
+  if (program.division().overlaps() && grid.tp != program.division().tp)
     throw InputError(
         "", "parallel.tp",
-        std::to_string(grid.tp) + " ranks, but the program is for " + std::to_string(program.division.tp),
+        std::to_string(grid.tp) + " ranks, but the program is for " + std::to_string(program.division().tp),
         "make them agree");
   if (grid.cp > 1 && training.seq % (2 * grid.cp) != 0)
     throw InputError("", "parallel.cp",
                      "cannot divide " + std::to_string(training.seq) +
                          " tokens into two pieces for each of " + std::to_string(grid.cp) + " ranks",
                      "make seq a multiple of 2 * parallel.cp");
-  check_exchanged_heads(training.model, grid.tp, program.division);
+  check_exchanged_heads(training.model, grid.tp, program.division());
   if (program.vision_layers != training.model.vision.layers)
     throw InputError("", "model",
                      "has " + std::to_string(training.model.vision.layers) +

@@ -512,6 +512,11 @@ void copy_pieces(const UnitContext& context, Stream& stream, const Tensor& own_h
     }
 }
 
+// Of a tensor of an all-to-all, the block for `rank` of the group, or from it.
+Tensor block_of(const UnitContext& context, const Tensor& all, int rank) {
+  return all.part(rank * context.tokens() * all.columns, context.tokens(), all.columns);
+}
+
 ExchangeTensors heads_to_send(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved) {
   const HeadExchange exchange = head_exchange(context, op, saved);
   const Tensor& from = exchange.gathers ? exchange.own_rows : exchange.own_heads;
@@ -536,7 +541,7 @@ void place_heads(const UnitContext& context, Stream& stream, const Op& op, const
   const int64_t rows = exchange.gathers ? tensors.sent.rows : context.tokens();
   to = in_rows(&from == &to ? from : context.make(stream, from.memory->kind, from.rows, from.columns), rows);
   for (int rank = 0; rank < context.cp(); ++rank) {
-    const Tensor block = block_of(context, rank == context.cp_index ? tensors.sent : tensors.received, rank);
+    const Tensor block = block_of(context, tensors.received, rank);
     if (exchange.gathers)
       copy_pieces(context, stream, to, block, rank, false);
     else
@@ -545,10 +550,6 @@ void place_heads(const UnitContext& context, Stream& stream, const Op& op, const
 }
 
 }  // namespace
-
-Tensor block_of(const UnitContext& context, const Tensor& all, int rank) {
-  return all.part(rank * context.tokens() * all.columns, context.tokens(), all.columns);
-}
 
 ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved) {
   if (op.kind == OpKind::row_exchange) return row_exchange_tensors(context, stream, op, saved);

@@ -123,14 +123,12 @@ Tensor unit_input_gradient(const UnitContext& context, const Op& op,
 
 /// The tensors of an exchange, as work of `stream`: of a ring, what this rank sends the next, and where it
 /// gets the same from the rank before; of an all-to-all, a block of as many rows as this rank has for each
-/// rank of its group. The first exchange takes the own keys and values together, or makes room for all rows;
-/// the sums of gradients so far are completed before they are sent.
+/// rank of its group, or from it. The first exchange takes the own keys and values together, or makes room
+/// for all rows; the sums of gradients so far are completed before they are sent.
 struct ExchangeTensors {
   Tensor sent, received;
 };
 ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved);
-/// Of such a tensor of an all-to-all, the block for `rank` of the group, or from it.
-Tensor block_of(const UnitContext& context, const Tensor& all, int rank);
 /// After the exchange was given to `stream`: releases what it has sent where nothing else uses it. What an
 /// all-to-all brought goes to its places.
 void finish_exchange(const UnitContext& context, Stream& stream, const Op& op, ExchangeTensors tensors,

@@ -166,12 +166,12 @@ Case random_case(std::mt19937& random) {
   constexpr Release releases[] = {Release::chain, Release::block, Release::released, Release::blocking};
   Lowering lowering{releases[random() % 4], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                     random() % 2 == 0};
-  lowering.context_parallel = 1 + static_cast<int>(random() % 3);
-  lowering.cp_method = static_cast<CpMethod>(random() % 2);
-  lowering.sequence_parallel = random() % 2 == 0;
-  if (lowering.sequence_parallel && random() % 2 == 0) {
-    lowering.tp_overlap = TpOverlap::megatron;
-    lowering.tensor_parallel = 2 + static_cast<int>(random() % 3);
+  lowering.strategy.cp = 1 + static_cast<int>(random() % 3);
+  lowering.strategy.cp_method = static_cast<CpMethod>(random() % 2);
+  lowering.strategy.sequence_parallel = random() % 2 == 0;
+  if (lowering.strategy.sequence_parallel && random() % 2 == 0) {
+    lowering.strategy.tp_overlap = TpOverlap::megatron;
+    lowering.strategy.tp = 2 + static_cast<int>(random() % 3);
   }
   Case c{lower(random_schedule(random, placement, m), layers, lowering), {}, {}};
   const auto style = random() % 3;
@@ -275,9 +275,9 @@ TEST(Simulate, GivesAnOverlappedLayerItsClosedForm) {
        {Action{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::B, 1, 0}, {Pass::I, 0, 0}, {Pass::W, 0, 0}})
     schedule.ranks[0].emplace_back(action);
   for (const int t : {2, 3, 8}) {
-    Lowering lowering{.backward = BackwardOrder::megatron, .sequence_parallel = true};
-    lowering.tp_overlap = TpOverlap::megatron;
-    lowering.tensor_parallel = t;
+    Lowering lowering{.backward = BackwardOrder::megatron, .strategy = {.sequence_parallel = true}};
+    lowering.strategy.tp_overlap = TpOverlap::megatron;
+    lowering.strategy.tp = t;
     const Program program = lower(schedule, {1, 0}, lowering);
     for (const auto& [norm, step, exchange, core, split, sum] : {std::array{1.0, 2.0, 1.0, 3.0, 2.0, 1.0},
                                                                  {1.0, 1.0, 2.0, 3.0, 1.0, 2.0},
@@ -354,7 +354,7 @@ TEST(Simulate, ExposesOfHalvesOfAMicrobatchTheLastAllReduceOfAForward) {
   constexpr double F = 0.5, I = 0.6, W = 0.35, head = 0.25;
   for (const int m : {1, 3}) {
     Lowering lowering;
-    lowering.tp_overlap = TpOverlap::domino;
+    lowering.strategy.tp_overlap = TpOverlap::domino;
     const Program program = lower(plain_1f1b(1, m), {1}, lowering);
     for (const double all_reduce : {0.0, 0.2, 0.3, 0.5, 0.8}) {
       const Timeline timeline = simulate(program, Costs{.F = F,

@@ -100,6 +100,7 @@ __device__ void move_piece(const EmulatedMove& move, unsigned char* buffer, int6
       if (first < last) copy(out + (first - mine), in + first, last - first);
       break;
     }
+    case CallKind::all_to_all:  // comes as transfers
     case CallKind::transfer:
       if (in != nullptr) copy(buffer, in + begin, end - begin);
       if (in != nullptr && out != nullptr) __syncthreads();

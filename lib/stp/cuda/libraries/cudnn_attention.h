@@ -14,9 +14,9 @@ class CudnnAttention {
  public:
   virtual ~CudnnAttention() = default;
 
-  /// Whether cuDNN has both directions of it on the current device. Finds that out, and makes what they run
-  /// by, where a shape is first asked for, which may take a second; what follows is for supported shapes
-  /// alone.
+  /// Whether cuDNN has kernels of both directions for the shape on the current device. The first question
+  /// about a shape builds their execution plans and may take a second. The other members take supported
+  /// shapes only.
   virtual bool supports(const AttentionShape& shape) = 0;
 
   /// Bytes.

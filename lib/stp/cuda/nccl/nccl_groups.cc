@@ -18,9 +18,9 @@
 namespace stp::cuda {
 namespace {
 
-/// Before, a group of aborts is no group.
+/// The first NCCL that runs several aborts together inside a group.
 constexpr int kGroupedAborts = NCCL_VERSION(2, 22, 3);
-/// Deadlines that the making of a communicator may take: the first ones start NCCL itself.
+/// A communicator may take so many deadlines to be made, since the first one also starts NCCL.
 constexpr double kSetUpPatience = 10;
 
 std::string version_text(int version) {
@@ -217,22 +217,43 @@ void NcclGroups::make_window([[maybe_unused]] NcclComm& comm, [[maybe_unused]] s
 #endif
 }
 
-// Of a ring both at once: if each member first sent, all would wait for the next to receive.
-ncclResult_t NcclGroups::transfer(const NcclComm& comm, const Call& call, int index, cudaStream_t on) {
-  const auto& [stream, in, out] = call.parts.front();
-  const bool ring = in && out;
+// A transfer or an all-to-all. All messages of a member at once: if each first sent, all would wait for
+// another to receive.
+ncclResult_t NcclGroups::exchange(const NcclComm& comm, const Call& call, int index, cudaStream_t on) {
+  struct Message {
+    int peer;
+    Tensor tensor;
+    bool sent;
+  };
+  std::vector<Message> messages;
+  const auto add = [&](int peer, const Tensor& tensor, bool sent) {
+    if (tensor && tensor.elements() > 0) messages.push_back({peer, tensor, sent});
+  };
+  const Part& part = call.parts.front();
+  if (call.kind == CallKind::transfer) {
+    add((index + 1) % comm.size, part.in, true);
+    add((index + comm.size - 1) % comm.size, part.out, false);
+  } else {
+    for (int peer = 0; peer < comm.size; ++peer) {
+      const Tensor in = part.sent_to(peer, comm.size), out = part.received_from(peer, comm.size);
+      if (peer == index && in.elements() > 0) copy(address(out), address(in), in.bytes(), on);
+      if (peer == index) continue;
+      add(peer, in, true);
+      add(peer, out, false);
+    }
+  }
   ncclResult_t result = ncclSuccess;
   const auto keep = [&](ncclResult_t each) {
     if (result == ncclSuccess || result == ncclInProgress) result = each;
   };
-  if (ring) keep(nccl().ncclGroupStart());
-  if (in)
-    keep(nccl().ncclSend(address(in), static_cast<size_t>(in.elements()), nccl_type(in.type),
-                         (index + 1) % comm.size, comm.handle, on));
-  if (out)
-    keep(nccl().ncclRecv(address(out), static_cast<size_t>(out.elements()), nccl_type(out.type),
-                         (index + comm.size - 1) % comm.size, comm.handle, on));
-  if (ring) keep(nccl().ncclGroupEnd());
+  if (messages.size() > 1) keep(nccl().ncclGroupStart());
+  for (const auto& [peer, tensor, sent] : messages) {
+    const auto count = static_cast<size_t>(tensor.elements());
+    const ncclDataType_t type = nccl_type(tensor.type);
+    keep(sent ? nccl().ncclSend(address(tensor), count, type, peer, comm.handle, on)
+              : nccl().ncclRecv(address(tensor), count, type, peer, comm.handle, on));
+  }
+  if (messages.size() > 1) keep(nccl().ncclGroupEnd());
   return result;
 }
 
@@ -264,8 +285,9 @@ void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
           case CallKind::reduce_scatter:
             return settled(nccl().ncclReduceScatter(address(in), address(out), count(out), type, ncclSum,
                                                     comm.handle, on));
+          case CallKind::all_to_all:
           case CallKind::transfer:
-            return settled(transfer(comm, call, index, on));
+            return settled(exchange(comm, call, index, on));
         }
       },
       what);

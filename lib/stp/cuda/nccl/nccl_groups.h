@@ -57,7 +57,7 @@ class NcclGroups {
   /// Makes the call on the stream of its part. Throws std::runtime_error that names call and group, and
   /// Cancelled.
   void carry_out(NcclComm& comm, const Call& call, int index);
-  static ncclResult_t transfer(const NcclComm& comm, const Call& call, int index, cudaStream_t on);
+  static ncclResult_t exchange(const NcclComm& comm, const Call& call, int index, cudaStream_t on);
 
  private:
   void check(ncclResult_t result, const NcclComm* comm, const std::string& what) const;

@@ -122,6 +122,38 @@ TEST(NcclGroups, ARingSendsAndReceivesAtOnce) {
   EXPECT_EQ(world.nccl.count("ncclCommInitRankConfig"), kRanks);
 }
 
+// In one communicator, however many members there are, and with blocks of other lengths, also of none.
+TEST(NcclGroups, AnAllToAllSendsAndReceivesAtOnce) {
+  constexpr int kRanks = 5;
+  const auto rows = [](int from, int to) { return int64_t{(2 * from + to) % 3}; };
+  NcclWorld world;
+  EXPECT_THAT(outcomes(world, kRanks,
+                       [&](NcclProcess& process) {
+                         const auto group = process.group("cp", {0, 1, 2, 3, 4});
+                         const auto stream = process.stream("cp");
+                         Part part{stream.get(), {}, {}};
+                         std::vector<float> expected;
+                         int64_t sent = 0, received = 0;
+                         for (int other = 0; other < kRanks; ++other) {
+                           sent += part.sent_rows.emplace_back(rows(process.rank(), other));
+                           received += part.received_rows.emplace_back(rows(other, process.rank()));
+                           expected.insert(expected.end(), 2 * rows(other, process.rank()),
+                                           static_cast<float>(other));
+                         }
+                         part.in = process.tensor(*stream, DType::f32, sent, 2, process.rank());
+                         part.out = process.tensor(*stream, DType::f32, received, 2, -1);
+                         for (int i = 0; i < 3; ++i) {
+                           stream->begin(i);
+                           group->all_to_all({&part, 1});
+                         }
+                         EXPECT_EQ(process.floats(*stream, part.out), expected);
+                         process.device.synchronize();
+                       }),
+              Each(""));
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  EXPECT_EQ(world.nccl.count("ncclCommInitRankConfig"), kRanks);
+}
+
 TEST(NcclGroups, AreMadeUsedAndEnded) {
   NcclWorld world;
   EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));

@@ -1,0 +1,61 @@
+// The choices of a scenario's fields by the words that scenarios use.
+#pragma once
+
+#include <string>
+
+#include "stp/base/json_input.h"
+#include "stp/device/element_type.h"
+#include "stp/model/work.h"
+#include "stp/program/lower.h"
+
+namespace stp {
+
+template <typename Choice>
+struct Named {
+  const char* name;
+  Choice choice;
+};
+inline constexpr Named<Release> kReleases[] = {{"chain", Release::chain},
+                                               {"block", Release::block},
+                                               {"released", Release::released},
+                                               {"blocking", Release::blocking}};
+inline constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
+                                                      {"megatron", BackwardOrder::megatron}};
+inline constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
+                                                 {"sequential", BraidPolicy::sequential},
+                                                 {"timed", BraidPolicy::timed},
+                                                 {"paired", BraidPolicy::paired}};
+inline constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
+                                                   {"megatron", TpOverlap::megatron},
+                                                   {"domino", TpOverlap::domino},
+                                                   {"flux", TpOverlap::flux}};
+inline constexpr Named<CpMethod> kCpMethods[] = {{"ring", CpMethod::ring},
+                                                 {"all-to-all", CpMethod::all_to_all}};
+inline constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
+inline constexpr Named<DType> kTypes[] = {
+    {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
+inline constexpr Named<bool> kGradients[] = {{"float32", false}, {"model", true}};
+inline constexpr Named<Implementation> kImplementations[] = {
+    {"megatron", Implementation::megatron},
+    {"suite", Implementation::suite},
+    {"megatron-2022", Implementation::megatron_2022}};
+
+template <typename Choice, typename Choices>
+std::string word_of(Choice choice, const Choices& choices) {
+  for (const auto& each : choices)
+    if (each.choice == choice) return each.name;
+  return "";
+}
+
+template <typename Choice, typename Choices>
+Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Choices& choices) {
+  const std::string word = input.string_or(key, word_of(fallback, choices));
+  std::string list;
+  for (const auto& each : choices) {
+    if (word == each.name) return each.choice;
+    list += (list.empty() ? "" : ", ") + std::string(each.name);
+  }
+  throw input.error(key, "\"" + word + "\" is not a choice", "write one of " + list);
+}
+
+}  // namespace stp

@@ -1,0 +1,19 @@
+// Reads one configuration of a scenario.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenario.h"
+
+namespace stp {
+
+/// Throws one error for all required fields that a scenario lacks. A field that every configuration lacks is
+/// named once, without configuration: it can be given for all of them.
+void refuse_missing(JsonInput& input);
+
+/// Adds the experiments of the configuration at `field`: one for each of its numbers of microbatches.
+void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
+                      const Changes& changes, std::vector<Experiment>& experiments);
+
+}  // namespace stp

@@ -1,0 +1,115 @@
+#include "read_strategy.h"
+
+#include "choices.h"
+
+namespace stp {
+namespace {
+
+constexpr int kMostContextParallel = 1024;
+
+void read_parallel(JsonInput& input, Strategy& strategy) {
+  JsonInput parallel = input.object("parallel");
+  strategy.pp = parallel.integer("pp", 1, kMaxRanks);
+  strategy.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
+  strategy.cp = parallel.integer_or("cp", 1, 1, kMostContextParallel);
+  strategy.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
+  strategy.cp_method = choose(parallel, "cp_method", CpMethod::ring, kCpMethods);
+  if (strategy.cp == 1 && parallel.has("cp_method"))
+    throw parallel.error("cp_method", "is given, but parallel.cp is 1, and no ranks share a sequence",
+                         "leave it out, or set parallel.cp");
+  const bool run = input.has("run");
+  const int64_t most = run ? 256 : 1 << 20;  // in a run each is several threads
+  if (int64_t{strategy.pp} * strategy.tp * strategy.cp * strategy.dp > most)
+    throw input.error("parallel",
+                      "asks for more ranks than the " + std::to_string(most) + " that " +
+                          (run ? "run here" : "can be simulated"),
+                      "use fewer");
+  parallel.done();
+}
+
+void read_offload(JsonInput& input, Strategy& strategy) {
+  if (!input.has("offload")) return;
+  JsonInput offload = input.object("offload");
+  strategy.offload = offload.number("ratio", 0, 1);
+  offload.done();
+}
+
+// What is not built for a vision encoder.
+void check_vision(const JsonInput& input, const Experiment& experiment) {
+  const Strategy& strategy = experiment.strategy;
+  const auto refuse = [&](bool is_used, const char* field) {
+    if (is_used) throw input.error(field, "is not built for models with a vision encoder", "leave it out");
+  };
+  refuse(strategy.cp > 1, "parallel.cp");
+  refuse(strategy.sequence_parallel, "sequence_parallel");
+  refuse(strategy.recompute != Recompute{}, "recompute");
+  refuse(strategy.offload > 0, "offload");
+  refuse(experiment.hardware && experiment.hardware->implementation == Implementation::megatron_2022,
+         "implementation");
+}
+
+void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {
+  Strategy& strategy = experiment.strategy;
+  strategy.tp_overlap = choose(input, "tp_overlap", TpOverlap::none, kTpOverlaps);
+  if (strategy.tp_overlap == TpOverlap::none) return;
+  if (experiment.microbatch_size % strategy.parts_of_microbatch() != 0)
+    throw input.error("microbatch_size",
+                      "is " + std::to_string(experiment.microbatch_size) +
+                          ", and tp_overlap domino halves each microbatch along its samples",
+                      "use an even number of samples, or another tp_overlap");
+  if (strategy.tp_overlap == TpOverlap::domino) return;
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    throw input.error("tp_overlap", problem, remedy);
+  };
+  if (!strategy.sequence_parallel)
+    refuse("overlaps the collectives of sequence parallelism, which is off",
+           "set sequence_parallel to true, or write none");
+  if (strategy.tp_overlap == TpOverlap::flux) {
+    if (experiment.run) refuse("is flux, a variant of the cost model that nothing runs", "simulate it");
+    return;
+  }
+  if (model.hidden % kPipelineSteps != 0)
+    refuse("cannot divide the " + std::to_string(model.hidden) + " columns of " + model.name + " by " +
+               std::to_string(kPipelineSteps),
+           "use another model, or write none");
+  if (!experiment.hardware) return;
+  const int node = experiment.hardware->profile.gpus_per_node;
+  if (node % strategy.tp != 0)
+    refuse("is for groups inside a node, and " + std::to_string(strategy.tp) +
+               " ranks do not divide a node of " + std::to_string(node),
+           "use another parallel.tp, or write none");
+  if (experiment.hardware->implementation == Implementation::megatron_2022)
+    refuse("is newer than megatron-2022", "use another implementation, or write none");
+}
+
+}  // namespace
+
+void read_strategy(JsonInput& input, Experiment& experiment) {
+  Strategy& strategy = experiment.strategy;
+  read_parallel(input, strategy);
+  strategy.zero = input.integer_or("zero", 0, 0, 1) == 1;
+  strategy.post_validation = input.boolean_or("post_validation", false);
+  read_offload(input, strategy);
+}
+
+void read_strategy_of_units(JsonInput& input, Experiment& experiment, const ModelConfig& model, int seq) {
+  Strategy& strategy = experiment.strategy;
+  strategy.sequence_parallel = input.boolean_or("sequence_parallel", false);
+  strategy.recompute = choose(input, "recompute", Recompute{}, kRecomputes);
+  const std::string tokens = "cannot divide " + std::to_string(seq) + " tokens ";
+  if (strategy.cp > 1 && seq % (2 * strategy.cp) != 0)
+    throw input.error("parallel.cp",
+                      tokens + "into two pieces for each of " + std::to_string(strategy.cp) + " ranks",
+                      "make seq a multiple of 2 * parallel.cp");
+  if (strategy.sequence_parallel && seq / strategy.cp % strategy.tp != 0)
+    throw input.error("sequence_parallel",
+                      tokens + "by " +
+                          (strategy.cp == 1 ? "" : std::to_string(strategy.cp) + " context-parallel and ") +
+                          std::to_string(strategy.tp) + " tensor-parallel ranks",
+                      strategy.cp == 1 ? "make seq a multiple of parallel.tp"
+                                       : "make seq a multiple of parallel.cp * parallel.tp");
+  read_tp_overlap(input, experiment, model);
+  if (model.has_vision()) check_vision(input, experiment);
+}
+
+}  // namespace stp
