@@ -454,11 +454,11 @@ class FigureTest(unittest.TestCase):
         for rows in (self.links([(0.5, (8,))]), self.links(recompute=()), experiment([row()])):
             self.assertEqual(host_links.groups(rows), {})
 
-    def test_host_links_of_the_suite_have_the_crossovers_that_the_page_names(self):
+    def test_host_links_of_the_suite_have_the_crossovers_of_simulations_between_its_rows(self):
         [given] = [one for one in kept() if one.id == "offload-links"]
         [links] = host_links.groups(given).values()
         found = links.crossovers(0.85)
-        # docs/fidelity.md, from simulations between these rows.
+        # From simulations between these rows.
         self.assertAlmostEqual(found["mlp recomputed"], 25.5, delta=0.5)
         self.assertAlmostEqual(found["attn+mlp+norm recomputed"], 20.5, delta=0.5)
 

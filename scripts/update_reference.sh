@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Rewrites results/reference/simulated: the records of all experiments, as this tree simulates them; then
-# docs/claims.md from them, docs/tp-overlap.md, splits.json and sensitivity in results/reference. Commit first, so that the records name the revision that made them.
+# splits.json, ablation.json and sensitivity beside them, and the pages of docs that are made of all these. Commit first, so that the
+# records name the revision that made them.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -14,9 +15,10 @@ build/release/bin/stp reproduce --no-plots --out "$fresh/simulated"
 rm "$fresh"/simulated/timeline-*.json
 mv results/reference/simulated "$fresh/before"
 mv "$fresh/simulated" results/reference/simulated
-"$(python_of release)" scripts/claims
 "$(python_of release)" scripts/tp_overlap
-scripts/splits --json results/reference/splits.json >/dev/null
+scripts/splits --json results/reference/splits.json
+"$(python_of release)" scripts/ablation --json results/reference/ablation.json >/dev/null
 for scenario in llm-a800 llm-h20; do
   scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json" >/dev/null
 done
+"$(python_of release)" scripts/pages

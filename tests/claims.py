@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/claims.md is what the kept records say, and changes if they change."""
+"""Pages that scripts/pages writes change with their records, docs/claims.md above all, and the README says what they say."""
 
 import contextlib
 import importlib.machinery
@@ -11,7 +11,6 @@ import shutil
 import sys
 import tempfile
 import unittest
-from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results/reference/simulated"
@@ -25,17 +24,17 @@ def load(name):
     return module
 
 
-sys.path.insert(0, str(ROOT / "scripts"))  # what scripts share
-SCRIPT = load("claims")
-from stp_analysis import measurements  # noqa: E402, behind the path that the script sets
+SCRIPT = load("pages")
+from stp_analysis import claims, markdown, null_model, pages  # noqa: E402, behind the path that the script sets
+from stp_analysis.records import read_folder  # noqa: E402
 
 
-def claims(*arguments):
+def write(run, *arguments, page="claims"):
     """The script's standard error, or its exit message; empty on success."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            SCRIPT.main([str(argument) for argument in arguments])
+            SCRIPT.main([page, "--records", str(run), *map(str, arguments)])
     except SystemExit as stop:
         return str(stop.code)
     return said.getvalue()
@@ -57,17 +56,13 @@ class Claims(unittest.TestCase):
         return folder
 
     def page(self, run, *arguments):
-        out = self.folder / "claims.md"
-        self.assertEqual(claims(run, "--out", out, *arguments), "")
-        return out.read_text(encoding="utf-8")
+        self.assertEqual(write(run, "--out", self.folder, *arguments), "")
+        return (self.folder / "claims.md").read_text(encoding="utf-8")
 
     def line(self, page, claim):
         lines = [line for line in page.splitlines() if claim in line and "stp reproduce" in line]
         self.assertEqual(len(lines), 1, claim)
         return lines[0]
-
-    def test_the_committed_page_is_what_the_records_say(self):
-        self.assertEqual(claims("--check"), "")
 
     def test_another_run_is_told_from_it(self):
         def slower(row):
@@ -76,8 +71,8 @@ class Claims(unittest.TestCase):
 
         run = self.changed_run("llm-a800", slower)
         # The fall is no claim's known reason: it has to be written down before a page can be made.
-        for arguments in ((run, "--check"), (run, "--out", self.folder / "claims.md")):
-            self.assertIn("does not say why", claims(*arguments))
+        for arguments in (["--check"], ["--out", self.folder]):
+            self.assertIn("does not say why", write(run, *arguments))
 
     def test_a_figure_that_moves_moves_its_verdict(self):
         def exact(row):
@@ -86,7 +81,7 @@ class Claims(unittest.TestCase):
                 row["difference"]["tp_communication_share"] = 0.0
 
         run = self.changed_run("fig1", exact)
-        self.assertIn("is not what the records say", claims(run, "--check"))
+        self.assertIn("is not what the records say", write(run, "--check"))
         page = self.page(run)
         self.assertIn("27.5 % | 27.5 %, 0.0 % | mean 10 % | reproduced", self.line(page, "TP communication in one"))
         kept = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
@@ -96,7 +91,7 @@ class Claims(unittest.TestCase):
         def late(pair):
             pair["from_published_times"].update(together_s=0.01, together_error=0.051)
 
-        self.assertIn("does not say why", claims(self.changed_run("table11", late, "pairs"), "--out", self.folder / "claims.md"))
+        self.assertIn("does not say why", write(self.changed_run("table11", late, "pairs"), "--out", self.folder))
         kept = self.line((ROOT / "docs/claims.md").read_text(encoding="utf-8"), "Overlap: a GEMM")
         self.assertIn("| 9.251 and 1.685 ms | 9.240 and 1.683 ms; maximum error −0.1 %", kept)
         self.assertIn("| each 5 % | consistent (calibrated) | simulated, calibrated |", kept)
@@ -112,7 +107,7 @@ class Claims(unittest.TestCase):
                 row["peak_memory_gb"] = factor * row["published"]["peak_memory_gb"]
                 row["difference"]["peak_memory_gb"] = factor - 1
 
-        said = claims(self.changed_run("llm-a800", off), "--out", self.folder / "claims.md")
+        said = write(self.changed_run("llm-a800", off), "--out", self.folder)
         self.assertIn('"Peak activation memory of the three on A800" deviates', said)
 
     def test_no_verdict_is_better_than_its_evidence(self):
@@ -177,76 +172,16 @@ class Claims(unittest.TestCase):
 
     def test_the_readme_says_what_the_records_say(self):
         readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-        experiments = SCRIPT.read_folder(KEPT)
-        for row in SCRIPT.null_model.table(experiments).rows:
+        experiments = read_folder(KEPT)
+        for row in null_model.table(experiments).rows:
             if row[1] in ("throughput", "gain of stp over 1f1b-i", "peak activation memory"):
                 ours, *nulls = (cell.replace(" points", "") for cell in row[3:6] if cell != "–")
                 better = min(nulls, key=lambda cell: float(cell.split()[0]))
                 self.assertIn(f"{ours} | {better} |", readme)
         listed = json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]
-        numbers = [int(word) for word in SCRIPT.counts(SCRIPT.evaluate(experiments, listed)).replace(",", " ").replace(";", " ").split() if word.isdigit()]
+        numbers = [int(word) for word in claims.counts(claims.evaluate(experiments, listed)).replace(",", " ").replace(";", " ").split() if word.isdigit()]
         said = "Of {} tested [claims](docs/claims.md) reproduced: {}, consistent with what was fitted: {}, deviating: {}"
         self.assertIn(said.format(*numbers), readme)
-
-    def test_the_page_on_fidelity_says_what_the_records_say(self):
-        """Its figures against us, computed again."""
-        page = " ".join((ROOT / "docs/fidelity.md").read_text(encoding="utf-8").replace("**", "").split())
-        run = {one.id: one for one in SCRIPT.read_folder(KEPT)}
-        a800, h20 = run["llm-a800"], run["llm-h20"]
-        mean = lambda errors: 100 * errors.abs().mean()  # noqa: E731
-
-        rows = SCRIPT.null_model.errors(a800, "throughput")
-        self.assertIn(f"beats our simulation in A800's throughput, {mean(rows['bubble_error']):.2f} for {mean(rows['error']):.2f} %", page)
-        new = rows[rows["new"]]
-        self.assertIn(f"(new configurations {mean(new['bubble_error']):.2f} for {mean(new['error']):.2f} %)", page)
-        with mock.patch.dict(SCRIPT.null_model.BUBBLE, dict.fromkeys(SCRIPT.null_model.BUBBLE, 1)):
-            alike = SCRIPT.null_model.errors(a800, "throughput")
-        self.assertIn(f"which is none of theirs, it errs {mean(alike['bubble_error']):.2f} %", page)
-
-        memory = SCRIPT.null_model.errors(h20, "memory")
-        new = memory[memory["new"]]
-        self.assertIn(f"({mean(memory['error']):.2f} for 5 %; {mean(new['error']):.2f} % over the {len(new)} rows without TP8 PP2", page)
-        self.assertIn(f"errs less: {mean(memory['null_error']):.2f} %, or {mean(new['null_error']):.2f} % over the {len(new)}", page)
-
-        memory = SCRIPT.null_model.errors(a800, "memory")
-        self.assertIn(f"Those are {len(memory)} rows", page)
-        self.assertIn(f"are {memory[memory['new']]['ours'].nunique()} distinct figures, each twice", page)
-
-        others = memory[memory["new"] & (memory["schedule"] != "stp")]
-        self.assertIn(f"are {mean(others['error']):.2f} % off, the null model's {mean(others['null_error']):.2f} %)", page)
-
-        gains = a800.compared("gain")
-        low = gains[[row.schedule == "stp" and row.data["tp"] == 8 for row in gains.itertuples()]]["error"]
-        self.assertTrue((low < 0).all())
-        self.assertIn(f"all {len(low)} gains at TP8 on A800 (11 predicted) come out low, by {-low.max():.1f} to {-low.min():.1f} points", page)
-
-    def test_the_page_on_fidelity_says_what_the_records_of_vision_and_merging_say(self):
-        page = " ".join((ROOT / "docs/fidelity.md").read_text(encoding="utf-8").replace("**", "").split())
-        run = {one.id: one for one in SCRIPT.read_folder(KEPT)}
-        mean = lambda errors: errors.abs().mean()  # noqa: E731
-
-        vision = run["mllm-a800"]
-        throughput, memory = vision.compared("throughput"), vision.compared("memory")
-        gains = vision.compared("gain")
-        gains = gains[gains["schedule"] == "stp"]
-        self.assertIn(f"Throughput errs {100 * mean(throughput['error']):.2f} % on average, gains {mean(gains['error']):.2f} points, "
-                      f"memory {100 * mean(memory['error']):.2f} %", page)
-        deeper = gains[[data["pp"] > 2 for data in gains["data"]]]
-        self.assertIn(f"Without the three at PP2, STP's gains err by {mean(deeper['error']):.2f} points", page)
-        others = memory[[not (row.schedule == "stp" and row.data["model"] == "mllm-28.8b") for row in memory.itertuples()]]
-        self.assertEqual(len(others), 11)
-        self.assertIn(f"other eleven figures of memory err by {100 * mean(others['error']):.2f} %", page)
-        splits = run["mllm-splits"].figure("gain")
-        splits = splits[splits["schedule"] == "stp"]["ours"]
-        self.assertIn(f"STP's gain goes from {splits.min():.1f} to {splits.max():.1f} % over five plausible splits", page)
-
-        merged = run["zb-v-merged"]
-        by = lambda frame: [frame[[(row.data.get("merge_backward") is True) == kind and row.schedule == "zb-v" and not row.calibrated  # noqa: E731
-                                   for row in frame.itertuples()]]["error"] for kind in (False, True)]  # fmt: skip
-        without, with_it = (f"{100 * mean(errors):.2f}" for errors in by(merged.compared("throughput")))
-        self.assertIn(f"throughput errs {without} % without and {with_it} % merged", page)
-        without, with_it = (f"{mean(errors):.2f}" for errors in by(merged.compared("gain")))
-        self.assertIn(f"the gain {without} and {with_it} points", page)
 
     def test_every_claim_of_the_paper_stands_at_its_table_or_figure(self):
         known = json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))
@@ -258,104 +193,48 @@ class Claims(unittest.TestCase):
         self.assertEqual([cells[0].strip() for cells in lines[1:]], [place["where"] for place in known["places"]])
         self.assertTrue(all(cell.strip() for cells in lines for cell in cells))
 
-    def test_the_page_on_fidelity_says_what_other_braids_change(self):
-        page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
-        places = {}
-        for row in json.loads((KEPT / "braids.json").read_text(encoding="utf-8"))["rows"]:
-            place = (row["cluster"], row["sequence_parallel"])
-            of = (row["model"], row["tp"], row["schedule"])
-            places.setdefault(place, {}).setdefault(of, {})[row["braid"]] = row["throughput_samples_per_s"]
-        for place, label in ((("a800", False), "A800, all-reduces"), (("a800", True), "A800, sequence parallelism"),
-                             (("h100", True), "H100, sequence parallelism"), (("a800-pcie", False), "A800 over PCIe, all-reduces")):  # fmt: skip
-            self.assertEqual(len(places[place]), 12)
-            cells = []
-            for braid in ("timed", "paired"):
-                gains = [100 * (rates[braid] / rates["static"] - 1) for rates in places[place].values()]
-                ends = [f"{end:+.1f}".replace("-", "−") for end in (min(gains), max(gains))]
-                cells.append(" to ".join(end if end.strip("+−") != "0.0" else "0.0" for end in ends) + " %")
-            self.assertIn(f"| {label} | {' | '.join(cells)} |", page)
-
-    def test_the_page_on_fidelity_says_what_the_records_of_new_settings_say(self):
-        """No pipeline, other numbers of chunks, no NVLink: its tables, computed again."""
-        page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
-        rows = {name: json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))["rows"] for name in ("pp-1", "chunks", "tp-pcie")}
-        signed = lambda value: f"{value:+.1f} %".replace("-", "−")  # noqa: E731
-
-        def gain(of, over):
-            return 100 * (of["throughput_samples_per_s"] / over["throughput_samples_per_s"] - 1)
-
-        def bubbles(row):
-            """Of the rank that computes most: PP and TP bubble, in percent."""
-            rank = max(row["ranks"], key=lambda one: one["compute_s"])
-            return [100 * rank[key] / row["step_time_s"] for key in ("pp_bubble_s", "tp_bubble_s")]
-
-        alone = {(row["schedule"], row["tp"]): row for row in rows["pp-1"] if row["model"] == "llm-12.1b"}
-        for name, schedules in (("ZB-V", ["zb-v"]), ("1F1B-I braided, DHelix", ["1f1b-i-braided", "dhelix"]), ("STP", ["stp"])):
-            for schedule in schedules:
-                cells = [signed(gain(alone[schedule, tp], alone["1f1b", tp])) for tp in (2, 4, 8)]
-                self.assertIn(f"| {name} | {' | '.join(cells)} | {alone[schedule, 8]['peak_memory_gb']:.1f} |", page)
-
-        def ends(values, digits=1, unit=""):
-            return f"{min(values):.{digits}f} to {max(values):.{digits}f}{unit}"
-
-        places = [(row["model"], row["seq"], row["tp"]) for row in rows["chunks"] if row["name"] == "v 1"]
-        self.assertEqual(len(places), 8)
-        at = {(row["model"], row["seq"], row["tp"], row["name"], row["schedule"]): row for row in rows["chunks"]}
-        for name, setting, schedule in (("1F1B, v = 1", "v 1", "1f1b"), ("1F1B-I, v = 2 (paper)", "v 2", "1f1b-i"),
-                                        ("1F1B-I, v = 4", "v 4", "1f1b-i"), ("ZB-V", "v 2", "zb-v")):  # fmt: skip
-            base = {place: at[*place, setting, schedule] for place in places}
-            gains = [ends([gain(at[*place, "v 2", "stp"], base[place]) for place in places if place[2] == tp]) for tp in (4, 8)]
-            idle = [ends(values, unit=" %") for values in zip(*map(bubbles, base.values()))]
-            memory = ends([row["peak_memory_gb"] for row in base.values()], 0)
-            self.assertIn(f"| {' | '.join([name, *gains, *idle, memory])} |", page)
-        best = {tp: [gain(at[*place, "v 2, overlapped", "stp"], max((at[*place, f"v {v}, overlapped", "1f1b-i"] for v in (2, 4)),
-                                                                    key=lambda row: row["throughput_samples_per_s"]))
-                     for place in places if place[2] == tp] for tp in (4, 8)}  # fmt: skip
-        self.assertIn(f"STP gains {ends(best[4])} % at TP4, {ends(best[8])} % at TP8", " ".join(page.split()))
-
-        links = {(row["name"], row["tp"], row["schedule"]): row for row in rows["tp-pcie"]}
-        for name, label in (("NVLink", "NVLink, 152.5 GB/s"), *((f"{speed} GB/s",) * 2 for speed in (51.2, 25.6, 12.8))):
-            cells = []
-            for tp in (2, 4, 8):
-                row = links[name, tp, "stp"]
-                cells.append(f"{signed(gain(row, links[name, tp, '1f1b-i']))}; {100 * row['tp_communication_share']:.0f} %; {bubbles(row)[1]:.1f} %")
-            self.assertIn(f"| {' | '.join([label, *cells])} |", page)
-
-    def test_the_page_on_fidelity_says_what_the_record_of_splits_says(self):
-        page = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")
-        rows = json.loads((KEPT / "balance.json").read_text(encoding="utf-8"))["rows"]
-        by = {(row["name"], row["model"], row["tp"], row["pp"], row["schedule"]): row for row in rows}
-        titles = {"1f1b-i": "1F1B-I", "zb-v": "ZB-V", "stp": "STP"}
-        for (name, model, tp, pp, schedule), manual in by.items():
-            if name != "manual":
-                continue
-            others = [by[kind, model, tp, pp, schedule] for kind in ("even", "balanced")]
-            own = manual["throughput_samples_per_s"]
-            changes = [f"{100 * (row['throughput_samples_per_s'] / own - 1):+.1f} %" for row in others]
-            layers = others[1]["layers_per_chunk"]
-            split = "as manual" if layers == manual["layers_per_chunk"] else ", ".join(map(str, layers))
-            cells = [model.split("-")[1].upper(), f"{tp}, {pp}", titles[schedule], f"{own:.2f}", *changes, split]
-            self.assertIn(f"| {' | '.join(cells)} |", page)
-        splits = json.loads((ROOT / "results/reference/splits.json").read_text(encoding="utf-8"))
-        self.assertIn(load("splits").markdown(splits["cases"]), page)
-
-    def test_the_page_on_vtrain_says_what_the_record_says(self):
-        page = (ROOT / "docs/vtrain.md").read_text(encoding="utf-8")
-        [run] = [one for one in SCRIPT.read_folder(KEPT) if one.id == "vtrain"]
-        every = run.compared("time")
-        every = every.assign(consistent=~measurements.contradicting(every), tp=[data["tp"] for data in every["data"]])
-        for name, rows in [*every.groupby("tp"), ("all", every)]:
-            errors, some = 100 * rows["error"], 100 * rows["error"][rows["consistent"]]
-            signed = [f"{one:.1f}".replace("-", "−") for one in (errors.mean(), errors[errors.abs().idxmax()])]
-            cells = [name, len(rows), f"{errors.abs().mean():.1f}", *signed, len(some), f"{some.abs().mean():.1f}"]
-            self.assertIn(f"| {' | '.join(map(str, cells))} |", page)
-        right, pairs = measurements.order(run)
-        self.assertIn(f"Of {pairs} pairs of one model that differ by over 2 %, {right} are in the measured order", " ".join(page.split()))
-
     def test_every_scenario_that_is_judged_has_a_claim(self):
         judged = {c.get("scenario") for c in json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))["claims"]}
         lines = json.loads((KEPT / "summary.json").read_text(encoding="utf-8"))["experiments"]
         self.assertEqual([line["id"] for line in lines if line["verdict"] != "not testable here" and line["id"] not in judged], [])
+
+    def test_a_page_of_an_experiment_follows_its_record(self):
+        def faster(row):
+            if row["schedule"] == "stp" and row["tp"] == 8:
+                row["throughput_samples_per_s"] *= 1.5
+
+        run = self.changed_run("pp-1", faster)
+        page = "experiments/pp-1"
+        self.assertEqual(write(KEPT, "--check", page=page), "")
+        self.assertIn("is not what the records say; run scripts/pages", write(run, "--check", page=page))
+        self.assertEqual(write(run, "--out", self.folder, page=page), "")
+        ours, kept = ((folder / f"{page}.md").read_text(encoding="utf-8").splitlines() for folder in (self.folder, ROOT / "docs"))
+        moved = [(one, two) for one, two in zip(ours, kept, strict=True) if one != two]
+        self.assertEqual([one.split("|")[1].strip() for one, _ in moved if one.startswith("|")], ["STP"])
+
+    def test_a_row_that_a_page_needs_is_missed(self):
+        run = self.changed_run("pp-1", lambda row: row.update(schedule=row["schedule"].replace("stp", "other")))
+        self.assertIn("pp-1: 0 rows agree with", write(run, "--out", self.folder, page="experiments/pp-1"))
+
+    def test_the_kept_ablation_is_of_this_model(self):
+        [whole] = [one for one in json.loads((ROOT / "results/reference/ablation.json").read_text(encoding="utf-8"))["variants"]
+                   if one["variant"] == "as committed"]  # fmt: skip
+        [line] = [one for one in json.loads((KEPT / "summary.json").read_text(encoding="utf-8"))["experiments"] if one["id"] == "llm-a800"]
+        self.assertAlmostEqual(whole["throughput_error"], line["throughput_error_mean"], places=9)
+        self.assertAlmostEqual(whole["gains"]["stp"]["error_points"], line["gain_error_points_mean"], places=9)
+        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        self.assertEqual(whole["fitted"], {name: profile[name]["value"] for name in whole["fitted"]})
+
+    def test_every_page_of_an_experiment_has_a_template(self):
+        experiments = {f"experiments/{path.stem}" for path in (ROOT / "docs/experiments").iterdir()}
+        self.assertEqual({name for name in pages.names() if name.startswith("experiments/")}, experiments)
+
+    def test_prose_is_filled_and_tables_are_left_alone(self):
+        text = markdown.wrapped(f"# {'Title ' * 30}\n\n\n\nA\n`code with space` {'word ' * 30}\n- {'item ' * 40}\n| {'cell ' * 40} |\n```\n{'x ' * 80}\n```\n")
+        prose = [line for line in text.splitlines() if line.startswith(("A", "word", "-", "  item"))]
+        self.assertEqual((len(prose), max(map(len, prose)) <= markdown.WIDTH, text.count("\n\n")), (4, True, 1))
+        self.assertIn("\n  item item", text)
+        self.assertIn(f"| {'cell ' * 40} |\n```\n{'x ' * 80}\n```\n", text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The paper's claims against experiments: value, tolerance, verdict, reason.
 
-Claims are listed in results/claims.json; scripts/claims writes docs/claims.md, the report has them as a section.
+Claims are listed in results/claims.json; scripts/pages writes docs/claims.md, the report has them as a section.
 """
 
 import json

@@ -1,4 +1,4 @@
-// Braids by the times of their segments. What they gain over the static one: docs/fidelity.md.
+// Braids by the times of their segments. What they gain over the static one: docs/experiments/braids.md.
 #pragma once
 
 #include <functional>
