@@ -92,6 +92,7 @@ ExecutionPlan make_plan(Program program) {
   for (OpId op = 0; op < plan.program.ops.size(); ++op)
     if (plan.program.ops[op].kind == OpKind::transfer)
       plan.number_on_link[op] = on_link[plan.program.ops[op].stream]++;
+  plan.sent_before = sent_before(plan.program, plan.order.ops);
   return plan;
 }
 
@@ -483,6 +484,8 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
     stream.wait(events(rank, needed).done);
     if (plan_.program.frees(id, needed)) free_offloaded(rank, stream, needed);
   }
+  if (const auto sent = plan_.sent_before.find(id); sent != plan_.sent_before.end() && is_own(rank, id))
+    for (const OpId transfer : sent->second) stream.wait(events(rank, transfer).done);
   if (training_.record_times) events(rank, id).started = stream.record();
 }
 
