@@ -52,6 +52,8 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
     stream.wait(events(rank, needed).done);
     if (plan_.program.frees(id, needed)) free_offloaded(rank, stream, needed);
   }
+  if (const auto sent = plan_.sent_before.find(id); sent != plan_.sent_before.end() && is_own(rank, id))
+    for (const OpId transfer : sent->second) stream.wait(events(rank, transfer).done);
   if (training_.record_times) events(rank, id).started = stream.record();
 }
 

@@ -42,6 +42,7 @@ ExecutionPlan make_plan(Program program) {
   for (OpId op = 0; op < plan.program.ops.size(); ++op)
     if (plan.program.ops[op].kind == OpKind::transfer)
       plan.number_on_link[op] = on_link[plan.program.ops[op].stream]++;
+  plan.sent_before = sent_before(plan.program, plan.order.ops);
   return plan;
 }
 
