@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace stp {
 
 class Stream;
+
+/// By stream, with its rank: the latest of its events that something comes after.
+using LatestEvents = std::vector<std::pair<std::pair<int, const Stream*>, uint64_t>>;
 
 /// A point in a stream's work.
 class Event {
@@ -21,7 +24,7 @@ class Event {
   friend class Stream;
   std::pair<int, const Stream*> of_;  // its rank and stream
   uint64_t number_ = 0;
-  std::map<std::pair<int, const Stream*>, uint64_t> behind_;  // by stream, the latest event before it
+  std::shared_ptr<const LatestEvents> behind_;  // of other streams, before it
 };
 using EventRef = std::shared_ptr<Event>;
 
@@ -55,7 +58,9 @@ class Stream {
 
  private:
   const std::pair<int, const Stream*> of_;
-  std::map<std::pair<int, const Stream*>, uint64_t> behind_;
+  uint64_t latest_ = 0;  // its own latest event
+  std::shared_ptr<LatestEvents> behind_ =
+      std::make_shared<LatestEvents>();  // shared with events until it changes
 };
 
 }  // namespace stp
