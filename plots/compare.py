@@ -8,41 +8,38 @@ KNOWN.json has data from stp: system and provenance of the comparison, and under
 """
 
 import argparse
-import fcntl
 import json
-import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
-from stp_plots.json_input import InputError, parse_json, printable, read_text, without_non_finite
+from stp_plots.files import InputError, parse_json, printable, read_text, without_non_finite, write_new
 
 PACKAGES = ("numpy", "scipy", "matplotlib")
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def read_files(paths):
-    """The module for files of this kind, and their contents by label."""
-    from stp_plots.judge import compare_benchmarks, compare_records
+    """The reader of files of this kind, and their contents by label."""
+    from stp_plots.read import benchmarks, results
 
     if len(paths) < 2:
         raise InputError("", "FILE", "need at least two files", "name two or more, or --profiles")
     if len(paths) > len(LABELS):
         raise InputError("", "FILE", f"{len(paths)} files are too many", f"name at most {len(LABELS)}")
-    contents, modules = [], []
+    contents, readers = [], []
     for path in paths:
         text = read_text(path)
         contents.append(parse_json(without_non_finite(text), path))
-        modules.append(compare_benchmarks)
-        if not compare_benchmarks.recognises(contents[-1]):
+        readers.append(benchmarks)
+        if not benchmarks.recognises(contents[-1]):
             contents[-1] = parse_json(text, path)  # refuses what is not finite
-            modules[-1] = compare_records
-            if not compare_records.recognises(contents[-1]):
+            readers[-1] = results
+            if not results.recognises(contents[-1]):
                 raise no_result(contents[-1], path)
-        if modules[-1] is not modules[0]:
-            raise InputError(path, "", f"is {modules[-1].KIND}, but {paths[0]} is {modules[0].KIND}", "compare files of one kind")
-    return modules[0], {label: modules[0].read(content, path) for label, content, path in zip(LABELS, contents, paths)}
+        if readers[-1] is not readers[0]:
+            raise InputError(path, "", f"is {readers[-1].KIND}, but {paths[0]} is {readers[0].KIND}", "compare files of one kind")
+    return readers[0], {label: readers[0].read(content, path) for label, content, path in zip(LABELS, contents, paths)}
 
 
 def no_result(content, path):
@@ -56,49 +53,28 @@ def no_result(content, path):
 
 
 def image(comparison, suffix):
-    from stp_plots.draw import plot_benchmarks, plot_profiles, plot_records, style
+    from stp_plots.draw import comparisons, style
 
     style.set_up()
-    modules = {"benchmarks": plot_benchmarks, "profiles": plot_profiles, "records": plot_records}
-    figure = modules[comparison["kind"]].plot(comparison)
+    figure = comparisons.PLOT[comparison["kind"]](comparison)
     return style.svg(figure) if suffix == ".svg" else style.png(figure)
-
-
-def write_new(path, content):
-    """Writes completely or not at all, and never over a file that another process created after stp checked."""
-    if Path(path).is_char_device():  # such as /dev/null
-        Path(path).write_bytes(content)
-        return
-    try:
-        # As lib/stp/base/partial.h: what is not locked is left of a killed run, and the next one removes it.
-        file = tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", prefix=".stp-partial-")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise InputError(path, "", "cannot be created", "check that its folder exists and may be written") from None
-    with file:
-        file.write(content)
-        file.flush()
-        os.fchmod(file.fileno(), 0o644)
-        os.fsync(file.fileno())
-        try:
-            os.link(file.name, path)
-        except FileExistsError:
-            raise InputError(path, "", "exists, and results are never overwritten",
-                             "name another file or move this one") from None
 
 
 def compare(options):
     known = json.loads(Path(options.known).read_text(encoding="utf-8"))
     simulated = known.pop("simulated", None)
     if simulated:
-        from stp_plots.judge import compare_profiles as module
+        from stp_plots.judge import compare_profiles
 
-        comparison = module.compare(simulated)
+        comparison = compare_profiles.compare(simulated)
     else:
+        from stp_plots.judge import compare_benchmarks, compare_records
         from stp_plots.judge.statistics import Rule
+        from stp_plots.read import results
 
-        module, files = read_files(options.files)
-        comparison = module.compare(files, Rule(least_difference=options.least_difference / 100))
+        reader, files = read_files(options.files)
+        judge = compare_records if reader is results else compare_benchmarks
+        comparison = judge.compare(files, Rule(least_difference=options.least_difference / 100))
     comparison |= {"schema_version": "1.0.0", **known}
     text = (json.dumps(comparison, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(errors="replace")
     picture = image(comparison, Path(options.plot).suffix) if options.plot else None
@@ -106,9 +82,11 @@ def compare(options):
         write_new(options.json, text)
     if picture:
         write_new(options.plot, picture)
+    from stp_plots.page.screen import SHOW
+
     # Not through sys.stdout, which would try once more at exit to write what could not be written.
     with open(1, "wb", closefd=False) as output:
-        output.write(text if options.json == "-" else printable(module.show(comparison)).encode(errors="replace"))
+        output.write(text if options.json == "-" else printable(SHOW[comparison["kind"]](comparison)).encode(errors="replace"))
 
 
 def main(arguments=None):

@@ -17,11 +17,10 @@ import sys
 from pathlib import Path
 
 try:
-    from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, host_links, measurements, overlap, panels, sensitivity, splits, style, timelines
-    from stp_plots.files import ReportError, write_whole
+    from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, host_links, overlap, panels, sensitivity, splits, style, timelines, times
+    from stp_plots.files import ReportError, progress, write_whole
     from stp_plots.judge import claims
     from stp_plots.page import html
-    from stp_plots.progress import progress
     from stp_plots.read import records
 except ImportError as error:
     sys.exit(f"report.py: numpy, pandas, matplotlib and jinja2 are needed: {error}")
@@ -41,8 +40,8 @@ def makers(experiment):
         return [figures.tp_share]
     if host_links.groups(experiment):
         return [host_links.plot, figures.memory, breakdown.breakdown]
-    if measurements.needed(experiment):
-        return [measurements.times, breakdown.breakdown]
+    if times.needed(experiment):
+        return [times.plot, breakdown.breakdown]
     if panels.needed(experiment):
         return [panels.throughput, accuracy.strips, panels.memory, breakdown.breakdown]
     closed = experiment.has_closed_forms()

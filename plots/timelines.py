@@ -13,8 +13,7 @@ from pathlib import Path
 
 try:
     from stp_plots.draw import style, timelines
-    from stp_plots.files import ReportError, write_whole
-    from stp_plots.progress import progress
+    from stp_plots.files import ReportError, progress, write_whole
 except ImportError as error:
     sys.exit(f"timelines.py: numpy, pandas and matplotlib are needed: {error}")
 

@@ -7,12 +7,11 @@ import sys
 import unittest
 from pathlib import Path
 
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import compare
-from stp_plots.draw import plot_benchmarks, plot_profiles, plot_records, style
-from stp_plots.json_input import InputError
+from stp_plots.draw import comparisons, style
+from stp_plots.files import InputError
 
 
 def record_cell(throughput, step, interval=None, schedule="stp"):
@@ -43,7 +42,7 @@ def profiles(**fields):
     machines = [{"name": name, "contention_compute": 0.8, "contention_all_reduce": 0.9} for name in ("a", "b")]
     cells = [{"throughput_samples_per_s": 2.0, "fits": "all", "published_samples_per_s": 2.5},
              {"throughput_samples_per_s": 3.0, "fits": "nothing", "published_samples_per_s": None}]  # fmt: skip
-    parts = {name: {"alone": 0.0, "shapley": 0.0} for name in plot_profiles.PARTS}
+    parts = {name: {"alone": 0.0, "shapley": 0.0} for name in comparisons.PARTS}
     parts |= {"compute": {"alone": 0.0, "shapley": -0.03}, "memory": {"alone": 0.0, "shapley": 0.01}}
     return {
         "kind": "profiles", "machines": machines, "schedules": ["stp"], "gain": {"of": "stp", "over": "1f1b-i"},
@@ -72,7 +71,7 @@ class Records(unittest.TestCase):
 
     def test_a_bar_per_file_from_zero_with_its_interval(self):
         rows = [{"configuration": CONFIGURATION, "cells": [record_cell(4.0, 2.0), record_cell(2.0, 4.0, [3.2, 5.0])]}]
-        figure = plot_records.plot(records(rows))
+        figure = comparisons.plot_records(records(rows))
         (axes,) = figure.axes
         self.assertEqual(bars_of(axes), [(0, 4.0), (0, 2.0)])
         self.assertEqual(axes.get_ylim()[0], 0)
@@ -88,7 +87,7 @@ class Records(unittest.TestCase):
         ]
         errors = {"predicted_by": "A", "actual": "B", "predicted_evidence": "simulated", "actual_evidence": "measured",
                   "step_error_mean": 0.125, "step_error_worst": -0.25}  # fmt: skip
-        said = words_of(plot_records.plot(records(rows, ("simulated", "measured"), predictions=[errors])))
+        said = words_of(comparisons.plot_records(records(rows, ("simulated", "measured"), predictions=[errors])))
         for word in ("1 row that only one file has", "The evidence differs (simulated, measured)", "12.50 %", "−25.00 %"):
             self.assertIn(word, said)
 
@@ -99,7 +98,7 @@ class Benchmarks(unittest.TestCase):
 
     def test_medians_relative_to_the_first_with_intervals_and_verdicts(self):
         rows = [{"name": "k", "cells": [benchmark_cell(2e-3, interval=[1.9e-3, 2.2e-3]), benchmark_cell(3e-3, "slower", noisy=True)]}]
-        figure = plot_benchmarks.plot(benchmarks(rows))
+        figure = comparisons.plot_benchmarks(benchmarks(rows))
         (axes,) = figure.axes
         self.assertEqual([round(bar.get_width(), 6) for bar in axes.patches], [100, 150])
         self.assertEqual(axes.get_xlim()[0], 0)
@@ -112,17 +111,17 @@ class Benchmarks(unittest.TestCase):
         rows = [{"name": "k", "cells": [benchmark_cell(1), benchmark_cell(1, "same")]},
                 {"name": "failed", "cells": [benchmark_cell(1), {"skipped": "no GPU"}]},
                 {"name": "missing", "cells": [None, benchmark_cell(1)]}]  # fmt: skip
-        (axes,) = plot_benchmarks.plot(benchmarks(rows)).axes
+        (axes,) = comparisons.plot_benchmarks(benchmarks(rows)).axes
         self.assertEqual([label.get_text() for label in axes.get_yticklabels()], ["k"])
         with self.assertRaises(InputError):
-            plot_benchmarks.plot(benchmarks(rows[1:]))
+            comparisons.plot_benchmarks(benchmarks(rows[1:]))
 
     def test_of_very_many_those_that_differ_most(self):
         rows = [{"name": f"k{i}", "cells": [benchmark_cell(1), benchmark_cell(1 + i / 1000, "same")]} for i in range(100)]
-        figure = plot_benchmarks.plot(benchmarks(rows))
+        figure = comparisons.plot_benchmarks(benchmarks(rows))
         names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-        self.assertEqual(names, [f"k{i}" for i in range(100 - plot_benchmarks.ROWS, 100)])
-        self.assertIn(f"The {plot_benchmarks.ROWS} of 100", words_of(figure))
+        self.assertEqual(names, [f"k{i}" for i in range(100 - comparisons.ROWS, 100)])
+        self.assertIn(f"The {comparisons.ROWS} of 100", words_of(figure))
 
 
 class Profiles(unittest.TestCase):
@@ -130,7 +129,7 @@ class Profiles(unittest.TestCase):
         style.set_up()
 
     def test_stacks_go_up_and_down_from_zero_and_their_sum_is_marked(self):
-        figure = plot_profiles.plot(profiles())
+        figure = comparisons.plot_profiles(profiles())
         gain, throughput = figure.axes
         self.assertEqual(bars_of(gain), [(0, -3.0), (0, 1.0)])
         self.assertIn([-2.0, -2.0], [[round(y, 9) for y in line.get_ydata()] for line in gain.lines])
@@ -144,14 +143,14 @@ class Profiles(unittest.TestCase):
             self.assertIn(word, said)
 
     def test_without_a_gain_the_throughputs_stand_alone(self):
-        figure = plot_profiles.plot(profiles(attribution=[]))
+        figure = comparisons.plot_profiles(profiles(attribution=[]))
         self.assertEqual(len(figure.axes), 1)
         self.assertNotIn("Stacks", words_of(figure))
 
     def test_a_machine_that_cannot_run_it_has_no_bar(self):
         given = profiles(attribution=[])
         given["throughput"][0]["schedules"][0]["cells"][1] = {"refused": "TP8 is more than the 4 GPUs of a node"}
-        self.assertEqual(bars_of(plot_profiles.plot(given).axes[0]), [(0, 2.0)])
+        self.assertEqual(bars_of(comparisons.plot_profiles(given).axes[0]), [(0, 2.0)])
 
 
 class Images(unittest.TestCase):

@@ -12,9 +12,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from stp_plots.json_input import Fields, InputError, parse_json, without_non_finite
+from stp_plots.files import Fields, InputError, parse_json, without_non_finite
 from stp_plots.judge import compare_benchmarks, compare_profiles, compare_records
 from stp_plots.judge.statistics import Rule
+from stp_plots.read import benchmarks as benchmark_files, results
 
 
 class Case(unittest.TestCase):
@@ -58,7 +59,7 @@ def iteration(name, real_time, unit="ms", **fields):
 
 
 def read(*benchmarks, **context):
-    return compare_benchmarks.read({"context": {"host_name": "here", "date": "today", **context}, "benchmarks": list(benchmarks)}, "b.json")
+    return benchmark_files.read({"context": {"host_name": "here", "date": "today", **context}, "benchmarks": list(benchmarks)}, "b.json")
 
 
 def run(seed, slower=()):
@@ -102,7 +103,7 @@ class BenchmarkFile(Case):
                              ([iteration("one", 1), iteration("one", -1)], "b.json: benchmarks[1].real_time: "),
                              ([timeless], "b.json: benchmarks[0].real_time: is missing"), ([3], "b.json: benchmarks[0]: ")):
             self.refused(lambda: read(*rows), *words)
-        self.refused(lambda: compare_benchmarks.read({"context": 3, "benchmarks": []}, "b.json"), "b.json: context: ")
+        self.refused(lambda: benchmark_files.read({"context": 3, "benchmarks": []}, "b.json"), "b.json: context: ")
 
 
 class BenchmarkComparison(Case):
@@ -161,12 +162,12 @@ def record(*rows, evidence="simulated"):
 
 
 def records(first, second):
-    return compare_records.compare({"A": compare_records.read(first, "r.json"), "B": compare_records.read(second, "t.json")}, Rule())
+    return compare_records.compare({"A": results.read(first, "r.json"), "B": results.read(second, "t.json")}, Rule())
 
 
 class RecordFile(Case):
     def test_rows_have_their_bubbles(self):
-        file = compare_records.read(record(row("stp", 4), evidence="measured"), "r.json")
+        file = results.read(record(row("stp", 4), evidence="measured"), "r.json")
         self.assertEqual((file.evidence, file.rows[0]["bubbles"]), ("measured", (1.5 / 8, 0.5 / 8)))  # of the rank that computes most
 
     def test_it_is_refused_with_the_name_of_the_bad_field(self):
@@ -180,7 +181,7 @@ class RecordFile(Case):
             ({**record(row("stp", 1)), "scenario": {"title": "t"}}, "r.json: scenario.name: is missing"),
             ({**record(row("stp", 1)), "system": 3}, "r.json: system: must be an object"),
         ):
-            self.refused(lambda: compare_records.read(content, "r.json"), *words)
+            self.refused(lambda: results.read(content, "r.json"), *words)
 
 
 class RecordComparison(Case):

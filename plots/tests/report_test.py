@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import report
 from records_for_test import UNIT_COSTS, FolderTest, Page, closed_row, experiment, line, pair, record, row, unit_row
 from stp_plots import words
-from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, host_links, measurements, overlap, panels, sensitivity, splits, style
-from stp_plots.judge import claims, null_model
+from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, host_links, overlap, panels, sensitivity, splits, style, times
+from stp_plots.judge import claims, measurements, null_model
 from stp_plots.page import html, tables
 from stp_plots.read import records
 
@@ -479,7 +479,7 @@ class FigureTest(unittest.TestCase):
         """On the figures of the suite's own experiments."""
         by_name = {one.id: one for one in kept()}
         some = [("korthikanti", figures.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", figures.memory), ("llm-a800", figures.gain),
-                ("fig1", figures.tp_share), ("table11", overlap.plot), ("offload-links", host_links.plot), ("vtrain", measurements.times), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
+                ("fig1", figures.tp_share), ("table11", overlap.plot), ("offload-links", host_links.plot), ("vtrain", times.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
         drawn = [(name, maker.__name__, maker(by_name[name], style.schedule_colours(by_name[name].schedules)).figure) for name, maker in some]
         drawn.append(("all", "headline", headline.plot(kept()).figure))
         for name, maker, figure in drawn:
@@ -510,9 +510,9 @@ class FigureTest(unittest.TestCase):
                 self.assertEqual(points, sorted(one.figure("throughput")[figure].dropna()), one.id)
 
     def test_many_published_times_are_points_by_tp(self):
-        [given] = [one for one in kept() if measurements.needed(one)]
-        self.assertEqual((given.id, report.makers(given)), ("vtrain", [measurements.times, breakdown.breakdown]))
-        [axes] = measurements.times(given, {}).figure.axes
+        [given] = [one for one in kept() if times.needed(one)]
+        self.assertEqual((given.id, report.makers(given)), ("vtrain", [times.plot, breakdown.breakdown]))
+        [axes] = times.plot(given, {}).figure.axes
         self.assertEqual(axes.get_xlim(), axes.get_ylim())
         frame, lines = given.compared("time"), [line for line in axes.lines if line.get_marker() != "None"]
         points = [tuple(point) for line in lines for point in line.get_xydata()]

@@ -4,7 +4,6 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from stp_plots import words
 from stp_plots.draw import style
 from stp_plots.judge import errors
 from stp_plots.read.records import GAIN, QUANTITIES

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from stp_plots import words
 from stp_plots.draw import style
 from stp_plots.draw.breakdown import MOST, representatives
-from stp_plots.page.tables import Table
+from stp_plots.words import Table
 from stp_plots.read.records import CONFIGURATION, QUANTITIES, unit_costs
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from stp_plots import words
 from stp_plots.draw import style
 from stp_plots.judge import claims, null_model
-from stp_plots.page.tables import Table
+from stp_plots.words import Table
 
 GAP, LEAST = 1.2, 3.0  # between configurations, and the width of one, in points
 WIDEST = 45  # the width of a line of panels, and of the legend behind the last one

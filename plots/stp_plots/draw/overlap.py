@@ -7,8 +7,7 @@ from matplotlib.patches import Patch
 from stp_plots import words
 from stp_plots.draw import bars, style
 from stp_plots.draw.bars import NAN, Bar, Section
-from stp_plots.page.tables import Table
-from stp_plots.words import dictionary, number, text
+from stp_plots.words import Table, dictionary, number, text
 
 SHAPES, TIMES = "#0072B2", "#009E73"
 ALONE = {"gemm_s": "GEMM alone", "all_reduce_s": "all-reduce alone", "serial_s": "serial"}

@@ -4,9 +4,7 @@ from matplotlib.patches import Patch
 
 from stp_plots import words
 from stp_plots.draw import bars, style
-from stp_plots.page.tables import Table, published
-from stp_plots.read.records import CONFIGURATION
-from stp_plots.words import dictionary
+from stp_plots.words import Table, dictionary
 
 ORDERING, OVERLAP, BOTH = ("ordering alone", "#CC79A7"), ("overlap alone", "#56B4E9"), ("both", "#009E73")
 CONTENTION = {True: ("with contention", "#009E73"), False: ("without", "#A6DCC8")}
@@ -142,7 +140,7 @@ def contention_table(experiment):
     rows = []
     for group in found:
         for name in dict.fromkeys(schedule for schedule, _ in group):
-            cells = [", ".join(_label(group[name, True])), name, published("throughput", group[name, True].published)]
+            cells = [", ".join(_label(group[name, True])), name, words.published(group[name, True].published)]
             for kind in CONTENTION:
                 row = group[name, kind]
                 cells += [words.magnitude(row.ours), words.signed(100 * row.error) + ("*" if kind and row.calibrated else "")]

@@ -7,9 +7,8 @@ import json
 from dataclasses import dataclass
 
 from stp_plots import words
-from stp_plots.draw import measurements
 from stp_plots.files import ROOT, ReportError
-from stp_plots.judge import null_model
+from stp_plots.judge import measurements, null_model
 from stp_plots.read.records import QUANTITIES
 from stp_plots.words import dictionary, items, number
 

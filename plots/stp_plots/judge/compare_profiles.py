@@ -2,12 +2,11 @@
 causes a difference. All from `simulated`, which driver/profile_simulation.h describes."""
 
 import re
-import textwrap
 
 import numpy as np
 
 from stp_plots.judge.statistics import relative, shapley
-from stp_plots.page import screen
+from stp_plots import words
 
 # The groups of properties (lib/stp/cluster/profile_part.h).
 PARTS = {
@@ -151,10 +150,10 @@ def attribution_of(line, mixture, simulated):
     candidates += [("throughput", name, [throughputs[name] for throughputs in by_set]) for name in schedules]
     quantities = [quantity(of, name, values, parts) for of, name, values in candidates if None not in values]
     to = [machine["name"] for machine in simulated["machines"]].index(mixture["machine"])
-    words = [explanation(one, line, parts, to, simulated) for one in quantities if one["of"] == "gain_over_baseline"]
+    said = [explanation(one, line, parts, to, simulated) for one in quantities if one["of"] == "gain_over_baseline"]
     return {"configuration": configuration_of(line), "from": simulated["machines"][0]["name"], "to": mixture["machine"],
             "alike": [part for part in PARTS if part not in parts], "simulations": len(by_set) * len(schedules),
-            "quantities": quantities, "words": "".join(words)}
+            "quantities": quantities, "words": "".join(said)}
 
 
 def both(part, line, to, simulated):
@@ -162,7 +161,7 @@ def both(part, line, to, simulated):
     machines = [simulated["machines"][i] for i in (to, 0)]
 
     def pair(values, digits, unit):
-        return " instead of ".join(screen.fixed(value, digits) for value in values) + f" {unit}"
+        return " instead of ".join(words.plain(value, digits) for value in values) + f" {unit}"
 
     def values(key):
         return [machine["profile"][key]["value"] for machine in machines]
@@ -192,13 +191,13 @@ def explanation(gain, line, parts, to, simulated):
     """Sentences on what changes the gain, from its parts."""
     here, there = (simulated["machines"][machine]["name"] for machine in (0, to))
     question, change = simulated["gain"], gain["to"] - gain["from"]
-    text = (f"{question['of']} gains {screen.share(gain['to'])} over {question['over']} on {there} and "
-            f"{screen.share(gain['from'])} on {here}: {screen.points(change)} points.")
+    text = (f"{question['of']} gains {words.plain_percent(gain['to'])} over {question['over']} on {there} and "
+            f"{words.plain_percent(gain['from'])} on {here}: {words.points(change)} points.")
     with_it, against = [], []
     for part in sorted(parts, key=lambda part: -abs(gain["parts"][part]["shapley"])):
         moved = gain["parts"][part]["shapley"]
         if abs(moved) >= 0.0005:  # a twentieth of a point
-            effect = f"{PARTS[part]} ({screen.points(moved)}: {both(part, line, to, simulated)})"
+            effect = f"{PARTS[part]} ({words.points(moved)}: {both(part, line, to, simulated)})"
             (with_it if (moved < 0) == (change < 0) else against).append(effect)
     alike = [name for part, name in PARTS.items() if part not in parts]
     text += f" Most of it is {'; then '.join(with_it)}." if with_it else ""
@@ -206,7 +205,7 @@ def explanation(gain, line, parts, to, simulated):
     text += f" Equal in both profiles, so without effect: {', '.join(alike)}." if alike else ""
     shares = [line["all_reduce"]["tp_communication_share"][machine] for machine in (0, to)]
     if None not in shares:
-        text += (f" All-reduces are {screen.share(shares[1])} instead of {screen.share(shares[0])} of a layer's forward: "
+        text += (f" All-reduces are {words.plain_percent(shares[1])} instead of {words.plain_percent(shares[0])} of a layer's forward: "
                  f"{'less' if shares[1] < shares[0] else 'more'} communication to overlap.")
     return text
 
@@ -228,159 +227,3 @@ def compare(simulated):
             **{key: simulated[key] for key in ("scenarios", "gain", "schedules", "models")},
             **piece_figures(simulated["configurations"], peaks), "throughput": throughput, "attribution": attribution,
             "clusters": {machine["name"]: machine["profile"] for machine in simulated["machines"]}}
-
-
-# ---- on screen ----
-
-ACTIVATIONS_FIT, NOTHING_FITS = "*", "!"
-
-
-def wrapped(text):
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
-
-
-def machine_table(comparison, title, rows):
-    """A column by machine; `rows`: (name, its cells)."""
-    table = screen.Table([title, *(machine["name"] for machine in comparison["machines"])])
-    for name, cells in rows:
-        table.add([name, *cells])
-    return table.text()
-
-
-def machines_text(comparison):
-    rows = (("peak, TFLOP/s", "peak_tflops", 0), ("attention forward, TFLOP/s", "attention_forward_tflops", 0),
-            ("attention backward, TFLOP/s", "attention_backward_tflops", 0),
-            ("memory as kernels reach it, GB/s", "memory_gb_per_s", 0), ("memory, GB", "memory_gb", 0),
-            ("p2p within a node, GB/s", "p2p_within_node_gb_per_s", 0),
-            ("p2p between nodes, GB/s", "p2p_between_nodes_gb_per_s", 1), ("launch, µs", "kernel_overhead_us", 1),
-            ("speed of compute during an all-reduce", "contention_compute", 2),
-            ("speed of an all-reduce during compute", "contention_all_reduce", 2))
-    text = machine_table(comparison, "machine", [
-        (name, [screen.fixed(machine[key], digits) for machine in comparison["machines"]]) for name, key, digits in rows])
-    for machine in comparison["machines"]:
-        text += f"  {machine['name']}: {machine['accelerator']}; contention {machine['contention_source']}"
-        if machine["fitted"]:
-            text += f"; fitted {screen.word(machine['fitted'])} (to {screen.word(machine['fitted_to'])})"
-        text += f"\n    of {machine['values']} values {len(machine['assumed'])} assumed, {len(machine['fitted'])} fitted"
-        text += f"; assumed {screen.word(machine['assumed'])}\n" if machine["assumed"] else "\n"
-    return text
-
-
-def gemm_text(comparison):
-    rows = []
-    for shape in comparison["gemm"]:
-        for rate in shape["rates"]:
-            of = "forward and backward" if rate["of"] == "layer" else rate["of"]
-            cells = [f"{screen.fixed(tflops, 0)} ({screen.share(share, 0)})"
-                     for tflops, share in zip(rate["tflops"], rate["share_of_peak"])]
-            rows.append((f"{shape['model']}, {shape['tokens']:.0f} tokens, TP{shape['tp']}, {of}", cells))
-    return machine_table(comparison, "TFLOP/s of a layer's GEMMs (share of the peak)", rows)
-
-
-def all_reduce_text(comparison):
-    rows = []
-    for message in comparison["all_reduce"]:
-        cells = [f"{screen.fixed(seconds and 1e3 * seconds, 2)} ({screen.fixed(bandwidth, 0)})"
-                 for seconds, bandwidth in zip(message["seconds"], message["bus_gb_per_s"])]
-        rows.append((f"{message['bytes'] / 1e6:.1f} MB over {message['ranks']} GPUs", cells))
-    return machine_table(comparison, "all-reduce, ms (bus bandwidth, GB/s)", rows)
-
-
-def overlap_text(comparison):
-    shares, exposed = [], []
-    for layer in comparison["overlap"]:
-        name = f"{layer['model']}, s {layer['seq']} × {layer['microbatch_size']}, TP{layer['tp']}"
-        shares.append((name, map(screen.share, layer["tp_communication_share"])))
-        exposed.append((name, [f"{screen.share(attn, 0)} | {screen.share(mlp, 0)}" for attn, mlp in
-                               zip(layer["exposed_behind_attn"], layer["exposed_behind_mlp"])]))
-    # Where every all-reduce is shorter than its compute, the shape does not matter: one line is enough.
-    if all(cells == exposed[0][1] for _, cells in exposed):
-        exposed = [("every shape above", exposed[0][1])]
-    return (machine_table(comparison, "all-reduces, share of a layer's forward, nothing overlapped", shares) + "\n" +
-            machine_table(comparison, "an all-reduce, exposed share behind attn.F | mlp.F", exposed))
-
-
-def throughput_cell(cell):
-    if "refused" in cell:
-        return "–"
-    mark = {"all": " ", "activations": ACTIVATIONS_FIT, "nothing": NOTHING_FITS}[cell["fits"]]
-    return screen.fixed(cell["throughput_samples_per_s"], 3) + mark
-
-
-def throughput_text(comparison):
-    names, gain = [machine["name"] for machine in comparison["machines"]], comparison["gain"]
-    table, refused = screen.Table(["samples/s", *names]), ""
-    for line in comparison["throughput"]:
-        where, gains = screen.configuration(line["configuration"]), line["gains"]
-        table.heading(where)
-        for schedule in line["schedules"]:
-            table.add(["  " + schedule["schedule"], *map(throughput_cell, schedule["cells"])])
-            refused += "".join(f"  {where}, {schedule['schedule']} on {name}: {cell['refused']}\n"
-                               for name, cell in zip(names, schedule["cells"]) if "refused" in cell)
-        # A blank where throughputs have their symbol.
-        over_baseline, published = ([screen.change(one[key]) + " " for one in gains]
-                                    for key in ("over_baseline", "published_over_baseline"))
-        over_best = [f"{screen.change(one['over_best'])} ({one['best']}) " if one["best"] else "– " for one in gains]
-        table.add([f"  gain of {gain['of']} over {gain['over']}", *over_baseline])
-        if any(one["band"] for one in gains):
-            table.add(["  each value alone to the ends of its range",
-                       *(" to ".join(map(screen.change, one["band"])) + " " if one["band"] else "– " for one in gains)])
-        if any(one["best"] not in (None, gain["over"]) for one in gains):
-            table.add(["  over the best other", *over_best])
-        if any(one["published_over_baseline"] is not None for one in gains):
-            table.add([f"  gain over {gain['over']}, published", *published])
-    return (f"{table.text()}{ACTIVATIONS_FIT} the machine's memory holds the activations, but not weights, gradients and AdamW's "
-            f"fp32 state beside them\n{NOTHING_FITS} it does not hold the activations alone\n"
-            "A profile without ranges has no band, which is no certainty: see above how many of its values are assumed\n" +
-            (f"Not simulated\n{refused}" if refused else ""))
-
-
-def quantity_rows(quantity, name, alike):
-    """Two lines: the mean over all orders, and each part alone."""
-    is_gain = quantity["schedule"] is None
-
-    def effect(part, key):
-        value = quantity["parts"][part][key]
-        return "–" if part in alike else screen.points(value, 2) if is_gain else screen.change(value / quantity["from"])
-
-    ends = [screen.change(quantity[key]) if is_gain else screen.fixed(quantity[key], 3) for key in ("from", "to")]
-    return [[name, *ends, *(effect(part, "shapley") for part in PARTS)],
-            ["  alone", "", "", *(effect(part, "alone") for part in PARTS)]]
-
-
-def attribution_text(comparison):
-    text, gain = "", comparison["gain"]
-    for one in comparison["attribution"]:
-        table, baseline = screen.Table(["", one["from"], one["to"], *PARTS]), None
-        for quantity in one["quantities"]:
-            of = quantity["of"]
-            if of == "gain_over_baseline":
-                baseline = quantity
-            elif of == "gain_over_best" and baseline and all(quantity[key] == baseline[key] for key in ("from", "parts")):
-                continue  # the best other is the baseline itself
-            name = (f"{quantity['schedule']}, samples/s" if of == "throughput" else
-                    f"{gain['of']} over {gain['over'] if of == 'gain_over_baseline' else 'the best other'}")
-            for row in quantity_rows(quantity, name, one["alike"]):
-                table.add(row)
-        words, published = one["words"], [one["published_gain_to"], one["published_gain_from"]]
-        if None not in published:
-            words += " Published: {} and {}.".format(*map(screen.share, published))
-        where = screen.configuration(one["configuration"])
-        text += f"\n{where}: from {one['from']} to {one['to']}\n{table.text()}{wrapped(words)}"
-    return text
-
-
-def show(comparison):
-    text = "Machines side by side. All of it is simulated: what the profiles say, by the cost model and the simulator\n\n"
-    text += "\n".join(part(comparison) for part in (machines_text, gemm_text, all_reduce_text, overlap_text))
-    text += f"\nLargest m of {screen.word(comparison['scenarios'])}\n{throughput_text(comparison)}"
-    rates = {(machine["contention_compute"], machine["contention_all_reduce"]) for machine in comparison["machines"]}
-    if len(rates) == 1:
-        text += "\n" + wrapped("Contention is the same in every profile here, so that no machine overlaps better than another: "
-                               "whether it was measured there is said under the first table.")
-    if comparison["attribution"]:
-        text += "\n" + wrapped("Which property makes the difference: the first machine's are replaced by the other's. Per part "
-                               "the mean over all orders of replacing them (Shapley; the parts add up), below it that part "
-                               "alone. Gains in points, throughputs in % of the first's")
-        text += "".join(f"  {part}: {name}\n" for part, name in PARTS.items()) + attribution_text(comparison)
-    return text

@@ -2,80 +2,15 @@
 file's."""
 
 import json
-from dataclasses import dataclass
 
-from stp_plots.json_input import Fields, InputError
+from stp_plots.files import InputError
 from stp_plots.judge.statistics import Sample, judge, relative
-from stp_plots.page import screen
-
-KIND = "a result record"
-MAJOR = "1"  # version of the records that are read here
-EVIDENCE = ["simulated", "emulated", "replayed", "measured", "published"]  # from the weakest to the strongest
+from stp_plots.read.results import EVIDENCE, FIGURES
 
 # Fields that identify a row in every record; and further fields that may distinguish rows of one file.
 BASE = ["model", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "microbatches"]
 FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute", "sequence_parallel", "tp_overlap", "cp_method", "zero", "offload_ratio",
             "cluster_values", "gradients", "freed_at", "type", "backend", "unit_costs", "layers_per_chunk", "layer_costs", "microbatch_costs"]
-
-FIGURES = ("throughput_samples_per_s", "step_time_s", "mfu", "peak_memory_gb")
-LARGEST = 1e30
-
-
-@dataclass
-class RecordFile:
-    path: str
-    scenario: str  # its name
-    evidence: str
-    system: dict
-    provenance: dict
-    rows: list  # of read_row
-
-
-def recognises(content):
-    return (isinstance(content, dict) and "evidence" in content and "scenario" in content and
-            any(key in content for key in ("results", "rows", "pairs")))
-
-
-def read_row(row, path, place):
-    """The row as written, checked, with `repeats`, of the step in seconds, and `bubbles`, PP and TP as shares of the step of
-    the rank that computes most."""
-    fields = Fields(row, path, place)
-    fields.string("schedule")
-    for key in FIGURES:
-        if row.get(key) is not None:
-            fields.number(key, LARGEST)
-    repeats = fields.array("step_time_repeats_s", [])
-    if any(not isinstance(value, (int, float)) or isinstance(value, bool) for value in repeats):
-        raise fields.error("step_time_repeats_s", "has an element that is not a number", "write seconds")
-    most, bubbles = -1, (None, None)
-    for i, rank in enumerate(fields.array("ranks", [])):
-        given = Fields(rank, path, f"{place}.ranks[{i}]")
-        compute, pp, tp = (given.number(key, LARGEST) for key in ("compute_s", "pp_bubble_s", "tp_bubble_s"))
-        step = compute + pp + tp
-        if compute > most and step > 0:
-            most, bubbles = compute, (pp / step, tp / step)
-    return {**row, "repeats": repeats, "bubbles": bubbles}
-
-
-def read(content, path):
-    """InputError that names file, field and remedy."""
-    fields = Fields(content, path)
-    version = fields.string("schema_version", MAJOR)
-    if version.split(".")[0] != MAJOR:
-        raise fields.error("schema_version", f'"{version}" is of another major version',
-                           f"make the record again with a program that writes {MAJOR}.x")
-    name = Fields(fields.object("scenario"), path, "scenario").string("name")
-    evidence = fields.string("evidence")
-    if evidence not in EVIDENCE:
-        raise fields.error("evidence", f'"{evidence}" is unknown', "write one of " + ", ".join(EVIDENCE))
-    if "pairs" in content:
-        raise fields.error("pairs", "are GEMMs and all-reduces, without schedules to compare",
-                           "name records of scenarios with schedules")
-    key = "results" if "results" in content else "rows"
-    rows = [read_row(row, path, f"{key}[{i}]") for i, row in enumerate(fields.array(key))]
-    if not rows:
-        raise fields.error(key, "is empty", "there is nothing to compare")
-    return RecordFile(path, name, evidence, fields.object("system", {}), fields.object("provenance", {}), rows)
 
 
 # ---- which rows correspond ----
@@ -224,97 +159,3 @@ def compare(files, rule):
                   "provenance": file.provenance, "system": file.system} for label, file in labelled]
     return {"kind": "records", "files": described, "differs": differences([first, *others], fields),
             "rule": rule.json(len(pairs)), "predictions": errors, "rows": rows}
-
-
-# ---- on screen ----
-
-
-def schedule_of(row):
-    """The schedule that a line is of; where files were compared with one each, theirs."""
-    return " | ".join(dict.fromkeys(cell["schedule"] for cell in row["cells"] if cell))
-
-
-def step_text(cell):
-    interval = cell["step_time_interval_s"]
-    return screen.duration(cell["step_time_s"]) + (" [{}, {}]".format(*map(screen.duration, interval)) if interval else "")
-
-
-def table_of(comparison, head, lines_of):
-    """A table with a heading per configuration; `lines_of` a row are its lines."""
-    table, heading = screen.Table(head), None
-    for row in comparison["rows"]:
-        lines = lines_of(row)
-        where = screen.configuration(row["configuration"])
-        if lines and where != heading:
-            table.heading(where)
-            heading = where
-        for line in lines:
-            table.add(line)
-    return table.text()
-
-
-def figures_text(comparison):
-    def lines_of(row):
-        present = [(file, cell) for file, cell in zip(comparison["files"], row["cells"]) if cell]
-        lines = []
-        for file, cell in present if len(present) > 1 else []:
-            to_first = cell["against_first"]
-            throughput, step, memory = (screen.change(to_first[key]) if to_first else ""
-                                        for key in ("throughput", "step_time", "peak_memory"))
-            lines.append(["" if lines else "  " + schedule_of(row), f"{file['label']} {file['evidence']}",
-                          screen.fixed(cell["throughput_samples_per_s"], 3), throughput, step_text(cell), step,
-                          (to_first and to_first["verdict"]) or "", screen.share(cell["mfu"]),
-                          screen.share(cell["pp_bubble_share"]), screen.share(cell["tp_bubble_share"]),
-                          screen.fixed(cell["peak_memory_gb"], 2), memory])
-        return lines
-
-    return table_of(comparison, ["  schedule", "file", "samples/s", "vs A", "step", "vs A", "verdict", "MFU", "PP bubble",
-                                 "TP bubble", "GB", "vs A"], lines_of)
-
-
-def predictions_text(comparison, errors):
-    labels = [file["label"] for file in comparison["files"]]
-    # The one of the two that is not the first has the predictions.
-    place = max(labels.index(errors["predicted_by"]), labels.index(errors["actual"]))
-
-    def lines_of(row):
-        one = row["cells"][place] and row["cells"][place]["prediction"]
-        return [["  " + schedule_of(row), screen.duration(one["predicted_step_s"]), screen.duration(one["actual_step_s"]),
-                 screen.change(one["step_error"], 2), screen.word(one["within_interval"]),
-                 screen.change(one["peak_memory_error"])]] if one else []
-
-    text = (f"\nPrediction errors: {errors['predicted_by']} ({errors['predicted_evidence']}) of what {errors['actual']} has "
-            f"({errors['actual_evidence']})\n")
-    text += table_of(comparison, ["  schedule", "predicted step", "actual step", "error", "in its interval", "memory error"],
-                     lines_of)
-    if errors["step_error_mean"] is not None:
-        text += (f"Step time: mean absolute error {screen.share(errors['step_error_mean'], 2)}, largest error "
-                 f"{screen.change(errors['step_error_worst'], 2)}; within the 95 % interval of the median in "
-                 f"{errors['within_interval']} of {errors['intervals']} rows that have one\n")
-    return text
-
-
-def missing_text(comparison):
-    """Rows that not every file has, those of one configuration together."""
-    places = {}
-    for row in comparison["rows"]:
-        if None in row["cells"]:
-            present = ", ".join(file["label"] for file, cell in zip(comparison["files"], row["cells"]) if cell)
-            places.setdefault((present, screen.configuration(row["configuration"])), []).append(schedule_of(row))
-    lines = "".join(f"  only in {present}: {where}: {', '.join(names)}\n" for (present, where), names in places.items())
-    return f"\nRows that are not in every file (their figures: --json)\n{lines}" if lines else ""
-
-
-def show(comparison):
-    text = "".join(f"{file['label']}  {file['path']}: {file['scenario']}, {file['evidence']}\n"
-                   for file in comparison["files"])
-    text += screen.differences(comparison) + "\n" + figures_text(comparison)
-    text += "".join(predictions_text(comparison, errors) for errors in comparison["predictions"]) + missing_text(comparison)
-    text += "\nBubbles are those of the rank that computes most; GB is peak activation memory."
-    rule = comparison["rule"]
-    if rule["comparisons"]:
-        text += (" In brackets: 95 % interval of the median (order\nstatistics). Verdicts are on the step, by the Mann-Whitney "
-                 f"U test with Holm's correction over {rule['comparisons']} comparisons at {screen.share(rule['error_rate'], 0)}; "
-                 f"less than {screen.share(rule['least_difference'], 0)} is the same, or inconclusive where an interval "
-                 f"is over ±{screen.share(rule['noisy_above'], 0)}.")
-    return text + "\n"

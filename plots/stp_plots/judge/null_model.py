@@ -11,9 +11,8 @@ import pandas as pd
 
 from stp_plots import words
 from stp_plots.files import ROOT
-from stp_plots.page.tables import Table
 from stp_plots.read.records import QUANTITIES
-from stp_plots.words import dictionary, items, number, text
+from stp_plots.words import Table, dictionary, items, number, text
 
 GAP = 0.02  # pairs of schedules further apart than this have an order in the paper
 NAMES = {"null": "null model", "bubble": "null model with the textbook bubble"}  # by column

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stp_plots.progress import progress
+from stp_plots.files import progress
 
 EXACT_BELOW = 50  # values of a sample
 

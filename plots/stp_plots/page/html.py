@@ -9,10 +9,9 @@ import jinja2
 
 from stp_plots import words
 from stp_plots.draw import closed_forms, headline, overlap, splits, style
-from stp_plots.judge import claims, errors, null_model
+from stp_plots.judge import claims, null_model
 from stp_plots.page import tables
-from stp_plots.page.tables import Table
-from stp_plots.words import dictionary, items, text
+from stp_plots.words import Table, dictionary, items, text
 
 TEMPLATES = Path(__file__).resolve().parent
 # What an experiment's own verdict is worth where claims are judged too, which ask for more.
@@ -59,7 +58,7 @@ def render(experiments, plots, timelines, evaluated, first=None):
         evidence={one.evidence: EVIDENCE.get(one.evidence, "not explained in this report.") for one in experiments},
         claims=_claims(experiments, evaluated),
         first=first,
-        by_table=errors.by_table(experiments),
+        by_table=tables.errors_by_table(experiments),
         experiments=[_experiment(one, plots.get(one.id, []), timelines.get(one.id, []), evaluated) for one in experiments],
         provenance=_provenance(experiments),
     )
@@ -92,13 +91,13 @@ def _experiment(experiment, plots, timelines, evaluated):
         "evidence": experiment.evidence,
         "size": len(experiment),
         "calibrated": text(line["calibration_rows"]) if line.get("calibration_rows") else "",
-        "errors": errors.summary(experiment),
+        "errors": tables.mean_errors(experiment),
         "pairs": f"{text(line.get('pairs_right'))} of {text(line.get('pairs'))}" if line.get("pairs") else words.NONE,
         "verdict": CRITERIA_ALONE.get(text(line.get("verdict")), text(line.get("verdict"))) if judged else text(line.get("verdict")),
         "reason": text(line["reason"]).replace("; see marks", "") if line.get("reason") else "",
         "claims": judged,
-        "criteria": errors.criteria(experiment),
-        "recorded": errors.recorded(experiment),
+        "criteria": tables.criteria(experiment),
+        "recorded": tables.recorded_errors(experiment),
         "description": overlap.description(experiment) if experiment.pairs else _description(experiment),
         "plots": plots,
         "main_tables": [("The parts of each gain", splits.ablation_table(experiment)), ("Times of every pair", overlap.table(experiment))],

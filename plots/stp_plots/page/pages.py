@@ -10,9 +10,9 @@ import jinja2
 import pandas as pd
 
 from stp_plots import words
-from stp_plots.draw import host_links, measurements, overlap, sensitivity, splits
+from stp_plots.draw import host_links, overlap, sensitivity, splits
 from stp_plots.files import ROOT, ReportError
-from stp_plots.judge import claims, null_model
+from stp_plots.judge import claims, measurements, null_model
 from stp_plots.page import markdown, tables
 from stp_plots.read.records import CONFIGURATION, read_folder
 from stp_plots.words import dictionary

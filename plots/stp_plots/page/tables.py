@@ -1,38 +1,35 @@
 """Tables of the page: text, which the template escapes."""
 
-import re
-from dataclasses import dataclass, field
-from itertools import groupby
-
 import pandas as pd
 
 from stp_plots import words
 from stp_plots.read.records import CONFIGURATION, QUANTITIES, unit_costs
-from stp_plots.words import text
+from stp_plots.words import Table, dictionary, items, number, text
 
 # Which figure a table of the paper prints; other tables may print any.
 PAPER_TABLES = {"Table 5": "memory", "Table 6": "throughput", "Table 7": "mfu"}
-NUMERIC = re.compile(r"[+−]?[\d.]+(e[+-]?\d+)?( %)?\*?|–")
-
-
-@dataclass
-class Table:
-    """`head`: a heading per column, or (heading of a group of columns, heading)."""
-
-    head: list
-    rows: list  # of lists of text
-    caption: str = ""
-    groups: list = field(init=False)  # (heading, columns)
-    numeric: list = field(init=False)  # by column
-
-    def __post_init__(self):
-        over = [one[0] if isinstance(one, tuple) else "" for one in self.head]
-        self.groups = [(name, len(list(some))) for name, some in groupby(over)] if any(over) else []
-        self.head = [one[1] if isinstance(one, tuple) else one for one in self.head]
-        self.numeric = [all(NUMERIC.fullmatch(cell) for cell in column) for column in zip(*self.rows)] or [False] * len(self.head)
-
-    def __bool__(self):
-        return bool(self.rows)
+# Keys of the summary, without "_mean" and "_worst".
+SUMMARY = {
+    "throughput_error": "throughput",
+    "gain_error_points": "gain (points)",
+    "memory_error": "peak activation memory",
+    "idle_error": "idle time",
+    "chunks_error": "peak activations",
+    "tp_share_error": "TP share of a forward",
+    "overlap_error": "time together, from the published times alone",
+}
+CRITERIA = {
+    "throughput_error_mean": "mean absolute error of throughput",
+    "throughput_error_worst": "maximum absolute error of throughput",
+    "gain_error_points_mean": "mean absolute error of the gain, points",
+    "memory_error_mean": "mean absolute error of peak activation memory",
+    "idle_error_mean": "mean absolute error of idle time, against the closed form",
+    "chunks_error_mean": "mean absolute error of peak activations, against the closed form",
+    "tp_share_error_mean": "mean absolute error of TP communication's share of a forward",
+    "overlap_error_worst": "maximum absolute error of a time together, from the published times alone",
+    "pairs_right": "pairs of schedules in the published order",
+    "memory_verdicts_right": "rows that fit into memory, or do not, as published",
+}
 
 
 def ours(name, value):
@@ -88,11 +85,11 @@ def beside(experiment, name):
 
 
 def _kind(row):
-    if not any(words.number(words.dictionary(row.data.get("published")).get(one.key)) is not None for one in QUANTITIES.values()):
+    if not any(number(dictionary(row.data.get("published")).get(one.key)) is not None for one in QUANTITIES.values()):
         return "nothing published"
     if row.calibrated:
         return "calibrated"
-    memory = words.number(words.dictionary(row.data.get("published")).get(QUANTITIES["memory"].key))
+    memory = number(dictionary(row.data.get("published")).get(QUANTITIES["memory"].key))
     return "predicted †" if row.memory_calibrated and memory is not None else "predicted"
 
 
@@ -126,9 +123,9 @@ def all_rows(experiment):
             columns[group, form] = [published(name, value) for value in frame["published"]]
             if name != "mfu":  # the difference in MFU is that in throughput over again
                 columns[group, "diff., %"] = [words.signed(100 * value) for value in frame["error"]]
-    fits = [words.dictionary(data.get("published")).get("fits") for data in rows["data"]]
+    fits = [dictionary(data.get("published")).get("fits") for data in rows["data"]]
     if any(one is not None for one in fits):
-        margins = [words.number(data.get("memory_margin_gb")) for data in rows["data"]]
+        margins = [number(data.get("memory_margin_gb")) for data in rows["data"]]
         columns["memory left, GB", "ours"] = [words.NONE if one is None else words.signed(one) for one in margins]
         columns["memory left, GB", "published"] = [words.NONE if one is None else "runs" if one else "out of memory" for one in fits]
     also = f"also {experiment.evidence}"
@@ -141,3 +138,76 @@ def all_rows(experiment):
     if "chunks" not in compared and rows["chunks"].notna().any():
         columns[also, "peak chunks"] = [ours("chunks", value) for value in rows["chunks"]]
     return Table(list(columns), [list(row) for row in zip(*columns.values())])
+
+
+# ---- errors; those of experiments are the summary's own ----
+
+
+def errors_by_table(experiments):
+    """Errors of predicted and of calibrated rows, per table of the paper and over all of them."""
+    frames = []
+    for experiment in experiments:
+        if experiment.line.get("verdict") == "not testable here":
+            continue  # its rows stand elsewhere, too
+        for name, quantity in QUANTITIES.items():
+            if not experiment.counted(name):
+                continue
+            frame = experiment.compared(name).assign(figure=quantity.title)
+            frame["rows"] = ["calibrated" if calibrated else "predicted" for calibrated in frame["calibrated"]]
+            frames.append(frame.assign(table=[[*tables, "all tables"] for tables in cited(frame, name)]).explode("table"))
+    if not frames:
+        return None
+    errors = pd.concat(frames)
+    lines = []
+    order = [quantity.title for quantity in QUANTITIES.values()]
+    keys = ["figure", "table", "rows"]
+    for (figure, table, rows), group in sorted(errors.groupby(keys), key=lambda one: (order.index(one[0][0]), one[0][1:])):
+        tables = errors.loc[(errors["figure"] == figure) & (errors["rows"] == rows), "table"].nunique()
+        if table == "all tables" and tables < 3:
+            continue  # one table is all
+        worst = group.iloc[group["error"].abs().argmax()]
+        mean = words.plain_percent(group["error"].abs().mean(), 2)
+        lines.append([figure, table, rows, str(len(group)), mean, words.percent(worst["error"]), worst["name"]])
+    head = ["figure", "table", "rows", "number", "mean absolute error", "maximum", "in row"]
+    return Table(head, lines, "Errors by published table, predicted and calibrated rows apart")
+
+
+def reached(key, value):
+    """An error as the summary has it, in its unit: a mean with two decimals, a maximum with one."""
+    digits = 1 if key.endswith("_worst") else 2
+    return words.plain(value, digits) if key.startswith("gain") else words.plain_percent(value, digits)
+
+
+def criteria(experiment):
+    """The acceptance criteria of an experiment and what it reached."""
+    rows = []
+    for criterion in map(dictionary, items(experiment.line.get("marks"))):
+        name, value, tolerance = text(criterion.get("mark")), number(criterion.get("value")), number(criterion.get("tolerance"))
+        if name in ("pairs_right", "memory_verdicts_right"):
+            limit, here = f"all {text(tolerance)}", text(value)
+        else:
+            share = "" if name.startswith("gain") else " %"
+            limit = words.NONE if tolerance is None else f"at most {(100 if share else 1) * tolerance:g}{share}"
+            here = reached(name, value)
+        met = criterion.get("met")
+        result = "no figure to compare" if value is None and met else "met" if met else "missed"
+        rows.append([CRITERIA.get(name, name), limit, here, result])
+    over = "" if experiment.pairs else " (over predicted rows)"
+    return Table([f"acceptance criterion{over}", "tolerance", "reached", "result"], rows)
+
+
+def recorded_errors(experiment):
+    """Mean and maximum error of predicted and of calibrated rows, from the summary."""
+    rows = []
+    for key, name in SUMMARY.items():
+        for kind, holder in (("predicted", experiment.line), ("calibrated", dictionary(experiment.line.get("calibrated")))):
+            mean, worst = number(holder.get(key + "_mean")), dictionary(holder.get(key + "_worst"))
+            if mean is not None:
+                rows.append([name, kind, reached(key, mean), reached(key + "_worst", number(worst.get("error"))), text(worst.get("row"))])
+    return Table(["error of", "rows", "mean absolute", "maximum absolute", "in row"], rows)
+
+
+def mean_errors(experiment):
+    """The mean absolute errors of predicted rows, from the summary."""
+    means = {key: number(experiment.line.get(key + "_mean")) for key in SUMMARY}
+    return ", ".join(f"{SUMMARY[key]} {reached(key, mean)}" for key, mean in means.items() if mean is not None) or words.NONE
