@@ -23,6 +23,6 @@ foreach(folder IN ITEMS models profiles results/published results/reference/sens
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${data_dir}/${folder} FILES_MATCHING PATTERN *.json)
 endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/results/claims.json DESTINATION ${data_dir}/results)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/analysis DESTINATION ${data_dir}
-        PATTERN __pycache__ EXCLUDE PATTERN *_test.py EXCLUDE)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/plots DESTINATION ${data_dir}
+        PATTERN __pycache__ EXCLUDE PATTERN tests EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

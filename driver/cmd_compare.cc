@@ -45,7 +45,7 @@ int compare_command(const CompareOptions& options, const Invocation& invocation)
                                      "--least-difference=" + json_text(json(options.least_difference)), "--",
                                      nameless_file(record_text(known))};
   arguments.insert(arguments.end(), options.files.begin(), options.files.end());
-  return run_python("analysis/compare.py", arguments);
+  return run_python("plots/compare.py", arguments);
 }
 
 }  // namespace stp

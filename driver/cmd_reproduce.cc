@@ -111,8 +111,8 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   std::exception_ptr unplotted;  // the records stay
   try {
     if (!options.no_plots &&
-        run_python("analysis/report.py", {folder.path().string()}, "pass --no-plots") != 0)
-      throw std::runtime_error("analysis/report.py failed: the records are there, but not all plots");
+        run_python("plots/report.py", {folder.path().string()}, "pass --no-plots") != 0)
+      throw std::runtime_error("plots/report.py failed: the records are there, but not all plots");
   } catch (const std::exception&) {
     unplotted = std::current_exception();
   }

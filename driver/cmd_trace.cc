@@ -57,7 +57,7 @@ void trace_command(const TraceOptions& options) {
   }
   std::string missing;  // why there are no timelines
   try {
-    if (run_python("analysis/timelines.py", traces) != 0) missing = "analysis/timelines.py failed";
+    if (run_python("plots/timelines.py", traces) != 0) missing = "plots/timelines.py failed";
   } catch (const InputError& error) {
     missing = error.what();
   }

@@ -57,7 +57,7 @@ std::string file_word(const nlohmann::json& row);
 /// The same as a title: "stp, llm-12.1b on a800, seq 3072, tp 4, pp 4, m 64".
 std::string heading(const nlohmann::json& row);
 
-/// Writes the Chrome trace of a simulated step, which analysis/timelines.py draws.
+/// Writes the Chrome trace of a simulated step, which plots/timelines.py draws.
 void write_trace(const std::filesystem::path& path, const SimulatedRun& run);
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// The simulations of `stp compare --profiles`. analysis/stp_analysis makes the comparison: gains, attribution
+// The simulations of `stp compare --profiles`. plots/stp_plots makes the comparison: gains, attribution
 // to the machines' properties, tables and plots.
 #pragma once
 

@@ -25,8 +25,9 @@ def load(name):
 
 
 SCRIPT = load("pages")
-from stp_analysis import claims, markdown, null_model, pages  # noqa: E402, behind the path that the script sets
-from stp_analysis.records import read_folder  # noqa: E402
+from stp_plots.judge import claims, null_model  # noqa: E402, behind the path that the script sets
+from stp_plots.page import markdown, pages  # noqa: E402, behind the path that the script sets
+from stp_plots.read.records import read_folder  # noqa: E402
 
 
 def write(run, *arguments, page="claims"):

@@ -401,7 +401,7 @@ class Output(CommandLine):
         self.assertTrue(all((Path(path) / "summary.json").exists() for path in said))
 
     def test_records_stay_where_plots_fail(self):
-        for python, code, words in (("/bin/false", 1, "analysis/report.py failed"), ("/nowhere", 2, "cannot be started")):
+        for python, code, words in (("/bin/false", 1, "plots/report.py failed"), ("/nowhere", 2, "cannot be started")):
             folder = f"new-{code}"
             done = self.run_stp("reproduce", self.write(UNIT), "--out", folder, variables={"STP_PYTHON": python})
             self.assertEqual(done.returncode, code, done.stderr)

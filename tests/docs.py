@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results/reference/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FOLDERS = ("analysis", "baselines", "cmake", "docs", "driver", "lib", "microbench", "models", "profiles", "results", "scenarios",
+FOLDERS = ("baselines", "cmake", "docs", "driver", "lib", "microbench", "models", "plots", "profiles", "results", "scenarios",
            "scripts", "tests")
 NOT_TRACKED = "results/runs"
 SOURCES = ("lib", "driver", "baselines")

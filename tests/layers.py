@@ -1,6 +1,6 @@
-"""Checks the source against docs/architecture.md, section 3: a module includes only what its CMakeLists.txt links, and some
-modules know nothing of some things. Reads the source tree that it lies in; prints a line per offence, and exits with 1 if
-there is one."""
+"""Checks the source against docs/architecture.md, section 3: a module includes only what its CMakeLists.txt links, some modules
+know nothing of some things, and folders of plots/stp_plots use only those before them. Reads the source tree that it lies in;
+prints a line per offence, and exits with 1 if there is one."""
 
 import re
 import subprocess
@@ -37,6 +37,8 @@ NAMELESS_MODULES = ("simulate", "runtime")
 NEVER_NAMED = ("gpipe", "zb", "v-half", "v-min", "interleaved", "dualpipe", "chimera", "hanayo")
 # A program has no seconds: it says what is done, not how long that takes.
 TIME = re.compile(r"\bseconds?\b|\b\w*[a-z]_s\b|\bchrono\b|\bduration\b|\bflops\b|\bbandwidth\b|\blatency\w*", re.IGNORECASE)
+# Folders of plots/stp_plots: each uses only those before it.
+PYTHON_LAYERS = ("read", "judge", "draw", "page")
 # Paths of one machine. Written in two parts, so that this file does not hold what it looks for.
 MACHINE_PATH = re.compile(r"(?<![\w.\-/}])/(?:" + "|".join(("work", "root", "home", "Users")) + r")/[\w.]")
 
@@ -105,6 +107,15 @@ def check_timeless(path, text):
         offend(path, text, found.start(), f"\"{found[0]}\": lib/stp/program knows nothing of time")
 
 
+def check_python():
+    for path in sorted((ROOT / "plots/stp_plots").rglob("*.py")):
+        text, parts = path.read_text(encoding="utf-8"), path.relative_to(ROOT / "plots/stp_plots").parts
+        above = PYTHON_LAYERS[PYTHON_LAYERS.index(parts[0]) + 1 :] if len(parts) > 1 else PYTHON_LAYERS
+        for found in re.finditer(r"^\s*(?:from|import) stp_plots\.(\w+)", text, re.MULTILINE):
+            if found[1] in above:
+                offend(path, text, found.start(1), f"{parts[0]} uses {found[1]}")
+
+
 def all_files():
     """Files that git tracks or would track; without git, all but hidden folders and builds."""
     try:
@@ -140,6 +151,7 @@ def main():
             check_nameless(path, text, names)
         if module_of(path) == "program":
             check_timeless(path, text)
+    check_python()
     files = all_files()
     for path in files:
         check_machine_paths(path)

@@ -56,7 +56,7 @@ if(NOT title STREQUAL "the installed one" OR NOT step GREATER 0)
   message(FATAL_ERROR "bin/stp answered with title \"${title}\" and a step of ${step} s")
 endif()
 set(written summary.json)
-if(PYTHON)  # it must find analysis/, too
+if(PYTHON)  # it must find plots/, too
   list(APPEND written report.html timeline-timelines-stp-tp1-pp4-m12.svg)
 else()
   set(flag --no-plots)

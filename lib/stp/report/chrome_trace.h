@@ -14,7 +14,7 @@ namespace stp {
 /// an arrow from each transfer to the op that consumes its tensor; only for ops that have times. Seconds
 /// become µs to three decimals; unit costs count as seconds. Compute before which the rank idled for its own
 /// all-reduce or exchange has the argument `waited_for`. `title` and `time_unit` go to `otherData`,
-/// for analysis/timelines.py.
+/// for plots/timelines.py.
 void write_chrome_trace(std::ostream& out, const Program& program, const Timeline& timeline,
                         const std::string& title = "", const std::string& time_unit = "s");
 

@@ -1,4 +1,4 @@
-// The median of repeated measurements and its distribution-free interval. analysis/stp_analysis/statistics.py
+// The median of repeated measurements and its distribution-free interval. plots/stp_plots/judge/statistics.py
 // compares measurements.
 #pragma once
 

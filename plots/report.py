@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Draws the plots of a result folder, its timelines and its report.html.
+
+    report.py FOLDER
+
+FOLDER is what `stp reproduce` writes: summary.json, a record per experiment, timeline-*.json. The plots (PNG), the timelines
+(SVG) and the page, which holds them all, are written beside these. Exits with 1 and one line on stderr on failure.
+"""
+
+import argparse
+import dataclasses
+import multiprocessing
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+try:
+    from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, host_links, overlap, panels, sensitivity, splits, style, timelines, times
+    from stp_plots.files import ReportError, progress, write_whole
+    from stp_plots.judge import claims
+    from stp_plots.page import html
+    from stp_plots.read import records
+except ImportError as error:
+    sys.exit(f"report.py: numpy, pandas, matplotlib and jinja2 are needed: {error}")
+
+
+def makers(experiment):
+    """The plots that fit the experiment, the most important first."""
+    if experiment.pairs:
+        return [overlap.plot]
+    if not len(experiment):
+        return []
+    if splits.cells(experiment):
+        return [splits.ablation, breakdown.breakdown]
+    if splits.contention_groups(experiment):
+        return [splits.contention]
+    if experiment.has_published("tp_share"):
+        return [figures.tp_share]
+    if host_links.groups(experiment):
+        return [host_links.plot, figures.memory, breakdown.breakdown]
+    if times.needed(experiment):
+        return [times.plot, breakdown.breakdown]
+    if panels.needed(experiment):
+        return [panels.throughput, accuracy.strips, panels.memory, breakdown.breakdown]
+    closed = experiment.has_closed_forms()
+    chosen = [closed_forms.closed_forms] if closed else []
+    if experiment.has_published("throughput"):
+        chosen += [figures.gain] if len(experiment.schedules) > 1 else []
+        chosen += [accuracy.strips, figures.throughput, accuracy.scatter, sensitivity.tornado]
+    else:
+        timed = not closed and experiment.rows["step_time"].notna().any()
+        chosen += [figures.gain] if timed and experiment.asks_for_a_gain() else []
+        chosen += [figures.step_time] if timed else []
+        chosen += [accuracy.strips, accuracy.scatter]
+    if experiment.has_ours("memory") or experiment.has_published("memory"):
+        chosen.append(figures.memory)
+    return chosen + ([breakdown.breakdown] if not closed or closed_forms.legible(experiment) else [])
+
+
+@dataclasses.dataclass
+class Task:
+    """A plot of an experiment, or a timeline of it if there is a trace."""
+
+    experiment: records.Experiment  # of the first screen's plot: all of them
+    maker: object = None
+    trace: Path = None
+
+    def draw(self, colours):
+        """The plot with its file; None if there is no data for it, or the trace is invalid."""
+        kind, render = ("svg", style.svg) if self.trace else ("png", style.png)
+        arguments = (self.experiment,) if self.maker is headline.plot else (self.experiment, colours)
+        try:
+            plot = timelines.plot(self.trace, self.word()) if self.trace else self.maker(*arguments)
+        except ReportError:
+            return None
+        if plot is None:
+            return None
+        return html.Drawn(dataclasses.replace(plot, figure=None), render(plot.figure), kind, tuple(plot.figure.get_size_inches()))
+
+    def word(self):
+        return self.trace.stem.removeprefix(f"timeline-{self.experiment.id}-")
+
+
+def draw_all(tasks, colours):
+    """The drawings of all tasks, made in one process per processor."""
+    workers = min(os.cpu_count() or 1, len(tasks) // 3, 8)
+    if workers < 2:
+        return [task.draw(colours) for task in progress("drawing plots", tasks, len(tasks))]
+    Inherited.tasks, Inherited.colours = tasks, colours
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        return list(progress("drawing plots", pool.imap(Inherited.draw, range(len(tasks))), len(tasks)))
+
+
+class Inherited:
+    """Data that the processes of a pool inherit from their parent by fork, without pickling."""
+
+    tasks, colours = [], {}
+
+    @staticmethod
+    def draw(number):
+        return Inherited.tasks[number].draw(Inherited.colours)
+
+
+def report(folder):
+    folder = Path(folder)
+    experiments = records.read_folder(folder)
+    sensitivity.attach(folder, experiments)
+    style.set_up()
+    tasks = [Task(one, trace=trace) for one in experiments for trace in one.timelines]
+    tasks += [Task(one, maker=maker) for one in experiments for maker in makers(one)]
+    colours = style.schedule_colours(list(dict.fromkeys(name for one in experiments for name in one.schedules)))
+    evaluated = claims.of_experiments(experiments)
+    tasks += [Task(experiments, headline.plot)] if evaluated else []
+    plots, traces, first = {}, {}, None
+    for task, drawn in zip(tasks, draw_all(tasks, colours)):
+        if task.trace:
+            traces.setdefault(task.experiment.id, []).append((task.trace.name, drawn))
+        if drawn is None:
+            continue
+        if task.maker is headline.plot:
+            first = drawn
+            write_whole(folder / "plot-gains.png", drawn.content)
+            continue
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", task.experiment.id)
+        write_whole(task.trace.with_suffix(".svg") if task.trace else folder / f"plot-{name}-{drawn.plot.name}.png", drawn.content)
+        if not task.trace:
+            plots.setdefault(task.experiment.id, []).append(drawn)
+    write_whole(folder / "report.html", html.render(experiments, plots, traces, evaluated, first).encode())
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="report.py", description="Plots, timelines and report.html of a result folder.")
+    parser.add_argument("folder", metavar="FOLDER", help="a folder written by stp reproduce")
+    options = parser.parse_args(arguments)
+    try:
+        report(options.folder)
+    except ReportError as error:
+        print(f"report.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the program that started this says so
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Ours against published figures, null models, claims; results against each other."""

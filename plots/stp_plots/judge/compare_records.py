@@ -1,0 +1,161 @@
+"""Result records side by side: per configuration and schedule, each file's figures and how they differ from the first
+file's."""
+
+import json
+
+from stp_plots.files import InputError
+from stp_plots.judge.statistics import Sample, judge, relative
+from stp_plots.read.results import EVIDENCE, FIGURES
+
+# Fields that identify a row in every record; and further fields that may distinguish rows of one file.
+BASE = ["model", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "microbatches"]
+FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute", "sequence_parallel", "tp_overlap", "cp_method", "zero", "offload_ratio",
+            "cluster_values", "gradients", "freed_at", "type", "backend", "unit_costs", "layers_per_chunk", "layer_costs", "microbatch_costs"]
+
+
+# ---- which rows correspond ----
+
+
+def plain(value):
+    return json.dumps(value, sort_keys=True)  # can be hashed
+
+
+def key_of(row, fields):
+    return tuple(plain(row.get(field)) for field in fields)
+
+
+def one_schedule_each(files):
+    return all(len({row["schedule"] for row in file.rows}) == 1 for file in files)
+
+
+def distinct(rows, fields):
+    return len({key_of(row, fields) for row in rows})
+
+
+def key_fields(files):
+    """The fields in which corresponding rows must agree: those of BASE that every file has, and those of FURTHER that
+    distinguish rows of one file."""
+    known = [field for field in BASE + FURTHER
+             if all(any(row.get(field) is not None for row in file.rows) for file in files)]
+    key = [field for field in BASE if field in known]
+    base = key + ([] if one_schedule_each(files) else ["schedule"])
+    return key + [field for field in FURTHER if field in known and any(
+        distinct(file.rows, base) < distinct(file.rows, [*base, field]) for file in files)]
+
+
+def align(files, fields):
+    """Per file its rows by key; rows with equal keys are numbered."""
+    if not one_schedule_each(files):
+        fields = [*fields, "schedule"]
+    aligned = []
+    for file in files:
+        rows = {}
+        for row in file.rows:
+            key, again = key_of(row, fields), 0
+            while (key, again) in rows:
+                again += 1
+            rows[key, again] = row
+        if aligned and not rows.keys() & aligned[0].keys():
+            raise InputError(file.path, "", f"has no configuration in common with {files[0].path}",
+                             "compare records that share model, lengths, parallelism, microbatches and schedules")
+        aligned.append(rows)
+    return aligned
+
+
+def differences(files, key):
+    """Other differences of the files: per field the values of each, in order of appearance."""
+    values = {}
+    for field in BASE + FURTHER:
+        if field not in key and field != "layers_per_chunk":  # layers by chunk follow from the schedule's placement
+            seen = [list({plain(row.get(field)): row.get(field) for row in file.rows}.values()) for file in files]
+            values[field] = [some[0] if len(some) == 1 else some for some in seen]
+    values["host"] = [file.system.get("host_processor_model_name") for file in files]
+    values["revision"] = [file.provenance.get("git_revision") for file in files]
+    values["build"] = [file.provenance.get("build_type") for file in files]
+    return [{"field": field, "values": some} for field, some in values.items() if any(one != some[0] for one in some)]
+
+
+# ---- the comparison ----
+
+
+def cell_of(row, sample):
+    return {"schedule": row["schedule"], **{field: row.get(field) for field in FIGURES},
+            "step_time_interval_s": sample and sample.interval, "repeats": len(row["repeats"]),
+            "pp_bubble_share": row["bubbles"][0], "tp_bubble_share": row["bubbles"][1],
+            "against_first": None, "prediction": None}
+
+
+def against(row, first):
+    return {"throughput": relative(row.get("throughput_samples_per_s"), first.get("throughput_samples_per_s")),
+            "step_time": relative(row.get("step_time_s"), first.get("step_time_s")),
+            "peak_memory": relative(row.get("peak_memory_gb"), first.get("peak_memory_gb")),
+            "p": None, "adjusted_p": None, "verdict": None}
+
+
+def prediction(weaker, stronger, sample):
+    """The weaker evidence as a prediction of the stronger, whose repeated steps are the sample."""
+    step, interval = weaker.get("step_time_s"), sample and sample.interval
+    return {"predicted_step_s": step, "actual_step_s": stronger.get("step_time_s"),
+            "step_error": relative(step, stronger.get("step_time_s")),
+            "within_interval": interval[0] <= step <= interval[1] if interval and step is not None else None,
+            "peak_memory_error": relative(weaker.get("peak_memory_gb"), stronger.get("peak_memory_gb"))}
+
+
+def prediction_errors(weaker, stronger, predictions):
+    """The prediction errors of one pair of files, each (label, file)."""
+    errors = [one["step_error"] for one in predictions if one["step_error"] is not None]
+    within = [one["within_interval"] for one in predictions if one["within_interval"] is not None]
+    return {"predicted_by": weaker[0], "predicted_evidence": weaker[1].evidence,
+            "actual": stronger[0], "actual_evidence": stronger[1].evidence,
+            "rows": len(errors), "step_error_mean": sum(map(abs, errors)) / len(errors) if errors else None,
+            "step_error_worst": max(reversed(errors), key=abs, default=None),
+            "intervals": len(within), "within_interval": sum(within)}
+
+
+def strength(file):
+    return EVIDENCE.index(file.evidence)
+
+
+def compare(files, rule):
+    """All files against the first, as results/schema/comparison.schema.json has it under kind `records`. `files`: by label.
+
+    Rows are of the same thing if they agree in schedule, model, lengths, parallelism and microbatches, as far as every file
+    knows these, and in whatever else distinguishes rows of one file; in what then still differs (the cluster, say) the files
+    differ, which is listed. Where every file has one schedule only, these are compared. Figures of one evidence are compared;
+    of two, the weaker is a prediction of the stronger, which is reported separately. InputError if a file has no row in
+    common with the first."""
+    first, *others = files.values()
+    fields = key_fields([first, *others])
+    aligned = align([first, *others], fields)
+    rows, pairs, judged = [], [], []
+    for key in dict.fromkeys(key for by_key in aligned for key in by_key):
+        found = [by_key.get(key) for by_key in aligned]
+        samples = [Sample(row["repeats"], rule) if row and row["repeats"] else None for row in found]
+        cells = [row and cell_of(row, sample) for row, sample in zip(found, samples)]
+        for file, row, sample, cell in zip(others, found[1:], samples[1:], cells[1:]):
+            if not row or not found[0]:
+                continue
+            if strength(file) < strength(first):
+                cell["prediction"] = prediction(row, found[0], samples[0])
+            elif strength(file) > strength(first):
+                cell["prediction"] = prediction(found[0], row, sample)
+            else:
+                cell["against_first"] = against(row, found[0])
+                if len(row["repeats"]) > 1 and len(found[0]["repeats"]) > 1:
+                    pairs.append((samples[0], sample))
+                    judged.append(cell["against_first"])
+        described = next(filter(None, found))
+        rows.append({"configuration": {field: described.get(field) for field in fields}, "cells": cells})
+    for cell, verdict in zip(judged, judge(pairs, rule)):
+        cell |= {field: verdict[field] for field in ("p", "adjusted_p", "verdict")}
+
+    errors, labelled = [], list(files.items())
+    for i, one in enumerate(labelled):
+        if one[1].evidence != first.evidence:
+            cells = [row["cells"][i] for row in rows]
+            predictions = [cell["prediction"] for cell in cells if cell and cell["prediction"]]
+            errors.append(prediction_errors(*sorted([labelled[0], one], key=lambda each: strength(each[1])), predictions))
+    described = [{"label": label, "path": file.path, "evidence": file.evidence, "scenario": file.scenario,
+                  "provenance": file.provenance, "system": file.system} for label, file in labelled]
+    return {"kind": "records", "files": described, "differs": differences([first, *others], fields),
+            "rule": rule.json(len(pairs)), "predictions": errors, "rows": rows}

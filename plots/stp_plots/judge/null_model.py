@@ -1,0 +1,257 @@
+"""Null models, without any physics of GPUs: the published figures of calibrated rows carried over to the others."""
+
+import functools
+import itertools
+import json
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from stp_plots import words
+from stp_plots.files import ROOT
+from stp_plots.read.records import QUANTITIES
+from stp_plots.words import Table, dictionary, items, number, text
+
+GAP = 0.02  # pairs of schedules further apart than this have an order in the paper
+NAMES = {"null": "null model", "bubble": "null model with the textbook bubble"}  # by column
+DESCRIPTION = (
+    "The null models have no physics of a GPU: they carry the published figures of calibrated rows over to the others. Throughput is at "
+    "the MFU of the calibrated row of the same schedule and TP (where that TP was not calibrated, the mean of all); a gain is that of two "
+    "such throughputs. With the textbook bubble each step has besides, over its compute, (p − 1)/(v·m) for 1F1B-I with v chunks a rank "
+    "(Narayanan et al., arXiv 2104.04473), and a third of that for ZB-V and STP: so the paper's Table 1 has it for STP at F = I = W "
+    "without all-reduces, and a step of ZB-V waits as long at the least. Memory is, per token, hidden size and layer, on a straight line "
+    "in 1/TP through the calibrated rows and the six A800 figures that our list of saved tensors was completed with. What the simulation "
+    "predicts no better than the better of the two, it adds nothing to. New configurations have no calibrated row at any m; for memory, "
+    "none of the same model, tokens and grid."
+)
+
+# The bubble over a step's compute, of that of 1F1B-I. The paper's Table 1 has (p - 1)(F + I - W) for STP and (p - 1)(F + I + W) for
+# 1F1B-I; its row of ZB-V, zero at F = I = W, is the span of a rank: a step waits p - 1 forwards at the least.
+BUBBLE = {"1f1b-i": 1, "zb-v": 1 / 3, "stp": 1 / 3}
+
+PUBLISHED = ROOT / "results/published/stp-paper.json"
+COMPLETED_WITH = {"cluster": "a800", "model": "llm-12.1b", "seq": 6144}  # its rows, the list of saved tensors (docs/fidelity.md)
+
+
+def _carried(rows, published):
+    """For rows of one schedule: `published` of the calibrated ones with the same TP."""
+    known = published[rows["calibrated"]].dropna()
+    return rows["tp"].map(known.groupby(rows["tp"]).mean()).fillna(known.mean())
+
+
+def _predicted(frame, key="configuration", known=()):
+    """The rows that are compared and not calibrated; `new`: no row with the same `key` is calibrated, and it is not `known`."""
+    fitted = {*frame.loc[frame["calibrated"], key], *known}
+    rows = frame[~frame["calibrated"]].dropna(subset=["error"])
+    return rows.assign(new=~rows[key].isin(fitted))
+
+
+def _with_tp(frame):
+    return frame.assign(tp=[number(data.get("tp")) for data in frame["data"]])
+
+
+def has(experiment, name="throughput"):
+    """Whether there are calibrated rows to carry over."""
+    frame = experiment.figure(name)
+    sized = not _sizes(experiment, frame["data"]).isna().any() if name == "memory" else experiment.rows["mfu"].notna().any()
+    return bool((frame["calibrated"] & frame["published"].notna()).any() and sized)
+
+
+def throughputs(experiment):
+    """The rows of the figure with `null` and `bubble`, the throughputs of the null models; `bubble` is NaN where it is not known."""
+    frame = _with_tp(experiment.figure("throughput"))
+    used = frame["mfu"] / frame["ours"]  # MFU of one sample a second: FLOPs over GPUs and their peak
+    longer = used * (1 + pd.Series([_bubble(row) for row in frame.itertuples()], frame.index, dtype=float))
+    return frame.assign(null=_by_schedule(frame, used) / used, bubble=_by_schedule(frame, longer) / longer)
+
+
+def _by_schedule(frame, scale):
+    return pd.concat([_carried(rows, rows["published"] * scale[rows.index]) for _, rows in frame.groupby("schedule")])
+
+
+def _bubble(row):
+    ranks, chunks = number(row.data.get("pp")), len(items(row.data.get("layers_per_chunk")))
+    share = BUBBLE.get(row.schedule)
+    return share * (ranks - 1) * ranks / (chunks * row.microbatches) if share and ranks and chunks else math.nan
+
+
+def _sizes(experiment, rows):
+    """Tokens of a microbatch times hidden size and layers; NaN where the model is not in the record."""
+    models = dictionary(experiment.scenario.get("models"))
+
+    def size(data):
+        model = dictionary(models.get(data.get("model")))
+        factors = [number(one) for one in (data.get("seq"), data.get("microbatch_size", 1), model.get("hidden_size"), model.get("num_hidden_layers"))]
+        return math.nan if None in factors or not number(data.get("tp")) else math.prod(factors)
+
+    return rows.map(size).astype(float)
+
+
+@functools.cache
+def _completed_with():
+    """The published rows that the list of saved tensors was completed with."""
+    rows = json.loads(PUBLISHED.read_text(encoding="utf-8"))["rows"] if PUBLISHED.is_file() else []
+    known = [row for row in rows if "peak_memory_gb" in row and "name" not in row and all(row.get(key) == value for key, value in COMPLETED_WITH.items())]
+    return pd.DataFrame({"data": known, "schedule": [row["schedule"] for row in known],
+                         "published": [float(row["peak_memory_gb"]) for row in known]})  # fmt: skip
+
+
+def memories(experiment):
+    """The rows of the figure with `null`, the memory of the null model."""
+    frame = _with_tp(experiment.compared("memory"))
+    known = pd.concat([frame.loc[frame["calibrated"], ["data", "schedule", "published"]], _completed_with()], ignore_index=True)
+    known["size"] = _sizes(experiment, known["data"])
+    known = known.dropna()
+    inverse = pd.Series([1 / number(data["tp"]) for data in known["data"]], known.index, dtype=float)
+    size, null = _sizes(experiment, frame["data"]), pd.Series(math.nan, frame.index)
+    for schedule, rows in frame.groupby("schedule"):
+        own = known["schedule"] == schedule
+        if own.any():
+            null[rows.index] = _line_through(inverse[own], (known["published"] / known["size"])[own], 1 / rows["tp"]) * size[rows.index]
+    return frame.assign(null=null, bubble=math.nan, size=size)
+
+
+def _line_through(x, y, at):
+    """The straight line that fits best, or the one through zero where all have one x."""
+    return np.polyval(np.polyfit(x, y, 1), at) if x.nunique() > 1 else (y / x).mean() * at
+
+
+def _alike(rows):
+    """What memory depends on. It knows no sequences, only tokens: two of 3072 are one of 6144."""
+    sizes = zip(rows["data"], rows["size"], rows["schedule"])
+    return [(data.get("model"), data.get("pp"), data.get("tp"), size, schedule) for data, size, schedule in sizes]
+
+
+def errors(experiment, name):
+    """Predicted rows of throughput or memory: `error` of ours, `null_error` and `bubble_error`, relative."""
+    if name == "memory":
+        frame = memories(experiment)
+        known = _completed_with()
+        known = known.assign(size=_sizes(experiment, known["data"]))
+        rows = _predicted(frame.assign(alike=_alike(frame)), "alike", _alike(known))
+    else:
+        rows = _predicted(throughputs(experiment))
+    return rows.assign(**{f"{kind}_error": rows[kind] / rows["published"] - 1 for kind in NAMES})
+
+
+def gain_errors(experiment, schedule):
+    """Predicted gains of the schedule over the baseline: `null`, `bubble`; and `error` of ours, `null_error` and `bubble_error`, in
+    points."""
+    frame = experiment.figure("gain")
+    frame = frame[frame["schedule"] == schedule]
+    every, key = throughputs(experiment), ["configuration", "m"]
+    over = every[every["schedule"] == experiment.baseline].set_index(key)
+    for kind in NAMES:
+        frame = frame.assign(**{kind: 100 * (every.loc[frame.index, kind] / frame.join(over[kind].rename("over"), on=key)["over"] - 1)})
+    rows = _predicted(frame)
+    return rows.assign(**{f"{kind}_error": rows[kind] - rows["published"] for kind in NAMES})
+
+
+def better(rows):
+    """The null model with the smaller mean error over the rows: its column."""
+    return min((kind for kind in NAMES if rows[f"{kind}_error"].notna().all()), key=lambda kind: rows[f"{kind}_error"].abs().mean(), default="null")
+
+
+@dataclass
+class Pairs:
+    """Pairs of schedules in one configuration at one m."""
+
+    total: int = 0
+    calibrated: int = 0  # with a calibrated row
+    far: int = 0  # predicted, more than GAP apart in the paper
+    far_right: int = 0  # in the paper's order
+    far_constant: int = 0  # those that have the order of the calibrated rows
+    near: int = 0  # the other predicted ones
+    near_right: int = 0
+    ties: int = 0  # near ones that the paper has equal
+    far_null: dict = field(default_factory=dict)  # by null model, those that it has in the paper's order
+    near_null: dict = field(default_factory=dict)
+
+
+def pairs(experiment):
+    frame = throughputs(experiment) if has(experiment) else experiment.figure("throughput").assign(**dict.fromkeys(NAMES, math.nan))
+    # A rule without any model: the schedules' order over the calibrated rows, everywhere.
+    constant = frame[frame["calibrated"]].groupby("schedule")["published"].mean()
+    kinds = {kind: 0 for kind in NAMES if frame[kind].notna().any()}
+    count = Pairs(far_null={**kinds}, near_null={**kinds})
+    for _, group in frame.dropna(subset=["ours", "published"]).groupby(["configuration", "m"], sort=False):
+        for one, two in itertools.combinations(group.itertuples(), 2):
+            count.total += 1
+            if one.calibrated or two.calibrated:
+                count.calibrated += 1
+                continue
+            difference = one.published - two.published
+            right = difference * (one.ours - two.ours) > 0
+            same = difference * (constant.get(one.schedule, 0) - constant.get(two.schedule, 0)) > 0
+            far = abs(difference) > GAP * min(one.published, two.published)
+            if far:
+                count.far, count.far_right, count.far_constant = count.far + 1, count.far_right + right, count.far_constant + same
+            else:
+                count.near, count.near_right, count.ties = count.near + 1, count.near_right + right, count.ties + (difference == 0)
+            nulls = count.far_null if far else count.near_null
+            for kind in nulls:
+                nulls[kind] += difference * (getattr(one, kind) - getattr(two, kind)) > 0
+    return count
+
+
+def nearer(rows):
+    """In how many of the rows ours is nearer to the published figure than the better null model."""
+    return (rows["error"].abs() < rows[f"{better(rows)}_error"].abs()).sum()
+
+
+def _error(errors, gain):
+    """The mean error and the largest, in words."""
+    mean, worst = errors.abs().mean(), errors.abs().max()
+    if math.isnan(mean):
+        return words.NONE
+    return f"{mean:.2f} points ({worst:.1f})" if gain else f"{words.plain_percent(mean, 2)} ({words.plain_percent(worst)})"
+
+
+def _figures(experiments):
+    """(experiment, cluster, figure, of which rows, these, whether a gain), over all predicted rows and over new configurations alone."""
+    for experiment in filter(has, experiments):
+        if experiment.settings:
+            continue  # variants of rows that another experiment has
+        place = words.text(experiment.rows["data"].iloc[0].get("cluster")).upper()
+        figures = [("throughput", errors(experiment, "throughput"), False)]
+        names = [name for name in experiment.schedules if name != experiment.baseline]
+        figures += [(f"gain of {name} over {experiment.baseline}", gain_errors(experiment, name), True) for name in reversed(names)]
+        figures += [(QUANTITIES["memory"].title, errors(experiment, "memory"), False)] if has(experiment, "memory") else []
+        for name, rows, gain in figures:
+            for kind, some in (("predicted", rows), ("of new configurations", rows[rows["new"]])):
+                if len(some) and (kind == "predicted" or len(some) < len(rows)):
+                    yield experiment, place, name, kind, some, gain
+
+
+def table(experiments):
+    """Ours beside the null models."""
+    lines, places = [], {}
+    for experiment, place, name, kind, rows, gain in _figures(experiments):
+        cells = [_error(rows[column], gain) for column in ("error", *(f"{null}_error" for null in NAMES))]
+        distinct = rows["ours"].nunique() if name == QUANTITIES["memory"].title else len(rows)  # memory knows no m, only tokens
+        kind += f" ({distinct} distinct)" if distinct < len(rows) else ""
+        lines.append([place, name, f"{len(rows)} {kind}", *cells, f"{nearer(rows)} of {len(rows)}"])
+        places[experiment.id] = (experiment, place)
+    for experiment, place in places.values():
+        count = pairs(experiment)
+        for kind, amount, right, nulls in ((f"over {100 * GAP:g} % apart", count.far, count.far_right, count.far_null),
+                                           ("closer", count.near, count.near_right, count.near_null)):  # fmt: skip
+            if amount:
+                cells = [f"{right} right", *(f"{nulls[null]} right" if null in nulls else words.NONE for null in NAMES)]
+                lines.append([place, "pairs of schedules in the paper's order", f"{amount} {kind}", *cells, words.NONE])
+    head = ["cluster", "figure", "rows", "ours: mean error (max)", "null model", "with the textbook bubble", "ours nearer in, than the better"]
+    return Table(head, lines)
+
+
+def beaten(experiments):
+    """A sentence on the figures that a null model errs less in than ours, over all predicted rows."""
+    texts = []
+    for _, place, name, kind, rows, gain in _figures(experiments):
+        null = rows[f"{better(rows)}_error"].abs().mean()
+        ours = rows["error"].abs().mean()
+        if kind == "predicted" and null < ours:
+            texts.append(f"{place}'s {name} ({null:.2f} for our {ours:.2f} points)" if gain else
+                         f"{place}'s {name} ({words.plain_percent(null, 2)} for our {words.plain_percent(ours, 2)})")  # fmt: skip
+    return f"The better null model errs less than our simulation in {', '.join(texts)}." if texts else ""

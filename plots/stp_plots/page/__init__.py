@@ -1,0 +1,1 @@
+"""What is shown: report.html, pages of docs, the screen; their tables."""

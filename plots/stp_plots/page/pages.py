@@ -1,0 +1,152 @@
+"""The pages of docs that state figures: what their templates can ask of records."""
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import pandas as pd
+
+from stp_plots import words
+from stp_plots.draw import host_links, sensitivity, splits
+from stp_plots.files import ROOT, ReportError
+from stp_plots.judge import claims, measurements, null_model
+from stp_plots.page import markdown
+from stp_plots.read.records import CONFIGURATION, read_folder
+
+TEMPLATES = ROOT / "docs/templates"
+THROUGHPUT = "throughput_samples_per_s"
+SAME = (*CONFIGURATION, "microbatches", "sequence_parallel", "schedule")  # of rows that a gain compares
+
+
+def names():
+    """The pages that have a template."""
+    return [str(path.relative_to(TEMPLATES)).removesuffix(".md.j2") for path in sorted(TEMPLATES.rglob("*.md.j2"))]
+
+
+def _agrees(data, where):
+    return all(data.get(key) in value if isinstance(value, list) else data.get(key) == value for key, value in where.items())
+
+
+def gain(of, over, key=THROUGHPUT):
+    """Of one row over another, or of their published figures, per cent."""
+    return 100 * (of[key] / over[key] - 1)
+
+
+def bubbles(row):
+    """TP and PP bubble of the rank that computes most, per cent of the step."""
+    rank = max(row["ranks"], key=lambda one: one["compute_s"])
+    return [100 * rank[key] / row["step_time_s"] for key in ("tp_bubble_s", "pp_bubble_s")]
+
+
+def span(values, digits=1, unit="", sign=False):
+    """The ends of a range; one figure where they are the same."""
+    values = [*values]
+    shown = list(dict.fromkeys((words.signed if sign else words.plain)(float(end), digits) for end in (min(values), max(values))))
+    return " to ".join(shown) + unit
+
+
+def model(name):
+    """12.1B of llm-12.1b."""
+    return name.rpartition("-")[2].upper()
+
+
+def schedule(name):
+    return {"dhelix": "DHelix", "1f1b-i-braided": "1F1B-I braided"}.get(name, name.upper())
+
+
+@dataclass
+class Errors:
+    """Errors of rows, in per cent or points."""
+
+    values: pd.Series
+    unit: str
+
+    count = property(lambda self: len(self.values))
+    mean = property(lambda self: words.plain(self.values.abs().mean(), 2, self.unit))
+    bias = property(lambda self: words.signed(self.values.mean(), 2, self.unit))
+    largest = property(lambda self: words.signed(self.values[self.values.abs().idxmax()], 1, self.unit))
+
+
+class Records:
+    """A result folder as templates see it, with the kept files beside it."""
+
+    def __init__(self, folder, claims_file):
+        self.experiments = read_folder(folder)
+        sensitivity.attach(folder, self.experiments)
+        self.run = {one.id: one for one in self.experiments}
+        self.known = json.loads(Path(claims_file).read_text(encoding="utf-8"))
+
+    def rows(self, name, /, **where):
+        """The rows of an experiment that have these values, or one of a list of values."""
+        return [data for data in self.run[name].rows["data"] if _agrees(data, where)]
+
+    def row(self, name, /, **where):
+        found = self.rows(name, **where)
+        if len(found) != 1:
+            raise ReportError(f"{name}: {len(found)} rows agree with {where}, where a page needs one")
+        return found[0]
+
+    def errors(self, name, figure, /, calibrated=False, **where):
+        """Against published figures, of rows that were not fitted to; of all if `calibrated` is None."""
+        frame = self.run[name].compared(figure)
+        keep = [_agrees(row.data, where) and calibrated in (None, row.calibrated) for row in frame.itertuples()]
+        values = frame["error"][keep]
+        if values.empty:
+            raise ReportError(f"{name}: no row has an error of {figure} that agrees with {where}")
+        return Errors(values, " points") if figure == "gain" else Errors(100 * values, " %")
+
+    def gains(self, name, of, over):
+        """Of every row like `of` over the fastest row like `over` that has the same place, per cent."""
+        others = self.rows(name, **over)
+        found = []
+        for data in self.rows(name, **of):
+            place = {field: data.get(field) for field in SAME if field not in over}
+            base = max((one[THROUGHPUT] for one in others if _agrees(one, place)), default=None)
+            found += [gain(data, {THROUGHPUT: base})] if base else []
+        return found
+
+    def null(self, name, figure, new=False, of="stp"):
+        """Ours and the better null model over the same predicted rows: `ours`, `null`, and in how many `nearer` is ours."""
+        rows = null_model.gain_errors(self.run[name], of) if figure == "gain" else null_model.errors(self.run[name], figure)
+        rows = rows[rows["new"]] if new else rows
+        scale, unit = (1, " points") if figure == "gain" else (100, " %")
+        ours, theirs = (Errors(scale * rows[column], unit) for column in ("error", f"{null_model.better(rows)}_error"))
+        return {"ours": ours, "null": theirs, "nearer": int(null_model.nearer(rows)), "count": len(rows), "distinct": rows["ours"].nunique()}
+
+    @functools.cached_property
+    def ablation(self):
+        """The variants of scripts/ablation."""
+        return json.loads((ROOT / "results/reference/ablation.json").read_text(encoding="utf-8"))["variants"]
+
+    def variant(self, word):
+        return next(one for one in self.ablation if word in one["variant"])
+
+    @functools.cached_property
+    def searches(self):
+        """The cases of scripts/splits."""
+        return json.loads((ROOT / "results/reference/splits.json").read_text(encoding="utf-8"))["cases"]
+
+    def slower(self, name, kind, than="best"):
+        """By how much a split is slower than another, per cent, over the searched cases of a schedule that have both."""
+        found = [case["schedules"][name] for case in self.searches]
+        return [100 * (one[kind]["step_time_s"] / one[than]["step_time_s"] - 1) for one in found if kind in one and than in one]
+
+    @functools.cached_property
+    def evaluated(self):
+        return claims.evaluate(self.experiments, self.known["claims"])
+
+    def render(self, page):
+        if page not in names():
+            raise ReportError(f"{page}: is no page with a template; there are {', '.join(names())}")
+        values = {name: getattr(self, name) for name in dir(self) if not name.startswith("_") and name not in ("evaluated", "render")}
+        environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True,
+                                         undefined=jinja2.StrictUndefined)  # fmt: skip
+        environment.filters.update(bubbles=bubbles, signed=words.signed, plain=words.plain, magnitude=words.magnitude,
+                                   percent=words.percent, span=span, model=model, schedule=schedule, cell=markdown.cell,
+                                   mean=lambda values: sum(values) / len(values))  # fmt: skip
+        text = environment.get_template(f"{page}.md.j2").render(
+            **values, records=self, gain=gain, bubbles=bubbles, table=markdown.table, claims=claims, null_model=null_model,
+            measurements=measurements, host_links=host_links, splits=splits)  # fmt: skip
+        return f"<!-- Written by scripts/pages from docs/templates/{page}.md.j2 -->\n{markdown.wrapped(text)}"

@@ -1,0 +1,1 @@
+"""Result folders, records and other files of ours in memory."""

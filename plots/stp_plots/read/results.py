@@ -1,0 +1,69 @@
+"""Result records that a user names."""
+
+from dataclasses import dataclass
+
+from stp_plots.files import Fields
+
+KIND = "a result record"
+MAJOR = "1"  # version of the records that are read here
+EVIDENCE = ["simulated", "emulated", "replayed", "measured", "published"]  # from the weakest to the strongest
+
+FIGURES = ("throughput_samples_per_s", "step_time_s", "mfu", "peak_memory_gb")
+LARGEST = 1e30
+
+
+@dataclass
+class RecordFile:
+    path: str
+    scenario: str  # its name
+    evidence: str
+    system: dict
+    provenance: dict
+    rows: list  # of read_row
+
+
+def recognises(content):
+    return (isinstance(content, dict) and "evidence" in content and "scenario" in content and
+            any(key in content for key in ("results", "rows", "pairs")))
+
+
+def read_row(row, path, place):
+    """The row as written, checked, with `repeats`, of the step in seconds, and `bubbles`, PP and TP as shares of the step of
+    the rank that computes most."""
+    fields = Fields(row, path, place)
+    fields.string("schedule")
+    for key in FIGURES:
+        if row.get(key) is not None:
+            fields.number(key, LARGEST)
+    repeats = fields.array("step_time_repeats_s", [])
+    if any(not isinstance(value, (int, float)) or isinstance(value, bool) for value in repeats):
+        raise fields.error("step_time_repeats_s", "has an element that is not a number", "write seconds")
+    most, bubbles = -1, (None, None)
+    for i, rank in enumerate(fields.array("ranks", [])):
+        given = Fields(rank, path, f"{place}.ranks[{i}]")
+        compute, pp, tp = (given.number(key, LARGEST) for key in ("compute_s", "pp_bubble_s", "tp_bubble_s"))
+        step = compute + pp + tp
+        if compute > most and step > 0:
+            most, bubbles = compute, (pp / step, tp / step)
+    return {**row, "repeats": repeats, "bubbles": bubbles}
+
+
+def read(content, path):
+    """InputError that names file, field and remedy."""
+    fields = Fields(content, path)
+    version = fields.string("schema_version", MAJOR)
+    if version.split(".")[0] != MAJOR:
+        raise fields.error("schema_version", f'"{version}" is of another major version',
+                           f"make the record again with a program that writes {MAJOR}.x")
+    name = Fields(fields.object("scenario"), path, "scenario").string("name")
+    evidence = fields.string("evidence")
+    if evidence not in EVIDENCE:
+        raise fields.error("evidence", f'"{evidence}" is unknown', "write one of " + ", ".join(EVIDENCE))
+    if "pairs" in content:
+        raise fields.error("pairs", "are GEMMs and all-reduces, without schedules to compare",
+                           "name records of scenarios with schedules")
+    key = "results" if "results" in content else "rows"
+    rows = [read_row(row, path, f"{key}[{i}]") for i, row in enumerate(fields.array(key))]
+    if not rows:
+        raise fields.error(key, "is empty", "there is nothing to compare")
+    return RecordFile(path, name, evidence, fields.object("system", {}), fields.object("provenance", {}), rows)

@@ -1,0 +1,213 @@
+"""Medians, their intervals and rank tests against published tables and values computed by hand; error rates and power over
+many draws.
+
+python3 plots/tests/statistics_test.py
+"""
+
+import itertools
+import math
+import sys
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from stp_plots.judge.statistics import Rule, Sample, coverage, holm, judge, least_p, mann_whitney, median_interval, shapley
+
+
+def first_numbers(count):
+    return np.arange(1, count + 1)
+
+
+class MedianInterval(unittest.TestCase):
+    def test_places_and_coverage_are_those_of_the_published_table(self):
+        # Conover, Practical Nonparametric Statistics: binomial with p = 1/2, 95 %. Value k is k itself.
+        for n, k, covered in ((6, 1, 0.96875), (9, 2, 0.9609375), (10, 2, 0.978515625), (12, 3, 0.96142578125), (15, 4, 0.96484375),
+                              (20, 6, 0.9586105346679688), (30, 10, 0.9572260547429323), (50, 18, 0.9671608624357315),
+                              (100, 40, 0.9647997997822951), (200, 86, 0.9599628083866005)):
+            self.assertEqual(median_interval(first_numbers(n)), (k, n + 1 - k))
+            self.assertAlmostEqual(coverage(k, n), covered, places=12)
+
+    def test_there_is_none_where_the_extremes_do_not_cover_enough(self):
+        for n in range(1, 6):
+            self.assertIsNone(median_interval(first_numbers(n)))
+        self.assertIsNotNone(median_interval(first_numbers(5), 0.9))
+        self.assertIsNone(median_interval(first_numbers(6), 0.97))
+
+    def test_values_are_sorted_and_may_be_thousands(self):
+        self.assertEqual(median_interval([6, 1, 5, 2, 4, 3]), (1, 6))
+        low, high = median_interval(first_numbers(4001))  # 2⁻ⁿ alone is no number any more
+        self.assertAlmostEqual(low, 2001 - 1.96 * math.sqrt(4001) / 2, delta=1)
+        self.assertEqual(low + high, 4002)
+
+    def test_it_covers_the_median_as_often_as_it_says(self):
+        values = np.random.default_rng(1).exponential(1 / math.log(2), (20000, 12))  # skewed, median 1
+        low, high = median_interval(values)
+        self.assertAlmostEqual(np.mean((low <= 1) & (1 <= high)), coverage(3, 12), delta=0.004)  # three standard errors
+
+
+class MannWhitney(unittest.TestCase):
+    def test_u_counts_pairs(self):
+        for first, second, u in (([1, 2, 3], [4, 5, 6], 0), ([4, 5, 6], [1, 2, 3], 9), ([1, 4], [2, 3], 2),
+                                 ([2, 2, 5], [2, 3], 0.5 + 0.5 + 2)):  # ties count a half
+            self.assertEqual(mann_whitney(first, second).u, u)
+
+    def test_p_is_that_of_the_first_table(self):
+        # Mann and Whitney 1947, Table I: P(U ≤ u) for n = m = 3 and 4, to three decimals; two-sided is twice that.
+        for n, tails in ((3, (.050, .100, .200, .350, .500)), (4, (.014, .029, .057, .100, .171, .243, .343, .443))):
+            by_u = {}
+            for first in itertools.combinations(range(2 * n), n):
+                test = mann_whitney(first, [value for value in range(2 * n) if value not in first])
+                by_u.setdefault(test.u, set()).add(round(float(test.p), 12))
+                self.assertTrue(test.exact)
+            for u, tail in enumerate(tails):
+                (p,) = by_u[u]
+                self.assertAlmostEqual(p, min(1, 2 * tail), delta=1.1e-3)
+
+    def test_critical_values_are_those_of_the_tables(self):
+        # The largest U that is significant at 5 %, two-sided, as any table prints it.
+        for n1, n2, critical in ((5, 5, 2), (6, 6, 5), (5, 8, 6), (7, 9, 12), (8, 8, 13), (10, 10, 23), (9, 11, 23), (12, 12, 37),
+                                 (15, 20, 90), (20, 20, 127)):
+            for u, significant in ((critical, True), (critical + 1, False)):
+                # The largest values of the first sample stand above all of the second, one in between.
+                above = [min(n2, max(0, u - i * n2)) for i in range(n1)]
+                test = mann_whitney([value + 0.5 + 0.001 * i for i, value in enumerate(above)], first_numbers(n2))
+                self.assertEqual(test.u, u)
+                self.assertEqual(test.p <= 0.05, significant, (n1, n2, u))
+
+    def test_p_is_that_of_textbooks(self):
+        # Hollander and Wolfe, Table 4.1 (permeability): W = 35, one-sided p 0.1272.
+        membrane = mann_whitney([0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46], [1.15, 0.88, 0.90, 0.74, 1.21])
+        self.assertEqual(membrane.u, 35)
+        self.assertAlmostEqual(membrane.p, 0.2544122544122544, places=12)
+        # Five and four: 14 of 126 orders.
+        self.assertAlmostEqual(mann_whitney([19, 22, 16, 29, 24], [20, 11, 17, 12]).p, 14 / 126, places=12)
+
+    def test_exact_without_ties_and_below_fifty(self):
+        largest = mann_whitney([0.5 * i * i for i in range(49)], [7.3 * i + 0.01 for i in range(48)])
+        self.assertTrue(largest.exact)
+        self.assertAlmostEqual(largest.p, 0.02108264199750715, places=12)
+        more = mann_whitney(np.arange(60), np.arange(55) + 10.5)
+        self.assertFalse(more.exact)
+        self.assertAlmostEqual(more.p, 0.017466219103968242, places=12)
+
+    def test_the_approximation_is_corrected_for_ties_and_continuity(self):
+        # By hand: U 6, mean 15, groups of 3 twos and 3 threes: variance 30/12 · (12 − 48/110); (9 − ½)/σ = 1.5809.
+        tied = mann_whitney([1, 2, 2, 3, 4], [2, 3, 3, 5, 6, 7])
+        self.assertEqual((tied.u, tied.exact), (6, False))
+        self.assertAlmostEqual(tied.p, 0.11390314458853068, places=12)
+        self.assertEqual(mann_whitney([1, 1, 1], [1, 1, 1]).p, 1)
+
+    def test_the_order_of_the_samples_does_not_matter(self):
+        draw = np.random.default_rng(2)
+        for i in range(300):
+            a, b = (draw.integers(0, 1 << 20 if i % 2 else 5, draw.integers(1, 20)) for _ in range(2))
+            one, other = mann_whitney(a, b), mann_whitney(b, a)
+            self.assertAlmostEqual(one.p, other.p, places=12)
+            self.assertEqual(one.u + other.u, len(a) * len(b))
+            self.assertGreaterEqual(one.p, 0.3 * least_p(len(a), len(b)))
+
+    def test_the_least_p_is_that_of_two_orders_of_all(self):
+        for n1, n2 in ((1, 1), (3, 3), (4, 7), (12, 12), (49, 49)):
+            self.assertAlmostEqual(least_p(n1, n2) * math.comb(n1 + n2, n1) / 2, 1, places=9)
+        self.assertLess(least_p(50, 60), 1e-18)
+
+
+class Holm(unittest.TestCase):
+    def test_the_usual_example(self):
+        # Times 3, 1, 2 and 4, then never below a smaller one's.
+        for p, adjusted in (([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]), ([0.9, 0.7], [1, 1]), ([0.02], [0.02]), ([], []),
+                            ([0.01, 0.01, 0.01], [0.03, 0.03, 0.03])):
+            np.testing.assert_allclose(holm(p), adjusted, rtol=1e-12)
+
+
+class Families(unittest.TestCase):
+    """Both together, as benchmarks use them."""
+
+    def adjusted(self, seed, families, benchmarks, repetitions=12, noise=0.05, change=0.0):
+        """Adjusted p of families of log-normal times; the first benchmark of each changes."""
+        draw = np.random.default_rng(seed)
+        before, after = draw.lognormal(0, noise, (2, families, benchmarks, repetitions))
+        after[:, 0] *= 1 + change
+        return holm(mann_whitney(before, after).p)
+
+    def test_seldom_is_anything_found_where_nothing_differs(self):
+        wrong = np.mean(self.adjusted(3, families=4000, benchmarks=20).min(axis=-1) <= 0.05)
+        self.assertLessEqual(wrong, 0.05)
+        self.assertGreaterEqual(wrong, 0.02)  # nor is it deaf
+
+    def test_ten_per_cent_is_found_in_five_per_cent_of_noise(self):
+        # A few more repetitions compensate for a larger family.
+        for benchmarks, repetitions, power in ((1, 12, 0.97), (5, 12, 0.90), (20, 12, 0.80), (20, 16, 0.90)):
+            found = self.adjusted(4, 600, benchmarks, repetitions, change=0.10)[:, 0] <= 0.05
+            self.assertGreater(np.mean(found), power)
+
+
+class Shapley(unittest.TestCase):
+    def test_it_is_the_mean_over_all_orders_and_adds_up(self):
+        draw = np.random.default_rng(5)
+        for parts in range(6):
+            values = draw.uniform(-1, 1, 1 << parts)
+            mean = [0.0] * parts
+            for order in itertools.permutations(range(parts)):
+                taken = 0
+                for part in order:
+                    mean[part] += (values[taken | 1 << part] - values[taken]) / math.factorial(parts)
+                    taken |= 1 << part
+            shares = shapley(values)
+            np.testing.assert_allclose([share for _, share in shares], mean, atol=1e-12)
+            self.assertEqual([alone for alone, _ in shares], [values[1 << part] - values[0] for part in range(parts)])
+            self.assertAlmostEqual(sum(share for _, share in shares), values[-1] - values[0], places=12)
+
+    def test_what_only_both_move_is_divided_equally(self):
+        self.assertEqual(shapley([0, 0, 0, 6]), [(0, 3), (0, 3)])
+
+
+def verdicts(pairs, **rule):
+    rule = Rule(**rule)
+    return [one["verdict"] for one in judge([(Sample(first, rule), Sample(second, rule)) for first, second in pairs], rule)]
+
+
+class Verdicts(unittest.TestCase):
+    def test_small_differences_are_the_same_however_significant(self):
+        before = 1 + 1e-4 * np.arange(20)
+        pairs = [(before, 1.04 * before), (before, 1.06 * before), (1.06 * before, before)]
+        self.assertLess(judge([(Sample(before, Rule()), Sample(1.04 * before, Rule()))], Rule())[0]["adjusted_p"], 1e-6)
+        self.assertEqual(verdicts(pairs), ["same", "slower", "faster"])
+        self.assertEqual(verdicts(pairs[:1], least_difference=0.03), ["slower"])
+        self.assertEqual(verdicts([(before, before)], least_difference=0), ["same"])
+
+    def test_noisy_samples_must_differ_by_more(self):
+        noisy, steady = 1 + 0.02 * np.arange(12), 1 + 0.002 * np.arange(12)  # ±6 % and less than 5 %
+        self.assertTrue(Sample(noisy, Rule()).noisy)
+        self.assertFalse(Sample(steady, Rule()).noisy)
+        # 20 % is less than 10 and the two intervals.
+        self.assertEqual(verdicts([(noisy, 1.2 * noisy), (steady, 1.2 * steady)], least_difference=0.1), ["inconclusive", "slower"])
+        self.assertEqual(verdicts([(noisy, 1.2 * noisy)]), ["slower"])
+
+    def test_noisy_samples_are_never_the_same(self):
+        noisy, steady = 1 + 0.02 * np.arange(12), 1 + 0.002 * np.arange(12)
+        for pair in ((noisy, noisy), (steady, noisy), (noisy, steady), (noisy, 1.1 * noisy)):
+            self.assertEqual(verdicts([pair]), ["inconclusive"])
+        # Significant and large, but within the noise of so wide a sample.
+        wild = np.concatenate([np.linspace(1, 1.1, 6), np.linspace(2, 2.2, 6)])
+        (one,) = judge([(Sample(wild, Rule()), Sample(1.5 * wild, Rule()))], Rule())
+        self.assertGreater(one["difference"], 0.49)
+        self.assertEqual(one["verdict"], "inconclusive")
+
+    def test_too_few_repetitions_for_so_many_comparisons(self):
+        # Five against five: p is at least 2 of 252, which six comparisons can bear and seven cannot.
+        clear, mixed = ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]), ([1, 3, 5, 7, 9], [2, 4, 6, 8, 10])
+        self.assertEqual(verdicts([clear] + [mixed] * 5), ["slower"] + ["same"] * 5)
+        self.assertEqual(verdicts([clear] + [mixed] * 6), ["too few"] * 7)
+        self.assertEqual([Rule().repetitions_needed(comparisons) for comparisons in (6, 7, 1)], [5, 6, 4])
+
+    def test_from_nothing_there_is_no_relative_difference(self):
+        (one,) = judge([(Sample([0, 0, 0, 0], Rule()), Sample([1, 2, 3, 4], Rule()))], Rule())
+        self.assertEqual((one["difference"], one["verdict"]), (None, "slower"))
+
+
+if __name__ == "__main__":
+    unittest.main()
