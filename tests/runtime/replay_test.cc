@@ -10,8 +10,10 @@
 #include "stp/base/error.h"
 #include "stp/device/bfloat16.h"
 #include "stp/program/issue_order.h"
+#include "stp/runtime/call_times.h"
 #include "stp/runtime/chunk_state.h"
 #include "support/effort.h"
+#include "support/jobs.h"
 #include "support/training.h"
 
 namespace stp {
@@ -294,6 +296,21 @@ std::string failure_alone(const Training& training, const BackendOptions& option
     return error.what();
   }
   return "";
+}
+
+// A link's members are its sender and its receiver, in this order; nodes are those of both.
+TEST(CallTimes, OfALinkAreTheSameBothWays) {
+  HardwareProfile profile = a800();
+  profile.gpus_per_node = 2;
+  const CallTimes times = call_times(profile);
+  for (const auto& [low, high] : {std::pair{0, 1}, {0, 2}, {1, 5}})
+    for (const CallKind kind : {CallKind::transfer, CallKind::all_to_all}) {
+      const CallTime up = times(kind, 1e6, {low, high}), down = times(kind, 1e6, {high, low});
+      const bool within = high < 2;
+      EXPECT_EQ(up.latency_s, (within ? profile.within_node : profile.between_nodes).latency_s);
+      EXPECT_EQ(down.latency_s, up.latency_s);
+      EXPECT_EQ(down.transfer_s, up.transfer_s);
+    }
 }
 
 // A call that would block a rank forever fails at once and names the place.
