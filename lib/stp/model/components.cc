@@ -7,7 +7,7 @@ namespace {
 
 using Kind = ComponentKind;
 using Type = Kept::Type;
-using Bias = Weights::Bias;
+using Bias = TrainedWeights::Bias;
 using enum UnitPart;
 using enum UnitPass;
 
@@ -33,15 +33,18 @@ constexpr Kept kActivation[] = {{Saved::activation, Width::ffn, W_early}};
 constexpr Kept kLoss[] = {{Saved::softmax_fp32, Width::vocabulary, I, Type::fp32_at_least}};
 constexpr Kept kPatches[] = {{Saved::patches, Width::patch, W_late}};
 
-constexpr Weights kQkvWeights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late, Bias::all};
-constexpr Weights kProjection{Saved::attention_output, Width::q, Saved::output_gradient, W_early,
-                              Bias::encoder};
-constexpr Weights kFc1Weights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
-                              Bias::encoder};
-constexpr Weights kFc2Weights{Saved::activation, Width::ffn, Saved::output_gradient, W_early, Bias::encoder};
-constexpr Weights kVocabulary{Saved::norm_output, Width::hidden, Saved::logits_gradient, W_late, Bias::none};
-constexpr Weights kPatchWeights{Saved::patches, Width::patch, {}, W_late, Bias::none};
-constexpr Weights kTable{{}, Width::vocabulary, Saved::output_gradient, W_late, Bias::none};
+constexpr TrainedWeights kQkvWeights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
+                                     Bias::all};
+constexpr TrainedWeights kProjection{Saved::attention_output, Width::q, Saved::output_gradient, W_early,
+                                     Bias::encoder};
+constexpr TrainedWeights kFc1Weights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
+                                     Bias::encoder};
+constexpr TrainedWeights kFc2Weights{Saved::activation, Width::ffn, Saved::output_gradient, W_early,
+                                     Bias::encoder};
+constexpr TrainedWeights kVocabulary{Saved::norm_output, Width::hidden, Saved::logits_gradient, W_late,
+                                     Bias::none};
+constexpr TrainedWeights kPatchWeights{Saved::patches, Width::patch, {}, W_late, Bias::none};
+constexpr TrainedWeights kTable{{}, Width::vocabulary, Saved::output_gradient, W_late, Bias::none};
 
 constexpr Component kAttention[] = {{Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
                                     {Kind::linear, before, Width::qkv, &Recompute::qkv, kQkv, kQkvWeights},
@@ -111,5 +114,35 @@ bool is_recomputed(const Recompute& recompute, Unit unit, ComponentKind kind) {
 
 bool Recompute::first_linear(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::linear); }
 bool Recompute::norm_of(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::norm); }
+bool Recompute::core_of(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::core); }
+
+bool Division::is_in_parts(Unit unit) const {
+  if (is_vision(unit)) return false;
+  if (find_component(unit, ComponentKind::core) != nullptr) return true;
+  return overlaps() && components(unit).front().part != UnitPart::whole;
+}
+
+int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
+  const bool forward = pass == UnitPass::F;
+  switch (part) {
+    case UnitPart::whole:
+      return 1;
+    case UnitPart::norm:
+      return forward && overlaps() ? 1 : 0;
+    case UnitPart::before:
+      return overlaps() ? tp : 1;
+    case UnitPart::core:
+      return exchanges_heads() || find_component(unit, ComponentKind::core) == nullptr ? 1 : cp;
+    case UnitPart::after:
+      return forward && overlaps() ? kPipelineSteps : 1;
+  }
+  return 0;
+}
+
+int Division::core_exchanges(Unit unit, UnitPass pass) const {
+  if (cp == 1 || find_component(unit, ComponentKind::core) == nullptr) return 0;
+  if (exchanges_heads()) return 2;
+  return pass == UnitPass::F ? cp - 1 : 2 * cp - 1;  // keys and values; in I their gradients, too
+}
 
 }  // namespace stp

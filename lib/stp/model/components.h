@@ -54,8 +54,8 @@ struct Kept {
   bool dropped = true;  // by F, where I recomputes the component
 };
 
-/// Weights of a linear layer or table.
-struct Weights {
+/// TrainedWeights of a linear layer or table.
+struct TrainedWeights {
   std::optional<Saved> input;     // none: tokens
   Width input_width;              // with the component's width, the size of the GEMM
   std::optional<Saved> gradient;  // of the output, which I makes; none: the unit's own, as it comes
@@ -72,7 +72,7 @@ struct Component {
   Width width;                       // of the tensor that it makes
   bool Recompute::*again = nullptr;  // what has I run it again
   std::span<const Kept> keeps = {};  // some of them by some implementations alone
-  std::optional<Weights> weights = {};
+  std::optional<TrainedWeights> weights = {};
 
   [[nodiscard]] bool recomputed(const Recompute& recompute) const {
     return again != nullptr && recompute.*again;

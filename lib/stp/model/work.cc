@@ -248,9 +248,9 @@ class UnitOnRank {
   }
   // The suite's launches that add a bias, or sum up its gradient.
   [[nodiscard]] int sums(const Component& linear) const {
-    const Weights::Bias bias = linear.weights->bias;
-    const bool has =
-        bias == Weights::Bias::all || (bias == Weights::Bias::encoder && model_.family == Family::vit);
+    const TrainedWeights::Bias bias = linear.weights->bias;
+    const bool has = bias == TrainedWeights::Bias::all ||
+                     (bias == TrainedWeights::Bias::encoder && model_.family == Family::vit);
     return suite_ && has ? 1 : 0;
   }
 
@@ -374,29 +374,6 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
           UnitPass pass) {
   if (!has_pass(unit, pass) || (is_vision(unit) && !model.has_vision())) return {};
   return UnitOnRank(model, shape, implementation, unit).whole(pass);
-}
-
-bool Division::is_in_parts(Unit unit) const {
-  if (is_vision(unit)) return false;
-  if (find_component(unit, ComponentKind::core) != nullptr) return true;
-  return overlaps() && components(unit).front().part != UnitPart::whole;
-}
-
-int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
-  const bool forward = pass == UnitPass::F;
-  switch (part) {
-    case UnitPart::whole:
-      return 1;
-    case UnitPart::norm:
-      return forward && overlaps() ? 1 : 0;
-    case UnitPart::before:
-      return overlaps() ? tp : 1;
-    case UnitPart::core:
-      return exchanges_heads() || find_component(unit, ComponentKind::core) == nullptr ? 1 : cp;
-    case UnitPart::after:
-      return forward && overlaps() ? kPipelineSteps : 1;
-  }
-  return 0;
 }
 
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,

@@ -26,6 +26,8 @@ struct Recompute {
   [[nodiscard]] bool first_linear(Unit unit) const;
   /// Whether I recomputes the norm of `unit`.
   [[nodiscard]] bool norm_of(Unit unit) const;
+  /// Whether I recomputes the core of `unit`.
+  [[nodiscard]] bool core_of(Unit unit) const;
   bool operator==(const Recompute&) const = default;
 };
 
@@ -80,6 +82,8 @@ struct Division {
   [[nodiscard]] bool divides(Unit unit) const { return (cp > 1 || overlaps()) && is_in_parts(unit); }
   /// Of a part of F or I of a unit that is divided.
   [[nodiscard]] int steps(Unit unit, UnitPass pass, UnitPart part) const;
+  /// Exchanges of context parallelism before, between and behind the steps of its core in F or I.
+  [[nodiscard]] int core_exchanges(Unit unit, UnitPass pass) const;
   bool operator==(const Division&) const = default;
 
  private:
