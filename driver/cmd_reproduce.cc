@@ -67,6 +67,7 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
                   run);
   });
   attach_published(rows, data_path("results/published"), scenario.comparison);
+  attach_gains(rows, scenario.comparison);
   const json record = make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "rows", rows);
   write_new_file(folder / (scenario.name + ".json"), record_text(record));
 
@@ -106,12 +107,11 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   for (const AnyScenario& scenario : scenarios)
     experiments.push_back(reproduce_timed(scenario, folder.path(), invocation));
   write_new_file(folder.path() / "summary.json",
-                 record_text({{"schema_version", "1.4.0"}, {"experiments", experiments}}));
+                 record_text({{"schema_version", "1.5.0"}, {"experiments", experiments}}));
   check_interrupted();
   std::exception_ptr unplotted;  // the records stay
   try {
-    if (!options.no_plots &&
-        run_python("plots/report.py", {folder.path().string()}, "pass --no-plots") != 0)
+    if (!options.no_plots && run_python("plots/report.py", {folder.path().string()}, "pass --no-plots") != 0)
       throw std::runtime_error("plots/report.py failed: the records are there, but not all plots");
   } catch (const std::exception&) {
     unplotted = std::current_exception();

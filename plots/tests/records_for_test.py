@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import report
+from stp_plots import words
 from stp_plots.draw import style
 from stp_plots.read import records
 
@@ -66,7 +67,29 @@ def pair(name="one", **fields):
     return {**data, **fields}
 
 
-def record(rows, **fields):
+SAME = ("model", "cluster", "seq", "tp", "pp", "microbatches", "contention")  # in rows that a gain compares
+
+
+def with_gains(rows, over):
+    """The rows with gains over a schedule, as stp writes them."""
+    key = lambda row: str([row.get(field) for field in SAME])  # noqa: E731
+    bases = {key(row): row for row in rows if row.get("schedule") == over}
+    throughput = lambda row: words.number(words.dictionary(row).get("throughput_samples_per_s"))  # noqa: E731
+
+    def gain(row):
+        base = bases.get(key(row))
+        if base is None or row.get("schedule") == over:
+            return None
+        pairs = [(throughput(row), throughput(base)), (throughput(row.get("published")), throughput(base.get("published")))]
+        ours, published = (100 * (of / by - 1) if of is not None and by else None for of, by in pairs)
+        return {"over": over, "percent": ours, "published_percent": published, "calibration": row.get("calibration") is True or base.get("calibration") is True,
+                "error_points": None if None in (ours, published) else ours - published}  # fmt: skip
+
+    return [{"gain": gain(row), **row} for row in rows]
+
+
+def record(rows, over="1f1b-i", **fields):
+    rows = with_gains(rows, over)
     return {
         "schema_version": "1.0.0", "evidence": "simulated", "scenario": {"name": "x", "title": "X"},
         "system": {"kernel": "Linux"}, "rows": rows,
@@ -75,8 +98,8 @@ def record(rows, **fields):
     }  # fmt: skip
 
 
-def experiment(rows, **fields):
-    return records.Experiment(line("a"), record(rows, **fields), "a.json")
+def experiment(rows, over="1f1b-i", order=(), **fields):
+    return records.Experiment(line("a", order=list(order), pairs_apart=0.02), record(rows, over, **fields), "a.json")
 
 
 def line(name, **fields):

@@ -22,6 +22,7 @@ using nlohmann::json;
 constexpr std::array kFigures{
     "throughput_samples_per_s", "step_time_s",           "peak_memory_gb", "mfu", "mfu_paper", "idle_s",
     "peak_activation_chunks",   "tp_communication_share"};
+constexpr const char* kThroughput = "throughput_samples_per_s";
 constexpr const char* kFits = "fits";  // published: whether a row ran, or was out of memory
 constexpr double kPairGap =
     0.02;  // pairs of schedules that differ by more than this in the paper must keep their order
@@ -65,7 +66,8 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 
 // The fields that distinguish rows, besides the schedule and its consequences, and besides m for figures that
 // do not depend on it.
-constexpr std::array kConfigurationFields{"model",
+constexpr std::array kConfigurationFields{"name",
+                                          "model",
                                           "cluster",
                                           "cluster_values",
                                           "seq",
@@ -177,6 +179,7 @@ std::string row_name(const json& row) {
 struct Findings {
   ErrorSet predicted, calibrated;
   int calibration_rows = 0;
+  json order = json::array();      // of pairs of schedules
   int pairs = 0, pairs_right = 0;  // of schedules that differ in the paper; of these, in the paper's order
   int verdicts = 0, verdicts_right = 0;  // on rows that fit or do not in the paper; of these, the paper's
 
@@ -216,38 +219,68 @@ void add_row_errors(Findings& findings, const json& rows) {
   }
 }
 
-// Compares two schedules in one configuration: their order, and the gain if it is the requested one.
-void add_pair(Findings& findings, const json& a, const json& b, const std::optional<Comparison>& comparison) {
-  const char* const key = "throughput_samples_per_s";
-  const auto ours_a = figure(a, key), theirs_a = figure(a.at("published"), key);
-  const auto ours_b = figure(b, key), theirs_b = figure(b.at("published"), key);
+// Where each schedule's row stands, by configuration and number of microbatches. Rows that do not differ in
+// these are configurations of their own.
+std::map<std::string, std::map<std::string, size_t>> by_configuration(const json& rows) {
+  std::map<std::string, std::map<std::string, size_t>> found;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::string key = configuration_key(rows[i], true);
+    while (!found[key].emplace(rows[i].at("schedule"), i).second) key += "|again";
+  }
+  return found;
+}
+
+// The schedule that gains are over: the comparison's, or, where no row has that, 1F1B-I or the first.
+std::string baseline(const json& rows, const std::optional<Comparison>& comparison) {
+  for (const std::string& name : {comparison ? comparison->gain_over : "", std::string("1f1b-i")})
+    for (const json& row : rows)
+      if (row.at("schedule") == name) return name;
+  return rows.empty() ? "" : rows[0].at("schedule");
+}
+
+// The throughput of `row`, ours or published, over that of `base`.
+std::optional<double> ratio(const json& row, const json& base) {
+  const auto of = figure(row, kThroughput), over = figure(base, kThroughput);
+  return of && over && *over != 0 ? std::optional(*of / *over) : std::nullopt;
+}
+
+json gain_of(const json& row, const json& base) {
+  const auto ours = ratio(row, base), theirs = ratio(row.at("published"), base.at("published"));
+  if (!ours && !theirs) return nullptr;
+  const auto percent = [](const auto& value) { return value ? json(100 * (*value - 1)) : json(nullptr); };
+  return {{"over", base.at("schedule")},
+          {"percent", percent(ours)},
+          {"published_percent", percent(theirs)},
+          {"error_points", ours && theirs ? json(100 * (*ours - *theirs)) : json(nullptr)},
+          {"calibration", is_calibration(row) || is_calibration(base)}};
+}
+
+// Two schedules in one configuration: their order, and the gain if it is the requested one.
+void add_pair(Findings& findings, const json& rows, size_t a, size_t b,
+              const std::optional<Comparison>& comparison) {
+  const auto ours_a = figure(rows[a], kThroughput), theirs_a = figure(rows[a].at("published"), kThroughput);
+  const auto ours_b = figure(rows[b], kThroughput), theirs_b = figure(rows[b].at("published"), kThroughput);
   if (!theirs_a || !theirs_b || !ours_a || !ours_b) return;
-  const bool fitted = is_calibration(a) || is_calibration(b);
-  if (!fitted && std::max(*theirs_a, *theirs_b) / std::min(*theirs_a, *theirs_b) - 1 > kPairGap) {
+  const bool fitted = is_calibration(rows[a]) || is_calibration(rows[b]);
+  const bool apart = std::max(*theirs_a, *theirs_b) / std::min(*theirs_a, *theirs_b) - 1 > kPairGap;
+  const bool right = (*theirs_a - *theirs_b) * (*ours_a - *ours_b) > 0;
+  findings.order.push_back({{"row", a}, {"other", b}, {"apart", apart}, {"right", right}});
+  if (!fitted && apart) {
     ++findings.pairs;
-    findings.pairs_right += (*theirs_a > *theirs_b) == (*ours_a > *ours_b);
+    findings.pairs_right += right;
   }
   if (!comparison) return;
-  const bool forward = a.at("schedule") == comparison->gain_of && b.at("schedule") == comparison->gain_over;
-  const bool backward = b.at("schedule") == comparison->gain_of && a.at("schedule") == comparison->gain_over;
-  if (!forward && !backward) return;
-  const double ours = forward ? *ours_a / *ours_b : *ours_b / *ours_a;
-  const double theirs = forward ? *theirs_a / *theirs_b : *theirs_b / *theirs_a;
-  (fitted ? findings.calibrated : findings.predicted)
-      .gain.add(100 * (ours - theirs), row_name(forward ? a : b));
+  for (const auto& [of, over] : {std::pair(a, b), std::pair(b, a)})
+    if (rows[of].at("schedule") == comparison->gain_of && rows[over].at("schedule") == comparison->gain_over)
+      if (const auto error = figure(rows[of].at("gain"), "error_points"))
+        (fitted ? findings.calibrated : findings.predicted).gain.add(*error, row_name(rows[of]));
 }
 
 void add_pairs(Findings& findings, const json& rows, const std::optional<Comparison>& comparison) {
-  std::map<std::string, std::map<std::string, const json*>> by_configuration;  // then by schedule
-  for (const json& row : rows) {
-    // Rows that do not differ in these fields are configurations of their own.
-    std::string key = configuration_key(row, true);
-    while (!by_configuration[key].emplace(row.at("schedule"), &row).second) key += "|again";
-  }
-  for (const auto& [key, schedules] : by_configuration)
+  for (const auto& [key, schedules] : by_configuration(rows))
     for (auto a = schedules.begin(); a != schedules.end(); ++a)
       for (auto b = std::next(a); b != schedules.end(); ++b)
-        add_pair(findings, *a->second, *b->second, comparison);
+        add_pair(findings, rows, a->second, b->second, comparison);
 }
 
 // One for each kind of error that has a predicted row: no criterion is met by default.
@@ -369,6 +402,15 @@ void attach_published(json& rows, const std::string& folder, const std::optional
   }
 }
 
+void attach_gains(json& rows, const std::optional<Comparison>& comparison) {
+  const std::string over = baseline(rows, comparison);
+  for (json& row : rows) row["gain"] = nullptr;
+  for (const auto& [key, schedules] : by_configuration(rows))
+    if (const auto base = schedules.find(over); base != schedules.end())
+      for (const auto& [name, place] : schedules)
+        if (name != over) rows[place]["gain"] = gain_of(rows[place], rows[base->second]);
+}
+
 json summarise(const std::string& id, const json& record, const std::optional<Comparison>& comparison) {
   const json& rows = record.at("rows");
   Findings findings;
@@ -381,6 +423,8 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
                {"calibration_rows", findings.calibration_rows},
                {"pairs_right", findings.pairs_right},
                {"pairs", findings.pairs},
+               {"pairs_apart", kPairGap},
+               {"order", findings.order},
                {"calibrated", findings.calibrated.to_json()}};
   line.update(findings.predicted.to_json());
   if (findings.verdicts > 0)

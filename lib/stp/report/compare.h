@@ -33,8 +33,12 @@ nlohmann::json to_json(const Comparison& comparison);
 void attach_published(nlohmann::json& rows, const std::string& folder,
                       const std::optional<Comparison>& comparison);
 
-/// The scenario's line of summary.json. Errors are over predicted rows and are relative, except the gain's;
-/// `calibrated` has the errors of calibrated rows.
+/// Adds to every row of attach_published() its `gain` in throughput over the schedule `gain_over` in the same
+/// configuration, or, where no row has that, over 1F1B-I or the first schedule; null where there is none.
+void attach_gains(nlohmann::json& rows, const std::optional<Comparison>& comparison);
+
+/// The scenario's line of summary.json, from rows with gains. Errors are over predicted rows and are
+/// relative, except the gain's; `calibrated` has the errors of calibrated rows.
 nlohmann::json summarise(const std::string& id, const nlohmann::json& record,
                          const std::optional<Comparison>& comparison);
 

@@ -345,6 +345,7 @@ class Compared : public Folder {
   json summary(json rows, bool with_comparison = true) const {
     const auto comparison = with_comparison ? std::optional(comparison_) : std::nullopt;
     attach_published(rows, folder_, comparison);
+    attach_gains(rows, comparison);
     return summarise("id", {{"rows", rows}, {"scenario", {{"title", "A title"}}}, {"evidence", "simulated"}},
                      comparison);
   }
@@ -396,6 +397,36 @@ TEST_F(Compared, AttachesNullsWhereNothingIsPublished) {
   EXPECT_EQ(line["title"], "A title");
   EXPECT_EQ(line["evidence"], "simulated");
   EXPECT_FALSE(line.contains("marks"));
+}
+
+TEST_F(Compared, GainsAreOverTheBaselineOfTheSameConfiguration) {
+  publish({{{"schedule", "new"}, {"throughput_samples_per_s", 9}},
+           {{"schedule", "old"}, {"throughput_samples_per_s", 6}}});
+  comparison_.calibration = std::make_shared<json>(json{{{"schedule", "old"}, {"microbatches", 7}}});
+  const auto gains = [&](json rows) {
+    attach_published(rows, folder_, comparison_);
+    attach_gains(rows, comparison_);
+    json found = json::array();
+    for (const json& each : rows) found.push_back(each["gain"]);
+    return found;
+  };
+  json named = row("new", 6, 10);
+  named["name"] = "apart";
+  const json found = gains(
+      {row("new", 6, 10), row("old", 6, 8), row("new", 7, 10), row("old", 7, 8), named, row("new", 8, 1)});
+  EXPECT_EQ(found[0], (json{{"over", "old"},
+                            {"percent", 25.0},
+                            {"published_percent", 50.0},
+                            {"error_points", -25.0},
+                            {"calibration", false}}));
+  EXPECT_EQ(found[2]["calibration"], true);
+  for (const int without : {1, 3, 4, 5}) EXPECT_TRUE(found[without].is_null());
+  // Without the comparison's baseline it is 1F1B-I, or the first.
+  comparison_.calibration = nullptr;
+  EXPECT_EQ(gains({row("new", 6, 10), row("1f1b-i", 6, 8)})[0]["over"], "1f1b-i");
+  const json of_others = gains({row("first", 6, 10), row("second", 6, 11)});
+  EXPECT_EQ(of_others[1]["over"], "first");
+  EXPECT_TRUE(of_others[1]["published_percent"].is_null());
 }
 
 TEST_F(Compared, RefusesPublishedFilesThatHoldNoRows) {
@@ -491,6 +522,10 @@ TEST_F(Pairs, CountOnlyWhereThePaperSetsThemApartByMoreThanTwoPercent) {
   const json line = summary({row("a", 6, 100), row("b", 6, 120), row("c", 6, 110)});
   EXPECT_EQ(line["pairs"], 2);
   EXPECT_EQ(line["pairs_right"], 1);
+  EXPECT_EQ(line["order"][0], (json{{"row", 0}, {"other", 1}, {"apart", false}, {"right", true}}));
+  EXPECT_EQ(line["order"][2], (json{{"row", 1}, {"other", 2}, {"apart", true}, {"right", false}}));
+  // Equal ones have no order.
+  EXPECT_EQ(summary({row("a", 6, 100), row("c", 6, 100)})["pairs_right"], 0);
   EXPECT_TRUE(line["gain_error_points_mean"].is_null());
 }
 

@@ -6,7 +6,6 @@ from stp_plots.draw import style
 from stp_plots.draw.panels import MOST
 from stp_plots.judge import errors
 from stp_plots.judge.measurements import OVER_LARGER, OVER_SMALLER, by, contradicting, order
-from stp_plots.judge.null_model import GAP
 
 LOOKS = {1: ("#0072B2", "o"), 2: ("#E69F00", "s"), 4: ("#009E73", "^"), 8: ("#CC79A7", "D")}  # by TP
 OTHERS = (style.INK, "v")
@@ -47,6 +46,6 @@ def plot(experiment, colours):
         f"shorter. Open points contradict others of the same model and grid: their time per sample and slot of the pipeline is over "
         f"{100 * OVER_SMALLER:g} % more than at a smaller microbatch, or over {100 * OVER_LARGER:g} % more than at a larger one."
         f"{errors.note(experiment, 'time')} Mean: {by(frame, 'tp')}. Of pairs of configurations of one model that differ by over "
-        f"{100 * GAP:g} %, {right} of {pairs} are in the published order."
+        f"{100 * experiment.pairs_apart:g} %, {right} of {pairs} are in the published order."
     )
     return style.Plot("times", "Published and our own step times", figure, caption, "Scatter plot of our step times against published ones, by TP.")

@@ -271,7 +271,7 @@ def _order(run, experiment, check):
     del run, check
     right, pairs = measurements.order(experiment)
     brief = f"{right} of {pairs} in the same order"
-    return Outcome(f"{pairs} pairs of one model over {100 * null_model.GAP:g} % apart", brief, "all", right == pairs, brief=brief)
+    return Outcome(f"{pairs} pairs of one model over {100 * experiment.pairs_apart:g} % apart", brief, "all", right == pairs, brief=brief)
 
 
 def _gain_grows(run, experiment, check):

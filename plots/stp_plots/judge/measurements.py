@@ -3,7 +3,6 @@
 import itertools
 
 from stp_plots import words
-from stp_plots.judge.null_model import GAP
 from stp_plots.words import items, number
 
 # More of a step's time per sample and slot than at a smaller microbatch, or at a larger one, contradicts these: larger
@@ -27,13 +26,13 @@ def contradicting(rows):
 
 
 def order(experiment):
-    """Of the pairs of configurations of one model whose published throughputs differ by more than GAP: (in the same order, all)."""
+    """Of the pairs of configurations of one model whose published throughputs differ by more than `pairs_apart`: (in the same order, all)."""
     frame = experiment.compared("throughput")
     pairs = [
         (one.published - two.published) * (one.ours - two.ours) > 0
         for _, rows in frame[~frame["calibrated"]].groupby(lambda index: frame["data"][index].get("model"))
         for one, two in itertools.combinations(rows.itertuples(), 2)
-        if abs(one.published - two.published) > GAP * min(one.published, two.published)
+        if abs(one.published - two.published) > experiment.pairs_apart * min(one.published, two.published)
     ]
     return sum(pairs), len(pairs)
 

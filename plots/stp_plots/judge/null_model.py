@@ -1,7 +1,6 @@
 """Null models, without any physics of GPUs: the published figures of calibrated rows carried over to the others."""
 
 import functools
-import itertools
 import json
 import math
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from stp_plots.files import ROOT
 from stp_plots.read.records import QUANTITIES
 from stp_plots.words import Table, dictionary, items, number, text
 
-GAP = 0.02  # pairs of schedules further apart than this have an order in the paper
 NAMES = {"null": "null model", "bubble": "null model with the textbook bubble"}  # by column
 DESCRIPTION = (
     "The null models have no physics of a GPU: they carry the published figures of calibrated rows over to the others. Throughput is at "
@@ -160,7 +158,7 @@ class Pairs:
 
     total: int = 0
     calibrated: int = 0  # with a calibrated row
-    far: int = 0  # predicted, more than GAP apart in the paper
+    far: int = 0  # predicted, and further apart in the paper than chance
     far_right: int = 0  # in the paper's order
     far_constant: int = 0  # those that have the order of the calibrated rows
     near: int = 0  # the other predicted ones
@@ -176,23 +174,21 @@ def pairs(experiment):
     constant = frame[frame["calibrated"]].groupby("schedule")["published"].mean()
     kinds = {kind: 0 for kind in NAMES if frame[kind].notna().any()}
     count = Pairs(far_null={**kinds}, near_null={**kinds})
-    for _, group in frame.dropna(subset=["ours", "published"]).groupby(["configuration", "m"], sort=False):
-        for one, two in itertools.combinations(group.itertuples(), 2):
-            count.total += 1
-            if one.calibrated or two.calibrated:
-                count.calibrated += 1
-                continue
-            difference = one.published - two.published
-            right = difference * (one.ours - two.ours) > 0
-            same = difference * (constant.get(one.schedule, 0) - constant.get(two.schedule, 0)) > 0
-            far = abs(difference) > GAP * min(one.published, two.published)
-            if far:
-                count.far, count.far_right, count.far_constant = count.far + 1, count.far_right + right, count.far_constant + same
-            else:
-                count.near, count.near_right, count.ties = count.near + 1, count.near_right + right, count.ties + (difference == 0)
-            nulls = count.far_null if far else count.near_null
-            for kind in nulls:
-                nulls[kind] += difference * (getattr(one, kind) - getattr(two, kind)) > 0
+    for pair in experiment.line.get("order", []):
+        one, two = (frame.loc[pair[place]] for place in ("row", "other"))
+        count.total += 1
+        if one.calibrated or two.calibrated:
+            count.calibrated += 1
+            continue
+        difference = one.published - two.published
+        same = difference * (constant.get(one.schedule, 0) - constant.get(two.schedule, 0)) > 0
+        if pair["apart"]:
+            count.far, count.far_right, count.far_constant = count.far + 1, count.far_right + pair["right"], count.far_constant + same
+        else:
+            count.near, count.near_right, count.ties = count.near + 1, count.near_right + pair["right"], count.ties + (difference == 0)
+        nulls = count.far_null if pair["apart"] else count.near_null
+        for kind in nulls:
+            nulls[kind] += difference * (one[kind] - two[kind]) > 0
     return count
 
 
@@ -236,7 +232,7 @@ def table(experiments):
         places[experiment.id] = (experiment, place)
     for experiment, place in places.values():
         count = pairs(experiment)
-        for kind, amount, right, nulls in ((f"over {100 * GAP:g} % apart", count.far, count.far_right, count.far_null),
+        for kind, amount, right, nulls in ((f"over {100 * experiment.pairs_apart:g} % apart", count.far, count.far_right, count.far_null),
                                            ("closer", count.near, count.near_right, count.near_null)):  # fmt: skip
             if amount:
                 cells = [f"{right} right", *(f"{nulls[null]} right" if null in nulls else words.NONE for null in NAMES)]

@@ -17,42 +17,28 @@ def median_interval(values, confidence=0.95):
     """The interval between the k-th smallest and the k-th largest value, along the last axis, that covers the median of the
     distribution with at least `confidence`: how many values lie below that median is binomial (n, 1/2), whatever the
     distribution. None where even the extremes cover less: below six values at 95 %."""
+    from scipy import stats  # here: the import takes longer than all that a refused input needs
+
     values = np.sort(values, axis=-1)
-    count = values.shape[-1]
-    k = np.count_nonzero(coverage(np.arange(1, count // 2 + 1), count) >= confidence)
+    k = int(stats.binom.ppf((1 - confidence) / 2, values.shape[-1], 0.5))
     return (values[..., k - 1], values[..., -k]) if k else None
 
 
-def coverage(k, count):
-    """The chance that the median lies between the k-th smallest and the k-th largest of so many values."""
-    from scipy import stats  # here: the import takes longer than all that a refused input needs
-
-    return 1 - 2 * stats.binom.cdf(k - 1, count, 0.5)
-
-
-@dataclass
-class RankTest:
-    u: float  # pairs in which the first sample's value is the larger; ties count a half
-    p: float  # two-sided
-    exact: bool  # whether from the exact distribution of U
-
-
 def mann_whitney(first, second):
-    """The Mann-Whitney U test of two samples along the last axis. Exact where there are no ties and both hold fewer than 50
-    values; else the normal approximation, corrected for ties and for continuity."""
+    """The Mann-Whitney U test of two samples along the last axis: scipy's result, and whether it is exact, as it is where there are
+    no ties and both hold fewer than 50 values. Else it is the normal approximation, corrected for ties and for continuity."""
     from scipy import stats
 
     both = np.sort(np.concatenate([first, second], axis=-1), axis=-1)
     ties = (both[..., 1:] == both[..., :-1]).any()
     exact = bool(not ties and max(np.shape(first)[-1], np.shape(second)[-1]) < EXACT_BELOW)
-    test = stats.mannwhitneyu(first, second, method="exact" if exact else "asymptotic", axis=-1)
-    return RankTest(test.statistic, test.pvalue, exact)
+    return stats.mannwhitneyu(first, second, method="exact" if exact else "asymptotic", axis=-1), exact
 
 
 @functools.cache
 def least_p(first, second):
     """The smallest p that samples of these sizes can have: of every value of one above every value of the other."""
-    return float(mann_whitney(np.arange(first), first + np.arange(second)).p)
+    return float(mann_whitney(np.arange(first), first + np.arange(second))[0].pvalue)
 
 
 def holm(p):
@@ -129,10 +115,10 @@ def judge(pairs, rule):
     would be the same if a sample were not noisy, or "too few" where so few repetitions among so many comparisons could not have
     shown a difference."""
     tests = [mann_whitney(first.values, second.values) for first, second in progress("comparing", pairs, len(pairs))]
-    adjusted = holm([test.p for test in tests])
+    adjusted = holm([test.pvalue for test, _ in tests])
     left = len(pairs) - np.count_nonzero(adjusted <= rule.error_rate)  # what the next p is multiplied by
     found = []
-    for (first, second), test, adjusted_p in zip(pairs, tests, adjusted):
+    for (first, second), (test, exact), adjusted_p in zip(pairs, tests, adjusted):
         verdict = "inconclusive" if first.noisy or second.noisy else "same"
         change = second.median - first.median
         if adjusted_p > rule.error_rate:
@@ -140,6 +126,6 @@ def judge(pairs, rule):
                 verdict = "too few"
         elif change and abs(change) >= (rule.least_difference + first.open + second.open) * first.median:
             verdict = "slower" if change > 0 else "faster"
-        found.append({"difference": relative(second.median, first.median), "u": float(test.u), "p": float(test.p),
-                      "exact": test.exact, "adjusted_p": float(adjusted_p), "verdict": verdict})
+        found.append({"difference": relative(second.median, first.median), "u": float(test.statistic), "p": float(test.pvalue),
+                      "exact": exact, "adjusted_p": float(adjusted_p), "verdict": verdict})
     return found

@@ -44,11 +44,11 @@ GAIN = Quantity("", "gain", "%", 1.5, "gain_error_points_mean")
 CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "unit_costs")
 # Fields of a row that never distinguish configurations.
 NO_CONFIGURATION = {
-    *CONFIGURATION, "schedule", "microbatches", "gpus", "layers_per_chunk", "placement", "ranks", "published", "difference",
+    *CONFIGURATION, "schedule", "microbatches", "gain", "gpus", "layers_per_chunk", "placement", "ranks", "published", "difference",
     "calibration", "step_time_s", "step_time_repeats_s", "step_time_spread_s", "mfu", *(q.key for q in QUANTITIES.values()),
 }  # fmt: skip
 TIMES = ("compute_s", "tp_bubble_s", "pp_bubble_s")
-COLUMNS = ("data", "schedule", "m", "microbatches", "base", "calibrated", "step_time", "repeats", "mfu", "rank_times",
+COLUMNS = ("data", "gain", "schedule", "m", "microbatches", "base", "calibrated", "step_time", "repeats", "mfu", "rank_times",
            "tp_bubble", "pp_bubble", "chunks", "tables")  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def _entry(data):
     chunks = [number(rank.get("peak_activation_chunks")) for rank in ranks]
     repeats = [number(time) for time in items(data.get("step_time_repeats_s"))]
     tables = [str(table) for table in items(dictionary(data.get("published")).get("tables"))]
-    return (data, str(data.get("schedule", "?")), text(data.get("microbatches")), number(data.get("microbatches")),
+    return (data, dictionary(data.get("gain")), str(data.get("schedule", "?")), text(data.get("microbatches")), number(data.get("microbatches")),
             tuple(plain(data.get(field)) for field in CONFIGURATION), data.get("calibration") is True,
             number(data.get("step_time_s")), [time for time in repeats if time and time > 0], number(data.get("mfu")), times,
             shares[1], shares[2], max((one for one in chunks if one is not None), default=None), tables)  # fmt: skip
@@ -140,8 +140,8 @@ class Experiment:
         self.sensitivity = None  # a Sensitivity of these very rows, where there is one
         self.timelines = []  # of paths to traces
         gain = dictionary(dictionary(self.scenario.get("compare") or line.get("compare")).get("gain"))
-        usual = "1f1b-i" if "1f1b-i" in self.schedules else next(iter(self.schedules), "")
-        self.baseline = gain.get("over") if gain.get("over") in self.schedules else usual
+        self.baseline = next((text(one["over"]) for one in self.rows["gain"] if one), next(iter(self.schedules), ""))
+        self.pairs_apart = number(line.get("pairs_apart")) or 0  # relative: pairs further apart than this have an order in the paper
         self.gained = gain.get("of") if gain.get("of") in self.schedules else next(reversed(self.schedules), "")
         self._configure()
 
@@ -186,29 +186,15 @@ class Experiment:
     def figure(self, name):
         """The rows that have a figure, ours or published: `ours`, `published`, `calibrated`, and `error`, ours over the published
         less one, or of the gain their difference in points."""
-        if name == "gain":
-            return self._gain()
-        key = QUANTITIES[name].key
-        frame = self.rows.copy()
-        published, recorded = ([number(dictionary(data.get(part)).get(key)) for data in frame["data"]] for part in ("published", "difference"))
-        frame["ours"] = np.array([number(data.get(key)) for data in frame["data"]], dtype=float)
-        frame["published"] = np.array(published, dtype=float)
-        relative = frame["ours"] / frame["published"].where(frame["published"] != 0) - 1
-        frame["error"] = pd.Series(recorded, frame.index, dtype=float).fillna(relative)
-        if name == "memory":
+        frame, gains = self.rows.copy(), name == "gain"
+        keys = ("percent", "published_percent", "error_points") if gains else [QUANTITIES[name].key] * 3
+        holders = [frame["gain"]] * 3 if gains else [frame["data"], *([dictionary(data.get(part)) for data in frame["data"]] for part in ("published", "difference"))]
+        for column, key, values in zip(("ours", "published", "error"), keys, holders):
+            frame[column] = np.array([number(value.get(key)) for value in values], dtype=float)
+        if gains:
+            frame["calibrated"] = [gain.get("calibration") is True for gain in frame["gain"]]
+        elif name == "memory":
             frame["calibrated"] = frame["memory_calibrated"]
-        return frame.dropna(subset=["ours", "published"], how="all")
-
-    def _gain(self):
-        frame = self.figure("throughput")
-        key = ["configuration", "m"]
-        base = frame[frame["schedule"] == self.baseline].set_index(key)[["ours", "published", "calibrated"]]
-        frame = frame[frame["schedule"] != self.baseline].join(base, on=key, rsuffix="_base")
-        for column in ("ours", "published"):
-            over = frame.pop(column + "_base")
-            frame[column] = 100 * (frame[column] / over.where(over != 0) - 1)
-        frame["calibrated"] |= frame.pop("calibrated_base").eq(True)
-        frame["error"] = frame["ours"] - frame["published"]
         return frame.dropna(subset=["ours", "published"], how="all")
 
     @functools.cache
