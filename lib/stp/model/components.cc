@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "stp/model/parameters.h"
+
 namespace stp {
 namespace {
 
@@ -33,47 +35,58 @@ constexpr Kept kActivation[] = {{Saved::activation, Width::ffn, W_early}};
 constexpr Kept kLoss[] = {{Saved::softmax_fp32, Width::vocabulary, I, Type::fp32_at_least}};
 constexpr Kept kPatches[] = {{Saved::patches, Width::patch, W_late}};
 
-constexpr TrainedWeights kQkvWeights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
-                                     Bias::all};
-constexpr TrainedWeights kProjection{Saved::attention_output, Width::q, Saved::output_gradient, W_early,
-                                     Bias::encoder};
-constexpr TrainedWeights kFc1Weights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
-                                     Bias::encoder};
-constexpr TrainedWeights kFc2Weights{Saved::activation, Width::ffn, Saved::output_gradient, W_early,
-                                     Bias::encoder};
-constexpr TrainedWeights kVocabulary{Saved::norm_output, Width::hidden, Saved::logits_gradient, W_late,
-                                     Bias::none};
-constexpr TrainedWeights kPatchWeights{Saved::patches, Width::patch, {}, W_late, Bias::none};
-constexpr TrainedWeights kTable{{}, Width::vocabulary, Saved::output_gradient, W_late, Bias::none};
+template <typename Parameter>
+constexpr TrainedWeights linear(Saved input, Width input_width, Saved gradient, UnitPass pass, Bias bias,
+                                Parameter parameter, Parameter bias_parameter) {
+  return {input,
+          input_width,
+          gradient,
+          pass,
+          bias,
+          static_cast<uint8_t>(parameter),
+          static_cast<uint8_t>(bias_parameter)};
+}
+constexpr auto kQkvWeights = linear(Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
+                                    Bias::all, AttnParameter::qkv, AttnParameter::qkv_bias);
+constexpr auto kProjection = linear(Saved::attention_output, Width::q, Saved::output_gradient, W_early,
+                                    Bias::encoder, AttnParameter::projection, AttnParameter::projection_bias);
+constexpr auto kFc1Weights = linear(Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
+                                    Bias::encoder, MlpParameter::gate_up, MlpParameter::fc1_bias);
+constexpr auto kFc2Weights = linear(Saved::activation, Width::ffn, Saved::output_gradient, W_early,
+                                    Bias::encoder, MlpParameter::down, MlpParameter::fc2_bias);
+constexpr auto kVocabulary = linear(Saved::norm_output, Width::hidden, Saved::logits_gradient, W_late,
+                                    Bias::none, HeadParameter::projection, HeadParameter{});
+constexpr TrainedWeights kPatchWeights{Saved::patches, Width::patch, {}, W_late, Bias::none, 0, 0};
+constexpr TrainedWeights kTable{{}, Width::vocabulary, Saved::output_gradient, W_late, Bias::none, 0, 0};
 
 constexpr Component kAttention[] = {{Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
-                                    {Kind::linear, before, Width::qkv, &Recompute::qkv, kQkv, kQkvWeights},
+                                    {Kind::linear, before, Width::qkv, &Recompute::qkv, kQkv, &kQkvWeights},
                                     {Kind::split, before, Width::qkv, &Recompute::qkv},
                                     {Kind::rotary, before, Width::q_and_k, &Recompute::qkv},
                                     {Kind::core, core, Width::q, &Recompute::core, kCore},
                                     {Kind::join, after, Width::q, &Recompute::qkv},
-                                    {Kind::linear, after, Width::output, &Recompute::qkv, {}, kProjection},
+                                    {Kind::linear, after, Width::output, &Recompute::qkv, {}, &kProjection},
                                     {Kind::residual, after, Width::own_hidden}};
 
 constexpr Component kMlp[] = {{Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
-                              {Kind::linear, before, Width::fc1, &Recompute::mlp, kFc1, kFc1Weights},
+                              {Kind::linear, before, Width::fc1, &Recompute::mlp, kFc1, &kFc1Weights},
                               {Kind::activation, core, Width::ffn, &Recompute::mlp, kActivation},
-                              {Kind::linear, after, Width::output, &Recompute::mlp, {}, kFc2Weights},
+                              {Kind::linear, after, Width::output, &Recompute::mlp, {}, &kFc2Weights},
                               {Kind::residual, after, Width::own_hidden}};
 
 constexpr Component kHead[] = {{Kind::norm, whole, Width::own_hidden, nullptr, kNorm},
-                               {Kind::linear, whole, Width::vocabulary, nullptr, {}, kVocabulary},
+                               {Kind::linear, whole, Width::vocabulary, nullptr, {}, &kVocabulary},
                                {Kind::loss, whole, Width::vocabulary, nullptr, kLoss}};
 
-constexpr Component kEmbedding[] = {{Kind::lookup, whole, Width::output, nullptr, {}, kTable}};
+constexpr Component kEmbedding[] = {{Kind::lookup, whole, Width::output, nullptr, {}, &kTable}};
 
 constexpr Component kEmbeddingOfPatches[] = {
-    {Kind::linear, whole, Width::output, nullptr, kPatches, kPatchWeights}};
+    {Kind::linear, whole, Width::output, nullptr, kPatches, &kPatchWeights}};
 
 constexpr Component kMerger[] = {{Kind::norm, whole, Width::own_hidden, nullptr, kNorm},
-                                 {Kind::linear, whole, Width::fc1, nullptr, kFc1, kFc1Weights},
+                                 {Kind::linear, whole, Width::fc1, nullptr, kFc1, &kFc1Weights},
                                  {Kind::activation, whole, Width::ffn, nullptr, kActivation},
-                                 {Kind::linear, whole, Width::output, nullptr, {}, kFc2Weights}};
+                                 {Kind::linear, whole, Width::output, nullptr, {}, &kFc2Weights}};
 
 }  // namespace
 
@@ -95,6 +108,13 @@ std::span<const Component> components(Unit unit) {
       return kMerger;
   }
   return {};
+}
+
+// In I the parts are in reverse order; the norm's backward is fused with the residual's.
+UnitPart Component::part_of(UnitPass pass, const Division& division) const {
+  if (pass == UnitPass::F) return kind == ComponentKind::norm && division.overlaps() ? UnitPart::norm : part;
+  if (kind == ComponentKind::residual || part == UnitPart::before) return UnitPart::after;
+  return part == UnitPart::after ? UnitPart::before : part;
 }
 
 const Component* find_component(Unit unit, ComponentKind kind) {

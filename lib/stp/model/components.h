@@ -61,6 +61,11 @@ struct TrainedWeights {
   std::optional<Saved> gradient;  // of the output, which I makes; none: the unit's own, as it comes
   UnitPass pass;                  // which makes their gradient
   enum class Bias : uint8_t { none, encoder, all } bias;  // encoder: in a vision encoder alone
+  uint8_t parameter, bias_parameter;                      // places in unit_parameters()
+
+  [[nodiscard]] bool has_bias(const ModelConfig& model) const {
+    return bias == Bias::all || (bias == Bias::encoder && model.family == Family::vit);
+  }
 };
 
 /// What divides it: sequence parallelism the tokens, if its width is own_hidden, else tensor parallelism its
@@ -72,11 +77,13 @@ struct Component {
   Width width;                       // of the tensor that it makes
   bool Recompute::*again = nullptr;  // what has I run it again
   std::span<const Kept> keeps = {};  // some of them by some implementations alone
-  std::optional<TrainedWeights> weights = {};
+  const TrainedWeights* weights = nullptr;
 
   [[nodiscard]] bool recomputed(const Recompute& recompute) const {
     return again != nullptr && recompute.*again;
   }
+  /// The part that it is in, where `division` divides the unit.
+  [[nodiscard]] UnitPart part_of(UnitPass pass, const Division& division) const;
 };
 
 /// In the order of the forward. The layers of a vision encoder are those of a language model.

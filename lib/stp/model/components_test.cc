@@ -4,6 +4,8 @@
 #include <set>
 
 #include "stp/model/components.h"
+#include "stp/model/parameters.h"
+#include "support/models.h"
 
 namespace stp {
 namespace {
@@ -32,6 +34,25 @@ TEST(Components, KeepEachTensorOnceAndWhatWeightGradientsRead) {
           if (each.which == component.weights->input) {
             EXPECT_EQ(each.until, component.weights->pass) << to_string(unit);
           }
+    }
+  }
+}
+
+// Of a language model and of an encoder before it.
+TEST(Components, NameTheParametersOfTheirPasses) {
+  const ModelConfig config = model("mllm-14.9b"), encoder = config.encoder();
+  for (const Unit unit : kUnits) {
+    const std::vector<Parameter> parameters = unit_parameters(config, unit);
+    for (const Component& component : components(unit)) {
+      if (component.weights == nullptr) continue;
+      const TrainedWeights& weights = *component.weights;
+      const auto expect = [&](size_t place, bool vector) {
+        ASSERT_LT(place, parameters.size()) << to_string(unit);
+        EXPECT_EQ(parameters[place].gradient_by, weights.pass) << to_string(unit);
+        EXPECT_EQ(parameters[place].vector(), vector) << to_string(unit);
+      };
+      expect(weights.parameter, false);
+      if (weights.has_bias(is_vision(unit) ? encoder : config)) expect(weights.bias_parameter, true);
     }
   }
 }

@@ -126,14 +126,6 @@ void add(Work& to, const Work& more) {
   to.kernels += more.kernels;
 }
 
-// In I the parts are in reverse order; the norm's backward is fused with the residual's.
-UnitPart part_of(const Component& component, UnitPass pass, const Division& division) {
-  if (pass == UnitPass::F)
-    return component.kind == ComponentKind::norm && division.overlaps() ? UnitPart::norm : component.part;
-  if (component.kind == ComponentKind::residual || component.part == UnitPart::before) return UnitPart::after;
-  return component.part == UnitPart::after ? UnitPart::before : component.part;
-}
-
 // A unit's components on one rank: what each does and keeps.
 class UnitOnRank {
  public:
@@ -163,7 +155,7 @@ class UnitOnRank {
     if (part == UnitPart::core && core_ != nullptr) return of(*core_, pass, step);
     Work work;
     for (const Component& component : components(unit_))
-      if (part_of(component, pass, shape_.division()) == part) add(work, of(component, pass));
+      if (component.part_of(pass, shape_.division()) == part) add(work, of(component, pass));
     if (pass == UnitPass::I && part == UnitPart::before) add_all_but_core(work, UnitPass::F, true);
     return work;
   }
@@ -248,10 +240,7 @@ class UnitOnRank {
   }
   // The suite's launches that add a bias, or sum up its gradient.
   [[nodiscard]] int sums(const Component& linear) const {
-    const TrainedWeights::Bias bias = linear.weights->bias;
-    const bool has = bias == TrainedWeights::Bias::all ||
-                     (bias == TrainedWeights::Bias::encoder && model_.family == Family::vit);
-    return suite_ && has ? 1 : 0;
+    return suite_ && linear.weights->has_bias(model_) ? 1 : 0;
   }
 
   // Every rank looks up the tokens of its share of the vocabulary and masks the rest; so does the gradient.

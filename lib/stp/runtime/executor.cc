@@ -41,6 +41,58 @@ Tensor keep_for_embedding(RankState& rank, const Op& op, Tensor gradient) {
   return images;
 }
 
+// Whether it is the first op of a unit's F or I but for F's norm.
+bool begins(const Op& op) {
+  return op.step == 0 && (op.part == UnitPart::whole || op.part == UnitPart::before);
+}
+
+// F of a unit of a layer, or of the merger, or a step of a part of it.
+void issue_forward(RankState& rank, const Op& op) {
+  const UnitContext& context = rank.context_of(op.unit);
+  const bool overlaps = context.division.overlaps();
+  SavedUnit& saved = rank.saved_unit(op);
+  if (op.part == UnitPart::norm || (begins(op) && !context.sequence_parallel))
+    norm_forward(context, *rank.compute, rank.parameters(op), op,
+                 op.input == kNoValue ? saved[Saved::norm_input] : rank.take(op.input), saved);
+  if (op.part == UnitPart::norm) return;
+  Tensor gathered;
+  if (begins(op) && context.sequence_parallel && !overlaps) gathered = rank.take(op.input);
+  const bool in_ring = overlaps && op.part == UnitPart::before;
+  const bool last = op.step + 1 == context.division.steps(op.unit, op.unit_pass, op.part);
+  const Tensor normed = gathered  ? gathered
+                        : in_ring ? ring_rows(context, op, saved)
+                                  : saved[Saved::norm_output];
+  const Tensor output =
+      unit_forward(context, op, rank.parameters(op), normed, saved, keeps(context.recompute, op));
+  if (gathered) rank.device.release(*rank.compute, gathered);
+  if (in_ring && last) rank.device.release(*rank.compute, saved[Between::ring]);
+  if (!output) return;  // there is another part
+  (overlaps ? saved[Between::piece] : rank.values[op.output]) = output;
+  if (!op.recomputed() && last) drop_recomputed(context, op.unit, saved);
+}
+
+// The same of I, with the norm's but with sequence parallelism, where that stands behind the reduce-scatter.
+void issue_input_gradient(RankState& rank, const Op& op) {
+  const UnitContext& context = rank.context_of(op.unit);
+  SavedUnit& saved = rank.saved_unit(op);
+  if (begins(op)) norm_again(rank, *rank.compute, op);
+  Tensor output_gradient = begins(op) && !context.division.overlaps() ? rank.take(op.input) : Tensor{};
+  if (op.unit == Unit::merger && op.pass == Pass::I)
+    output_gradient = keep_for_embedding(rank, op, std::move(output_gradient));
+  Tensor gradient = unit_input_gradient(context, op, rank.parameters(op), std::move(output_gradient), saved);
+  const bool recomputed = (op.part == UnitPart::whole || op.part == UnitPart::before) &&
+                          op.step + 1 == context.division.steps(op.unit, op.unit_pass, op.part);
+  if (recomputed && op.pass == Pass::I && saved[Between::gathered])  // W gathers it again
+    rank.device.release(*rank.compute, saved[Between::gathered]);
+  if (!gradient) return;        // there is another part
+  if (op.unit == Unit::merger)  // which has no residual
+    norm_backward(context, *rank.compute, rank.parameters(op), saved, 0, {}, gradient);
+  else if (!context.sequence_parallel)
+    norm_backward(context, *rank.compute, rank.parameters(op), saved, 1.0 / context.tp(),
+                  saved[Saved::output_gradient], gradient);
+  rank.values[op.output] = gradient;
+}
+
 }  // namespace
 
 void Executor::begin(RankState& rank, Stream& stream, OpId id) {
@@ -100,8 +152,7 @@ void Executor::issue(OpId id) {
 }
 
 void Executor::issue_compute(TensorGroup& group, const Op& op) {
-  const bool weights = op.kind == OpKind::weight_gradients || op.unit_pass == UnitPass::W_early ||
-                       op.unit_pass == UnitPass::W_late;
+  const bool forward = op.unit_pass == UnitPass::F;
   if (!has_pass(op.unit, UnitPass::I)) {  // it works on samples
     for (RankState* rank : group.ranks) {
       issuing_ = rank;
@@ -109,58 +160,21 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
     }
     return;
   }
-  if (weights) return issue_weight_gradients(group, op);
-  const bool forward = op.unit_pass == UnitPass::F;
-  const bool overlaps = plan_.program.division().overlaps();
-  const bool first_part = op.part == UnitPart::whole || op.part == UnitPart::before;
-  const bool begins = first_part && op.step == 0;
-  const bool first_linear_again = !forward && plan_.program.strategy.recompute.first_linear(op.unit);
-  if (begins && (first_linear_again || (!forward && op.pass == Pass::B))) gather_again(group, op);
+  if (!forward && op.unit_pass != UnitPass::I) return issue_weight_gradients(group, op);
+  if (!forward && begins(op) &&
+      (op.pass == Pass::B || plan_.program.strategy.recompute.first_linear(op.unit)))
+    gather_again(group, op);
   if (op.unit == Unit::head && forward) {
     const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
     return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
   }
   if (op.unit == Unit::head) return head_input_gradient(group, op);
-  const int steps = plan_.program.division().steps(op.unit, op.unit_pass, op.part);
   for (RankState* rank : group.ranks) {
     issuing_ = rank;
-    const UnitContext& context = rank->context_of(op.unit);
-    const auto& parameters = rank->parameters(op);
-    SavedUnit& saved = rank->saved_unit(op);
-    if (!forward) {
-      if (begins) norm_again(*rank, *rank->compute, op);
-      Tensor output_gradient = begins && !overlaps ? rank->take(op.input) : Tensor{};
-      if (op.unit == Unit::merger && op.pass == Pass::I)
-        output_gradient = keep_for_embedding(*rank, op, std::move(output_gradient));
-      Tensor gradient = unit_input_gradient(context, op, parameters, std::move(output_gradient), saved);
-      const bool recomputed = first_part && op.step + 1 == steps;
-      if (recomputed && op.pass == Pass::I && saved[Between::gathered])  // W gathers it again
-        rank->device.release(*rank->compute, saved[Between::gathered]);
-      if (!gradient) continue;      // there is another part
-      if (op.unit == Unit::merger)  // which has no residual
-        norm_backward(context, *rank->compute, parameters, saved, 0, {}, gradient);
-      else if (!context.sequence_parallel)
-        norm_backward(context, *rank->compute, parameters, saved, 1.0 / context.tp(),
-                      saved[Saved::output_gradient], gradient);
-      rank->values[op.output] = gradient;
-      continue;
-    }
-    if (op.part == UnitPart::norm || (begins && !context.sequence_parallel))
-      norm_forward(context, *rank->compute, parameters, op,
-                   op.input == kNoValue ? saved[Saved::norm_input] : rank->take(op.input), saved);
-    if (op.part == UnitPart::norm) continue;
-    Tensor gathered;
-    if (begins && context.sequence_parallel && !overlaps) gathered = rank->take(op.input);
-    const bool in_ring = overlaps && op.part == UnitPart::before;
-    const Tensor normed = gathered  ? gathered
-                          : in_ring ? ring_rows(context, op, saved)
-                                    : saved[Saved::norm_output];
-    const Tensor output = unit_forward(context, op, parameters, normed, saved, keeps(context.recompute, op));
-    if (gathered) rank->device.release(*rank->compute, gathered);
-    if (in_ring && op.step + 1 == steps) rank->device.release(*rank->compute, saved[Between::ring]);
-    if (!output) continue;  // there is another part
-    (overlaps ? saved[Between::piece] : rank->values[op.output]) = output;
-    if (!op.recomputed() && op.step + 1 == steps) drop_recomputed(context, op.unit, saved);
+    if (forward)
+      issue_forward(*rank, op);
+    else
+      issue_input_gradient(*rank, op);
   }
 }
 

@@ -1,21 +1,12 @@
 #include "stp/runtime/units.h"
 
-#include <initializer_list>
 #include <utility>
+
+#include "stp/model/components.h"
 
 namespace stp {
 namespace {
 
-// The parameters of a unit by their names in lib/stp/model/parameters.h.
-const ParameterState& of(const std::vector<ParameterState>& parameters, AttnParameter which) {
-  return parameters[static_cast<size_t>(which)];
-}
-const ParameterState& of(const std::vector<ParameterState>& parameters, MlpParameter which) {
-  return parameters[static_cast<size_t>(which)];
-}
-const ParameterState& of(const std::vector<ParameterState>& parameters, HeadParameter which) {
-  return parameters[static_cast<size_t>(which)];
-}
 // A unit's norm comes first; its bias, if it has one, last.
 const ParameterState& norm_of(const std::vector<ParameterState>& parameters) { return parameters.front(); }
 const ParameterState& norm_bias_of(const std::vector<ParameterState>& parameters) {
@@ -71,10 +62,6 @@ class ComputePass {
   void release(Tensor& tensor) {
     if (tensor) context_.device.release(stream_, tensor);
   }
-  Tensor keep(Tensor tensor) {
-    context_.device.retag(tensor, MemoryKind::saved);
-    return tensor;
-  }
 
   // out = in · weightᵀ (+ out)
   void linear(const Tensor& in, const ParameterState& weight, const Tensor& out, bool add = false) {
@@ -92,7 +79,7 @@ class ComputePass {
   Tensor output(const Tensor& in, const ParameterState& weight, const Tensor& residual, const Op& op) {
     if (context_.division.overlaps()) return output_columns(in, weight, residual, op.step);
     Tensor out = make(MemoryKind::working, weight.weight.rows);
-    if (unit_ == Unit::merger) {
+    if (find_component(unit_, ComponentKind::residual) == nullptr) {
       linear(in, weight, out);
     } else if (context_.sequence_parallel) {
       linear(in, weight, out);
@@ -158,20 +145,6 @@ Tensor rows_for(const UnitContext& context, const Tensor& in, const Tensor& out,
   return in.rows == out.rows ? out : rows_of_step(context, out, step.index);
 }
 
-// The parts of a forward that may be recomputed, with what they make as tensors of `kind`. Where `normed` has
-// the rows of a step alone, the others come with other steps.
-
-void make_qkv(const UnitContext& context, const std::vector<ParameterState>& parameters, const Tensor& normed,
-              SavedUnit& saved, MemoryKind kind, const Step& step = {}) {
-  ComputePass pass(context);
-  const AttentionShape shape = attention_shape(context);
-  if (step.first) saved[Saved::qkv] = pass.make(kind, shape.qkv_columns());
-  pass.linear(normed, of(parameters, AttnParameter::qkv), rows_for(context, normed, saved[Saved::qkv], step));
-  if (!step.last) return;
-  pass.kernels().bias_rope_forward(pass.stream(), shape, context.training.model.rope_theta,
-                                   of(parameters, AttnParameter::qkv_bias).weight, saved[Saved::qkv]);
-}
-
 // Whose keys and values a step of the core works on.
 int owner(const UnitContext& context, int step) {
   return (context.cp_index - step + context.cp()) % context.cp();
@@ -197,25 +170,6 @@ void attention_core(const UnitContext& context, int step, SavedUnit& saved, Memo
   pass.kernels().attention_forward(pass.stream(), shape, saved[Saved::qkv], out, saved[Saved::log_sum_exp]);
 }
 
-void make_gate_up(const UnitContext& context, Unit unit, const std::vector<ParameterState>& parameters,
-                  const Tensor& normed, SavedUnit& saved, MemoryKind kind, const Step& step = {}) {
-  ComputePass pass(context, unit);
-  const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
-  if (step.first) saved[Saved::fc1_output] = pass.make(kind, gate_up.weight.rows);
-  const Tensor in = linear_rows(unit, normed);
-  pass.linear(in, gate_up, rows_for(context, in, saved[Saved::fc1_output], step));
-  if (of_encoder(context)) pass.add_bias(1, of(parameters, MlpParameter::fc1_bias), saved[Saved::fc1_output]);
-}
-void make_activation(const UnitContext& context, Unit unit, SavedUnit& saved, MemoryKind kind) {
-  ComputePass pass(context, unit);
-  const bool gated = context.training.model.gated();
-  saved[Saved::activation] = pass.make(kind, saved[Saved::fc1_output].columns / (gated ? 2 : 1));
-  if (gated)
-    pass.kernels().swiglu_forward(pass.stream(), saved[Saved::fc1_output], saved[Saved::activation]);
-  else
-    pass.kernels().gelu_forward(pass.stream(), saved[Saved::fc1_output], saved[Saved::activation]);
-}
-
 // Once the last step of the core is done, no exchange uses keys and values any more.
 void release_kv(const UnitContext& context, Stream& stream, SavedUnit& saved) {
   for (Tensor& kv : saved[OfSteps::kv])
@@ -223,67 +177,13 @@ void release_kv(const UnitContext& context, Stream& stream, SavedUnit& saved) {
   saved[OfSteps::kv].clear();
 }
 
-// What a first forward makes and a backward makes again is there for one pass alone.
-MemoryKind unless(bool recomputed, MemoryKind kind) { return recomputed ? MemoryKind::working : kind; }
-
-Tensor attn_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
-                    const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
-  if (op.part == UnitPart::whole || op.part == UnitPart::before)
-    make_qkv(context, parameters, normed, saved, unless(context.recompute.qkv, kind), Step(context, op));
-  if (op.part == UnitPart::whole || op.part == UnitPart::core)
-    attention_core(context, op.step, saved, unless(context.recompute.core && !op.recomputed(), kind));
-  if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
-  release_kv(context, context.compute, saved);
-  ComputePass pass(context);
-  Tensor out = pass.output(saved[Saved::attention_output], of(parameters, AttnParameter::projection),
-                           saved[Saved::norm_input], op);
-  if (of_encoder(context))
-    pass.add_bias(1.0 / context.tp(), of(parameters, AttnParameter::projection_bias), out);
-  return out;
-}
-
-Tensor mlp_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
-                   const Tensor& normed, SavedUnit& saved, MemoryKind kind) {
-  const MemoryKind made = unless(context.recompute.mlp, kind);
-  if (op.part == UnitPart::whole || op.part == UnitPart::before)
-    make_gate_up(context, op.unit, parameters, normed, saved, made, Step(context, op));
-  if (op.part == UnitPart::whole || op.part == UnitPart::core) make_activation(context, op.unit, saved, made);
-  if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
-  ComputePass pass(context, op.unit);
-  Tensor out =
-      pass.output(saved[Saved::activation], of(parameters, MlpParameter::down), saved[Saved::norm_input], op);
-  if (of_encoder(context)) pass.add_bias(1.0 / context.tp(), of(parameters, MlpParameter::fc2_bias), out);
-  return out;
-}
-
-// The gradient of the core's output, or the rows of it that a step makes.
-void project_backward(ComputePass& pass, const UnitContext& context, const Op& op,
-                      const ParameterState& weight, int64_t inner_columns, SavedUnit& saved) {
-  const Step step(context, op);
-  if (step.first) {
-    saved[Saved::inner_gradient] = pass.make(MemoryKind::saved, inner_columns);
-    saved[Between::core_gradient] = pass.make(MemoryKind::working, weight.weight.columns);
-  }
-  const Tensor rows =
-      context.division.overlaps() ? ring_rows(context, op, saved) : saved[Saved::output_gradient];
-  pass.linear_input_gradient(rows, weight, rows_for(context, rows, saved[Between::core_gradient], step));
-}
-
-// Recomputation stands behind the second linear layer's input gradient, behind which the gathering of the
-// norm's output hides; in parts, the core's are ops of their own.
-void attn_project_backward(ComputePass& pass, const UnitContext& context, const Op& op,
-                           const std::vector<ParameterState>& parameters, SavedUnit& saved) {
-  project_backward(pass, context, op, of(parameters, AttnParameter::projection),
-                   attention_shape(context).qkv_columns(), saved);
-  if (!Step(context, op).last) return;
-  if (context.recompute.qkv) make_qkv(context, parameters, pass.normed(saved), saved, MemoryKind::saved);
-  if (context.recompute.core && op.part == UnitPart::whole)
-    attention_core(context, 0, saved, MemoryKind::saved);
-}
-
 // A step of the core in I: the gradient of q is added up here, those of k and v in the ring.
 void core_step_backward(ComputePass& pass, const UnitContext& context, int step, SavedUnit& saved) {
   const AttentionShape shape = core_shape(context);
+  if (step == 0) {
+    saved[OfSteps::kv_gradients].assign(context.cp(), {});
+    saved[OfSteps::kv_sums].assign(context.cp() + 1, {});
+  }
   if (shape.cp == 1) {
     saved[Saved::inner_gradient] = in_rows(saved[Saved::inner_gradient], shape.tokens());
     return pass.kernels().attention_backward(pass.stream(), shape, saved[Saved::qkv],
@@ -304,62 +204,184 @@ void core_step_backward(ComputePass& pass, const UnitContext& context, int step,
                               2 * shape.kv_columns());
 }
 
-Tensor attn_input_gradient(const UnitContext& context, const Op& op,
-                           const std::vector<ParameterState>& parameters, SavedUnit& saved) {
-  ComputePass pass(context);
-  const AttentionShape shape = attention_shape(context);
-  if (op.part == UnitPart::whole || op.part == UnitPart::before) {
-    attn_project_backward(pass, context, op, parameters, saved);
-    saved[OfSteps::kv_gradients].assign(context.cp(), {});
-    saved[OfSteps::kv_sums].assign(context.cp() + 1, {});
-  }
-  if (op.part == UnitPart::whole || op.part == UnitPart::core)
-    core_step_backward(pass, context, op.step, saved);
-  if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
-  release_kv(context, context.compute, saved);
-  if (Tensor& own = saved[OfSteps::kv_sums].back()) {
-    pass.kernels().copy_columns(pass.stream(), own, 0, saved[Saved::inner_gradient], shape.q_columns(),
-                                2 * shape.kv_columns());
-    pass.release(own);
-  }
-  pass.release(saved[Between::core_gradient]);
-  pass.release(saved[Saved::core_output]);
-  pass.release(saved[Saved::qkv]);
-  pass.release(saved[Saved::log_sum_exp]);
-  pass.kernels().rope_backward(pass.stream(), shape, context.training.model.rope_theta,
-                               saved[Saved::inner_gradient]);
-  Tensor gradient = pass.make(MemoryKind::working, saved[Saved::output_gradient].columns);
-  pass.linear_input_gradient(saved[Saved::inner_gradient], of(parameters, AttnParameter::qkv), gradient);
-  return gradient;
-}
+// F and I of a unit but for its norm, component by component. Each linear layer but the last makes the first
+// of the tensors that its component keeps.
+class UnitRun {
+ public:
+  UnitRun(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
+          SavedUnit& saved)
+      : context_(context), op_(op), parameters_(parameters), saved_(saved), pass_(context, op.unit) {}
 
-Tensor mlp_input_gradient(const UnitContext& context, const Op& op,
-                          const std::vector<ParameterState>& parameters, SavedUnit& saved) {
-  ComputePass pass(context, op.unit);
-  const ParameterState& gate_up = of(parameters, MlpParameter::gate_up);
-  if (op.part == UnitPart::whole || op.part == UnitPart::before) {
-    project_backward(pass, context, op, of(parameters, MlpParameter::down), gate_up.weight.rows, saved);
-    if (context.recompute.mlp && Step(context, op).last) {
-      make_gate_up(context, op.unit, parameters, pass.normed(saved), saved, MemoryKind::saved);
-      make_activation(context, op.unit, saved, MemoryKind::saved);
+  // What a first forward makes and a backward makes again is there for one pass alone.
+  Tensor forward(const Tensor& normed, MemoryKind kind) {
+    Tensor output;
+    for (const Component& component : components(op_.unit)) {
+      if (!is_here(component, UnitPass::F)) continue;
+      const bool made_again = component.recomputed(context_.recompute) && !op_.recomputed();
+      forward(component, &normed, Step(context_, op_), made_again ? MemoryKind::working : kind, output);
+    }
+    return output;
+  }
+
+  Tensor input_gradient() {
+    Tensor gradient;
+    const auto all = components(op_.unit);
+    for (size_t i = all.size(); i-- > 0;)
+      if (is_here(all[i], UnitPass::I)) backward(all[i], gradient);
+    return gradient;
+  }
+
+ private:
+  [[nodiscard]] bool is_here(const Component& component, UnitPass pass) const {
+    return op_.part == UnitPart::whole || component.part_of(pass, context_.division) == op_.part;
+  }
+  [[nodiscard]] const ParameterState& weight(const Component& linear) const {
+    return parameters_[linear.weights->parameter];
+  }
+  [[nodiscard]] const ParameterState& bias(const Component& linear) const {
+    return parameters_[linear.weights->bias_parameter];
+  }
+  [[nodiscard]] const Component& first_linear() const {
+    return *find_component(op_.unit, ComponentKind::linear);
+  }
+
+  // What the component makes, as tensors of `kind`; the second linear layer makes the unit's output. Where
+  // `normed` has the rows of a step alone, the others come with other steps; null: all rows are there.
+  void forward(const Component& component, const Tensor* normed, const Step& step, MemoryKind kind,
+               Tensor& output) {
+    switch (component.kind) {
+      case ComponentKind::linear:
+        if (component.weights->pass == UnitPass::W_early)
+          output = second_linear_forward(component);
+        else
+          first_linear_forward(component, normed ? *normed : pass_.normed(saved_), step, kind);
+        break;
+      case ComponentKind::rotary:
+        if (step.last)
+          pass_.kernels().bias_rope_forward(pass_.stream(), attention_shape(context_),
+                                            context_.training.model.rope_theta, bias(first_linear()).weight,
+                                            saved_[Saved::qkv]);
+        break;
+      case ComponentKind::core:
+        attention_core(context_, step.index, saved_, kind);
+        break;
+      case ComponentKind::join:
+        release_kv(context_, context_.compute, saved_);
+        break;
+      case ComponentKind::activation:
+        activation_forward(kind);
+        break;
+      default:
+        break;  // the norm is its caller's; others are in the kernels of their neighbours
     }
   }
-  if (op.part == UnitPart::whole || op.part == UnitPart::core) {
-    if (context.training.model.gated())
-      pass.kernels().swiglu_backward(pass.stream(), saved[Saved::fc1_output], saved[Between::core_gradient],
-                                     saved[Saved::inner_gradient]);
-    else
-      pass.kernels().gelu_backward(pass.stream(), saved[Saved::fc1_output], saved[Between::core_gradient],
-                                   saved[Saved::inner_gradient]);
-    pass.release(saved[Between::core_gradient]);
-    pass.release(saved[Saved::fc1_output]);
+
+  void first_linear_forward(const Component& linear, const Tensor& normed, const Step& step,
+                            MemoryKind kind) {
+    Tensor& out = saved_[linear.keeps.front().which];
+    if (step.first) out = pass_.make(kind, weight(linear).weight.rows);
+    const Tensor in = linear_rows(op_.unit, normed);
+    pass_.linear(in, weight(linear), rows_for(context_, in, out, step));
+    // That of q, k and v is in rotary's kernel.
+    if (linear.weights->bias == TrainedWeights::Bias::encoder && of_encoder(context_))
+      pass_.add_bias(1, bias(linear), out);
   }
-  if (op.part == UnitPart::before || op.part == UnitPart::core) return {};
-  Tensor gradient =
-      context.make(context.compute, MemoryKind::working, context.tokens(), context.training.model.hidden);
-  pass.linear_input_gradient(saved[Saved::inner_gradient], gate_up, linear_rows(op.unit, gradient));
-  return gradient;
-}
+  Tensor second_linear_forward(const Component& linear) {
+    Tensor out = pass_.output(saved_[*linear.weights->input], weight(linear), saved_[Saved::norm_input], op_);
+    if (of_encoder(context_)) pass_.add_bias(1.0 / context_.tp(), bias(linear), out);
+    return out;
+  }
+  void activation_forward(MemoryKind kind) {
+    const bool gated = context_.training.model.gated();
+    const Tensor& in = saved_[Saved::fc1_output];
+    Tensor& out = saved_[Saved::activation] = pass_.make(kind, in.columns / (gated ? 2 : 1));
+    if (gated)
+      pass_.kernels().swiglu_forward(pass_.stream(), in, out);
+    else
+      pass_.kernels().gelu_forward(pass_.stream(), in, out);
+  }
+
+  // The first linear layer makes the gradient of the norm's output.
+  void backward(const Component& component, Tensor& gradient) {
+    switch (component.kind) {
+      case ComponentKind::linear:
+        if (component.weights->pass == UnitPass::W_early)
+          second_linear_backward(component);
+        else
+          gradient = first_linear_backward(component);
+        break;
+      case ComponentKind::rotary:
+        rotary_backward();
+        break;
+      case ComponentKind::core:
+        core_step_backward(pass_, context_, op_.step, saved_);
+        break;
+      case ComponentKind::activation:
+        activation_backward();
+        break;
+      default:
+        break;  // as in F; the residual's is in the norm's kernel
+    }
+  }
+
+  // The gradient of its input, or the rows of it that a step makes. Recomputation stands behind it, so that
+  // the gathering of the norm's output hides; in parts, the core's are ops of their own.
+  void second_linear_backward(const Component& linear) {
+    const Step step(context_, op_);
+    Tensor& gradient = saved_[Between::core_gradient];
+    if (step.first) {
+      saved_[Saved::inner_gradient] = pass_.make(MemoryKind::saved, weight(first_linear()).weight.rows);
+      gradient = pass_.make(MemoryKind::working, weight(linear).weight.columns);
+    }
+    const Tensor rows =
+        context_.division.overlaps() ? ring_rows(context_, op_, saved_) : saved_[Saved::output_gradient];
+    pass_.linear_input_gradient(rows, weight(linear), rows_for(context_, rows, gradient, step));
+    if (!step.last) return;
+    Tensor none;  // the second linear layer is not run again
+    for (const Component& again : components(op_.unit)) {
+      const bool own_op = again.kind == ComponentKind::norm ||
+                          (again.kind == ComponentKind::core && op_.part != UnitPart::whole);
+      if (again.recomputed(context_.recompute) && again.part != UnitPart::after && !own_op)
+        forward(again, nullptr, {}, MemoryKind::saved, none);
+    }
+  }
+  void activation_backward() {
+    const Tensor &in = saved_[Saved::fc1_output], &gradient = saved_[Between::core_gradient];
+    if (context_.training.model.gated())
+      pass_.kernels().swiglu_backward(pass_.stream(), in, gradient, saved_[Saved::inner_gradient]);
+    else
+      pass_.kernels().gelu_backward(pass_.stream(), in, gradient, saved_[Saved::inner_gradient]);
+    pass_.release(saved_[Between::core_gradient]);
+    pass_.release(saved_[Saved::fc1_output]);
+  }
+  // Behind the core's last step and exchange.
+  void rotary_backward() {
+    const AttentionShape shape = attention_shape(context_);
+    release_kv(context_, context_.compute, saved_);
+    if (Tensor& own = saved_[OfSteps::kv_sums].back()) {
+      pass_.kernels().copy_columns(pass_.stream(), own, 0, saved_[Saved::inner_gradient], shape.q_columns(),
+                                   2 * shape.kv_columns());
+      pass_.release(own);
+    }
+    pass_.release(saved_[Between::core_gradient]);
+    for (const Saved done : {Saved::core_output, Saved::qkv, Saved::log_sum_exp}) pass_.release(saved_[done]);
+    pass_.kernels().rope_backward(pass_.stream(), shape, context_.training.model.rope_theta,
+                                  saved_[Saved::inner_gradient]);
+  }
+  Tensor first_linear_backward(const Component& linear) {
+    Tensor gradient = context_.make(context_.compute, MemoryKind::working, context_.tokens(),
+                                    context_.training.model.hidden);
+    pass_.linear_input_gradient(saved_[Saved::inner_gradient], weight(linear),
+                                linear_rows(op_.unit, gradient));
+    return gradient;
+  }
+
+  const UnitContext& context_;
+  const Op& op_;
+  const std::vector<ParameterState>& parameters_;
+  SavedUnit& saved_;
+  ComputePass pass_;
+};
 
 }  // namespace
 
@@ -414,21 +436,16 @@ Tensor ring_rows(const UnitContext& context, const Op& op, const SavedUnit& save
 Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
                     const Tensor& normed, SavedUnit& saved, bool keep) {
   const MemoryKind kind = keep ? MemoryKind::saved : MemoryKind::working;
-  return is_attention(op.unit) ? attn_forward(context, op, parameters, normed, saved, kind)
-                               : mlp_forward(context, op, parameters, normed, saved, kind);
+  return UnitRun(context, op, parameters, saved).forward(normed, kind);
 }
 
 void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved) {
   ComputePass pass(context);
   const Recompute& again = context.recompute;
-  const auto drop = [&](bool recomputed, std::initializer_list<Saved> tensors) {
-    if (!recomputed && !again.layer) return;
-    for (const Saved which : tensors) pass.release(saved[which]);
-  };
-  drop(again.norm, {Saved::norm_statistics, Saved::norm_output});
-  drop(again.qkv, {Saved::qkv});
-  drop(again.core, {Saved::attention_output, Saved::core_output, Saved::log_sum_exp});
-  drop(again.mlp, {Saved::fc1_output, Saved::activation});
+  for (const Component& component : components(unit))
+    if (component.recomputed(again) || again.layer)
+      for (const Kept& kept : component.keeps)
+        if (kept.dropped) pass.release(saved[kept.which]);
   if (!again.layer) return;
   if (unit == Unit::attn)
     context.device.retag(saved[Saved::norm_input], MemoryKind::saved);
@@ -443,8 +460,7 @@ Tensor unit_input_gradient(const UnitContext& context, const Op& op,
     saved[Saved::output_gradient] = std::move(output_gradient);
     context.device.retag(saved[Saved::output_gradient], MemoryKind::saved);
   }
-  return is_attention(op.unit) ? attn_input_gradient(context, op, parameters, saved)
-                               : mlp_input_gradient(context, op, parameters, saved);
+  return UnitRun(context, op, parameters, saved).input_gradient();
 }
 
 // All rows of the output's gradient stay for weight gradients, so that the own ones are copied there.
@@ -595,36 +611,23 @@ void finish_exchange(const UnitContext& context, Stream& stream, const Op& op, E
 void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
                           const std::vector<ParameterState>& parameters, SavedUnit& saved) {
   ComputePass pass(context, unit);
-  const bool attn = is_attention(unit);
-  const auto add_bias_gradient = [&](const ParameterState& bias, const Tensor& out_gradient) {
-    pass.kernels().add_column_sums(pass.stream(), out_gradient, bias.gradient);
-  };
-  if (part == UnitPass::W_early) {
-    if (unit == Unit::head) return;
-    Tensor& in = attn ? saved[Saved::attention_output] : saved[Saved::activation];
-    const ParameterState& weight =
-        attn ? of(parameters, AttnParameter::projection) : of(parameters, MlpParameter::down);
-    pass.linear_weight_gradient(saved[Saved::output_gradient], in, weight);
-    // All ranks have the whole gradient of a bias that they do not divide: one of them gives it to the sum.
-    if (of_encoder(context) && context.tp_index == 0)
-      add_bias_gradient(
-          attn ? of(parameters, AttnParameter::projection_bias) : of(parameters, MlpParameter::fc2_bias),
-          saved[Saved::output_gradient]);
+  for (const Component& component : components(unit)) {
+    if (!component.weights || component.weights->pass != part) continue;
+    const TrainedWeights& weights = *component.weights;
+    const bool of_norm = weights.input == Saved::norm_output;
+    Tensor &in = saved[*weights.input], &out_gradient = saved[*weights.gradient];
+    pass.linear_weight_gradient(out_gradient, of_norm ? linear_rows(unit, pass.normed(saved)) : in,
+                                parameters[weights.parameter]);
+    // Of a bias that is not divided all ranks have the whole gradient: one of them gives it to the sum.
+    if (weights.has_bias(context.training.model) && (part == UnitPass::W_late || context.tp_index == 0))
+      pass.kernels().add_column_sums(pass.stream(), out_gradient,
+                                     parameters[weights.bias_parameter].gradient);
+    if (!of_norm) pass.release(in);
+    pass.release(out_gradient);
+    if (!of_norm) continue;
     pass.release(in);
-    return pass.release(saved[Saved::output_gradient]);
+    pass.release(saved[Between::gathered]);
   }
-  Tensor& out_gradient = unit == Unit::head ? saved[Saved::logits_gradient] : saved[Saved::inner_gradient];
-  const ParameterState& weight = attn                 ? of(parameters, AttnParameter::qkv)
-                                 : unit == Unit::head ? of(parameters, HeadParameter::projection)
-                                                      : of(parameters, MlpParameter::gate_up);
-  pass.linear_weight_gradient(out_gradient, linear_rows(unit, pass.normed(saved)), weight);
-  if (attn)
-    add_bias_gradient(of(parameters, AttnParameter::qkv_bias), out_gradient);
-  else if (of_encoder(context))
-    add_bias_gradient(of(parameters, MlpParameter::fc1_bias), out_gradient);
-  pass.release(out_gradient);
-  pass.release(saved[Saved::norm_output]);
-  pass.release(saved[Between::gathered]);
 }
 
 Tensor embedding_forward(const UnitContext& context, const ParameterState& table, const Tensor& tokens) {
