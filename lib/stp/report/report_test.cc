@@ -260,17 +260,17 @@ TEST(ReadComparison, HasTheDesignsTolerancesByDefault) {
   EXPECT_EQ(comparison.gain_of, "a");
   EXPECT_EQ(comparison.gain_over, "b");
   EXPECT_EQ(comparison.calibration, nullptr);
-  EXPECT_EQ(comparison.throughput_tolerance, 0.03);
-  EXPECT_EQ(comparison.throughput_worst_tolerance, 0.09);
-  EXPECT_EQ(comparison.gain_tolerance_points, 1.5);
-  EXPECT_EQ(comparison.memory_tolerance, 0.05);
+  EXPECT_EQ(comparison.tolerance.at("throughput_error_mean"), 0.03);
+  EXPECT_EQ(comparison.tolerance.at("throughput_error_worst"), 0.09);
+  EXPECT_EQ(comparison.tolerance.at("gain_error_points_mean"), 1.5);
+  EXPECT_EQ(comparison.tolerance.at("memory_error_mean"), 0.05);
   const json full = json::parse(R"({"gain": {"of": "a", "over": "b"}, "calibration": [{"seq": 1}],
       "tolerance": {"throughput_error_mean": 0.1, "gain_error_points_mean": 2, "memory_error_mean": 0.3}})");
   const Comparison given = read_comparison(JsonInput(full, "s.json", "compare"));
   EXPECT_EQ(given.calibration->size(), 1U);
-  EXPECT_EQ(given.throughput_tolerance, 0.1);
-  EXPECT_EQ(given.gain_tolerance_points, 2);
-  EXPECT_EQ(given.memory_tolerance, 0.3);
+  EXPECT_EQ(given.tolerance.at("throughput_error_mean"), 0.1);
+  EXPECT_EQ(given.tolerance.at("gain_error_points_mean"), 2);
+  EXPECT_EQ(given.tolerance.at("memory_error_mean"), 0.3);
 }
 
 TEST(ReadComparison, ReadsWhatToJsonWrites) {
@@ -278,20 +278,20 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   comparison.gain_of = "a";
   comparison.gain_over = "b";
   comparison.calibration = patterns({{{"seq", 1}}, {{"tp", 2}, {"pp", 3}}});
-  comparison.throughput_tolerance = 0.25;
-  comparison.throughput_worst_tolerance = 0.5;
-  comparison.gain_tolerance_points = 7;
-  comparison.memory_tolerance = 0.125;
+  comparison.tolerance.at("throughput_error_mean") = 0.25;
+  comparison.tolerance.at("throughput_error_worst") = 0.5;
+  comparison.tolerance.at("gain_error_points_mean") = 7;
+  comparison.tolerance.at("memory_error_mean") = 0.125;
   comparison.not_testable = "why";
   const json written = to_json(comparison);
   const Comparison read = read_comparison(JsonInput(written, "s.json"));
   EXPECT_EQ(read.gain_of, "a");
   EXPECT_EQ(read.gain_over, "b");
   EXPECT_EQ(*read.calibration, *comparison.calibration);
-  EXPECT_EQ(read.throughput_tolerance, 0.25);
-  EXPECT_EQ(read.throughput_worst_tolerance, 0.5);
-  EXPECT_EQ(read.gain_tolerance_points, 7);
-  EXPECT_EQ(read.memory_tolerance, 0.125);
+  EXPECT_EQ(read.tolerance.at("throughput_error_mean"), 0.25);
+  EXPECT_EQ(read.tolerance.at("throughput_error_worst"), 0.5);
+  EXPECT_EQ(read.tolerance.at("gain_error_points_mean"), 7);
+  EXPECT_EQ(read.tolerance.at("memory_error_mean"), 0.125);
   EXPECT_EQ(read.not_testable, "why");
 }
 
@@ -582,11 +582,11 @@ TEST_F(Verdict, DeviatesWhereAnyOneCriterionIsMissed) {
   EXPECT_THAT(missed({row("new", 6, 10.2, 50), row("old", 6, 8, 40)}), ElementsAre("gain_error_points_mean"));
   EXPECT_THAT(missed({row("new", 6, 10, 53), row("old", 6, 8, 42.5)}), ElementsAre("memory_error_mean"));
   // One row far off, which the mean does not show.
-  comparison_.throughput_tolerance = comparison_.memory_tolerance = 1;
-  comparison_.gain_tolerance_points = 100;
+  comparison_.tolerance.at("throughput_error_mean") = comparison_.tolerance.at("memory_error_mean") = 1;
+  comparison_.tolerance.at("gain_error_points_mean") = 100;
   EXPECT_THAT(missed({row("new", 6, 11, 50), row("old", 6, 8, 40)}), ElementsAre("throughput_error_worst"));
-  comparison_.throughput_worst_tolerance = 1;
-  comparison_.gain_tolerance_points = 100;
+  comparison_.tolerance.at("throughput_error_worst") = 1;
+  comparison_.tolerance.at("gain_error_points_mean") = 100;
   EXPECT_THAT(missed({row("new", 6, 8, 50), row("old", 6, 8.5, 40)}), ElementsAre("pairs_right"));
 }
 
@@ -598,7 +598,7 @@ TEST_F(Verdict, JudgesTheShareOfCommunicationWhereOneIsPublished) {
   const json line = summary({ours});
   EXPECT_NEAR(line.at("tp_share_error_mean").get<double>(), 0.08, 1e-9);
   EXPECT_EQ(line.at("verdict"), "reproduced");
-  comparison_.tp_share_tolerance = 0.07;
+  comparison_.tolerance.at("tp_share_error_mean") = 0.07;
   EXPECT_EQ(summary({ours}).at("verdict"), "deviates");
 }
 
