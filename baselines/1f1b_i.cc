@@ -10,8 +10,11 @@ Schedule make_1f1b_i(const GeneratorRequest& request) {
 
 }  // namespace
 
-extern const Generator schedule_1f1b_i = {
-    "1f1b-i",           "interleaved 1F1B, several chunks a rank (Megatron-LM)", 2, true, false, make_1f1b_i,
-    "m a multiple of p"};
+extern const Generator schedule_1f1b_i = {.name = "1f1b-i",
+                                          .summary = "interleaved 1F1B, several chunks a rank (Megatron-LM)",
+                                          .chunks = 2,
+                                          .any_chunks = true,
+                                          .make = make_1f1b_i,
+                                          .range = "m a multiple of p"};
 
 }  // namespace stp

@@ -15,12 +15,12 @@ Schedule make_1f1b_i_braided(const GeneratorRequest& request) {
 
 }  // namespace
 
-extern const Generator schedule_1f1b_i_braided = {"1f1b-i-braided",
-                                                  "1F1B-I with its steady state braided (for the ablation)",
-                                                  2,
-                                                  true,
-                                                  false,
-                                                  make_1f1b_i_braided,
-                                                  "m a multiple of p"};
+extern const Generator schedule_1f1b_i_braided = {
+    .name = "1f1b-i-braided",
+    .summary = "1F1B-I with its steady state braided (for the ablation)",
+    .chunks = 2,
+    .any_chunks = true,
+    .make = make_1f1b_i_braided,
+    .range = "m a multiple of p"};
 
 }  // namespace stp

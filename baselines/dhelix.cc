@@ -38,8 +38,9 @@ Schedule make_dhelix(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_dhelix = {
-    "dhelix", "the W-shaped pipeline: pairs F0&B1 down the ranks, F1&B0 up (arXiv 2411.15871)",
-    2,        false,
-    false,    make_dhelix};
+    .name = "dhelix",
+    .summary = "the W-shaped pipeline: pairs F0&B1 down the ranks, F1&B0 up (arXiv 2411.15871)",
+    .chunks = 2,
+    .make = make_dhelix};
 
 }  // namespace stp

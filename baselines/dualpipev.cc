@@ -74,7 +74,10 @@ Schedule make_dualpipev(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_dualpipev = {
-    "dualpipev", "braids of different chunks, V placement (DeepSeek, 2025)", 2, false, false, make_dualpipev,
-    "m ≥ 2p"};
+    .name = "dualpipev",
+    .summary = "braids of different chunks, V placement (DeepSeek, 2025)",
+    .chunks = 2,
+    .make = make_dualpipev,
+    .range = "m ≥ 2p"};
 
 }  // namespace stp

@@ -24,7 +24,9 @@ Schedule make_gpipe(const GeneratorRequest& request) {
 
 }  // namespace
 
-extern const Generator schedule_gpipe = {
-    "gpipe", "all forwards, then all backwards (GPipe, 2019)", 1, false, false, make_gpipe};
+extern const Generator schedule_gpipe = {.name = "gpipe",
+                                         .summary = "all forwards, then all backwards (GPipe, 2019)",
+                                         .chunks = 1,
+                                         .make = make_gpipe};
 
 }  // namespace stp

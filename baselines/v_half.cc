@@ -18,6 +18,9 @@ Schedule make_v_half(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_v_half = {
-    "v-half", "half of 1F1B's memory, V placement (Controllable Memory, 2024)", 2, false, false, make_v_half};
+    .name = "v-half",
+    .summary = "half of 1F1B's memory, V placement (Controllable Memory, 2024)",
+    .chunks = 2,
+    .make = make_v_half};
 
 }  // namespace stp

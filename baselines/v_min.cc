@@ -17,7 +17,9 @@ Schedule make_v_min(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_v_min = {
-    "v-min",   "a third of 1F1B's memory, V placement (Controllable Memory, 2024)", 2, false, false,
-    make_v_min};
+    .name = "v-min",
+    .summary = "a third of 1F1B's memory, V placement (Controllable Memory, 2024)",
+    .chunks = 2,
+    .make = make_v_min};
 
 }  // namespace stp

@@ -45,7 +45,9 @@ Schedule make_zb_h1(const GeneratorRequest& request) {
 
 }  // namespace
 
-extern const Generator schedule_zb_h1 = {
-    "zb-h1", "1F1B that defers W to its cool-down (Zero Bubble, 2024)", 1, false, false, make_zb_h1};
+extern const Generator schedule_zb_h1 = {.name = "zb-h1",
+                                         .summary = "1F1B that defers W to its cool-down (Zero Bubble, 2024)",
+                                         .chunks = 1,
+                                         .make = make_zb_h1};
 
 }  // namespace stp

@@ -38,6 +38,9 @@ Schedule make_zb_h2(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_zb_h2 = {
-    "zb-h2", "ZB-H1 with twice the memory and less bubble (Zero Bubble, 2024)", 1, false, false, make_zb_h2};
+    .name = "zb-h2",
+    .summary = "ZB-H1 with twice the memory and less bubble (Zero Bubble, 2024)",
+    .chunks = 1,
+    .make = make_zb_h2};
 
 }  // namespace stp

@@ -400,6 +400,10 @@ Schedule make_zb_v(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_zb_v = {
-    "zb-v", "backwards split, W fills the waits, V placement (Zero Bubble, 2024)", 2, false, true, make_zb_v};
+    .name = "zb-v",
+    .summary = "backwards split, W fills the waits, V placement (Zero Bubble, 2024)",
+    .chunks = 2,
+    .cost_aware = true,
+    .make = make_zb_v};
 
 }  // namespace stp

@@ -52,6 +52,12 @@ class Pages(unittest.TestCase):
         self.assertEqual([f"{page.name}: {match[1]}" for page, match in paths
                           if not match[1].startswith(NOT_TRACKED) and not (ROOT / match[1]).exists()], [])
 
+    def test_no_line_is_over_120_characters(self):
+        """But for those of tables and code, and images."""
+        texts = {page: re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL) for page in PAGES}
+        self.assertEqual([f"{page.name}: {line}" for page, text in texts.items() for line in text.splitlines()
+                          if len(line) > 120 and not line.startswith(("|", "!"))], [])
+
     def test_functions_exist(self):
         source = "\n".join(text_of(path) for folder in SOURCES for kind in ("h", "cc", "cu", "cuh")
                            for path in (ROOT / folder).rglob(f"*.{kind}"))

@@ -88,7 +88,7 @@ def check_includes(path, text):
 
 def schedule_names():
     files = [*ROOT.glob("lib/stp/schedule/stp*.cc"), *ROOT.glob("baselines/*.cc")]
-    names = {found for path in files for found in re.findall(r'^\s*"([a-z0-9-]+)",', path.read_text(encoding="utf-8"), re.MULTILINE)}
+    names = {found for path in files for found in re.findall(r'\.name = "([a-z0-9-]+)"', path.read_text(encoding="utf-8"))}
     names |= {path.stem for path in files if not path.stem.endswith("_test")}
     assert {"stp", "1f1b", "1f1b-i"} <= names, names
     return names | set(NEVER_NAMED)

@@ -10,8 +10,10 @@
 #include "stp/base/error.h"
 #include "stp/device/bfloat16.h"
 #include "stp/program/issue_order.h"
+#include "stp/runtime/call_times.h"
 #include "stp/runtime/chunk_state.h"
 #include "support/effort.h"
+#include "support/jobs.h"
 #include "support/training.h"
 
 namespace stp {
@@ -296,14 +298,31 @@ std::string failure_alone(const Training& training, const BackendOptions& option
   return "";
 }
 
+// A link's members are its sender and its receiver, in this order; nodes are those of both.
+TEST(CallTimes, OfALinkAreTheSameBothWays) {
+  HardwareProfile profile = a800();
+  profile.gpus_per_node = 2;
+  const CallTimes times = call_times(profile);
+  for (const auto& [low, high] : {std::pair{0, 1}, {0, 2}, {1, 5}})
+    for (const CallKind kind : {CallKind::transfer, CallKind::all_to_all}) {
+      const CallTime up = times(kind, 1e6, {low, high}), down = times(kind, 1e6, {high, low});
+      const bool within = high < 2;
+      EXPECT_EQ(up.latency_s, (within ? profile.within_node : profile.between_nodes).latency_s);
+      EXPECT_EQ(down.latency_s, up.latency_s);
+      EXPECT_EQ(down.transfer_s, up.transfer_s);
+    }
+}
+
 // A call that would block a rank forever fails at once and names the place.
 TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
   const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
   const BackendOptions options{.world_size = 4, .deadline_s = 5};
   const auto never = [](CallKind which) {
     return [which](CallKind kind, double, const std::vector<int>& members) {
-      // Of two: a link or a tensor-parallel group; the group of the whole model has four.
-      return CallTime{kind == which && members.size() == 2 ? 1e9 : 0, 0};
+      // Of two: a link or a tensor-parallel group; the group of the whole model has four. Links from stage 0
+      // alone: receives of stage 0 are posted before it sends.
+      const bool other_way = kind == CallKind::transfer && members.front() > members.back();
+      return CallTime{kind == which && members.size() == 2 && !other_way ? 1e9 : 0, 0};
     };
   };
   const std::string receive = failure_alone(training, options, 2, never(CallKind::transfer));

@@ -217,24 +217,8 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
   }
 }
 
-}  // namespace
-
-CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
-                              const std::vector<int>& layers_per_stage, const Placement& placement,
-                              const std::vector<Bucket>& first_buckets) {
-  CostTable table;
-  HardwareProfile profile = machine;
-  if (job.shape.sequence_parallel)  // work() has divided all
-    profile.elementwise_factor *= 1 + machine.elementwise_undivided * (job.shape.tp - 1);
-  // A rank has a link from each neighbour, on which the next receive is posted as soon as the one before is
-  // done: as if one waited at all times.
-  profile.receive_sms *= std::min(2, job.pp - 1);
-  const Groups groups(job, profile);
-  for (const Unit unit : kUnits)
-    for (const UnitPass pass : kUnitPasses)
-      table.at(unit, pass) =
-          seconds(work(job.model, job.shape, job.implementation, unit, pass), job.implementation, profile);
-  add_parts(job, profile, table);
+// What the exchanges of context parallelism take.
+void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   const int cp = job.shape.cp;
   if (job.shape.division().exchanges_heads()) {
     // What is sent is first brought in the order of the ranks, and what arrives in that of the rows or heads:
@@ -248,6 +232,10 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   } else if (cp > 1) {
     table.kv_exchange = groups.exchange(kv_bytes(job.model, job.shape), &RankGrid::Place::cp, cp);
   }
+}
+
+// What collectives of the tensor-parallel groups take.
+void add_collectives(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
   // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
   // is larger.
@@ -276,7 +264,10 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
     table.vision_all_reduce = reduced(Unit::vision_attn, UnitPass::F);
     table.merged_all_reduce = reduced(Unit::merger, UnitPass::F);
   }
-  table.recomputed = job.shape.recompute.layer;
+}
+
+// What transfers between stages take, of tensors and of the gradients' norm.
+void add_transfers(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   table.transfer_within_node =
       hop_seconds(job, groups, [&](double sent) { return transfer_seconds(profile.within_node, sent); });
   const int senders = groups.senders();
@@ -288,7 +279,14 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   table.transfer_between_nodes = between_nodes(1);
   table.transfer_beside_another = between_nodes(job.sends_share_adapter ? 2 : 1);
   for (int rank = 0; rank < job.pp; ++rank) table.node_of_rank.push_back(groups.node_of(rank));
-  for (const double parameters : parameters_per_rank(job, layers_per_stage, placement)) {
+  table.number_within_node = transfer_seconds(profile.within_node, sizeof(double));
+  table.number_between_nodes = transfer_between_nodes_seconds(profile, sizeof(double), senders);
+}
+
+// What the optimizer of each pipeline rank takes.
+void add_optimizer(const Job& job, const HardwareProfile& profile,
+                   const std::vector<double>& parameters_of_ranks, CostTable& table) {
+  for (const double parameters : parameters_of_ranks) {
     const double own = parameters / optimizer_shares(job);
     const auto moving = [&](double each) { return own * each / profile.memory_bytes_per_s; };
     if (!job.post_validation) {
@@ -300,31 +298,38 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
     table.optimizer.push_back(
         moving(optimizer_bytes(job.implementation) - in_step + 2 * (kStateBytes + kBf16)));
   }
-  table.number_within_node = transfer_seconds(profile.within_node, sizeof(double));
-  table.number_between_nodes = transfer_between_nodes_seconds(profile, sizeof(double), senders);
-  if (job.dp * job.shape.cp > 1) {
-    const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
-    for (int stage = 0; stage < placement.stages(); ++stage) {
-      const int rank = placement.rank_of(stage);
-      std::vector<double> of_buckets{parameters[stage]}, reduce, scatter, gather;
-      if (stage == 0 && !first_buckets.empty()) {
-        of_buckets.clear();
-        for (const Bucket& bucket : first_buckets) of_buckets.push_back(bucket.parameters);
-      }
-      for (const double own : of_buckets) {
-        reduce.push_back(groups.data_all_reduce(rank, job.shape.gradient_bytes * own));
-        scatter.push_back(groups.data_half_all_reduce(rank, job.shape.gradient_bytes * own));
-        gather.push_back(groups.data_half_all_reduce(rank, job.shape.element_bytes * own));
-      }
-      table.gradient_reduce.push_back(std::move(reduce));
-      table.gradient_scatter.push_back(std::move(scatter));
-      table.weight_gather.push_back(std::move(gather));
-    }
-  }
+}
+
+// What reductions of gradients and gathering of weights take.
+void add_reductions(const Job& job, const Groups& groups, const std::vector<int>& layers_per_stage,
+                    const Placement& placement, const std::vector<Bucket>& first_buckets, CostTable& table) {
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
   if (job.model.tied() && first != last)
     table.embedding_reduce = groups.pair_all_reduce(
         first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.shape.tp);
+  if (job.dp * job.shape.cp == 1) return;
+  const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    const int rank = placement.rank_of(stage);
+    std::vector<double> of_buckets{parameters[stage]}, reduce, scatter, gather;
+    if (stage == 0 && !first_buckets.empty()) {
+      of_buckets.clear();
+      for (const Bucket& bucket : first_buckets) of_buckets.push_back(bucket.parameters);
+    }
+    for (const double own : of_buckets) {
+      reduce.push_back(groups.data_all_reduce(rank, job.shape.gradient_bytes * own));
+      scatter.push_back(groups.data_half_all_reduce(rank, job.shape.gradient_bytes * own));
+      gather.push_back(groups.data_half_all_reduce(rank, job.shape.element_bytes * own));
+    }
+    table.gradient_reduce.push_back(std::move(reduce));
+    table.gradient_scatter.push_back(std::move(scatter));
+    table.weight_gather.push_back(std::move(gather));
+  }
+}
+
+// What copies of activations to the host and back take.
+void add_host_copies(const Job& job, const HardwareProfile& profile, const std::vector<int>& layers_per_stage,
+                     CostTable& table) {
   for (const int layers : layers_per_stage) {
     const auto bytes_of = [&](double ratio) {
       return offloaded_bytes(job.model, job.shape, job.implementation, layers, ratio);
@@ -334,6 +339,33 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
     table.offload_of_all.push_back(bytes_of(1) / profile.device_to_host_bytes_per_s);
     table.reload.push_back(copied / profile.host_to_device_bytes_per_s);
   }
+}
+
+}  // namespace
+
+CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
+                              const std::vector<int>& layers_per_stage, const Placement& placement,
+                              const std::vector<Bucket>& first_buckets) {
+  CostTable table;
+  HardwareProfile profile = machine;
+  if (job.shape.sequence_parallel)  // work() has divided all
+    profile.elementwise_factor *= 1 + machine.elementwise_undivided * (job.shape.tp - 1);
+  // A rank has a link from each neighbour, on which the next receive is posted as soon as the one before is
+  // done: as if one waited at all times.
+  profile.receive_sms *= std::min(2, job.pp - 1);
+  const Groups groups(job, profile);
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : kUnitPasses)
+      table.at(unit, pass) =
+          seconds(work(job.model, job.shape, job.implementation, unit, pass), job.implementation, profile);
+  add_parts(job, profile, table);
+  add_exchanges(job, profile, groups, table);
+  add_collectives(job, profile, groups, table);
+  table.recomputed = job.shape.recompute.layer;
+  add_transfers(job, profile, groups, table);
+  add_optimizer(job, profile, parameters_per_rank(job, layers_per_stage, placement), table);
+  add_reductions(job, groups, layers_per_stage, placement, first_buckets, table);
+  add_host_copies(job, profile, layers_per_stage, table);
   return table;
 }
 

@@ -53,7 +53,7 @@ class CpuEvent : public Event {
 }  // namespace
 
 CpuStream::CpuStream(CpuRun& run, int rank, std::string name)
-    : run_(run), rank_(rank), name_(std::move(name)), worker_([this] { work(); }) {}
+    : Stream(rank), run_(run), rank_(rank), name_(std::move(name)), worker_([this] { work(); }) {}
 
 CpuStream::~CpuStream() {
   {
@@ -66,6 +66,7 @@ CpuStream::~CpuStream() {
 
 EventRef CpuStream::record() {
   auto event = std::make_shared<CpuEvent>(*this);
+  note_record(*event);
   push({[this, event] { event->pass(run_.now()); }, op_, true});
   latest_ = event;
   return event;
@@ -74,6 +75,7 @@ EventRef CpuStream::record() {
 void CpuStream::wait(const EventRef& event) {
   const auto awaited = std::dynamic_pointer_cast<CpuEvent>(event);
   if (!awaited) throw std::logic_error("a stream cannot wait for an event of another backend");
+  note_wait(*event);
   if (awaited->passed() || awaited->of(*this)) return;
   push({[this, awaited] { awaited->wait(run_.guard, [this] { return where(); }); }, op_, true});
 }

@@ -21,7 +21,7 @@ constexpr size_t kMostCollected = 64;
 }  // namespace
 
 CudaStream::CudaStream(CudaDevice& device, std::string name, StreamPriority priority)
-    : device_(device), name_(std::move(name)) {
+    : Stream(device.rank()), device_(device), name_(std::move(name)) {
   device_.run().make_current();
   int lowest = 0, highest = 0;
   STP_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
@@ -53,7 +53,9 @@ std::string CudaStream::where(const Mark& mark) const {
 }
 
 std::shared_ptr<CudaEvent> CudaStream::make_event() {
-  return std::make_shared<CudaEvent>(device_.run().events(), *this);
+  auto event = std::make_shared<CudaEvent>(device_.run().events(), *this);
+  note_record(*event);
+  return event;
 }
 
 bool CudaStream::ready() {
@@ -145,6 +147,7 @@ void CudaStream::mark(std::shared_ptr<CudaEvent> event, std::string words) {
 void CudaStream::wait(const EventRef& event) {
   const auto awaited = std::dynamic_pointer_cast<CudaEvent>(event);
   if (!awaited) throw std::logic_error("a stream cannot wait for an event of another backend");
+  note_wait(*event);
   if (device_.run().guard.failed() || &awaited->stream() == this) return;
   if (awaited->handle() == nullptr) awaited->stream().flush();
   flush();

@@ -45,8 +45,8 @@ TEST_F(CudaOnHost, ReleasedMemoryIsUsedAgain) {
   EXPECT_EQ(fake_cuda::allocated_bytes() - before, 1536U);
 }
 
-// Memory that one stream gives back another may take at once, and wait.
-TEST_F(CudaOnHost, MemoryGoesToOtherStreamsInTheOrderOfTheHostsCalls) {
+// Memory that one stream gives back another takes only if it has waited for that anyway, but then at once.
+TEST_F(CudaOnHost, MemoryGoesToOtherStreamsBehindTheirWaits) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     start({.deadline_s = kNever});
     fake_cuda::reset(seed);
@@ -60,6 +60,9 @@ TEST_F(CudaOnHost, MemoryGoesToOtherStreamsInTheOrderOfTheHostsCalls) {
     });
     const std::byte* const was_at = address(sent);
     device().release(*other, sent);
+    const Tensor before = bytes(512);
+    EXPECT_NE(address(before), was_at);
+    stream().wait(other->record());
     Tensor next = bytes(512);
     EXPECT_EQ(address(next), was_at);
     set(next, 2);

@@ -1,6 +1,7 @@
 #include "stp/device/caching_allocator.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace stp {
 
@@ -11,20 +12,19 @@ void CachingAllocator::clear() {
 }
 
 std::byte* CachingAllocator::allocate(Stream& stream, size_t bytes) {
-  std::deque<FreeBlock>& blocks = released_[bytes];
-  auto found = std::find_if(blocks.begin(), blocks.end(), [&](const FreeBlock& block) {
-    return block.released_on == &stream || !block.released;
+  // The older ones stay for streams that are not behind the newer.
+  std::vector<FreeBlock>& blocks = released_[bytes];
+  const auto found = std::find_if(blocks.rbegin(), blocks.rend(), [&](const FreeBlock& block) {
+    return !block.released || stream.is_behind(*block.released);
   });
-  if (found == blocks.end()) found = blocks.begin();
-  if (found == blocks.end()) return *all_.insert(fresh_(bytes)).first;
-  if (found->released && found->released_on != &stream) stream.wait(found->released);
+  if (found == blocks.rend()) return *all_.insert(fresh_(bytes)).first;
   std::byte* const at = found->at;
-  blocks.erase(found);
+  blocks.erase(std::next(found).base());
   return at;
 }
 
 void CachingAllocator::release(Stream& stream, std::byte* block, size_t bytes) {
-  released_[bytes].push_back({block, &stream, stream.fence(), period_});
+  released_[bytes].push_back({block, stream.fence(), period_});
 }
 
 void CachingAllocator::trim() {

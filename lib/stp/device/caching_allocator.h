@@ -1,14 +1,15 @@
-// Keeps released blocks of device memory for reuse. A block is free from the call that releases it, in the
-// order of the host's calls, which is the program's: so no more memory is held than the program holds at
-// once, however far the host is ahead of the device, and every step gets the same addresses.
+// Keeps released blocks of device memory for reuse. A block is free for a stream from the call that releases
+// it, in the order of the host's calls, which is the program's, if the stream's next work comes behind the
+// release anyway: no stream waits for memory. So the program alone decides how much memory is held, however
+// far the host is ahead of the device, and every step gets the same addresses.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "stp/device/stream.h"
 
@@ -24,8 +25,8 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// A block for work given to `stream` from now on: the oldest of that size released on the same stream,
-  /// else the oldest released on another (`stream` then waits for the release), else a fresh one.
+  /// A block for work given to `stream` from now on: the latest of that size whose release comes before that
+  /// work (Stream::is_behind()), else a fresh one.
   std::byte* allocate(Stream& stream, size_t bytes);
   /// No later work of `stream` uses the block.
   void release(Stream& stream, std::byte* block, size_t bytes);
@@ -38,14 +39,13 @@ class CachingAllocator {
  private:
   struct FreeBlock {
     std::byte* at;
-    const Stream* released_on;
     EventRef released;  // null: the device has finished with it
     uint64_t period;
   };
 
   const std::function<std::byte*(size_t)> fresh_;
   const std::function<void(std::byte*)> free_;
-  std::map<size_t, std::deque<FreeBlock>> released_;  // by bytes, the oldest release first
+  std::map<size_t, std::vector<FreeBlock>> released_;  // by bytes, the oldest release first
   std::set<std::byte*> all_;
   uint64_t period_ = 0;
 };

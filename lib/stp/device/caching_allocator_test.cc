@@ -11,20 +11,24 @@
 namespace stp {
 namespace {
 
-// A stream that only records what it waits for.
+// A stream without work.
 struct NotedEvent : Event {
-  explicit NotedEvent(const Stream& of) : stream(&of) {}
   [[nodiscard]] double seconds() const override { return 0; }
-  const Stream* stream;
 };
 struct NotedStream : Stream {
-  EventRef record() override { return std::make_shared<NotedEvent>(*this); }
+  using Stream::Stream;
+  EventRef record() override {
+    const auto event = std::make_shared<NotedEvent>();
+    note_record(*event);
+    return event;
+  }
   EventRef fence() override { return record(); }
   void wait(const EventRef& event) override {
-    waits.push_back(dynamic_cast<const NotedEvent&>(*event).stream);
+    note_wait(*event);
+    ++waits;
   }
   void begin(uint32_t) override {}
-  std::vector<const Stream*> waits;
+  int waits = 0;
 };
 
 class Blocks : public testing::Test {
@@ -41,7 +45,7 @@ class Blocks : public testing::Test {
                                return at;
                              },
                              [this](std::byte* at) { EXPECT_EQ(memory.erase(at), 1U); }};
-  NotedStream a, b;
+  NotedStream a{0}, b{0}, c{0}, other_rank{1}, third_rank{2};
 };
 
 TEST_F(Blocks, AreUsedAgainOnTheirStreamWithoutAWait) {
@@ -50,18 +54,49 @@ TEST_F(Blocks, AreUsedAgainOnTheirStreamWithoutAWait) {
   allocator.release(a, first, 64);
   EXPECT_NE(allocator.allocate(a, 128), first);  // of another size
   EXPECT_EQ(allocator.allocate(a, 64), first);
-  EXPECT_TRUE(a.waits.empty());
+  EXPECT_EQ(a.waits, 0);
 }
 
-TEST_F(Blocks, OfAnotherStreamAreWaitedForRatherThanFreshOnesTaken) {
+// A wait would be a dependency that the program does not have.
+TEST_F(Blocks, OfAnotherStreamAreUsedOnlyBehindTheirRelease) {
   std::byte* const first = allocator.allocate(a, 64);
   std::byte* const second = allocator.allocate(a, 64);
+  const EventRef before = a.record();
   allocator.release(a, first, 64);
   allocator.release(b, second, 64);
   EXPECT_EQ(allocator.allocate(b, 64), second);  // its own
-  EXPECT_TRUE(b.waits.empty());
+  b.wait(before);
+  std::byte* const fresh = allocator.allocate(b, 64);
+  EXPECT_NE(fresh, first);
+  b.wait(a.record());
   EXPECT_EQ(allocator.allocate(b, 64), first);
-  EXPECT_EQ(b.waits, (std::vector<const Stream*>{&a}));
+  EXPECT_EQ(b.waits, 2) << "those of the test";
+}
+
+TEST_F(Blocks, AreUsedBehindTheirReleaseByWayOfOtherStreams) {
+  const auto release = [&] {
+    std::byte* const block = allocator.allocate(a, 64);
+    allocator.release(a, block, 64);
+    return block;
+  };
+  std::byte* const block = release();
+  b.wait(a.record());
+  const EventRef behind = b.record();
+  EXPECT_NE(allocator.allocate(c, 64), block);
+  c.wait(behind);
+  EXPECT_EQ(allocator.allocate(c, 64), block);
+  // A link's stream is of the sender's rank, and allocates the receiver's memory.
+  std::byte* const received = release();
+  other_rank.wait(a.record());
+  EXPECT_EQ(allocator.allocate(other_rank, 64), received);
+  std::byte* const next = release();
+  b.wait(a.record());
+  other_rank.wait(b.record());
+  EXPECT_EQ(allocator.allocate(other_rank, 64), next);
+  std::byte* const last = release();
+  other_rank.wait(a.record());
+  third_rank.wait(other_rank.record());
+  EXPECT_NE(allocator.allocate(third_rank, 64), last) << "it is not told of third ranks";
 }
 
 TEST_F(Blocks, AreNeverMoreThanWereHeldAtOnceHoweverFarTheHostIsAhead) {
@@ -69,7 +104,8 @@ TEST_F(Blocks, AreNeverMoreThanWereHeldAtOnceHoweverFarTheHostIsAhead) {
   std::vector<std::byte*> held;
   size_t most = 0;
   for (int i = 0; i < 5000; ++i) {
-    NotedStream& stream = random() % 2 ? a : b;
+    NotedStream &stream = random() % 2 ? a : b, &other = &stream == &a ? b : a;
+    stream.wait(other.record());  // as in a chain
     if (random() % 2 && held.size() < 20) {
       held.push_back(allocator.allocate(stream, 256));
     } else if (!held.empty()) {
@@ -93,7 +129,7 @@ TEST_F(Blocks, ThatAStepDoesNotUseAreFreedByTheNext) {
   allocator.trim();
   EXPECT_EQ(memory.size(), 1U);
   EXPECT_EQ(allocator.allocate(a, 32), every);
-  EXPECT_TRUE(a.waits.empty());  // the device was done with everything
+  EXPECT_EQ(a.waits, 0);  // the device was done with everything
 }
 
 }  // namespace

@@ -18,11 +18,11 @@ struct Recompute {
   bool layer = false;  // every layer from its input, its collectives included, as segments of the Program
 
   /// Whether I recomputes the first linear layer of `unit`, from all rows of the norm's output.
-  [[nodiscard]] bool first_linear(Unit unit) const {
-    return (unit == Unit::attn && qkv) || (unit == Unit::mlp && mlp);
-  }
+  [[nodiscard]] bool first_linear(Unit unit) const;
   /// Whether I recomputes the norm of `unit`.
-  [[nodiscard]] bool norm_of(Unit unit) const { return norm && (unit == Unit::attn || unit == Unit::mlp); }
+  [[nodiscard]] bool norm_of(Unit unit) const;
+  /// Whether I recomputes the core of `unit`.
+  [[nodiscard]] bool core_of(Unit unit) const;
   bool operator==(const Recompute&) const = default;
 };
 
@@ -74,16 +74,20 @@ struct Division {
 
   /// Whether collectives overlap the steps of parts: a rank alone has none.
   [[nodiscard]] bool overlaps() const { return tp_overlap == TpOverlap::megatron && tp > 1; }
-  [[nodiscard]] bool divides(Unit unit) const {
-    return ((unit == Unit::attn || unit == Unit::mlp) && overlaps()) || (unit == Unit::attn && cp > 1);
-  }
+  [[nodiscard]] bool divides(Unit unit) const { return (cp > 1 || overlaps()) && is_in_parts(unit); }
   /// Of a part of F or I of a unit that is divided.
   [[nodiscard]] int steps(Unit unit, UnitPass pass, UnitPart part) const;
+  /// Exchanges of context parallelism before, between and behind the steps of its core in F or I.
+  [[nodiscard]] int core_exchanges(Unit unit, UnitPass pass) const;
   bool operator==(const Division&) const = default;
+
+ private:
+  [[nodiscard]] bool is_in_parts(Unit unit) const;  // where anything is divided
 };
 
 struct Strategy {
-  int tp = 1, cp = 1, dp = 1, pp = 1;  // ranks that share a layer's tensors, a sequence, the samples, the layers
+  int tp = 1, cp = 1, dp = 1,
+      pp = 1;  // ranks that share a layer's tensors, a sequence, the samples, the layers
   CpMethod cp_method = CpMethod::ring;
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
   Recompute recompute;

@@ -1,130 +1,121 @@
 #include "stp/model/work.h"
 
 #include <algorithm>
+#include <array>
 
 #include "stp/base/error.h"
+#include "stp/model/components.h"
 
 namespace stp {
 namespace {
 
 constexpr double kFp32 = 4;  // bytes
 
-// Per-rank widths of a layer, and the bytes of a tensor of such a width.
+// What a layer of the encoder computes on, as if it were a model of its own.
+Shape vision_shape(const Shape& shape) {
+  Shape encoder = shape;
+  encoder.seq = shape.vision_tokens;
+  return encoder;
+}
+
+// Per-rank widths of a unit, and the bytes of a tensor of such a width.
 struct Widths {
-  double tokens, hidden, q, kv, ffn, vocab, element;
-  double norm;  // what norms, dropout and residuals see of `hidden`, averaged over the tokens
+  double tokens, element;
+  std::array<double, kWidths> of{};
 
   Widths(const ModelConfig& model, const Shape& shape)
-      : tokens(shape.tokens()),
-        hidden(model.hidden),
-        q(double{1} * model.q_heads * model.head_dim / shape.tp),
-        kv(double{1} * model.kv_heads * model.head_dim / shape.tp),
-        ffn(double{1} * model.ffn / shape.tp),
-        vocab(double{1} * model.vocab / shape.tp),
-        element(shape.element_bytes),
-        norm(shape.sequence_parallel ? hidden / shape.tp : hidden) {}
-
-  [[nodiscard]] double bytes(double width) const { return tokens * width * element; }
-  // The attention's linear layers.
-  [[nodiscard]] Gemm qkv() const { return {tokens, q + 2 * kv, hidden}; }
-  [[nodiscard]] Gemm projection() const { return {tokens, hidden, q}; }
-  // The MLP's.
-  [[nodiscard]] Gemm fc1(const ModelConfig& model) const {
-    return {tokens, (model.gated() ? 2 : 1) * ffn, hidden};
+      : tokens(shape.tokens()), element(shape.element_bytes) {
+    const double hidden = model.hidden, tp = shape.tp;
+    const double q = model.q_heads * model.head_dim / tp, kv = model.kv_heads * model.head_dim / tp,
+                 ffn = model.ffn / tp;
+    at(Width::hidden) = at(Width::output) = hidden;
+    // Norms, dropout and residuals, averaged over the tokens.
+    at(Width::own_hidden) = shape.sequence_parallel ? hidden / tp : hidden;
+    at(Width::statistics) = (model.family == Family::vit ? 2 : 1) * at(Width::own_hidden) / hidden;
+    at(Width::q) = q;
+    at(Width::kv) = kv;
+    at(Width::q_and_k) = q + kv;
+    at(Width::qkv) = q + 2 * kv;
+    at(Width::heads) = model.q_heads / tp;
+    at(Width::scores) = at(Width::heads) * shape.seq;
+    at(Width::fc1) = (model.gated() ? 2 : 1) * ffn;
+    at(Width::ffn) = ffn;
+    at(Width::vocabulary) = model.vocab / tp;
+    at(Width::patch) = kPatchElements;
   }
-  [[nodiscard]] Gemm fc2() const { return {tokens, hidden, ffn}; }
+  // Of the merger behind an encoder of these widths, whose norm works on single tokens.
+  void merge(const ModelConfig& language_model, int tp) {
+    tokens /= kTokensMerged;
+    at(Width::statistics) = 2 * kTokensMerged;
+    at(Width::hidden) = at(Width::own_hidden) = kTokensMerged * at(Width::hidden);
+    at(Width::fc1) = at(Width::ffn) = at(Width::hidden) / tp;
+    at(Width::output) = language_model.hidden;
+  }
+
+  double& at(Width width) { return of[static_cast<size_t>(width)]; }
+  [[nodiscard]] double operator[](Width width) const { return of[static_cast<size_t>(width)]; }
+  [[nodiscard]] double bytes(Width width) const { return tokens * (*this)[width] * element; }
+  [[nodiscard]] double bytes(const Kept& kept) const {
+    const double each = kept.type == Kept::Type::byte            ? 1
+                        : kept.type == Kept::Type::fp32_at_least ? std::max(kFp32, element)
+                                                                 : element;
+    return tokens * (*this)[kept.width] * each;
+  }
 };
 
-// Launches of a pass or of what a pass consists of, unfused. The suite's own are its calls of Kernels
+// What a component moves in F and in I, in reads and writes of whole tensors of its width (an fp32 tensor
+// counts twice), and its launches.
+struct Elementwise {
+  double forward = 0, backward = 0;
+  int forward_kernels = 0, backward_kernels = 0;
+};
+struct OfImplementations {
+  Elementwise megatron, suite, megatron_2022;
+};
+
+// By ComponentKind; of a language model, gated. `megatron` is counted over PyTorch's operators. RMSNorm casts
+// up (3), squares (4), averages (2), scales (4), casts down (3), weighs (2); its backward has the same steps
+// with two operands. The residual: divide by t (2), add (3). `megatron_2022`: LayerNorm reads and writes; its
+// backward reads the gradient and the input, writes, and reads both again for scale and shift. Bias, dropout
+// and residual read two, write one and a mask of one byte; backward the mask and the gradient make the
+// sublayer's gradient (2.5), which is summed for the bias (1), and the residual's gradient is added (3).
+// Both: the activation reads gate and up, writes; backward reads three, writes two. The loss, in fp32: cast
+// up, maximum, exponential, sum; backward softmax minus one-hot, cast down. The suite has each in one kernel,
+// the bias and the residual in the GEMM's epilogue; its launches are its calls of Kernels
 // (lib/stp/device/kernels.h) on the rank of a group that makes most of them.
-struct Launches {
-  // Of F, and of what I recomputes of it: QKV and what follows it; what follows fc1; the second linear layer.
-  int norm = 6, qkv = 6, activation = 2, second = 1, residual = 2;
-  // Of I, before and behind the core.
-  int attn_before = 7, attn_after = 15, mlp_core = 2, mlp_after = 15;
-  int core_backward = 2;
-  // Of a ring: to merge a step's results; to copy gradients of k and v, in I's first step and behind its
-  // last.
-  int merging = 2, copy = 0;
-  int piece = 1;               // of a step of F's `after`
-  int qkv_bias = 0, bias = 0;  // sums for the gradients of QKV's bias and of others, beside the weights'
-  int head_F = 16, head_I = 16, embedding_F = 4, embedding_W = 6, merger_F = 10, merger_I = 16;
-};
+constexpr Elementwise kGemm{0, 0, 1, 1};
+constexpr OfImplementations kElementwise[] = {
+    {{18, 30, 6, 12}, {2, 3, 1, 1}, {2, 5, 6, 12}},  // norm
+    {kGemm, kGemm, kGemm},                           // linear
+    {{}, {}, {2, 3}},                                // split, in the launches of rotary
+    {{2, 2, 5}, {2, 2, 1, 1}, {2, 2, 5}},            // rotary
+    {},                                              // core: core_of() below
+    {{0, 0, 0, 6}, {}, {2, 2, 0, 6}},                // join, with the launches of rotary's backward
+    {{3, 5, 2, 2}, {3, 5, 1, 1}, {3, 5 + 1, 2, 2}},  // activation, in 2022 with sums for the bias
+    {{5, 3, 2, 2}, {1, 1, 1, 0}, {3.5, 6.5, 2, 2}},  // residual
+    {{11, 6, 9, 3}, {11, 6, 4, 0}, {11, 6, 9, 3}},   // loss
+    {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}}};     // lookup
 
-Launches launches(const ModelConfig& model, Implementation implementation) {
-  if (implementation != Implementation::suite) return {};
-  const int bias = model.family == Family::vit ? 1 : 0;  // a kernel of its own
-  return {.norm = 1,
-          .qkv = 2,
-          .activation = 1 + bias,
-          .second = 1 + bias,
-          .residual = 1,
-          .attn_before = 1,
-          .attn_after = 3,
-          .mlp_core = 1,
-          .mlp_after = 2,
-          .core_backward = 1,
-          .merging = 0,
-          .copy = 1,
-          .piece = 3,
-          .qkv_bias = 1,
-          .bias = bias,
-          .head_F = 6,
-          .head_I = 2,
-          .embedding_F = 1,
-          .embedding_W = 1,
-          .merger_F = 6,
-          .merger_I = 4};
-}
-
-// Elementwise traffic of one unit, in reads and writes of whole bf16 tensors (an fp32 tensor counts twice).
-// Unfused, counted over PyTorch's ops: RMSNorm forward casts up (3), squares (4), averages (2), scales (4),
-// casts down (3), weighs (2); its backward has the same steps with two operands. The residual: divide by t
-// (2), add (3). Fused: LayerNorm reads and writes; its backward reads the gradient and the input, writes, and
-// reads both again for scale and shift. Bias, dropout and residual read two, write one and a mask of one
-// byte; backward the mask and the gradient make the sublayer's gradient (2.5), which is summed for the bias
-// (1), and the residual's gradient is added (3).
-struct Traffic {
-  double norm_forward, norm_backward;          // of hidden
-  double residual_forward, residual_backward;  // of hidden
-  double rotary;                               // of q and k, each direction
-  double qkv_forward, qkv_backward;            // of q, k and v: biases, splitting and joining
-  double context;                              // of the attention's output: its transposition, each direction
-  double activation_forward, activation_backward;  // of ffn
-  Launches launches = {};
-};
-
-Traffic elementwise(const ModelConfig& model, Implementation implementation) {
-  const double rotary = model.rotary() ? 2 : 0;
-  // Gated: reads gate and up, writes; backward reads three, writes two.
-  const double activation_forward = model.gated() ? 3 : 2, activation_backward = model.gated() ? 5 : 3;
-  switch (implementation) {
-    case Implementation::megatron: {
-      if (model.family != Family::vit)
-        return {18, 30, 5, 3, rotary, 0, 0, 0, activation_forward, activation_backward};
-      // LayerNorm, unlike RMSNorm, is one kernel of PyTorch; and sums for the biases' gradients.
-      return {2, 5, 5, 3 + 1, rotary, 0, 1, 0, activation_forward, activation_backward + 1};
-    }
-    case Implementation::suite:  // each in one kernel, the bias and the residual in the GEMM's epilogue
-      return {2, 3, 1, 1, rotary, 0, 0, 0, activation_forward, activation_backward};
-    case Implementation::megatron_2022:  // and the sums for the biases' gradients
-      return {2, 5, 3.5, 6.5, rotary, 2, 3, 2, activation_forward, activation_backward + 1};
+// The same of `model`. An encoder's norm, a LayerNorm, is one kernel of PyTorch, and its biases' gradients
+// are sums; the suite adds its first linear layer's bias in a kernel of its own.
+Elementwise elementwise(const ModelConfig& model, Implementation implementation, ComponentKind kind) {
+  const OfImplementations& all = kElementwise[static_cast<size_t>(kind)];
+  const bool suite = implementation == Implementation::suite,
+             unfused = implementation == Implementation::megatron;
+  Elementwise each = suite ? all.suite : unfused ? all.megatron : all.megatron_2022;
+  const bool activation = kind == ComponentKind::activation, encoder = model.family == Family::vit;
+  if (activation && !model.gated()) {
+    each.forward -= 1;
+    each.backward -= 2;
   }
-  return {};
-}
-Traffic traffic(const ModelConfig& model, Implementation implementation) {
-  Traffic traffic = elementwise(model, implementation);
-  traffic.launches = launches(model, implementation);
-  return traffic;
-}
-
-// The weight gradient of a linear layer, accumulated over the microbatches: read and written once by
-// the GEMM's epilogue (Megatron-LM's fused accumulation; writing a bf16 result is part of the GEMM's own
-// cost). `sums`: launches for its bias.
-Work weight_gradients(const Shape& shape, const Gemm& forward, int sums = 0) {
-  return {.gemms = {weight_gradient(forward)},
-          .sharded_bytes = 2.0 * shape.gradient_bytes * forward.n * forward.k,
-          .kernels = 1 + sums};
+  if (kind == ComponentKind::rotary && !model.rotary()) each.forward = each.backward = 0;
+  if (encoder && suite && activation) each.forward_kernels += 1;
+  if (!encoder || !unfused) return each;
+  if (kind == ComponentKind::norm)
+    each = {2, 5, each.forward_kernels, each.backward_kernels};
+  else if (activation || kind == ComponentKind::split || kind == ComponentKind::residual)
+    each.backward += 1;
+  return each;
 }
 
 void add(Work& to, const Work& more) {
@@ -135,258 +126,235 @@ void add(Work& to, const Work& more) {
   to.kernels += more.kernels;
 }
 
-// Between the attention's two linear layers: of a ring one step, without merging. From the second step on it
-// is all of a rank's queries against one piece of another rank's keys; the later half of the queries against
-// both pieces is as much.
-Work attention_core(const ModelConfig& model, const Shape& shape, Implementation implementation, bool forward,
-                    int step = 0) {
-  const Widths w(model, shape);
-  if (implementation != Implementation::megatron_2022) {
-    const bool by_heads = shape.division().exchanges_heads(), causal = model.causal() && step == 0;
-    const double rows = by_heads ? shape.seq : shape.own_seq();
-    const double heads = w.q / model.head_dim * shape.microbatch_size / (by_heads ? shape.cp : 1);
-    return {.attentions = {{heads, rows, step == 0 ? rows : rows / 2, double{1} * model.head_dim, causal,
-                            !forward}},
-            .kernels = forward ? 1 : launches(model, implementation).core_backward};
+// In I the parts are in reverse order; the norm's backward is fused with the residual's.
+UnitPart part_of(const Component& component, UnitPass pass, const Division& division) {
+  if (pass == UnitPass::F)
+    return component.kind == ComponentKind::norm && division.overlaps() ? UnitPart::norm : component.part;
+  if (component.kind == ComponentKind::residual || component.part == UnitPart::before) return UnitPart::after;
+  return component.part == UnitPart::after ? UnitPart::before : component.part;
+}
+
+// A unit's components on one rank: what each does and keeps.
+class UnitOnRank {
+ public:
+  UnitOnRank(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit)
+      : model_(is_vision(unit) ? model.encoder() : model),
+        shape_(is_vision(unit) ? vision_shape(shape) : shape),
+        implementation_(implementation),
+        suite_(implementation == Implementation::suite),
+        unit_(unit),
+        core_(find_component(unit, ComponentKind::core)),
+        w_(model_, shape_) {
+    if (unit == Unit::merger) w_.merge(model, shape.tp);
+  }
+
+  [[nodiscard]] Work whole(UnitPass pass) const {
+    Work work;
+    add_all_but_core(work, pass, false);
+    add_core(work, pass);
+    if (pass != UnitPass::I) return work;
+    if (shape_.recompute.core) add_core(work, UnitPass::F);
+    add_all_but_core(work, UnitPass::F, true);
+    return work;
+  }
+
+  // All steps together, but for those of the attention's core.
+  [[nodiscard]] Work part(UnitPass pass, UnitPart part, int step) const {
+    if (part == UnitPart::core && core_ != nullptr) return of(*core_, pass, step);
+    Work work;
+    for (const Component& component : components(unit_))
+      if (part_of(component, pass, shape_.division()) == part) add(work, of(component, pass));
+    if (pass == UnitPass::I && part == UnitPart::before) add_all_but_core(work, UnitPass::F, true);
+    return work;
+  }
+
+  [[nodiscard]] std::vector<SavedTensor> saved() const {
+    std::vector<SavedTensor> tensors;
+    for (const Component& component : components(unit_))
+      for (const Kept& kept : component.keeps)
+        if (exists(kept.which))
+          tensors.push_back({.which = kept.which,
+                             .bytes = w_.bytes(kept),
+                             .weight_gradient = kept.until != UnitPass::I,
+                             .made_by_forward = !(kept.dropped && makes_again(component, kept.which)),
+                             .early = kept.until == UnitPass::W_early,
+                             .norm = component.kind == ComponentKind::norm});
+    for (const Component& component : components(unit_)) {
+      if (!component.weights || !component.weights->gradient || !exists(*component.weights->gradient))
+        continue;
+      // The suite's loss leaves the gradient of the logits in their place.
+      const bool by_loss = suite_ && component.weights->gradient == Saved::logits_gradient;
+      tensors.push_back({.which = *component.weights->gradient,
+                         .bytes = w_.bytes(component.width),
+                         .weight_gradient = true,
+                         .made_by_forward = by_loss,
+                         .early = component.weights->pass == UnitPass::W_early,
+                         .gradient = !by_loss});
+    }
+    return tensors;
+  }
+
+ private:
+  // The core's own GEMMs stand behind those of linear layers. `again`: what I runs again alone.
+  void add_all_but_core(Work& to, UnitPass pass, bool again) const {
+    for (const Component& component : components(unit_))
+      if (component.kind != ComponentKind::core && (!again || runs_again(component)))
+        add(to, of(component, pass));
+  }
+  void add_core(Work& to, UnitPass pass) const {
+    const int steps = core_ == nullptr ? 0 : shape_.division().steps(unit_, pass, UnitPart::core);
+    for (int step = 0; step < steps; ++step) add(to, of(*core_, pass, step));
+  }
+
+  // Whether I runs F of a component again. A checkpoint of autograd runs the whole unit again, the second
+  // linear layer for nothing; the suite runs what it needs. Neither has an all-reduce.
+  [[nodiscard]] bool runs_again(const Component& component) const {
+    return component.recomputed(shape_.recompute) && (!suite_ || component.part != UnitPart::after);
+  }
+
+  [[nodiscard]] Work of(const Component& component, UnitPass pass, int step = 0) const {
+    const bool forward = pass == UnitPass::F;
+    if (!forward && pass != UnitPass::I)
+      return component.weights && component.weights->pass == pass ? weight_gradients(component) : Work{};
+    if (component.kind == ComponentKind::core) return core_of(forward, step);
+    const Elementwise each = elementwise(model_, implementation_, component.kind);
+    const double bytes = (forward ? each.forward : each.backward) * w_.bytes(component.width);
+    const bool own_rows = component.width == Width::own_hidden;  // every rank's, or its share of them
+    Work work{.replicated_bytes = own_rows ? bytes : 0,
+              .sharded_bytes = own_rows ? 0 : bytes,
+              .kernels = forward ? each.forward_kernels : each.backward_kernels};
+    if (component.kind == ComponentKind::linear) {
+      work.gemms = {forward ? gemm(component) : input_gradient(gemm(component))};
+      // A column-parallel layer's bias is in the launches of what follows it.
+      if (forward && component.weights->pass == UnitPass::W_early) work.kernels += sums(component);
+    }
+    if (component.kind == ComponentKind::lookup) work.kernels += images();
+    if (component.kind == ComponentKind::split && !forward) work.kernels += ring_copies();
+    return work;
+  }
+
+  [[nodiscard]] Gemm gemm(const Component& linear) const {
+    return {w_.tokens, w_[linear.width], w_[linear.weights->input_width]};
+  }
+
+  // Gradients are accumulated over the microbatches: read and written once by the GEMM's epilogue
+  // (Megatron-LM's fused accumulation; writing a bf16 result is part of the GEMM's own cost).
+  [[nodiscard]] Work weight_gradients(const Component& component) const {
+    if (component.kind == ComponentKind::lookup) return table_gradient(component);
+    const Gemm forward = gemm(component);
+    return {.gemms = {weight_gradient(forward)},
+            .sharded_bytes = 2.0 * shape_.gradient_bytes * forward.n * forward.k,
+            .kernels = 1 + sums(component)};
+  }
+  // The suite's launches that add a bias, or sum up its gradient.
+  [[nodiscard]] int sums(const Component& linear) const {
+    const TrainedWeights::Bias bias = linear.weights->bias;
+    const bool has = bias == TrainedWeights::Bias::all ||
+                     (bias == TrainedWeights::Bias::encoder && model_.family == Family::vit);
+    return suite_ && has ? 1 : 0;
+  }
+
+  // Every rank looks up the tokens of its share of the vocabulary and masks the rest; so does the gradient.
+  // Autograd makes the full gradient in half precision, zeroed (2 bytes a weight), and adds it to the fp32
+  // one (10), for each microbatch, whatever its tokens. Fused, only the rows that occur are touched.
+  [[nodiscard]] Work table_gradient(const Component& lookup) const {
+    const double read = w_.bytes(Width::hidden);
+    const int kernels = elementwise(model_, implementation_, lookup.kind).backward_kernels + images();
+    if (suite_)
+      return {.sharded_bytes = read + (2 * shape_.gradient_bytes) * w_.tokens * w_[Width::hidden] / shape_.tp,
+              .kernels = kernels};
+    return {.sharded_bytes = 2 * read + (2 * w_.element + 2 * shape_.gradient_bytes) * w_[Width::vocabulary] *
+                                            w_[Width::hidden],
+            .kernels = kernels};
+  }
+  // Behind a vision encoder the suite copies the images of each sample, and their gradients.
+  [[nodiscard]] int images() const { return suite_ && model_.has_vision() ? shape_.microbatch_size : 0; }
+
+  // The attention's core, of a ring one step. From the second step on it is all of a rank's queries against
+  // one piece of another rank's keys; the later half of the queries against both pieces is as much. Such a
+  // step adds the output, or the gradients of q, k and v, to those of the steps before: reads both, writes.
+  [[nodiscard]] Work core_of(bool forward, int step) const {
+    Work work =
+        implementation_ == Implementation::megatron_2022 ? unfused_core(forward) : core(forward, step);
+    if (step > 0) {
+      work.sharded_bytes += 3 * w_.bytes(forward ? Width::q : Width::qkv);
+      work.kernels += suite_ ? 0 : 2;
+    } else if (!forward) {
+      work.kernels += ring_copies();
+    }
+    return work;
+  }
+  [[nodiscard]] Work core(bool forward, int step) const {
+    const bool by_heads = shape_.division().exchanges_heads();
+    const double rows = by_heads ? shape_.seq : shape_.own_seq();
+    const double heads = w_[Width::q] / model_.head_dim * shape_.microbatch_size / (by_heads ? shape_.cp : 1);
+    return {.attentions = {{heads, rows, step == 0 ? rows : rows / 2, double{1} * model_.head_dim,
+                            model_.causal() && step == 0, !forward}},
+            .kernels = forward || suite_ ? 1 : 2};
   }
   // Batched GEMMs over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
   // tensors: the fused softmax reads what the mask leaves (a half) and writes all, dropout reads, writes and
   // writes a mask of one byte; backward dropout reads gradient and mask and writes, softmax reads the halves
   // of gradient and output and writes all.
-  const double rows = w.tokens * model.q_heads / shape.tp, dim = model.head_dim, seq = shape.seq;
-  const Gemm scores{rows, seq, dim}, values{rows, dim, seq};
-  const double of_scores = w.bytes(double{1} * model.q_heads / shape.tp * seq);
-  if (forward) return {.gemms = {scores, values}, .sharded_bytes = (1.5 + 2.5) * of_scores, .kernels = 4};
-  return {.gemms = {scores, values, values, values}, .sharded_bytes = (2.5 + 2) * of_scores, .kernels = 6};
-}
-
-// A unit's forward in parts, of which I recomputes some: the norm; the first linear layer and what follows
-// it; the second linear layer and what precedes it; the residual. The attention's core is apart. Each linear
-// layer's GEMM is its part's only one.
-struct ForwardParts {
-  Work norm, first, second, residual;
-
-  ForwardParts(const Widths& w, const Traffic& t)
-      : norm{.replicated_bytes = t.norm_forward * w.bytes(w.norm), .kernels = t.launches.norm},
-        residual{.replicated_bytes = t.residual_forward * w.bytes(w.norm), .kernels = t.launches.residual} {}
-
-  [[nodiscard]] Work all() const {
-    Work work = norm;
-    for (const Work& part : {first, second, residual}) add(work, part);
-    return work;
+  [[nodiscard]] Work unfused_core(bool forward) const {
+    const double rows = w_.tokens * model_.q_heads / shape_.tp, dim = model_.head_dim, seq = shape_.seq;
+    const Gemm scores{rows, seq, dim}, values{rows, dim, seq};
+    const double of_scores = w_.bytes(Width::scores);
+    if (forward) return {.gemms = {scores, values}, .sharded_bytes = (1.5 + 2.5) * of_scores, .kernels = 4};
+    return {.gemms = {scores, values, values, values}, .sharded_bytes = (2.5 + 2) * of_scores, .kernels = 6};
   }
-  // A checkpoint of autograd runs the whole unit again, the second linear layer for nothing; the suite runs
-  // what it needs. Neither has an all-reduce.
-  void add_recomputed(Work& to, const Recompute& recompute, Unit unit, Implementation implementation) const {
-    if (recompute.norm_of(unit)) add(to, norm);
-    if (!recompute.first_linear(unit)) return;
-    add(to, first);
-    if (implementation != Implementation::suite) add(to, second);
-  }
-};
+  // In I the suite copies the gradients of the own k and v to the ring and, behind its last step, back.
+  [[nodiscard]] int ring_copies() const { return suite_ && shape_.division().in_ring() ? 1 : 0; }
 
-// A step's elementwise traffic with context parallelism: the output, or the gradients of q, k and v, are
-// added to those of the steps before: read both, write.
-Work merging(const ModelConfig& model, const Shape& shape, Implementation implementation, bool forward) {
-  const Widths w(model, shape);
-  return {.sharded_bytes = 3 * w.bytes(forward ? w.q : w.q + 2 * w.kv),
-          .kernels = launches(model, implementation).merging};
-}
-// A ring's copies in I of gradients of k and v.
-int ring_copies(const ModelConfig& model, const Shape& shape, Implementation implementation) {
-  return shape.division().in_ring() ? launches(model, implementation).copy : 0;
-}
-
-ForwardParts attention_forward_parts(const Widths& w, const Traffic& t) {
-  ForwardParts forward(w, t);
-  forward.first = {.gemms = {w.qkv()},
-                   .sharded_bytes = t.rotary * w.bytes(w.q + w.kv) + t.qkv_forward * w.bytes(w.q + 2 * w.kv),
-                   .kernels = t.launches.qkv};
-  forward.second = {
-      .gemms = {w.projection()}, .sharded_bytes = t.context * w.bytes(w.q), .kernels = t.launches.second};
-  return forward;
-}
-
-Work attention_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
-                    const Traffic& t, UnitPass pass) {
-  const Widths w(model, shape);
-  const Gemm qkv = w.qkv(), proj = w.projection();
-  const double rotary = t.rotary * w.bytes(w.q + w.kv), qkv_bytes = w.bytes(w.q + 2 * w.kv),
-               context = t.context * w.bytes(w.q);
-  const auto core = [&](bool forward) {
-    Work steps = attention_core(model, shape, implementation, forward);
-    const int count = shape.division().steps(Unit::attn, pass, UnitPart::core);
-    for (int step = 1; step < count; ++step) {
-      add(steps, attention_core(model, shape, implementation, forward, step));
-      add(steps, merging(model, shape, implementation, forward));
+  // Whether this implementation has a tensor. A fused norm keeps its input once.
+  [[nodiscard]] bool exists(Saved which) const {
+    const bool of_2022 = implementation_ == Implementation::megatron_2022;
+    const bool fused_norm = suite_ || of_2022 || model_.family == Family::vit;
+    switch (which) {
+      case Saved::norm_input:
+        return fused_norm;
+      case Saved::norm_statistics:
+        return suite_;
+      case Saved::norm_input_fp32:
+      case Saved::normalised_input:
+        return !fused_norm;
+      case Saved::dropout_mask:
+        return !suite_ && find_component(unit_, ComponentKind::residual) != nullptr;
+      case Saved::core_output:  // of all rows for some heads, as the core's backward reads it
+        return shape_.division().exchanges_heads();
+      case Saved::log_sum_exp:
+        return !of_2022;
+      case Saved::softmax:
+      case Saved::softmax_mask:
+      case Saved::softmax_after_dropout:
+        return of_2022 && !shape_.recompute.core;
+      case Saved::gate_fp32:
+      case Saved::activated_gate:
+        return implementation_ == Implementation::megatron && model_.gated();
+      case Saved::softmax_fp32:
+        return !suite_;
+      case Saved::output_gradient:  // the embedding's W, behind a vision encoder alone, whose I gets it
+        return unit_ != Unit::embedding || model_.has_vision();
+      default:
+        return true;
     }
-    return steps;
-  };
-  const ForwardParts forward = attention_forward_parts(w, t);
-  Work work;
-  switch (pass) {
-    case UnitPass::F:
-      work = forward.all();
-      add(work, core(true));
-      return work;
-    case UnitPass::I:
-      work = {.gemms = {input_gradient(qkv), input_gradient(proj)},
-              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
-              .sharded_bytes = rotary + t.qkv_backward * qkv_bytes + context,
-              .kernels = t.launches.attn_before + t.launches.attn_after +
-                         2 * ring_copies(model, shape, implementation)};
-      add(work, core(false));
-      if (shape.recompute.core) add(work, core(true));
-      forward.add_recomputed(work, shape.recompute, Unit::attn, implementation);
-      return work;
-    case UnitPass::W_early:
-      return weight_gradients(shape, proj, t.launches.bias);
-    case UnitPass::W_late:
-      return weight_gradients(shape, qkv, t.launches.qkv_bias);
   }
-  return {};
-}
 
-ForwardParts mlp_forward_parts(const ModelConfig& model, const Widths& w, const Traffic& t) {
-  ForwardParts forward(w, t);
-  forward.first = {.gemms = {w.fc1(model)},
-                   .sharded_bytes = t.activation_forward * w.bytes(w.ffn),
-                   .kernels = 1 + t.launches.activation};
-  forward.second = {.gemms = {w.fc2()}, .kernels = t.launches.second};
-  return forward;
-}
-
-Work mlp_work(const ModelConfig& model, const Shape& shape, Implementation implementation, const Traffic& t,
-              UnitPass pass) {
-  const Widths w(model, shape);
-  const Gemm fc1 = w.fc1(model), fc2 = w.fc2();
-  const ForwardParts forward = mlp_forward_parts(model, w, t);
-  Work work;
-  switch (pass) {
-    case UnitPass::F:
-      return forward.all();
-    case UnitPass::I:
-      work = {.gemms = {input_gradient(fc1), input_gradient(fc2)},
-              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
-              .sharded_bytes = t.activation_backward * w.bytes(w.ffn),
-              .kernels = 1 + t.launches.mlp_core + t.launches.mlp_after};
-      forward.add_recomputed(work, shape.recompute, Unit::mlp, implementation);
-      return work;
-    case UnitPass::W_early:
-      return weight_gradients(shape, fc2, t.launches.bias);
-    case UnitPass::W_late:
-      return weight_gradients(shape, fc1, t.launches.bias);
+  // Whether I makes a tensor of the component again. Where the core alone is recomputed, Megatron-LM keeps
+  // its output, an input of a linear.
+  [[nodiscard]] bool makes_again(const Component& component, Saved which) const {
+    const bool output = which == Saved::attention_output || which == Saved::log_sum_exp;
+    return component.recomputed(shape_.recompute) && (!output || suite_ || shape_.recompute.qkv);
   }
-  return {};
-}
 
-// The last norm, the projection onto the vocabulary, and the cross-entropy in fp32: cast up, maximum,
-// exponential, sum; backward softmax minus one-hot, cast down.
-Work head_work(const ModelConfig& model, const Shape& shape, const Traffic& t, UnitPass pass) {
-  const Widths w(model, shape);
-  const Gemm projection{w.tokens, w.vocab, w.hidden};
-  switch (pass) {
-    case UnitPass::F:
-      return {.gemms = {projection},
-              .replicated_bytes = t.norm_forward * w.bytes(w.norm),
-              .sharded_bytes = 11 * w.bytes(w.vocab),
-              .kernels = t.launches.head_F};
-    case UnitPass::I:
-      return {.gemms = {input_gradient(projection)},
-              .replicated_bytes = t.norm_backward * w.bytes(w.norm),
-              .sharded_bytes = 6 * w.bytes(w.vocab),
-              .kernels = t.launches.head_I};
-    case UnitPass::W_early:
-      return {};
-    case UnitPass::W_late:
-      return weight_gradients(shape, projection);
-  }
-  return {};
-}
-
-// Every rank looks up the tokens of its share of the vocabulary and masks the rest; so does the gradient.
-// Autograd makes the full gradient in half precision, zeroed (2 bytes a weight), and adds it to the fp32 one
-// (10), for each microbatch, whatever its tokens. Fused, only the rows that occur are touched. Behind a
-// vision encoder the suite copies the images of each sample, and their gradients.
-Work embedding_work(const ModelConfig& model, const Shape& shape, Implementation implementation,
-                    UnitPass pass) {
-  const Widths w(model, shape);
-  const bool fused = implementation == Implementation::suite;
-  const Launches l = launches(model, implementation);
-  const int images = fused && model.has_vision() ? shape.microbatch_size : 0;
-  if (pass == UnitPass::F) return {.sharded_bytes = 3 * w.bytes(w.hidden), .kernels = l.embedding_F + images};
-  if (pass != UnitPass::W_late) return {};
-  const double read = w.bytes(w.hidden);
-  if (fused)
-    return {.sharded_bytes = read + (2 * shape.gradient_bytes) * w.tokens * w.hidden / shape.tp,
-            .kernels = l.embedding_W + images};
-  return {.sharded_bytes = 2 * read + (2 * w.element + 2 * shape.gradient_bytes) * w.vocab * w.hidden,
-          .kernels = l.embedding_W};
-}
-
-// What a layer of the encoder computes on, as if it were a model of its own.
-Shape vision_shape(const Shape& shape) {
-  Shape encoder = shape;
-  encoder.seq = shape.vision_tokens;
-  return encoder;
-}
-
-// The merger: LayerNorm of the encoder's tokens, then, per kTokensMerged of them, two linear layers with GELU
-// between.
-struct Merger {
-  ModelConfig encoder;
-  Widths in;      // of the encoder's tokens
-  double tokens;  // of the language model
-  double merged;  // width of what is merged into one
-  Gemm fc1, fc2;
-
-  Merger(const ModelConfig& model, const Shape& shape)
-      : encoder(model.encoder()),
-        in(encoder, vision_shape(shape)),
-        tokens(in.tokens / kTokensMerged),
-        merged(kTokensMerged * in.hidden),
-        fc1{tokens, merged / shape.tp, merged},
-        fc2{tokens, double{1} * model.hidden, merged / shape.tp} {}
-  [[nodiscard]] double inner_bytes() const { return tokens * fc1.n * in.element; }
+  const ModelConfig model_;  // of a vision encoder's unit the encoder's
+  const Shape shape_;
+  const Implementation implementation_;
+  const bool suite_;
+  const Unit unit_;
+  const Component* const core_;  // null but for an attention's
+  Widths w_;
 };
-
-Work merger_work(const ModelConfig& model, const Shape& shape, Implementation implementation, UnitPass pass) {
-  const Merger m(model, shape);
-  const Traffic t = traffic(m.encoder, implementation);
-  switch (pass) {
-    case UnitPass::F:
-      return {.gemms = {m.fc1, m.fc2},
-              .replicated_bytes = t.norm_forward * m.in.bytes(m.in.hidden),
-              .sharded_bytes = t.activation_forward * m.inner_bytes(),
-              .kernels = t.launches.merger_F};
-    case UnitPass::I:
-      return {.gemms = {input_gradient(m.fc1), input_gradient(m.fc2)},
-              .replicated_bytes = t.norm_backward * m.in.bytes(m.in.hidden),
-              .sharded_bytes = t.activation_backward * m.inner_bytes(),
-              .kernels = t.launches.merger_I};
-    case UnitPass::W_early:
-      return weight_gradients(shape, m.fc2, t.launches.bias);
-    case UnitPass::W_late:
-      return weight_gradients(shape, m.fc1, t.launches.bias);
-  }
-  return {};
-}
-
-// A model without a vision encoder has no such work.
-Work vision_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
-                 UnitPass pass) {
-  if (!model.has_vision()) return {};
-  const ModelConfig encoder = model.encoder();
-  const Shape own = vision_shape(shape);
-  const Traffic t = traffic(encoder, implementation);
-  if (unit == Unit::vision_attn) return attention_work(encoder, own, implementation, t, pass);
-  if (unit == Unit::vision_mlp) return mlp_work(encoder, own, implementation, t, pass);
-  if (unit == Unit::merger) return merger_work(model, shape, implementation, pass);
-  // The embedding of patches, which every rank of the group repeats.
-  const Gemm patches{own.tokens(), double{1} * encoder.hidden, kPatchElements};
-  if (pass == UnitPass::F) return {.gemms = {patches}, .kernels = 1};
-  return pass == UnitPass::W_late ? weight_gradients(shape, patches) : Work{};
-}
 
 }  // namespace
 
@@ -409,131 +377,33 @@ double attention_flops(const Work& work, bool backward) {
 }
 
 std::string to_string(GemmKind kind) {
-  switch (kind) {
-    case GemmKind::forward:
-      return "forward";
-    case GemmKind::input_gradient:
-      return "input_gradient";
-    case GemmKind::weight_gradient:
-      return "weight_gradient";
-  }
-  return "";
+  static constexpr std::array names{"forward", "input_gradient", "weight_gradient"};
+  return names[static_cast<size_t>(kind)];
 }
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass) {
-  if (is_vision(unit)) return vision_work(model, shape, implementation, unit, pass);
-  const Traffic t = traffic(model, implementation);
-  switch (unit) {
-    case Unit::attn:
-      return attention_work(model, shape, implementation, t, pass);
-    case Unit::mlp:
-      return mlp_work(model, shape, implementation, t, pass);
-    case Unit::head:
-      return head_work(model, shape, t, pass);
-    case Unit::embedding:
-      return embedding_work(model, shape, implementation, pass);
-    default:
-      return {};
-  }
+  if (!has_pass(unit, pass) || (is_vision(unit) && !model.has_vision())) return {};
+  return UnitOnRank(model, shape, implementation, unit).whole(pass);
 }
-
-int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
-  const bool forward = pass == UnitPass::F;
-  switch (part) {
-    case UnitPart::whole:
-      return 1;
-    case UnitPart::norm:
-      return forward && overlaps() ? 1 : 0;
-    case UnitPart::before:
-      return overlaps() ? tp : 1;
-    case UnitPart::core:
-      return unit == Unit::attn && !exchanges_heads() ? cp : 1;
-    case UnitPart::after:
-      return forward && overlaps() ? kPipelineSteps : 1;
-  }
-  return 0;
-}
-
-namespace {
-
-// All steps together.
-Work whole_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
-                     UnitPass pass, UnitPart part) {
-  const Widths w(model, shape);
-  const Traffic t = traffic(model, implementation);
-  const bool attn = unit == Unit::attn;
-  const ForwardParts forward = attn ? attention_forward_parts(w, t) : mlp_forward_parts(model, w, t);
-  // Of the MLP what follows the first linear layer is the core.
-  Work first = forward.first, activation = forward.first;
-  if (!attn) {
-    first.sharded_bytes = 0;
-    first.kernels = 1;
-    activation.gemms.clear();
-    activation.kernels -= first.kernels;
-  }
-  Work work;
-  if (pass == UnitPass::F) {
-    switch (part) {
-      case UnitPart::norm:
-        return forward.norm;
-      case UnitPart::before:
-        if (!shape.division().overlaps()) work = forward.norm;
-        add(work, first);
-        return work;
-      case UnitPart::core:
-        return activation;
-      default:
-        work = forward.second;
-        add(work, forward.residual);
-        return work;
-    }
-  }
-  switch (part) {
-    case UnitPart::before:
-      work = {.gemms = {input_gradient(attn ? w.projection() : w.fc2())},
-              .sharded_bytes = attn ? t.context * w.bytes(w.q) : 0,
-              .kernels = attn ? t.launches.attn_before : 1};
-      forward.add_recomputed(work, shape.recompute, unit, implementation);
-      return work;
-    case UnitPart::core:
-      return {.sharded_bytes = t.activation_backward * w.bytes(w.ffn), .kernels = t.launches.mlp_core};
-    default:
-      return {.gemms = {input_gradient(attn ? w.qkv() : w.fc1(model))},
-              .replicated_bytes = (t.norm_backward + t.residual_backward) * w.bytes(w.norm),
-              .sharded_bytes =
-                  attn ? t.rotary * w.bytes(w.q + w.kv) + t.qkv_backward * w.bytes(w.q + 2 * w.kv) : 0,
-              .kernels = attn ? t.launches.attn_after + ring_copies(model, shape, implementation)
-                              : t.launches.mlp_after};
-  }
-}
-
-}  // namespace
 
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step) {
-  if (part == UnitPart::core && unit == Unit::attn) {
-    const bool forward = pass == UnitPass::F;
-    Work work = attention_core(model, shape, implementation, forward, step);
-    if (step > 0) add(work, merging(model, shape, implementation, forward));
-    if (step == 0 && !forward) work.kernels += ring_copies(model, shape, implementation);
-    return work;
-  }
-  Work work = whole_part_work(model, shape, implementation, unit, pass, part);
+  Work work = UnitOnRank(model, shape, implementation, unit).part(pass, part, step);
   const int steps = shape.division().steps(unit, pass, part);
-  if (steps == 1) return work;
+  if (steps == 1 || part == UnitPart::core) return work;
   // The first GEMM is divided: by rows, or in `after` by columns of its output.
   Gemm& gemm = work.gemms.front();
   (part == UnitPart::after ? gemm.n : gemm.m) /= steps;
-  const int kernels = part == UnitPart::after ? launches(model, implementation).piece : 1;
+  // The suite adds the residual to each piece of columns, in two launches.
+  const int kernels = part == UnitPart::after && implementation == Implementation::suite ? 3 : 1;
   if (step + 1 < steps) return {.gemms = {gemm}, .kernels = kernels};
-  if (part == UnitPart::after && implementation == Implementation::suite) work.kernels = kernels;
+  if (kernels > 1) work.kernels = kernels;
   return work;
 }
 
 double kv_bytes(const ModelConfig& model, const Shape& shape) {
-  const Widths w(model, shape);
-  return w.bytes(2 * w.kv);
+  return 2 * Widths(model, shape).bytes(Width::kv);
 }
 
 double qkv_bytes(const ModelConfig& model, const Shape& shape) {
@@ -541,118 +411,13 @@ double qkv_bytes(const ModelConfig& model, const Shape& shape) {
 }
 
 double attention_output_bytes(const ModelConfig& model, const Shape& shape) {
-  const Widths w(model, shape);
-  return w.bytes(w.q);
+  return Widths(model, shape).bytes(Width::q);
 }
-
-namespace {
-
-// Of the merger: what its norm and its two linear layers keep. Of the embedding of patches: the patches.
-std::vector<SavedTensor> saved_by_ends_of_encoder(const ModelConfig& model, const Shape& shape,
-                                                  Implementation implementation, Unit unit) {
-  const Merger m(model, shape);
-  if (unit == Unit::patches) return {{Saved::patches, m.in.bytes(kPatchElements), true, true}};
-  const double fp32 = std::max(kFp32, m.in.element) / m.in.element;
-  std::vector<SavedTensor> tensors{{Saved::norm_input, m.in.bytes(m.in.hidden), false, true, false, true}};
-  if (implementation == Implementation::suite)
-    tensors.push_back({Saved::norm_statistics, m.in.bytes(2 * fp32), false, true, false, true});
-  tensors.push_back({Saved::norm_output, m.in.bytes(m.in.hidden), true, true, false, true});
-  tensors.push_back({Saved::fc1_output, m.inner_bytes(), false, true});
-  tensors.push_back({Saved::activation, m.inner_bytes(), true, true, true});
-  tensors.push_back({Saved::inner_gradient, m.inner_bytes(), true, false, false, false, true});
-  tensors.push_back(
-      {Saved::output_gradient, m.tokens * m.fc2.n * m.in.element, true, false, true, false, true});
-  return tensors;
-}
-
-}  // namespace
 
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
                                        Implementation implementation, Unit unit) {
   if (is_vision(unit) && !model.has_vision()) return {};
-  if (unit == Unit::vision_attn || unit == Unit::vision_mlp)
-    return saved_tensors(model.encoder(), vision_shape(shape), implementation,
-                         unit == Unit::vision_attn ? Unit::attn : Unit::mlp);
-  if (is_vision(unit)) return saved_by_ends_of_encoder(model, shape, implementation, unit);
-  const Widths w(model, shape);
-  const bool fused = implementation != Implementation::megatron;
-  const bool of_2022 = implementation == Implementation::megatron_2022;
-  const Recompute& again = shape.recompute;
-  const bool norm_again = again.norm_of(unit), first_again = again.first_linear(unit);
-  // Where the core alone is recomputed, Megatron-LM keeps its output, an input of a linear.
-  const bool core_again = again.core && (implementation == Implementation::suite || first_again);
-  const double heads = double{1} * model.q_heads / shape.tp, fc1 = (model.gated() ? 2 : 1) * w.ffn;
-  // Statistics and other sums are fp32 at the least; widths are in elements.
-  const double fp32 = std::max(kFp32, w.element) / w.element;
-  std::vector<SavedTensor> tensors;
-  // `recomputed`: dropped by the forward, made again by I.
-  const auto keep = [&](Saved which, double width, bool recomputed = false) {
-    tensors.push_back({which, w.bytes(width), false, !recomputed});
-  };
-  const auto keep_for = [&](UnitPass pass, Saved which, double width, bool recomputed = false) {
-    tensors.push_back({which, w.bytes(width), true, !recomputed, pass == UnitPass::W_early});
-  };
-  const auto make_for = [&](UnitPass pass, Saved which, double width) {
-    tensors.push_back({which, w.bytes(width), true, false, pass == UnitPass::W_early, false, true});
-  };
-  // The norm keeps its input once when fused; unfused autograd keeps an fp32 copy and the scaled tensor, and
-  // Megatron-LM's default dropout a mask of one byte per element. A recomputed norm drops what it makes for
-  // others, its output, and the statistics of a fused one; not what unfused autograd keeps of its inside.
-  const bool layer_norm = model.family == Family::vit;  // always one kernel
-  if (fused || layer_norm) {
-    keep(Saved::norm_input, w.norm);
-    if (implementation == Implementation::suite)
-      keep(Saved::norm_statistics, (layer_norm ? 2 : 1) * fp32 * w.norm / w.hidden, norm_again);
-  } else {
-    keep(Saved::norm_input_fp32, fp32 * w.norm);
-    keep(Saved::normalised_input, w.norm);
-  }
-  if (implementation != Implementation::suite && unit != Unit::head)
-    keep(Saved::dropout_mask, w.norm / w.element);
-  keep_for(UnitPass::W_late, Saved::norm_output, w.norm, norm_again);
-  for (SavedTensor& tensor : tensors) tensor.norm = true;
-  switch (unit) {
-    case Unit::attn:
-      keep(Saved::qkv, w.q + 2 * w.kv, first_again);
-      keep_for(UnitPass::W_early, Saved::attention_output, w.q, core_again);
-      // Of all rows for some heads, as the core's backward reads it.
-      if (shape.division().exchanges_heads()) keep(Saved::core_output, w.q, again.core);
-      if (!of_2022) keep(Saved::log_sum_exp, heads * fp32, core_again);
-      if (of_2022 && !again.core) {
-        keep(Saved::softmax, heads * shape.seq);
-        keep(Saved::softmax_mask, heads * shape.seq / w.element);
-        keep(Saved::softmax_after_dropout, heads * shape.seq);
-      }
-      make_for(UnitPass::W_late, Saved::inner_gradient, w.q + 2 * w.kv);
-      make_for(UnitPass::W_early, Saved::output_gradient, w.hidden);
-      break;
-    case Unit::mlp:
-      keep(Saved::fc1_output, fc1, first_again);
-      if (!fused && model.gated()) {
-        keep(Saved::gate_fp32, fp32 * w.ffn, first_again);
-        keep(Saved::activated_gate, w.ffn, first_again);
-      }
-      keep_for(UnitPass::W_early, Saved::activation, w.ffn, first_again);
-      make_for(UnitPass::W_late, Saved::inner_gradient, fc1);
-      make_for(UnitPass::W_early, Saved::output_gradient, w.hidden);
-      break;
-    case Unit::embedding:
-      // The tokens alone; behind a vision encoder, whose I gets it, W needs the gradient of the output.
-      if (!model.has_vision()) return {};
-      return {{Saved::output_gradient, w.bytes(w.hidden), true, false, false, false, true}};
-    case Unit::head:
-      // The suite's loss leaves the gradient of the logits in their place.
-      if (implementation == Implementation::suite) {
-        keep_for(UnitPass::W_late, Saved::logits_gradient, w.vocab);
-      } else {
-        keep(Saved::softmax_fp32, fp32 * w.vocab);
-        make_for(UnitPass::W_late, Saved::logits_gradient, w.vocab);
-      }
-      break;
-    default:
-      break;  // returned above
-  }
-  return tensors;
+  return UnitOnRank(model, shape, implementation, unit).saved();
 }
 
 double optimizer_bytes(Implementation implementation) {
@@ -671,7 +436,7 @@ double optimizer_bytes(Implementation implementation) {
 }
 
 double hidden_bytes(const ModelConfig& model, const Shape& shape) {
-  return Widths(model, shape).bytes(model.hidden);
+  return Widths(model, shape).bytes(Width::hidden);
 }
 
 double reduced_bytes(const ModelConfig& model, const Shape& shape, Unit unit, UnitPass pass) {

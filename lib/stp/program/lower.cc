@@ -24,6 +24,11 @@ bool overlaps(const Segment& segment, const Division& division) {
   return division.overlaps() && in_parts(segment, division);
 }
 
+// Whether its parts have F's core once more.
+bool core_again(const Segment& segment, const Recompute& recompute) {
+  return segment.main == Segment::Main::input_gradient && recompute.core_of(segment.unit);
+}
+
 size_t ops_of(const Segment& segment, const Lowering& lowering) {
   const Division division = lowering.strategy.division();
   const size_t weights = segment.weights == Segment::Weights::none          ? 0
@@ -35,15 +40,11 @@ size_t ops_of(const Segment& segment, const Lowering& lowering) {
   size_t ops = collectives;
   for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
     ops += division.steps(segment.unit, pass, part);
-  // The core's exchanges; its steps and exchanges once more; those of rows, and sums of pieces.
-  if (segment.unit == Unit::attn) {
-    const bool again = pass == UnitPass::I && lowering.strategy.recompute.core;
-    const size_t ring = division.cp;
-    if (division.exchanges_heads())
-      ops += again ? 5 : 2;
-    else
-      ops += (ring == 1 ? 0 : pass == UnitPass::F ? ring - 1 : 2 * ring - 1) + (again ? 2 * ring - 1 : 0);
-  }
+  ops += division.core_exchanges(segment.unit, pass);
+  if (core_again(segment, lowering.strategy.recompute))
+    ops += division.steps(segment.unit, UnitPass::F, UnitPart::core) +
+           division.core_exchanges(segment.unit, UnitPass::F);
+  // The last are exchanges of rows and sums of pieces.
   return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
 }
 
@@ -435,8 +436,7 @@ class Lowerer {
       add_ring(chain, segment, from);
     else
       add_part(chain, segment, {UnitPart::before, pass}, from);
-    if (pass == UnitPass::I && segment.unit == Unit::attn && lowering_.strategy.recompute.core)
-      add_core(chain, segment, UnitPass::F);
+    if (core_again(segment, lowering_.strategy.recompute)) add_core(chain, segment, UnitPass::F);
     Ref home = add_core(chain, segment, pass);
     for (int piece = 0; piece + 1 < pieces(segment); ++piece) {
       b_.begin_op();
@@ -484,9 +484,10 @@ class Lowerer {
   // the one before. The gradients that a step makes leave with the exchange behind it; the last brings the
   // own ones home, and is returned.
   Ref add_core(const Chain& chain, const Segment& segment, UnitPass pass) {
-    if (segment.unit == Unit::attn && b_.program.division().exchanges_heads())
+    const Division division = b_.program.division();
+    if (division.exchanges_heads() && division.core_exchanges(segment.unit, pass) > 0)
       return add_core_of_heads(chain, segment, pass);
-    const int steps = b_.program.division().steps(segment.unit, pass, UnitPart::core);
+    const int steps = division.steps(segment.unit, pass, UnitPart::core);
     Ref brought = kNothing;  // what the next step waits for
     for (int step = 0; step < steps; ++step) {
       const Ref needed = brought;

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "stp/model/components.h"
 #include "stp/model/partition.h"
 
 namespace stp {
 namespace {
 
 Segment forward(const UnitOfChunk& of, bool recomputed) {
-  const bool gathers = of.unit != Unit::embedding && of.unit != Unit::patches;
+  const bool gathers = components(of.unit).front().kind == ComponentKind::norm;
   return {
       of.unit, of.layer,  Segment::Main::forward, is_reduced(of.unit, UnitPass::F), Segment::Weights::none,
       gathers, recomputed};

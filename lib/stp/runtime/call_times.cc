@@ -7,7 +7,8 @@
 namespace stp {
 
 CallTimes call_times(const HardwareProfile& profile) {
-  return [profile](CallKind kind, double bytes, const std::vector<int>& members) -> CallTime {
+  return [profile](CallKind kind, double bytes, std::vector<int> members) -> CallTime {
+    std::sort(members.begin(), members.end());  // a link's are in the order of its ends
     const GroupSpan span = span_of(profile, members);
     const auto seconds = [&](double of) {
       if (kind == CallKind::all_reduce) return all_reduce_seconds(profile, of, span);

@@ -19,10 +19,10 @@ struct GeneratorRequest {
 
 struct Generator {
   const char* name;
-  const char* summary;  // one line, with the source
-  int chunks;           // its usual number of chunks a rank
-  bool any_chunks;      // whether other numbers of chunks are possible
-  bool cost_aware;      // whether `costs` and `memory_limit` matter
+  const char* summary;      // one line, with the source
+  int chunks;               // its usual number of chunks a rank
+  bool any_chunks = false;  // whether other numbers of chunks are possible
+  bool cost_aware = false;  // whether `costs` and `memory_limit` matter
   /// Makes the schedule; InputError with the reason if p, m or v is outside the method's range. `chunks` is
   /// at least 1 and allowed.
   Schedule (*make)(const GeneratorRequest& request);

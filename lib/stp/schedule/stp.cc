@@ -76,7 +76,9 @@ Schedule make_stp(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_stp = {
-    "stp",   "forward and backward of a chunk braided, V placement (STP, NeurIPS 2025)", 2, false, false,
-    make_stp};
+    .name = "stp",
+    .summary = "forward and backward of a chunk braided, V placement (STP, NeurIPS 2025)",
+    .chunks = 2,
+    .make = make_stp};
 
 }  // namespace stp

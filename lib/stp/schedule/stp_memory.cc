@@ -96,11 +96,9 @@ Schedule make_stp_memory(const GeneratorRequest& request) {
 }  // namespace
 
 extern const Generator schedule_stp_memory = {
-    "stp-memory",
-    "STP's braids with ZB-V's memory, V placement (after STP's appendix, NeurIPS 2025)",
-    2,
-    false,
-    false,
-    make_stp_memory};
+    .name = "stp-memory",
+    .summary = "STP's braids with ZB-V's memory, V placement (after STP's appendix, NeurIPS 2025)",
+    .chunks = 2,
+    .make = make_stp_memory};
 
 }  // namespace stp

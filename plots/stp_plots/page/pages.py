@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import jinja2
 import pandas as pd
 
 from stp_plots import words
-from stp_plots.draw import host_links, overlap, sensitivity, splits
+from stp_plots.draw import host_links, sensitivity, splits
 from stp_plots.files import ROOT, ReportError
 from stp_plots.judge import claims, measurements, null_model
-from stp_plots.page import markdown, tables
+from stp_plots.page import markdown
 from stp_plots.read.records import CONFIGURATION, read_folder
-from stp_plots.words import dictionary
 
 TEMPLATES = ROOT / "docs/templates"
 THROUGHPUT = "throughput_samples_per_s"
@@ -69,7 +67,6 @@ class Errors:
     mean = property(lambda self: words.plain(self.values.abs().mean(), 2, self.unit))
     bias = property(lambda self: words.signed(self.values.mean(), 2, self.unit))
     largest = property(lambda self: words.signed(self.values[self.values.abs().idxmax()], 1, self.unit))
-    range = property(lambda self: span(self.values, 1, self.unit, sign=True))
 
 
 class Records:
@@ -141,14 +138,15 @@ class Records:
         return claims.evaluate(self.experiments, self.known["claims"])
 
     def render(self, page):
+        if page not in names():
+            raise ReportError(f"{page}: is no page with a template; there are {', '.join(names())}")
         values = {name: getattr(self, name) for name in dir(self) if not name.startswith("_") and name not in ("evaluated", "render")}
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          undefined=jinja2.StrictUndefined)  # fmt: skip
-        environment.filters.update(bubbles=bubbles, signed=words.signed, plain=words.plain, magnitude=words.magnitude, published=words.published,
+        environment.filters.update(bubbles=bubbles, signed=words.signed, plain=words.plain, magnitude=words.magnitude,
                                    percent=words.percent, span=span, model=model, schedule=schedule, cell=markdown.cell,
                                    mean=lambda values: sum(values) / len(values))  # fmt: skip
         text = environment.get_template(f"{page}.md.j2").render(
             **values, records=self, gain=gain, bubbles=bubbles, table=markdown.table, claims=claims, null_model=null_model,
-            measurements=measurements, host_links=host_links, overlap=overlap, splits=splits, tables=tables, dictionary=dictionary,
-            isnan=math.isnan)  # fmt: skip
+            measurements=measurements, host_links=host_links, splits=splits)  # fmt: skip
         return f"<!-- Written by scripts/pages from docs/templates/{page}.md.j2 -->\n{markdown.wrapped(text)}"

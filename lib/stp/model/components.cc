@@ -1,0 +1,148 @@
+#include "stp/model/components.h"
+
+#include <algorithm>
+
+namespace stp {
+namespace {
+
+using Kind = ComponentKind;
+using Type = Kept::Type;
+using Bias = TrainedWeights::Bias;
+using enum UnitPart;
+using enum UnitPass;
+
+// Unfused autograd keeps an fp32 copy of the norm's input and the scaled tensor, and Megatron-LM's default
+// dropout a mask of one byte per element; a recomputed norm does not drop what is of its inside.
+constexpr Kept kNorm[] = {{Saved::norm_input, Width::own_hidden, I, Type::activation, false},
+                          {Saved::norm_statistics, Width::statistics, I, Type::fp32_at_least},
+                          {Saved::norm_input_fp32, Width::own_hidden, I, Type::fp32_at_least, false},
+                          {Saved::normalised_input, Width::own_hidden, I, Type::activation, false},
+                          {Saved::dropout_mask, Width::own_hidden, I, Type::byte, false},
+                          {Saved::norm_output, Width::own_hidden, W_late}};
+constexpr Kept kQkv[] = {{Saved::qkv, Width::qkv}};
+constexpr Kept kCore[] = {{Saved::attention_output, Width::q, W_early},
+                          {Saved::core_output, Width::q},
+                          {Saved::log_sum_exp, Width::heads, I, Type::fp32_at_least},
+                          {Saved::softmax, Width::scores},
+                          {Saved::softmax_mask, Width::scores, I, Type::byte},
+                          {Saved::softmax_after_dropout, Width::scores}};
+constexpr Kept kFc1[] = {{Saved::fc1_output, Width::fc1},
+                         {Saved::gate_fp32, Width::ffn, I, Type::fp32_at_least},
+                         {Saved::activated_gate, Width::ffn}};
+constexpr Kept kActivation[] = {{Saved::activation, Width::ffn, W_early}};
+constexpr Kept kLoss[] = {{Saved::softmax_fp32, Width::vocabulary, I, Type::fp32_at_least}};
+constexpr Kept kPatches[] = {{Saved::patches, Width::patch, W_late}};
+
+constexpr TrainedWeights kQkvWeights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
+                                     Bias::all};
+constexpr TrainedWeights kProjection{Saved::attention_output, Width::q, Saved::output_gradient, W_early,
+                                     Bias::encoder};
+constexpr TrainedWeights kFc1Weights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
+                                     Bias::encoder};
+constexpr TrainedWeights kFc2Weights{Saved::activation, Width::ffn, Saved::output_gradient, W_early,
+                                     Bias::encoder};
+constexpr TrainedWeights kVocabulary{Saved::norm_output, Width::hidden, Saved::logits_gradient, W_late,
+                                     Bias::none};
+constexpr TrainedWeights kPatchWeights{Saved::patches, Width::patch, {}, W_late, Bias::none};
+constexpr TrainedWeights kTable{{}, Width::vocabulary, Saved::output_gradient, W_late, Bias::none};
+
+constexpr Component kAttention[] = {{Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
+                                    {Kind::linear, before, Width::qkv, &Recompute::qkv, kQkv, kQkvWeights},
+                                    {Kind::split, before, Width::qkv, &Recompute::qkv},
+                                    {Kind::rotary, before, Width::q_and_k, &Recompute::qkv},
+                                    {Kind::core, core, Width::q, &Recompute::core, kCore},
+                                    {Kind::join, after, Width::q, &Recompute::qkv},
+                                    {Kind::linear, after, Width::output, &Recompute::qkv, {}, kProjection},
+                                    {Kind::residual, after, Width::own_hidden}};
+
+constexpr Component kMlp[] = {{Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
+                              {Kind::linear, before, Width::fc1, &Recompute::mlp, kFc1, kFc1Weights},
+                              {Kind::activation, core, Width::ffn, &Recompute::mlp, kActivation},
+                              {Kind::linear, after, Width::output, &Recompute::mlp, {}, kFc2Weights},
+                              {Kind::residual, after, Width::own_hidden}};
+
+constexpr Component kHead[] = {{Kind::norm, whole, Width::own_hidden, nullptr, kNorm},
+                               {Kind::linear, whole, Width::vocabulary, nullptr, {}, kVocabulary},
+                               {Kind::loss, whole, Width::vocabulary, nullptr, kLoss}};
+
+constexpr Component kEmbedding[] = {{Kind::lookup, whole, Width::output, nullptr, {}, kTable}};
+
+constexpr Component kEmbeddingOfPatches[] = {
+    {Kind::linear, whole, Width::output, nullptr, kPatches, kPatchWeights}};
+
+constexpr Component kMerger[] = {{Kind::norm, whole, Width::own_hidden, nullptr, kNorm},
+                                 {Kind::linear, whole, Width::fc1, nullptr, kFc1, kFc1Weights},
+                                 {Kind::activation, whole, Width::ffn, nullptr, kActivation},
+                                 {Kind::linear, whole, Width::output, nullptr, {}, kFc2Weights}};
+
+}  // namespace
+
+std::span<const Component> components(Unit unit) {
+  switch (unit) {
+    case Unit::attn:
+    case Unit::vision_attn:
+      return kAttention;
+    case Unit::mlp:
+    case Unit::vision_mlp:
+      return kMlp;
+    case Unit::head:
+      return kHead;
+    case Unit::embedding:
+      return kEmbedding;
+    case Unit::patches:
+      return kEmbeddingOfPatches;
+    case Unit::merger:
+      return kMerger;
+  }
+  return {};
+}
+
+const Component* find_component(Unit unit, ComponentKind kind) {
+  const auto all = components(unit);
+  const auto found = std::ranges::find(all, kind, &Component::kind);
+  return found == all.end() ? nullptr : &*found;
+}
+
+namespace {
+
+bool is_recomputed(const Recompute& recompute, Unit unit, ComponentKind kind) {
+  const Component* const component = find_component(unit, kind);
+  return component != nullptr && component->recomputed(recompute);
+}
+
+}  // namespace
+
+bool Recompute::first_linear(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::linear); }
+bool Recompute::norm_of(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::norm); }
+bool Recompute::core_of(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::core); }
+
+bool Division::is_in_parts(Unit unit) const {
+  if (is_vision(unit)) return false;
+  if (find_component(unit, ComponentKind::core) != nullptr) return true;
+  return overlaps() && components(unit).front().part != UnitPart::whole;
+}
+
+int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
+  const bool forward = pass == UnitPass::F;
+  switch (part) {
+    case UnitPart::whole:
+      return 1;
+    case UnitPart::norm:
+      return forward && overlaps() ? 1 : 0;
+    case UnitPart::before:
+      return overlaps() ? tp : 1;
+    case UnitPart::core:
+      return exchanges_heads() || find_component(unit, ComponentKind::core) == nullptr ? 1 : cp;
+    case UnitPart::after:
+      return forward && overlaps() ? kPipelineSteps : 1;
+  }
+  return 0;
+}
+
+int Division::core_exchanges(Unit unit, UnitPass pass) const {
+  if (cp == 1 || find_component(unit, ComponentKind::core) == nullptr) return 0;
+  if (exchanges_heads()) return 2;
+  return pass == UnitPass::F ? cp - 1 : 2 * cp - 1;  // keys and values; in I their gradients, too
+}
+
+}  // namespace stp

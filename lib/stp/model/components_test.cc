@@ -1,0 +1,57 @@
+// The tables of components, against what else is declared of units.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "stp/model/components.h"
+
+namespace stp {
+namespace {
+
+TEST(Components, HaveWeightsForThePassesThatTheirUnitHas) {
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : {UnitPass::W_early, UnitPass::W_late}) {
+      int weights = 0;
+      for (const Component& component : components(unit))
+        weights += component.weights && component.weights->pass == pass;
+      EXPECT_EQ(weights, has_pass(unit, pass) ? 1 : 0) << to_string(unit, pass);
+    }
+}
+
+// A tensor has one place; weight gradients read what was kept for them by the component before, or the unit's
+// input.
+TEST(Components, KeepEachTensorOnceAndWhatWeightGradientsRead) {
+  for (const Unit unit : kUnits) {
+    std::set<Saved> kept;
+    for (const Component& component : components(unit)) {
+      for (const Kept& each : component.keeps) EXPECT_TRUE(kept.insert(each.which).second);
+      if (!component.weights || !component.weights->input) continue;
+      EXPECT_TRUE(kept.contains(*component.weights->input)) << to_string(unit);
+      for (const Component& other : components(unit))
+        for (const Kept& each : other.keeps)
+          if (each.which == component.weights->input) {
+            EXPECT_EQ(each.until, component.weights->pass) << to_string(unit);
+          }
+    }
+  }
+}
+
+// F has the parts in the order of the table, or none of them.
+TEST(Components, AreInTheOrderOfTheirParts) {
+  for (const Unit unit : kUnits) {
+    UnitPart last = UnitPart::whole;
+    const bool divided = components(unit).front().part != UnitPart::whole;
+    for (const Component& component : components(unit)) {
+      EXPECT_GE(component.part, last);
+      EXPECT_EQ(component.part != UnitPart::whole, divided);
+      last = component.part;
+    }
+    EXPECT_EQ(Division({.tp_overlap = TpOverlap::megatron, .tp = 2}).divides(unit),
+              divided && !is_vision(unit));
+    EXPECT_EQ(Division{.cp = 2}.divides(unit), unit == Unit::attn);
+    EXPECT_FALSE(Division{}.divides(unit));
+  }
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,95 @@
+// The ops on gradients and weights: their reductions over replicas, and the optimizer.
+#include "stp/runtime/executor.h"
+
+#include <algorithm>
+
+namespace stp {
+
+void Executor::issue_of_replicas(OpId id) {
+  const Op& op = plan_.program.ops[id];
+  for (RankGroup& group : data_groups_[plan_.program.stream_of(id).rank]) {
+    std::vector<Part> parts;
+    for (RankState* rank : group.ranks) {
+      begin(*rank, *rank->dp, id);
+      const BucketState& bucket = rank->chunks[op.chunk].buckets.at(op.step);
+      const Tensor& all = op.kind == OpKind::weight_gather ? bucket.weights : bucket.gradients;
+      if (op.kind == OpKind::gradient_reduce) {
+        parts.push_back({rank->dp.get(), all, all});
+        continue;
+      }
+      const Tensor own = bucket.share_of(all), shares = all.part(0, group.group->size(), own.columns);
+      const bool gathers = op.kind == OpKind::weight_gather;
+      parts.push_back({rank->dp.get(), gathers ? own : shares, gathers ? shares : own});
+    }
+    if (op.kind == OpKind::weight_gather)
+      group.group->all_gather(parts);
+    else if (op.kind == OpKind::gradient_scatter)
+      group.group->reduce_scatter(parts);
+    else
+      group.group->all_reduce(Reduce::sum, parts);
+    for (RankState* rank : group.ranks) end(*rank, *rank->dp, id);
+  }
+}
+
+// The optimizer ops of all ranks: the gradients' norm is a sum over all of them.
+void Executor::issue_optimizers(const std::vector<OpId>& ids) {
+  for (const OpId id : ids)
+    for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
+      for (RankState* rank : group.ranks) begin(*rank, *rank->compute, id);
+      add_gradient_norms(group);
+    }
+  for (RankGroup& group : model_groups_) {
+    std::vector<Part> parts;
+    for (RankState* rank : group.ranks) parts.push_back({rank->compute.get(), rank->norm, rank->norm});
+    group.group->all_reduce(Reduce::sum, parts);
+  }
+  AdamW options = training_.optimizer;
+  options.step = updates_;
+  for (const OpId id : ids)
+    for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank])
+      for (RankState* rank : group.ranks) {
+        issuing_ = rank;
+        Kernels& kernels = rank->device.kernels();
+        kernels.check_finite(*rank->compute, rank->norm, "the gradients' norm");
+        for (const ChunkState& chunk : rank->chunks)
+          for (const BucketState& bucket : chunk.buckets)
+            kernels.adamw(*rank->compute, options, training_.clip_norm, rank->norm,
+                          bucket.share_of(bucket.gradients), bucket.first_moment, bucket.second_moment,
+                          bucket.master, bucket.share_of(bucket.weights));
+        rank->device.release(*rank->compute, rank->norm);
+        end(*rank, *rank->compute, id);
+      }
+}
+
+// For parameters that tensor parallelism does not divide, each rank of the group has a summand of the
+// gradient.
+void Executor::add_gradient_norms(TensorGroup& group) const {
+  for (RankState* rank : group.ranks) {
+    rank->norm = rank->device.allocate(*rank->compute, MemoryKind::working, DType::f64, 1, 1);
+    rank->device.kernels().fill(*rank->compute, rank->norm, 0);
+  }
+  const auto add_squares = [](RankState& rank, double factor, const Tensor& gradients) {
+    if (gradients.elements() > 0)
+      rank.device.kernels().add_sum_of_squares(*rank.compute, factor, gradients, rank.norm);
+  };
+  const auto add_bucket = [&](size_t chunk, size_t index) {
+    std::vector<Part> partial;  // of each rank's share: the same part on all
+    for (RankState* rank : group.ranks) {
+      const BucketState& bucket = rank->chunks[chunk].buckets[index];
+      const Tensor own = bucket.share_of(bucket.gradients);
+      const int64_t whole = std::clamp<int64_t>(bucket.partial_begin - bucket.share_begin, 0, own.columns);
+      add_squares(*rank, 1, own.part(0, 1, whole));
+      const Tensor rest = own.part(whole, 1, own.columns - whole);
+      if (rest.elements() > 0) partial.push_back({rank->compute.get(), rest, rest});
+    }
+    if (partial.empty()) return;
+    group.inside->all_reduce(Reduce::sum, partial);
+    for (size_t i = 0; i < partial.size(); ++i)
+      add_squares(*group.ranks[i], 1.0 / training_.grid.tp, partial[i].in);
+  };
+  const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // alike on all
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
+    for (size_t index = 0; index < chunks[chunk].buckets.size(); ++index) add_bucket(chunk, index);
+}
+
+}  // namespace stp

@@ -1,0 +1,285 @@
+// What a run has before its first step: the plan, and the ranks, groups and links of this process.
+#include "stp/runtime/executor.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace stp {
+namespace {
+
+// The ops that bring the norm's total back wait for no other op, so they come first. All processes then issue
+// the same ops before they check the norm. The head is not among these ops, since it fails the run if the
+// weights are not finite.
+void plan_check(ExecutionPlan& plan) {
+  std::vector<OpId>& order = plan.order.ops;
+  const auto kind = [&](OpId op) { return plan.program.ops[op].kind; };
+  const auto others = std::stable_partition(order.begin(), order.end(),
+                                            [&](OpId op) { return kind(op) == OpKind::norm_total; });
+  plan.totals.assign(order.begin(), others);
+  const auto behind = std::find_if(others, order.end(), [&](OpId id) {
+    const Op& op = plan.program.ops[id];
+    const bool warms_up = op.block >= 0 && op.pass == Pass::F && op.chunk == 0 && op.unit != Unit::head;
+    return kind(id) != OpKind::weight_gather && !warms_up;
+  });
+  plan.issued_before_check = behind - order.begin();
+}
+
+}  // namespace
+
+ExecutionPlan make_plan(Program program) {
+  IssueOrder order = issue_order(program);  // refuses a program that would deadlock
+  ExecutionPlan plan{std::move(program), std::move(order), {}, {}};
+  if (plan.program.strategy.post_validation) plan_check(plan);
+  int layer = 0;
+  for (const int layers : plan.program.layers_per_stage) {
+    plan.first_layer.push_back(layer);
+    layer += layers;
+  }
+  plan.number_on_link.resize(plan.program.ops.size());
+  std::vector<uint32_t> on_link(plan.program.streams.size(), 0);
+  for (OpId op = 0; op < plan.program.ops.size(); ++op)
+    if (plan.program.ops[op].kind == OpKind::transfer)
+      plan.number_on_link[op] = on_link[plan.program.ops[op].stream]++;
+  plan.sent_before = sent_before(plan.program, plan.order.ops);
+  return plan;
+}
+
+Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& training)
+    : backend_(backend), plan_(plan), training_(training), encoder_training_(training.of_encoder()) {
+  const Shape shape{.seq = training.seq,
+                    .microbatch_size = training.microbatch_size,
+                    .tp = training.grid.tp,
+                    .sequence_parallel = plan.program.strategy.sequence_parallel,
+                    .recompute = plan.program.strategy.recompute,
+                    .element_bytes = static_cast<int>(bytes_of(training.type)),
+                    .cp = training.grid.cp,
+                    .cp_method = plan.program.division().cp_method};
+  for (const int layers : plan.program.layers_per_stage)
+    offloaded_.push_back(offloaded_tensors(training.model, shape, Implementation::suite, layers,
+                                           plan.program.strategy.offload));
+  make_ranks();
+  make_groups();
+  make_links();
+  for (const auto& rank : ranks_) rank->device.synchronize();
+}
+
+Executor::~Executor() {
+  for (const auto& rank : ranks_)
+    for (ChunkState& chunk : rank->chunks) release_chunk(rank->device, *rank->compute, chunk);
+}
+
+RankState* Executor::local(int world_rank) const {
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [&](const auto& rank) { return rank->world_rank == world_rank; });
+  return found == ranks_.end() ? nullptr : found->get();
+}
+
+void Executor::make_ranks() {
+  const Program& program = plan_.program;
+  const Placement& placement = program.schedule.placement;
+  for (const int world_rank : backend_.ranks()) {
+    Device& device = backend_.device(world_rank);
+    ranks_.push_back(
+        std::make_unique<RankState>(RankState{world_rank, training_.grid.place(world_rank), device}));
+    RankState& rank = *ranks_.back();
+    issuing_ = &rank;
+    const auto make = [&](const char* name, StreamPriority priority) {
+      return device.make_stream(name, priority);
+    };
+    rank.compute = make("compute", StreamPriority::compute);
+    if (training_.grid.tp > 1) rank.tp = make("tp", StreamPriority::communication);
+    if (training_.grid.cp > 1) rank.cp = make("cp", StreamPriority::communication);
+    if (training_.grid.cp * training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
+    if (program.strategy.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
+    if (program.strategy.offload > 0) {
+      rank.d2h = make("d2h", StreamPriority::communication);
+      rank.h2d = make("h2d", StreamPriority::communication);
+    }
+    rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp,
+                                     program.strategy.sequence_parallel, program.strategy.recompute,
+                                     program.division()});
+    rank.encoder.emplace(UnitContext{device, *rank.compute, encoder_training_, rank.place.tp, rank.place.cp,
+                                     program.strategy.sequence_parallel, program.strategy.recompute,
+                                     program.division()});
+    try {
+      for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
+        const int stage = placement.stage(rank.place.pp, chunk);
+        rank.chunks.push_back(
+            make_chunk(device, *rank.compute, training_,
+                       {plan_.first_layer[stage], program.layers_per_stage[stage], stage == 0,
+                        stage + 1 == placement.stages(), program.buckets(stage)},
+                       rank.place.tp, share_of(rank), program.strategy.post_validation));
+      }
+    } catch (const std::runtime_error& error) {  // out of memory
+      throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
+    }
+  }
+}
+
+Executor::RankGroup Executor::make_group(const std::string& name, const std::vector<int>& members,
+                                         GroupUse use) {
+  RankGroup group;
+  for (const int member : members)
+    if (RankState* rank = local(member)) group.ranks.push_back(rank);
+  if (!group.ranks.empty()) group.group = backend_.group(name, members, use);
+  return group;
+}
+
+// All processes ask for their groups in the same order.
+void Executor::make_groups() {
+  const RankGrid& grid = training_.grid;
+  std::vector<int> all(grid.size());
+  std::iota(all.begin(), all.end(), 0);
+  tensor_groups_.resize(grid.pp);
+  data_groups_.resize(grid.pp);
+  context_groups_.resize(grid.pp);
+  tensor_rings_.resize(grid.pp);
+  for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
+    const RankGrid::Place place = grid.place(world_rank);
+    const std::vector<int> members = grid.tensor_group(world_rank);
+    if (place.tp == 0) {
+      if (RankGroup group = make_group("tp", members); group.group) {
+        TensorGroup made{
+            std::move(group.ranks), std::move(group.group), backend_.group("tp inside ops", members), {}};
+        if (plan_.program.strategy.sequence_parallel) made.again = backend_.group("tp again", members);
+        tensor_groups_[place.pp].push_back(std::move(made));
+      }
+    }
+    if (place.cp == 0 && grid.cp > 1)
+      if (RankGroup group = make_group(
+              "cp", grid.context_group(world_rank),
+              plan_.program.division().exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
+          group.group)
+        context_groups_[place.pp].push_back(std::move(group));
+    if (place.tp == 0 && plan_.program.division().overlaps())
+      if (RankGroup ring = make_group("tp ring", members, GroupUse::transfers); ring.group)
+        tensor_rings_[place.pp].push_back(std::move(ring));
+    if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
+      if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
+        data_groups_[place.pp].push_back(std::move(group));
+    // The ranks among which the gradients are divided: of a replica, or, with ZeRO-1, of all; with
+    // post-validation those of one stage.
+    const bool zero = plan_.program.strategy.zero, by_stage = plan_.program.strategy.post_validation;
+    if (place.tp == 0 && (place.pp == 0 || by_stage) && ((place.dp == 0 && place.cp == 0) || !zero)) {
+      std::vector<int> sharing = zero ? all : grid.model_group(world_rank);
+      if (by_stage) std::erase_if(sharing, [&](int rank) { return grid.place(rank).pp != place.pp; });
+      if (RankGroup group = make_group("model", sharing); group.group)
+        model_groups_.push_back(std::move(group));
+    }
+  }
+  if (backend_.processes().count() > 1) world_ = make_group("world", all);
+}
+
+void Executor::make_links() {
+  const Program& program = plan_.program;
+  const RankGrid& grid = training_.grid;
+  links_.resize(program.streams.size());
+  for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
+    const ProgramStream& info = program.streams[stream];
+    if (info.kind != StreamKind::p2p) continue;
+    const int per_stage = grid.size() / grid.pp;
+    for (int i = 0; i < per_stage; ++i) {
+      RankGrid::Place place = grid.place(i);
+      const auto at = [&](int pp) {
+        place.pp = pp;
+        return grid.rank(place);
+      };
+      const std::vector<int> ends{at(info.rank), at(info.peer)};
+      Link link;
+      link.sender = local(ends[0]);
+      link.receiver = local(ends[1]);
+      if (link.sender == nullptr && link.receiver == nullptr) continue;
+      link.group = backend_.group("p2p", ends, GroupUse::transfers);
+      if (link.sender != nullptr)
+        link.send_stream = link.sender->device.make_stream("send to rank " + std::to_string(info.peer),
+                                                           StreamPriority::communication);
+      else  // if both ends are here, a transfer is one piece of work, on the sender's stream
+        link.receive_stream = link.receiver->device.make_stream(
+            "receive from rank " + std::to_string(info.rank), StreamPriority::communication);
+      links_[stream].push_back(std::move(link));
+    }
+  }
+}
+
+Traffic Executor::traffic(const RankState& rank) const {
+  Traffic traffic;
+  for (const TensorGroup& group : tensor_groups_[rank.place.pp])
+    for (size_t i = 0; i < group.ranks.size(); ++i)
+      if (group.ranks[i] == &rank) traffic = group.ops->traffic(static_cast<int>(i));
+  for (const auto& links : links_)
+    for (const Link& link : links)
+      if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
+  for (const auto* rings : {&context_groups_, &tensor_rings_})
+    for (const RankGroup& ring : (*rings)[rank.place.pp])
+      for (size_t i = 0; i < ring.ranks.size(); ++i)
+        if (ring.ranks[i] == &rank)
+          traffic.exchanged_bytes += ring.group->traffic(static_cast<int>(i)).sent_bytes;
+  return traffic;
+}
+
+void Executor::visit_whole(
+    Tensor BucketState::*which,
+    const std::function<void(const RankState&, ChunkState&, int, const Tensor&)>& visit) {
+  const bool shares = plan_.program.strategy.zero;
+  const auto is_first = [](const RankState& rank) { return rank.place.dp == 0 && rank.place.cp == 0; };
+  const auto visit_own = [&](RankState& rank, int chunk) {
+    int index = 0;
+    for (const BucketState& bucket : rank.chunks[chunk].buckets)
+      visit(rank, rank.chunks[chunk], index++, bucket.*which);
+  };
+  const auto visit_gathered = [&](RankGroup& group, int chunk, int index) {
+    std::vector<Part> parts;
+    for (RankState* rank : group.ranks) {
+      const BucketState& bucket = rank->chunks[chunk].buckets[index];
+      const Tensor& tensor = bucket.*which;
+      const Tensor own = tensor.columns == bucket.share_size() ? tensor : bucket.share_of(tensor);
+      parts.push_back({rank->compute.get(), own,
+                       rank->device.allocate(*rank->compute, MemoryKind::data, own.type, group.group->size(),
+                                             own.columns)});
+    }
+    group.group->all_gather(parts);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      RankState& rank = *group.ranks[i];
+      if (is_first(rank)) visit(rank, rank.chunks[chunk], index, parts[i].out);
+      rank.device.release(*rank.compute, parts[i].out);
+    }
+  };
+  for (int pp = 0; pp < training_.grid.pp; ++pp)
+    for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk) {
+      if (!shares) {
+        for (const auto& rank : ranks_)
+          if (rank->place.pp == pp && is_first(*rank)) visit_own(*rank, chunk);
+        continue;
+      }
+      for (RankGroup& group : data_groups_[pp]) {
+        const auto buckets = static_cast<int>(group.ranks.front()->chunks[chunk].buckets.size());
+        for (int index = 0; index < buckets; ++index) visit_gathered(group, chunk, index);
+      }
+    }
+}
+
+std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
+  std::map<std::string, EmulatedUse> uses;
+  const auto take = [&](const std::string& kind, Group* group) {
+    auto* const emulated = dynamic_cast<EmulatedGroup*>(group);
+    if (emulated != nullptr && emulated->size() > 1) uses[kind] += emulated->take_use();
+  };
+  for (const auto& groups : tensor_groups_)
+    for (const TensorGroup& group : groups)
+      for (Group* each : {group.ops.get(), group.inside.get(), group.again.get()}) take("tp", each);
+  const auto take_all = [&](const std::string& kind, const std::vector<std::vector<RankGroup>>& stages) {
+    for (const auto& groups : stages)
+      for (const RankGroup& group : groups) take(kind, group.group.get());
+  };
+  take_all("tp", tensor_rings_);
+  take_all("cp", context_groups_);
+  take_all("dp", data_groups_);
+  for (const RankGroup& group : model_groups_) take("model", group.group.get());
+  for (const auto& links : links_)
+    for (const Link& link : links) take("pp", link.group.get());
+  return uses;
+}
+
+}  // namespace stp
