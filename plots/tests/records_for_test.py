@@ -1,6 +1,7 @@
 """Synthetic records for the tests, and a reader of the resulting page."""
 
 import contextlib
+import functools
 import io
 import json
 import tempfile
@@ -12,7 +13,10 @@ from unittest import mock
 import report
 from stp_plots import words
 from stp_plots.draw import style
+from stp_plots.files import ROOT
 from stp_plots.read import records
+
+KEPT = ROOT / "results/reference/simulated"
 
 
 def row(schedule="stp", **fields):
@@ -104,6 +108,12 @@ def experiment(rows, over="1f1b-i", order=(), **fields):
 
 def line(name, **fields):
     return {"id": name, "title": name, "evidence": "simulated", "rows": 1, "verdict": "not testable here", **fields}
+
+
+@functools.cache
+def kept():
+    """The suite's own experiments."""
+    return records.read_folder(KEPT)
 
 
 class Page(HTMLParser):

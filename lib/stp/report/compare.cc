@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "stp/base/json_input.h"
@@ -120,24 +121,29 @@ struct Errors {
   }
 };
 
-struct ErrorSet {
-  Errors throughput, gain, memory, idle, chunks, tp_share;
-  [[nodiscard]] bool has_figures() const {
-    return throughput.count + idle.count + chunks.count + tp_share.count > 0;
-  }
+// The kinds of errors, as summary.json names them, and the figure of a row that each is of.
+struct Kind {
+  std::string_view name, figure;  // of the gain, which rows have on their own, ""
+};
+constexpr Kind kGain{"gain_error_points", ""}, kMemory{"memory_error", "peak_memory_gb"};
+constexpr std::array<Kind, 6> kKinds{{{"throughput_error", kThroughput},
+                                      kGain,
+                                      kMemory,
+                                      {"idle_error", "idle_s"},
+                                      {"chunks_error", "peak_activation_chunks"},
+                                      {"tp_share_error", "tp_communication_share"}}};
+
+// By the name of their kind.
+struct ErrorSet : std::map<std::string_view, Errors> {
   [[nodiscard]] json to_json() const {
-    return {{"throughput_error_mean", throughput.mean()},
-            {"throughput_error_worst", throughput.worst_json()},
-            {"gain_error_points_mean", gain.mean()},
-            {"gain_error_points_worst", gain.worst_json()},
-            {"memory_error_mean", memory.mean()},
-            {"memory_error_worst", memory.worst_json()},
-            {"idle_error_mean", idle.mean()},
-            {"idle_error_worst", idle.worst_json()},
-            {"chunks_error_mean", chunks.mean()},
-            {"chunks_error_worst", chunks.worst_json()},
-            {"tp_share_error_mean", tp_share.mean()},
-            {"tp_share_error_worst", tp_share.worst_json()}};
+    json value;
+    for (const Kind& kind : kKinds) {
+      const auto found = find(kind.name);
+      const Errors errors = found == end() ? Errors() : found->second;
+      value[std::string(kind.name) + "_mean"] = errors.mean();
+      value[std::string(kind.name) + "_worst"] = errors.worst_json();
+    }
+    return value;
   }
 };
 
@@ -183,7 +189,10 @@ struct Findings {
   int pairs = 0, pairs_right = 0;  // of schedules that differ in the paper; of these, in the paper's order
   int verdicts = 0, verdicts_right = 0;  // on rows that fit or do not in the paper; of these, the paper's
 
-  [[nodiscard]] bool predicts() const { return predicted.has_figures() || verdicts > 0; }
+  // Gains and memory alone make no prediction of an experiment.
+  [[nodiscard]] bool predicts() const {
+    return verdicts > 0 || predicted.size() > predicted.count(kGain.name) + predicted.count(kMemory.name);
+  }
 };
 
 bool is_calibration(const json& row) { return row.at("calibration").get<bool>(); }
@@ -201,21 +210,18 @@ void add_row_errors(Findings& findings, const json& rows) {
     memory_fitted.insert(memory_key(row));
   }
   for (const json& row : rows) {
-    const auto add = [&](Errors ErrorSet::*kind, const char* key, bool fitted) {
-      if (const auto error = figure(row.at("difference"), key))
-        ((fitted ? findings.calibrated : findings.predicted).*kind).add(*error, row_name(row));
-    };
-    const bool fitted = is_calibration(row);
-    add(&ErrorSet::throughput, "throughput_samples_per_s", fitted);
-    add(&ErrorSet::idle, "idle_s", fitted);
-    add(&ErrorSet::chunks, "peak_activation_chunks", fitted);
-    add(&ErrorSet::tp_share, "tp_communication_share", fitted);
+    for (const Kind& kind : kKinds) {
+      const auto error = figure(row.at("difference"), std::string(kind.figure));
+      if (!error) continue;
+      // A row whose memory was fitted at one m is no prediction at another.
+      const bool fitted =
+          kind.name == kMemory.name ? memory_fitted.contains(memory_key(row)) : is_calibration(row);
+      (fitted ? findings.calibrated : findings.predicted)[kind.name].add(*error, row_name(row));
+    }
     if (const auto margin = figure(row, "memory_margin_gb"); margin && row.at("published").contains(kFits)) {
       ++findings.verdicts;
       findings.verdicts_right += (*margin >= 0) == row.at("published").at(kFits).get<bool>();
     }
-    // A row fitted at one m is no prediction at another.
-    add(&ErrorSet::memory, "peak_memory_gb", memory_fitted.contains(memory_key(row)));
   }
 }
 
@@ -273,7 +279,7 @@ void add_pair(Findings& findings, const json& rows, size_t a, size_t b,
   for (const auto& [of, over] : {std::pair(a, b), std::pair(b, a)})
     if (rows[of].at("schedule") == comparison->gain_of && rows[over].at("schedule") == comparison->gain_over)
       if (const auto error = figure(rows[of].at("gain"), "error_points"))
-        (fitted ? findings.calibrated : findings.predicted).gain.add(*error, row_name(rows[of]));
+        (fitted ? findings.calibrated : findings.predicted)[kGain.name].add(*error, row_name(rows[of]));
 }
 
 void add_pairs(Findings& findings, const json& rows, const std::optional<Comparison>& comparison) {
@@ -289,19 +295,16 @@ json criteria_of(const Findings& findings, const Comparison& comparison) {
   const auto add = [&](const char* what, const json& value, const json& tolerance, bool met) {
     criteria.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});
   };
-  const auto within = [&](const char* what, const Errors& errors, double tolerance) {
-    if (errors.count > 0) add(what, errors.mean(), tolerance, errors.sum / errors.count <= tolerance);
-  };
-  const ErrorSet& errors = findings.predicted;
-  within("throughput_error_mean", errors.throughput, comparison.throughput_tolerance);
-  if (errors.throughput.count > 0)
-    add("throughput_error_worst", errors.throughput.worst, comparison.throughput_worst_tolerance,
-        errors.throughput.worst <= comparison.throughput_worst_tolerance);
-  within("gain_error_points_mean", errors.gain, comparison.gain_tolerance_points);
-  within("memory_error_mean", errors.memory, comparison.memory_tolerance);
-  within("idle_error_mean", errors.idle, comparison.idle_tolerance);
-  within("chunks_error_mean", errors.chunks, comparison.chunks_tolerance);
-  within("tp_share_error_mean", errors.tp_share, comparison.tp_share_tolerance);
+  for (const Kind& kind : kKinds) {
+    const auto found = findings.predicted.find(kind.name);
+    if (found == findings.predicted.end()) continue;
+    const Errors& errors = found->second;
+    for (const auto& [of, value] :
+         {std::pair("_mean", errors.sum / errors.count), std::pair("_worst", errors.worst)})
+      if (const auto tolerance = comparison.tolerance.find(std::string(kind.name) + of);
+          tolerance != comparison.tolerance.end())
+        add(tolerance->first.c_str(), value, tolerance->second, value <= tolerance->second);
+  }
   if (findings.pairs > 0)
     add("pairs_right", findings.pairs_right, findings.pairs, findings.pairs_right == findings.pairs);
   if (findings.verdicts > 0)
@@ -347,17 +350,11 @@ Comparison read_comparison(JsonInput input) {
   }
   if (input.has("tolerance")) {
     JsonInput tolerance = input.object("tolerance");
-    comparison.throughput_tolerance =
-        tolerance.number_or("throughput_error_mean", comparison.throughput_tolerance, 0, 1);
-    comparison.throughput_worst_tolerance =
-        tolerance.number_or("throughput_error_worst", comparison.throughput_worst_tolerance, 0, 10);
-    comparison.gain_tolerance_points =
-        tolerance.number_or("gain_error_points_mean", comparison.gain_tolerance_points, 0, 100);
-    comparison.memory_tolerance = tolerance.number_or("memory_error_mean", comparison.memory_tolerance, 0, 1);
-    comparison.idle_tolerance = tolerance.number_or("idle_error_mean", comparison.idle_tolerance, 0, 1);
-    comparison.chunks_tolerance = tolerance.number_or("chunks_error_mean", comparison.chunks_tolerance, 0, 1);
-    comparison.tp_share_tolerance =
-        tolerance.number_or("tp_share_error_mean", comparison.tp_share_tolerance, 0, 1);
+    for (auto& [name, value] : comparison.tolerance)
+      value = tolerance.number_or(name, value, 0,
+                                  name.ends_with("_worst")       ? 10
+                                  : name.starts_with(kGain.name) ? 100
+                                                                 : 1);
     tolerance.done();
   }
   input.done();
@@ -366,14 +363,7 @@ Comparison read_comparison(JsonInput input) {
 
 json to_json(const Comparison& comparison) {
   json value = {{"calibration", comparison.calibration ? *comparison.calibration : json::array()},
-                {"tolerance",
-                 {{"throughput_error_mean", comparison.throughput_tolerance},
-                  {"throughput_error_worst", comparison.throughput_worst_tolerance},
-                  {"gain_error_points_mean", comparison.gain_tolerance_points},
-                  {"memory_error_mean", comparison.memory_tolerance},
-                  {"idle_error_mean", comparison.idle_tolerance},
-                  {"chunks_error_mean", comparison.chunks_tolerance},
-                  {"tp_share_error_mean", comparison.tp_share_tolerance}}}};
+                {"tolerance", comparison.tolerance}};
   if (!comparison.gain_of.empty())
     value["gain"] = {{"of", comparison.gain_of}, {"over", comparison.gain_over}};
   if (!comparison.not_testable.empty()) value["not_testable"] = comparison.not_testable;

@@ -1,0 +1,251 @@
+// Records, on small rows computed by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "stp/base/json_input.h"
+#include "stp/report/record.h"
+#include "stp/version.h"
+#include "support/refusal.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class Folder : public testing::Test {
+ protected:
+  Folder() {
+    std::string pattern = testing::TempDir() + "/reportXXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~Folder() override { std::filesystem::remove_all(folder_); }
+  [[nodiscard]] std::string text_of(const std::string& path) const {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  std::string folder_;
+};
+
+// ---- results ----
+
+Result result(std::vector<double> step_times) {
+  Result r;
+  r.schedule = "stp";
+  r.configuration.microbatches = 6;
+  r.configuration.microbatch_size = 2;
+  r.configuration.dp = 3;
+  r.step_times_s = std::move(step_times);
+  return r;
+}
+
+TEST(Result, HasTheMedianOfItsRepeats) {
+  EXPECT_EQ(result({3}).step_time_s(), 3);
+  EXPECT_EQ(result({5, 1, 3}).step_time_s(), 3);
+  EXPECT_EQ(result({8, 1, 2, 4}).step_time_s(), 3);
+  EXPECT_EQ(result({7, 7, 1, 100, 7}).step_time_s(), 7);
+}
+
+TEST(Result, HasSamplesOfAllReplicasPerMedianStepAndNoneWhereAStepTakesNoTime) {
+  EXPECT_EQ(result({5, 1, 3}).throughput(), 6.0 * 2 * 3 / 3);
+  EXPECT_EQ(result({0}).throughput(), std::nullopt);
+}
+
+TEST(Result, HasThePeakOfItsRanksWhereAllKnowTheirMemory) {
+  Result r = result({1});
+  r.ranks = {{1, 0, 0, 3, RankResult::Memory{2e9, 9e9, 9e9, 9e9}},
+             {1, 0, 0, 3, RankResult::Memory{2.5e9, 1e9, 1e9, 1e9}}};
+  EXPECT_DOUBLE_EQ(*r.peak_memory_gb(), 2.5);
+  r.ranks.push_back({1, 0, 0, 3, std::nullopt});
+  EXPECT_EQ(r.peak_memory_gb(), std::nullopt);
+}
+
+TEST(ResultJson, HoldsEveryFigure) {
+  Result r = result({4, 1, 2});
+  r.configuration.model = "m";
+  r.configuration.cluster = "c";
+  r.configuration.seq = 128;
+  r.configuration.tp = 2;
+  r.configuration.pp = 5;
+  r.configuration.cp = 7;
+  r.configuration.layers_per_chunk = {1, 2};
+  r.configuration.placement = "v";
+  r.configuration.release = "block";
+  r.configuration.backward = "suite";
+  r.configuration.braid = "static";
+  r.configuration.freed_at = "W";
+  r.configuration.contention = true;
+  r.configuration.name = "large";
+  r.configuration.gradients = "float32";
+  r.configuration.offload_ratio = 0.5;
+  r.mfu = 0.25;
+  r.mfu_paper = 0.5;
+  r.tp_communication_share = 0.125;
+  r.ranks = {{1, 0.5, 0.25, 3, RankResult::Memory{2e9, 3e9, 4e9, 5e9, 1e9}}};
+  const json expected = {{"schedule", "stp"},
+                         {"name", "large"},
+                         {"model", "m"},
+                         {"cluster", "c"},
+                         {"seq", 128},
+                         {"tp", 2},
+                         {"pp", 5},
+                         {"cp", 7},
+                         {"dp", 3},
+                         {"zero", 0},
+                         {"gpus", 210},
+                         {"microbatches", 6},
+                         {"microbatch_size", 2},
+                         {"layers_per_chunk", {1, 2}},
+                         {"placement", "v"},
+                         {"release", "block"},
+                         {"backward", "suite"},
+                         {"braid", "static"},
+                         {"freed_at", "W"},
+                         {"contention", true},
+                         {"gradients", "float32"},
+                         {"recompute", nullptr},
+                         {"offloaded", true},
+                         {"offload_ratio", 0.5},
+                         {"sequence_parallel", nullptr},
+                         {"tp_overlap", nullptr},
+                         {"unit_costs", nullptr},
+                         {"idle_s", 1.0},
+                         {"peak_activation_chunks", 3},
+                         {"time_unit", "s"},
+                         {"step_time_s", 2.0},
+                         {"step_time_repeats_s", {4.0, 1.0, 2.0}},
+                         {"step_time_spread_s", 3.0},
+                         {"throughput_samples_per_s", 18.0},
+                         {"mfu", 0.25},
+                         {"mfu_paper", 0.5},
+                         {"tp_communication_share", 0.125},
+                         {"peak_memory_gb", 2.0},
+                         {"ranks", json::array({{{"compute_s", 1.0},
+                                                 {"pp_bubble_s", 0.5},
+                                                 {"tp_bubble_s", 0.25},
+                                                 {"peak_activation_bytes", 2e9},
+                                                 {"peak_activation_chunks", 3},
+                                                 {"memory_bytes",
+                                                  {{"activations", 2e9},
+                                                   {"weights", 3e9},
+                                                   {"gradients", 4e9},
+                                                   {"optimizer", 5e9},
+                                                   {"host", 1e9}}}}})}};
+  EXPECT_EQ(to_json(r), expected) << json::diff(to_json(r), expected);
+}
+
+TEST(ResultJson, NamesWhatFewConfigurationsHaveWhereTheyHaveIt) {
+  Result r = result({1});
+  const std::vector<std::string> few{"post_validation", "merge_backward", "vision_tokens",
+                                     "memory_margin_gb"};
+  for (const std::string& field : few) EXPECT_FALSE(to_json(r).contains(field)) << field;
+  r.configuration.post_validation = true;
+  r.configuration.merge_backward = true;
+  r.configuration.vision_tokens = 64;
+  r.memory_margin_gb = -2.5;
+  const json row = to_json(r);
+  EXPECT_EQ(row.at("post_validation"), true);
+  EXPECT_EQ(row.at("merge_backward"), true);
+  EXPECT_EQ(row.at("vision_tokens"), 64);
+  EXPECT_EQ(row.at("memory_margin_gb"), -2.5);
+}
+
+TEST(ResultJson, IsNullWhereThereIsNoFigure) {
+  Result r = result({0});
+  r.ranks = {{0, 0, 0, 1, std::nullopt}};
+  const json row = to_json(r);
+  EXPECT_EQ(r.peak_total_gb(), std::nullopt);
+  for (const char* key :
+       {"name", "model", "cluster", "seq", "contention", "gradients", "throughput_samples_per_s", "mfu",
+        "mfu_paper", "tp_communication_share", "peak_memory_gb"})
+    EXPECT_TRUE(row.at(key).is_null()) << key;
+  for (const char* key : {"peak_activation_bytes", "memory_bytes"})
+    EXPECT_TRUE(row.at("ranks")[0].at(key).is_null()) << key;
+  EXPECT_EQ(row.at("time_unit"), "units");  // without a model there are no seconds
+}
+
+TEST(Record, FramesTheRowsWithScenarioEvidenceSystemAndProvenance) {
+  const json record =
+      make_record({{"id", 1}}, Evidence::emulated, {"stp", "run"}, "results", json::array({7}));
+  EXPECT_EQ(record.at("scenario"), json({{"id", 1}}));
+  EXPECT_EQ(record.at("evidence"), "emulated");
+  EXPECT_EQ(record.at("results"), json::array({7}));
+  EXPECT_TRUE(record.at("schema_version").is_string());
+  const json& provenance = record.at("provenance");
+  EXPECT_EQ(provenance.at("argv"), json::array({"stp", "run"}));
+  EXPECT_EQ(provenance.at("version"), STP_VERSION);
+  EXPECT_THAT(provenance.at("time").get<std::string>(), testing::MatchesRegex("....-..-..T..:..:..Z"));
+  EXPECT_GT(record.at("system").at("host_processor_core_count"), 0);
+}
+
+TEST(Record, NamesTheEvidence) {
+  EXPECT_EQ(to_string(Evidence::measured), "measured");
+  EXPECT_EQ(to_string(Evidence::replayed), "replayed");
+  EXPECT_EQ(to_string(Evidence::emulated), "emulated");
+  EXPECT_EQ(to_string(Evidence::simulated), "simulated");
+  EXPECT_EQ(to_string(Evidence::published), "published");
+}
+
+using NewFile = Folder;
+
+TEST_F(NewFile, IsWrittenWhole) {
+  const std::string path = folder_ + "/r.json", text = std::string(1 << 20, 'x') + '\0' + "end\n";
+  write_new_file(path, text);
+  EXPECT_EQ(text_of(path), text);
+  write_new_file(folder_ + "/empty", "");
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/empty"), 0U);
+}
+
+TEST_F(NewFile, IsRefusedWhereOneExistsWhichIsLeftAlone) {
+  const std::string path = folder_ + "/r.json";
+  write_new_file(path, "first");
+  EXPECT_THAT(refusal([&] { write_new_file(path, "second"); }),
+              AllOf(StartsWith(path + ": exists"), HasSubstr("never overwritten; ")));
+  EXPECT_EQ(text_of(path), "first");
+  // A link that leads nowhere is there too, and what it names is not made.
+  std::filesystem::create_symlink(folder_ + "/elsewhere", folder_ + "/link");
+  EXPECT_NE(refusal([&] { write_new_file(folder_ + "/link", "second"); }), "");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/elsewhere"));
+}
+
+TEST_F(NewFile, IsRefusedWhereItCannotBe) {
+  EXPECT_THAT(refusal([&] { write_new_file(folder_ + "/none/r.json", "x"); }),
+              AllOf(StartsWith(folder_ + "/none/r.json: cannot be created"), HasSubstr("; ")));
+  EXPECT_NE(refusal([&] { write_new_file(folder_, "x"); }), "");
+}
+
+// In a child process whose files may not grow beyond 4 KiB: 0 if the write is refused and no file is left.
+[[noreturn]] void write_too_much(const std::string& path) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  limit.rlim_cur = limit.rlim_max = 4096;
+  setrlimit(RLIMIT_FSIZE, &limit);
+  try {
+    write_new_file(path, std::string(1 << 16, 'x'));
+  } catch (const InputError&) {
+    std::_Exit(2);  // the user's input is not wrong
+  } catch (const std::runtime_error&) {
+    std::_Exit(std::filesystem::exists(path) ? 3 : 0);
+  }
+  std::_Exit(1);
+}
+
+TEST_F(NewFile, LeavesNothingBehindWhereItCannotBeWrittenWhole) {
+  EXPECT_EXIT(write_too_much(folder_ + "/r.json"), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace stp

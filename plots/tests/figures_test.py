@@ -1,0 +1,222 @@
+"""The figures of the report as drawn, and which of them an experiment has.
+
+python3 plots/tests/figures_test.py
+"""
+
+import itertools
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import report
+from records_for_test import experiment, kept, line, pair, row
+from stp_plots.draw import accuracy, breakdown, figures, headline, host_links, overlap, panels, style, times
+from stp_plots.judge import claims, measurements
+from stp_plots.read import records
+
+
+class FigureTest(unittest.TestCase):
+    def setUp(self):
+        style.set_up()
+        rows = [row(name, microbatches=m, tp=tp) for m in (8, 16) for tp in (4, 8) for name in ("1f1b-i", "zb-v", "stp")]
+        rows[1]["throughput_samples_per_s"] = 1.0
+        self.experiment = experiment(rows)
+        self.colours = style.schedule_colours(self.experiment.schedules)
+
+    def figure(self, maker):
+        return maker(self.experiment, self.colours).figure
+
+    def test_magnitudes_start_at_zero(self):
+        for maker in (figures.throughput, figures.step_time, figures.memory, breakdown.breakdown):
+            for axes in self.figure(maker).axes:
+                self.assertEqual(axes.get_ylim()[0], 0, maker.__name__)
+                self.assertTrue(all(bar.get_path().get_extents(bar.get_patch_transform()).y0 >= 0 for bar in axes.patches))
+        for axes in self.figure(accuracy.scatter).axes:
+            self.assertEqual((axes.get_xlim()[0], axes.get_ylim()[0]), (0, 0))
+            self.assertEqual(axes.get_xlim(), axes.get_ylim())
+
+    def test_everything_lies_within_its_axes(self):
+        for maker in (figures.throughput, figures.gain, figures.memory):
+            for axes in self.figure(maker).axes:
+                low, high = axes.get_ylim()
+                self.assertLessEqual(low, 0)
+                ends = [end for bar in axes.patches for end in (bar.get_y(), bar.get_y() + bar.get_height())]
+                ends += [y for line in axes.lines if line.get_marker() == "D" for y in line.get_ydata()]
+                self.assertTrue(all(low <= end <= high for end in ends if end == end), maker.__name__)
+
+    def test_pairs_start_at_zero_and_lie_within_their_axes(self):
+        both = records.Experiment(line("a"), {"pairs": [pair(), pair("two", gemm_s=9.0)]}, "a.json")
+        for axes in overlap.plot(both, {}).figure.axes:
+            low, high = axes.get_ylim()
+            self.assertEqual(low, 0)
+            self.assertTrue(axes.patches)
+            self.assertTrue(all(bar.get_y() == 0 and bar.get_height() <= high for bar in axes.patches))
+            self.assertTrue(axes.get_ylabel())
+
+    def links(self, ratios=((0.5, (2, 8, 32)),), recompute=("none", "mlp")):
+        """Without offload a step takes 4 s, with recomputation 5 s; with it 3 s and 16 GB/s over the link's speed, of the ratio."""
+        rows = [row(throughput_samples_per_s=8 / time, step_time_s=time, offload_ratio=0, recompute=kind, name=kind) for kind, time in zip(recompute, (4, 5))]
+        for ratio, speeds in ratios:
+            for speed in speeds:
+                time = 3 + 32 * ratio / speed
+                both = dict.fromkeys(("device_to_host_gb_per_s", "host_to_device_gb_per_s"), speed)
+                rows.append(row(throughput_samples_per_s=8 / time, step_time_s=time, offload_ratio=ratio, recompute="none", cluster_values=both,
+                                name=f"{ratio} {speed}"))  # fmt: skip
+        return experiment(rows)
+
+    def test_host_links_are_a_line_a_ratio_and_their_crossovers(self):
+        given = self.links([(0.5, (32, 2, 8)), (1, (8, 64))])
+        self.assertIs(report.makers(given)[0], host_links.plot)
+        [links] = host_links.groups(given).values()
+        # 3 + 16 / x is 4 at 16 and 5 at 8; 3 + 32 / x is 4 at 32 and 5 at 16.
+        for ratio, expected in ((0.5, {"nothing offloaded or recomputed": 16, "mlp recomputed": 8}), (1, {"nothing offloaded or recomputed": 32, "mlp recomputed": 16})):
+            found = links.crossovers(ratio)
+            self.assertEqual(found.keys(), expected.keys())
+            for name, speed in expected.items():
+                self.assertAlmostEqual(found[name], speed)
+        plot = host_links.plot(given, {})
+        [axes] = plot.figure.axes
+        self.assertEqual((axes.get_xlim()[0], axes.get_ylim()[0]), (0, 0))
+        rings = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 9)
+        self.assertEqual([round(ring) for ring in rings], [8, 16, 16, 32])
+        levels = {round(line.get_ydata()[0], 3) for line in axes.lines if len(set(line.get_ydata())) == 1 and line.get_linestyle() != "None"}
+        self.assertEqual(levels, {2, 1.6})
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        for line in axes.lines:
+            self.assertTrue(all(left <= x <= right for x in line.get_xdata()) and all(low <= y <= high for y in line.get_ydata()))
+        self.assertIn("Offload with ratio 0.5 becomes the faster at 16 GB/s (nothing offloaded or recomputed), 8 GB/s (mlp recomputed).", plot.caption)
+
+    def test_host_links_without_a_crossover_say_so(self):
+        plot = host_links.plot(self.links([(0.5, (2, 4))]), {})
+        self.assertIn("ratio 0.5 crosses none", plot.caption)
+        for rows in (self.links([(0.5, (8,))]), self.links(recompute=()), experiment([row()])):
+            self.assertEqual(host_links.groups(rows), {})
+
+    def test_host_links_of_the_suite_have_the_crossovers_of_simulations_between_its_rows(self):
+        [given] = [one for one in kept() if one.id == "offload-links"]
+        [links] = host_links.groups(given).values()
+        found = links.crossovers(0.85)
+        # From simulations between these rows.
+        self.assertAlmostEqual(found["mlp recomputed"], 25.5, delta=0.5)
+        self.assertAlmostEqual(found["attn+mlp+norm recomputed"], 20.5, delta=0.5)
+
+    def test_every_axis_is_labelled_with_its_unit(self):
+        for maker in (figures.throughput, figures.step_time, figures.gain, figures.memory, breakdown.breakdown, accuracy.scatter):
+            self.assertRegex(self.figure(maker).axes[0].get_ylabel(), r", (samples/s|s|GB|%)$")
+
+    def test_bars_stand_in_the_middle_above_their_labels(self):
+        for given in (experiment([row("1f1b", tp=4), row("zb-v", tp=8), row("stp", tp=8)]), self.experiment):
+            axes = figures.throughput(given, style.schedule_colours(given.schedules)).figure.axes[0]
+            groups = given.figure("throughput").groupby(["configuration", "m"])["schedule"].count()
+            middles = iter(sorted(bar.get_x() + bar.get_width() / 2 for bar in axes.patches))
+            for place, count in zip(axes.get_xticks(minor=True), groups):
+                self.assertAlmostEqual(sum(itertools.islice(middles, count)) / count, place)
+
+    def test_labels_do_not_overlap_and_none_is_cut(self):
+        """On the figures of the suite's own experiments."""
+        by_name = {one.id: one for one in kept()}
+        some = [("korthikanti", figures.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", figures.memory), ("llm-a800", figures.gain),
+                ("fig1", figures.tp_share), ("table11", overlap.plot), ("offload-links", host_links.plot), ("vtrain", times.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
+        drawn = [(name, maker.__name__, maker(by_name[name], style.schedule_colours(by_name[name].schedules)).figure) for name, maker in some]
+        drawn.append(("all", "headline", headline.plot(kept()).figure))
+        for name, maker, figure in drawn:
+            style.png(figure)
+            renderer, page = figure.canvas.get_renderer(), figure.bbox.padded(1)
+            for axes in figure.axes:
+                for minor in (False, True):
+                    boxes = [label.get_window_extent(renderer) for label in axes.get_xticklabels(minor=minor) if label.get_text()]
+                    for left, right in zip(boxes, boxes[1:]):
+                        self.assertLessEqual(left.x1, right.x0, f"{name} {maker}")
+                texts = [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels()]
+                for text in texts:
+                    box = text.get_window_extent(renderer)
+                    self.assertTrue(not text.get_text() or (page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1),
+                                    f"{name} {maker} {text.get_text()}")  # fmt: skip
+
+    def test_many_configurations_are_points_in_panels(self):
+        for one in kept():
+            if one.id not in ("tp-overlap", "chunks"):
+                self.assertFalse(panels.needed(one), one.id)
+                continue
+            self.assertEqual([maker for maker in report.makers(one) if maker in (figures.throughput, figures.gain, figures.memory)], [])
+            drawn = panels.throughput(one, style.schedule_colours(one.schedules)).figure
+            self.assertLess(drawn.get_figheight(), 12, one.id)
+            lines = [line for axes in drawn.axes for line in axes.lines]
+            for marker, figure in (("o", "ours"), ("D", "published")):
+                points = sorted(y for found in lines if found.get_marker() == marker for y in found.get_ydata() if y == y)
+                self.assertEqual(points, sorted(one.figure("throughput")[figure].dropna()), one.id)
+
+    def test_many_published_times_are_points_by_tp(self):
+        [given] = [one for one in kept() if times.needed(one)]
+        self.assertEqual((given.id, report.makers(given)), ("vtrain", [times.plot, breakdown.breakdown]))
+        [axes] = times.plot(given, {}).figure.axes
+        self.assertEqual(axes.get_xlim(), axes.get_ylim())
+        frame, lines = given.compared("time"), [line for line in axes.lines if line.get_marker() != "None"]
+        points = [tuple(point) for line in lines for point in line.get_xydata()]
+        self.assertEqual(sorted(points), sorted(zip(frame["published"], frame["ours"])))
+        self.assertTrue(all(axes.get_xlim()[0] < end < axes.get_xlim()[1] for point in points for end in point))
+        hollow = sum(len(line.get_xdata()) for line in lines if line.get_markerfacecolor() == "none")
+        self.assertEqual((hollow, len({line.get_color() for line in lines})), (measurements.contradicting(frame).sum(), 4))
+
+    @staticmethod
+    def measured(*given):
+        """Rows of 8 samples without a pipeline: (microbatch size, published time of a sample, ours, other fields)."""
+        rows = [row("1f1b", microbatch_size=size, microbatches=8 // size, pp=1, step_time_s=8 * ours, throughput_samples_per_s=1 / ours,
+                    published={"step_time_s": 8 * time, "throughput_samples_per_s": 1 / time},
+                    difference={"step_time_s": ours / time - 1, "throughput_samples_per_s": time / ours - 1}, **fields)
+                for size, time, ours, fields in given]  # fmt: skip
+        return experiment(rows)
+
+    def test_rows_that_contradict_others_of_their_grid_are_found(self):
+        for times, expected in (
+            ({1: 1.19, 2: 1, 4: 1.04}, []), ({1: 1.21, 2: 1, 4: 0.9}, [1]), ({1: 1, 2: 1.06}, [2]), ({1: 1, 2: 1.06, 4: 1.1, 8: 0.8}, [1, 2, 4]),
+        ):  # fmt: skip
+            frame = self.measured(*((size, time, 1, {}) for size, time in times.items()), (8, 3, 1, {"tp": 8})).compared("time")
+            found = measurements.contradicting(frame)
+            self.assertEqual([data["microbatch_size"] for data in frame["data"][found]], expected)
+        # With a pipeline there is a slot more: per slot and sample 17.6 over 9, and 20 over 10.
+        frame = self.measured((1, 2.2, 1, {"tp": 2}), (2, 2.5, 1, {"tp": 2})).compared("time")
+        for data in frame["data"]:
+            data["pp"] = 2
+        self.assertEqual(list(measurements.contradicting(frame)), [False, False])
+
+    def test_the_order_is_that_of_configurations_of_one_model(self):
+        rows = [(1, 1, 1, {}), (2, 0.9, 1.1, {}), (4, 0.5, 0.6, {}), (8, 0.505, 0.7, {}), (1, 0.1, 2, {"model": "other"})]
+        # 1 and 2 are in another order, 4 and 8 too near, the other model alone.
+        self.assertEqual(measurements.order(self.measured(*rows)), (4, 5))
+
+    def test_an_asked_gain_is_drawn_without_published_figures(self):
+        rows = [row(name, published=None, difference=None) for name in ("1f1b", "stp")]
+        given = experiment(rows, scenario={"compare": {"gain": {"of": "stp", "over": "1f1b"}}})
+        self.assertIs(report.makers(given)[0], figures.gain)
+        self.assertIs(report.makers(experiment(rows))[0], figures.step_time)
+
+    def test_every_table_and_figure_has_the_plot_that_is_named(self):
+        by_name = {one.id: one for one in kept()}
+        for place in claims.listed("places"):
+            if not place.get("plot", "").startswith("plot-"):
+                continue
+            scenario = next(name for name in place["scenarios"] if place["plot"].startswith(f"plot-{name}-"))
+            # Makers are named after their plots; one that is called `plot` has its module's name.
+            names = {maker.__name__.replace("_", "-") if maker.__name__ != "plot" else maker.__module__.split(".")[-1] for maker in report.makers(by_name[scenario])}
+            self.assertIn(place["plot"].removeprefix(f"plot-{scenario}-"), names, place["where"])
+
+    def test_every_rank_that_has_room_is_named(self):
+        times = {"compute_s": 1.0, "tp_bubble_s": 0, "pp_bubble_s": 0}
+        for ranks in (1, 7, 35):
+            found = experiment([row(pp=ranks, ranks=[times] * ranks)])
+            axes = breakdown.breakdown(found, {}).figure.axes[0]
+            axes.figure.draw_without_rendering()
+            named = [tick.label1.get_text() for tick in axes.xaxis.get_minor_ticks() if tick.label1.get_visible()]
+            self.assertEqual(named, [str(rank) for rank in range(0, ranks, -(-ranks // 18))])
+
+    def test_known_schedules_keep_their_colours(self):
+        self.assertEqual(style.schedule_colours(["x", "stp"])["stp"], self.colours["stp"])
+        many = style.schedule_colours([*style.SCHEDULE_COLOURS, "x", "y"])
+        self.assertEqual(len(set(many.values())), len(many))
+
+
+if __name__ == "__main__":
+    unittest.main()
