@@ -26,7 +26,7 @@ struct ExecutionPlan {
   IssueOrder order;
   std::vector<int> first_layer;          // by virtual stage: of the whole model
   std::vector<uint32_t> number_on_link;  // by transfer: the number of transfers of its link issued before it
-  TransfersByOp sent_before = {};  // from these ops on a rank uses the memory of what it has sent again
+  TransfersByOp sent_before = {};        // from these ops on a rank uses the memory of what it has sent again
   /// Post-validation: the ops that bring each rank the last step's norm; they come first.
   std::vector<OpId> totals = {};
   /// Ops of `order` that are issued before the norm is checked: `totals`, the gathering of weights and the
