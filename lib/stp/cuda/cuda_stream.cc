@@ -102,8 +102,8 @@ void CudaStream::launch(const void* kernel, std::function<void(cudaStream_t)> la
   if (collected_.size() >= kMostCollected) flush();
 }
 
-// The collected calls belong to the op that is being issued, so an error names that op. The call that triggers
-// the flush may belong to the next op.
+// The collected calls belong to the op that is being issued, so an error names that op. The call that
+// triggers the flush may belong to the next op.
 void CudaStream::flush() {
   if (collected_.empty()) return;
   const std::vector<GraphCall> calls = std::exchange(collected_, {});
