@@ -197,10 +197,20 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
   }
 }
 
-// Of a microbatch of the Program.
-Shape shape_of(const Experiment& experiment, int seq) {
-  return shape_of(experiment.strategy, seq,
-                  experiment.microbatch_size / experiment.strategy.parts_of_microbatch());
+// `data` is the experiment's hardware or run: it has the model and the lengths of its samples.
+template <typename Data>
+Job job_of(const Experiment& experiment, const Data& data, Implementation implementation) {
+  const Strategy& strategy = experiment.strategy;
+  Job job{.model = data.model,
+          .shape = shape_of(strategy, data.seq, experiment.microbatch_size / strategy.parts_of_microbatch()),
+          .implementation = implementation,
+          .pp = strategy.pp,
+          .dp = strategy.dp,
+          .zero = strategy.zero,
+          .post_validation = strategy.post_validation,
+          .offload = strategy.offload};
+  job.shape.vision_tokens = data.vision_tokens;
+  return job;
 }
 
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
@@ -233,17 +243,9 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
-  Job job{.model = hardware.model,
-          .shape = shape_of(experiment, hardware.seq),
-          .implementation = hardware.implementation,
-          .pp = experiment.strategy.pp,
-          .scatter_transfers = hardware.scatter_transfers,
-          .sends_share_adapter = hardware.sends_share_adapter,
-          .dp = experiment.strategy.dp,
-          .zero = experiment.strategy.zero,
-          .post_validation = experiment.strategy.post_validation,
-          .offload = experiment.strategy.offload};
-  job.shape.vision_tokens = hardware.vision_tokens;
+  Job job = job_of(experiment, hardware, hardware.implementation);
+  job.scatter_transfers = hardware.scatter_transfers;
+  job.sends_share_adapter = hardware.sends_share_adapter;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
 }
@@ -301,16 +303,8 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   if (run.type != DType::f32)
     throw InputError(file, "run.type", "is " + to_string(run.type) + ", and predictions are of float32",
                      "use float32, or leave --predict out");
-  Job job{.model = run.model,
-          .shape = shape_of(experiment, run.seq),
-          .implementation = Implementation::suite,
-          .pp = experiment.strategy.pp,
-          .dp = experiment.strategy.dp,
-          .zero = experiment.strategy.zero,
-          .post_validation = experiment.strategy.post_validation,
-          .offload = experiment.strategy.offload};
+  Job job = job_of(experiment, run, Implementation::suite);
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
-  job.shape.vision_tokens = run.vision_tokens;
   const Program program = program_for(choice, experiment, file);
   const CostTable table = hardware_cost_table(job, profile, program.layers_per_stage,
                                               program.schedule.placement, program.first_buckets);

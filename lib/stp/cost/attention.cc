@@ -9,7 +9,7 @@
 namespace stp {
 namespace {
 
-// Above as many tiles the last ones no longer matter: their mean load is the answer.
+// With more tiles than this the last ones hardly matter: the mean load of an SM is the result.
 constexpr double kMostTiles = 1e6;
 
 // How far a tile's other dimension reaches, in the order of the launch.

@@ -54,7 +54,7 @@ struct Kept {
   bool dropped = true;  // by F, where I recomputes the component
 };
 
-/// TrainedWeights of a linear layer or table.
+/// The weights of a linear layer or table.
 struct TrainedWeights {
   std::optional<Saved> input;     // none: tokens
   Width input_width;              // with the component's width, the size of the GEMM
