@@ -46,12 +46,8 @@ Trained train(
   trainer.finish();
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
-                    .tp = training.grid.tp,
-                    .sequence_parallel = variant.sequence_parallel,
-                    .element_bytes = static_cast<int>(bytes_of(training.type)),
-                    .cp = training.grid.cp,
-                    .tp_overlap = tp_overlap(variant),
-                    .cp_method = variant.cp_method};
+                    .strategy = strategy_of(variant, training.grid.tp, training.grid.dp),
+                    .element_bytes = static_cast<int>(bytes_of(training.type))};
   return {loss, trainer.gradients(), trainer.masters(), trainer.use(),
           peak_saved_bytes(trainer.program(), training.model, shape, Implementation::suite)};
 }

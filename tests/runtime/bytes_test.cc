@@ -45,17 +45,11 @@ void expect_declared_bytes(const std::string& name, int pp, int tp, int m, DType
 
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
-                    .tp = tp,
-                    .sequence_parallel = variant.sequence_parallel,
-                    .recompute = variant.recompute,
+                    .strategy = strategy_of(variant, tp, dp),
                     .element_bytes = static_cast<int>(bytes_of(type)),
-                    .cp = cp,
-                    .vision_tokens = training.vision_tokens,
-                    .tp_overlap = tp_overlap(variant),
-                    .cp_method = variant.cp_method};
+                    .vision_tokens = training.vision_tokens};
   const auto saved = peak_saved_bytes(program, training.model, shape, Implementation::suite);
-  Job job{training.model, shape, Implementation::suite, pp};
-  job.offload = variant.offload;
+  const Job job{training.model, shape, Implementation::suite};
   const auto host = peak_host_bytes(program, activation_bytes(job, program.layers_per_stage));
   const double tensor = hidden_bytes(training.model, shape);
   for (const RankUse& use : trainer.use()) {

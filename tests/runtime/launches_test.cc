@@ -89,13 +89,8 @@ Both launches_of(const LaunchCase& c) {
   }
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
-                    .tp = c.tp,
-                    .sequence_parallel = c.variant.sequence_parallel,
-                    .recompute = c.variant.recompute,
-                    .cp = cp,
-                    .vision_tokens = training.vision_tokens,
-                    .tp_overlap = tp_overlap(c.variant),
-                    .cp_method = c.variant.cp_method};
+                    .strategy = strategy_of(c.variant, c.tp, 1),
+                    .vision_tokens = training.vision_tokens};
   Both counts;
   for (int pp = 0; pp < 2; ++pp)
     for (OpId id = program.rank_begin[pp]; id < program.rank_begin[pp + 1]; ++id) {

@@ -271,11 +271,11 @@ TEST(PostValidation, TimesOfEveryScheduleAddUp) {
     } catch (const InputError&) {
       continue;
     }
-    Job job{small_model(8), {4096, 1, 2}, Implementation::suite, 4};
+    Job job{small_model(8), {4096, 1, {.tp = 2, .pp = 4}}, Implementation::suite};
     job.model.hidden = 2048;
     job.model.ffn = 4096;
     const std::vector<int> layers(schedule->placement.stages(), 8 / schedule->placement.stages());
-    job.post_validation = true;
+    job.shape.strategy.post_validation = true;
     const Program program = lower(
         *schedule, layers, {.optimizer = true, .strategy = {.post_validation = true}, .embedding = true});
     const Timeline repeated = simulate_repeated(

@@ -38,18 +38,13 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
       execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);
   for (const Op& op : program.ops) seen.insert(kind_of(op));
 
-  Job job{training.model,
-          {training.seq, training.microbatch_size, tp, variant.sequence_parallel, variant.recompute},
-          Implementation::suite,
-          2};
-  job.shape.cp = cp;
-  job.shape.vision_tokens = training.vision_tokens;
-  job.shape.tp_overlap = tp_overlap(variant);
-  job.shape.cp_method = variant.cp_method;
-  job.dp = dp;
-  job.zero = variant.zero;
-  job.offload = variant.offload;
-  job.post_validation = variant.post_validation;
+  Job job{.model = training.model,
+          .shape = {.seq = training.seq,
+                    .microbatch_size = training.microbatch_size,
+                    .strategy = strategy_of(variant, tp, dp),
+                    .vision_tokens = training.vision_tokens},
+          .implementation = Implementation::suite};
+  job.shape.strategy.pp = 2;
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
   const std::vector<double> seconds =
       op_seconds(program, hardware_cost_table(job, profile, program.layers_per_stage,

@@ -212,6 +212,20 @@ inline BucketRule bucket_rule(const Variant& variant) {
   return rule;
 }
 
+/// Of `tp` ranks that share a layer's tensors, `dp` that share the samples, and the variant's others.
+inline Strategy strategy_of(const Variant& variant, int tp, int dp) {
+  return {.tp = tp,
+          .cp = variant.context_parallel,
+          .dp = dp,
+          .cp_method = variant.cp_method,
+          .sequence_parallel = variant.sequence_parallel,
+          .recompute = variant.recompute,
+          .tp_overlap = tp_overlap(variant),
+          .offload = variant.offload,
+          .zero = variant.zero,
+          .post_validation = variant.post_validation};
+}
+
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
                                  const Variant& variant = {}) {
   validate(schedule);
@@ -221,16 +235,7 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .optimizer = true,
                 .braid = variant.braid,
                 .order = made_up_order,
-                .strategy = {.tp = variant.overlapped,
-                             .cp = variant.context_parallel,
-                             .dp = dp,
-                             .cp_method = variant.cp_method,
-                             .sequence_parallel = variant.sequence_parallel,
-                             .recompute = variant.recompute,
-                             .tp_overlap = tp_overlap(variant),
-                             .offload = variant.offload,
-                             .zero = variant.zero,
-                             .post_validation = variant.post_validation},
+                .strategy = strategy_of(variant, variant.overlapped, dp),
                 .data_parallel = dp * variant.context_parallel > 1,
                 .buckets = bucket_rule(variant),
                 .embedding = true,

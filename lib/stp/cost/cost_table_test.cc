@@ -350,9 +350,9 @@ TEST(PassCosts, HaveAllToAllsWhole) {
 }
 
 TEST(PassCosts, OfOverlappedUnitsHaveWhatTheirStepsDoNotHide) {
-  const Job plain = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  const Job plain = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
   Job overlapped = plain;
-  overlapped.shape.tp_overlap = TpOverlap::megatron;
+  overlapped.shape.strategy.tp_overlap = TpOverlap::megatron;
   const CostTable table = table_of(overlapped, a800());
   Lowering lowering{.strategy = {.sequence_parallel = true}};
   lowering.strategy.tp_overlap = TpOverlap::megatron;

@@ -27,7 +27,7 @@ using testing::IsEmpty;
 TEST(HardwareCostTable, AddsUpGemmsAttentionTrafficAndLaunches) {
   for (const Implementation implementation :
        {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
-    const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);
+    const Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 4, implementation);
     const HardwareProfile profile = a800();
     const CostTable table = table_of(j, profile);
     for (const Unit unit : kUnits) {
@@ -79,21 +79,21 @@ TEST(HardwareCostTable, HasTheUnitsOfAVisionEncoderAndTheirAllReduces) {
 }
 
 TEST(HardwareCostTable, ReducesAndSendsTheHiddenTensor) {
-  const Job j = job("llm-12.1b", {6144, 1, 8}, 2);
+  const Job j = job("llm-12.1b", {6144, 1, {.tp = 8}}, 2);
   const HardwareProfile profile = a800();
   const CostTable table = table_of(j, profile);
   constexpr double bytes = 60.0 * 1024 * 1024;
   EXPECT_DOUBLE_EQ(table.all_reduce, all_reduce_seconds(profile, bytes, 8));
   EXPECT_DOUBLE_EQ(table.transfer_within_node, 10e-6 + bytes / 160e9);
   EXPECT_DOUBLE_EQ(table.transfer_between_nodes, 20e-6 + bytes / 23.5e9);
-  EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1, 1}, 4), profile).all_reduce, 0);
+  EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1, {.tp = 1}}, 4), profile).all_reduce, 0);
 }
 
 TEST(HardwareCostTable, LeavesWithFluxOfEachCollectiveWhatItsGemmDoesNotHide) {
   const HardwareProfile profile = a800();
-  Job j = job("llm-12.1b", {6144, 1, 8, true}, 2);
+  Job j = job("llm-12.1b", {6144, 1, {.tp = 8, .sequence_parallel = true}}, 2);
   const CostTable plain = table_of(j, profile);
-  j.shape.tp_overlap = TpOverlap::flux;
+  j.shape.strategy.tp_overlap = TpOverlap::flux;
   const CostTable table = table_of(j, profile);
   const double rows = 6144, h = 5120, qkv = (40 + 2 * 8) * 128 / 8.0, q = h / 8, ffn = 18944 / 8.0;
   const auto left = [&](const Gemm& gemm) {
@@ -122,7 +122,9 @@ TEST(HardwareCostTable, LeavesWithFluxOfEachCollectiveWhatItsGemmDoesNotHide) {
 TEST(HardwareCostTable, DividesByTheRanksTheElementwiseTimeThatSequenceParallelismDivides) {
   HardwareProfile profile = a800();
   const auto forward = [&](bool sequence_parallel) {
-    return table_of(job("llm-12.1b", {6144, 1, 8, sequence_parallel}, 2), profile).at(Unit::mlp, UnitPass::F);
+    return table_of(job("llm-12.1b", {6144, 1, {.tp = 8, .sequence_parallel = sequence_parallel}}, 2),
+                    profile)
+        .at(Unit::mlp, UnitPass::F);
   };
   const double whole = forward(false), divided = forward(true);
   profile.elementwise_undivided = 1;
@@ -134,8 +136,9 @@ TEST(HardwareCostTable, DividesByTheRanksTheElementwiseTimeThatSequenceParalleli
 
 TEST(HardwareCostTable, HasAReduceScatterAndAnAllGatherOfOneAllReducesVolumeWithSequenceParallelism) {
   const HardwareProfile profile = a800();
-  const CostTable plain = table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile);
-  const CostTable table = table_of(job("llm-12.1b", {6144, 1, 8, true}, 2), profile);
+  const CostTable plain = table_of(job("llm-12.1b", {6144, 1, {.tp = 8}}, 2), profile);
+  const CostTable table =
+      table_of(job("llm-12.1b", {6144, 1, {.tp = 8, .sequence_parallel = true}}, 2), profile);
   EXPECT_EQ(plain.reduce_scatter + plain.all_gather, 0);
   EXPECT_EQ(table.all_reduce, 0);
   EXPECT_EQ(table.reduce_scatter, table.all_gather);
@@ -149,11 +152,11 @@ TEST(HardwareCostTable, HasAReduceScatterAndAnAllGatherOfOneAllReducesVolumeWith
 TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
   const HardwareProfile profile = a800();
   constexpr double bytes = 60.0 * 1024 * 1024;
-  Job j = job("llm-12.1b", {6144, 1, 8}, 2);
+  Job j = job("llm-12.1b", {6144, 1, {.tp = 8}}, 2);
   j.scatter_transfers = true;
   EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_between_nodes,
                    20e-6 + bytes / 8 / 23.5e9 + half_all_reduce_seconds(profile, bytes, 8));
-  j.shape.sequence_parallel = true;  // nothing to gather: the next stage wants no more
+  j.shape.strategy.sequence_parallel = true;  // nothing to gather: the next stage wants no more
   EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_between_nodes, 20e-6 + bytes / 8 / 23.5e9);
   j.scatter_transfers = false;
   EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_within_node, 10e-6 + bytes / 8 / 160e9);
@@ -161,18 +164,20 @@ TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
 
 TEST(HardwareCostTable, KnowsWhereNodesEnd) {
   const HardwareProfile profile = a800();  // 8 GPUs a node
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile).node_of_rank, ElementsAre(0, 1));
-  EXPECT_THAT(table_of(job("llm-26.3b", {4096, 1, 8}, 4), profile).node_of_rank, ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 4}, 4), profile).node_of_rank, ElementsAre(0, 0, 1, 1));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 2}, 8), profile).node_of_rank,
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, {.tp = 8}}, 2), profile).node_of_rank, ElementsAre(0, 1));
+  EXPECT_THAT(table_of(job("llm-26.3b", {4096, 1, {.tp = 8}}, 4), profile).node_of_rank,
+              ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, {.tp = 4}}, 4), profile).node_of_rank,
+              ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, {.tp = 2}}, 8), profile).node_of_rank,
               ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 1}, 2), profile).node_of_rank, ElementsAre(0, 0));
+  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, {.tp = 1}}, 2), profile).node_of_rank, ElementsAre(0, 0));
 }
 
 TEST(HardwareCostTable, PutsReplicasBetweenPipelineRanks) {
   const auto nodes = [](int tp, int dp, int pp) {
-    Job j = job("llm-12.1b", {6144, 1, tp}, pp);
-    j.dp = dp;
+    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, pp);
+    j.shape.strategy.dp = dp;
     return table_of(j, a800()).node_of_rank;
   };
   EXPECT_THAT(nodes(2, 2, 4), ElementsAre(0, 0, 1, 1));
@@ -184,8 +189,8 @@ TEST(HardwareCostTable, PutsReplicasBetweenPipelineRanks) {
 TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
   const HardwareProfile profile = a800();  // 8 GPUs a node
   const auto reduced = [&](int tp, int dp, int gradient_bytes) {
-    Job j = job("llm-12.1b", {6144, 1, tp}, 2);
-    j.dp = dp;
+    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, 2);
+    j.shape.strategy.dp = dp;
     j.shape.gradient_bytes = gradient_bytes;
     return table_of(j, profile).gradient_reduce[1].front();
   };
@@ -202,9 +207,9 @@ TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
 // The first stage's, in the Program's buckets: together they are as large, and each has its own latency.
 TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
   const HardwareProfile profile = a800();
-  Job j = job("llm-12.1b", {6144, 1, 2}, 2);
-  j.dp = 4;
-  j.zero = true;
+  Job j = job("llm-12.1b", {6144, 1, {.tp = 2}}, 2);
+  j.shape.strategy.dp = 4;
+  j.shape.strategy.zero = true;
   Schedule schedule{"one after the other", Placement::loop(2, 1), 1, {}};
   for (int rank = 0; rank < 2; ++rank)
     schedule.ranks.push_back({Block(Action{Pass::F, 0, 0}), Block(Action{Pass::B, 0, 0})});
@@ -238,8 +243,8 @@ TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
 TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
   const HardwareProfile profile = a800();  // 8 GPUs a node, each with an adapter
   const auto exchange = [&](int tp, int cp) {
-    Job j = job("llm-12.1b", {6144, 1, tp}, 2);
-    j.shape.cp = cp;
+    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, 2);
+    j.shape.strategy.cp = cp;
     return std::pair(table_of(j, profile).kv_exchange, kv_bytes(j.model, j.shape));
   };
   const auto [within, bytes] = exchange(2, 4);
@@ -249,8 +254,8 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
   EXPECT_DOUBLE_EQ(between, 20e-6 + fewer / 23.5e9);
   HardwareProfile shared = profile;
   shared.adapters_per_node = 2;  // the four are on one
-  Job j = job("llm-12.1b", {6144, 1, 4}, 2);
-  j.shape.cp = 4;
+  Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 2);
+  j.shape.strategy.cp = 4;
   EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 / 4));
   EXPECT_EQ(exchange(4, 1).first, 0);
 }
@@ -260,9 +265,9 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
 TEST(HardwareCostTable, PricesAllToAllsByWhatLeavesTheGpuAndTheNode) {
   HardwareProfile profile = a800();
   const auto table = [&](int tp, int cp) {
-    Job j = job("llm-12.1b", {12288, 1, tp}, 2);
-    j.shape.cp = cp;
-    j.shape.cp_method = CpMethod::all_to_all;
+    Job j = job("llm-12.1b", {12288, 1, {.tp = tp}}, 2);
+    j.shape.strategy.cp = cp;
+    j.shape.strategy.cp_method = CpMethod::all_to_all;
     return std::pair(table_of(j, profile), j);
   };
   // Read and written before and behind it.
@@ -286,9 +291,9 @@ TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTh
   HardwareProfile profile = a800();
   profile.kernel_overhead_s = profile.elementwise_factor = 0;
   profile.memory_bytes_per_s = 1e30;
-  Job j = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  Job j = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
   const CostTable plain = table_of(j, profile);
-  j.shape.tp_overlap = TpOverlap::megatron;
+  j.shape.strategy.tp_overlap = TpOverlap::megatron;
   const CostTable table = table_of(j, profile);
   const double hidden = j.model.hidden, ffn = j.model.ffn / 4.0, fc1 = 2 * ffn;
   const auto on = [&](int sms, const Gemm& gemm) {
@@ -329,10 +334,10 @@ TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTh
 
 TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
   HardwareProfile profile = a800();
-  Job j = job("llm-12.1b", {4096, 1, 4, true}, 4);
-  j.shape.tp_overlap = TpOverlap::megatron;
+  Job j = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
+  j.shape.strategy.tp_overlap = TpOverlap::megatron;
   for (const auto& [pp, waiting] : std::map<int, int>{{1, 0}, {2, 4}, {4, 8}}) {
-    j.pp = pp;
+    j.shape.strategy.pp = pp;
     profile.receive_sms = 4;
     const CostTable table = table_of(j, profile);
     profile.receive_sms = 0;
@@ -352,9 +357,9 @@ TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
 TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
   const HardwareProfile profile = a800();
   const auto reduced = [&](int cp, int dp) {
-    Job j = job("llm-12.1b", {6144, 1, 2}, 2);
-    j.shape.cp = cp;
-    j.dp = dp;
+    Job j = job("llm-12.1b", {6144, 1, {.tp = 2}}, 2);
+    j.shape.strategy.cp = cp;
+    j.shape.strategy.dp = dp;
     return table_of(j, profile).gradient_reduce;
   };
   EXPECT_EQ(reduced(4, 1), reduced(1, 4));
@@ -365,8 +370,8 @@ TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
 TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
   const HardwareProfile profile = a800();
   const auto reduced = [&](const char* name, const Placement& placement, int tp) {
-    Job j = job(name, {2048, 1, tp}, placement.ranks());
-    j.dp = 2;
+    Job j = job(name, {2048, 1, {.tp = tp}}, placement.ranks());
+    j.shape.strategy.dp = 2;
     const std::vector<int> layers(placement.stages(), j.model.layers / placement.stages());
     return hardware_cost_table(j, profile, layers, placement).embedding_reduce;
   };
@@ -381,7 +386,7 @@ TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
 TEST(HardwareCostTable, SendsBetweenNodesAtTp8AndAlternatelyAtTp4) {
   const HardwareProfile profile = a800();
   const auto far_hops = [&](int tp, int pp) {  // of the first microbatch's forward in chunk 0
-    const CostTable table = table_of(job("llm-26.3b", {4096, 1, tp}, pp), profile);
+    const CostTable table = table_of(job("llm-26.3b", {4096, 1, {.tp = tp}}, pp), profile);
     Schedule schedule{"by hand", Placement::v(pp), 1, {}};
     for (int rank = 0; rank < pp; ++rank) {
       auto& blocks = schedule.ranks.emplace_back();
@@ -404,7 +409,7 @@ TEST(HardwareCostTable, SharesAnAdapterAmongNeighbouringGpus) {
   HardwareProfile profile = a800();
   const auto transfer = [&](int tp, int adapters) {
     profile.adapters_per_node = adapters;
-    const Job j = job("llm-26.3b", {4096, 1, tp}, 4);
+    const Job j = job("llm-26.3b", {4096, 1, {.tp = tp}}, 4);
     return (table_of(j, profile).transfer_between_nodes - 20e-6) * 23.5e9 / hidden_bytes(j.model, j.shape);
   };
   EXPECT_DOUBLE_EQ(transfer(8, 4), 2);
@@ -417,7 +422,7 @@ TEST(HardwareCostTable, SharesAnAdapterAmongNeighbouringGpus) {
 // At TP8 each rank is a node: rank 1's braid sends to two others. At TP4 one of the two is on its node.
 TEST(HardwareCostTable, SharesAnAdapterBetweenTheSendsOfABlockToTwoNodes) {
   const auto sends = [](int tp, bool share) {
-    Job j = job("llm-26.3b", {4096, 1, tp}, 3);
+    Job j = job("llm-26.3b", {4096, 1, {.tp = tp}}, 3);
     j.sends_share_adapter = share;
     const CostTable table = table_of(j, a800());
     Schedule schedule{"by hand", Placement::loop(3, 1), 2, {}};
@@ -443,8 +448,7 @@ TEST(HardwareCostTable, SharesAnAdapterBetweenTheSendsOfABlockToTwoNodes) {
 
 TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
   const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h20.json");
-  Job job{model("llm-12.1b"), {6144, 1, 4}, Implementation::megatron, 4};
-  job.offload = 0.4;
+  const Job job{model("llm-12.1b"), {6144, 1, {.tp = 4, .pp = 4, .offload = 0.4}}, Implementation::megatron};
   const std::vector<int> layers{4, 4, 4, 4, 4, 4, 4, 2};
   const CostTable table = hardware_cost_table(job, profile, layers, Placement::v(4));
   const double bytes = offloaded_bytes(job.model, job.shape, job.implementation, 4, 0.4);
@@ -464,7 +468,7 @@ TEST(ParametersPerRank, SumUpToTheModelButForTheLastNorm) {
                                      {"llm-12.1b", 8, 2},
                                      {"llm-26.3b", 8, 4},
                                      {"llm-26.3b", 4, 8}}) {
-    const Job j = job(name, {4096, 1, tp}, pp);
+    const Job j = job(name, {4096, 1, {.tp = tp}}, pp);
     for (const Placement& placement : {Placement::v(pp), Placement::loop(pp, 2)}) {
       const std::vector<double> parameters =
           parameters_per_rank(j, paper_partition(j.model.layers, 2 * pp), placement);
@@ -476,7 +480,7 @@ TEST(ParametersPerRank, SumUpToTheModelButForTheLastNorm) {
 }
 
 TEST(ParametersPerRank, PutEmbeddingAndHeadWhereThePlacementPutsFirstAndLastStage) {
-  const Job j = job("llm-12.1b", {6144, 1, 4}, 4);
+  const Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 4);
   const double layer = j.model.layer_parameters() / 4, vocabulary = j.model.vocabulary_parameters() / 4;
   const std::vector<int> layers = paper_partition(30, 8);
   const std::vector<double> v = parameters_per_rank(j, layers, Placement::v(4)),
@@ -503,8 +507,8 @@ TEST(ParametersPerRank, KeepTiedWeightsOncePerGpu) {
   const double vocabulary = model("gpt-175b").vocabulary_parameters() / 8,
                layer = model("gpt-175b").layer_parameters() / 8;
   const auto parameters = [&](int pp, const Placement& placement) {
-    return parameters_per_rank(job("gpt-175b", {2048, 1, 8}, pp), std::vector<int>(placement.stages(), 1),
-                               placement);
+    return parameters_per_rank(job("gpt-175b", {2048, 1, {.tp = 8}}, pp),
+                               std::vector<int>(placement.stages(), 1), placement);
   };
   EXPECT_THAT(parameters(1, Placement::loop(1, 1)), ElementsAre(layer + vocabulary));
   EXPECT_THAT(parameters(2, Placement::loop(2, 1)), ElementsAre(layer + vocabulary, layer + vocabulary));

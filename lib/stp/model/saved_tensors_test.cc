@@ -22,11 +22,11 @@ TEST(SavedTensors, GrowWithTheTokensAlone) {
     for (const Unit unit : kGemmUnits) {
       const double bytes = total(saved_tensors(config, shape, implementation, unit));
       EXPECT_GT(bytes, 0);
-      EXPECT_EQ(total(saved_tensors(config, {2 * shape.seq, shape.microbatch_size, shape.tp}, implementation,
-                                    unit)),
+      EXPECT_EQ(total(saved_tensors(config, {2 * shape.seq, shape.microbatch_size, shape.strategy.tp},
+                                    implementation, unit)),
                 2 * bytes);
-      EXPECT_EQ(total(saved_tensors(config, {shape.seq, 2 * shape.microbatch_size, shape.tp}, implementation,
-                                    unit)),
+      EXPECT_EQ(total(saved_tensors(config, {shape.seq, 2 * shape.microbatch_size, shape.strategy.tp},
+                                    implementation, unit)),
                 2 * bytes);
     }
   });
@@ -45,7 +45,8 @@ TEST(SavedTensors, AreEachEitherShardedOrWholeOnEveryRank) {
         // gradients.
         const bool replicated = name.find("norm") != std::string::npos || name == "dropout mask" ||
                                 name == "gradient of the output";
-        EXPECT_DOUBLE_EQ(divided[i].bytes, replicated ? whole[i].bytes : whole[i].bytes / shape.tp) << name;
+        EXPECT_DOUBLE_EQ(divided[i].bytes, replicated ? whole[i].bytes : whole[i].bytes / shape.strategy.tp)
+            << name;
       }
     }
   });
@@ -91,7 +92,7 @@ TEST(SavedTensors, ThatIMakesAreMadeForW) {
 }
 
 TEST(SavedTensors, TakeMoreMemoryUnfused) {
-  const Shape shape{6144, 1, 4};
+  const Shape shape{6144, 1, {.tp = 4}};
   for (const Unit unit : kGemmUnits)
     EXPECT_GT(total(saved_tensors(model("llm-12.1b"), shape, Implementation::megatron, unit)),
               total(saved_tensors(model("llm-12.1b"), shape, Implementation::suite, unit)));

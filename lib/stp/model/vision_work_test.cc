@@ -8,7 +8,7 @@ namespace stp {
 namespace {
 
 Shape with_vision(int seq, int tp, int vision_tokens, int microbatch_size = 1) {
-  Shape shape{seq, microbatch_size, tp};
+  Shape shape{seq, microbatch_size, {.tp = tp}};
   shape.vision_tokens = vision_tokens;
   return shape;
 }
