@@ -11,7 +11,7 @@ namespace {
 std::vector<SavedTensor> kept_tensors(const ModelConfig& model, const Shape& shape,
                                       Implementation implementation, Unit unit) {
   if (shape.strategy.recompute.layer) {
-    if (unit == Unit::mlp) return {};
+    if (unit != kLayerUnits.front()) return {};
     const double rows = shape.strategy.sequence_parallel ? 1.0 / shape.strategy.tp : 1.0;
     return {{.which = Saved::norm_input,
              .bytes = rows * hidden_bytes(model, shape),
@@ -32,7 +32,7 @@ std::vector<OffloadedTensor> offloaded_tensors(const ModelConfig& model, const S
   std::vector<OffloadedTensor> all;
   double bytes = 0;
   for (int layer = 0; layer < layers; ++layer)
-    for (const Unit unit : {Unit::attn, Unit::mlp})
+    for (const Unit unit : kLayerUnits)
       for (const SavedTensor& tensor : kept_tensors(model, shape, implementation, unit)) {
         all.push_back({layer, unit, tensor});
         bytes += tensor.bytes;

@@ -1,5 +1,6 @@
 #include "stp/model/partition.h"
 
+#include <span>
 #include <string>
 
 #include "stp/base/error.h"
@@ -38,17 +39,17 @@ std::vector<int> even_partition(int layers, int stages) {
 
 std::vector<UnitOfChunk> units_of_chunk(int layers, const ChunkEnds& ends) {
   std::vector<UnitOfChunk> units;
-  const auto add_layers = [&](int count, Unit attn, Unit mlp) {
+  const auto add_layers = [&](int count, std::span<const Unit> of_layer) {
     for (int layer = 0; layer < count; ++layer)
-      for (const Unit unit : {attn, mlp}) units.push_back({unit, static_cast<int16_t>(layer)});
+      for (const Unit unit : of_layer) units.push_back({unit, static_cast<int16_t>(layer)});
   };
   if (ends.vision_layers > 0) {
     units.push_back({Unit::patches, 0});
-    add_layers(ends.vision_layers, Unit::vision_attn, Unit::vision_mlp);
+    add_layers(ends.vision_layers, kVisionLayerUnits);
     units.push_back({Unit::merger, 0});
   }
   if (ends.embedding) units.push_back({Unit::embedding, 0});
-  add_layers(layers, Unit::attn, Unit::mlp);
+  add_layers(layers, kLayerUnits);
   if (ends.head) units.push_back({Unit::head, 0});
   return units;
 }

@@ -1,7 +1,10 @@
-// The units that a model is divided into, and the passes of a unit, as programs, costs and kernels use them.
+// The units that a model is divided into, a unit's passes, parts and saved tensors: names for the Program,
+// the cost model and the runtime. What each unit consists of: components.h.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -15,11 +18,16 @@ enum class Unit : uint8_t { attn, mlp, head, embedding, patches, vision_attn, vi
 inline constexpr std::array kUnits{Unit::attn,    Unit::mlp,         Unit::head,       Unit::embedding,
                                    Unit::patches, Unit::vision_attn, Unit::vision_mlp, Unit::merger};
 
+/// The units of a layer, of the language model and of a vision encoder, in the order of the forward.
+inline constexpr std::array kLayerUnits{Unit::attn, Unit::mlp};
+inline constexpr std::array kVisionLayerUnits{Unit::vision_attn, Unit::vision_mlp};
+
 /// Whether it is one of a vision encoder's units.
 constexpr bool is_vision(Unit unit) { return unit >= Unit::patches; }
 /// Whether it belongs to a layer, of which there are several.
 constexpr bool is_of_layer(Unit unit) {
-  return unit == Unit::attn || unit == Unit::mlp || unit == Unit::vision_attn || unit == Unit::vision_mlp;
+  return std::ranges::find(kLayerUnits, unit) != kLayerUnits.end() ||
+         std::ranges::find(kVisionLayerUnits, unit) != kVisionLayerUnits.end();
 }
 
 /// Whether it is an attention, of either model.
@@ -51,6 +59,42 @@ constexpr bool is_reduced(Unit unit, UnitPass pass) {
 enum class UnitPart : uint8_t { whole, norm, before, core, after };
 /// "", "_norm", "_before", "_core", "_after"
 std::string suffix(UnitPart part);
+
+/// A tensor that a forward keeps for the backward, or that I makes for W. Which of them a unit has:
+/// saved_tensors() in work.h. Units that are not the suite's own have some that the runtime never makes.
+enum class Saved : uint8_t {
+  patches,  // of the embedding of patches
+  // The norm's.
+  norm_input,
+  norm_input_fp32,
+  normalised_input,
+  norm_statistics,
+  dropout_mask,
+  norm_output,
+  // Attention's.
+  qkv,
+  attention_output,  // of this rank's rows: the projection's input
+  core_output,       // with an all-to-all: the same as the core makes it
+  log_sum_exp,
+  softmax,
+  softmax_mask,
+  softmax_after_dropout,
+  // The MLP's and the merger's.
+  fc1_output,  // gated: gate and up
+  gate_fp32,
+  activated_gate,
+  activation,
+  // The head's.
+  softmax_fp32,
+  logits_gradient,
+  // Made by I.
+  inner_gradient,   // of the first linear layer's output: of q, k and v, or of fc1's
+  output_gradient,  // of the unit's output
+};
+inline constexpr size_t kSavedTensors = static_cast<size_t>(Saved::output_gradient) + 1;
+
+/// For messages: "norm input".
+std::string to_string(Saved tensor);
 
 std::string to_string(Unit unit);
 /// As in cost tables: "attn.F", "mlp.W_early", and "mlp.W" for W_late.

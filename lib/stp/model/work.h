@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "stp/model/config.h"
-#include "stp/model/saved.h"
 #include "stp/model/strategy.h"
 #include "stp/model/unit.h"
 

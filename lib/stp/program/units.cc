@@ -38,8 +38,8 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
       if (pass != Pass::I) chain.push_back({of.unit, 0, Main::weight_gradients, false, Weights::none, true});
       continue;
     }
-    if (options.recompute && pass != Pass::W && of.unit == Unit::mlp)
-      for (const Unit unit : {Unit::attn, Unit::mlp}) chain.push_back(forward({unit, of.layer}, true));
+    if (options.recompute && pass != Pass::W && of.unit == kLayerUnits.back())
+      for (const Unit unit : kLayerUnits) chain.push_back(forward({unit, of.layer}, true));
     // Without an early part of weight gradients both orders are one.
     const Weights weights = pass != Pass::B ? Weights::none
                             : order == BackwardOrder::suite || !has_pass(of.unit, UnitPass::W_early)

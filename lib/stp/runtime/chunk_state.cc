@@ -126,21 +126,8 @@ BucketState make_bucket(Device& device, Stream& stream, const Training& training
 
 std::vector<ParameterState*> ChunkState::all() {
   std::vector<ParameterState*> states;
-  const auto add = [&](std::vector<ParameterState>& some) {
-    for (ParameterState& state : some) states.push_back(&state);
-  };
-  const auto add_layers = [&](auto& attns, auto& mlps) {
-    for (size_t layer = 0; layer < attns.size(); ++layer) {
-      add(attns[layer]);
-      add(mlps[layer]);
-    }
-  };
-  add(patches);
-  add_layers(vision_attn, vision_mlp);
-  add(merger);
-  add(embedding);
-  add_layers(attn, mlp);
-  add(head);
+  for (const UnitOfChunk& of : units)
+    for (ParameterState& state : parameters[static_cast<size_t>(of.unit)][of.layer]) states.push_back(&state);
   return states;
 }
 
@@ -148,28 +135,16 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
                       int tp_index, OptimizerShare share, bool undoable) {
   ChunkState chunk;
   chunk.first_layer = shape.first_layer;
-  // `layer` counts within the chunk, or the encoder.
-  const auto states = [&](Unit unit, int layer = 0) {
+  chunk.units =
+      units_of_chunk(shape.layers, {.embedding = shape.first,
+                                    .head = shape.last,
+                                    .vision_layers = shape.first ? training.model.vision.layers : 0});
+  for (const auto& [unit, layer] : chunk.units) {
     const int first = is_vision(unit) ? 0 : shape.first_layer, whole = is_of_layer(unit) ? first + layer : -1;
-    std::vector<ParameterState> made;
+    std::vector<ParameterState>& states = chunk.parameters[static_cast<size_t>(unit)].emplace_back();
     for (const Parameter& parameter : unit_parameters(training.model, unit))
-      made.push_back({parameter, whole, 0, {}, {}, bucket_of(shape.buckets, unit, layer)});
-    return made;
-  };
-  if (shape.first) {  // without a vision encoder its units have no parameters
-    chunk.patches = states(Unit::patches);
-    for (int layer = 0; layer < training.model.vision.layers; ++layer) {
-      chunk.vision_attn.push_back(states(Unit::vision_attn, layer));
-      chunk.vision_mlp.push_back(states(Unit::vision_mlp, layer));
-    }
-    chunk.merger = states(Unit::merger);
-    chunk.embedding = states(Unit::embedding);
+      states.push_back({parameter, whole, 0, {}, {}, bucket_of(shape.buckets, unit, layer)});
   }
-  for (int layer = 0; layer < shape.layers; ++layer) {
-    chunk.attn.push_back(states(Unit::attn, layer));
-    chunk.mlp.push_back(states(Unit::mlp, layer));
-  }
-  if (shape.last) chunk.head = states(Unit::head);
 
   const std::vector<ParameterState*> all = chunk.all();
   if (all.empty()) return chunk;

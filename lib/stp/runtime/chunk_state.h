@@ -1,6 +1,7 @@
 // The parameters of one chunk of a rank: weights, gradients, and the optimizer's state.
 #pragma once
 
+#include <array>
 #include <span>
 #include <utility>
 #include <vector>
@@ -40,17 +41,16 @@ struct BucketState {
   }
 };
 
-/// Parameters in the order of unit_parameters(); empty where the chunk has no such unit.
 struct ChunkState {
-  int first_layer = 0;                                 // of the whole model
-  std::vector<std::vector<ParameterState>> attn, mlp;  // by layer of the chunk
-  std::vector<ParameterState> head;
-  std::vector<ParameterState> embedding;                             // one entry, or none
-  std::vector<ParameterState> patches, merger;                       // of a vision encoder
-  std::vector<std::vector<ParameterState>> vision_attn, vision_mlp;  // by layer of it
-
+  int first_layer = 0;  // of the whole model
+  std::vector<UnitOfChunk> units;
+  /// By unit and UnitOfChunk::layer, in the order of unit_parameters().
+  std::array<std::vector<std::vector<ParameterState>>, kUnits.size()> parameters;
   std::vector<BucketState> buckets;  // none without parameters
 
+  [[nodiscard]] const std::vector<ParameterState>& of(Unit unit, int layer) const {
+    return parameters[static_cast<size_t>(unit)][layer];
+  }
   [[nodiscard]] std::vector<ParameterState*> all();
 };
 

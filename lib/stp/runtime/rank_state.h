@@ -53,26 +53,7 @@ struct RankState {
     return saved[{op.unit, op.chunk, op.layer, op.microbatch}];
   }
   [[nodiscard]] const std::vector<ParameterState>& parameters(const Op& op) const {
-    const ChunkState& chunk = chunks[op.chunk];
-    switch (op.unit) {
-      case Unit::attn:
-        return chunk.attn[op.layer];
-      case Unit::mlp:
-        return chunk.mlp[op.layer];
-      case Unit::head:
-        return chunk.head;
-      case Unit::embedding:
-        return chunk.embedding;
-      case Unit::patches:
-        return chunk.patches;
-      case Unit::vision_attn:
-        return chunk.vision_attn[op.layer];
-      case Unit::vision_mlp:
-        return chunk.vision_mlp[op.layer];
-      case Unit::merger:
-        return chunk.merger;
-    }
-    throw std::logic_error("an op of no unit");
+    return chunks[op.chunk].of(op.unit, op.layer);
   }
   /// Removes and returns the tensor of a value.
   [[nodiscard]] Tensor take(ValueId value) {
