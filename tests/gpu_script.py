@@ -86,17 +86,15 @@ class Script(unittest.TestCase):
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
 
-    def bundle(self, architectures="80;90"):
-        made = self.root / "made"
-        self.write(made / "bin/stp", STP)
-        self.write(made / "bin/microbench", PROGRAM)
-        self.write(made / "tests/cuda_on_gpu_test", PROGRAM)
-        (made / "architectures").write_text(architectures + "\n", encoding="utf-8")
-        (made / "cuda").write_text("13\n", encoding="utf-8")
-        (made / "revision").write_text("0123abc\n", encoding="utf-8")
-        (self.root / "build/gpu").mkdir(parents=True)
+    def bundle(self, **files):
+        """Writes a bundle for two architectures; `files`: by path others or other texts."""
+        made = {"bin/stp": STP, "bin/microbench": PROGRAM, "tests/cuda_on_gpu_test": PROGRAM, "architectures": "80;90\n",
+                "cuda": "13\n", "revision": "0123abc\n"}
+        for path, text in ({f"made/{path}": text for path, text in made.items()} | files).items():
+            self.write(self.root / path, text)
+        (self.root / "build/gpu").mkdir(parents=True, exist_ok=True)
         with tarfile.open(self.root / "build/gpu/bundle.tar.xz", "w:xz") as archive:
-            archive.add(made, ".")
+            archive.add(self.root / "made", ".")
 
     def run_it(self, *arguments, smi=True):
         path = (f"{self.path}:" if smi else "") + "/usr/bin:/bin"
@@ -135,12 +133,26 @@ class Script(unittest.TestCase):
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)
 
-    def test_one_that_fails_does_not_keep_the_others_from_running(self):
-        self.bundle()
-        (self.root / "fail-parity").touch()
-        done = self.run_it("programs", "parity", "microbench")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.table(done), {"programs": "passed", "parity": "FAILED", "microbench": "passed"})
+    def test_a_stage_that_fails_is_named_and_does_not_keep_the_others_from_running(self):
+        none = "skipped: there are no programs; see the stage programs"
+        for number, (path, text, stage, after, words) in enumerate((
+            ("fail-parity", "", "parity", "passed", "gradient error 3"),
+            # Tests that all skip themselves.
+            ("skip-tests", "", "tests", "passed", "none of its tests ran"),
+            ("path/ldd", "#!/bin/sh\necho 'libmpi.so.40 => not found'\n", "programs", none, "libmpi.so.40 => not found"),
+            ("path/driver", "570.124.06\n", "programs", none,
+             "built with CUDA 13, which needs a driver of 580 or later; here is 570.124.06"),
+            ("made/architectures", "80\n", "programs", none, "no bundle for sm 90"),
+        )):
+            with self.subTest(path):
+                self.bundle(**{path: text})
+                stages = ["programs", stage, "microbench"] if stage != "programs" else ["programs", "microbench"]
+                done = self.run_it("--out", str(self.root / f"failed-{number}"), *stages)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(self.table(done), dict.fromkeys(stages, "passed") | {stage: "FAILED", "microbench": after})
+                self.assertIn(words, done.stdout)
+                (self.root / path).unlink()
+                self.write(self.path / "driver", "580.65.06\n")
 
     def test_the_stages_and_their_limits(self):
         done = self.run_it("--dry-run", smi=False)
@@ -153,11 +165,11 @@ class Script(unittest.TestCase):
         self.bundle()
         self.write(self.path / "gpus", "stand-in\n" * 4)
         out = self.root / "mine"
-        self.write(self.path / "ldd", "#!/bin/sh\n")
         self.write(self.path / "mpirun", MPIRUN)
+        self.stand_ins(ldd="")
         done = self.run_it("programs", "processes")
         self.assertIn("built without MPI", self.table(done)["processes"])
-        self.write(self.path / "ldd", "#!/bin/sh\necho 'libmpi.so.40 => /lib/libmpi.so.40'\n")
+        self.stand_ins(ldd="echo 'libmpi.so.40 => /lib/libmpi.so.40'")
         done = self.run_it("--out", str(out), "programs", "processes")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.table(done)["processes"], "passed")
@@ -169,14 +181,6 @@ class Script(unittest.TestCase):
         done = self.run_it("--out", str(self.root / "failed"), "processes")  # its own folder is named by the second
         self.assertEqual((done.returncode, self.table(done)["processes"]), (1, "FAILED"))
 
-    def test_tests_that_all_skip_themselves_have_failed(self):
-        self.bundle()
-        (self.root / "skip-tests").touch()
-        done = self.run_it("programs", "tests")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.table(done)["tests"], "FAILED")
-        self.assertIn("none of its tests ran", done.stdout)
-
     def test_one_that_hangs_ends_with_the_limit_and_what_follows_says_so(self):
         self.bundle()
         (self.root / "hang-replay").touch()
@@ -186,51 +190,26 @@ class Script(unittest.TestCase):
         self.assertRegex(table["replay"], r"^FAILED: ran into its limit of [123] s$")  # what was left of the three
         self.assertEqual(table["microbench"], "skipped: the limit of 3 s is used up")
 
-    def test_programs_that_lack_a_library_have_failed(self):
-        self.bundle()
-        self.write(self.path / "ldd", "#!/bin/sh\necho 'libmpi.so.40 => not found'\n")
-        done = self.run_it("programs", "tests")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.table(done)["programs"], "FAILED")
-        self.assertIn("libmpi.so.40 => not found", done.stdout)
-
-    def test_a_driver_that_is_too_old_for_the_programs_is_named(self):
-        self.bundle()
-        self.write(self.path / "driver", "570.124.06\n")
-        done = self.run_it("programs", "parity")
-        self.assertEqual((done.returncode, self.table(done)["programs"]), (1, "FAILED"))
-        self.assertIn("built with CUDA 13, which needs a driver of 580 or later; here is 570.124.06", done.stdout)
-
     def test_under_the_sanitizer_tests_are_small_and_only_wrong_accesses_count(self):
         self.bundle()
-        self.write(self.path / "compute-sanitizer", """#!/bin/sh
-echo "$STP_SMALL_TESTS $CUDA_MODULE_LOADING $*" >> "$STP_DATA_DIR/sanitizer.log"
-""")
+        self.stand_ins(compute_sanitizer='echo "$STP_SMALL_TESTS $CUDA_MODULE_LOADING $*" >> "$STP_DATA_DIR/sanitizer.log"')
         done = self.run_it("programs", "sanitizer")
         self.assertEqual(done.returncode, 0, done.stdout)
         line = (self.root / "sanitizer.log").read_text(encoding="utf-8").splitlines()[-1]
         self.assertRegex(line, r"^1 LAZY --tool memcheck --report-api-errors no .*cuda_on_gpu_test .*-GpuTraining")
 
-    def test_a_bundle_for_another_gpu_is_not_used(self):
-        self.bundle("80")
-        self.write(self.path / "cmake", "#!/bin/sh\necho building >&2\nexit 1\n")
-        done = self.run_it("programs", "parity")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.table(done), {"programs": "FAILED",
-                                            "parity": "skipped: there are no programs; see the stage programs"})
-        self.assertIn("no bundle for sm 90", done.stdout)
+    def stand_ins(self, **lines):
+        for name, text in lines.items():
+            self.write(self.path / name.replace("_", "-"), f"#!/bin/sh\n{text}\n")
 
     def test_the_bundle_is_built_with_headers_that_pip_finds_or_else_without(self):
-        for name, lines in {"nvcc": "", "dpkg-query": "echo installed", "cmake": 'echo "cmake $*"; exit 1'}.items():
-            self.write(self.path / name, f"#!/bin/sh\n{lines}\n")
+        self.stand_ins(nvcc="", dpkg_query="echo installed", cmake='echo "cmake $*"; exit 1')
         wheel = self.root / "frontend-1-py3-none-any.whl"
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("include/cudnn_frontend.h", "")
-        self.write(self.path / "python3", f"""#!/bin/sh
-if [ "$2" != pip ]; then exec {sys.executable} "$@"; fi
+        self.stand_ins(python3=f"""if [ "$2" != pip ]; then exec {sys.executable} "$@"; fi
 for word in "$@"; do if [ "$before" = --dest ]; then mkdir -p "$word"; to=$word; fi; before=$word; done
-cp "{wheel}" "$to" 2>/dev/null
-""")
+cp "{wheel}" "$to" 2>/dev/null""")
         headers = f"-D STP_CUDNN_FRONTEND_INCLUDE_DIR={self.root}/build/gpu/cudnn-frontend/include"
         for found in (True, False):
             done = self.run_it("--bundle")
@@ -241,12 +220,10 @@ cp "{wheel}" "$to" 2>/dev/null
             shutil.rmtree(self.root / "build/gpu/cudnn-frontend", ignore_errors=True)
 
     def test_a_bundle_that_is_too_large_is_none(self):
-        stand_ins = {"nvcc": "echo release 13.0", "dpkg-query": "echo installed", "python3": "exit 1", "ldd": "", "strip": "",
-                     "cmake": "mkdir -p build/gpu/build/bin; cd build/gpu/build; echo CMAKE_CUDA_ARCHITECTURES:STRING=90 > CMakeCache.txt\n"
-                              "for name in stp microbench; do printf '#!/bin/sh\\n' > bin/$name; chmod +x bin/$name; done",
-                     "tar": 'truncate --size="$(cat size)" "$4"'}
-        for name, lines in stand_ins.items():
-            self.write(self.path / name, f"#!/bin/sh\n{lines}\n")
+        self.stand_ins(nvcc="echo release 13.0", dpkg_query="echo installed", python3="exit 1", ldd="", strip="",
+                       cmake="mkdir -p build/gpu/build/bin; cd build/gpu/build; echo CMAKE_CUDA_ARCHITECTURES:STRING=90 > CMakeCache.txt\n"
+                             "for name in stp microbench; do printf '#!/bin/sh\\n' > bin/$name; chmod +x bin/$name; done",
+                       tar='truncate --size="$(cat size)" "$4"')
         made = self.root / "build/gpu/bundle.tar.xz"
         for size, code in (((64 << 20) + 1, 1), (64 << 20, 0)):
             (self.root / "size").write_text(str(size), encoding="utf-8")
