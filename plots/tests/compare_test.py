@@ -180,6 +180,7 @@ class RecordFile(Case):
             (record(row("stp", 1, step_time_repeats_s=["x"])), "r.json: results[0].step_time_repeats_s: "),
             ({**record(row("stp", 1)), "scenario": {"title": "t"}}, "r.json: scenario.name: is missing"),
             ({**record(row("stp", 1)), "system": 3}, "r.json: system: must be an object"),
+            ({**record(row("stp", 1)), "schema_version": "9.0.0"}, 'r.json: schema_version: "9.0.0" is of another major version', "1.x"),
         ):
             self.refused(lambda: results.read(content, "r.json"), *words)
 

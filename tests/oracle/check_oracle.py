@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 
 import oracle
+from actions import stage_of
+from graph import OracleError
 
 PER_RANK = ("compute_s", "pp_bubble_s", "tp_bubble_s", "peak_activation_chunks")
 
@@ -49,15 +51,10 @@ def draw_costs(rng, cp=1, method="ring"):
 
 
 def draw_layers(rng, stages):
-    style = rng.choice(("one", "even", "uneven", "sparse"))
-    if style == "one":
-        layers = [1] * stages
-    elif style == "even":
-        layers = [rng.randint(1, 3)] * stages
-    elif style == "uneven":
-        layers = [rng.randint(1, 3) for _ in range(stages)]
-    else:
-        layers = [rng.choice((0, 0, 1, 2)) for _ in range(stages)]
+    styles = {"one": lambda: [1] * stages, "even": lambda: [rng.randint(1, 3)] * stages,
+              "uneven": lambda: [rng.randint(1, 3) for _ in range(stages)],
+              "sparse": lambda: [rng.choice((0, 0, 1, 2)) for _ in range(stages)]}  # fmt: skip
+    layers = styles[rng.choice(tuple(styles))]()
     if not any(layers):
         layers[rng.randrange(stages)] = 1
     return layers
@@ -70,10 +67,7 @@ def draw_order(rng, placement, pp, chunks, microbatches):
     actions of a block depend on each other.
     """
     last = pp * chunks - 1
-    place = {}
-    for rank in range(pp):
-        for chunk in range(chunks):
-            place[oracle.stage_of(placement, pp, chunks, rank, chunk)] = (rank, chunk)
+    place = {stage_of(placement, pp, chunks, rank, chunk): (rank, chunk) for rank in range(pp) for chunk in range(chunks)}
     split = rng.choice((0.0, 0.3, 1.0))
     braid = rng.choice((0.0, 0.5, 0.9))
     ready = [[] for _ in range(pp)]  # per rank: (letter, stage, microbatch); D = a backward, fused or split
@@ -104,14 +98,7 @@ def draw_order(rng, placement, pp, chunks, microbatches):
                     ready[place[stage - 1][0]].insert(0, ("D", stage - 1, microbatch))
             texts.append(f"{letter}{chunk}.{microbatch}")
         ranks[rank].append("&".join(texts))
-    return {
-        "schedule": "random",
-        "placement": placement,
-        "pp": pp,
-        "chunks": chunks,
-        "microbatches": microbatches,
-        "ranks": ranks,
-    }
+    return {"schedule": "random", "placement": placement, "pp": pp, "chunks": chunks, "microbatches": microbatches, "ranks": ranks}
 
 
 class Generator:
@@ -155,8 +142,8 @@ def call_for_json(command):
         raise Refused(f"'{shown}' printed no JSON: {error}") from error
 
 
-def draw_case(rng, number, generator, folder, named_only):
-    """A scenario and, per schedule in it, the order that it stands for."""
+def draw_scenario(rng, number):
+    """A scenario without schedules, and whether it should have those that are interleaved."""
     pp = rng.randint(1, 5)
     chunks = rng.choices((1, 2, 3), (2, 5, 1))[0]
     microbatches = rng.randint(1, 3 * pp + 4)
@@ -192,16 +179,17 @@ def draw_case(rng, number, generator, folder, named_only):
     if rng.random() < 0.3:
         scenario["braid"] = rng.choice(oracle.BRAIDS)
     if rng.random() < 0.5:
-        scenario["schedule_costs"] = {
-            "F": rng.choice((1, 1.5, 2)),
-            "I": rng.choice((1, 1.25, 2)),
-            "W": rng.choice((0.5, 1, 1.5)),
-            "p2p": rng.choice((0, 0.0625, 0.5)),
-        }
+        choices = {"F": (1, 1.5, 2), "I": (1, 1.25, 2), "W": (0.5, 1, 1.5), "p2p": (0, 0.0625, 0.5)}
+        scenario["schedule_costs"] = {name: rng.choice(values) for name, values in choices.items()}
     if rng.random() < 0.4:
         scenario["offload"] = {"ratio": rng.choice((0.25, 0.5, 1))}
+    return scenario, wants_interleaved
 
-    orders = []
+
+def draw_case(rng, number, generator, folder, named_only):
+    """A scenario and, per schedule in it, the order that it stands for."""
+    scenario, wants_interleaved = draw_scenario(rng, number)
+    pp, chunks, microbatches, orders = scenario["parallel"]["pp"], scenario["chunks"], scenario["microbatches"], []
 
     def add_named(name, costs=None):
         orders.append(generator.order(name, pp, chunks, microbatches, costs))
@@ -286,7 +274,7 @@ def check_case(binary, scenario, orders, path):
         return [str(refusal)]
     except (AttributeError, KeyError, TypeError) as error:
         return [f"the record lacks or misforms {error!r}"]
-    except oracle.OracleError as error:
+    except OracleError as error:
         return [f"the oracle refuses the order: {error}"]
 
 
