@@ -29,16 +29,8 @@ class Compare(CommandLine):
         first = self.simulated("a.json", schedules=schedules)
         second = self.simulated("b.json", schedules=["stp", "1f1b-i", "zb-v"], cluster="h20")
         comparison = self.compared(first, second)
-        rows = {path: {row["schedule"]: row for row in read_json(path)["results"]} for path in (first, second)}
         self.assertEqual([cell and cell["schedule"] for row in comparison["rows"] for cell in row["cells"]],
                          ["1f1b-i", "1f1b-i", "stp", "stp", None, "zb-v"])
-        for row, schedule in zip(comparison["rows"], schedules):
-            one, other = rows[first][schedule], rows[second][schedule]
-            against = row["cells"][1]["against_first"]
-            self.assertAlmostEqual(against["throughput"], other["throughput_samples_per_s"] / one["throughput_samples_per_s"] - 1, places=12)
-            self.assertAlmostEqual(against["step_time"], other["step_time_s"] / one["step_time_s"] - 1, places=12)
-            busiest = max(one["ranks"], key=lambda rank: rank["compute_s"])
-            self.assertAlmostEqual(row["cells"][0]["tp_bubble_share"], busiest["tp_bubble_s"] / one["step_time_s"], places=12)
         screen = self.run_stp("compare", first, second).stdout
         for words in ("cluster: a800 | h20", "A simulated", "B simulated", "only in B: llm-12.1b, s 3072 × 1, TP4 PP4, m 8: zb-v"):
             self.assertIn(words, screen)
@@ -49,12 +41,6 @@ class Compare(CommandLine):
         unit = changed(UNIT, schedules=["stp"], parallel={"pp": 2, "tp": 2}, layers_per_chunk=[1, 1, 1, 1])
         self.succeed("simulate", self.write(unit), "--json", "simulated.json")
         comparison = self.compared("simulated.json", "measured.json")
-        (row,) = comparison["rows"]
-        self.assertIsNone(row["cells"][1]["against_first"])
-        prediction = row["cells"][1]["prediction"]
-        self.assertEqual(prediction["predicted_step_s"], row["cells"][0]["step_time_s"])
-        self.assertEqual(prediction["actual_step_s"], row["cells"][1]["step_time_s"])
-        self.assertIs(prediction["within_interval"], False)
         self.assertEqual(comparison["predictions"][0]["predicted_evidence"], "simulated")
         screen = self.run_stp("compare", "measured.json", "simulated.json").stdout
         self.assertIn("Prediction errors: B (simulated) of what A has (measured)", screen)

@@ -111,13 +111,6 @@ class Run(CommandLine):
             without |= {(path.stem, *kind(row)) for row in rows if not any(tuple(kind(row)) in twin for twin in twins)}
         self.assertEqual(without, set())
 
-    def test_merged_backwards_train_equal_to_one_rank(self):
-        record = self.trained(changed(RUN, schedules=["zb-v"], merge_backward=True), 1)
-        self.assertEqual([place[0]["merge_backward"] for place in (record["results"], record["scenario"]["configurations"])], [True, True])
-
-    def test_overlapped_tensor_parallelism_trains_equal_to_one_rank(self):
-        self.trained(changed(RUN, schedules=["zb-v", "stp"], seq=8, parallel={"pp": 2, "tp": 4}, sequence_parallel=True, tp_overlap="megatron"), 2)
-
     def test_offload_trains_equal_to_one_rank(self):
         """The reduced twin of offload, and what users combine it with."""
         rows = self.twin("offload-small", 32)["results"]
@@ -149,10 +142,6 @@ class Run(CommandLine):
         odd["vision_config"] |= {"embed_dim": 24}
         self.write(odd, "odd.json")
         self.refused(["run", self.write(changed(vision, model="odd.json")), "--backend", "cpu"], "heads of 3 elements in its vision encoder", "use an even")
-
-    def test_halves_of_microbatches_train_like_one_rank(self):
-        rows = self.trained(changed(RUN, tp_overlap="domino", microbatch_size=2), 2)["results"]
-        self.assertEqual([(row["microbatches"], row["microbatch_size"], row["tp_overlap"]) for row in rows], [(4, 2, "domino")] * 2)
 
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")

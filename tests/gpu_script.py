@@ -5,20 +5,18 @@ what the scripts themselves do.
 Usage: gpu_script.py
 """
 
-import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 import unittest
 import zipfile
 
+from command_line import CommandLine, read_json, ROOT
+
 STAGES = ["machine", "programs", "tests", "microbench", "speed", "parity", "replay", "processes", "replays", "torch", "sanitizer"]
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 SMI = """#!/bin/sh
 case "$*" in
@@ -66,20 +64,17 @@ done
 """
 
 
-class Script(unittest.TestCase):
+class Script(CommandLine):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name) / "tree"
+        super().setUp()
+        self.root = self.folder / "tree"
+        self.path = self.root / "path"
         (self.root / "scripts").mkdir(parents=True)
         for name in ("gpu.sh", "common.sh"):
             shutil.copy(ROOT / "scripts" / name, self.root / "scripts" / name)
-        self.write(self.root / "scripts/gpu_speed", "#!/bin/sh\n")
-        self.write(self.root / "scripts/load_in_torch", "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n")
-        self.path = self.root / "path"
-        self.write(self.path / "nvidia-smi", SMI)
-        self.write(self.path / "gpus", "stand-in\n")
-        self.write(self.path / "driver", "580.65.06\n")
+        for name, text in {"scripts/gpu_speed": "#!/bin/sh\n", "path/nvidia-smi": SMI, "path/gpus": "stand-in\n", "path/driver": "580.65.06\n",
+                           "scripts/load_in_torch": "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n"}.items():
+            self.write(self.root / name, text)
 
     def write(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -251,15 +246,13 @@ def repetition(name, seconds, **counters):
             **counters}
 
 
-class Speed(unittest.TestCase):
+class Speed(CommandLine):
     """scripts/gpu_speed, on measurements that are made up."""
 
     def run_it(self, rows, *arguments, backend="cuda"):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "m.json"
-            path.write_text(json.dumps({"context": {"backend": backend}, "benchmarks": rows}), encoding="utf-8")
-            return subprocess.run([sys.executable, ROOT / "scripts/gpu_speed", path, "--without-torch", *arguments],
-                                  capture_output=True, text=True, check=False, timeout=60)
+        path = self.write({"context": {"backend": backend}, "benchmarks": rows}, "m.json")
+        return subprocess.run([sys.executable, ROOT / "scripts/gpu_speed", path, "--without-torch", *arguments],
+                              cwd=self.folder, capture_output=True, text=True, check=False, timeout=60)
 
     def test_ratios_are_of_medians(self):
         shape = {"m": 8, "n": 8, "k": 8}
@@ -267,12 +260,10 @@ class Speed(unittest.TestCase):
         rows += [repetition("gemm_fastest/a/qkv/forward/tp:1/busy:1", 1.92e-3, **shape),
                  repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/copy/bytes:4000", 2e-3, bytes=8000),
                  repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=3240)]
-        with tempfile.TemporaryDirectory() as folder:
-            out = pathlib.Path(folder) / "speed.json"
-            done = self.run_it(rows, "--json", out)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            ratios = {entry["name"]: entry["ratio"] for entry in json.loads(out.read_text(encoding="utf-8"))["ratios"]}
-            self.assertEqual(self.run_it(rows, "--json", out).returncode, 2)
+        done = self.run_it(rows, "--json", "speed.json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ratios = {entry["name"]: entry["ratio"] for entry in self.read("speed.json")["ratios"]}
+        self.assertEqual(self.run_it(rows, "--json", "speed.json").returncode, 2)
         self.assertAlmostEqual(ratios["gemm/a/qkv/forward/tp:1/busy:1"], 0.96)
         self.assertAlmostEqual(ratios["memory/kernel/a/scale/tp:1"], 0.81)
         rows.append(repetition("memory/kernel/a/slow/tp:1", 1e-3, bytes=3100))
@@ -283,26 +274,20 @@ class Speed(unittest.TestCase):
     def test_a_step_is_compared_with_its_kernels(self):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=2000)]
         step = {"model": "a", "schedule": "1f1b", "seq": 1024, "step_time_s": 1.02, "share_in_graphs": None}
-        with tempfile.TemporaryDirectory() as folder:
-            record, graphs = pathlib.Path(folder) / "step.json", pathlib.Path(folder) / "step-graphs.json"
-            for kernels, code, word in ((1.0, 0, "0.980 of its kernels' own time"), (0.95, 1, "below 0.971"),
-                                        (None, 2, "holds no step whose kernels were timed")):
-                record.write_text(json.dumps({"results": [step | {"kernel_time_s": kernels}]}), encoding="utf-8")
-                done = self.run_it(rows, "--step", record)
-                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-                self.assertIn(word, done.stdout + done.stderr)
-            record.write_text(json.dumps({"results": [step | {"kernel_time_s": 0.5}]}), encoding="utf-8")
-            graphs.write_text(json.dumps({"results": [step | {"kernel_time_s": 1.0, "share_in_graphs": 0.9}]}), encoding="utf-8")
-            done = self.run_it(rows, "--step", record, graphs)
+        for kernels, code, word in ((1.0, 0, "0.980 of its kernels' own time"), (0.95, 1, "below 0.971"),
+                                    (None, 2, "holds no step whose kernels were timed")):
+            done = self.run_it(rows, "--step", self.write({"results": [step | {"kernel_time_s": kernels}]}))
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertIn(word, done.stdout + done.stderr)
+        record = self.write({"results": [step | {"kernel_time_s": 0.5}]}, "step.json")
+        graphs = self.write({"results": [step | {"kernel_time_s": 1.0, "share_in_graphs": 0.9}]}, "step-graphs.json")
+        done = self.run_it(rows, "--step", record, graphs)
         self.assertRegex(done.stdout, r"step/a/1f1b/seq:1024 +0\.490 of .*below")
         self.assertRegex(done.stdout, r"step/a/1f1b/seq:1024/graphs +0\.980 of its kernels' own time\n")
 
     def test_steps_are_of_a_whole_model_and_of_one_rank_of_eight(self):
-        def model(name):
-            return json.loads((ROOT / "models" / f"{name}.json").read_text(encoding="utf-8"))
-
-        scenario = json.loads((ROOT / "scenarios/step-gpu.json").read_text(encoding="utf-8"))
-        whole, rank = model("llm-12.1b-2-layers"), model("llm-12.1b-2-layers-tp8")
+        scenario = read_json(ROOT / "scenarios/step-gpu.json")
+        whole, rank = (read_json(ROOT / f"models/llm-12.1b-2-layers{end}.json") for end in ("", "-tp8"))
         used = {(each["model"], each["seq"]) for each in scenario["configurations"]}
         self.assertLessEqual({(whole["name"], 1024), (rank["name"], 1024), (rank["name"], 2048), (whole["name"], 6144)}, used)
         divided = {"intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size"}

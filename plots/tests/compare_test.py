@@ -190,6 +190,7 @@ class RecordComparison(Case):
         result = records(record(row("stp", 4), row("zb-v", 5)), record(row("zb-v", 4, cluster="b"), row("stp", 8, cluster="b", peak_memory_gb=30.0)))
         stp, zb_v = (one["cells"] for one in result["rows"])
         self.assertIsNone(stp[0]["against_first"])
+        self.assertEqual((stp[0]["pp_bubble_share"], stp[0]["tp_bubble_share"]), (1.5 / 8, 0.5 / 8))
         self.assertEqual([stp[1]["against_first"][key] for key in ("throughput", "step_time", "peak_memory")], [-0.5, 1, 0.5])
         self.assertAlmostEqual(zb_v[1]["against_first"]["step_time"], -0.2)
         # The cluster does not distinguish rows of one file: it is listed as a difference of the files.
