@@ -286,13 +286,6 @@ class ProfileFigures(Case):
             result = compare_profiles.gains_of(throughputs, gain)
             self.assertEqual((result["over_baseline"], result["over_best"], result["best"]), expected)
 
-    def test_memory_holds_all_or_activations_or_nothing(self):
-        ranks = [{"memory_bytes": {"activations": activations, "weights": 30e9, "gradients": 0, "optimizer": 0}} for activations in (20e9, 40e9)]
-        row = {"ranks": ranks, "throughput_samples_per_s": 1.0, "mfu": 0.5, "published": None}
-        for memory_gb, fits in ((70, "all"), (69, "activations"), (40, "activations"), (39, "nothing")):
-            cell = compare_profiles.cell_of(row, {"memory_gb": memory_gb})
-            self.assertEqual((cell["fits"], cell["activation_memory_gb"], cell["needed_memory_gb"]), (fits, 40, 70))
-
 
 if __name__ == "__main__":
     unittest.main()

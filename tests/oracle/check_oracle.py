@@ -4,7 +4,7 @@
 
 A case is one scenario file, with every schedule that fits it. Orders come from `stp schedule` or are drawn at random
 (valid by construction, handed over as schedule files), since an order that no generator emits still has a meaning.
-Prints a line per failed case, which names the kept scenario; exits with 1 if a case failed.
+Prints a line per failed case, which names its scenario, and keeps all of them; exits with 1 if a case failed.
 """
 
 import argparse
@@ -257,25 +257,25 @@ def difference(scenario, order, result):
     return None
 
 
-def check_case(binary, scenario, orders, path):
-    """What is wrong with one scenario, a text per failed schedule."""
-    path.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
+def check_case(options, number, generator, folder):
+    """The number of schedules of a case, and what is wrong with it, a text per failed schedule."""
+    # A generator of random numbers per case: a case stays the same whatever the cases before it drew.
+    rng, path, orders = random.Random(f"{options.seed}/{number}"), folder / f"case-{number}.json", []
     try:
-        results = call_for_json([binary, "simulate", path, "--json", "-"])["results"]
-        if len(results) != len(orders):
-            return [f"{len(results)} results for {len(orders)} schedules"]
-        wrong = []
-        for position, (order, result) in enumerate(zip(orders, results)):
-            text = difference(scenario, order, result)
-            if text:
-                wrong.append(f"schedule {position} ({result.get('schedule')}): {text}")
-        return wrong
+        scenario, orders = draw_case(rng, number, generator, folder, options.named_only)
+        path.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
+        for position, order in enumerate(orders):  # beside the scenario, so that oracle.py can be run on both
+            path.with_suffix(f".order-{position}.json").write_text(json.dumps(order), encoding="utf-8")
+        results = call_for_json([options.binary, "simulate", path, "--json", "-"])["results"]
+        found = [(result.get("schedule"), difference(scenario, order, result)) for order, result in zip(orders, results, strict=True)]
+        wrong = [f"schedule {position} ({name}): {text}" for position, (name, text) in enumerate(found) if text]
     except Refused as refusal:
-        return [str(refusal)]
-    except (AttributeError, KeyError, TypeError) as error:
-        return [f"the record lacks or misforms {error!r}"]
+        wrong = [str(refusal)]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        wrong = [f"the record lacks or misforms {error!r}"]
     except OracleError as error:
-        return [f"the oracle refuses the order: {error}"]
+        wrong = [f"the oracle refuses the order: {error}"]
+    return len(orders), wrong
 
 
 def main():
@@ -290,33 +290,17 @@ def main():
 
     folder = Path(tempfile.mkdtemp(prefix="stp-oracle-"))
     generator = Generator(options.binary)
-    passed = failed = schedules = 0
+    failed = schedules = 0
     for number in range(options.cases):
-        # A generator of random numbers per case: a case stays the same whatever the cases before it drew.
-        rng = random.Random(f"{options.seed}/{number}")
-        path = folder / f"case-{number}.json"
-        try:
-            scenario, orders = draw_case(rng, number, generator, folder, options.named_only)
-        except Refused as refusal:
-            failed += 1
-            print(f"FAILED case {number} of seed {options.seed}: {refusal}")
-            continue
-        schedules += len(orders)
-        wrong = check_case(options.binary, scenario, orders, path)
+        count, wrong = check_case(options, number, generator, folder)
+        schedules += count
         if wrong:
             failed += 1
-            for position, order in enumerate(orders):  # beside the scenario, so that oracle.py can be run on both
-                path.with_suffix(f".order-{position}.json").write_text(json.dumps(order), encoding="utf-8")
-            print(f"FAILED {path}: {'; '.join(wrong)}")
-        else:
-            passed += 1
-            for leftover in folder.glob(f"case-{number}*.json"):
-                if leftover.stem == f"case-{number}" or leftover.stem.startswith(f"case-{number}-"):
-                    leftover.unlink()
-    if not any(folder.iterdir()):
+            print(f"FAILED {folder}/case-{number}.json: {'; '.join(wrong)}")
+    if not failed:
         shutil.rmtree(folder)
     print(f"seed {options.seed}, {schedules} schedules in {options.cases} scenarios")
-    print(f"{passed} passed, {failed} failed")
+    print(f"{options.cases - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 
