@@ -4,7 +4,6 @@ files are never overwritten.
     cli.py STP_BINARY [unittest arguments]
 """
 
-import fcntl
 import json
 import os
 import re
@@ -43,7 +42,6 @@ class Arguments(CommandLine):
     def test_schedules_that_do_not_exist_or_fit(self):
         size = ["--pp", 4, "--microbatches", 12]
         self.refused(["schedule", "1f1b_i", *size], "stp: ", "did you mean 1f1b-i?", "there are stp")
-        self.refused(["schedule", "dualpipev", "--pp", 4, "--microbatches", 7], "stp: microbatches: ", "2p = 8, not 7", "; ")
         self.refused(["schedule", "1f1b-i", "--pp", 4, "--microbatches", 10], "stp: microbatches: ", "multiple of 4", "use 12")
         self.refused(["schedule", "stp", *size, "--chunks", 3], "stp: chunks: ", "set it to 2")
         self.refused(["schedule", "1f1b", "--pp", 0, "--microbatches", 4], "stp: pp: ", "0 is out of range", "from 1 to")
@@ -155,15 +153,6 @@ class Output(CommandLine):
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertIn("/dev/full: could not be written completely", done.stderr)
 
-    def test_schedule_as_json(self):
-        order = json.loads(self.succeed("schedule", "stp", "--pp", 2, "--microbatches", 5, "--format", "json").stdout)
-        self.assertEqual(sorted(order), ["chunks", "microbatches", "placement", "pp", "ranks", "schedule"])
-        scalars = {key: value for key, value in order.items() if key != "ranks"}
-        self.assertEqual(scalars, {"schedule": "stp", "placement": "v", "pp": 2, "chunks": 2, "microbatches": 5})
-        text = self.run_stp("schedule", "stp", "--pp", 2, "--microbatches", 5).stdout
-        lines = [line.split(" ") for line in text.splitlines() if not line.startswith("#")]
-        self.assertEqual(lines, order["ranks"])
-
     def test_runs_of_one_second_get_folders_of_their_own(self):
         command, data = [self.stp, "reproduce", str(self.write(UNIT)), "--no-plots"], self.folder / "data"
         data.mkdir()
@@ -194,19 +183,6 @@ class Output(CommandLine):
             self.assertIn("could not be written completely (is the disk full, or file size limited?)", done.stderr)
             self.assertEqual(snapshot(self.folder), before)
 
-    def test_what_a_killed_run_left_is_removed_by_the_next(self):
-        path = self.write(UNIT)
-        for i, arguments in enumerate((["simulate", path, "--json", "new.json"], ["reproduce", path, "--no-plots", "--out", "new"])):
-            kept, left = self.folder / ".stp-partial-kept00", self.folder / ".stp-partial-left00"
-            left.mkdir()
-            (left / "half.json").write_text("{")
-            kept.write_text("{")
-            with kept.open() as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # as the process that writes it does
-                done = self.run_stp(*arguments)
-            self.assertEqual((done.returncode, done.stderr), (0, f"stp: removed {left}, which a killed run left half-written\n"), i)
-            self.assertEqual((left.exists(), kept.exists()), (False, True))
-
     def test_a_killed_run_leaves_only_what_the_next_one_removes(self):
         slow = self.write(changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(64, 600))))
         with subprocess.Popen([self.stp, "reproduce", str(slow), "--no-plots", "--out", "new"], cwd=self.folder) as run:
@@ -230,10 +206,6 @@ class Output(CommandLine):
             self.assertEqual(run.communicate(timeout=60)[1], "stp: interrupted; nothing was written\n")
         self.assertEqual(run.returncode, 1)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["python", "s.json"])
-
-    def test_reproduce_leaves_a_whole_folder(self):
-        self.succeed("reproduce", self.write(UNIT), "--no-plots", "--out", "new")
-        self.assertEqual(sorted(path.name for path in self.folder.rglob("*")), ["new", "s.json", "summary.json", "unit.json"])
 
 
 class Changes(CommandLine):
