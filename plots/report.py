@@ -88,19 +88,17 @@ def draw_all(tasks, colours):
     workers = min(os.cpu_count() or 1, len(tasks) // 3, 8)
     if workers < 2:
         return [task.draw(colours) for task in progress("drawing plots", tasks, len(tasks))]
-    Inherited.tasks, Inherited.colours = tasks, colours
+    INHERITED[:] = [(task, colours) for task in tasks]
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        return list(progress("drawing plots", pool.imap(Inherited.draw, range(len(tasks))), len(tasks)))
+        return list(progress("drawing plots", pool.imap(draw_inherited, range(len(tasks))), len(tasks)))
 
 
-class Inherited:
-    """Data that the processes of a pool inherit from their parent by fork, without pickling."""
+INHERITED = []  # what the processes of a pool inherit from their parent by fork, without pickling
 
-    tasks, colours = [], {}
 
-    @staticmethod
-    def draw(number):
-        return Inherited.tasks[number].draw(Inherited.colours)
+def draw_inherited(number):
+    task, colours = INHERITED[number]
+    return task.draw(colours)
 
 
 def report(folder):

@@ -13,6 +13,11 @@ STP_TEST_PACKAGES=(git libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev
 
 say() { printf '\n== %s\n' "$*"; }
 have() { command -v "$1" >/dev/null 2>&1; }
+# refuse WORD…: ends the script, whose arguments are at fault.
+refuse() {
+  echo "$*" >&2
+  exit 2
+}
 # The Python that CMake found for build/PRESET, or nothing.
 python_of() { sed -n 's/^STP_PYTHON:FILEPATH=//p' "$STP_ROOT/build/$1/CMakeCache.txt"; }
 

@@ -7,10 +7,7 @@ mode=(-i)
 case "${1-}" in
   "") ;;
   --check) mode=(--dry-run --Werror) ;;
-  *)
-    echo "usage: scripts/format.sh [--check]" >&2
-    exit 2
-    ;;
+  *) refuse "usage: scripts/format.sh [--check]" ;;
 esac
 cd "$STP_ROOT"
 find lib baselines driver microbench tests -name '*.cc' -o -name '*.h' -o -name '*.cu' | sort |

@@ -18,63 +18,47 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 all=(machine programs tests microbench speed parity replay processes replays torch sanitizer)
-needs_programs=(tests microbench speed parity replay processes replays torch sanitizer)
 declare -A limit_of=([machine]=20 [programs]=420 [tests]=90 [microbench]=150 [speed]=120 [parity]=60 [replay]=60 [processes]=90
   [replays]=240 [torch]=30 [sanitizer]=120)
 bundle=$STP_ROOT/build/gpu/bundle.tar.xz
-most_bundle_mib=64
 programs=$STP_ROOT/build/gpu/programs
 out=$STP_ROOT/results/runs/gpu-$(date -u +%Y%m%dT%H%M%SZ)
 limit=540
-make_bundle=false dry_run=false
+task=run
 stages=()
 skipped=" "
-known() { [[ " ${all[*]} " == *" $1 "* ]]; }
-value_of() {
-  if (($# < 2)); then
-    echo "$1 needs a value" >&2
-    exit 2
-  fi
-}
+# check_stage NAME [WORDS]: refuses a name that is none, with these words first.
+check_stage() { [[ " ${all[*]} " == *" $1 "* ]] || refuse "${2-}there is no stage $1; there are ${all[*]}"; }
 while (($# > 0)); do
+  if [[ $1 =~ ^--(out|limit|skip)$ ]] && (($# < 2)); then refuse "$1 needs a value"; fi
   case $1 in
-    --bundle) make_bundle=true ;;
-    --dry-run) dry_run=true ;;
-    --out)
-      value_of "$@"
-      out=$(cd "$STP_FROM" && realpath --canonicalize-missing "$2")
+    --bundle | --dry-run)
+      task=$1
       shift
+      ;;
+    --out)
+      out=$(cd "$STP_FROM" && realpath --canonicalize-missing "$2")
+      shift 2
       ;;
     --limit)
-      value_of "$@"
-      if ! [[ $2 =~ ^[1-9][0-9]*$ ]]; then
-        echo "--limit: \"$2\" is not a number of seconds" >&2
-        exit 2
-      fi
+      [[ $2 =~ ^[1-9][0-9]*$ ]] || refuse "--limit: \"$2\" is not a number of seconds"
       limit=$2
-      shift
+      shift 2
       ;;
     --skip)
-      value_of "$@"
-      if ! known "$2"; then
-        echo "--skip: there is no stage $2; there are ${all[*]}" >&2
-        exit 2
-      fi
+      check_stage "$2" "--skip: "
       skipped+="$2 "
-      shift
+      shift 2
       ;;
     *)
-      if ! known "$1"; then
-        echo "there is no stage $1; there are ${all[*]}" >&2
-        exit 2
-      fi
+      check_stage "$1"
       stages+=("$1")
+      shift
       ;;
   esac
-  shift
 done
 if ((${#stages[@]} == 0)); then stages=("${all[@]}"); fi
-if $dry_run; then
+if [[ $task == --dry-run ]]; then
   printf '%-10s %6s\n' stage limit
   for stage in "${stages[@]}"; do printf '%-10s %4d s\n' "$stage" "${limit_of[$stage]}"; done
   printf '%-10s %4d s\n' all "$limit"
@@ -117,14 +101,13 @@ cudnn_frontend() {
   local folder=build/gpu/cudnn-frontend
   if [[ ! -e $folder/include/cudnn_frontend.h ]]; then
     rm -rf "$folder"
-    if python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$folder" nvidia-cudnn-frontend==1.32.0 >&2; then
+    python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$folder" nvidia-cudnn-frontend==1.32.0 >&2 &&
       python3 -m zipfile --extract "$folder"/*.whl "$folder"
-    fi
   fi
   if [[ -e $folder/include/cudnn_frontend.h ]]; then echo "$STP_ROOT/$folder/include"; fi
 }
 
-if $make_bundle; then
+if [[ $task == --bundle ]]; then
   if ! have nvcc; then
     echo "There is no nvcc here; install the CUDA toolkit, 12.0 or later" >&2
     exit 1
@@ -140,12 +123,6 @@ if $make_bundle; then
   build_programs "${options[@]}"
   gather_programs
   tar -C "$programs" -cJf "$bundle.partial" .
-  if (($(stat --format=%s "$bundle.partial") > most_bundle_mib << 20)); then
-    echo "$bundle would be $(du -h "$bundle.partial" | cut -f1), more than the $most_bundle_mib MiB that can be carried to a GPU machine;" \
-      "build for fewer architectures (CUDAARCHS)" >&2
-    rm "$bundle.partial"
-    exit 1
-  fi
   mv "$bundle.partial" "$bundle"
   echo "$bundle: $(du -h "$bundle" | cut -f1), for sm $(tr ';' ' ' <"$programs/architectures")"
   exit 0
@@ -156,8 +133,7 @@ if ! have nvidia-smi || ! nvidia-smi --query-gpu=name --format=csv,noheader >/de
   exit 77
 fi
 if [[ -z ${STP_GPU_STAGE-} && -e $out ]]; then
-  echo "$out exists, and results are never overwritten; name another folder with --out" >&2
-  exit 2
+  refuse "$out exists, and results are never overwritten; name another folder with --out"
 fi
 mkdir -p "$out"
 
@@ -196,7 +172,8 @@ stage_programs() {
     echo "unpacked, built from revision $(cat "$programs/revision"); this tree is $(git rev-parse HEAD 2>/dev/null || echo unknown)"
   else
     echo "no bundle for sm $arch at $bundle: building here"
-    build_programs -D CMAKE_CUDA_ARCHITECTURES="$arch" && gather_programs
+    build_programs -D CMAKE_CUDA_ARCHITECTURES="$arch"
+    gather_programs
   fi
   "$stp" --version
   local driver least=525
@@ -384,29 +361,25 @@ for stage in "${stages[@]}"; do
   echo "stage $stage" >>"$out/clocks.csv"
   if [[ $skipped == *" $stage "* ]]; then
     result="skipped: by --skip"
-  elif [[ " ${needs_programs[*]} " == *" $stage "* ]] && { ! $have_programs || [[ ! -x $stp ]]; }; then
+  elif [[ ! $stage =~ ^(machine|programs)$ ]] && { ! $have_programs || [[ ! -x $stp ]]; }; then
     result="skipped: there are no programs; see the stage programs"
   elif ((left <= 0)); then
     result="skipped: the limit of $limit s is used up"
   else
     say "$stage"
-    set +e
-    STP_GPU_STAGE=$stage timeout --kill-after=10 "$own" "$STP_ROOT/scripts/gpu.sh" --out "$out" 2>&1 | tee "$out/$stage.log"
-    status=${PIPESTATUS[0]}
-    set -e
+    status=0
+    STP_GPU_STAGE=$stage timeout --kill-after=10 "$own" "$STP_ROOT/scripts/gpu.sh" --out "$out" 2>&1 | tee "$out/$stage.log" ||
+      status=$?
     case $status in
       0) ;;
       77) result=$(grep '^skipped' "$out/$stage.log" | tail -n 1 || echo skipped) ;;
-      124 | 137)
-        result="FAILED: ran into its limit of $own s"
-        failed=1
-        ;;
-      *)
-        result=FAILED
-        failed=1
-        ;;
+      124 | 137) result="FAILED: ran into its limit of $own s" ;;
+      *) result=FAILED ;;
     esac
-    if [[ $stage == programs && $result == FAILED* ]]; then have_programs=false; fi
+  fi
+  if [[ $result == FAILED* ]]; then
+    failed=1
+    if [[ $stage == programs ]]; then have_programs=false; fi
   fi
   table+=$(printf '\n%-10s %4d s  %s' "$stage" $((SECONDS - began)) "$result")
 done

@@ -144,6 +144,36 @@ def contention(rows, shared):
         for key in ("compute_rate", "communication_rate"))
 
 
+def attention(rows, best, said):
+    """Of the fastest GEMM's rate, by direction."""
+    shares = {}
+    for direction in ("forward", "backward"):
+        rates = [row["flops"] / row["seconds"] for row in rows.of("attention") if direction in row["parts"]]
+        shares[direction] = measured(f"{len(rates)} shapes, {percent(spread(rates))} apart", value=min(1.0, statistics.median(rates) / best))
+        said.append(f"attention {direction}: {shares[direction]['value']:.2f} of that, {percent(spread(rates))} apart")
+    return shares
+
+
+def elementwise(rows, said):
+    """One rate stands for all elementwise work: bytes over time of whole layers, so that what matters most weighs most."""
+    units = rows.of("memory", "elementwise")
+    total_seconds = sum(row["seconds"] for row in units)
+    rate = sum(row["bytes"] for row in units) / total_seconds
+    off = sum(abs(row["bytes"] / rate - row["seconds"]) for row in units) / total_seconds
+    said.append(f"elementwise work: {rate / GIGA:.2f} GB/s, error {percent(off)} of its time, by unit and pass")
+    return measured(f"all elementwise kernels of a layer and the head, mean error {percent(off)}", value=rate / GIGA)
+
+
+def checked(profile):
+    """The profile with five digits of every value."""
+    for key, value in profile.items():
+        if isinstance(value, dict) and isinstance(value.get("value"), float):
+            if not math.isfinite(value["value"]) or value["value"] < 0:
+                raise Unfit(f"{key} comes out as {value['value']}; measure again")
+            value["value"] = float(f"{value['value']:.5g}")
+    return profile
+
+
 def make_profile(path, name):
     """The profile, and a line of words per part of the fit."""
     rows = Rows(path)
@@ -152,21 +182,7 @@ def make_profile(path, name):
     shapes, best, shares = gemms(rows)
     shared = shared_processors(rows, shares)
     said = [f"{len(shapes)} GEMMs, at most {best / GIGA:.1f} GFLOP/s"]
-
-    attention = {}
-    for direction in ("forward", "backward"):
-        rates = [row["flops"] / row["seconds"] for row in rows.of("attention") if direction in row["parts"]]
-        attention[direction] = measured(f"{len(rates)} shapes, {percent(spread(rates))} apart",
-                                        value=min(1.0, statistics.median(rates) / best))
-        said.append(f"attention {direction}: {attention[direction]['value']:.2f} of that, {percent(spread(rates))} apart")
-
-    # One rate stands for all elementwise work: bytes over time of whole layers, so that what matters most weighs most.
-    elementwise = rows.of("memory", "elementwise")
-    total_bytes, total_seconds = sum(row["bytes"] for row in elementwise), sum(row["seconds"] for row in elementwise)
-    memory = total_bytes / total_seconds
-    off = sum(abs(row["bytes"] / memory - row["seconds"]) for row in elementwise) / total_seconds
-    said.append(f"elementwise work: {memory / GIGA:.2f} GB/s, error {percent(off)} of its time, by unit and pass")
-
+    attention_rates, memory = attention(rows, best, said), elementwise(rows, said)
     tables, latency, bus, error = all_reduces(rows, processors)
     said.append(f"all-reduce: {latency / MICRO:.1f} us + bytes at {bus / GIGA:.2f} GB/s, mean error {percent(error)}")
     hop_latency, hop_rate, hop_error = line(
@@ -191,9 +207,9 @@ def make_profile(path, name):
         "gemm_efficiency": {"value": 1, "source": "of the fastest GEMM"},
         "gemm_overhead_k": {"value": 0, "source": "GEMMs are measured"},
         "gemm_measured": measured("medians, one rank busy", shapes=shapes),
-        "attention_forward_efficiency": attention["forward"],
-        "attention_backward_efficiency": attention["backward"],
-        "memory_gb_per_s": measured(f"all elementwise kernels of a layer and the head, mean error {percent(off)}", value=memory / GIGA),
+        "attention_forward_efficiency": attention_rates["forward"],
+        "attention_backward_efficiency": attention_rates["backward"],
+        "memory_gb_per_s": memory,
         "memory_gb": {"value": memory_gb, "source": "the operating system"},
         "kernel_overhead_us": measured("launches of a kernel that does nothing", value=launch / MICRO),
         "elementwise_factor": {"value": 1, "source": "the suite's own kernels"},
@@ -212,9 +228,4 @@ def make_profile(path, name):
     }
     if shared is not None:
         profile["shared_processors"] = shared
-    for key, value in profile.items():
-        if isinstance(value, dict) and isinstance(value.get("value"), float):
-            if not math.isfinite(value["value"]) or value["value"] < 0:
-                raise Unfit(f"{key} comes out as {value['value']}; measure again")
-            value["value"] = float(f"{value['value']:.5g}")
-    return profile, said
+    return checked(profile), said

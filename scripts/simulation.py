@@ -1,7 +1,9 @@
 """Shared by the scripts that simulate."""
 
+import argparse
 import itertools
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -9,6 +11,26 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STP = str(ROOT / "build/release/bin/stp")
+
+
+def parser(text, scenario=None):
+    """The parser of a script's arguments, described by its documentation's first line, with --stp and, of a default, --scenario."""
+    made = argparse.ArgumentParser(description=text.split("\n", maxsplit=1)[0])
+    made.add_argument("--stp", default=STP)
+    if scenario:
+        made.add_argument("--scenario", default=scenario)
+    return made
+
+
+def same(a, b, tolerance):
+    """Whether what two files of JSON hold is equal, numbers up to rounding."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key], tolerance) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(same(one, other, tolerance) for one, other in zip(a, b))
+    if isinstance(a, float) and isinstance(b, (int, float)):
+        return math.isclose(a, b, rel_tol=tolerance)
+    return a == b
 
 
 def read(path):

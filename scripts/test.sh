@@ -24,8 +24,7 @@ for word in "$@"; do
   elif [[ " ${all[*]} " == *" $word "* ]]; then
     stages+=("$word")
   else
-    echo "there is no stage $word; there are ${all[*]}, and --all" >&2
-    exit 2
+    refuse "there is no stage $word; there are ${all[*]}, and --all"
   fi
 done
 if ((${#stages[@]} == 0)); then stages=(format ci); fi

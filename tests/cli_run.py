@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-from command_line import changed, CommandLine, main, ROOT, RUN, snapshot
+from command_line import changed, CommandLine, main, PROFILES, read_json, ROOT, RUN
 
 
 class Run(CommandLine):
@@ -18,23 +18,27 @@ class Run(CommandLine):
 
     twins = {}  # the records of those that ran
 
+    def trained(self, scenario, cases, *arguments):
+        """The record of a scenario, or of one by its name, all of whose cases train equal to one rank."""
+        number = self.records = self.records + 1
+        path = scenario if isinstance(scenario, str) else self.write(scenario)
+        done = self.succeed("run", path, "--backend", "cpu", "--json", f"record-{number}.json", *arguments)
+        self.assertIn(f"parity: {cases} of {cases} cases equal one rank", done.stdout)
+        return self.read(f"record-{number}.json")
+
+    records = 0
+
     def twin(self, name, cases):
-        """The record of a reduced twin, all of whose cases train equal to one rank."""
+        """The record of a reduced twin."""
         if name not in self.twins:
-            done = self.run_stp("run", name, "--backend", "cpu", "--json", f"{name}.json")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(f"parity: {cases} of {cases} cases equal one rank", done.stdout)
-            self.twins[name] = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+            self.twins[name] = self.trained(name, cases)
         return self.twins[name]
 
     def run_cpu(self, scenario, *arguments):
         return self.run_stp("run", self.write(scenario), "--backend", "cpu", *arguments)
 
     def test_it_trains_equal_to_one_rank_and_says_what_it_measured(self):
-        done = self.run_cpu(RUN, "--json", "new.json", "--trace", "trace.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
-        record = json.loads((self.folder / "new.json").read_text(encoding="utf-8"))
+        record = self.trained(RUN, 2, "--trace", "trace.json")
         self.assertEqual(record["evidence"], "measured")
         for row in record["results"]:
             self.assertLessEqual(row["parity"]["gradient"], 1e-10)
@@ -46,7 +50,7 @@ class Run(CommandLine):
         first, second = (row["losses"] for row in record["results"])
         for one, other in zip(first, second):
             self.assertAlmostEqual(one, other, places=9)
-        self.assertIn("traceEvents", json.loads((self.folder / "trace.json").read_text(encoding="utf-8")))
+        self.assertIn("traceEvents", self.read("trace.json"))
 
     def test_json_to_standard_output_is_json_alone(self):
         done = self.run_cpu(RUN, "--json", "-", "--trace", "/dev/null")
@@ -59,13 +63,8 @@ class Run(CommandLine):
         self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
 
     def test_bf16_is_judged_by_one_rank(self):
-        done = self.run_cpu(RUN | {"run": RUN["run"] | {"type": "bfloat16"}}, "--json", "new.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
-        wide = self.run_cpu(RUN, "--json", "wide.json")
-        self.assertEqual(wide.returncode, 0, wide.stderr)
-        narrow_rows, wide_rows = (json.loads((self.folder / name).read_text(encoding="utf-8"))["results"] for name in ("new.json", "wide.json"))
-        for row, other in zip(narrow_rows, wide_rows):
+        narrow, wide = (self.trained(RUN | {"run": RUN["run"] | {"type": kind}}, 2)["results"] for kind in ("bfloat16", "float64"))
+        for row, other in zip(narrow, wide):
             self.assertEqual(row["type"], "bf16")
             self.assertGreater(row["parity"]["gradient"], 1e-4)  # it is bf16
             self.assertLessEqual(row["parity"]["gradient"], 2 * row["parity"]["one_rank_gradient"])
@@ -84,9 +83,7 @@ class Run(CommandLine):
         self.assertEqual([row.get("cp_method") for row in rows[::3]], [None, "all-to-all", None, "all-to-all", None])
         ring = changed(RUN, schedules=["zb-v"], seq=8, parallel={"pp": 1, "tp": 2, "cp": 2, "dp": 2}, sequence_parallel=True, recompute="full")
         for method in ("ring", "all-to-all"):
-            done = self.run_cpu(changed(ring, parallel={**ring["parallel"], "cp_method": method}))
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
+            self.trained(changed(ring, parallel={**ring["parallel"], "cp_method": method}), 1)
 
     def test_reduced_twins_of_experiments_train_equal_to_one_rank(self):
         """Of each row of the kept records, a twin that docs/scenarios.md names has the same schedule and options, on a grid of the same kind."""
@@ -108,24 +105,11 @@ class Run(CommandLine):
         without = set()
         for path in (ROOT / "results/reference/simulated").glob("*.json"):
             twins = [kinds[name] for name in re.findall("`([a-z-]+)`", named.get(path.stem, "")) if name in kinds]
-            rows = json.loads(path.read_text(encoding="utf-8")).get("rows", [])
+            rows = read_json(path).get("rows", [])
             # These are of simulations alone.
             rows = [row for row in rows if row["tp_overlap"] != "flux" and row["braid"] not in ("timed", "paired")]
             without |= {(path.stem, *kind(row)) for row in rows if not any(tuple(kind(row)) in twin for twin in twins)}
         self.assertEqual(without, set())
-
-    def test_merged_backwards_train_equal_to_one_rank(self):
-        done = self.run_cpu(changed(RUN, schedules=["zb-v"], merge_backward=True), "--json", "merged.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 1 of 1 cases equal one rank", done.stdout)
-        record = json.loads((self.folder / "merged.json").read_text(encoding="utf-8"))
-        self.assertEqual([place[0]["merge_backward"] for place in (record["results"], record["scenario"]["configurations"])], [True, True])
-
-    def test_overlapped_tensor_parallelism_trains_equal_to_one_rank(self):
-        overlap = changed(RUN, schedules=["zb-v", "stp"], seq=8, parallel={"pp": 2, "tp": 4}, sequence_parallel=True, tp_overlap="megatron")
-        done = self.run_cpu(overlap)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
 
     def test_offload_trains_equal_to_one_rank(self):
         """The reduced twin of offload, and what users combine it with."""
@@ -140,8 +124,7 @@ class Run(CommandLine):
         self.assertEqual(rows[0]["layers_per_chunk"], [0, 2, 2, 2, 2, 2, 2, 0])
         vision = changed(RUN, model="mllm-tiny", seq=10, vision_tokens=12, layers_per_chunk="even")
         replay = self.write(changed(vision, run=changed(RUN["run"], parity=False)), "replay.json")
-        done = self.run_stp("run", replay, "--backend", "cpu", "--replay-rank", "0", "--replay-cluster", "a800")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.succeed("run", replay, "--backend", "cpu", "--replay-rank", "0", "--replay-cluster", "a800")
         for change, words in (
             ({"vision_tokens": None}, ["vision_tokens", "is missing"]),
             ({"vision_tokens": 44}, ["vision_tokens", "44 do not make whole tokens among the 10 of seq"]),
@@ -155,39 +138,26 @@ class Run(CommandLine):
             with self.subTest(change=change):
                 self.refused(["run", self.write(changed(vision, **change), "spoilt.json"), "--backend", "cpu"], *words)
                 (self.folder / "spoilt.json").unlink()
-        odd = json.loads((ROOT / "models/mllm-tiny.json").read_text(encoding="utf-8"))
+        odd = read_json(ROOT / "models/mllm-tiny.json")
         odd["vision_config"] |= {"embed_dim": 24}
         self.write(odd, "odd.json")
         self.refused(["run", self.write(changed(vision, model="odd.json")), "--backend", "cpu"], "heads of 3 elements in its vision encoder", "use an even")
 
-    def test_halves_of_microbatches_train_like_one_rank(self):
-        done = self.run_cpu(changed(RUN, tp_overlap="domino", microbatch_size=2), "--json", "halves.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
-        rows = json.loads((self.folder / "halves.json").read_text(encoding="utf-8"))["results"]
-        self.assertEqual([(row["microbatches"], row["microbatch_size"], row["tp_overlap"]) for row in rows], [(4, 2, "domino")] * 2)
-
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
         self.write(made.stdout, "order.json")
-        done = self.run_cpu(RUN | {"schedules": [{"file": "order.json"}]})
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parity: 1 of 1", done.stdout)
+        self.trained(RUN | {"schedules": [{"file": "order.json"}]}, 1)
 
     def test_a_text_is_data(self):
         text = self.write("all work and no play makes jack a dull boy. " * 20, "text.txt")
-        done = self.run_cpu(RUN | {"model": "bytes", "layers_per_chunk": [2, 2, 1, 1], "parallel": {"pp": 2},
-                                   "run": {"steps": 1, "text": str(text)}})
-        self.assertEqual(done.returncode, 0, done.stderr)
+        scenario = RUN | {"model": "bytes", "layers_per_chunk": [2, 2, 1, 1], "parallel": {"pp": 2}, "run": {"steps": 1, "text": str(text)}}
+        self.succeed("run", self.write(scenario), "--backend", "cpu")
 
     def test_too_little_memory_ends_with_one_and_names_rank_op_and_microbatch(self):
-        before = snapshot(self.folder)
-        path = self.write(RUN)
-        done = self.run_stp("run", path, "--backend", "cpu", "--memory-limit", "0.3", "--json", "new.json")
+        done = self.run_cpu(RUN, "--memory-limit", "0.3", "--json", "new.json")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertRegex(done.stderr, r"rank \d.*out of memory: \d+ bytes")
-        path.unlink()
-        self.assertEqual(snapshot(self.folder), before)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["s.json"])
 
     def test_refusals(self):
         path = self.write(RUN)
@@ -197,16 +167,19 @@ class Run(CommandLine):
         self.refused(["run", fused, "--backend", "cpu"], "tp_overlap", "nothing runs", "simulate it")
         self.refused(["run", "timelines", "--backend", "cpu"], "run: is missing", "stp simulate")
         self.refused(["simulate", path], "run", "use stp run")
-        self.refused(["run", path, "--backend", "cpu", "--json", path], "exists")
-        self.refused(["run", path, "--backend", "cpu", "--deadline", "0"], "--deadline")
-        self.refused(["run", path, "--backend", "cpu", "--graphs"], "--graphs", "cpu has none")
-        self.refused(["run", path, "--backend", "cpu", "--gemm-multiprocessors", "100"], "--gemm-multiprocessors", "cpu has no multiprocessors", "leave it out")
-        self.refused(["run", path, "--backend", "cpu", "--gemm-multiprocessors", "0"], "--gemm-multiprocessors")
-        self.refused(["run", path, "--backend", "cpu", "--hold-compute", "5"], "--hold-compute", "cpu has no kernels", "leave it out")
-        self.refused(["run", path, "--backend", "cpu", "--hold-compute", "0"], "--hold-compute")
-        self.refused(["run", path, "--backend", "cpu", "--late-peers", "5"], "--late-peers", "--replay-rank")
-        self.refused(["run", path, "--backend", "cpu", "--nccl", "p2p:max_ctas=2"], "--nccl", "no launcher")
-        self.refused(["run", path, "--backend", "cpu", "--time-kernels"], "--time-kernels", "cpu does not")
+        for arguments, *words in (
+            (["--json", path], "exists"),
+            (["--deadline", "0"], "--deadline"),
+            (["--graphs"], "--graphs", "cpu has none"),
+            (["--gemm-multiprocessors", "100"], "--gemm-multiprocessors", "cpu has no multiprocessors", "leave it out"),
+            (["--gemm-multiprocessors", "0"], "--gemm-multiprocessors"),
+            (["--hold-compute", "5"], "--hold-compute", "cpu has no kernels", "leave it out"),
+            (["--hold-compute", "0"], "--hold-compute"),
+            (["--late-peers", "5"], "--late-peers", "--replay-rank"),
+            (["--nccl", "p2p:max_ctas=2"], "--nccl", "no launcher"),
+            (["--time-kernels"], "--time-kernels", "cpu does not"),
+        ):
+            self.refused(["run", path, "--backend", "cpu", *arguments], *words)
         for change, words in (
             ({"run": {"type": "float16"}}, ["run.type", "float32, float64, bfloat16"]),
             ({"run": {"steps": 0}}, ["run.steps"]),
@@ -236,28 +209,24 @@ class Run(CommandLine):
         self.assertRegex(done.stderr, r"^stp: no CUDA device: .+; run with --backend cpu\n$")
 
     def test_what_a_schedule_refuses_can_be_left_out(self):
-        done = self.run_cpu(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}})
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.succeed("run", self.write(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}}), "--backend", "cpu")
         self.assertIn("1 combinations are beyond their schedule's range", done.stdout)
         self.assertIn("parity: 1 of 1", done.stdout)
 
     def test_a_prediction_changes_no_step(self):
-        profile = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
+        profile = read_json(PROFILES / "a800.json")
         profile["shared_processors"] = {"source": "a test's", "rates": [1, 0.9]}
         self.write(profile, "cpu.json")
         path = self.write(changed(RUN, schedules=["1f1b-i"], run={**RUN["run"], "type": "float32", "warmup": 0, "steps": 3}))
-        alone, predicted = (self.run_stp("run", path, "--backend", "cpu", "--json", "-", *arguments)
-                            for arguments in ((), ("--predict", "cpu.json")))
+        run = ["run", path, "--backend", "cpu"]
+        records = [self.json_of(*run), self.json_of(*run, "--predict", "cpu.json")]
         # Other programs take all processors: hardly a step is as fast as it should be, and yet none is repeated.
         with contextlib.ExitStack() as others:
             for _ in range(os.cpu_count()):
                 other = others.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
                 others.callback(other.kill)
-            disturbed = self.run_stp("run", path, "--backend", "cpu", "--json", "-", "--predict", "cpu.json")
-        rows = []
-        for done in (alone, predicted, disturbed):
-            self.assertEqual(done.returncode, 0, done.stderr)
-            rows.append(json.loads(done.stdout)["results"][0])
+            records.append(self.json_of(*run, "--predict", "cpu.json"))
+        rows = [record["results"][0] for record in records]
         self.assertIsNone(rows[0]["predicted"])
         self.assertIsNotNone(rows[1]["predicted"])
         self.assertEqual(rows[0]["losses"], rows[1]["losses"])
@@ -274,9 +243,7 @@ class Replay(CommandLine):
         return self.run_stp("run", self.write(scenario), "--backend", "cpu", "--replay-rank", rank, "--replay-cluster", cluster, *arguments)
 
     def test_a_record_says_what_ran_and_no_more(self):
-        whole = self.run_stp("run", self.write(REPLAY), "--backend", "cpu", "--json", "-")
-        self.assertEqual(whole.returncode, 0, whole.stderr)
-        measured = json.loads(whole.stdout)
+        measured = self.json_of("run", self.write(REPLAY), "--backend", "cpu")
         self.assertEqual({row["replayed"] for row in measured["results"]}, {None})
         self.assertEqual({row["ranks_per_device"] for row in measured["results"]}, {None})
         for rank in range(4):  # tp counts first
@@ -284,7 +251,7 @@ class Replay(CommandLine):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"replayed on cpu; rank {rank} alone, over emulated links of ", done.stdout)
             self.assertIn("latest call, ms", done.stdout)
-            record = json.loads((self.folder / f"{rank}.json").read_text(encoding="utf-8"))
+            record = self.read(f"{rank}.json")
             self.assertEqual(record["evidence"], "replayed")
             for row, full in zip(record["results"], measured["results"]):
                 self.assertEqual((row["replayed"]["rank"], row["losses"], row["parity"], row["predicted"]), (rank, [], None, None))
@@ -301,14 +268,14 @@ class Replay(CommandLine):
                 (only,) = row["ranks"]
                 self.assertEqual(only["memory_bytes"], full["ranks"][rank // 2]["memory_bytes"])
                 self.assertAlmostEqual(only["compute_s"] + only["pp_bubble_s"] + only["tp_bubble_s"], row["step_time_repeats_s"][-1])
-            trace = json.loads((self.folder / f"{rank}-trace.json").read_text(encoding="utf-8"))["traceEvents"]
+            trace = self.read(f"{rank}-trace.json")["traceEvents"]
             kinds = {(event["pid"], event["cat"]) for event in trace if event["ph"] == "X"}
             own, peer = rank // 2, 1 - rank // 2
             self.assertEqual(kinds, {(own, "compute"), (own, "block"), (own, "tp"), (own, "p2p"), (peer, "p2p")})
 
     def cluster(self, **values):
         """A profile of the suite's with other values."""
-        profile = json.loads((ROOT / "profiles" / "a800.json").read_text(encoding="utf-8"))
+        profile = read_json(PROFILES / "a800.json")
         del profile["adapters_per_node"]  # one for each GPU
         for key, value in values.items():
             self.assertIn(key, profile)
@@ -317,7 +284,7 @@ class Replay(CommandLine):
 
     def test_calls_take_the_times_of_the_links(self):
         """Checked exactly, by the error message of calls longer than the deadline."""
-        tiny = json.loads((ROOT / "models" / "tiny.json").read_text(encoding="utf-8"))
+        tiny = read_json(ROOT / "models" / "tiny.json")
         tensor = 4 * 64 * tiny["hidden_size"]
         narrow = changed(REPLAY, seq=64, schedules=["1f1b"], run={"type": "float32"})
         slow = {"p2p_within_node_latency_us": 1e6, "p2p_within_node_gb_per_s": tensor / 500e9,
@@ -346,30 +313,29 @@ class Replay(CommandLine):
     def test_rings_and_offload(self):
         options = {"sequence_parallel": True, "tp_overlap": "megatron", "offload": {"ratio": 1}}
         scenario = changed(REPLAY, seq=16, parallel={"pp": 2, "tp": 2, "cp": 2}, **options)
-        done = self.replay(3, "--json", "-", scenario=scenario)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        row = json.loads(done.stdout)["results"][0]
+        row = json.loads(self.replay(3, "--json", "-", scenario=scenario).stdout)["results"][0]
         groups = row["replayed"]["groups"]
         self.assertEqual(set(groups), {"tp", "cp", "dp", "pp", "model"})
-        whole = self.run_stp("run", self.write(scenario, "whole.json"), "--backend", "cpu", "--json", "-")
-        self.assertEqual(whole.returncode, 0, whole.stderr)
+        whole = self.json_of("run", self.write(scenario, "whole.json"), "--backend", "cpu")["results"][0]
         moved = {key: value for key, value in row["ranks"][0].items() if key.endswith("_bytes") and key != "memory_bytes"}
         self.assertGreater(len(moved), 0)
-        self.assertEqual(moved, {key: json.loads(whole.stdout)["results"][0]["ranks"][0][key] for key in moved})
+        self.assertEqual(moved, {key: whole["ranks"][0][key] for key in moved})
 
     def test_refusals(self):
-        path = self.write(REPLAY)
-        run = ["run", path, "--backend", "cpu"]
-        self.refused([*run, "--replay-rank", 4, "--replay-cluster", "a800"], "parallel", "4 ranks, and no rank 4", "--replay-rank 0 to 3")
-        self.refused([*run, "--replay-rank", -1, "--replay-cluster", "a800"], "--replay-rank")
-        late = self.write(changed(REPLAY, post_validation=True), "late.json")
-        self.refused(["run", late, "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "post_validation", "replay", "remove it")
-        self.refused([*run, "--replay-rank", 0], "--replay-cluster")
-        self.refused([*run, "--replay-cluster", "a800"], "--replay-rank")
-        self.refused([*run, "--replay-rank", 0, "--replay-cluster", "a900"], "--replay-cluster", "a900")
-        self.refused([*run, "--replay-rank", 0, "--replay-cluster", "a800", "--predict", "a800"], "--predict")
-        self.refused(["run", self.write(RUN), "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "run.parity", "without --replay-rank")
-        self.refused(["run", "timelines", "--backend", "cpu", "--replay-rank", 0, "--replay-cluster", "a800"], "run: is missing")
+        alone = ["--replay-rank", 0, "--replay-cluster", "a800"]
+        late = changed(REPLAY, post_validation=True)
+        for scenario, arguments, *words in (
+            (REPLAY, ["--replay-rank", 4, "--replay-cluster", "a800"], "parallel", "4 ranks, and no rank 4", "--replay-rank 0 to 3"),
+            (REPLAY, ["--replay-rank", -1, "--replay-cluster", "a800"], "--replay-rank"),
+            (late, alone, "post_validation", "replay", "remove it"),
+            (REPLAY, ["--replay-rank", 0], "--replay-cluster"),
+            (REPLAY, ["--replay-cluster", "a800"], "--replay-rank"),
+            (REPLAY, ["--replay-rank", 0, "--replay-cluster", "a900"], "--replay-cluster", "a900"),
+            (REPLAY, [*alone, "--predict", "a800"], "--predict"),
+            (RUN, alone, "run.parity", "without --replay-rank"),
+        ):
+            self.refused(["run", self.write(scenario), "--backend", "cpu", *arguments], *words)
+        self.refused(["run", "timelines", "--backend", "cpu", *alone], "run: is missing")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PROFILES = ROOT / "profiles"
 
 UNIT = {
     "name": "unit",
@@ -45,6 +46,10 @@ RUN = {
 PAIRS = {"name": "pairs", "cluster": "a800", "pairs": [{
     "name": "one", "gemm": {"m": 4096, "n": 4096, "k": 4096}, "all_reduce": {"mib": 64, "ranks": 4},
     "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": 2.25}}]}
+
+
+def read_json(path):
+    return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def changed(base, **fields):
@@ -99,6 +104,24 @@ class CommandLine(unittest.TestCase):
         command = [*map(str, launcher), self.stp, *map(str, arguments)]
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 
+    def succeed(self, *arguments, **options):
+        """What the program printed, which ends with 0."""
+        done = self.run_stp(*arguments, **options)
+        self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}{done.stderr}")
+        return done
+
+    def json_of(self, *arguments, **options):
+        return json.loads(self.succeed(*arguments, "--json", "-", **options).stdout)
+
+    def record(self, scenario, *arguments):
+        return self.json_of("simulate", self.write(scenario), *arguments)
+
+    def results(self, scenario):
+        return self.record(scenario)["results"]
+
+    def read(self, name):
+        return read_json(self.folder / name)
+
     def run_on_terminal(self, *arguments):
         """Its exit code, standard output, and standard error, which is a terminal's."""
         terminal, of_stp = pty.openpty()
@@ -136,6 +159,12 @@ class CommandLine(unittest.TestCase):
         path = self.write(content)
         for arguments in (["simulate", path, "--json", "new.json"], ["reproduce", path, "--out", "new", "--no-plots"]):
             self.refused(arguments, "stp: ", str(path), f": {field}: " if field else ": ", "; ", *words)
+
+    def scenarios_refused(self, base, *rows):
+        """The same of a scenario with other fields. Each row: these, the field that is refused, words of the message."""
+        for fields, *message in rows:
+            with self.subTest(fields):
+                self.scenario_refused(changed(base, **fields), *message)
 
 
 def main(usage):

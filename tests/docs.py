@@ -4,15 +4,13 @@
     docs.py STP_BINARY
 """
 
-import json
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from command_line import changed, CommandLine, HARDWARE, main, read_json, ROOT
+
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results/reference/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = ("baselines", "cmake", "docs", "driver", "lib", "microbench", "models", "plots", "profiles", "results", "scenarios",
            "scripts", "tests")
@@ -66,12 +64,12 @@ class Pages(unittest.TestCase):
         self.assertEqual([f"{page.name}: {match[1]}()" for page, match in functions if match[1] not in known], [])
 
 
-class Parity(unittest.TestCase):
+class Parity(CommandLine):
     """The kept summary of `stp run parity --backend cpu`, and what the README says of it."""
 
     def test_the_readme_says_what_the_record_says(self):
-        kept = json.loads(text_of(ROOT / "results/reference/measured/parity.json"))
-        groups, scenario = kept["groups"], json.loads(text_of(ROOT / "scenarios/parity.json"))
+        kept = read_json(ROOT / "results/reference/measured/parity.json")
+        groups, scenario = kept["groups"], read_json(ROOT / "scenarios/parity.json")
         self.assertEqual((sum(one["cases"] for one in groups), sum(one["equal"] for one in groups)), (kept["cases"], kept["equal"]))
         for kind, limit in (("f64", 1e-10), ("f32", 1e-5)):
             self.assertTrue(all(max(one["loss"], one["gradient"]) <= limit for one in groups if one["type"] == kind))
@@ -87,11 +85,9 @@ class Parity(unittest.TestCase):
         case = {"type": "f64", "schedule": "stp", "tp": 1, "pp": 2, "dp": 1, "sequence_parallel": False, "recompute": "none"}
         rows = [{**case, "parity": {"loss": 0.0, "gradient": error}} for error in (1e-12, 1e-9)]
         rows.append({**case, "type": "f32", "parity": {"loss": 0.0, "gradient": 1e-9}})
-        with tempfile.TemporaryDirectory(prefix="stp-docs-") as holder:
-            record, out = Path(holder, "record.json"), Path(holder, "summary.json")
-            record.write_text(json.dumps({"results": rows, "evidence": "measured", "provenance": {}, "system": {}}), encoding="utf-8")
-            subprocess.run([sys.executable, ROOT / "scripts/parity_summary", record, out], check=True)
-            found = json.loads(text_of(out))
+        record = self.write({"results": rows, "evidence": "measured", "provenance": {}, "system": {}}, "record.json")
+        subprocess.run([sys.executable, ROOT / "scripts/parity_summary", record, self.folder / "summary.json"], check=True)
+        found = self.read("summary.json")
         self.assertEqual((found["cases"], found["equal"]), (3, 2))
         self.assertEqual([(one["type"], one["cases"], one["equal"], one["gradient"]) for one in found["groups"]],
                          [("f32", 1, 1, 1e-9), ("f64", 2, 1, 1e-9)])  # fmt: skip
@@ -101,7 +97,7 @@ class Twins(unittest.TestCase):
     """docs/scenarios.md's table of experiments and of the reduced scenarios that run in their place."""
 
     def test_every_experiment_has_a_twin_that_is_compared_with_one_rank(self):
-        scenarios = {path.stem: json.loads(text_of(path)) for path in (ROOT / "scenarios").glob("*.json")}
+        scenarios = {path.stem: read_json(path) for path in (ROOT / "scenarios").glob("*.json")}
         runs = {name for name, one in scenarios.items() if any("run" in part for part in (one, *one.get("configurations", [])))}
         table = text_of(ROOT / "docs/scenarios.md").partition("reduced twin |\n")[2]
         lines = dict(re.findall(r"^\| `([\w-]+)` \|.*\| (.*) \|$", table, re.MULTILINE))
@@ -116,10 +112,8 @@ class Twins(unittest.TestCase):
             self.assertTrue("reduced" not in twins or name in named, name)
 
 
-class DataFiles(unittest.TestCase):
+class DataFiles(CommandLine):
     """The tables of docs/data.md."""
-
-    stp = ""
 
     @staticmethod
     def fields(heading):
@@ -142,25 +136,16 @@ class DataFiles(unittest.TestCase):
 
     def check_defaults(self, heading, key, data):
         """A field of `data` can be left out unless it is required; the scenario names the file as `key`."""
-        content = json.loads(text_of(ROOT / data))
-        scenario = {"name": "data", "schedules": ["1f1b"], "model": "llm-12.1b", "cluster": "a800", "seq": 64, "parallel": {"pp": 2},
-                    "microbatches": 2, key: "data.json"}
-        with tempfile.TemporaryDirectory(prefix="stp-docs-") as holder:
-            folder = Path(holder)
-            (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
-            for field, default in self.fields(heading).items():
-                if field not in content:
-                    continue
+        content = read_json(ROOT / data)
+        scenario = self.write(changed(HARDWARE, schedules=["1f1b"], seq=64, parallel={"pp": 2}, microbatches=2, **{key: "data.json"}))
+        for field, default in self.fields(heading).items():
+            if field in content:
                 with self.subTest(field=field):
-                    rest = {name: value for name, value in content.items() if name != field}
-                    (folder / "data.json").write_text(json.dumps(rest), encoding="utf-8")
-                    done = subprocess.run([self.stp, "simulate", "scenario.json"], cwd=folder, capture_output=True, text=True,
-                                          timeout=60, check=False)
+                    self.write(changed(content, **{field: None}), "data.json")
                     if default == "required":
-                        self.assertEqual(done.returncode, 2)
-                        self.assertIn(f"data.json: {field}: is missing", done.stderr)
+                        self.refused(["simulate", scenario], f"data.json: {field}: is missing")
                     else:
-                        self.assertEqual(done.returncode, 0, done.stderr)
+                        self.succeed("simulate", scenario)
 
     def test_models_need_what_is_required(self):
         self.check_defaults("Model files", "model", "models/tiny.json")
@@ -171,7 +156,4 @@ class DataFiles(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    DataFiles.stp = str(Path(sys.argv.pop(1)).resolve())
-    unittest.main()
+    main(__doc__)

@@ -5,20 +5,18 @@ what the scripts themselves do.
 Usage: gpu_script.py
 """
 
-import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 import unittest
 import zipfile
 
+from command_line import CommandLine, read_json, ROOT
+
 STAGES = ["machine", "programs", "tests", "microbench", "speed", "parity", "replay", "processes", "replays", "torch", "sanitizer"]
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 SMI = """#!/bin/sh
 case "$*" in
@@ -66,37 +64,32 @@ done
 """
 
 
-class Script(unittest.TestCase):
+class Script(CommandLine):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name) / "tree"
+        super().setUp()
+        self.root = self.folder / "tree"
+        self.path = self.root / "path"
         (self.root / "scripts").mkdir(parents=True)
         for name in ("gpu.sh", "common.sh"):
             shutil.copy(ROOT / "scripts" / name, self.root / "scripts" / name)
-        self.write(self.root / "scripts/gpu_speed", "#!/bin/sh\n")
-        self.write(self.root / "scripts/load_in_torch", "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n")
-        self.path = self.root / "path"
-        self.write(self.path / "nvidia-smi", SMI)
-        self.write(self.path / "gpus", "stand-in\n")
-        self.write(self.path / "driver", "580.65.06\n")
+        for name, text in {"scripts/gpu_speed": "#!/bin/sh\n", "path/nvidia-smi": SMI, "path/gpus": "stand-in\n", "path/driver": "580.65.06\n",
+                           "scripts/load_in_torch": "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n"}.items():
+            self.write(self.root / name, text)
 
     def write(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
 
-    def bundle(self, architectures="80;90"):
-        made = self.root / "made"
-        self.write(made / "bin/stp", STP)
-        self.write(made / "bin/microbench", PROGRAM)
-        self.write(made / "tests/cuda_on_gpu_test", PROGRAM)
-        (made / "architectures").write_text(architectures + "\n", encoding="utf-8")
-        (made / "cuda").write_text("13\n", encoding="utf-8")
-        (made / "revision").write_text("0123abc\n", encoding="utf-8")
-        (self.root / "build/gpu").mkdir(parents=True)
+    def bundle(self, **files):
+        """Writes a bundle for two architectures; `files`: by path others or other texts."""
+        made = {"bin/stp": STP, "bin/microbench": PROGRAM, "tests/cuda_on_gpu_test": PROGRAM, "architectures": "80;90\n",
+                "cuda": "13\n", "revision": "0123abc\n"}
+        for path, text in ({f"made/{path}": text for path, text in made.items()} | files).items():
+            self.write(self.root / path, text)
+        (self.root / "build/gpu").mkdir(parents=True, exist_ok=True)
         with tarfile.open(self.root / "build/gpu/bundle.tar.xz", "w:xz") as archive:
-            archive.add(made, ".")
+            archive.add(self.root / "made", ".")
 
     def run_it(self, *arguments, smi=True):
         path = (f"{self.path}:" if smi else "") + "/usr/bin:/bin"
@@ -135,12 +128,26 @@ class Script(unittest.TestCase):
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)
 
-    def test_one_that_fails_does_not_keep_the_others_from_running(self):
-        self.bundle()
-        (self.root / "fail-parity").touch()
-        done = self.run_it("programs", "parity", "microbench")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.table(done), {"programs": "passed", "parity": "FAILED", "microbench": "passed"})
+    def test_a_stage_that_fails_is_named_and_does_not_keep_the_others_from_running(self):
+        none = "skipped: there are no programs; see the stage programs"
+        for number, (path, text, stage, after, words) in enumerate((
+            ("fail-parity", "", "parity", "passed", "gradient error 3"),
+            # Tests that all skip themselves.
+            ("skip-tests", "", "tests", "passed", "none of its tests ran"),
+            ("path/ldd", "#!/bin/sh\necho 'libmpi.so.40 => not found'\n", "programs", none, "libmpi.so.40 => not found"),
+            ("path/driver", "570.124.06\n", "programs", none,
+             "built with CUDA 13, which needs a driver of 580 or later; here is 570.124.06"),
+            ("made/architectures", "80\n", "programs", none, "no bundle for sm 90"),
+        )):
+            with self.subTest(path):
+                self.bundle(**{path: text})
+                stages = ["programs", stage, "microbench"] if stage != "programs" else ["programs", "microbench"]
+                done = self.run_it("--out", str(self.root / f"failed-{number}"), *stages)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(self.table(done), dict.fromkeys(stages, "passed") | {stage: "FAILED", "microbench": after})
+                self.assertIn(words, done.stdout)
+                (self.root / path).unlink()
+                self.write(self.path / "driver", "580.65.06\n")
 
     def test_the_stages_and_their_limits(self):
         done = self.run_it("--dry-run", smi=False)
@@ -153,11 +160,11 @@ class Script(unittest.TestCase):
         self.bundle()
         self.write(self.path / "gpus", "stand-in\n" * 4)
         out = self.root / "mine"
-        self.write(self.path / "ldd", "#!/bin/sh\n")
         self.write(self.path / "mpirun", MPIRUN)
+        self.stand_ins(ldd="")
         done = self.run_it("programs", "processes")
         self.assertIn("built without MPI", self.table(done)["processes"])
-        self.write(self.path / "ldd", "#!/bin/sh\necho 'libmpi.so.40 => /lib/libmpi.so.40'\n")
+        self.stand_ins(ldd="echo 'libmpi.so.40 => /lib/libmpi.so.40'")
         done = self.run_it("--out", str(out), "programs", "processes")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.table(done)["processes"], "passed")
@@ -169,14 +176,6 @@ class Script(unittest.TestCase):
         done = self.run_it("--out", str(self.root / "failed"), "processes")  # its own folder is named by the second
         self.assertEqual((done.returncode, self.table(done)["processes"]), (1, "FAILED"))
 
-    def test_tests_that_all_skip_themselves_have_failed(self):
-        self.bundle()
-        (self.root / "skip-tests").touch()
-        done = self.run_it("programs", "tests")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.table(done)["tests"], "FAILED")
-        self.assertIn("none of its tests ran", done.stdout)
-
     def test_one_that_hangs_ends_with_the_limit_and_what_follows_says_so(self):
         self.bundle()
         (self.root / "hang-replay").touch()
@@ -186,51 +185,26 @@ class Script(unittest.TestCase):
         self.assertRegex(table["replay"], r"^FAILED: ran into its limit of [123] s$")  # what was left of the three
         self.assertEqual(table["microbench"], "skipped: the limit of 3 s is used up")
 
-    def test_programs_that_lack_a_library_have_failed(self):
-        self.bundle()
-        self.write(self.path / "ldd", "#!/bin/sh\necho 'libmpi.so.40 => not found'\n")
-        done = self.run_it("programs", "tests")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.table(done)["programs"], "FAILED")
-        self.assertIn("libmpi.so.40 => not found", done.stdout)
-
-    def test_a_driver_that_is_too_old_for_the_programs_is_named(self):
-        self.bundle()
-        self.write(self.path / "driver", "570.124.06\n")
-        done = self.run_it("programs", "parity")
-        self.assertEqual((done.returncode, self.table(done)["programs"]), (1, "FAILED"))
-        self.assertIn("built with CUDA 13, which needs a driver of 580 or later; here is 570.124.06", done.stdout)
-
     def test_under_the_sanitizer_tests_are_small_and_only_wrong_accesses_count(self):
         self.bundle()
-        self.write(self.path / "compute-sanitizer", """#!/bin/sh
-echo "$STP_SMALL_TESTS $CUDA_MODULE_LOADING $*" >> "$STP_DATA_DIR/sanitizer.log"
-""")
+        self.stand_ins(compute_sanitizer='echo "$STP_SMALL_TESTS $CUDA_MODULE_LOADING $*" >> "$STP_DATA_DIR/sanitizer.log"')
         done = self.run_it("programs", "sanitizer")
         self.assertEqual(done.returncode, 0, done.stdout)
         line = (self.root / "sanitizer.log").read_text(encoding="utf-8").splitlines()[-1]
         self.assertRegex(line, r"^1 LAZY --tool memcheck --report-api-errors no .*cuda_on_gpu_test .*-GpuTraining")
 
-    def test_a_bundle_for_another_gpu_is_not_used(self):
-        self.bundle("80")
-        self.write(self.path / "cmake", "#!/bin/sh\necho building >&2\nexit 1\n")
-        done = self.run_it("programs", "parity")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.table(done), {"programs": "FAILED",
-                                            "parity": "skipped: there are no programs; see the stage programs"})
-        self.assertIn("no bundle for sm 90", done.stdout)
+    def stand_ins(self, **lines):
+        for name, text in lines.items():
+            self.write(self.path / name.replace("_", "-"), f"#!/bin/sh\n{text}\n")
 
     def test_the_bundle_is_built_with_headers_that_pip_finds_or_else_without(self):
-        for name, lines in {"nvcc": "", "dpkg-query": "echo installed", "cmake": 'echo "cmake $*"; exit 1'}.items():
-            self.write(self.path / name, f"#!/bin/sh\n{lines}\n")
+        self.stand_ins(nvcc="", dpkg_query="echo installed", cmake='echo "cmake $*"; exit 1')
         wheel = self.root / "frontend-1-py3-none-any.whl"
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("include/cudnn_frontend.h", "")
-        self.write(self.path / "python3", f"""#!/bin/sh
-if [ "$2" != pip ]; then exec {sys.executable} "$@"; fi
+        self.stand_ins(python3=f"""if [ "$2" != pip ]; then exec {sys.executable} "$@"; fi
 for word in "$@"; do if [ "$before" = --dest ]; then mkdir -p "$word"; to=$word; fi; before=$word; done
-cp "{wheel}" "$to" 2>/dev/null
-""")
+cp "{wheel}" "$to" 2>/dev/null""")
         headers = f"-D STP_CUDNN_FRONTEND_INCLUDE_DIR={self.root}/build/gpu/cudnn-frontend/include"
         for found in (True, False):
             done = self.run_it("--bundle")
@@ -240,20 +214,16 @@ cp "{wheel}" "$to" 2>/dev/null
             wheel.unlink(missing_ok=True)
             shutil.rmtree(self.root / "build/gpu/cudnn-frontend", ignore_errors=True)
 
-    def test_a_bundle_that_is_too_large_is_none(self):
-        stand_ins = {"nvcc": "echo release 13.0", "dpkg-query": "echo installed", "python3": "exit 1", "ldd": "", "strip": "",
-                     "cmake": "mkdir -p build/gpu/build/bin; cd build/gpu/build; echo CMAKE_CUDA_ARCHITECTURES:STRING=90 > CMakeCache.txt\n"
-                              "for name in stp microbench; do printf '#!/bin/sh\\n' > bin/$name; chmod +x bin/$name; done",
-                     "tar": 'truncate --size="$(cat size)" "$4"'}
-        for name, lines in stand_ins.items():
-            self.write(self.path / name, f"#!/bin/sh\n{lines}\n")
-        made = self.root / "build/gpu/bundle.tar.xz"
-        for size, code in (((64 << 20) + 1, 1), (64 << 20, 0)):
-            (self.root / "size").write_text(str(size), encoding="utf-8")
-            done = self.run_it("--bundle")
-            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-            self.assertEqual("more than the 64 MiB" in done.stderr, code == 1, done.stderr)
-            self.assertEqual([path.name for path in made.parent.glob("bundle*")], [made.name] if code == 0 else [])
+    def test_a_bundle_has_the_programs_and_says_what_they_are_built_for(self):
+        self.stand_ins(nvcc="echo release 13.0", dpkg_query="echo installed", python3="exit 1", ldd="", strip="",
+                       cmake="mkdir -p build/gpu/build/bin; cd build/gpu/build; echo CMAKE_CUDA_ARCHITECTURES:STRING=90 > CMakeCache.txt\n"
+                             "for name in stp microbench; do printf '#!/bin/sh\\n' > bin/$name; chmod +x bin/$name; done")
+        done = self.run_it("--bundle")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"bundle\.tar\.xz: \S+, for sm 90\n$")
+        with tarfile.open(self.root / "build/gpu/bundle.tar.xz") as archive:
+            self.assertLessEqual({"./bin/stp", "./bin/microbench"}, set(archive.getnames()))
+            self.assertEqual([archive.extractfile(f"./{name}").read() for name in ("architectures", "cuda")], [b"90\n", b"13\n"])
 
     def test_without_a_gpu_it_says_so(self):
         done = self.run_it(smi=False)
@@ -274,15 +244,13 @@ def repetition(name, seconds, **counters):
             **counters}
 
 
-class Speed(unittest.TestCase):
+class Speed(CommandLine):
     """scripts/gpu_speed, on measurements that are made up."""
 
     def run_it(self, rows, *arguments, backend="cuda"):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "m.json"
-            path.write_text(json.dumps({"context": {"backend": backend}, "benchmarks": rows}), encoding="utf-8")
-            return subprocess.run([sys.executable, ROOT / "scripts/gpu_speed", path, "--without-torch", *arguments],
-                                  capture_output=True, text=True, check=False, timeout=60)
+        path = self.write({"context": {"backend": backend}, "benchmarks": rows}, "m.json")
+        return subprocess.run([sys.executable, ROOT / "scripts/gpu_speed", path, "--without-torch", *arguments],
+                              cwd=self.folder, capture_output=True, text=True, check=False, timeout=60)
 
     def test_ratios_are_of_medians(self):
         shape = {"m": 8, "n": 8, "k": 8}
@@ -290,12 +258,10 @@ class Speed(unittest.TestCase):
         rows += [repetition("gemm_fastest/a/qkv/forward/tp:1/busy:1", 1.92e-3, **shape),
                  repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/copy/bytes:4000", 2e-3, bytes=8000),
                  repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=3240)]
-        with tempfile.TemporaryDirectory() as folder:
-            out = pathlib.Path(folder) / "speed.json"
-            done = self.run_it(rows, "--json", out)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            ratios = {entry["name"]: entry["ratio"] for entry in json.loads(out.read_text(encoding="utf-8"))["ratios"]}
-            self.assertEqual(self.run_it(rows, "--json", out).returncode, 2)
+        done = self.run_it(rows, "--json", "speed.json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ratios = {entry["name"]: entry["ratio"] for entry in self.read("speed.json")["ratios"]}
+        self.assertEqual(self.run_it(rows, "--json", "speed.json").returncode, 2)
         self.assertAlmostEqual(ratios["gemm/a/qkv/forward/tp:1/busy:1"], 0.96)
         self.assertAlmostEqual(ratios["memory/kernel/a/scale/tp:1"], 0.81)
         rows.append(repetition("memory/kernel/a/slow/tp:1", 1e-3, bytes=3100))
@@ -306,26 +272,20 @@ class Speed(unittest.TestCase):
     def test_a_step_is_compared_with_its_kernels(self):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=2000)]
         step = {"model": "a", "schedule": "1f1b", "seq": 1024, "step_time_s": 1.02, "share_in_graphs": None}
-        with tempfile.TemporaryDirectory() as folder:
-            record, graphs = pathlib.Path(folder) / "step.json", pathlib.Path(folder) / "step-graphs.json"
-            for kernels, code, word in ((1.0, 0, "0.980 of its kernels' own time"), (0.95, 1, "below 0.971"),
-                                        (None, 2, "holds no step whose kernels were timed")):
-                record.write_text(json.dumps({"results": [step | {"kernel_time_s": kernels}]}), encoding="utf-8")
-                done = self.run_it(rows, "--step", record)
-                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-                self.assertIn(word, done.stdout + done.stderr)
-            record.write_text(json.dumps({"results": [step | {"kernel_time_s": 0.5}]}), encoding="utf-8")
-            graphs.write_text(json.dumps({"results": [step | {"kernel_time_s": 1.0, "share_in_graphs": 0.9}]}), encoding="utf-8")
-            done = self.run_it(rows, "--step", record, graphs)
+        for kernels, code, word in ((1.0, 0, "0.980 of its kernels' own time"), (0.95, 1, "below 0.971"),
+                                    (None, 2, "holds no step whose kernels were timed")):
+            done = self.run_it(rows, "--step", self.write({"results": [step | {"kernel_time_s": kernels}]}))
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertIn(word, done.stdout + done.stderr)
+        record = self.write({"results": [step | {"kernel_time_s": 0.5}]}, "step.json")
+        graphs = self.write({"results": [step | {"kernel_time_s": 1.0, "share_in_graphs": 0.9}]}, "step-graphs.json")
+        done = self.run_it(rows, "--step", record, graphs)
         self.assertRegex(done.stdout, r"step/a/1f1b/seq:1024 +0\.490 of .*below")
         self.assertRegex(done.stdout, r"step/a/1f1b/seq:1024/graphs +0\.980 of its kernels' own time\n")
 
     def test_steps_are_of_a_whole_model_and_of_one_rank_of_eight(self):
-        def model(name):
-            return json.loads((ROOT / "models" / f"{name}.json").read_text(encoding="utf-8"))
-
-        scenario = json.loads((ROOT / "scenarios/step-gpu.json").read_text(encoding="utf-8"))
-        whole, rank = model("llm-12.1b-2-layers"), model("llm-12.1b-2-layers-tp8")
+        scenario = read_json(ROOT / "scenarios/step-gpu.json")
+        whole, rank = (read_json(ROOT / f"models/llm-12.1b-2-layers{end}.json") for end in ("", "-tp8"))
         used = {(each["model"], each["seq"]) for each in scenario["configurations"]}
         self.assertLessEqual({(whole["name"], 1024), (rank["name"], 1024), (rank["name"], 2048), (whole["name"], 6144)}, used)
         divided = {"intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size"}

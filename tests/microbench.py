@@ -6,7 +6,6 @@ Usage: microbench.py MICROBENCH_BINARY STP_BINARY
 
 import json
 import math
-import os
 import pathlib
 import re
 import subprocess
@@ -14,38 +13,49 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from command_line import CommandLine, PROFILES, read_json, ROOT
+
 sys.path.insert(0, str(ROOT / "scripts"))
 import machine_profile  # noqa: E402
 
-MICROBENCH, STP = sys.argv.pop(1), sys.argv.pop(1)
+MICROBENCH, STP = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(2))
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 # Fields of a row and of the context that Google Benchmark's own tools read.
 ROW_FIELDS = {"name", "run_name", "run_type", "repetitions", "threads", "iterations", "real_time", "cpu_time", "time_unit"}
 CONTEXT_FIELDS = {"date", "host_name", "executable", "num_cpus", "mhz_per_cpu", "caches", "load_avg", "library_build_type"}
 
 
-def run(*command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=240,
-                          env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+class Program(CommandLine):
+    stp = MICROBENCH
+
+    def run_stp(self, *arguments, **options):
+        return super().run_stp(*arguments, variables={"CUDA_VISIBLE_DEVICES": ""}, timeout=240, **options)
+
+    def rows(self, *arguments):
+        return json.loads(self.run_stp(*arguments, "--benchmark_format=json").stdout)["benchmarks"]
+
+    def calibrate(self, measurements, profile):
+        command = [sys.executable, ROOT / "scripts/calibrate", "--microbench", measurements, "--profile", profile]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=240)
+
+    def no_profile(self, measurements, word):
+        done = self.calibrate(measurements, "p.json")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(word, done.stderr)
+        self.assertFalse((self.folder / "p.json").exists())
 
 
-class Measured(unittest.TestCase):
+class Measured(Program):
     """One run of the whole suite, small."""
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.file = pathlib.Path(cls.folder.name) / "microbench.json"
-        done = run(MICROBENCH, "--quick", "--repetitions", 2, "--tokens", 32, "--tp", 1, 2, "--ranks", 2,
-                   f"--benchmark_out={cls.file}", "--benchmark_out_format=json")
-        assert done.returncode == 0, done.stderr
-        cls.content = json.loads(cls.file.read_text(encoding="utf-8"))
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "microbench.json"
+            subprocess.run([MICROBENCH, "--quick", "--repetitions", "2", "--tokens", "32", "--tp", "1", "2", "--ranks", "2",
+                            f"--benchmark_out={file}", "--benchmark_out_format=json"], check=True, timeout=240)
+            cls.content = read_json(file)
         cls.samples = [row for row in cls.content["benchmarks"] if row.get("run_type") == "iteration"]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
 
     def of(self, *parts):
         found = [row for row in self.samples if row["run_name"].split("/")[:len(parts)] == list(parts)]
@@ -89,10 +99,8 @@ class Measured(unittest.TestCase):
             self.assertAlmostEqual(row["gflop_per_s"] * 1e9 * self.seconds(row) / (2 * row["m"] * row["n"] * row["k"]), 1, 6)
 
     def test_collectives_have_nccl_tests_columns(self):
-        three = run(MICROBENCH, "--quick", "--repetitions", 1, "--ranks", 3, "--benchmark_filter=^collective/.*ranks:3/size:16384/",
-                    "--benchmark_format=json")
-        self.assertEqual(three.returncode, 0, three.stderr)
-        rows = [(row, 3) for row in json.loads(three.stdout)["benchmarks"]]
+        three = self.rows("--quick", "--repetitions", 1, "--ranks", 3, "--benchmark_filter=^collective/.*ranks:3/size:16384/")
+        rows = [(row, 3) for row in three]
         self.assertEqual(len(rows), 3)  # a transfer has two ranks
         rows += [(row, 2) for row in self.of("collective") if row["run_name"].split("/")[1] not in ("upload", "download")]
         for row, ranks in rows:
@@ -118,17 +126,13 @@ class Measured(unittest.TestCase):
         self.assertTrue(skipped)
         for row in skipped:
             self.assertTrue(row["error_message"].startswith("skipped: "), row)
-        huge = run(MICROBENCH, "--tokens", 1 << 20, "--models", "llm-26.3b", "--tp", 1, "--benchmark_format=json",
-                   "--benchmark_filter=^gemm/llm-26.3b/head/forward")
-        rows = json.loads(huge.stdout)["benchmarks"]
+        rows = self.rows("--tokens", 1 << 20, "--models", "llm-26.3b", "--tp", 1, "--benchmark_filter=^gemm/llm-26.3b/head/forward")
         self.assertTrue(rows)
         for row in rows:
             self.assertRegex(row["error_message"], "^skipped: needs [0-9]+ MB of [0-9]+")
 
     def test_a_size_that_does_not_divide_the_model_says_so(self):
-        done = run(MICROBENCH, "--tp", 3, "--benchmark_filter=^(gemm|attention|memory/elementwise)/", "--benchmark_format=json",
-                   "--quick", "--repetitions", 1)
-        rows = json.loads(done.stdout)["benchmarks"]
+        rows = self.rows("--tp", 3, "--benchmark_filter=^(gemm|attention|memory/elementwise)/", "--quick", "--repetitions", 1)
         self.assertEqual([row["name"].split("/")[-1] if "tp:3" in row["name"] else "" for row in rows].count(""), 0)
         self.assertEqual(len(rows), 3)
         for row in rows:
@@ -150,16 +154,14 @@ class Measured(unittest.TestCase):
             self.assertEqual(row["bytes"], bytes_moved, name)
 
     def test_work_slowed_on_purpose_says_so(self):
-        done = run(MICROBENCH, "--quick", "--repetitions", 1, "--benchmark_filter=^(executor/launch|collective/upload/size:65536)/",
-                   "--slow", "executor=1.5", "--benchmark_format=json")
-        rows = {row["name"].split("/")[0]: row for row in json.loads(done.stdout)["benchmarks"]}
+        found = self.rows("--quick", "--repetitions", 1, "--benchmark_filter=^(executor/launch|collective/upload/size:65536)/",
+                          "--slow", "executor=1.5")
+        rows = {row["name"].split("/")[0]: row for row in found}
         self.assertAlmostEqual(rows["executor"]["slowed_on_purpose"], 1.5, delta=0.05)
         self.assertNotIn("slowed_on_purpose", rows["collective"])
 
     def test_the_screen_is_a_narrow_table(self):
-        done = run(MICROBENCH, "--quick", "--repetitions", 6, "--benchmark_filter=^(collective|memory/copy)/")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        lines = done.stdout.splitlines()
+        lines = self.succeed("--quick", "--repetitions", 6, "--benchmark_filter=^(collective|memory/copy)/").stdout.splitlines()
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertRegex(lines[0], r"^benchmark +median, us +95 %$")
         rows = [line for line in lines if re.search(r" \d+\.\d\d  \+- *\d+\.\d %(  noisy)?$", line)]
@@ -168,39 +170,33 @@ class Measured(unittest.TestCase):
         self.assertEqual(lines[-1], f"{len(rows)} rows, {noisy} noisy; counters and all samples: --benchmark_out=FILE")
 
     def test_a_profile_of_it_is_read_and_predicts_a_run(self):
-        profile = pathlib.Path(self.folder.name) / "here.json"
-        done = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", self.file, "--profile", profile)
+        done = self.calibrate(self.write(self.content, "microbench.json"), "here.json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        content = json.loads(profile.read_text(encoding="utf-8"))
+        content = self.read("here.json")
         self.assertEqual(content["name"], "here")
         gemms = {(row["product"], row["m"], row["n"], row["k"]) for row in content["gemm_measured"]["shapes"]}
         measured = {(row["run_name"].split("/")[3], row["m"], row["n"], row["k"]) for row in self.of("gemm")}
         self.assertEqual(gemms, measured)
         scenario = {"name": "small", "model": "tiny", "seq": 16, "microbatches": 2, "schedules": ["1f1b"],
                     "parallel": {"pp": 2, "tp": 2}, "layers_per_chunk": [7, 7], "run": {"type": "float32"}}
-        path = pathlib.Path(self.folder.name) / "small.json"
-        path.write_text(json.dumps(scenario), encoding="utf-8")
-        ran = run(STP, "run", path, "--backend", "cpu", "--predict", profile, "--json", "-")
-        self.assertEqual(ran.returncode, 0, ran.stderr)
-        predicted = json.loads(ran.stdout)["results"][0]["predicted"]
+        self.stp = STP
+        predicted = self.json_of("run", self.write(scenario), "--backend", "cpu", "--predict", "here.json")["results"][0]["predicted"]
         self.assertEqual(predicted["cluster"], "here")
         self.assertGreater(predicted["step_time_s"], 0)
         self.assertEqual(predicted["oversubscribed"], len(content["shared_processors"]["rates"]) < 4)
         # Two repetitions have no 95 % interval, so that every row is noisy.
         self.assertRegex(done.stderr, r"^calibrate: warning: (\d+) of \1 rows are noisy")
-        steady = pathlib.Path(self.folder.name) / "steady.json"
         rows = [{**row, "real_time": 0} if row.get("aggregate_name") == "noisy" else row for row in self.content["benchmarks"]]
-        steady.write_text(json.dumps({**self.content, "benchmarks": rows}), encoding="utf-8")
-        calm = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", steady, "--profile", profile.with_name("calm.json"))
+        calm = self.calibrate(self.write({**self.content, "benchmarks": rows}, "steady.json"), "calm.json")
         self.assertEqual((calm.returncode, calm.stderr), (0, ""))
-        again = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", self.file, "--profile", profile)
+        again = self.calibrate("microbench.json", "here.json")
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)
 
 
-class Refused(unittest.TestCase):
+class Refused(Program):
     def check(self, word, *arguments):
-        done = run(MICROBENCH, *arguments)
+        done = self.run_stp(*arguments)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertIn(word, done.stdout + done.stderr)
 
@@ -217,48 +213,34 @@ class Refused(unittest.TestCase):
         self.check("--benchmark_filter", "--benchmark_filter=^nothing/")
 
     def test_a_file_is_never_overwritten_nor_left_empty(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "m.json"
-            self.check("--benchmark_filter", "--benchmark_filter=^nothing/", f"--benchmark_out={path}")
-            self.assertFalse(path.exists())
-            path.write_text("mine", encoding="utf-8")
-            self.check(str(path), "--benchmark_filter=^executor/launch", f"--benchmark_out={path}")
-            self.assertEqual(path.read_text(encoding="utf-8"), "mine")
+        self.check("--benchmark_filter", "--benchmark_filter=^nothing/", "--benchmark_out=m.json")
+        self.assertFalse((self.folder / "m.json").exists())
+        path = self.write("mine", "m.json")
+        self.check("m.json", "--benchmark_filter=^executor/launch", "--benchmark_out=m.json")
+        self.assertEqual(path.read_text(encoding="utf-8"), "mine")
         self.check("--benchmark_filter", "--benchmark_filter=^nothing/", "--benchmark_out=/dev/null")
         self.assertTrue(pathlib.Path("/dev/null").is_char_device())
 
     def test_emulated_peers(self):
         self.check("--peers", "--peers", "a900")
-        with tempfile.TemporaryDirectory() as folder:
-            path, profile = pathlib.Path(folder) / "m.json", pathlib.Path(folder) / "p.json"
-            done = run(MICROBENCH, "--quick", "--repetitions", 2, "--peers", "a800", "--ranks", 8, f"--benchmark_out={path}",
-                       "--benchmark_out_format=json", "--benchmark_filter=^collective/(all_reduce/|send)")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            content = json.loads(path.read_text(encoding="utf-8"))
-            self.assertEqual((content["context"]["evidence"], content["context"]["peers"]), ("replayed", "a800"))
-            a800 = json.loads((ROOT / "profiles/a800.json").read_text(encoding="utf-8"))
-            rows = [row for row in content["benchmarks"] if row["run_type"] == "iteration"]
-            self.assertEqual({row["ranks"] for row in rows}, {8})  # links of two ranks were not asked for
-            for row in rows:
-                self.assertNotIn("oversubscribed", row)  # one rank works
-                self.assertLessEqual(row["busbw"], a800["all_reduce_bus_gb_per_s"]["value"])
-            done = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", path, "--profile", profile)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn("measure without --peers", done.stderr)
-            self.assertFalse(profile.exists())
+        self.succeed("--quick", "--repetitions", 2, "--peers", "a800", "--ranks", 8, "--benchmark_out=m.json", "--benchmark_out_format=json",
+                     "--benchmark_filter=^collective/(all_reduce/|send)")
+        content = self.read("m.json")
+        self.assertEqual((content["context"]["evidence"], content["context"]["peers"]), ("replayed", "a800"))
+        rows = [row for row in content["benchmarks"] if row["run_type"] == "iteration"]
+        self.assertEqual({row["ranks"] for row in rows}, {8})  # links of two ranks were not asked for
+        for row in rows:
+            self.assertNotIn("oversubscribed", row)  # one rank works
+            self.assertLessEqual(row["busbw"], read_json(PROFILES / "a800.json")["all_reduce_bus_gb_per_s"]["value"])
+        self.no_profile("m.json", "measure without --peers")
 
     def test_measurements_that_are_none(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path, profile = pathlib.Path(folder) / "m.json", pathlib.Path(folder) / "p.json"
-            for text in ("", "[]", "{}", '{"benchmarks": [{"run_type": "iteration"}]}', '{"benchmarks": []}'):
-                path.write_text(text, encoding="utf-8")
-                done = run(sys.executable, ROOT / "scripts/calibrate", "--microbench", path, "--profile", profile)
-                self.assertEqual(done.returncode, 2, text + done.stderr)
-                self.assertIn(str(path), done.stderr)
-                self.assertFalse(profile.exists())
+        for text in ("", "[]", "{}", '{"benchmarks": [{"run_type": "iteration"}]}', '{"benchmarks": []}'):
+            path = self.write(text, "m.json")
+            self.no_profile(path, str(path))
 
 
-class Fit(unittest.TestCase):
+class Fit(CommandLine):
     def test_latency_and_rate_come_out_as_they_went_in(self):
         points = [(size, 5e-6 + size / 20e9) for size in (1e3, 1e4, 1e5, 1e6, 1e7)]
         latency, rate, error = machine_profile.line(points)
@@ -270,10 +252,7 @@ class Fit(unittest.TestCase):
         row = {"run_name": "gemm/x", "run_type": "iteration", "time_unit": "us"}
         content = {"context": {"steady_below": "1.25"}, "benchmarks": [
             {**row, "real_time": real_time, "probe_slowdown": slow} for real_time, slow in ((10, 1.1), (20, 2), (21, 1.9))]}
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "m.json"
-            path.write_text(json.dumps(content), encoding="utf-8")
-            self.assertAlmostEqual(machine_profile.Rows(path).of("gemm")[0]["seconds"], 10e-6)
+        self.assertAlmostEqual(machine_profile.Rows(self.write(content)).of("gemm")[0]["seconds"], 10e-6)
 
     def test_more_ranks_than_processors_are_brought_to_one_each(self):
         class Some:

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from command_line import benchmarks, changed, CommandLine, HARDWARE, main, PAIRS, ROOT, RUN, UNIT
+from command_line import benchmarks, changed, CommandLine, HARDWARE, main, PAIRS, read_json, ROOT, RUN, UNIT
 
 SUITE_TIMEOUT = 300  # seconds, on a machine that does other work, too
 KEPT = ROOT / "results/reference/simulated"
@@ -35,10 +35,11 @@ def rows_of(folder):
     """The figures of every row of every record, by experiment and place."""
     rows = {}
     for path in sorted(folder.glob("*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
         for place, row in enumerate(record.get("rows", [])):
             words = [path.stem, str(place), row["schedule"], f"pp {row['pp']}", f"m {row['microbatches']}"]
-            rows[", ".join(words)] = {figure: row[figure] for figure in FIGURES}
+            rows[", ".join(words)] = {figure: row[figure] for figure in FIGURES} | numbers(
+                {name: row[name] for name in ("published", "calibration")})
         for pair in record.get("pairs", []):
             rows[f"{path.stem}, {pair['name']}"] = numbers(pair)
     return rows
@@ -61,7 +62,8 @@ def reproduced(stp):
 
 
 class Reference(CommandLine):
-    """A change that moves a figure must say so: run `scripts/update_reference.sh` and commit what it writes with the reason."""
+    """A change that moves a figure, or what it is compared with, must say so: run `scripts/update_reference.sh` and commit what
+    it writes with the reason."""
 
     def test_every_figure_is_as_kept(self):
         kept, fresh = rows_of(KEPT), rows_of(next(iter(reproduced(self.stp).values())).parent)
@@ -93,8 +95,7 @@ class Published(CommandLine):
         (data / "results/published").mkdir(parents=True)
         for name in compared:
             shutil.copy(ROOT / "scenarios" / name, data / "scenarios")
-        done = self.run_stp("reproduce", "--no-plots", "--out", "without", data=data, timeout=SUITE_TIMEOUT)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.succeed("reproduce", "--no-plots", "--out", "without", data=data, timeout=SUITE_TIMEOUT)
 
         for name in compared:
             texts = []
@@ -132,7 +133,7 @@ class Schemas(CommandLine):
         self.jsonschema = jsonschema
 
     def validator(self, name):
-        schema = json.loads((ROOT / f"results/schema/{name}.schema.json").read_text(encoding="utf-8"))
+        schema = read_json(ROOT / f"results/schema/{name}.schema.json")
         self.jsonschema.Draft202012Validator.check_schema(schema)
         return self.jsonschema.Draft202012Validator(closed(schema))
 
@@ -146,7 +147,7 @@ class Schemas(CommandLine):
         for name, path in reproduced(self.stp).items():
             if not name.endswith(".json") or name.startswith("timeline-"):  # a trace
                 continue
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = read_json(path)
             self.check(summary if path.name == "summary.json" else record, document, path.name)
             checked += 1
         self.assertGreaterEqual(checked, 3)
@@ -159,35 +160,27 @@ class Schemas(CommandLine):
                          changed(HARDWARE, recompute="attn+mlp+norm"), PAIRS,
                          changed(HARDWARE, offload={"ratio": 0.5}, cluster_values={"device_to_host_gb_per_s": 8}),
                          changed(PAIRS, pairs=[{key: PAIRS["pairs"][0][key] for key in ("name", "gemm", "all_reduce")}])):
-            done = self.run_stp("simulate", self.write(scenario), "--json", "-")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.check(record, json.loads(done.stdout), scenario["name"])
+            self.check(record, self.record(scenario), scenario["name"])
 
     def test_records_of_run(self):
         single = changed(RUN, run={**RUN["run"], "type": "float32"})
         replayed = changed(RUN, run={**RUN["run"], "parity": False})
         for scenario, *extra in ((RUN,), (single, "--predict", "a800"), (replayed, "--replay-rank", 1, "--replay-cluster", "a800"),
                                  (changed(replayed, layers_per_chunk=[14, 0], schedules=["1f1b"]), "--replay-rank", 2, "--replay-cluster", "a800")):
-            done = self.run_stp("run", self.write(scenario), "--backend", "cpu", "--json", "-", *extra)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.check(self.validator("record"), json.loads(done.stdout), "run")
+            self.check(self.validator("record"), self.json_of("run", self.write(scenario), "--backend", "cpu", *extra), "run")
 
     def test_comparisons(self):
         if not os.environ.get("STP_PYTHON"):
             self.skipTest("stp was built without a Python for stp compare")
         comparison = self.validator("comparison")
         for name, cluster in (("a", "a800"), ("b", "h20")):
-            done = self.run_stp("simulate", self.write(changed(HARDWARE, cluster=cluster), name), "--json", f"{name}.json")
-            self.assertEqual(done.returncode, 0, done.stderr)
+            self.succeed("simulate", self.write(changed(HARDWARE, cluster=cluster), name), "--json", f"{name}.json")
             self.write(benchmarks(ord(name), repetitions=4), f"{name}-bench.json")
-        done = self.run_stp("run", self.write(changed(RUN, model="tiny", schedules=["1f1b-i"])), "--backend", "cpu", "--json", "run.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.succeed("run", self.write(changed(RUN, model="tiny", schedules=["1f1b-i"])), "--backend", "cpu", "--json", "run.json")
         unit = changed(UNIT, schedules=["1f1b-i"], parallel={"pp": 2, "tp": 2}, layers_per_chunk=[1] * 4)
-        self.assertEqual(self.run_stp("simulate", self.write(unit), "--json", "unit.json").returncode, 0)
+        self.succeed("simulate", self.write(unit), "--json", "unit.json")
         for arguments in (["a.json", "b.json"], ["run.json", "unit.json"], ["a-bench.json", "b-bench.json"], ["--profiles", "a800", "h20"]):
-            done = self.run_stp("compare", *arguments, "--json", "-")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            document = json.loads(done.stdout)
+            document = self.json_of("compare", *arguments)
             # Validates only the stated kind: oneOf would not say where it fails.
             kind = comparison.evolve(schema={**comparison.schema, "oneOf": [{"$ref": f"#/$defs/{document['kind']}"}]})
             self.check(comparison, document, document["kind"])
@@ -200,8 +193,7 @@ class Schemas(CommandLine):
             validator = self.validator(name)
             for document in ({}, [], {"schema_version": "1.0.0"}):
                 self.assertFalse(validator.is_valid(document))
-        done = self.run_stp("simulate", self.write(UNIT), "--json", "-")
-        document = json.loads(done.stdout)
+        document = self.record(UNIT)
         document["results"][0]["ranks"][0]["compute_s"] = "1"
         self.assertFalse(self.validator("record").is_valid(document))
 

@@ -10,13 +10,10 @@ block has a comment <!-- not run … --> before it.
 
 import os
 import re
-import subprocess
-import sys
-import tempfile
-import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from command_line import CommandLine, main, ROOT
+
 PAGE = ROOT / "docs/tutorial.md"
 BLOCK = re.compile(r"^(?P<before>[^\n]*)\n\n?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -34,16 +31,10 @@ def commands(text):
         yield "\n".join(lines[:end]), lines[end:]
 
 
-class Tutorial(unittest.TestCase):
-    stp = Path()
-
+class Tutorial(CommandLine):
     def test_the_page(self):
-        holder = tempfile.TemporaryDirectory(prefix="stp-tutorial-")
-        self.addCleanup(holder.cleanup)
-        folder = Path(holder.name)
-        programs = self.stp.parent
-        environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"}
-        environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "STP": str(ROOT), "STP_BUILD": str(programs.parent)}
+        programs = Path(self.stp).parent
+        environment = {"PATH": f"{programs}:{os.environ['PATH']}", "STP": str(ROOT), "STP_BUILD": str(programs.parent)}
         page = PAGE.read_text(encoding="utf-8")
         blocks = list(BLOCK.finditer(page))
         self.assertEqual(2 * len(blocks), len(re.findall("^```", page, re.MULTILINE)), "a block that is not closed")
@@ -51,12 +42,10 @@ class Tutorial(unittest.TestCase):
         for block in blocks:
             name = re.fullmatch(r"`([\w.-]+)`:", block["before"])
             if name:
-                (folder / name[1]).write_text(block["text"], encoding="utf-8")
+                self.write(block["text"], name[1])
             elif block["kind"] == "console":
                 for command, printed in commands(block["text"]):
-                    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdout=subprocess.PIPE,
-                                          stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
-                    self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout}")
+                    done = self.succeed(launcher=["bash", "-c", f"{{ {command}\n}} 2>&1"], variables=environment)
                     self.assertRegex(done.stdout, rf"\A{pattern(printed)}\Z", command)
                     ran += 1
             else:
@@ -65,7 +54,4 @@ class Tutorial(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    Tutorial.stp = Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    main(__doc__)

@@ -180,6 +180,7 @@ class RecordFile(Case):
             (record(row("stp", 1, step_time_repeats_s=["x"])), "r.json: results[0].step_time_repeats_s: "),
             ({**record(row("stp", 1)), "scenario": {"title": "t"}}, "r.json: scenario.name: is missing"),
             ({**record(row("stp", 1)), "system": 3}, "r.json: system: must be an object"),
+            ({**record(row("stp", 1)), "schema_version": "9.0.0"}, 'r.json: schema_version: "9.0.0" is of another major version', "1.x"),
         ):
             self.refused(lambda: results.read(content, "r.json"), *words)
 
@@ -189,6 +190,7 @@ class RecordComparison(Case):
         result = records(record(row("stp", 4), row("zb-v", 5)), record(row("zb-v", 4, cluster="b"), row("stp", 8, cluster="b", peak_memory_gb=30.0)))
         stp, zb_v = (one["cells"] for one in result["rows"])
         self.assertIsNone(stp[0]["against_first"])
+        self.assertEqual((stp[0]["pp_bubble_share"], stp[0]["tp_bubble_share"]), (1.5 / 8, 0.5 / 8))
         self.assertEqual([stp[1]["against_first"][key] for key in ("throughput", "step_time", "peak_memory")], [-0.5, 1, 0.5])
         self.assertAlmostEqual(zb_v[1]["against_first"]["step_time"], -0.2)
         # The cluster does not distinguish rows of one file: it is listed as a difference of the files.
@@ -283,13 +285,6 @@ class ProfileFigures(Case):
                                       ({"stp": 3.0, "zb-v": 2.0}, (None, 0.5, "zb-v"))):
             result = compare_profiles.gains_of(throughputs, gain)
             self.assertEqual((result["over_baseline"], result["over_best"], result["best"]), expected)
-
-    def test_memory_holds_all_or_activations_or_nothing(self):
-        ranks = [{"memory_bytes": {"activations": activations, "weights": 30e9, "gradients": 0, "optimizer": 0}} for activations in (20e9, 40e9)]
-        row = {"ranks": ranks, "throughput_samples_per_s": 1.0, "mfu": 0.5, "published": None}
-        for memory_gb, fits in ((70, "all"), (69, "activations"), (40, "activations"), (39, "nothing")):
-            cell = compare_profiles.cell_of(row, {"memory_gb": memory_gb})
-            self.assertEqual((cell["fits"], cell["activation_memory_gb"], cell["needed_memory_gb"]), (fits, 40, 70))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """`stp run` as several processes: cli.py STP MPIRUN… They must leave what one process leaves, and one message where they refuse."""
 
-import json
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -33,11 +31,9 @@ class Processes(CommandLine):
 
     def rows(self, processes, scenario):
         path = self.write(scenario)
-        with tempfile.TemporaryDirectory() as folder:
-            record = Path(folder) / "record.json"
-            done = self.mpirun(processes, "run", path, "--backend", "cpu", "--json", record, "--deadline", 60)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            return json.loads(record.read_text(encoding="utf-8"))["results"]
+        launcher = [*MPIRUN, "-np", processes]
+        self.succeed("run", path, "--backend", "cpu", "--json", f"{processes}.json", "--deadline", 60, launcher=launcher)
+        return self.read(f"{processes}.json")["results"]
 
     def test_rows_are_those_of_one_process(self):
         one = self.rows(1, SET)
@@ -77,8 +73,7 @@ class Processes(CommandLine):
         done = self.mpirun(2, "--quick", "--repetitions", 3, "--benchmark_out=rows.json", "--benchmark_out_format=json",
                            "--benchmark_filter=(all_reduce|send_receive)/.*/size:(1024|16384)/")
         self.assertEqual(done.returncode, 0, done.stderr)
-        rows = [row for row in json.loads((self.folder / "rows.json").read_text(encoding="utf-8"))["benchmarks"]
-                if row.get("aggregate_name") == "median"]
+        rows = [row for row in self.read("rows.json")["benchmarks"] if row.get("aggregate_name") == "median"]
         self.assertEqual(len(rows), 2 * 2)  # calls, sizes
         for row in rows:
             self.assertEqual(row["ranks"], 2)

@@ -4,7 +4,7 @@
 
 A case is one scenario file, with every schedule that fits it. Orders come from `stp schedule` or are drawn at random
 (valid by construction, handed over as schedule files), since an order that no generator emits still has a meaning.
-Prints a line per failed case, which names the kept scenario; exits with 1 if a case failed.
+Prints a line per failed case, which names its scenario, and keeps all of them; exits with 1 if a case failed.
 """
 
 import argparse
@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 
 import oracle
+from actions import stage_of
+from graph import OracleError
 
 PER_RANK = ("compute_s", "pp_bubble_s", "tp_bubble_s", "peak_activation_chunks")
 
@@ -49,15 +51,10 @@ def draw_costs(rng, cp=1, method="ring"):
 
 
 def draw_layers(rng, stages):
-    style = rng.choice(("one", "even", "uneven", "sparse"))
-    if style == "one":
-        layers = [1] * stages
-    elif style == "even":
-        layers = [rng.randint(1, 3)] * stages
-    elif style == "uneven":
-        layers = [rng.randint(1, 3) for _ in range(stages)]
-    else:
-        layers = [rng.choice((0, 0, 1, 2)) for _ in range(stages)]
+    styles = {"one": lambda: [1] * stages, "even": lambda: [rng.randint(1, 3)] * stages,
+              "uneven": lambda: [rng.randint(1, 3) for _ in range(stages)],
+              "sparse": lambda: [rng.choice((0, 0, 1, 2)) for _ in range(stages)]}  # fmt: skip
+    layers = styles[rng.choice(tuple(styles))]()
     if not any(layers):
         layers[rng.randrange(stages)] = 1
     return layers
@@ -70,10 +67,7 @@ def draw_order(rng, placement, pp, chunks, microbatches):
     actions of a block depend on each other.
     """
     last = pp * chunks - 1
-    place = {}
-    for rank in range(pp):
-        for chunk in range(chunks):
-            place[oracle.stage_of(placement, pp, chunks, rank, chunk)] = (rank, chunk)
+    place = {stage_of(placement, pp, chunks, rank, chunk): (rank, chunk) for rank in range(pp) for chunk in range(chunks)}
     split = rng.choice((0.0, 0.3, 1.0))
     braid = rng.choice((0.0, 0.5, 0.9))
     ready = [[] for _ in range(pp)]  # per rank: (letter, stage, microbatch); D = a backward, fused or split
@@ -104,14 +98,7 @@ def draw_order(rng, placement, pp, chunks, microbatches):
                     ready[place[stage - 1][0]].insert(0, ("D", stage - 1, microbatch))
             texts.append(f"{letter}{chunk}.{microbatch}")
         ranks[rank].append("&".join(texts))
-    return {
-        "schedule": "random",
-        "placement": placement,
-        "pp": pp,
-        "chunks": chunks,
-        "microbatches": microbatches,
-        "ranks": ranks,
-    }
+    return {"schedule": "random", "placement": placement, "pp": pp, "chunks": chunks, "microbatches": microbatches, "ranks": ranks}
 
 
 class Generator:
@@ -155,8 +142,8 @@ def call_for_json(command):
         raise Refused(f"'{shown}' printed no JSON: {error}") from error
 
 
-def draw_case(rng, number, generator, folder, named_only):
-    """A scenario and, per schedule in it, the order that it stands for."""
+def draw_scenario(rng, number):
+    """A scenario without schedules, and whether it should have those that are interleaved."""
     pp = rng.randint(1, 5)
     chunks = rng.choices((1, 2, 3), (2, 5, 1))[0]
     microbatches = rng.randint(1, 3 * pp + 4)
@@ -192,16 +179,17 @@ def draw_case(rng, number, generator, folder, named_only):
     if rng.random() < 0.3:
         scenario["braid"] = rng.choice(oracle.BRAIDS)
     if rng.random() < 0.5:
-        scenario["schedule_costs"] = {
-            "F": rng.choice((1, 1.5, 2)),
-            "I": rng.choice((1, 1.25, 2)),
-            "W": rng.choice((0.5, 1, 1.5)),
-            "p2p": rng.choice((0, 0.0625, 0.5)),
-        }
+        choices = {"F": (1, 1.5, 2), "I": (1, 1.25, 2), "W": (0.5, 1, 1.5), "p2p": (0, 0.0625, 0.5)}
+        scenario["schedule_costs"] = {name: rng.choice(values) for name, values in choices.items()}
     if rng.random() < 0.4:
         scenario["offload"] = {"ratio": rng.choice((0.25, 0.5, 1))}
+    return scenario, wants_interleaved
 
-    orders = []
+
+def draw_case(rng, number, generator, folder, named_only):
+    """A scenario and, per schedule in it, the order that it stands for."""
+    scenario, wants_interleaved = draw_scenario(rng, number)
+    pp, chunks, microbatches, orders = scenario["parallel"]["pp"], scenario["chunks"], scenario["microbatches"], []
 
     def add_named(name, costs=None):
         orders.append(generator.order(name, pp, chunks, microbatches, costs))
@@ -269,25 +257,25 @@ def difference(scenario, order, result):
     return None
 
 
-def check_case(binary, scenario, orders, path):
-    """What is wrong with one scenario, a text per failed schedule."""
-    path.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
+def check_case(options, number, generator, folder):
+    """The number of schedules of a case, and what is wrong with it, a text per failed schedule."""
+    # A generator of random numbers per case: a case stays the same whatever the cases before it drew.
+    rng, path, orders = random.Random(f"{options.seed}/{number}"), folder / f"case-{number}.json", []
     try:
-        results = call_for_json([binary, "simulate", path, "--json", "-"])["results"]
-        if len(results) != len(orders):
-            return [f"{len(results)} results for {len(orders)} schedules"]
-        wrong = []
-        for position, (order, result) in enumerate(zip(orders, results)):
-            text = difference(scenario, order, result)
-            if text:
-                wrong.append(f"schedule {position} ({result.get('schedule')}): {text}")
-        return wrong
+        scenario, orders = draw_case(rng, number, generator, folder, options.named_only)
+        path.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
+        for position, order in enumerate(orders):  # beside the scenario, so that oracle.py can be run on both
+            path.with_suffix(f".order-{position}.json").write_text(json.dumps(order), encoding="utf-8")
+        results = call_for_json([options.binary, "simulate", path, "--json", "-"])["results"]
+        found = [(result.get("schedule"), difference(scenario, order, result)) for order, result in zip(orders, results, strict=True)]
+        wrong = [f"schedule {position} ({name}): {text}" for position, (name, text) in enumerate(found) if text]
     except Refused as refusal:
-        return [str(refusal)]
-    except (AttributeError, KeyError, TypeError) as error:
-        return [f"the record lacks or misforms {error!r}"]
-    except oracle.OracleError as error:
-        return [f"the oracle refuses the order: {error}"]
+        wrong = [str(refusal)]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        wrong = [f"the record lacks or misforms {error!r}"]
+    except OracleError as error:
+        wrong = [f"the oracle refuses the order: {error}"]
+    return len(orders), wrong
 
 
 def main():
@@ -302,33 +290,17 @@ def main():
 
     folder = Path(tempfile.mkdtemp(prefix="stp-oracle-"))
     generator = Generator(options.binary)
-    passed = failed = schedules = 0
+    failed = schedules = 0
     for number in range(options.cases):
-        # A generator of random numbers per case: a case stays the same whatever the cases before it drew.
-        rng = random.Random(f"{options.seed}/{number}")
-        path = folder / f"case-{number}.json"
-        try:
-            scenario, orders = draw_case(rng, number, generator, folder, options.named_only)
-        except Refused as refusal:
-            failed += 1
-            print(f"FAILED case {number} of seed {options.seed}: {refusal}")
-            continue
-        schedules += len(orders)
-        wrong = check_case(options.binary, scenario, orders, path)
+        count, wrong = check_case(options, number, generator, folder)
+        schedules += count
         if wrong:
             failed += 1
-            for position, order in enumerate(orders):  # beside the scenario, so that oracle.py can be run on both
-                path.with_suffix(f".order-{position}.json").write_text(json.dumps(order), encoding="utf-8")
-            print(f"FAILED {path}: {'; '.join(wrong)}")
-        else:
-            passed += 1
-            for leftover in folder.glob(f"case-{number}*.json"):
-                if leftover.stem == f"case-{number}" or leftover.stem.startswith(f"case-{number}-"):
-                    leftover.unlink()
-    if not any(folder.iterdir()):
+            print(f"FAILED {folder}/case-{number}.json: {'; '.join(wrong)}")
+    if not failed:
         shutil.rmtree(folder)
     print(f"seed {options.seed}, {schedules} schedules in {options.cases} scenarios")
-    print(f"{passed} passed, {failed} failed")
+    print(f"{options.cases - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 
