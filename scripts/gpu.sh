@@ -21,6 +21,7 @@ all=(machine programs tests microbench speed parity replay processes replays tor
 declare -A limit_of=([machine]=20 [programs]=420 [tests]=90 [microbench]=150 [speed]=120 [parity]=60 [replay]=60 [processes]=90
   [replays]=240 [torch]=30 [sanitizer]=120)
 bundle=$STP_ROOT/build/gpu/bundle.tar.xz
+most_bundle_mib=64
 programs=$STP_ROOT/build/gpu/programs
 out=$STP_ROOT/results/runs/gpu-$(date -u +%Y%m%dT%H%M%SZ)
 limit=540
@@ -123,6 +124,12 @@ if [[ $task == --bundle ]]; then
   build_programs "${options[@]}"
   gather_programs
   tar -C "$programs" -cJf "$bundle.partial" .
+  if (($(stat --format=%s "$bundle.partial") > most_bundle_mib << 20)); then
+    rm "$bundle.partial"
+    echo "The bundle has more than the $most_bundle_mib MiB that can be carried to a GPU machine;" \
+      "build for fewer architectures (CUDAARCHS)" >&2
+    exit 1
+  fi
   mv "$bundle.partial" "$bundle"
   echo "$bundle: $(du -h "$bundle" | cut -f1), for sm $(tr ';' ' ' <"$programs/architectures")"
   exit 0

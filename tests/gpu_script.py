@@ -224,6 +224,15 @@ cp "{wheel}" "$to" 2>/dev/null""")
         with tarfile.open(self.root / "build/gpu/bundle.tar.xz") as archive:
             self.assertLessEqual({"./bin/stp", "./bin/microbench"}, set(archive.getnames()))
             self.assertEqual([archive.extractfile(f"./{name}").read() for name in ("architectures", "cuda")], [b"90\n", b"13\n"])
+        made = self.root / "build/gpu/bundle.tar.xz"
+        for size, code in (((64 << 20) + 1, 1), (64 << 20, 0)):
+            made.unlink()
+            self.stand_ins(tar=f'truncate --size={size} "$4"')
+            done = self.run_it("--bundle")
+            self.assertEqual((done.returncode, "more than the 64 MiB" in done.stderr), (code, code == 1), done.stderr)
+            if code:
+                self.assertEqual(list(made.parent.glob("bundle*")), [])
+                made.touch()
 
     def test_without_a_gpu_it_says_so(self):
         done = self.run_it(smi=False)
