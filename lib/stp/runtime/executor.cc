@@ -294,8 +294,11 @@ bool Executor::add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor
   if (op.step == 0)
     saved[Between::output] =
         rank.context->make(stream, MemoryKind::working, piece.rows, kPipelineSteps * piece.columns);
-  rank.device.kernels().copy_columns(stream, piece, 0, saved[Between::output], op.step * piece.columns,
-                                     piece.columns);
+  rank.device.kernels().issue(stream, kernel::CopyColumns{.from = piece,
+                                                          .from_column = 0,
+                                                          .to = saved[Between::output],
+                                                          .to_column = op.step * piece.columns,
+                                                          .count = piece.columns});
   rank.device.release(stream, piece);
   if (op.step + 1 < kPipelineSteps) return false;
   piece = std::exchange(saved[Between::output], {});

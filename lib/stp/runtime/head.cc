@@ -38,28 +38,38 @@ void head_forward(const TensorGroup& group, const Op& op, double factor) {
     const ParameterState& weight = projection(*rank, op);
     saved[Saved::logits_gradient] =
         context.make(*rank->compute, MemoryKind::saved, context.tokens(), weight.weight.rows);
-    kernels.gemm(*rank->compute, false, true, 1, gathered ? gathered : saved[Saved::norm_output],
-                 weight.weight, 0, saved[Saved::logits_gradient]);
+    kernels.issue(*rank->compute, kernel::Gemm{.transpose_b = true,
+                                               .a = gathered ? gathered : saved[Saved::norm_output],
+                                               .b = weight.weight,
+                                               .c = saved[Saved::logits_gradient]});
     if (gathered) rank->device.release(*rank->compute, gathered);
     all(maxima.emplace_back(), *rank, make_statistics(*rank, 1));
     all(sums.emplace_back(), *rank, make_statistics(*rank, 2));
-    kernels.row_maximum(*rank->compute, saved[Saved::logits_gradient], maxima.back().in);
+    kernels.issue(*rank->compute,
+                  kernel::RowMaximum{.logits = saved[Saved::logits_gradient], .maximum = maxima.back().in});
   }
   group.inside->all_reduce(Reduce::maximum, maxima);
   for (size_t i = 0; i < group.ranks.size(); ++i) {
     RankState& rank = *group.ranks[i];
-    rank.device.kernels().exponential_sums(*rank.compute, rank.saved_unit(op)[Saved::logits_gradient],
-                                           maxima[i].in, rank.targets[op.microbatch], first_entry(rank, op),
-                                           sums[i].in);
+    rank.device.kernels().issue(*rank.compute,
+                                kernel::ExponentialSums{.logits = rank.saved_unit(op)[Saved::logits_gradient],
+                                                        .maximum = maxima[i].in,
+                                                        .targets = rank.targets[op.microbatch],
+                                                        .first = first_entry(rank, op),
+                                                        .sums = sums[i].in});
   }
   group.inside->all_reduce(Reduce::sum, sums);
   for (size_t i = 0; i < group.ranks.size(); ++i) {
     RankState& rank = *group.ranks[i];
     Kernels& kernels = rank.device.kernels();
-    kernels.cross_entropy(*rank.compute, maxima[i].in, sums[i].in, rank.targets[op.microbatch],
-                          first_entry(rank, op), factor, rank.saved_unit(op)[Saved::logits_gradient],
-                          rank.loss);
-    kernels.check_finite(*rank.compute, rank.loss, "the loss");
+    kernels.issue(*rank.compute, kernel::CrossEntropy{.maximum = maxima[i].in,
+                                                      .sums = sums[i].in,
+                                                      .targets = rank.targets[op.microbatch],
+                                                      .first = first_entry(rank, op),
+                                                      .factor = factor,
+                                                      .logits = rank.saved_unit(op)[Saved::logits_gradient],
+                                                      .loss = rank.loss});
+    kernels.issue(*rank.compute, kernel::CheckFinite{.tensor = rank.loss, .what = "the loss"});
     rank.device.release(*rank.compute, maxima[i].in);
     rank.device.release(*rank.compute, sums[i].in);
   }
@@ -79,8 +89,9 @@ void head_input_gradient(const TensorGroup& group, const Op& op) {
       return context.make(*rank->compute, MemoryKind::working, rows, weight.weight.columns);
     };
     const Tensor gradient = make(context.tokens());
-    rank->device.kernels().gemm(*rank->compute, false, false, 1, rank->saved_unit(op)[Saved::logits_gradient],
-                                weight.weight, 0, gradient);
+    rank->device.kernels().issue(
+        *rank->compute,
+        kernel::Gemm{.a = rank->saved_unit(op)[Saved::logits_gradient], .b = weight.weight, .c = gradient});
     if (!scatters) norm(*rank, gradient);
     parts.push_back({rank->compute.get(), gradient, scatters ? make(context.own_tokens()) : gradient});
   }

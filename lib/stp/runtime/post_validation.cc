@@ -14,16 +14,21 @@ Tensor make_number(RankState& rank, Stream& stream, MemoryKind kind) {
 
 void add_prefix(RankState& rank, Stream& stream) {
   if (!rank.prefix) return;
-  rank.device.kernels().add_rows(stream, rank.prefix, 0, rank.norm);
+  rank.device.kernels().issue(stream, kernel::AddRows{.in = rank.prefix, .first = 0, .out = rank.norm});
   rank.device.release(stream, rank.prefix);
 }
 
 void take_step(RankState& rank, const AdamW& options, double clip_norm, const Tensor& total) {
   for (const ChunkState& chunk : rank.chunks)
     for (const BucketState& bucket : chunk.buckets)
-      rank.device.kernels().adamw(*rank.compute, options, clip_norm, total, bucket.share_of(bucket.gradients),
-                                  bucket.first_moment, bucket.second_moment, bucket.master,
-                                  bucket.share_of(bucket.weights));
+      rank.device.kernels().issue(*rank.compute, kernel::AdamW{.options = options,
+                                                               .max_norm = clip_norm,
+                                                               .total = total,
+                                                               .gradient = bucket.share_of(bucket.gradients),
+                                                               .first_moment = bucket.first_moment,
+                                                               .second_moment = bucket.second_moment,
+                                                               .master = bucket.master,
+                                                               .weight = bucket.share_of(bucket.weights)});
 }
 
 // Whatever a step that is given up has left.
@@ -60,7 +65,7 @@ void Executor::issue_norm_transfer(OpId id) {
       if (prefix) add_prefix(*sender, stream);
       if (!prefix && !sender->total) {  // there is no step before
         sender->total = make_number(*sender, stream, MemoryKind::working);
-        sender->device.kernels().fill(stream, sender->total, 0);
+        sender->device.kernels().issue(stream, kernel::Fill{.tensor = sender->total, .value = 0});
       }
       parts.push_back({&stream, prefix ? sender->norm : sender->total, {}});
     }
@@ -95,7 +100,7 @@ void Executor::issue_optimizer(OpId id) {
       for (const ChunkState& chunk : rank->chunks)
         for (const BucketState& bucket : chunk.buckets)
           for (const auto& [changed, copy] : bucket.undo)
-            rank->device.kernels().copy(*rank->compute, changed, copy);
+            rank->device.kernels().issue(*rank->compute, kernel::Copy{.from = changed, .to = copy});
       take_step(*rank, options, training_.clip_norm, {});
       end(*rank, *rank->compute, id);
     }
@@ -134,7 +139,7 @@ bool Executor::last_step_stands() {
     for (const ChunkState& chunk : rank->chunks)
       for (const BucketState& bucket : chunk.buckets)
         for (const auto& [changed, copy] : bucket.undo)
-          rank->device.kernels().copy(*rank->compute, copy, changed);
+          rank->device.kernels().issue(*rank->compute, kernel::Copy{.from = copy, .to = changed});
   if (!std::isfinite(total)) {
     --updates_;
     throw_away_forwards();

@@ -65,14 +65,18 @@ class ComputePass {
 
   // out = in · weightᵀ (+ out)
   void linear(const Tensor& in, const ParameterState& weight, const Tensor& out, bool add = false) {
-    kernels_.gemm(stream_, false, true, 1, in, weight.weight, add ? 1 : 0, out);
+    kernels_.issue(
+        stream_,
+        kernel::Gemm{.transpose_b = true, .a = in, .b = weight.weight, .beta = add ? 1.0 : 0.0, .c = out});
   }
   void linear_input_gradient(const Tensor& out_gradient, const ParameterState& weight,
                              const Tensor& gradient) {
-    kernels_.gemm(stream_, false, false, 1, out_gradient, weight.weight, 0, gradient);
+    kernels_.issue(stream_, kernel::Gemm{.a = out_gradient, .b = weight.weight, .c = gradient});
   }
   void linear_weight_gradient(const Tensor& out_gradient, const Tensor& in, const ParameterState& weight) {
-    kernels_.gemm(stream_, true, false, 1, out_gradient, in, 1, weight.gradient);
+    kernels_.issue(
+        stream_,
+        kernel::Gemm{.transpose_a = true, .a = out_gradient, .b = in, .beta = 1, .c = weight.gradient});
   }
   // The unit's last linear, or the columns of it that a step makes, and 1/t of the residual and of the bias,
   // so that the group's sum has them once.
@@ -83,9 +87,11 @@ class ComputePass {
       linear(in, weight, out);
     } else if (context_.sequence_parallel) {
       linear(in, weight, out);
-      kernels_.add_rows(stream_, residual, context_.tp_index * context_.own_tokens(), out);
+      kernels_.issue(
+          stream_,
+          kernel::AddRows{.in = residual, .first = context_.tp_index * context_.own_tokens(), .out = out});
     } else {
-      kernels_.scale(stream_, 1.0 / context_.tp(), residual, out);
+      kernels_.issue(stream_, kernel::Scale{.factor = 1.0 / context_.tp(), .in = residual, .out = out});
       linear(in, weight, out, true);
     }
     return out;
@@ -93,16 +99,23 @@ class ComputePass {
   Tensor output_columns(const Tensor& in, const ParameterState& weight, const Tensor& residual, int step) {
     const int64_t columns = residual.columns / kPipelineSteps;
     Tensor out = make(MemoryKind::working, columns);
-    kernels_.gemm(stream_, false, true, 1, in,
-                  weight.weight.part(step * columns * in.columns, columns, in.columns), 0, out);
+    kernels_.issue(stream_,
+                   kernel::Gemm{.transpose_b = true,
+                                .a = in,
+                                .b = weight.weight.part(step * columns * in.columns, columns, in.columns),
+                                .c = out});
     Tensor own = context_.make(stream_, MemoryKind::working, residual.rows, columns);
-    kernels_.copy_columns(stream_, residual, step * columns, own, 0, columns);
-    kernels_.add_rows(stream_, own, context_.tp_index * context_.own_tokens(), out);
+    kernels_.issue(
+        stream_,
+        kernel::CopyColumns{
+            .from = residual, .from_column = step * columns, .to = own, .to_column = 0, .count = columns});
+    kernels_.issue(
+        stream_, kernel::AddRows{.in = own, .first = context_.tp_index * context_.own_tokens(), .out = out});
     release(own);
     return out;
   }
   void add_bias(double factor, const ParameterState& bias, const Tensor& to) {
-    kernels_.add_bias(stream_, factor, bias.weight, to);
+    kernels_.issue(stream_, kernel::AddBias{.factor = factor, .bias = bias.weight, .x = to});
   }
   // All rows of the norm's output, for weight gradients.
   const Tensor& normed(const SavedUnit& saved) {
@@ -160,14 +173,21 @@ void attention_core(const UnitContext& context, int step, SavedUnit& saved, Memo
   ComputePass pass(context);
   const AttentionShape shape = core_shape(context);
   if (step > 0)
-    return pass.kernels().attention_merge_forward(
-        pass.stream(), shape, attention_block(shape, owner(context, step)), saved[Saved::qkv],
-        saved[OfSteps::kv][step], saved[Saved::attention_output], saved[Saved::log_sum_exp]);
+    return pass.kernels().issue(
+        pass.stream(), kernel::AttentionMergeForward{.shape = shape,
+                                                     .block = attention_block(shape, owner(context, step)),
+                                                     .qkv = saved[Saved::qkv],
+                                                     .kv = saved[OfSteps::kv][step],
+                                                     .out = saved[Saved::attention_output],
+                                                     .log_sum_exp = saved[Saved::log_sum_exp]});
   Tensor& out = core_output(context, saved);
   out = context.make(context.compute, kind, shape.tokens(), shape.q_columns());
   saved[Saved::log_sum_exp] = context.device.allocate(
       context.compute, kind, statistics_type(context.training.type), shape.tokens(), shape.q_heads);
-  pass.kernels().attention_forward(pass.stream(), shape, saved[Saved::qkv], out, saved[Saved::log_sum_exp]);
+  pass.kernels().issue(
+      pass.stream(),
+      kernel::AttentionForward{
+          .shape = shape, .qkv = saved[Saved::qkv], .out = out, .log_sum_exp = saved[Saved::log_sum_exp]});
 }
 
 // Once the last step of the core is done, no exchange uses keys and values any more.
@@ -186,22 +206,39 @@ void core_step_backward(ComputePass& pass, const UnitContext& context, int step,
   }
   if (shape.cp == 1) {
     saved[Saved::inner_gradient] = in_rows(saved[Saved::inner_gradient], shape.tokens());
-    return pass.kernels().attention_backward(pass.stream(), shape, saved[Saved::qkv],
-                                             core_output(context, saved), saved[Saved::log_sum_exp],
-                                             saved[Between::core_gradient], saved[Saved::inner_gradient]);
+    return pass.kernels().issue(pass.stream(),
+                                kernel::AttentionBackward{.shape = shape,
+                                                          .qkv = saved[Saved::qkv],
+                                                          .out = core_output(context, saved),
+                                                          .log_sum_exp = saved[Saved::log_sum_exp],
+                                                          .out_gradient = saved[Between::core_gradient],
+                                                          .qkv_gradient = saved[Saved::inner_gradient]});
   }
   Tensor& kv_gradient = saved[OfSteps::kv_gradients][step] =
       pass.make(MemoryKind::working, 2 * shape.kv_columns());
   if (step > 0)
-    return pass.kernels().attention_merge_backward(
-        pass.stream(), shape, attention_block(shape, owner(context, step)), saved[Saved::qkv],
-        saved[OfSteps::kv][step], saved[Saved::attention_output], saved[Saved::log_sum_exp],
-        saved[Between::core_gradient], saved[Saved::inner_gradient], kv_gradient);
-  pass.kernels().attention_backward(pass.stream(), shape, saved[Saved::qkv], saved[Saved::attention_output],
-                                    saved[Saved::log_sum_exp], saved[Between::core_gradient],
-                                    saved[Saved::inner_gradient]);
-  pass.kernels().copy_columns(pass.stream(), saved[Saved::inner_gradient], shape.q_columns(), kv_gradient, 0,
-                              2 * shape.kv_columns());
+    return pass.kernels().issue(
+        pass.stream(), kernel::AttentionMergeBackward{.shape = shape,
+                                                      .block = attention_block(shape, owner(context, step)),
+                                                      .qkv = saved[Saved::qkv],
+                                                      .kv = saved[OfSteps::kv][step],
+                                                      .out = saved[Saved::attention_output],
+                                                      .log_sum_exp = saved[Saved::log_sum_exp],
+                                                      .out_gradient = saved[Between::core_gradient],
+                                                      .qkv_gradient = saved[Saved::inner_gradient],
+                                                      .kv_gradient = kv_gradient});
+  pass.kernels().issue(pass.stream(),
+                       kernel::AttentionBackward{.shape = shape,
+                                                 .qkv = saved[Saved::qkv],
+                                                 .out = saved[Saved::attention_output],
+                                                 .log_sum_exp = saved[Saved::log_sum_exp],
+                                                 .out_gradient = saved[Between::core_gradient],
+                                                 .qkv_gradient = saved[Saved::inner_gradient]});
+  pass.kernels().issue(pass.stream(), kernel::CopyColumns{.from = saved[Saved::inner_gradient],
+                                                          .from_column = shape.q_columns(),
+                                                          .to = kv_gradient,
+                                                          .to_column = 0,
+                                                          .count = 2 * shape.kv_columns()});
 }
 
 // F and I of a unit but for its norm, component by component. Each linear layer but the last makes the first
@@ -258,9 +295,11 @@ class UnitRun {
         break;
       case ComponentKind::rotary:
         if (step.last)
-          pass_.kernels().bias_rope_forward(pass_.stream(), attention_shape(context_),
-                                            context_.training.model.rope_theta, bias(first_linear()).weight,
-                                            saved_[Saved::qkv]);
+          pass_.kernels().issue(pass_.stream(),
+                                kernel::BiasRopeForward{.shape = attention_shape(context_),
+                                                        .theta = context_.training.model.rope_theta,
+                                                        .bias = bias(first_linear()).weight,
+                                                        .qkv = saved_[Saved::qkv]});
         break;
       case ComponentKind::core:
         attention_core(context_, step.index, saved_, kind);
@@ -296,9 +335,9 @@ class UnitRun {
     const Tensor& in = saved_[Saved::fc1_output];
     Tensor& out = saved_[Saved::activation] = pass_.make(kind, in.columns / (gated ? 2 : 1));
     if (gated)
-      pass_.kernels().swiglu_forward(pass_.stream(), in, out);
+      pass_.kernels().issue(pass_.stream(), kernel::SwigluForward{.gate_up = in, .out = out});
     else
-      pass_.kernels().gelu_forward(pass_.stream(), in, out);
+      pass_.kernels().issue(pass_.stream(), kernel::GeluForward{.x = in, .out = out});
   }
 
   // The first linear layer makes the gradient of the norm's output.
@@ -348,9 +387,15 @@ class UnitRun {
   void activation_backward() {
     const Tensor &in = saved_[Saved::fc1_output], &gradient = saved_[Between::core_gradient];
     if (context_.training.model.gated())
-      pass_.kernels().swiglu_backward(pass_.stream(), in, gradient, saved_[Saved::inner_gradient]);
+      pass_.kernels().issue(
+          pass_.stream(),
+          kernel::SwigluBackward{
+              .gate_up = in, .out_gradient = gradient, .gate_up_gradient = saved_[Saved::inner_gradient]});
     else
-      pass_.kernels().gelu_backward(pass_.stream(), in, gradient, saved_[Saved::inner_gradient]);
+      pass_.kernels().issue(
+          pass_.stream(),
+          kernel::GeluBackward{
+              .x = in, .out_gradient = gradient, .x_gradient = saved_[Saved::inner_gradient]});
     pass_.release(saved_[Between::core_gradient]);
     pass_.release(saved_[Saved::fc1_output]);
   }
@@ -359,14 +404,19 @@ class UnitRun {
     const AttentionShape shape = attention_shape(context_);
     release_kv(context_, context_.compute, saved_);
     if (Tensor& own = saved_[OfSteps::kv_sums].back()) {
-      pass_.kernels().copy_columns(pass_.stream(), own, 0, saved_[Saved::inner_gradient], shape.q_columns(),
-                                   2 * shape.kv_columns());
+      pass_.kernels().issue(pass_.stream(), kernel::CopyColumns{.from = own,
+                                                                .from_column = 0,
+                                                                .to = saved_[Saved::inner_gradient],
+                                                                .to_column = shape.q_columns(),
+                                                                .count = 2 * shape.kv_columns()});
       pass_.release(own);
     }
     pass_.release(saved_[Between::core_gradient]);
     for (const Saved done : {Saved::core_output, Saved::qkv, Saved::log_sum_exp}) pass_.release(saved_[done]);
-    pass_.kernels().rope_backward(pass_.stream(), shape, context_.training.model.rope_theta,
-                                  saved_[Saved::inner_gradient]);
+    pass_.kernels().issue(pass_.stream(),
+                          kernel::RopeBackward{.shape = shape,
+                                               .theta = context_.training.model.rope_theta,
+                                               .qkv_gradient = saved_[Saved::inner_gradient]});
   }
   Tensor first_linear_backward(const Component& linear) {
     Tensor gradient = context_.make(context_.compute, MemoryKind::working, context_.tokens(),
@@ -405,11 +455,18 @@ void norm_forward(const UnitContext& context, Stream& stream, const std::vector<
   const Tensor& gain = norm_of(parameters).weight;
   const double epsilon = context.training.model.norm_epsilon;
   if (of_encoder(context))
-    kernels.layer_norm_forward(stream, saved[Saved::norm_input], gain, norm_bias_of(parameters).weight,
-                               epsilon, saved[Saved::norm_output], saved[Saved::norm_statistics]);
+    kernels.issue(stream, kernel::LayerNormForward{.x = saved[Saved::norm_input],
+                                                   .gain = gain,
+                                                   .bias = norm_bias_of(parameters).weight,
+                                                   .epsilon = epsilon,
+                                                   .y = saved[Saved::norm_output],
+                                                   .statistics = saved[Saved::norm_statistics]});
   else
-    kernels.rms_norm_forward(stream, saved[Saved::norm_input], gain, epsilon, saved[Saved::norm_output],
-                             saved[Saved::norm_statistics]);
+    kernels.issue(stream, kernel::RmsNormForward{.x = saved[Saved::norm_input],
+                                                 .gain = gain,
+                                                 .epsilon = epsilon,
+                                                 .y = saved[Saved::norm_output],
+                                                 .rstd = saved[Saved::norm_statistics]});
 }
 
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
@@ -417,12 +474,24 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
   const ParameterState& gain = norm_of(parameters);
   Kernels& kernels = context.device.kernels();
   if (of_encoder(context))
-    kernels.layer_norm_backward(stream, gradient, saved[Saved::norm_input], gain.weight,
-                                saved[Saved::norm_statistics], factor, residual, gradient, gain.gradient,
-                                norm_bias_of(parameters).gradient);
+    kernels.issue(stream, kernel::LayerNormBackward{.dy = gradient,
+                                                    .x = saved[Saved::norm_input],
+                                                    .gain = gain.weight,
+                                                    .statistics = saved[Saved::norm_statistics],
+                                                    .residual_factor = factor,
+                                                    .residual = residual,
+                                                    .dx = gradient,
+                                                    .gain_gradient = gain.gradient,
+                                                    .bias_gradient = norm_bias_of(parameters).gradient});
   else
-    kernels.rms_norm_backward(stream, gradient, saved[Saved::norm_input], gain.weight,
-                              saved[Saved::norm_statistics], factor, residual, gradient, gain.gradient);
+    kernels.issue(stream, kernel::RmsNormBackward{.dy = gradient,
+                                                  .x = saved[Saved::norm_input],
+                                                  .gain = gain.weight,
+                                                  .rstd = saved[Saved::norm_statistics],
+                                                  .residual_factor = factor,
+                                                  .residual = residual,
+                                                  .dx = gradient,
+                                                  .gain_gradient = gain.gradient});
   context.device.release(stream, saved[Saved::norm_input]);
   context.device.release(stream, saved[Saved::norm_statistics]);
 }
@@ -472,7 +541,8 @@ ExchangeTensors row_exchange_tensors(const UnitContext& context, Stream& stream,
   if (op.step == 1)
     all = context.make(stream, forward ? MemoryKind::working : MemoryKind::saved, context.tokens(),
                        own.columns);
-  if (op.step == 1 && !forward) context.device.kernels().copy(stream, own, rows_of_step(context, all, 0));
+  if (op.step == 1 && !forward)
+    context.device.kernels().issue(stream, kernel::Copy{.from = own, .to = rows_of_step(context, all, 0)});
   return {op.step == 1 ? own : rows_of_step(context, all, op.step - 1), rows_of_step(context, all, op.step)};
 }
 
@@ -506,9 +576,15 @@ void copy_heads(const UnitContext& context, Stream& stream, const std::vector<in
   for (const int64_t width : widths) {
     const int64_t share = width / context.cp(), from = in_rows + rank * share;
     if (to_block)
-      kernels.copy_columns(stream, own_rows, from, block, in_block, share);
+      kernels.issue(
+          stream,
+          kernel::CopyColumns{
+              .from = own_rows, .from_column = from, .to = block, .to_column = in_block, .count = share});
     else
-      kernels.copy_columns(stream, block, in_block, own_rows, from, share);
+      kernels.issue(
+          stream,
+          kernel::CopyColumns{
+              .from = block, .from_column = in_block, .to = own_rows, .to_column = from, .count = share});
     in_rows += width;
     in_block += share;
   }
@@ -524,7 +600,8 @@ void copy_pieces(const UnitContext& context, Stream& stream, const Tensor& own_h
       const Tensor whole =
                        own_heads.part((sample * context.training.seq + position) * columns, rows, columns),
                    piece = block.part((sample * own_seq + row) * columns, rows, columns);
-      context.device.kernels().copy(stream, to_block ? whole : piece, to_block ? piece : whole);
+      context.device.kernels().issue(
+          stream, kernel::Copy{.from = to_block ? whole : piece, .to = to_block ? piece : whole});
     }
 }
 
@@ -576,8 +653,11 @@ ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, con
     release_kv(context, stream, saved);  // of a core that was recomputed
     saved[OfSteps::kv].assign(context.cp(), {});
     saved[OfSteps::kv][0] = context.make(stream, MemoryKind::working, context.tokens(), columns);
-    context.device.kernels().copy_columns(stream, saved[Saved::qkv], shape.q_columns(), saved[OfSteps::kv][0],
-                                          0, columns);
+    context.device.kernels().issue(stream, kernel::CopyColumns{.from = saved[Saved::qkv],
+                                                               .from_column = shape.q_columns(),
+                                                               .to = saved[OfSteps::kv][0],
+                                                               .to_column = 0,
+                                                               .count = columns});
   } else if (op.kind == OpKind::kv_exchange) {
     // The step before last is done, and what it worked on was sent on.
     context.device.release(stream, saved[OfSteps::kv][op.step - 2]);
@@ -589,7 +669,7 @@ ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, con
   }
   Tensor &gradient = saved[OfSteps::kv_gradients][op.step - 1], &sum = saved[OfSteps::kv_sums][op.step - 1];
   if (sum) {
-    context.device.kernels().add_rows(stream, sum, 0, gradient);
+    context.device.kernels().issue(stream, kernel::AddRows{.in = sum, .first = 0, .out = gradient});
     context.device.release(stream, sum);
   }
   saved[OfSteps::kv_sums][op.step] = received;
@@ -620,8 +700,9 @@ void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
                                 parameters[weights.parameter]);
     // Of a bias that is not divided all ranks have the whole gradient: one of them gives it to the sum.
     if (weights.has_bias(context.training.model) && (part == UnitPass::W_late || context.tp_index == 0))
-      pass.kernels().add_column_sums(pass.stream(), out_gradient,
-                                     parameters[weights.bias_parameter].gradient);
+      pass.kernels().issue(
+          pass.stream(), kernel::AddColumnSums{.gradient = out_gradient,
+                                               .bias_gradient = parameters[weights.bias_parameter].gradient});
     if (!of_norm) pass.release(in);
     pass.release(out_gradient);
     if (!of_norm) continue;
@@ -632,15 +713,21 @@ void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
 
 Tensor embedding_forward(const UnitContext& context, const ParameterState& table, const Tensor& tokens) {
   Tensor out = context.make(context.compute, MemoryKind::working, context.tokens(), table.weight.columns);
-  context.device.kernels().embedding_forward(context.compute, tokens, table.weight,
-                                             context.tp_index * table.weight.rows, out);
+  context.device.kernels().issue(context.compute,
+                                 kernel::EmbeddingForward{.tokens = tokens,
+                                                          .table = table.weight,
+                                                          .first = context.tp_index * table.weight.rows,
+                                                          .out = out});
   return out;
 }
 
 void embedding_weight_gradient(const UnitContext& context, const ParameterState& table, const Tensor& tokens,
                                Tensor output_gradient) {
-  context.device.kernels().embedding_backward(context.compute, tokens, output_gradient,
-                                              context.tp_index * table.weight.rows, table.gradient);
+  context.device.kernels().issue(context.compute,
+                                 kernel::EmbeddingBackward{.tokens = tokens,
+                                                           .out_gradient = output_gradient,
+                                                           .first = context.tp_index * table.weight.rows,
+                                                           .table_gradient = table.gradient});
   context.device.release(context.compute, output_gradient);
 }
 
@@ -660,7 +747,8 @@ void for_each_image(const UnitContext& context, const Tensor& images, const Tens
 
 void add_images(const UnitContext& context, Tensor images, const Tensor& out) {
   for_each_image(context, images, out, [&](const Tensor& image, const Tensor& to) {
-    context.device.kernels().scale(context.compute, 1.0 / context.tp(), image, to);
+    context.device.kernels().issue(context.compute,
+                                   kernel::Scale{.factor = 1.0 / context.tp(), .in = image, .out = to});
   });
   context.device.release(context.compute, images);
 }
@@ -669,7 +757,7 @@ Tensor image_rows(const UnitContext& context, const Tensor& gradient) {
   const int64_t rows = int64_t{context.training.microbatch_size} * context.training.image_tokens();
   Tensor images = context.make(context.compute, MemoryKind::working, rows, gradient.columns);
   for_each_image(context, images, gradient, [&](const Tensor& image, const Tensor& from) {
-    context.device.kernels().copy(context.compute, from, image);
+    context.device.kernels().issue(context.compute, kernel::Copy{.from = from, .to = image});
   });
   return images;
 }
@@ -684,8 +772,12 @@ Tensor patches_forward(const UnitContext& context, const ParameterState& weight,
 void patches_weight_gradient(const UnitContext& context, const ParameterState& weight, Tensor patches,
                              Tensor output_gradient) {
   // All ranks have the whole gradient, of which each gives one t-th to the group's sum.
-  context.device.kernels().gemm(context.compute, true, false, 1.0 / context.tp(), output_gradient, patches, 1,
-                                weight.gradient);
+  context.device.kernels().issue(context.compute, kernel::Gemm{.transpose_a = true,
+                                                               .alpha = 1.0 / context.tp(),
+                                                               .a = output_gradient,
+                                                               .b = patches,
+                                                               .beta = 1,
+                                                               .c = weight.gradient});
   context.device.release(context.compute, patches);
   context.device.release(context.compute, output_gradient);
 }
