@@ -18,19 +18,6 @@ void add_prefix(RankState& rank, Stream& stream) {
   rank.device.release(stream, rank.prefix);
 }
 
-void take_step(RankState& rank, const AdamW& options, double clip_norm, const Tensor& total) {
-  for (const ChunkState& chunk : rank.chunks)
-    for (const BucketState& bucket : chunk.buckets)
-      rank.device.kernels().issue(*rank.compute, kernel::AdamW{.options = options,
-                                                               .max_norm = clip_norm,
-                                                               .total = total,
-                                                               .gradient = bucket.share_of(bucket.gradients),
-                                                               .first_moment = bucket.first_moment,
-                                                               .second_moment = bucket.second_moment,
-                                                               .master = bucket.master,
-                                                               .weight = bucket.share_of(bucket.weights)});
-}
-
 // Whatever a step that is given up has left.
 void release_all(RankState& rank, std::vector<Tensor> tensors) {
   for (Tensor& tensor : tensors)
@@ -87,8 +74,6 @@ void Executor::issue_norm_transfer(OpId id) {
 }
 
 void Executor::issue_optimizer(OpId id) {
-  AdamW options = training_.optimizer;
-  options.step = updates_;
   const int pp = plan_.program.stream_of(id).rank;
   for (TensorGroup& group : tensor_groups_[pp])
     for (RankState* rank : group.ranks) {
@@ -101,7 +86,7 @@ void Executor::issue_optimizer(OpId id) {
         for (const BucketState& bucket : chunk.buckets)
           for (const auto& [changed, copy] : bucket.undo)
             rank->device.kernels().issue(*rank->compute, kernel::Copy{.from = changed, .to = copy});
-      take_step(*rank, options, training_.clip_norm, {});
+      take_step(*rank, {});
       end(*rank, *rank->compute, id);
     }
 }
@@ -146,9 +131,7 @@ bool Executor::last_step_stands() {
     release_totals();
     throw NotFinite("the gradients' norm is not finite; the optimizer's step was undone");
   }
-  AdamW options = training_.optimizer;
-  options.step = updates_;
-  for (const auto& rank : ranks_) take_step(*rank, options, training_.clip_norm, rank->total);
+  for (const auto& rank : ranks_) take_step(*rank, rank->total);
   return false;
 }
 

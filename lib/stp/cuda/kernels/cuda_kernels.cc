@@ -94,15 +94,37 @@ CudaAttention CudaKernels::own_attention_by(const char* name, const AttentionSha
   return CudaAttention::plain;
 }
 
+template <typename Kernel>
+void CudaKernels::own_forward(Stream& stream, const AttentionLayout& layout, const Kernel& k,
+                              const TensorView& kv) const {
+  const CudaAttention by = own_attention_by(k.name, k.shape, k.type());
+  with_type(k, [&]<typename T>(T) {
+    const AttentionForward<T> on{data<T>(k.qkv), data<T>(kv), data<T>(k.out), data<float>(k.log_sum_exp)};
+    if constexpr (std::is_same_v<T, __nv_bfloat16>)
+      if (by == CudaAttention::tensor_cores) return attention_mma_forward(stream, k.shape, layout, on);
+    attention_plain_forward<T>(stream, k.shape, layout, on);
+  });
+}
+
+template <typename Kernel>
+void CudaKernels::own_backward(Stream& stream, const AttentionLayout& layout, const Kernel& k,
+                               const TensorView& kv, const TensorView& kv_gradient) {
+  const CudaAttention by = own_attention_by(k.name, k.shape, k.type());
+  auto* const delta = reinterpret_cast<float*>(scratch(stream, k.log_sum_exp.bytes()));
+  with_type(k, [&]<typename T>(T) {
+    const AttentionBackward<T> on{data<T>(k.qkv),          data<T>(kv), data<float>(k.log_sum_exp),
+                                  data<T>(k.out_gradient), delta,       data<T>(k.qkv_gradient),
+                                  data<T>(kv_gradient)};
+    attention_delta(stream, k.shape, data<T>(k.out), on.out_gradient, delta);
+    if constexpr (std::is_same_v<T, __nv_bfloat16>)
+      if (by == CudaAttention::tensor_cores) return attention_mma_backward(stream, k.shape, layout, on);
+    attention_plain_backward<T>(stream, k.shape, layout, on);
+  });
+}
+
 void CudaKernels::run(Stream& stream, const kernel::AttentionForward& k) {
   if (attention_by(k.name, k.shape, k.type()) != CudaAttention::cudnn)
-    return own_forward(k.name, stream, layout_of(k.shape),
-                       {.shape = k.shape,
-                        .block = {},
-                        .qkv = k.qkv,
-                        .kv = k.qkv,
-                        .out = k.out,
-                        .log_sum_exp = k.log_sum_exp});
+    return own_forward(stream, layout_of(k.shape), k, k.qkv);
   const size_t bytes = statistics_bytes(k.log_sum_exp);
   std::byte* const memory = scratch(stream, bytes + cudnn_->forward_workspace(k.shape));
   auto* const by_head = reinterpret_cast<float*>(memory);
@@ -113,16 +135,7 @@ void CudaKernels::run(Stream& stream, const kernel::AttentionForward& k) {
 
 void CudaKernels::run(Stream& stream, const kernel::AttentionBackward& k) {
   if (attention_by(k.name, k.shape, k.type()) != CudaAttention::cudnn)
-    return own_backward(k.name, stream, layout_of(k.shape),
-                        {.shape = k.shape,
-                         .block = {},
-                         .qkv = k.qkv,
-                         .kv = k.qkv,
-                         .out = k.out,
-                         .log_sum_exp = k.log_sum_exp,
-                         .out_gradient = k.out_gradient,
-                         .qkv_gradient = k.qkv_gradient,
-                         .kv_gradient = k.qkv_gradient});
+    return own_backward(stream, layout_of(k.shape), k, k.qkv, k.qkv_gradient);
   const size_t bytes = statistics_bytes(k.log_sum_exp);
   std::byte* const memory = scratch(stream, bytes + cudnn_->backward_workspace(k.shape));
   auto* const by_head = reinterpret_cast<float*>(memory);
@@ -132,37 +145,11 @@ void CudaKernels::run(Stream& stream, const kernel::AttentionBackward& k) {
 }
 
 void CudaKernels::run(Stream& stream, const kernel::AttentionMergeForward& k) {
-  own_forward(k.name, stream, layout_of(k.shape, k.block), k);
+  own_forward(stream, layout_of(k.shape, k.block), k, k.kv);
 }
 
 void CudaKernels::run(Stream& stream, const kernel::AttentionMergeBackward& k) {
-  own_backward(k.name, stream, layout_of(k.shape, k.block), k);
-}
-
-void CudaKernels::own_forward(const char* name, Stream& stream, const AttentionLayout& layout,
-                              const kernel::AttentionMergeForward& k) const {
-  const auto with = [&]<typename T>(T) {
-    return AttentionForward<T>{data<T>(k.qkv), data<T>(k.kv), data<T>(k.out), data<float>(k.log_sum_exp)};
-  };
-  if (own_attention_by(name, k.shape, k.type()) == CudaAttention::tensor_cores)
-    return attention_mma_forward(stream, k.shape, layout, with(__nv_bfloat16{}));
-  with_type(name, k.type(),
-            [&]<typename T>(T type) { attention_plain_forward<T>(stream, k.shape, layout, with(type)); });
-}
-
-void CudaKernels::own_backward(const char* name, Stream& stream, const AttentionLayout& layout,
-                               const kernel::AttentionMergeBackward& k) {
-  const CudaAttention by = own_attention_by(name, k.shape, k.type());
-  auto* const delta = reinterpret_cast<float*>(scratch(stream, k.log_sum_exp.bytes()));
-  with_type(name, k.type(), [&]<typename T>(T) {
-    const AttentionBackward<T> on{data<T>(k.qkv),          data<T>(k.kv), data<float>(k.log_sum_exp),
-                                  data<T>(k.out_gradient), delta,         data<T>(k.qkv_gradient),
-                                  data<T>(k.kv_gradient)};
-    attention_delta(stream, k.shape, data<T>(k.out), on.out_gradient, delta);
-    if constexpr (std::is_same_v<T, __nv_bfloat16>)
-      if (by == CudaAttention::tensor_cores) return attention_mma_backward(stream, k.shape, layout, on);
-    attention_plain_backward<T>(stream, k.shape, layout, on);
-  });
+  own_backward(stream, layout_of(k.shape, k.block), k, k.kv, k.kv_gradient);
 }
 
 }  // namespace stp::cuda

@@ -84,14 +84,15 @@ class CudaKernels : public Kernels {
   /// Which kernels take it; std::logic_error where none do.
   [[nodiscard]] CudaAttention attention_by(const char* name, const AttentionShape& shape, DType type) const;
 
-  /// The same of the kernels of this backend (attention.h), which alone take another rank's keys. `name`: of
-  /// the call.
+  /// The same of the kernels of this backend (attention.h), which alone take another rank's keys.
   [[nodiscard]] CudaAttention own_attention_by(const char* name, const AttentionShape& shape,
                                                DType type) const;
-  void own_forward(const char* name, Stream& stream, const AttentionLayout& layout,
-                   const kernel::AttentionMergeForward& k) const;
-  void own_backward(const char* name, Stream& stream, const AttentionLayout& layout,
-                    const kernel::AttentionMergeBackward& k);
+  template <typename Kernel>
+  void own_forward(Stream& stream, const AttentionLayout& layout, const Kernel& k,
+                   const TensorView& kv) const;
+  template <typename Kernel>
+  void own_backward(Stream& stream, const AttentionLayout& layout, const Kernel& k, const TensorView& kv,
+                    const TensorView& kv_gradient);
 
   /// Where a kernel on the stream writes a number to fail the run, and which: "rank 0, compute, F0.1:
   /// `what`".
@@ -103,15 +104,11 @@ class CudaKernels : public Kernels {
   /// The same for heads of more elements.
   static void expect_head(const char* name, const AttentionShape& shape);
   /// Calls work(T{}), T being float or __nv_bfloat16.
-  template <typename Work>
-  static void with_type(const char* name, DType type, Work work) {
-    if (type == DType::f32) return work(float{});
-    if (type == DType::bf16) return work(__nv_bfloat16{});
-    kernel::refuse(name, "no CUDA kernel for " + to_string(type));
-  }
   template <typename Kernel, typename Work>
   static void with_type(const Kernel& k, Work work) {
-    with_type(k.name, k.type(), work);
+    if (k.type() == DType::f32) return work(float{});
+    if (k.type() == DType::bf16) return work(__nv_bfloat16{});
+    kernel::refuse(k.name, "no CUDA kernel for " + to_string(k.type()));
   }
 
   CudaDevice& device_;
