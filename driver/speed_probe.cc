@@ -54,7 +54,7 @@ SpeedProbe::SpeedProbe(std::unique_ptr<Backend> backend, double rate)
     here.stream = device.make_stream("probe", StreamPriority::compute);
     for (Tensor* tensor : {&here.a, &here.b, &here.c}) {
       *tensor = device.allocate(*here.stream, MemoryKind::working, DType::f32, kSize, kSize);
-      device.kernels().fill(*here.stream, *tensor, 0.01);
+      device.kernels().issue(*here.stream, kernel::Fill{.tensor = *tensor, .value = 0.01});
     }
   }
   time_gemms(static_cast<int>(ranks_.size()));  // pages
@@ -68,7 +68,8 @@ double SpeedProbe::time_gemms(int count) {
     Rank& here = ranks_[rank];
     starts.push_back(here.stream->record());
     for (int repeat = 0; repeat < kRepeats; ++repeat)
-      backend_->device(rank).kernels().gemm(*here.stream, false, true, 1, here.a, here.b, 0, here.c);
+      backend_->device(rank).kernels().issue(
+          *here.stream, kernel::Gemm{.transpose_b = true, .a = here.a, .b = here.b, .c = here.c});
     ends.push_back(here.stream->record());
   }
   double slowest = 0;

@@ -41,15 +41,25 @@ void add_attention(Suite& suite) {
                        const Tensor gradient = env.make(0, shape.tokens(), shape.qkv_columns());
                        Stream& stream = env.compute(0);
                        Kernels& kernels = env.kernels(0);
-                       kernels.attention_forward(stream, shape, qkv, out, log_sum_exp);
+                       kernels.issue(stream,
+                                     kernel::AttentionForward{
+                                         .shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp});
                        BenchEnv::Work work;
                        if (pass == UnitPass::F) {
                          work = [=, &stream, &kernels](int) {
-                           kernels.attention_forward(stream, shape, qkv, out, log_sum_exp);
+                           kernels.issue(
+                               stream,
+                               kernel::AttentionForward{
+                                   .shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp});
                          };
                        } else {
                          work = [=, &stream, &kernels](int) {
-                           kernels.attention_backward(stream, shape, qkv, out, log_sum_exp, out, gradient);
+                           kernels.issue(stream, kernel::AttentionBackward{.shape = shape,
+                                                                           .qkv = qkv,
+                                                                           .out = out,
+                                                                           .log_sum_exp = log_sum_exp,
+                                                                           .out_gradient = out,
+                                                                           .qkv_gradient = gradient});
                          };
                        }
                        return std::make_unique<ComputeWork>(env, std::move(work), counters);

@@ -14,7 +14,8 @@ class Issue : public Fixture {
   double sample(int calls) override {
     env_.synchronize();
     const auto start = std::chrono::steady_clock::now();
-    for (int call = 0; call < calls; ++call) env_.kernels(0).fill(env_.compute(0), tensor_, 0);
+    for (int call = 0; call < calls; ++call)
+      env_.kernels(0).issue(env_.compute(0), kernel::Fill{.tensor = tensor_, .value = 0});
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     env_.synchronize();
     return seconds / calls;
@@ -54,7 +55,10 @@ void add_executor(Suite& suite) {
   suite.add({.name = "executor/launch", .prepare = [](BenchEnv& env) {
                const Tensor tensor = env.make(0, DType::f32, 1, 1);
                return std::make_unique<ComputeWork>(
-                   env, [=, &env](int) { env.kernels(0).fill(env.compute(0), tensor, 0); },
+                   env,
+                   [=, &env](int) {
+                     env.kernels(0).issue(env.compute(0), kernel::Fill{.tensor = tensor, .value = 0});
+                   },
                    [](double) -> std::map<std::string, double> { return {}; });
              }});
   suite.add({.name = "executor/event_round_trip",

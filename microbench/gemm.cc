@@ -43,7 +43,12 @@ BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm) {
   const double beta = transpose_a ? 1 : 0;  // a weight's gradient is added to what is there
   return [&env, all, transpose_a, transpose_b, beta](int rank) {
     const Operands& of = all[rank];
-    env.kernels(rank).gemm(env.compute(rank), transpose_a, transpose_b, 1, of.a, of.b, beta, of.c);
+    env.kernels(rank).issue(env.compute(rank), kernel::Gemm{.transpose_a = transpose_a,
+                                                            .transpose_b = transpose_b,
+                                                            .a = of.a,
+                                                            .b = of.b,
+                                                            .beta = beta,
+                                                            .c = of.c});
   };
 }
 

@@ -66,7 +66,7 @@ BenchEnv::~BenchEnv() = default;
 
 Tensor BenchEnv::make(int rank, DType type, int64_t rows, int64_t columns) {
   Tensor tensor = device(rank).allocate(compute(rank), MemoryKind::working, type, rows, columns);
-  if (type != DType::i32) kernels(rank).fill(compute(rank), tensor, 0.01);
+  if (type != DType::i32) kernels(rank).issue(compute(rank), kernel::Fill{.tensor = tensor, .value = 0.01});
   made_.emplace_back(rank, tensor);
   return tensor;
 }
@@ -125,7 +125,8 @@ BenchEnv::Times BenchEnv::time(const Work& compute, const Exchange& communicate)
 void BenchEnv::hold_back() {
   if (spec_.processors > 0) return;
   for (int rank = 0; rank < ranks(); ++rank)
-    for (int round = 0; round < 8; ++round) kernels(rank).fill(compute(rank), other_data(rank), 1);
+    for (int round = 0; round < 8; ++round)
+      kernels(rank).issue(compute(rank), kernel::Fill{.tensor = other_data(rank), .value = 1});
 }
 
 Tensor& BenchEnv::other_data(int rank) {
@@ -136,14 +137,16 @@ Tensor& BenchEnv::other_data(int rank) {
 }
 
 void BenchEnv::flush_caches() {
-  for (int rank = 0; rank < ranks(); ++rank) kernels(rank).fill(compute(rank), other_data(rank), 1);
+  for (int rank = 0; rank < ranks(); ++rank)
+    kernels(rank).issue(compute(rank), kernel::Fill{.tensor = other_data(rank), .value = 1});
   synchronize();
 }
 
 double BenchEnv::probe() {
   const auto gemm = [&](int rank) {
     Rank& here = ranks_[rank];
-    kernels(rank).gemm(*here.compute, false, true, 1, here.a, here.b, 0, here.c);
+    kernels(rank).issue(*here.compute,
+                        kernel::Gemm{.transpose_b = true, .a = here.a, .b = here.b, .c = here.c});
   };
   return time(gemm, {}).compute;
 }

@@ -67,74 +67,89 @@ struct Kernel {
   void (*issue)(Kernels& kernels, Stream& stream, const Operands& of);
 };
 
-const Kernel kNormForward{"rms_norm_forward",
-                          [](const Operands& of) {
-                            return traffic({of.x, of.gain}, {of.y, of.rstd});
-                          },
-                          [](Kernels& kernels, Stream& stream, const Operands& of) {
-                            kernels.rms_norm_forward(stream, of.x, of.gain, 1e-6, of.y, of.rstd);
-                          }};
-const Kernel kNormBackward{
-    "rms_norm_backward",
+// The kernel whose arguments `call` makes.
+template <typename Call>
+Kernel made_by(Call call, double (*bytes)(const Operands& of)) {
+  return {decltype(call(Operands()))::name, bytes,
+          [](Kernels& kernels, Stream& stream, const Operands& of) { kernels.issue(stream, Call{}(of)); }};
+}
+
+const Kernel kNormForward = made_by(
+    [](const Operands& of) {
+      return kernel::RmsNormForward{.x = of.x, .gain = of.gain, .epsilon = 1e-6, .y = of.y, .rstd = of.rstd};
+    },
+    [](const Operands& of) {
+      return traffic({of.x, of.gain}, {of.y, of.rstd});
+    });
+const Kernel kNormBackward = made_by(
+    [](const Operands& of) {
+      return kernel::RmsNormBackward{.dy = of.y,
+                                     .x = of.x,
+                                     .gain = of.gain,
+                                     .rstd = of.rstd,
+                                     .residual_factor = 1,
+                                     .residual = of.x,
+                                     .dx = of.y,
+                                     .gain_gradient = of.gain_gradient};
+    },
     [](const Operands& of) {
       return traffic({of.y, of.x, of.gain, of.rstd, of.x, of.gain_gradient}, {of.y, of.gain_gradient});
+    });
+const Kernel kScale =
+    made_by([](const Operands& of) { return kernel::Scale{.factor = 0.5, .in = of.x, .out = of.y}; },
+            [](const Operands& of) { return traffic({of.x}, {of.y}); });
+const Kernel kBiasRopeForward = made_by(
+    [](const Operands& of) {
+      return kernel::BiasRopeForward{.shape = of.shape, .theta = 1e4, .bias = of.bias, .qkv = of.qkv};
     },
-    [](Kernels& kernels, Stream& stream, const Operands& of) {
-      kernels.rms_norm_backward(stream, of.y, of.x, of.gain, of.rstd, 1, of.x, of.y, of.gain_gradient);
-    }};
-const Kernel kScale{
-    "scale", [](const Operands& of) { return traffic({of.x}, {of.y}); },
-    [](Kernels& kernels, Stream& stream, const Operands& of) { kernels.scale(stream, 0.5, of.x, of.y); }};
-const Kernel kBiasRopeForward{"bias_rope_forward",
-                              [](const Operands& of) {
-                                return traffic({of.qkv, of.bias}, {of.qkv});
-                              },
-                              [](Kernels& kernels, Stream& stream, const Operands& of) {
-                                kernels.bias_rope_forward(stream, of.shape, 1e4, of.bias, of.qkv);
-                              }};
-const Kernel kRopeBackward{"rope_backward",
-                           [](const Operands& of) {  // it does not change the values
-                             const auto rotated =
-                                 static_cast<double>(of.shape.q_columns() + of.shape.kv_columns()) /
-                                 static_cast<double>(of.shape.qkv_columns());
-                             return rotated * traffic({of.qkv}, {of.qkv});
-                           },
-                           [](Kernels& kernels, Stream& stream, const Operands& of) {
-                             kernels.rope_backward(stream, of.shape, 1e4, of.qkv);
-                           }};
-const Kernel kSwigluForward{"swiglu_forward",
-                            [](const Operands& of) { return traffic({of.gate_up}, {of.act}); },
-                            [](Kernels& kernels, Stream& stream, const Operands& of) {
-                              kernels.swiglu_forward(stream, of.gate_up, of.act);
-                            }};
-const Kernel kSwigluBackward{"swiglu_backward",
-                             [](const Operands& of) {
-                               return traffic({of.gate_up, of.act}, {of.gate_up_gradient});
-                             },
-                             [](Kernels& kernels, Stream& stream, const Operands& of) {
-                               kernels.swiglu_backward(stream, of.gate_up, of.act, of.gate_up_gradient);
-                             }};
+    [](const Operands& of) {
+      return traffic({of.qkv, of.bias}, {of.qkv});
+    });
+const Kernel kRopeBackward = made_by(
+    [](const Operands& of) {
+      return kernel::RopeBackward{.shape = of.shape, .theta = 1e4, .qkv_gradient = of.qkv};
+    },
+    [](const Operands& of) {  // it does not change the values
+      const auto rotated = static_cast<double>(of.shape.q_columns() + of.shape.kv_columns()) /
+                           static_cast<double>(of.shape.qkv_columns());
+      return rotated * traffic({of.qkv}, {of.qkv});
+    });
+const Kernel kSwigluForward =
+    made_by([](const Operands& of) { return kernel::SwigluForward{.gate_up = of.gate_up, .out = of.act}; },
+            [](const Operands& of) { return traffic({of.gate_up}, {of.act}); });
+const Kernel kSwigluBackward = made_by(
+    [](const Operands& of) {
+      return kernel::SwigluBackward{
+          .gate_up = of.gate_up, .out_gradient = of.act, .gate_up_gradient = of.gate_up_gradient};
+    },
+    [](const Operands& of) {
+      return traffic({of.gate_up, of.act}, {of.gate_up_gradient});
+    });
 // The head's loss, which leaves its gradient in the logits' place.
-const Kernel kRowMaximum{"row_maximum", [](const Operands& of) { return traffic({of.logits}, {of.maximum}); },
-                         [](Kernels& kernels, Stream& stream, const Operands& of) {
-                           kernels.row_maximum(stream, of.logits, of.maximum);
-                         }};
-const Kernel kExponentialSums{"exponential_sums",
-                              [](const Operands& of) {
-                                return traffic({of.logits, of.maximum, of.targets}, {of.sums});
-                              },
-                              [](Kernels& kernels, Stream& stream, const Operands& of) {
-                                kernels.exponential_sums(stream, of.logits, of.maximum, of.targets, 0,
-                                                         of.sums);
-                              }};
-const Kernel kCrossEntropy{"cross_entropy",
-                           [](const Operands& of) {
-                             return traffic({of.logits, of.maximum, of.sums, of.targets}, {of.logits});
-                           },
-                           [](Kernels& kernels, Stream& stream, const Operands& of) {
-                             kernels.cross_entropy(stream, of.maximum, of.sums, of.targets, 0, 1e-3,
-                                                   of.logits, of.loss);
-                           }};
+const Kernel kRowMaximum =
+    made_by([](const Operands& of) { return kernel::RowMaximum{.logits = of.logits, .maximum = of.maximum}; },
+            [](const Operands& of) { return traffic({of.logits}, {of.maximum}); });
+const Kernel kExponentialSums = made_by(
+    [](const Operands& of) {
+      return kernel::ExponentialSums{
+          .logits = of.logits, .maximum = of.maximum, .targets = of.targets, .first = 0, .sums = of.sums};
+    },
+    [](const Operands& of) {
+      return traffic({of.logits, of.maximum, of.targets}, {of.sums});
+    });
+const Kernel kCrossEntropy = made_by(
+    [](const Operands& of) {
+      return kernel::CrossEntropy{.maximum = of.maximum,
+                                  .sums = of.sums,
+                                  .targets = of.targets,
+                                  .first = 0,
+                                  .factor = 1e-3,
+                                  .logits = of.logits,
+                                  .loss = of.loss};
+    },
+    [](const Operands& of) {
+      return traffic({of.logits, of.maximum, of.sums, of.targets}, {of.logits});
+    });
 
 // The kernels of a unit pass, in the order of their calls.
 const std::map<std::pair<Unit, UnitPass>, std::vector<Kernel>> kKernels{
@@ -202,9 +217,16 @@ void add_optimizer(Suite& suite, const ModelConfig& model) {
                return std::make_unique<ComputeWork>(
                    env,
                    [=, &env](int) {
-                     env.kernels(0).add_sum_of_squares(env.compute(0), 1, gradient, total);
-                     env.kernels(0).adamw(env.compute(0), AdamW{}, 1, total, gradient, first, second, weight,
-                                          weight);
+                     env.kernels(0).issue(
+                         env.compute(0), kernel::AddSumOfSquares{.factor = 1, .x = gradient, .total = total});
+                     env.kernels(0).issue(env.compute(0), kernel::AdamW{.options = AdamW{},
+                                                                        .max_norm = 1,
+                                                                        .total = total,
+                                                                        .gradient = gradient,
+                                                                        .first_moment = first,
+                                                                        .second_moment = second,
+                                                                        .master = weight,
+                                                                        .weight = weight});
                    },
                    counters);
              }});
@@ -214,16 +236,18 @@ void add_copy(Suite& suite, double bytes, bool cold) {
   const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
     return {{"bytes", 2 * bytes}, {"gb_per_s", 2 * bytes / seconds / 1e9}};
   };
-  suite.add({.name = std::string(cold ? "memory_cold" : "memory") +
-                     "/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
-             .bytes = 2 * bytes,
-             .prepare = [=](BenchEnv& env) {
-               const auto columns = static_cast<int64_t>(bytes / 4);
-               const Tensor from = env.make(0, DType::f32, 1, columns),
-                            to = env.make(0, DType::f32, 1, columns);
-               return std::make_unique<ComputeWork>(
-                   env, [=, &env](int) { env.kernels(0).copy(env.compute(0), from, to); }, counters, cold);
-             }});
+  suite.add(
+      {.name = std::string(cold ? "memory_cold" : "memory") +
+               "/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
+       .bytes = 2 * bytes,
+       .prepare = [=](BenchEnv& env) {
+         const auto columns = static_cast<int64_t>(bytes / 4);
+         const Tensor from = env.make(0, DType::f32, 1, columns), to = env.make(0, DType::f32, 1, columns);
+         return std::make_unique<ComputeWork>(
+             env,
+             [=, &env](int) { env.kernels(0).issue(env.compute(0), kernel::Copy{.from = from, .to = to}); },
+             counters, cold);
+       }});
 }
 
 }  // namespace

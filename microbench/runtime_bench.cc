@@ -81,16 +81,16 @@ double gemm_rate() {
   const auto stream = device.make_stream("compute", StreamPriority::compute);
   const auto make = [&](int64_t rows, int64_t columns) {
     Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, rows, columns);
-    device.kernels().fill(*stream, tensor, 0.5);
+    device.kernels().issue(*stream, kernel::Fill{.tensor = tensor, .value = 0.5});
     return tensor;
   };
   const int64_t tokens = t.tokens(), h = t.model.hidden;
   for (int repeat = 0; repeat < 3; ++repeat)
     for (const int64_t out : {2 * h, h, int64_t{2} * t.model.ffn}) {
       Tensor x = make(tokens, h), w = make(out, h), y = make(tokens, out);
-      device.kernels().gemm(*stream, false, true, 1, x, w, 0, y);
-      device.kernels().gemm(*stream, false, false, 1, y, w, 0, x);
-      device.kernels().gemm(*stream, true, false, 1, y, x, 1, w);
+      device.kernels().issue(*stream, kernel::Gemm{.transpose_b = true, .a = x, .b = w, .c = y});
+      device.kernels().issue(*stream, kernel::Gemm{.a = y, .b = w, .c = x});
+      device.kernels().issue(*stream, kernel::Gemm{.transpose_a = true, .a = y, .b = x, .beta = 1, .c = w});
       for (Tensor* tensor : {&x, &w, &y}) device.release(*stream, *tensor);
     }
   device.synchronize();

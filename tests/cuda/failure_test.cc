@@ -34,7 +34,7 @@ TEST_F(GpuFailure, WhatOneRankFindsEndsAllAndNamesRankStreamAndOp) {
     Device& device = backend->device(rank);
     Stream& stream = *streams.emplace_back(device.make_stream("tp", StreamPriority::communication));
     const Tensor tensor = device.allocate(stream, MemoryKind::working, DType::f32, 16, 16);
-    device.kernels().fill(stream, tensor, 1);
+    device.kernels().issue(stream, kernel::Fill{tensor, 1});
     parts.push_back({&stream, tensor, tensor});
   }
   const auto group = backend->group("tp", {0, 1, 2, 3});
@@ -42,8 +42,8 @@ TEST_F(GpuFailure, WhatOneRankFindsEndsAllAndNamesRankStreamAndOp) {
     for (const auto& stream : streams) stream->begin(op);
     if (op == 2) {
       Kernels& kernels = backend->device(2).kernels();
-      kernels.fill(*streams[2], parts[2].in, NAN);
-      kernels.check_finite(*streams[2], parts[2].in, "the sum");
+      kernels.issue(*streams[2], kernel::Fill{parts[2].in, NAN});
+      kernels.issue(*streams[2], kernel::CheckFinite{parts[2].in, "the sum"});
     }
     group->all_reduce(Reduce::sum, parts);
   }

@@ -21,11 +21,13 @@ KERNEL_CASE(BiasAndRope) {
     shapes.push_back({.batch = 2, .seq = 4096, .q_heads = 4, .kv_heads = 1, .head_dim = 128});
   for (const AttentionShape& shape : shapes)
     for (const double theta : {1e4, 1e6}) {
-      expect_exact(
-          {in(1, shape.qkv_columns()), in_out(shape.tokens(), shape.qkv_columns())},
-          [&](const On& on) { on.kernels.bias_rope_forward(on.stream, shape, theta, on.t[0], on.t[1]); });
-      expect_exact({in_out(shape.tokens(), shape.qkv_columns())},
-                   [&](const On& on) { on.kernels.rope_backward(on.stream, shape, theta, on.t[0]); });
+      expect_exact({in(1, shape.qkv_columns()), in_out(shape.tokens(), shape.qkv_columns())},
+                   [&](const On& on) {
+                     on.kernels.issue(on.stream, kernel::BiasRopeForward{shape, theta, on.t[0], on.t[1]});
+                   });
+      expect_exact({in_out(shape.tokens(), shape.qkv_columns())}, [&](const On& on) {
+        on.kernels.issue(on.stream, kernel::RopeBackward{shape, theta, on.t[0]});
+      });
     }
 }
 
@@ -110,7 +112,9 @@ void KernelCases::expect_attention(const std::vector<AttentionShape>& shapes, At
     const Operand qkv = in(shape.tokens(), shape.qkv_columns());
     const auto forward = expect_exact(
         {qkv, out(shape.tokens(), shape.q_columns()), out(shape.tokens(), shape.q_heads, Kind::statistics)},
-        [&](const On& on) { on.kernels.attention_forward(on.stream, shape, on.t[0], on.t[1], on.t[2]); },
+        [&](const On& on) {
+          on.kernels.issue(on.stream, kernel::AttentionForward{shape, on.t[0], on.t[1], on.t[2]});
+        },
         kAttention, attention);
     Operand result{shape.tokens(), shape.q_columns(), Kind::x, Role::in, forward[1]};
     Operand log_sum_exp{shape.tokens(), shape.q_heads, Kind::statistics, Role::in, forward[2]};
@@ -120,7 +124,8 @@ void KernelCases::expect_attention(const std::vector<AttentionShape>& shapes, At
         {qkv, result, log_sum_exp, in(shape.tokens(), shape.q_columns()),
          out(shape.tokens(), shape.qkv_columns())},
         [&](const On& on) {
-          on.kernels.attention_backward(on.stream, shape, on.t[0], on.t[1], on.t[2], on.t[3], on.t[4]);
+          on.kernels.issue(on.stream,
+                           kernel::AttentionBackward{shape, on.t[0], on.t[1], on.t[2], on.t[3], on.t[4]});
         },
         kAttention, attention);
     if (HasFailure()) return;
@@ -137,7 +142,8 @@ void KernelCases::expect_ring_step(const AttentionShape& shape, const AttentionB
       {qkv, kv, in_out(shape.tokens(), shape.q_columns()),
        in_out(shape.tokens(), shape.q_heads, Kind::statistics)},
       [&](const On& on) {
-        on.kernels.attention_merge_forward(on.stream, shape, block, on.t[0], on.t[1], on.t[2], on.t[3]);
+        on.kernels.issue(on.stream,
+                         kernel::AttentionMergeForward{shape, block, on.t[0], on.t[1], on.t[2], on.t[3]});
       },
       kAttention, attention);
   Operand result{shape.tokens(), shape.q_columns(), Kind::x, Role::in, forward[2]};
@@ -148,8 +154,8 @@ void KernelCases::expect_ring_step(const AttentionShape& shape, const AttentionB
       {qkv, kv, result, log_sum_exp, in(shape.tokens(), shape.q_columns()),
        in_out(shape.tokens(), shape.qkv_columns()), out(shape.tokens(), 2 * shape.kv_columns())},
       [&](const On& on) {
-        on.kernels.attention_merge_backward(on.stream, shape, block, on.t[0], on.t[1], on.t[2], on.t[3],
-                                            on.t[4], on.t[5], on.t[6]);
+        on.kernels.issue(on.stream, kernel::AttentionMergeBackward{shape, block, on.t[0], on.t[1], on.t[2],
+                                                                   on.t[3], on.t[4], on.t[5], on.t[6]});
       },
       kAttention, attention);
 }

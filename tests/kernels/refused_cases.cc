@@ -1,5 +1,7 @@
-// Every kernel checks its tensors at the call (lib/stp/device/kernels.h), and names itself. What the rules
-// are is tested with the CPU's (refused_kernels_test.cc).
+// Every kernel checks its tensors at the call (lib/stp/device/kernel_arguments.h), and names itself. What the
+// rules are is tested with the CPU's (refused_kernels_test.cc).
+#include <gmock/gmock.h>
+
 #include <stdexcept>
 
 #include "kernels/kernel_cases.h"
@@ -7,19 +9,14 @@
 namespace stp::kernel_cases {
 namespace {
 
-struct Refusal {
-  std::string kernel;
-  std::function<void(Kernels&, Stream&)> call;
-};
-
-void expect_refused(Kernels& kernels, Stream& stream, const Refusal& refusal, const std::string& reason) {
+template <typename Kernel>
+void expect_refused(Kernels& kernels, Stream& stream, const Kernel& kernel, const std::string& reason) {
   try {
-    refusal.call(kernels, stream);
-    ADD_FAILURE() << refusal.kernel << " accepted: " << reason;
+    kernels.issue(stream, kernel);
+    ADD_FAILURE() << kernel.name << " accepted: " << reason;
   } catch (const std::logic_error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(text.substr(0, refusal.kernel.size() + 2), refusal.kernel + ": ");
-    EXPECT_NE(text.find(reason), std::string::npos) << text;
+    EXPECT_THAT(error.what(), testing::StartsWith(kernel.name + std::string(": ")));
+    EXPECT_THAT(error.what(), testing::HasSubstr(reason));
   }
 }
 
@@ -35,39 +32,22 @@ KERNEL_CASE(WhatDoesNotFitIsRefused) {
                index = tensor(4, 1, DType::i32);
   const AttentionShape shape{.batch = 1, .seq = 2, .q_heads = 2, .kv_heads = 1, .head_dim = 2};
   const AttentionBlock block{.first_query = 0, .keys = 1};
-  const auto with = [](auto method, auto... arguments) {
-    return [=](Kernels& kernels, Stream& s) { (kernels.*method)(s, arguments...); };
+  const auto expect = [&](const std::string& reason, const auto&... unfit) {
+    (expect_refused(machine_->kernels(Attention::best), *stream, unfit, reason), ...);
   };
-  const std::vector<Refusal> refusals{
-      {"fill", with(&Kernels::fill, index, 1.0)},
-      {"copy", with(&Kernels::copy, x, y)},
-      {"copy_columns", with(&Kernels::copy_columns, x, int64_t{0}, y, int64_t{0}, int64_t{1})},
-      {"scale", with(&Kernels::scale, 1.0, x, y)},
-      {"add_rows", with(&Kernels::add_rows, x, int64_t{0}, y)},
-      {"check_finite", with(&Kernels::check_finite, index, std::string("it"))},
-      {"gemm", with(&Kernels::gemm, false, false, 1.0, x, y, 0.0, z)},
-      {"rms_norm_forward", with(&Kernels::rms_norm_forward, x, y, 0.0, y, z)},
-      {"rms_norm_backward", with(&Kernels::rms_norm_backward, x, y, x, z, 1.0, x, x, z)},
-      {"bias_rope_forward", with(&Kernels::bias_rope_forward, shape, 1e4, x, y)},
-      {"rope_backward", with(&Kernels::rope_backward, shape, 1e4, x)},
-      {"add_column_sums", with(&Kernels::add_column_sums, x, z)},
-      {"attention_forward", with(&Kernels::attention_forward, shape, x, y, z)},
-      {"attention_backward", with(&Kernels::attention_backward, shape, x, y, z, y, x)},
-      {"attention_merge_forward", with(&Kernels::attention_merge_forward, shape, block, x, y, y, z)},
-      {"attention_merge_backward",
-       with(&Kernels::attention_merge_backward, shape, block, x, y, y, z, y, x, y)},
-      {"swiglu_forward", with(&Kernels::swiglu_forward, x, y)},
-      {"swiglu_backward", with(&Kernels::swiglu_backward, x, y, x)},
-      {"embedding_forward", with(&Kernels::embedding_forward, index, x, int64_t{0}, y)},
-      {"embedding_backward", with(&Kernels::embedding_backward, index, x, int64_t{0}, z)},
-      {"row_maximum", with(&Kernels::row_maximum, x, z)},
-      {"exponential_sums", with(&Kernels::exponential_sums, x, z, index, int64_t{0}, z)},
-      {"cross_entropy", with(&Kernels::cross_entropy, z, z, index, int64_t{0}, 1.0, x, z)},
-      {"add_sum_of_squares", with(&Kernels::add_sum_of_squares, 1.0, x, z)},
-      {"adamw", with(&Kernels::adamw, stp::AdamW{}, 1.0, Tensor{}, z, z, z, z, y)}};
-  for (const Refusal& refusal : refusals)
-    expect_refused(machine_->kernels(Attention::best), *stream, refusal,
-                   refusal.kernel == "fill" || refusal.kernel == "check_finite" ? "i32" : ", not ");
+  expect("i32", kernel::Fill{index, 1}, kernel::CheckFinite{index, "it"});
+  expect(", not ", kernel::Copy{x, y}, kernel::CopyColumns{x, 0, y, 0, 1}, kernel::Scale{1, x, y},
+         kernel::AddRows{x, 0, y}, kernel::Gemm{false, false, 1, x, y, 0, z},
+         kernel::RmsNormForward{x, y, 0, y, z}, kernel::RmsNormBackward{x, y, x, z, 1, x, x, z},
+         kernel::BiasRopeForward{shape, 1e4, x, y}, kernel::RopeBackward{shape, 1e4, x},
+         kernel::AddColumnSums{x, z}, kernel::AttentionForward{shape, x, y, z},
+         kernel::AttentionBackward{shape, x, y, z, y, x},
+         kernel::AttentionMergeForward{shape, block, x, y, y, z},
+         kernel::AttentionMergeBackward{shape, block, x, y, y, z, y, x, y}, kernel::SwigluForward{x, y},
+         kernel::SwigluBackward{x, y, x}, kernel::EmbeddingForward{index, x, 0, y},
+         kernel::EmbeddingBackward{index, x, 0, z}, kernel::RowMaximum{x, z},
+         kernel::ExponentialSums{x, z, index, 0, z}, kernel::CrossEntropy{z, z, index, 0, 1, x, z},
+         kernel::AddSumOfSquares{1, x, z}, kernel::AdamW{{}, 1, {}, z, z, z, z, y});
   device.synchronize();
   EXPECT_FALSE(machine_->guard().failed());
 }
@@ -83,18 +63,15 @@ KERNEL_CASE(WhatThereAreNoKernelsForIsRefused) {
   const AttentionShape long_heads{.batch = 1, .seq = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 258};
   const Tensor row = tensor(1, 3 * 258, GetParam()), head = tensor(1, 258, GetParam()),
                one = tensor(1, 1, statistics_type(GetParam()));
-  const auto expect = [&](const std::string& kernel, const std::string& reason,
-                          std::function<void(Kernels&, Stream&)> call) {
-    expect_refused(machine_->kernels(Attention::best), *stream, {kernel, std::move(call)}, reason);
+  const auto expect = [&](const auto& lacking, const std::string& reason) {
+    expect_refused(machine_->kernels(Attention::best), *stream, lacking, reason);
   };
-  expect("gemm", "f64", [&](Kernels& k, Stream& s) { k.gemm(s, false, false, 1, x, x, 0, y); });
-  expect("scale", "f64", [&](Kernels& k, Stream& s) { k.scale(s, 1, x, y); });
-  expect("row_maximum", "f64", [&](Kernels& k, Stream& s) { k.row_maximum(s, x, column); });
-  expect("adamw", "f64", [&](Kernels& k, Stream& s) { k.adamw(s, {}, 1, {}, x, x, x, y, y); });
-  expect("rope_backward", "heads of 258",
-         [&](Kernels& k, Stream& s) { k.rope_backward(s, long_heads, 1e4, row); });
-  expect("attention_forward", "heads of 258",
-         [&](Kernels& k, Stream& s) { k.attention_forward(s, long_heads, row, head, one); });
+  expect(kernel::Gemm{false, false, 1, x, x, 0, y}, "f64");
+  expect(kernel::Scale{1, x, y}, "f64");
+  expect(kernel::RowMaximum{x, column}, "f64");
+  expect(kernel::AdamW{{}, 1, {}, x, x, x, y, y}, "f64");
+  expect(kernel::RopeBackward{long_heads, 1e4, row}, "heads of 258");
+  expect(kernel::AttentionForward{long_heads, row, head, one}, "heads of 258");
 }
 
 }  // namespace

@@ -19,10 +19,11 @@ std::vector<Size> sizes(bool large) {
 KERNEL_CASE(RmsNormForward) {
   for (const auto& [rows, columns] : sizes(machine_->large()))
     for (const double epsilon : {1e-6, 0.5})
-      expect_exact({in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
-                   [&](const On& on) {
-                     on.kernels.rms_norm_forward(on.stream, on.t[0], on.t[1], epsilon, on.t[2], on.t[3]);
-                   });
+      expect_exact(
+          {in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
+          [&](const On& on) {
+            on.kernels.issue(on.stream, kernel::RmsNormForward{on.t[0], on.t[1], epsilon, on.t[2], on.t[3]});
+          });
 }
 
 KERNEL_CASE(RmsNormBackward) {
@@ -42,15 +43,17 @@ KERNEL_CASE(RmsNormBackward) {
       expect_exact({in(rows, columns), in(rows, columns), in(1, columns), rstd, in(rows, columns),
                     out(rows, columns), in_out(1, columns, Kind::statistics)},
                    [&](const On& on) {
-                     on.kernels.rms_norm_backward(on.stream, on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
-                                                  residual ? on.t[4] : Tensor{}, on.t[5], on.t[6]);
+                     on.kernels.issue(
+                         on.stream, kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
+                                                            residual ? on.t[4] : Tensor{}, on.t[5], on.t[6]});
                    });
     if (columns > 5000) continue;
     expect_exact({in_out(rows, columns), in(rows, columns), in(1, columns), rstd,
                   in_out(1, columns, Kind::statistics)},
                  [&](const On& on) {  // in place
-                   on.kernels.rms_norm_backward(on.stream, on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0],
-                                                on.t[4]);
+                   on.kernels.issue(
+                       on.stream,
+                       kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0], on.t[4]});
                  });
   }
 }
@@ -59,8 +62,9 @@ KERNEL_CASE(AddColumnSums) {
   std::vector<Size> all = sizes(machine_->large());
   all.push_back({33000, 9});  // more rows than all shares have, were they of the least size
   for (const auto& [rows, columns] : all)
-    expect_exact({in(rows, columns), in_out(1, columns, Kind::statistics)},
-                 [&](const On& on) { on.kernels.add_column_sums(on.stream, on.t[0], on.t[1]); });
+    expect_exact({in(rows, columns), in_out(1, columns, Kind::statistics)}, [&](const On& on) {
+      on.kernels.issue(on.stream, kernel::AddColumnSums{on.t[0], on.t[1]});
+    });
 }
 
 KERNEL_CASE(SwiGlu) {
@@ -70,10 +74,12 @@ KERNEL_CASE(SwiGlu) {
       gate_up.values[0] = 120;
       gate_up.values[2 * columns] = -120;
     }
-    expect_exact({gate_up, out(rows, columns)},
-                 [&](const On& on) { on.kernels.swiglu_forward(on.stream, on.t[0], on.t[1]); });
-    expect_exact({gate_up, in(rows, columns), out(rows, 2 * columns)},
-                 [&](const On& on) { on.kernels.swiglu_backward(on.stream, on.t[0], on.t[1], on.t[2]); });
+    expect_exact({gate_up, out(rows, columns)}, [&](const On& on) {
+      on.kernels.issue(on.stream, kernel::SwigluForward{on.t[0], on.t[1]});
+    });
+    expect_exact({gate_up, in(rows, columns), out(rows, 2 * columns)}, [&](const On& on) {
+      on.kernels.issue(on.stream, kernel::SwigluBackward{on.t[0], on.t[1], on.t[2]});
+    });
   }
 }
 
@@ -88,11 +94,12 @@ KERNEL_CASE(Embedding) {
       for (int64_t i = 0; i < rows; ++i) tokens.values[i] = static_cast<double>(i * i % 37 + i % 3);
       const auto start = first;
       expect_exact({tokens, in(entries, columns), out(rows, columns)}, [&](const On& on) {
-        on.kernels.embedding_forward(on.stream, on.t[0], on.t[1], start, on.t[2]);
+        on.kernels.issue(on.stream, kernel::EmbeddingForward{on.t[0], on.t[1], start, on.t[2]});
       });
-      expect_exact(
-          {tokens, in(rows, columns), in_out(entries, columns, Kind::statistics)},
-          [&](const On& on) { on.kernels.embedding_backward(on.stream, on.t[0], on.t[1], start, on.t[2]); });
+      expect_exact({tokens, in(rows, columns), in_out(entries, columns, Kind::statistics)},
+                   [&](const On& on) {
+                     on.kernels.issue(on.stream, kernel::EmbeddingBackward{on.t[0], on.t[1], start, on.t[2]});
+                   });
     }
 }
 
@@ -113,20 +120,21 @@ KERNEL_CASE(CrossEntropy) {
                                               : i % 5 == 3 ? first + width
                                                            : first + i % width);
     const auto maximum = expect_exact({logits, out(rows, 1, Kind::statistics)}, [&](const On& on) {
-      on.kernels.row_maximum(on.stream, on.t[0], on.t[1]);
+      on.kernels.issue(on.stream, kernel::RowMaximum{on.t[0], on.t[1]});
     });
     // The largest is of another rank in some rows.
     Operand shift{rows, 1, Kind::statistics, Role::in, maximum[1]};
     for (int64_t i = 0; i < rows; i += 3) shift.values[i] = rounded(shift.values[i] + 2, Kind::statistics);
     const auto sums =
         expect_exact({logits, shift, targets, out(rows, 2, Kind::statistics)}, [&](const On& on) {
-          on.kernels.exponential_sums(on.stream, on.t[0], on.t[1], on.t[2], first, on.t[3]);
+          on.kernels.issue(on.stream, kernel::ExponentialSums{on.t[0], on.t[1], on.t[2], first, on.t[3]});
         });
     Operand all_sums{rows, 2, Kind::statistics, Role::in, sums[3]}, in_place = logits;
     for (double& sum : all_sums.values) sum = rounded(sum + 1, Kind::statistics);
     in_place.role = Role::in_out;
     expect_exact({shift, all_sums, targets, in_place, in_out(1, 1, Kind::statistics)}, [&](const On& on) {
-      on.kernels.cross_entropy(on.stream, on.t[0], on.t[1], on.t[2], first, 0.25, on.t[3], on.t[4]);
+      on.kernels.issue(on.stream,
+                       kernel::CrossEntropy{on.t[0], on.t[1], on.t[2], first, 0.25, on.t[3], on.t[4]});
     });
   }
 }

@@ -69,113 +69,107 @@ struct Mutation {
   // stands still until the optimizer has run; or the first norm until so many copies to the host have.
   int late_copy = -1;
   int late_forward = 0;
-  std::function<bool(const Tensor&)> spoiled_gradient;  // whether a GEMM's weight gradient becomes NaN
-  bool no_copies = false;                               // post-validation has nothing to go back to
+  std::function<bool(const TensorView&)> spoiled_gradient;  // whether a GEMM's weight gradient becomes NaN
+  bool no_copies = false;                                   // post-validation has nothing to go back to
   // Of bf16:
   bool narrow_gradients = false;  // sums over microbatches are rounded as they grow
   bool narrow_masters = false;    // a step starts from rounded weights
   bool stale_weights = false;     // the passes do not see what the optimizer did
 };
 
-class MutatedKernels : public ForwardingKernels {
+class MutatedKernels : public ForwardingKernels<MutatedKernels> {
  public:
   MutatedKernels(std::unique_ptr<Kernels> real, Device& device, const Mutation& mutation)
       : ForwardingKernels(std::move(real)), device_(device), mutation_(mutation) {}
   [[nodiscard]] bool vision() const override { return false; }
 
- private:
-  void run_copy(Stream& s, const Tensor& a, const Tensor& b) override {
+  using ForwardingKernels::run_any;
+  void run_any(Stream& s, const kernel::Copy& copy) {
     if (mutation_.no_copies) return;
-    const bool to_device = a.memory->kind == MemoryKind::host;
+    const bool to_device = cpu::cpu_stream(s).name() == "h2d";
     if (to_device && mutation_.late_copy >= 0 && copies_to_device_++ >= mutation_.late_copy)
       late_->wait_in(s);
-    real_->copy(s, a, b);
+    real_->issue(s, copy);
     if (!to_device && ++copies_to_host_ == mutation_.late_forward) late_->come_in(s);
   }
-  void run_copy_columns(Stream& s, const Tensor& a, int64_t from, const Tensor& b, int64_t to,
-                        int64_t count) override {
-    if (mutation_.swapped_heads && a.columns > b.columns) from = (from + count) % a.columns;
-    real_->copy_columns(s, a, from, b, to, count);
+  void run_any(Stream& s, kernel::CopyColumns copy) {
+    if (mutation_.swapped_heads && copy.from.columns > copy.to.columns)
+      copy.from_column = (copy.from_column + copy.count) % copy.from.columns;
+    real_->issue(s, copy);
   }
-  void run_scale(Stream& s, double factor, const Tensor& a, const Tensor& b) override {
-    real_->scale(s, mutation_.scale ? mutation_.scale(factor) : factor, a, b);
+  void run_any(Stream& s, kernel::Scale scale) {
+    if (mutation_.scale) scale.factor = mutation_.scale(scale.factor);
+    real_->issue(s, scale);
   }
-  void run_gemm(Stream& s, const GemmShape& shape, double alpha, const Tensor& a, const Tensor& b,
-                double beta, const Tensor& c) override {
-    const bool ta = shape.transpose_a, tb = shape.transpose_b;
-    const bool weight_gradient = ta && beta == 1;
-    if (weight_gradient && weight_gradients_ == mutation_.late_weight_gradient) mutation_.reduced->wait_in(s);
-    if (weight_gradient && weight_gradients_++ == mutation_.lost_weight_gradient) return;
-    if (weight_gradient && mutation_.overwrite_gradients) beta = 0;
-    if (weight_gradient && mutation_.early_free) {
-      Tensor other = device_.allocate(s, MemoryKind::working, b.type, b.rows, b.columns);
-      real_->fill(s, other, 0.5);
-      real_->gemm(s, ta, tb, alpha, a, other, beta, c);
-      return device_.release(s, other);
+  void run_any(Stream& s, kernel::Gemm gemm) {
+    const bool weight_gradient = gemm.transpose_a && gemm.beta == 1;
+    if (!weight_gradient) return real_->issue(s, gemm);
+    if (weight_gradients_ == mutation_.late_weight_gradient) mutation_.reduced->wait_in(s);
+    if (weight_gradients_++ == mutation_.lost_weight_gradient) return;
+    if (mutation_.overwrite_gradients) gemm.beta = 0;
+    Tensor other;
+    if (mutation_.early_free) {
+      other = device_.allocate(s, MemoryKind::working, gemm.b.type, gemm.b.rows, gemm.b.columns);
+      real_->issue(s, kernel::Fill{.tensor = other, .value = 0.5});
+      gemm.b = other;
     }
-    real_->gemm(s, ta, tb, alpha, a, b, beta, c);
-    if (weight_gradient && mutation_.narrow_gradients) round_to_bf16(s, c);
-    if (weight_gradient && mutation_.spoiled_gradient && mutation_.spoiled_gradient(c))
-      real_->fill(s, c, std::numeric_limits<double>::quiet_NaN());
+    real_->issue(s, gemm);
+    if (other) device_.release(s, other);
+    if (mutation_.narrow_gradients) round_to_bf16(s, gemm.c);
+    if (mutation_.spoiled_gradient && mutation_.spoiled_gradient(gemm.c))
+      real_->issue(s, kernel::Fill{.tensor = gemm.c, .value = std::numeric_limits<double>::quiet_NaN()});
   }
-  void run_rms_norm_forward(Stream& s, const Tensor& x, const Tensor& g, double e, const Tensor& y,
-                            const Tensor& r) override {
+  void run_any(Stream& s, const kernel::RmsNormForward& norm) {
     if (mutation_.late_forward > 0) late_->wait_in(s);
-    real_->rms_norm_forward(s, x, g, e, y, r);
-    if (mutation_.keep_saved) kept_.push_back(device_.allocate(s, MemoryKind::saved, x.type, x.rows, 1));
+    real_->issue(s, norm);
+    if (mutation_.keep_saved)
+      kept_.push_back(device_.allocate(s, MemoryKind::saved, norm.x.type, norm.x.rows, 1));
   }
-  void run_rms_norm_backward(Stream& s, const Tensor& dy, const Tensor& x, const Tensor& g, const Tensor& r,
-                             double factor, const Tensor& residual, const Tensor& dx,
-                             const Tensor& dg) override {
-    real_->rms_norm_backward(s, dy, x, g, r, mutation_.residual ? mutation_.residual(factor) : factor,
-                             residual, dx, dg);
+  void run_any(Stream& s, kernel::RmsNormBackward norm) {
+    if (mutation_.residual) norm.residual_factor = mutation_.residual(norm.residual_factor);
+    real_->issue(s, norm);
   }
-  void run_rope_backward(Stream& s, const AttentionShape& shape, double theta, const Tensor& g) override {
-    if (!mutation_.no_rope_backward) real_->rope_backward(s, shape, theta, g);
+  void run_any(Stream& s, const kernel::RopeBackward& rope) {
+    if (!mutation_.no_rope_backward) real_->issue(s, rope);
   }
-  void run_add_column_sums(Stream& s, const Tensor& g, const Tensor& b) override {
-    if (!mutation_.no_bias_gradient) real_->add_column_sums(s, g, b);
+  void run_any(Stream& s, const kernel::AddColumnSums& sums) {
+    if (!mutation_.no_bias_gradient) real_->issue(s, sums);
   }
-  void run_attention_forward(Stream& s, const AttentionShape& shape, const Tensor& qkv, const Tensor& o,
-                             const Tensor& l) override {
-    real_->attention_forward(s, mutated(shape), qkv, o, l);
+  void run_any(Stream& s, kernel::AttentionForward attention) {
+    mutate(attention.shape);
+    real_->issue(s, attention);
   }
-  void run_attention_backward(Stream& s, const AttentionShape& shape, const Tensor& qkv, const Tensor& o,
-                              const Tensor& l, const Tensor& d, const Tensor& g) override {
-    real_->attention_backward(s, mutated(shape), qkv, o, l, d, g);
+  void run_any(Stream& s, kernel::AttentionBackward attention) {
+    mutate(attention.shape);
+    real_->issue(s, attention);
   }
-  void run_embedding_forward(Stream& s, const Tensor& t, const Tensor& table, int64_t first,
-                             const Tensor& o) override {
-    real_->embedding_forward(s, t, table, mutated(first), o);
+  void run_any(Stream& s, kernel::EmbeddingForward embedding) {
+    if (mutation_.first_entry) embedding.first = mutation_.first_entry(embedding.first);
+    real_->issue(s, embedding);
   }
-  void run_embedding_backward(Stream& s, const Tensor& t, const Tensor& d, int64_t first,
-                              const Tensor& g) override {
-    real_->embedding_backward(s, t, d, mutated(first), g);
+  void run_any(Stream& s, kernel::EmbeddingBackward embedding) {
+    if (mutation_.first_entry) embedding.first = mutation_.first_entry(embedding.first);
+    real_->issue(s, embedding);
   }
-  void run_adamw(Stream& s, const AdamW& options, double max_norm, const Tensor& total, const Tensor& g,
-                 const Tensor& m1, const Tensor& m2, const Tensor& master, const Tensor& w) override {
-    AdamW changed = options;
-    changed.step += mutation_.step_offset;
-    if (mutation_.narrow_masters) round_to_bf16(s, master);
+  void run_any(Stream& s, kernel::AdamW step) {
+    step.options.step += mutation_.step_offset;
+    if (mutation_.narrow_masters) round_to_bf16(s, step.master);
     late_->come_in(s);
-    real_->adamw(s, changed, max_norm, total, g, m1, m2, master, mutation_.stale_weights ? master : w);
+    if (mutation_.stale_weights) step.weight = step.master;
+    real_->issue(s, step);
   }
 
-  static void round_to_bf16(Stream& s, const Tensor& tensor) {  // of f32
+ private:
+  static void round_to_bf16(Stream& s, const TensorView& tensor) {  // of f32
     cpu::cpu_stream(s).enqueue([tensor] {
       auto* values = data<float>(tensor);
       std::transform(values, values + tensor.elements(), values, [](float x) { return Bfloat16(x); });
     });
   }
-  [[nodiscard]] int64_t mutated(int64_t first) const {
-    return mutation_.first_entry ? mutation_.first_entry(first) : first;
-  }
-  [[nodiscard]] AttentionShape mutated(AttentionShape shape) const {
-    if (mutation_.causal_leak) {
-      shape.seq *= shape.batch;
-      shape.batch = 1;
-    }
-    return shape;
+  void mutate(AttentionShape& shape) const {
+    if (!mutation_.causal_leak) return;
+    shape.seq *= shape.batch;
+    shape.batch = 1;
   }
 
   Device& device_;

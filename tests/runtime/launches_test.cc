@@ -37,20 +37,22 @@ class Launches {
   std::map<uint32_t, int> norms_, others_;
 };
 
-class CountingKernels : public ForwardingKernels {
+class CountingKernels : public ForwardingKernels<CountingKernels> {
  public:
   CountingKernels(std::unique_ptr<Kernels> real, Launches& launches)
       : ForwardingKernels(std::move(real)), launches_(launches) {}
 
- private:
   // A task knows its op. What comes before the first op or behind the last is no unit's.
-  void called(Stream& stream, const char* kernel) override {
-    const cpu::CpuStream& on = cpu::cpu_stream(stream);
-    cpu::cpu_stream(stream).enqueue([this, &on, kernel] {
-      if (on.running()) launches_.add(*on.running(), kernel);
+  template <typename Kernel>
+  void run_any(Stream& stream, const Kernel& kernel) {
+    cpu::CpuStream& on = cpu::cpu_stream(stream);
+    on.enqueue([this, &on] {
+      if (on.running()) launches_.add(*on.running(), Kernel::name);
     });
+    real_->issue(stream, kernel);
   }
 
+ private:
   Launches& launches_;
 };
 

@@ -168,7 +168,7 @@ TEST(PostValidation, AStepThatIsNotFiniteIsUndone) {
       SCOPED_TRACE(title(c) + (last ? ", the last step" : ""));
       bool spoil = false;
       const int64_t of_head = int64_t{small_model(1).vocab} / c.tp * small_model(1).hidden;
-      TrainingRun late(c, true, Mutation{.spoiled_gradient = [&](const Tensor& gradient) {
+      TrainingRun late(c, true, Mutation{.spoiled_gradient = [&](const TensorView& gradient) {
                          return spoil && gradient.elements() == of_head;
                        }});
       TrainingRun at_once(c, false);

@@ -29,7 +29,7 @@ struct NcclProcess {
   }
   Tensor tensor(Stream& on, DType type, int64_t rows, int64_t columns, double value) {
     Tensor made = device.allocate(on, MemoryKind::communication, type, rows, columns);
-    device.kernels().fill(on, made, value);
+    device.kernels().issue(on, kernel::Fill{made, value});
     return made;
   }
   std::vector<float> floats(Stream& on, const Tensor& tensor) {

@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "stp/cpu/blas.h"
-#include "stp/cpu/elementwise.h"
 #include "stp/cpu/exponential.h"
+#include "stp/cpu/operand.h"
+#include "stp/cpu/sums.h"
 
 namespace stp::cpu {
 namespace {
@@ -191,49 +191,40 @@ Range all_of(const AttentionShape& shape, const AttentionBlock& block) {
 }  // namespace
 
 template <typename T>
-void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
-                       T* log_sum_exp) {
-  forward<T>(counter, shape, own(shape), false, qkv, nullptr, out, log_sum_exp);
+void compute(const kernel::AttentionForward& k, BlasCounter& counter) {
+  forward<T>(counter, k.shape, own(k.shape), false, In<T>(k.qkv), nullptr, Out<T>(k.out),
+             data<T>(k.log_sum_exp));
 }
 
 template <typename T>
-void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
-                        const T* log_sum_exp, const T* out_gradient, T* qkv_gradient) {
-  std::fill_n(qkv_gradient, shape.tokens() * shape.qkv_columns(), T{0});
-  backward<T>(counter, shape, own(shape), qkv, nullptr, out, log_sum_exp, out_gradient, qkv_gradient,
-              nullptr);
+void compute(const kernel::AttentionBackward& k, BlasCounter& counter) {
+  const Out<T> qkv_gradient(k.qkv_gradient);
+  std::fill_n(static_cast<T*>(qkv_gradient), k.qkv_gradient.elements(), T{0});
+  backward<T>(counter, k.shape, own(k.shape), In<T>(k.qkv), nullptr, In<T>(k.out), data<T>(k.log_sum_exp),
+              In<T>(k.out_gradient), qkv_gradient, nullptr);
 }
 
 template <typename T>
-void attention_merge_forward(BlasCounter& counter, const AttentionShape& shape, const AttentionBlock& block,
-                             const T* qkv, const T* kv, T* out, T* log_sum_exp) {
-  forward<T>(counter, shape, all_of(shape, block), true, qkv, kv, out, log_sum_exp);
+void compute(const kernel::AttentionMergeForward& k, BlasCounter& counter) {
+  forward<T>(counter, k.shape, all_of(k.shape, k.block), true, In<T>(k.qkv), In<T>(k.kv), InOut<T>(k.out),
+             data<T>(k.log_sum_exp));
 }
 
 template <typename T>
-void attention_merge_backward(BlasCounter& counter, const AttentionShape& shape, const AttentionBlock& block,
-                              const T* qkv, const T* kv, const T* out, const T* log_sum_exp,
-                              const T* out_gradient, T* qkv_gradient, T* kv_gradient) {
-  std::fill_n(kv_gradient, shape.tokens() * 2 * shape.kv_columns(), T{0});
-  backward<T>(counter, shape, all_of(shape, block), qkv, kv, out, log_sum_exp, out_gradient, qkv_gradient,
-              kv_gradient);
+void compute(const kernel::AttentionMergeBackward& k, BlasCounter& counter) {
+  const Out<T> kv_gradient(k.kv_gradient);
+  std::fill_n(static_cast<T*>(kv_gradient), k.kv_gradient.elements(), T{0});
+  backward<T>(counter, k.shape, all_of(k.shape, k.block), In<T>(k.qkv), In<T>(k.kv), In<T>(k.out),
+              data<T>(k.log_sum_exp), In<T>(k.out_gradient), InOut<T>(k.qkv_gradient), kv_gradient);
 }
 
-template void attention_forward(BlasCounter&, const AttentionShape&, const float*, float*, float*);
-template void attention_forward(BlasCounter&, const AttentionShape&, const double*, double*, double*);
-template void attention_backward(BlasCounter&, const AttentionShape&, const float*, const float*,
-                                 const float*, const float*, float*);
-template void attention_backward(BlasCounter&, const AttentionShape&, const double*, const double*,
-                                 const double*, const double*, double*);
-template void attention_merge_forward(BlasCounter&, const AttentionShape&, const AttentionBlock&,
-                                      const float*, const float*, float*, float*);
-template void attention_merge_forward(BlasCounter&, const AttentionShape&, const AttentionBlock&,
-                                      const double*, const double*, double*, double*);
-template void attention_merge_backward(BlasCounter&, const AttentionShape&, const AttentionBlock&,
-                                       const float*, const float*, const float*, const float*, const float*,
-                                       float*, float*);
-template void attention_merge_backward(BlasCounter&, const AttentionShape&, const AttentionBlock&,
-                                       const double*, const double*, const double*, const double*,
-                                       const double*, double*, double*);
+template void compute<float>(const kernel::AttentionForward&, BlasCounter&);
+template void compute<double>(const kernel::AttentionForward&, BlasCounter&);
+template void compute<float>(const kernel::AttentionBackward&, BlasCounter&);
+template void compute<double>(const kernel::AttentionBackward&, BlasCounter&);
+template void compute<float>(const kernel::AttentionMergeForward&, BlasCounter&);
+template void compute<double>(const kernel::AttentionMergeForward&, BlasCounter&);
+template void compute<float>(const kernel::AttentionMergeBackward&, BlasCounter&);
+template void compute<double>(const kernel::AttentionMergeBackward&, BlasCounter&);
 
 }  // namespace stp::cpu

@@ -3,24 +3,18 @@
 #pragma once
 
 #include "stp/cpu/blas.h"
-#include "stp/device/kernels.h"
+#include "stp/device/kernel_arguments.h"
 
 namespace stp::cpu {
 
-/// As those of Kernels, on raw pointers; T is float or double.
+// T is float or double; bf16 tensors are float here (operand.h).
 template <typename T>
-void attention_forward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, T* out,
-                       T* log_sum_exp);
+void compute(const kernel::AttentionForward& k, BlasCounter& counter);
 template <typename T>
-void attention_backward(BlasCounter& counter, const AttentionShape& shape, const T* qkv, const T* out,
-                        const T* log_sum_exp, const T* out_gradient, T* qkv_gradient);
-
+void compute(const kernel::AttentionBackward& k, BlasCounter& counter);
 template <typename T>
-void attention_merge_forward(BlasCounter& counter, const AttentionShape& shape, const AttentionBlock& block,
-                             const T* qkv, const T* kv, T* out, T* log_sum_exp);
+void compute(const kernel::AttentionMergeForward& k, BlasCounter& counter);
 template <typename T>
-void attention_merge_backward(BlasCounter& counter, const AttentionShape& shape, const AttentionBlock& block,
-                              const T* qkv, const T* kv, const T* out, const T* log_sum_exp,
-                              const T* out_gradient, T* qkv_gradient, T* kv_gradient);
+void compute(const kernel::AttentionMergeBackward& k, BlasCounter& counter);
 
 }  // namespace stp::cpu

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "stp/device/kernels.h"
+#include "stp/device/kernel_arguments.h"
 
 namespace stp::cpu {
 
@@ -25,7 +25,7 @@ struct MatrixView {
   int64_t stride;
 };
 
-/// As Kernels::gemm. With beta 0, c is not read.
+/// As kernel::Gemm. With beta 0, c is not read.
 template <typename T>
 void blas_gemm(BlasCounter& counter, const GemmShape& shape, double alpha, MatrixView<const T> a,
                MatrixView<const T> b, double beta, MatrixView<T> c);

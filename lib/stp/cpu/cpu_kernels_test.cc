@@ -130,9 +130,9 @@ TYPED_TEST(CpuKernels, WholeTensors) {
   const Values x = this->random(15);
   const Tensor in = this->put(5, 3, x), copied = this->fresh(5, 3), scaled = this->fresh(5, 3),
                filled = this->fresh(5, 3);
-  this->k_.copy(this->s_, in, copied);
-  this->k_.scale(this->s_, -0.5, in, scaled);
-  this->k_.fill(this->s_, filled, 0.25);
+  this->k_.issue(this->s_, kernel::Copy{in, copied});
+  this->k_.issue(this->s_, kernel::Scale{-0.5, in, scaled});
+  this->k_.issue(this->s_, kernel::Fill{filled, 0.25});
   Values half = x;
   for (double& value : half) value *= -0.5;
   EXPECT_EQ(this->get(copied), x);
@@ -142,10 +142,10 @@ TYPED_TEST(CpuKernels, WholeTensors) {
 
 TYPED_TEST(CpuKernels, WhatIsNotFiniteFailsTheRun) {
   Values x = this->random(15);
-  this->k_.check_finite(this->s_, this->put(5, 3, x), "all of it");
+  this->k_.issue(this->s_, kernel::CheckFinite{this->put(5, 3, x), "all of it"});
   this->device_.synchronize();
   x[14] = -INFINITY;
-  this->k_.check_finite(this->s_, this->put(5, 3, x), "the last of it");
+  this->k_.issue(this->s_, kernel::CheckFinite{this->put(5, 3, x), "the last of it"});
   EXPECT_THROW(this->device_.synchronize(), Cancelled);
   EXPECT_THAT(this->backend_->guard().failure(), testing::HasSubstr("the last of it"));
 }
@@ -169,8 +169,9 @@ TYPED_TEST(CpuKernels, Gemm) {
             const Tensor result = beta == 0 ? this->fresh(m, n, sums ? this->kSums : this->kType)
                                   : sums    ? this->put_sums(m, n, c)
                                             : this->put(m, n, c);
-            this->k_.gemm(this->s_, ta, tb, 0.75, ta ? this->put(k, m, a) : this->put(m, k, a),
-                          tb ? this->put(n, k, b) : this->put(k, n, b), beta, result);
+            this->k_.issue(this->s_,
+                           kernel::Gemm{ta, tb, 0.75, ta ? this->put(k, m, a) : this->put(m, k, a),
+                                        tb ? this->put(n, k, b) : this->put(k, n, b), beta, result});
             this->expect_near(result, plain, 10);
             flops += 2.0 * static_cast<double>(m * n * k);
           }
@@ -206,14 +207,15 @@ TYPED_TEST(CpuKernels, RmsNorm) {
                  ty = this->fresh(rows, columns), tr = this->fresh(rows, 1, this->kSums),
                  tdx = this->fresh(rows, columns), in_place = this->put(rows, columns, dy),
                  sums = this->put_sums(1, columns, before), other_sums = this->put_sums(1, columns, before);
-    this->k_.rms_norm_forward(this->s_, tx, tg, 1e-3, ty, tr);
+    this->k_.issue(this->s_, kernel::RmsNormForward{tx, tg, 1e-3, ty, tr});
     this->expect_near(ty, y, 10);
     this->expect_near(tr, rstd, 10);
-    this->k_.rms_norm_backward(this->s_, this->put(rows, columns, dy), tx, tg, tr, 0.25,
-                               this->put(rows, columns, residual), tdx, sums);
+    this->k_.issue(this->s_, kernel::RmsNormBackward{this->put(rows, columns, dy), tx, tg, tr, 0.25,
+                                                     this->put(rows, columns, residual), tdx, sums});
     this->expect_near(tdx, with_residual, 100);
     this->expect_near(sums, gain_gradient, 10);
-    this->k_.rms_norm_backward(this->s_, in_place, tx, tg, tr, 0.25, Tensor{}, in_place, other_sums);
+    this->k_.issue(this->s_,
+                   kernel::RmsNormBackward{in_place, tx, tg, tr, 0.25, Tensor{}, in_place, other_sums});
     this->expect_near(in_place, dx, 100);
     this->expect_near(other_sums, gain_gradient, 10);
   }
@@ -253,15 +255,17 @@ TYPED_TEST(CpuKernels, LayerNorm) {
                  tdx = this->fresh(rows, columns), in_place = this->put(rows, columns, dy),
                  gains = this->put_sums(1, columns, before), biases = this->put_sums(1, columns, bias_before),
                  again = this->put_sums(1, columns, before);
-    this->k_.layer_norm_forward(this->s_, tx, tg, this->put(1, columns, bias), 1e-3, ty, ts);
+    this->k_.issue(this->s_, kernel::LayerNormForward{tx, tg, this->put(1, columns, bias), 1e-3, ty, ts});
     this->expect_near(ty, y, 10);
     this->expect_near(ts, statistics, 10);
-    this->k_.layer_norm_backward(this->s_, this->put(rows, columns, dy), tx, tg, ts, 0.25,
-                                 this->put(rows, columns, residual), tdx, gains, biases);
+    this->k_.issue(this->s_,
+                   kernel::LayerNormBackward{this->put(rows, columns, dy), tx, tg, ts, 0.25,
+                                             this->put(rows, columns, residual), tdx, gains, biases});
     this->expect_near(tdx, with_residual, 100);
     this->expect_near(gains, gain_gradient, 10);
     this->expect_near(biases, bias_gradient, 10);
-    this->k_.layer_norm_backward(this->s_, in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases);
+    this->k_.issue(this->s_,
+                   kernel::LayerNormBackward{in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases});
     this->expect_near(in_place, dx, 100);
     this->expect_near(again, gain_gradient, 10);
   }
@@ -294,9 +298,9 @@ TYPED_TEST(CpuKernels, Gelu) {
             (12 * h);
   }
   const Tensor tx = this->put(3, 11, x), tout = this->fresh(3, 11), tdx = this->fresh(3, 11);
-  this->k_.gelu_forward(this->s_, tx, tout);
+  this->k_.issue(this->s_, kernel::GeluForward{tx, tout});
   this->expect_near(tout, out);
-  this->k_.gelu_backward(this->s_, tx, this->put(3, 11, dy), tdx);
+  this->k_.issue(this->s_, kernel::GeluBackward{tx, this->put(3, 11, dy), tdx});
   this->expect_near(tdx, dx, 10);
 }
 
@@ -305,7 +309,7 @@ TYPED_TEST(CpuKernels, BiasesAreAdded) {
   Values plain = x;
   for (size_t i = 0; i < plain.size(); ++i) plain[i] += 0.25 * bias[i % 7];
   const Tensor in_place = this->put(5, 7, x);
-  this->k_.add_bias(this->s_, 0.25, this->put(1, 7, bias), in_place);
+  this->k_.issue(this->s_, kernel::AddBias{0.25, this->put(1, 7, bias), in_place});
   this->expect_near(in_place, plain);
 }
 
@@ -332,8 +336,8 @@ TYPED_TEST(CpuKernels, BiasAndRotaryEmbedding) {
   for (size_t i = 0; i < biased.size(); ++i) biased[i] += bias[i % columns];
   const Tensor forward = this->put(kShape.tokens(), columns, qkv),
                back = this->put(kShape.tokens(), columns, qkv);
-  this->k_.bias_rope_forward(this->s_, kShape, 1e4, this->put(1, columns, bias), forward);
-  this->k_.rope_backward(this->s_, kShape, 1e4, back);
+  this->k_.issue(this->s_, kernel::BiasRopeForward{kShape, 1e4, this->put(1, columns, bias), forward});
+  this->k_.issue(this->s_, kernel::RopeBackward{kShape, 1e4, back});
   this->expect_near(forward, rotated(biased, 1));
   this->expect_near(back, rotated(qkv, -1));
 }
@@ -343,7 +347,7 @@ TYPED_TEST(CpuKernels, ColumnSumsAreAdded) {
   Values plain = before;
   for (size_t i = 0; i < x.size(); ++i) plain[i % 7] += x[i];
   const Tensor sums = this->put_sums(1, 7, before);
-  this->k_.add_column_sums(this->s_, this->put(13, 7, x), sums);
+  this->k_.issue(this->s_, kernel::AddColumnSums{this->put(13, 7, x), sums});
   this->expect_near(sums, plain);
 }
 
@@ -405,9 +409,10 @@ TYPED_TEST(CpuKernels, Attention) {
                  out = this->fresh(shape.tokens(), shape.q_columns()),
                  log_sum_exp = this->fresh(shape.tokens(), shape.q_heads, this->kSums),
                  gradient = this->fresh(shape.tokens(), shape.qkv_columns());
-    this->k_.attention_forward(this->s_, shape, tqkv, out, log_sum_exp);
-    this->k_.attention_backward(this->s_, shape, tqkv, out, log_sum_exp,
-                                this->put(shape.tokens(), shape.q_columns(), dy), gradient);
+    this->k_.issue(this->s_, kernel::AttentionForward{shape, tqkv, out, log_sum_exp});
+    this->k_.issue(this->s_,
+                   kernel::AttentionBackward{shape, tqkv, out, log_sum_exp,
+                                             this->put(shape.tokens(), shape.q_columns(), dy), gradient});
     this->expect_near(out, plain.out);
     this->expect_near(log_sum_exp, plain.log_sum_exp);
     this->expect_near(gradient, plain.gradient, 10);
@@ -420,7 +425,7 @@ TYPED_TEST(CpuKernels, ColumnsAreCopied) {
   for (int row = 0; row < 3; ++row)
     for (int i = 0; i < 2; ++i) plain[row * 4 + 1 + i] = from[row * 5 + 3 + i];
   const Tensor target = this->put(3, 4, to);
-  this->k_.copy_columns(this->s_, this->put(3, 5, from), 3, target, 1, 2);
+  this->k_.issue(this->s_, kernel::CopyColumns{this->put(3, 5, from), 3, target, 1, 2});
   this->expect_near(target, plain);
 }
 
@@ -453,7 +458,7 @@ TYPED_TEST(CpuKernels, AttentionInARing) {
       for (int64_t row = 0; row < whole.tokens(); ++row)
         kv.insert(kv.end(), qkv.begin() + row * d_qkv + d_q, qkv.begin() + (row + 1) * d_qkv);
       const Tensor rotated = this->put(whole.tokens(), d_qkv, qkv);
-      this->k_.rope_backward(this->s_, whole, 1e4, rotated);
+      this->k_.issue(this->s_, kernel::RopeBackward{whole, 1e4, rotated});
       for (int rank = 0; rank < cp; ++rank) {
         SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(cp) + ", pieces of " +
                      std::to_string(piece));
@@ -469,18 +474,19 @@ TYPED_TEST(CpuKernels, AttentionInARing) {
                      out = this->fresh(shape.tokens(), d_q),
                      log_sum_exp = this->fresh(shape.tokens(), shape.q_heads, this->kSums),
                      gradient = this->fresh(shape.tokens(), d_qkv);
-        this->k_.attention_forward(this->s_, shape, own_qkv, out, log_sum_exp);
+        this->k_.issue(this->s_, kernel::AttentionForward{shape, own_qkv, out, log_sum_exp});
         for (int step = 1; step < cp; ++step) {
           const int other = (rank - step + cp) % cp;
           const Tensor keys =
               this->put(shape.tokens(), d_kv, taken(kv, rows_of_rank(whole, cp, other), d_kv));
-          this->k_.attention_merge_forward(this->s_, shape, attention_block(shape, other), own_qkv, keys, out,
-                                           log_sum_exp);
+          this->k_.issue(this->s_, kernel::AttentionMergeForward{shape, attention_block(shape, other),
+                                                                 own_qkv, keys, out, log_sum_exp});
         }
         // bf16 outputs are rounded at every step.
         this->expect_near(out, taken(plain.out, own, d_q), this->kType == DType::bf16 ? 1000 : 1);
         this->expect_near(log_sum_exp, taken(plain.log_sum_exp, own, shape.q_heads));
-        this->k_.attention_backward(this->s_, shape, own_qkv, out, log_sum_exp, own_dy, gradient);
+        this->k_.issue(this->s_,
+                       kernel::AttentionBackward{shape, own_qkv, out, log_sum_exp, own_dy, gradient});
         const auto add = [&](const std::vector<int64_t>& rows, const Values& part, int64_t stride,
                              int64_t first) {
           for (size_t row = 0; row < rows.size(); ++row)
@@ -493,8 +499,9 @@ TYPED_TEST(CpuKernels, AttentionInARing) {
           const auto theirs = rows_of_rank(whole, cp, other);
           const Tensor keys = this->put(shape.tokens(), d_kv, taken(kv, theirs, d_kv)),
                        of_keys = this->fresh(shape.tokens(), d_kv);
-          this->k_.attention_merge_backward(this->s_, shape, attention_block(shape, other), own_qkv, keys,
-                                            out, log_sum_exp, own_dy, gradient, of_keys);
+          this->k_.issue(this->s_,
+                         kernel::AttentionMergeBackward{shape, attention_block(shape, other), own_qkv, keys,
+                                                        out, log_sum_exp, own_dy, gradient, of_keys});
           add(theirs, this->get(of_keys), d_kv, 0);
         }
         const Values all = this->get(gradient), exact = taken(plain.gradient, own, d_qkv);
@@ -503,7 +510,7 @@ TYPED_TEST(CpuKernels, AttentionInARing) {
             ASSERT_NEAR(all[row * d_qkv + i], exact[row * d_qkv + i], this->tolerance()) << row << ", " << i;
         // Rotated by the positions in the whole sequence.
         const Tensor own_rotated = put_own(qkv, d_qkv);
-        this->k_.rope_backward(this->s_, shape, 1e4, own_rotated);
+        this->k_.issue(this->s_, kernel::RopeBackward{shape, 1e4, own_rotated});
         this->expect_near(own_rotated, taken(this->get(rotated), own, d_qkv));
       }
       for (int64_t row = 0; row < whole.tokens(); ++row)
@@ -530,8 +537,8 @@ TYPED_TEST(CpuKernels, SwiGlu) {
       }
     const Tensor in = this->put(rows, 2 * columns, gate_up), to = this->fresh(rows, columns),
                  back = this->fresh(rows, 2 * columns);
-    this->k_.swiglu_forward(this->s_, in, to);
-    this->k_.swiglu_backward(this->s_, in, this->put(rows, columns, dy), back);
+    this->k_.issue(this->s_, kernel::SwigluForward{in, to});
+    this->k_.issue(this->s_, kernel::SwigluBackward{in, this->put(rows, columns, dy), back});
     this->expect_near(to, out, 10);
     this->expect_near(back, gradient, 10);
   }
@@ -558,9 +565,10 @@ TYPED_TEST(CpuKernels, EmbeddingInShares) {
             gradient[(tokens[i] - first) * columns + j] += dy[i * columns + j];
           }
       const Tensor to = this->fresh(rows, columns), back = this->put_sums(share, columns, own(before));
-      this->k_.embedding_forward(this->s_, this->indices(tokens), this->put(share, columns, own(table)),
-                                 first, to);
-      this->k_.embedding_backward(this->s_, this->indices(tokens), this->put(rows, columns, dy), first, back);
+      this->k_.issue(this->s_, kernel::EmbeddingForward{this->indices(tokens),
+                                                        this->put(share, columns, own(table)), first, to});
+      this->k_.issue(this->s_, kernel::EmbeddingBackward{this->indices(tokens), this->put(rows, columns, dy),
+                                                         first, back});
       this->expect_near(to, out);
       this->expect_near(back, gradient);
     }
@@ -571,7 +579,7 @@ TYPED_TEST(CpuKernels, RowMaximumIsFoundWhereverItIs) {
     Values x = this->random(columns * columns);  // in row i at i
     for (int64_t i = 0; i < columns; ++i) x[i * columns + i] = 9 + static_cast<double>(i % 3);
     const Tensor maximum = this->fresh(columns, 1, this->kSums);
-    this->k_.row_maximum(this->s_, this->put(columns, columns, x), maximum);
+    this->k_.issue(this->s_, kernel::RowMaximum{this->put(columns, columns, x), maximum});
     const Values values = this->get(maximum);
     for (int64_t i = 0; i < columns; ++i) EXPECT_EQ(values[i], 9 + static_cast<double>(i % 3)) << columns;
   }
@@ -608,7 +616,7 @@ TYPED_TEST(CpuKernels, CrossEntropyInShares) {
     Values maximum(rows, -INFINITY), sums(2 * rows);
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Tensor to = this->fresh(rows, 1, this->kSums);
-      this->k_.row_maximum(this->s_, this->put(rows, share, own(logits, rank)), to);
+      this->k_.issue(this->s_, kernel::RowMaximum{this->put(rows, share, own(logits, rank)), to});
       const Values part = this->get(to);
       for (int64_t i = 0; i < rows; ++i) {
         EXPECT_EQ(part[i], *std::max_element(&logits[i * vocabulary + rank * share],
@@ -618,16 +626,18 @@ TYPED_TEST(CpuKernels, CrossEntropyInShares) {
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Tensor to = this->fresh(rows, 2, this->kSums);
-      this->k_.exponential_sums(this->s_, this->put(rows, share, own(logits, rank)),
-                                this->put_sums(rows, 1, maximum), this->indices(targets), rank * share, to);
+      this->k_.issue(this->s_, kernel::ExponentialSums{this->put(rows, share, own(logits, rank)),
+                                                       this->put_sums(rows, 1, maximum),
+                                                       this->indices(targets), rank * share, to});
       const Values part = this->get(to);
       for (int64_t i = 0; i < 2 * rows; ++i) sums[i] += part[i];
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Tensor in_place = this->put(rows, share, own(logits, rank)),
                    total = this->put_sums(1, 1, {loss_before});
-      this->k_.cross_entropy(this->s_, this->put_sums(rows, 1, maximum), this->put_sums(rows, 2, sums),
-                             this->indices(targets), rank * share, factor, in_place, total);
+      this->k_.issue(this->s_,
+                     kernel::CrossEntropy{this->put_sums(rows, 1, maximum), this->put_sums(rows, 2, sums),
+                                          this->indices(targets), rank * share, factor, in_place, total});
       this->expect_near(in_place, own(gradient, rank));
       this->expect_near(total, {loss}, 10);
     }
@@ -639,8 +649,8 @@ TYPED_TEST(CpuKernels, SumsOfSquaresAreAdded) {
   double plain = 0.5;
   for (const double value : x) plain += 0.25 * value * value;
   const Tensor total = this->fresh(1, 1, DType::f64);
-  this->k_.fill(this->s_, total, 0.5);
-  this->k_.add_sum_of_squares(this->s_, 0.25, this->put(101, 1, x), total);
+  this->k_.issue(this->s_, kernel::Fill{total, 0.5});
+  this->k_.issue(this->s_, kernel::AddSumOfSquares{0.25, this->put(101, 1, x), total});
   this->expect_near(total, {plain});  // in double whatever the type
 }
 
@@ -662,9 +672,10 @@ TYPED_TEST(CpuKernels, AdamW) {
       Tensor total;
       if (max_norm > 0) {
         total = this->fresh(1, 1, DType::f64);
-        this->k_.fill(this->s_, total, 16);
+        this->k_.issue(this->s_, kernel::Fill{total, 16});
       }
-      this->k_.adamw(this->s_, options, max_norm, total, this->put_sums(7, 11, g), m, v, tmaster, weight);
+      this->k_.issue(
+          this->s_, kernel::AdamW{options, max_norm, total, this->put_sums(7, 11, g), m, v, tmaster, weight});
       const double scale = max_norm == 0.5 ? 0.5 / 4 : 1;
       for (int64_t i = 0; i < count; ++i) {
         first[i] = 0.8 * first[i] + 0.2 * scale * g[i];

@@ -33,7 +33,7 @@ class CpuStream : public Stream {
   void begin(uint32_t op) override { op_ = op; }
 
   /// A task that computes: while it runs, no deadline expires. The function must hold copies of all it needs
-  /// (tensors share their memory) and read tensors' data only when it runs. Waits while the queue is full.
+  /// but the elements of tensors, which it may use only when it runs. Waits while the queue is full.
   void enqueue(std::function<void()> task);
   /// A task that mostly waits, by RunGuard::wait, for tasks of other streams.
   void enqueue_waiting(std::function<void()> task);

@@ -146,7 +146,7 @@ TEST_F(CpuStreams, UseAfterReleaseIsRefusedAtTheCall) {
   Tensor copy = tensor;
   device.release(*compute, tensor);
   EXPECT_FALSE(tensor);
-  EXPECT_THROW(device.kernels().fill(*compute, copy, 1), std::logic_error);
+  EXPECT_THROW(device.kernels().issue(*compute, kernel::Fill{copy, 1}), std::logic_error);
   EXPECT_THROW(device.release(*compute, copy), std::logic_error);
   EXPECT_THROW(device.retag(copy, MemoryKind::saved), std::logic_error);
 }

@@ -1,85 +1,118 @@
-// Everything that is not a GEMM, on raw pointers: rows of `columns` elements, one after the other. T is float
-// or double, and bf16 tensors are float here (operand.h); sums use double.
+// Every kernel but GEMM and attention. T is float or double, and bf16 tensors are float here (operand.h);
+// sums use double.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <numbers>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
 
 #include "stp/cpu/exponential.h"
-#include "stp/device/bfloat16.h"
-#include "stp/device/kernels.h"
+#include "stp/cpu/operand.h"
+#include "stp/cpu/sums.h"
+#include "stp/device/kernel_arguments.h"
 
 namespace stp::cpu {
 
-/// Σ value(i) in double, in four chains, so that additions need not wait for each other.
-template <typename Value>
-double sum_of(int64_t count, Value value) {
-  std::array<double, 4> sums{};
-  int64_t i = 0;
-  for (; i + 4 <= count; i += 4)
-    for (int64_t j = 0; j < 4; ++j) sums[j] += static_cast<double>(value(i + j));
-  for (; i < count; ++i) sums[0] += static_cast<double>(value(i));
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
-/// The largest of `count` ≥ 1 values, in eight chains, so that it vectorises (std::max, which takes
-/// addresses, would not).
 template <typename T>
-T largest_of(int64_t count, const T* values) {
-  std::array<T, 8> largest;
-  largest.fill(values[0]);
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    for (int64_t j = 0; j < 8; ++j) largest[j] = values[i + j] > largest[j] ? values[i + j] : largest[j];
-  for (; i < count; ++i) largest[0] = std::max(largest[0], values[i]);
-  return *std::max_element(largest.begin(), largest.end());
+void compute(const kernel::Fill& k) {
+  const Out<T> elements(k.tensor);
+  std::fill_n(static_cast<T*>(elements), k.tensor.elements(), static_cast<T>(k.value));
 }
 
 template <typename T>
-double sum_of_squares(int64_t count, const T* values) {
-  return sum_of(count, [&](int64_t i) {
-    const auto value = static_cast<double>(values[i]);
-    return value * value;
-  });
+void compute(const kernel::Copy& k) {
+  const In<T> from(k.from);
+  const Out<T> to(k.to);
+  std::copy_n(static_cast<const T*>(from), k.from.elements(), static_cast<T*>(to));
 }
 
 template <typename T>
-void scale(int64_t count, double factor, const T* in, T* out) {
-  const T f = static_cast<T>(factor);
-  for (int64_t i = 0; i < count; ++i) out[i] = f * in[i];
+void compute(const kernel::CopyColumns& k) {
+  const In<T> from(k.from);
+  const InOut<T> to(k.to);
+  for (int64_t row = 0; row < k.from.rows; ++row)
+    std::copy_n(from + row * k.from.columns + k.from_column, k.count, to + row * k.to.columns + k.to_column);
 }
 
 template <typename T>
-void add(int64_t count, const T* in, T* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] += in[i];
+void compute(const kernel::Scale& k) {
+  const In<T> in(k.in);
+  const Out<T> out(k.out);
+  const T factor = static_cast<T>(k.factor);
+  for (int64_t i = 0; i < k.in.elements(); ++i) out[i] = factor * in[i];
 }
 
 template <typename T>
-void add_column_sums(int64_t rows, int64_t columns, const T* x, T* sums) {
-  for (int64_t row = 0; row < rows; ++row, x += columns)
-    for (int64_t i = 0; i < columns; ++i) sums[i] += x[i];
+void compute(const kernel::AddRows& k) {
+  const In<T> in(k.in);
+  const InOut<T> all(k.out);
+  T* const out = all + k.first * k.out.columns;
+  for (int64_t i = 0; i < k.in.elements(); ++i) out[i] += in[i];
 }
 
 template <typename T>
-void rms_norm_forward(int64_t rows, int64_t columns, const T* x, const T* gain, double epsilon, T* y,
-                      T* rstd) {
-  for (int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
+void compute(const kernel::CheckFinite& k) {
+  const In<T> values(k.tensor);
+  for (int64_t i = 0; i < k.tensor.elements(); ++i)
+    if (!std::isfinite(values[i])) throw std::runtime_error(k.what + " is not finite");
+}
+
+template <typename T>
+void compute(const kernel::AddBias& k) {
+  const In<T> bias(k.bias);
+  const InOut<T> all(k.x);
+  const T factor = static_cast<T>(k.factor);
+  for (int64_t row = 0; row < k.x.rows; ++row) {
+    T* const x = all + row * k.x.columns;
+    for (int64_t i = 0; i < k.x.columns; ++i) x[i] += factor * bias[i];
+  }
+}
+
+template <typename T>
+void compute(const kernel::AddColumnSums& k) {
+  const In<T> all(k.gradient);
+  T* const sums = data<T>(k.bias_gradient);
+  for (int64_t row = 0; row < k.gradient.rows; ++row) {
+    const T* const gradient = all + row * k.gradient.columns;
+    for (int64_t i = 0; i < k.gradient.columns; ++i) sums[i] += gradient[i];
+  }
+}
+
+template <typename T>
+void compute(const kernel::RmsNormForward& k) {
+  const int64_t columns = k.x.columns;
+  const In<T> all(k.x), gain(k.gain);
+  const Out<T> out(k.y);
+  T* const rstd = data<T>(k.rstd);
+  for (int64_t row = 0; row < k.x.rows; ++row) {
+    const T* const x = all + row * columns;
+    T* const y = out + row * columns;
     const double mean = sum_of_squares(columns, x) / static_cast<double>(columns);
-    const T r = static_cast<T>(1 / std::sqrt(mean + epsilon));
-    rstd[row] = r;
+    const T r = rstd[row] = static_cast<T>(1 / std::sqrt(mean + k.epsilon));
     for (int64_t i = 0; i < columns; ++i) y[i] = x[i] * r * gain[i];
   }
 }
 
-/// dx may be dy; `residual` may be null.
 template <typename T>
-void rms_norm_backward(int64_t rows, int64_t columns, const T* dy, const T* x, const T* gain, const T* rstd,
-                       double residual_factor, const T* residual, T* dx, T* gain_gradient) {
-  const T factor = static_cast<T>(residual_factor);
-  for (int64_t row = 0; row < rows; ++row, dy += columns, x += columns, dx += columns) {
+void compute(const kernel::RmsNormBackward& k) {
+  const int64_t columns = k.x.columns;
+  const In<T> all_dy(k.dy), all_x(k.x), gain(k.gain);
+  const InIfAny<T> residual(k.residual);
+  const Out<T> out(k.dx);
+  const T* const rstd = data<T>(k.rstd);
+  T* const gain_gradient = data<T>(k.gain_gradient);
+  const T factor = static_cast<T>(k.residual_factor);
+  for (int64_t row = 0; row < k.x.rows; ++row) {
+    const T *dy = all_dy + row * columns, *x = all_x + row * columns;
+    T* const dx = out + row * columns;
     const T r = rstd[row];
     const double along = sum_of(columns, [&](int64_t i) {
       return static_cast<double>(dy[i]) * static_cast<double>(gain[i]) * static_cast<double>(x[i]);
@@ -98,9 +131,14 @@ void rms_norm_backward(int64_t rows, int64_t columns, const T* dy, const T* x, c
 }
 
 template <typename T>
-void layer_norm_forward(int64_t rows, int64_t columns, const T* x, const T* gain, const T* bias,
-                        double epsilon, T* y, T* statistics) {
-  for (int64_t row = 0; row < rows; ++row, x += columns, y += columns, statistics += 2) {
+void compute(const kernel::LayerNormForward& k) {
+  const int64_t columns = k.x.columns;
+  const In<T> all(k.x), gain(k.gain), bias(k.bias);
+  const Out<T> out(k.y);
+  T* const statistics = data<T>(k.statistics);
+  for (int64_t row = 0; row < k.x.rows; ++row) {
+    const T* const x = all + row * columns;
+    T* const y = out + row * columns;
     const double mean = sum_of(columns, [&](int64_t i) { return x[i]; }) / static_cast<double>(columns);
     const double variance = sum_of(columns,
                                    [&](int64_t i) {
@@ -108,20 +146,25 @@ void layer_norm_forward(int64_t rows, int64_t columns, const T* x, const T* gain
                                      return from_mean * from_mean;
                                    }) /
                             static_cast<double>(columns);
-    const T m = statistics[0] = static_cast<T>(mean);
-    const T r = statistics[1] = static_cast<T>(1 / std::sqrt(variance + epsilon));
+    const T m = statistics[2 * row] = static_cast<T>(mean);
+    const T r = statistics[2 * row + 1] = static_cast<T>(1 / std::sqrt(variance + k.epsilon));
     for (int64_t i = 0; i < columns; ++i) y[i] = (x[i] - m) * r * gain[i] + bias[i];
   }
 }
 
-/// dx may be dy; `residual` may be null.
 template <typename T>
-void layer_norm_backward(int64_t rows, int64_t columns, const T* dy, const T* x, const T* gain,
-                         const T* statistics, double residual_factor, const T* residual, T* dx,
-                         T* gain_gradient, T* bias_gradient) {
-  const T factor = static_cast<T>(residual_factor);
-  for (int64_t row = 0; row < rows; ++row, dy += columns, x += columns, dx += columns, statistics += 2) {
-    const T m = statistics[0], r = statistics[1];
+void compute(const kernel::LayerNormBackward& k) {
+  const int64_t columns = k.x.columns;
+  const In<T> all_dy(k.dy), all_x(k.x), gain(k.gain);
+  const InIfAny<T> residual(k.residual);
+  const Out<T> out(k.dx);
+  const T* const statistics = data<T>(k.statistics);
+  T *const gain_gradient = data<T>(k.gain_gradient), *const bias_gradient = data<T>(k.bias_gradient);
+  const T factor = static_cast<T>(k.residual_factor);
+  for (int64_t row = 0; row < k.x.rows; ++row) {
+    const T *dy = all_dy + row * columns, *x = all_x + row * columns;
+    T* const dx = out + row * columns;
+    const T m = statistics[2 * row], r = statistics[2 * row + 1];
     // With n = (x − mean)·r and g = dy·gain: dx = r·(g − mean(g) − n·mean(g·n)).
     const double mean = sum_of(columns, [&](int64_t i) { return dy[i] * gain[i]; });
     const double along = sum_of(columns, [&](int64_t i) { return dy[i] * gain[i] * (x[i] - m) * r; });
@@ -138,13 +181,6 @@ void layer_norm_backward(int64_t rows, int64_t columns, const T* dy, const T* x,
   }
 }
 
-template <typename T>
-void add_bias(int64_t rows, int64_t columns, double factor, const T* bias, T* x) {
-  const T f = static_cast<T>(factor);
-  for (int64_t row = 0; row < rows; ++row, x += columns)
-    for (int64_t i = 0; i < columns; ++i) x[i] += f * bias[i];
-}
-
 /// The normal distribution.
 template <typename T>
 T normal_distribution(T x) {
@@ -152,18 +188,50 @@ T normal_distribution(T x) {
 }
 
 template <typename T>
-void gelu_forward(int64_t count, const T* x, T* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = x[i] * normal_distribution(x[i]);
+void compute(const kernel::GeluForward& k) {
+  const In<T> x(k.x);
+  const Out<T> out(k.out);
+  for (int64_t i = 0; i < k.x.elements(); ++i) out[i] = x[i] * normal_distribution(x[i]);
 }
 
 template <typename T>
-void gelu_backward(int64_t count, const T* x, const T* gradient, T* x_gradient) {
+void compute(const kernel::GeluBackward& k) {
   constexpr T kDensityAtZero = static_cast<T>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
-  for (int64_t i = 0; i < count; ++i) {
+  const In<T> x(k.x), gradient(k.out_gradient);
+  const Out<T> x_gradient(k.x_gradient);
+  for (int64_t i = 0; i < k.x.elements(); ++i) {
     const T density = kDensityAtZero * exponential(-x[i] * x[i] / T{2});
     x_gradient[i] = gradient[i] * (normal_distribution(x[i]) + x[i] * density);
   }
 }
+
+/// Cosines and sines of the rotary angles: seq × half each.
+template <typename T>
+struct RotaryTable {
+  std::vector<T> cosine, sine;
+
+  static std::shared_ptr<const RotaryTable> of(int seq, int head_dim, double theta) {
+    static std::mutex mutex;
+    static std::map<std::tuple<int, int, double>, std::shared_ptr<const RotaryTable>> tables;
+    const std::lock_guard lock(mutex);
+    auto& table = tables[{seq, head_dim, theta}];
+    if (!table) table = make(seq, head_dim, theta);
+    return table;
+  }
+
+ private:
+  static std::shared_ptr<const RotaryTable> make(int seq, int head_dim, double theta) {
+    auto table = std::make_shared<RotaryTable>();
+    for (int position = 0; position < seq; ++position) {
+      for (int i = 0; i < head_dim / 2; ++i) {
+        const double angle = position * std::pow(theta, -2.0 * i / head_dim);
+        table->cosine.push_back(static_cast<T>(std::cos(angle)));
+        table->sine.push_back(static_cast<T>(std::sin(angle)));
+      }
+    }
+    return table;
+  }
+};
 
 /// Rotates the heads of one row by `direction` (1 or −1) times the angles whose cosines and sines are given.
 template <typename T>
@@ -177,18 +245,49 @@ void rotate(T* head, int64_t heads, int64_t half, const T* cosine, const T* sine
   }
 }
 
+/// Adds `bias`, which may be null, to all rows of qkv, and rotates their queries and keys.
 template <typename T>
-void swiglu_forward(int64_t rows, int64_t columns, const T* gate_up, T* out) {
-  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * columns, out += columns) {
-    const T* up = gate_up + columns;
-    for (int64_t i = 0; i < columns; ++i) out[i] = gate_up[i] / (T{1} + exponential(-gate_up[i])) * up[i];
+void rotate_all(const AttentionShape& shape, double theta, T* qkv, const T* bias, T direction) {
+  const auto table = RotaryTable<T>::of(shape.cp * shape.seq, shape.head_dim, theta);
+  const int64_t half = shape.head_dim / 2, columns = shape.qkv_columns();
+  for (int64_t row = 0; row < shape.tokens(); ++row, qkv += columns) {
+    if (bias != nullptr)
+      for (int64_t i = 0; i < columns; ++i) qkv[i] += bias[i];
+    const int64_t position = position_of(shape.cp, shape.cp_index, shape.seq, row % shape.seq);
+    // Query heads and key heads are adjacent.
+    rotate(qkv, shape.q_heads + shape.kv_heads, half, table->cosine.data() + position * half,
+           table->sine.data() + position * half, direction);
   }
 }
 
 template <typename T>
-void swiglu_backward(int64_t rows, int64_t columns, const T* gate_up, const T* gradient,
-                     T* gate_up_gradient) {
-  for (int64_t row = 0; row < rows; ++row) {
+void compute(const kernel::BiasRopeForward& k) {
+  rotate_all<T>(k.shape, k.theta, InOut<T>(k.qkv), In<T>(k.bias), 1);
+}
+
+template <typename T>
+void compute(const kernel::RopeBackward& k) {
+  rotate_all<T>(k.shape, k.theta, InOut<T>(k.qkv_gradient), nullptr, -1);
+}
+
+template <typename T>
+void compute(const kernel::SwigluForward& k) {
+  const int64_t columns = k.out.columns;
+  const In<T> gate_up(k.gate_up);
+  const Out<T> all(k.out);
+  for (int64_t row = 0; row < k.out.rows; ++row) {
+    const T *gate = gate_up + 2 * row * columns, *up = gate + columns;
+    T* const out = all + row * columns;
+    for (int64_t i = 0; i < columns; ++i) out[i] = gate[i] / (T{1} + exponential(-gate[i])) * up[i];
+  }
+}
+
+template <typename T>
+void compute(const kernel::SwigluBackward& k) {
+  const int64_t columns = k.out_gradient.columns;
+  const In<T> gate_up(k.gate_up), gradient(k.out_gradient);
+  const Out<T> gate_up_gradient(k.gate_up_gradient);
+  for (int64_t row = 0; row < k.out_gradient.rows; ++row) {
     const T *gate = gate_up + 2 * row * columns, *up = gate + columns, *g = gradient + row * columns;
     T *gate_gradient = gate_up_gradient + 2 * row * columns, *up_gradient = gate_gradient + columns;
     for (int64_t i = 0; i < columns; ++i) {
@@ -200,39 +299,53 @@ void swiglu_backward(int64_t rows, int64_t columns, const T* gate_up, const T* g
   }
 }
 
-/// The table holds the rows [first, first + entries).
 template <typename T>
-void embedding_forward(int64_t rows, int64_t columns, const int32_t* tokens, const T* table, int64_t first,
-                       int64_t entries, T* out) {
-  for (int64_t row = 0; row < rows; ++row, out += columns) {
-    const int64_t entry = tokens[row] - first;
-    if (entry >= 0 && entry < entries)
-      std::copy_n(table + entry * columns, columns, out);
+void compute(const kernel::EmbeddingForward& k) {
+  const int32_t* const tokens = data<int32_t>(k.tokens);
+  const In<T> table(k.table);
+  const Out<T> all(k.out);
+  for (int64_t row = 0; row < k.out.rows; ++row) {
+    const int64_t entry = tokens[row] - k.first;
+    T* const out = all + row * k.out.columns;
+    if (entry >= 0 && entry < k.table.rows)
+      std::copy_n(table + entry * k.out.columns, k.out.columns, out);
     else
-      std::fill_n(out, columns, T{0});
+      std::fill_n(out, k.out.columns, T{0});
   }
 }
 
 template <typename T>
-void embedding_backward(int64_t rows, int64_t columns, const int32_t* tokens, const T* gradient,
-                        int64_t first, int64_t entries, T* table_gradient) {
-  for (int64_t row = 0; row < rows; ++row, gradient += columns) {
-    const int64_t entry = tokens[row] - first;
-    if (entry < 0 || entry >= entries) continue;
-    T* to = table_gradient + entry * columns;
+void compute(const kernel::EmbeddingBackward& k) {
+  const int64_t columns = k.out_gradient.columns;
+  const int32_t* const tokens = data<int32_t>(k.tokens);
+  const In<T> all(k.out_gradient);
+  T* const table_gradient = data<T>(k.table_gradient);
+  for (int64_t row = 0; row < k.out_gradient.rows; ++row) {
+    const int64_t entry = tokens[row] - k.first;
+    if (entry < 0 || entry >= k.table_gradient.rows) continue;
+    const T* const gradient = all + row * columns;
+    T* const to = table_gradient + entry * columns;
     for (int64_t i = 0; i < columns; ++i) to[i] += gradient[i];
   }
 }
 
 template <typename T>
-void row_maximum(int64_t rows, int64_t columns, const T* logits, T* maximum) {
-  for (int64_t row = 0; row < rows; ++row) maximum[row] = largest_of(columns, logits + row * columns);
+void compute(const kernel::RowMaximum& k) {
+  const In<T> logits(k.logits);
+  T* const maximum = data<T>(k.maximum);
+  for (int64_t row = 0; row < k.logits.rows; ++row)
+    maximum[row] = largest_of<T>(k.logits.columns, logits + row * k.logits.columns);
 }
 
 template <typename T>
-void exponential_sums(int64_t rows, int64_t columns, const T* logits, const T* maximum,
-                      const int32_t* targets, int64_t first, T* sums) {
-  for (int64_t row = 0; row < rows; ++row, logits += columns) {
+void compute(const kernel::ExponentialSums& k) {
+  const int64_t columns = k.logits.columns;
+  const In<T> all(k.logits);
+  const T* const maximum = data<T>(k.maximum);
+  const int32_t* const targets = data<int32_t>(k.targets);
+  T* const sums = data<T>(k.sums);
+  for (int64_t row = 0; row < k.logits.rows; ++row) {
+    const T* const logits = all + row * columns;
     const T shift = maximum[row];
     // Exponentials first, then their sum: a loop of floats and doubles is not vectorised.
     std::array<T, 256> part;
@@ -243,30 +356,46 @@ void exponential_sums(int64_t rows, int64_t columns, const T* logits, const T* m
       total += sum_of(count, [&](int64_t i) { return part[i]; });
     }
     sums[2 * row] = static_cast<T>(total);
-    const int64_t target = targets[row] - first;
+    const int64_t target = targets[row] - k.first;
     sums[2 * row + 1] = target >= 0 && target < columns ? logits[target] : T{0};
   }
 }
 
 template <typename T>
-void cross_entropy(int64_t rows, int64_t columns, const T* maximum, const T* sums, const int32_t* targets,
-                   int64_t first, double factor, T* logits, T* loss) {
+void compute(const kernel::CrossEntropy& k) {
+  const int64_t columns = k.logits.columns;
+  const T *const maximum = data<T>(k.maximum), *const sums = data<T>(k.sums);
+  const int32_t* const targets = data<int32_t>(k.targets);
+  const InOut<T> all(k.logits);
   double total = 0;
-  for (int64_t row = 0; row < rows; ++row, logits += columns) {
+  for (int64_t row = 0; row < k.logits.rows; ++row) {
+    T* const logits = all + row * columns;
     const T shift = maximum[row];
     total += std::log(static_cast<double>(sums[2 * row])) + static_cast<double>(shift) -
              static_cast<double>(sums[2 * row + 1]);
-    const T share = static_cast<T>(factor / static_cast<double>(sums[2 * row]));
+    const T share = static_cast<T>(k.factor / static_cast<double>(sums[2 * row]));
     for (int64_t i = 0; i < columns; ++i) logits[i] = exponential(logits[i] - shift) * share;
-    const int64_t target = targets[row] - first;
-    if (target >= 0 && target < columns) logits[target] -= static_cast<T>(factor);
+    const int64_t target = targets[row] - k.first;
+    if (target >= 0 && target < columns) logits[target] -= static_cast<T>(k.factor);
   }
-  *loss += static_cast<T>(factor * total);
+  *data<T>(k.loss) += static_cast<T>(k.factor * total);
 }
 
 template <typename T>
-void adamw(int64_t count, const AdamW& options, double scale, const T* gradient, T* first, T* second,
-           T* master) {
+void compute(const kernel::AddSumOfSquares& k) {
+  const In<T> x(k.x);
+  *data<double>(k.total) += k.factor * sum_of_squares<T>(k.x.elements(), x);
+}
+
+template <typename T>
+void compute(const kernel::AdamW& k) {
+  const AdamW& options = k.options;
+  double scale = 1;
+  if (k.total)
+    if (const double norm = std::sqrt(*data<double>(k.total)); norm > k.max_norm) scale = k.max_norm / norm;
+  const T* const gradient = data<T>(k.gradient);
+  T *const first = data<T>(k.first_moment), *const second = data<T>(k.second_moment),
+           *const master = data<T>(k.master);
   const T beta1 = static_cast<T>(options.beta1), beta2 = static_cast<T>(options.beta2);
   const T rest1 = static_cast<T>(1 - options.beta1), rest2 = static_cast<T>(1 - options.beta2);
   const T unbias1 = static_cast<T>(1 / (1 - std::pow(options.beta1, options.step)));
@@ -274,17 +403,13 @@ void adamw(int64_t count, const AdamW& options, double scale, const T* gradient,
   const T rate = static_cast<T>(options.learning_rate), epsilon = static_cast<T>(options.epsilon);
   const T keep = static_cast<T>(1 - options.learning_rate * options.weight_decay);
   const T factor = static_cast<T>(scale);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < k.gradient.elements(); ++i) {
     const T g = gradient[i] * factor;
     first[i] = beta1 * first[i] + rest1 * g;
     second[i] = beta2 * second[i] + rest2 * g * g;
     master[i] = master[i] * keep - rate * (first[i] * unbias1) / (std::sqrt(second[i] * unbias2) + epsilon);
   }
-}
-
-template <typename T>
-void round(int64_t count, const T* from, Bfloat16* to) {
-  for (int64_t i = 0; i < count; ++i) to[i] = Bfloat16(static_cast<float>(from[i]));
+  if (k.has_master()) round(k.master.elements(), master, data<Bfloat16>(k.weight));
 }
 
 }  // namespace stp::cpu

@@ -3,12 +3,19 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <type_traits>
 #include <vector>
 
-#include "stp/cpu/elementwise.h"
+#include "stp/device/bfloat16.h"
+#include "stp/device/tensor.h"
 
 namespace stp::cpu {
+
+template <typename T>
+void round(int64_t count, const T* from, Bfloat16* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = Bfloat16(static_cast<float>(from[i]));
+}
 
 enum class Access { in, in_if_any, out, in_out };
 
@@ -19,7 +26,7 @@ class Operand {
   static constexpr bool kConst = access == Access::in || access == Access::in_if_any;
 
  public:
-  explicit Operand(const Tensor& tensor) : tensor_(tensor) {
+  explicit Operand(const TensorView& tensor) : tensor_(tensor) {
     if (access == Access::in_if_any && !tensor) return;
     if (tensor.type != DType::bf16) {
       elements_ = data<T>(tensor);
@@ -43,7 +50,7 @@ class Operand {
   operator Pointer() const { return elements_; }
 
  private:
-  const Tensor& tensor_;
+  const TensorView& tensor_;
   std::vector<T> wide_;  // of bf16 alone
   T* elements_ = nullptr;
 };

@@ -147,7 +147,7 @@ TEST_F(GpuDevice, RefusesWhatIsNotItsOwn) {
 TEST_F(GpuDevice, WhatIsReleasedIsNotUsedAnyMore) {
   Tensor tensor = bytes(10), copy = tensor;
   device().release(stream(), tensor);
-  EXPECT_THROW(device().kernels().fill(stream(), copy, 1), std::logic_error);
+  EXPECT_THROW(device().kernels().issue(stream(), kernel::Fill{copy, 1}), std::logic_error);
   EXPECT_THROW(device().upload(stream(), copy, random_bytes(2, 1)), std::logic_error);
   device().synchronize();
   EXPECT_EQ(backend_->guard().failure(), "");
@@ -243,13 +243,13 @@ TEST_F(GpuStream, AFailedRunGivesNothingToTheGpuAnyMore) {
 TEST_F(GpuStream, WhatIsNotFiniteFailsTheRunAndIsNamed) {
   backend_->describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
   Tensor tensor = device().allocate(stream(), MemoryKind::working, DType::f32, 3, 1000);
-  device().kernels().fill(stream(), tensor, 1);
+  device().kernels().issue(stream(), kernel::Fill{tensor, 1});
   stream().begin(3);
-  device().kernels().check_finite(stream(), tensor, "the loss");
+  device().kernels().issue(stream(), kernel::CheckFinite{tensor, "the loss"});
   device().synchronize();
   stream().begin(4);
-  device().kernels().fill(stream(), tensor, INFINITY);
-  device().kernels().check_finite(stream(), tensor, "the loss");
+  device().kernels().issue(stream(), kernel::Fill{tensor, INFINITY});
+  device().kernels().issue(stream(), kernel::CheckFinite{tensor, "the loss"});
   device().release(stream(), tensor);
   EXPECT_THROW(device().synchronize(), Cancelled);
   EXPECT_EQ(backend_->guard().failure(), "rank 0, compute, F0.4: the loss is not finite");

@@ -83,6 +83,10 @@ void CudaStream::give(const std::function<void(cudaStream_t)>& work, std::string
   flush();
   if (!ready()) return;
   work(handle_);
+  note_given(std::move(words));
+}
+
+void CudaStream::note_given(std::string words) {
   ++given_;
   if (!words.empty() || given_ - marked_ >= kCallsPerMark) mark(make_event(), std::move(words));
 }
@@ -97,9 +101,13 @@ void CudaStream::launch(const void* kernel, std::function<void(cudaStream_t)> la
       given_ += 2;
     });
   }
-  if (!device_.has_graphs()) return give(launch);
-  collected_.push_back({kernel, std::move(launch)});
-  if (collected_.size() >= kMostCollected) flush();
+  if (device_.has_graphs()) {
+    collected_.push_back({kernel, std::move(launch)});
+    if (collected_.size() >= kMostCollected) flush();
+  } else if (ready()) {
+    launch(handle_);
+    note_given("");
+  }
 }
 
 // The collected calls belong to the op that is being issued, so an error names that op. The call that

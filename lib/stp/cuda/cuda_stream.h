@@ -85,6 +85,7 @@ class CudaStream : public Stream {
   /// Whether the GPU takes more. False once the run has failed.
   bool ready();
   void flush();
+  void note_given(std::string words);
   void mark(std::shared_ptr<CudaEvent> event, std::string words);
   [[nodiscard]] std::shared_ptr<CudaEvent> make_event();
 

@@ -91,7 +91,7 @@ TEST_F(CudaOnHost, ScratchIsCountedApartFromTensors) {
     start({.deadline_s = kNever, .memory_limit = limit});
     Tensor total = device().allocate(stream(), MemoryKind::working, DType::f64, 1, 1),
            values = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 20000);
-    const auto sum = [&] { device().kernels().add_sum_of_squares(stream(), 1, values, total); };
+    const auto sum = [&] { device().kernels().issue(stream(), kernel::AddSumOfSquares{1, values, total}); };
     sum();
     const size_t scratch = device().memory().scratch();
     EXPECT_GT(scratch, 0U);

@@ -20,8 +20,8 @@ using testing_support::CudaOnHost;
 
 // Work on a tensor as an op has it: two kernels.
 void scale_twice(Device& device, Stream& stream, const Tensor& tensor) {
-  device.kernels().scale(stream, 2, tensor, tensor);
-  device.kernels().scale(stream, 3, tensor, tensor);
+  device.kernels().issue(stream, kernel::Scale{2, tensor, tensor});
+  device.kernels().issue(stream, kernel::Scale{3, tensor, tensor});
 }
 
 class GraphsOnHost : public CudaOnHost {
@@ -29,7 +29,7 @@ class GraphsOnHost : public CudaOnHost {
   void SetUp() override {
     start({.deadline_s = kNever, .graphs = true});
     values_ = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
-    device().kernels().fill(stream(), values_, 1);
+    device().kernels().issue(stream(), kernel::Fill{values_, 1});
   }
   void op(uint32_t number, const Tensor& tensor) {
     stream().begin(number);
@@ -59,13 +59,13 @@ TEST_F(GraphsOnHost, AnOpThatComesAgainIsAGraph) {
 // As the ops of one kind are, microbatch after microbatch.
 TEST_F(GraphsOnHost, OtherMemoryAndOtherNumbersUpdateTheGraph) {
   Tensor other = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
-  device().kernels().fill(stream(), other, 1);
+  device().kernels().issue(stream(), kernel::Fill{other, 1});
   double expected = 1;
   for (int i = 0; i < 6; ++i) {
     op(2 * i, i % 2 == 0 ? values_ : other);
     stream().begin(2 * i + 1);
     for (const double factor : {0.5, i % 2 == 0 ? 4.0 : 2.0})
-      device().kernels().scale(stream(), factor, values_, values_);
+      device().kernels().issue(stream(), kernel::Scale{factor, values_, values_});
     expected *= (i % 2 == 0 ? 6 : 1) * (i % 2 == 0 ? 2.0 : 1.0);
   }
   EXPECT_EQ(value(), expected);
@@ -92,7 +92,7 @@ TEST_F(GraphsOnHost, EventsStandBehindWhatIsCollected) {
     op(i, values_);
     const EventRef done = stream().record();
     other->wait(done);
-    device().kernels().copy(*other, values_, copy);
+    device().kernels().issue(*other, kernel::Copy{values_, copy});
     stream().wait(other->record());
   }
   std::vector<float> found(7);
@@ -104,7 +104,7 @@ TEST_F(GraphsOnHost, WhatCannotBeCapturedIsIssuedWithoutAGraph) {
   for (const char* call : {"cudaStreamEndCapture", "cudaGraphInstantiate"}) {
     start({.deadline_s = kNever, .graphs = true});
     values_ = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
-    device().kernels().fill(stream(), values_, 1);
+    device().kernels().issue(stream(), kernel::Fill{values_, 1});
     op(0, values_);
     fake_cuda::fail_next(call, cudaErrorStreamCaptureInvalidated);
     for (int i = 1; i < 4; ++i) op(i, values_);
@@ -143,9 +143,10 @@ TEST_F(GraphsOnHost, WorkIsTimedPieceByPieceWhereThatIsAskedFor) {
   EXPECT_EQ(device().take_kernel_seconds(), 0);
   const size_t launches = fake_cuda::calls("cudaGraphLaunch");
   ASSERT_TRUE(device().time_kernels(true));
-  device().kernels().fill(stream(), values_, 1);  // of no op, as what comes before a step's first
+  device().kernels().issue(stream(),
+                           kernel::Fill{values_, 1});  // of no op, as what comes before a step's first
   for (int i = 0; i < 3; ++i) op(i, values_);
-  device().kernels().fill(stream(), values_, 1);
+  device().kernels().issue(stream(), kernel::Fill{values_, 1});
   ASSERT_TRUE(device().time_kernels(false));
   for (int i = 0; i < 3; ++i) op(i, values_);
   device().synchronize();
@@ -157,7 +158,7 @@ TEST_F(GraphsOnHost, WorkIsTimedPieceByPieceWhereThatIsAskedFor) {
 TEST_F(GraphsOnHost, WithoutThemNothingIsCaptured) {
   start({.deadline_s = kNever});
   values_ = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
-  device().kernels().fill(stream(), values_, 1);
+  device().kernels().issue(stream(), kernel::Fill{values_, 1});
   for (int i = 0; i < 5; ++i) op(i, values_);
   EXPECT_EQ(value(), 6 * 6 * 6 * 6 * 6);
   EXPECT_EQ(instantiated(), 0U);

@@ -23,8 +23,6 @@ Tensor Tensor::part(int64_t first, int64_t part_rows, int64_t part_columns) cons
   return {memory, part_rows, part_columns, type, offset + static_cast<size_t>(first) * bytes_of(type)};
 }
 
-std::byte* address(const Tensor& tensor) { return tensor ? tensor.memory->at + tensor.offset : nullptr; }
-
 void throw_wrong_type(DType is, DType asked) {
   throw std::logic_error("the tensor is of " + to_string(is) + ", not " + to_string(asked));
 }

@@ -54,6 +54,29 @@ struct Tensor {
   [[nodiscard]] Tensor part(int64_t first, int64_t part_rows, int64_t part_columns) const;
 };
 
+/// A tensor as kernels get it: where its elements are, as its memory was at the call. It keeps no memory;
+/// what was given to a stream before the release of the tensor may use it.
+struct TensorView {
+  std::byte* at = nullptr;  // null if the tensor is empty, or has no elements
+  int64_t rows = 0, columns = 0;
+  DType type = DType::f32;
+  bool empty = true, held = false;  // whether there is no tensor, and whether its memory is not released
+
+  TensorView() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): wherever elements are meant, a tensor stands for its own
+  TensorView(const Tensor& tensor)
+      : at(tensor ? tensor.memory->at + tensor.offset : nullptr),
+        rows(tensor.rows),
+        columns(tensor.columns),
+        type(tensor.type),
+        empty(!tensor),
+        held(tensor && tensor.memory->held) {}
+
+  explicit operator bool() const { return !empty; }
+  [[nodiscard]] int64_t elements() const { return rows * columns; }
+  [[nodiscard]] size_t bytes() const { return static_cast<size_t>(elements()) * bytes_of(type); }
+};
+
 /// The DType of T; backends add their own bf16 types.
 template <typename T>
 inline constexpr DType kTypeOf = T::has_no_type;  // specialised below
@@ -68,16 +91,16 @@ inline constexpr DType kTypeOf<int32_t> = DType::i32;
 
 /// Address of the elements; null if the tensor is empty. data<T>() throws std::logic_error if the tensor has
 /// another type than T (std::byte fits all).
-std::byte* address(const Tensor& tensor);
+inline std::byte* address(const TensorView& tensor) { return tensor.at; }
 [[noreturn]] void throw_wrong_type(DType is, DType asked);
 template <typename T>
-T* data(const Tensor& tensor) {
+T* data(const TensorView& tensor) {
   if (tensor && tensor.type != kTypeOf<T>) throw_wrong_type(tensor.type, kTypeOf<T>);
-  return reinterpret_cast<T*>(address(tensor));
+  return reinterpret_cast<T*>(tensor.at);
 }
 template <>
-inline std::byte* data<std::byte>(const Tensor& tensor) {
-  return address(tensor);
+inline std::byte* data<std::byte>(const TensorView& tensor) {
+  return tensor.at;
 }
 
 }  // namespace stp

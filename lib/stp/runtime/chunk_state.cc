@@ -91,7 +91,8 @@ BucketState make_bucket(Device& device, Stream& stream, const Training& training
   const DType state_type = statistics_type(training.type);
   const auto make = [&](MemoryKind kind, DType type, int64_t size) {
     Tensor tensor = device.allocate(stream, kind, type, 1, size);
-    device.kernels().fill(stream, tensor, 0);  // what lies between parameters stays zero
+    device.kernels().issue(
+        stream, kernel::Fill{.tensor = tensor, .value = 0});  // what lies between parameters stays zero
     return tensor;
   };
   bucket.weights = make(MemoryKind::weights, training.type, elements);

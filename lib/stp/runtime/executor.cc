@@ -5,95 +5,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include "stp/runtime/exchanges.h"
 #include "stp/runtime/host_copies.h"
+#include "stp/runtime/unit_run.h"
 
 namespace stp {
-namespace {
-
-// Whether what a forward makes is needed beyond its pass: not if its whole layer is recomputed later.
-bool keeps(const Recompute& recompute, const Op& op) {
-  return !recompute.layer || op.recomputed() || op.unit == Unit::head;
-}
-
-// The norm of a forward. What a backward recomputes is there for one pass alone.
-void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
-                  const Op& op, Tensor input, SavedUnit& saved) {
-  const auto kind = [](bool kept) { return kept ? MemoryKind::saved : MemoryKind::working; };
-  const bool kept = keeps(context.recompute, op);
-  norm_forward(context, stream, parameters, std::move(input), saved, kind(kept),
-               kind(kept && !context.recompute.norm_of(op.unit)));
-}
-
-// In I: what a forward dropped of the norm.
-void norm_again(RankState& rank, Stream& stream, const Op& op) {
-  SavedUnit& saved = rank.saved_unit(op);
-  if (!rank.context->recompute.norm_of(op.unit) || saved[Saved::norm_output]) return;
-  norm_forward(*rank.context, stream, rank.parameters(op), saved[Saved::norm_input], saved, MemoryKind::saved,
-               MemoryKind::saved);
-}
-
-// In I of the merger, which gets the gradient of the language model's input: keeps it for the embedding's W,
-// and returns the rows of images.
-Tensor keep_for_embedding(RankState& rank, const Op& op, Tensor gradient) {
-  Tensor images = image_rows(*rank.context, gradient);
-  rank.device.retag(gradient, MemoryKind::saved);
-  rank.saved[{Unit::embedding, op.chunk, 0, op.microbatch}][Saved::output_gradient] = std::move(gradient);
-  return images;
-}
-
-// Whether it is the first op of a unit's F or I but for F's norm.
-bool begins(const Op& op) {
-  return op.step == 0 && (op.part == UnitPart::whole || op.part == UnitPart::before);
-}
-
-// F of a unit of a layer, or of the merger, or a step of a part of it.
-void issue_forward(RankState& rank, const Op& op) {
-  const UnitContext& context = rank.context_of(op.unit);
-  const bool overlaps = context.division.overlaps();
-  SavedUnit& saved = rank.saved_unit(op);
-  if (op.part == UnitPart::norm || (begins(op) && !context.sequence_parallel))
-    norm_forward(context, *rank.compute, rank.parameters(op), op,
-                 op.input == kNoValue ? saved[Saved::norm_input] : rank.take(op.input), saved);
-  if (op.part == UnitPart::norm) return;
-  Tensor gathered;
-  if (begins(op) && context.sequence_parallel && !overlaps) gathered = rank.take(op.input);
-  const bool in_ring = overlaps && op.part == UnitPart::before;
-  const bool last = op.step + 1 == context.division.steps(op.unit, op.unit_pass, op.part);
-  const Tensor normed = gathered  ? gathered
-                        : in_ring ? ring_rows(context, op, saved)
-                                  : saved[Saved::norm_output];
-  const Tensor output =
-      unit_forward(context, op, rank.parameters(op), normed, saved, keeps(context.recompute, op));
-  if (gathered) rank.device.release(*rank.compute, gathered);
-  if (in_ring && last) rank.device.release(*rank.compute, saved[Between::ring]);
-  if (!output) return;  // there is another part
-  (overlaps ? saved[Between::piece] : rank.values[op.output]) = output;
-  if (!op.recomputed() && last) drop_recomputed(context, op.unit, saved);
-}
-
-// The same of I, with the norm's but with sequence parallelism, where that stands behind the reduce-scatter.
-void issue_input_gradient(RankState& rank, const Op& op) {
-  const UnitContext& context = rank.context_of(op.unit);
-  SavedUnit& saved = rank.saved_unit(op);
-  if (begins(op)) norm_again(rank, *rank.compute, op);
-  Tensor output_gradient = begins(op) && !context.division.overlaps() ? rank.take(op.input) : Tensor{};
-  if (op.unit == Unit::merger && op.pass == Pass::I)
-    output_gradient = keep_for_embedding(rank, op, std::move(output_gradient));
-  Tensor gradient = unit_input_gradient(context, op, rank.parameters(op), std::move(output_gradient), saved);
-  const bool recomputed = (op.part == UnitPart::whole || op.part == UnitPart::before) &&
-                          op.step + 1 == context.division.steps(op.unit, op.unit_pass, op.part);
-  if (recomputed && op.pass == Pass::I && saved[Between::gathered])  // W gathers it again
-    rank.device.release(*rank.compute, saved[Between::gathered]);
-  if (!gradient) return;        // there is another part
-  if (op.unit == Unit::merger)  // which has no residual
-    norm_backward(context, *rank.compute, rank.parameters(op), saved, 0, {}, gradient);
-  else if (!context.sequence_parallel)
-    norm_backward(context, *rank.compute, rank.parameters(op), saved, 1.0 / context.tp(),
-                  saved[Saved::output_gradient], gradient);
-  rank.values[op.output] = gradient;
-}
-
-}  // namespace
 
 void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   issuing_ = &rank;
@@ -152,82 +68,31 @@ void Executor::issue(OpId id) {
 }
 
 void Executor::issue_compute(TensorGroup& group, const Op& op) {
-  const bool forward = op.unit_pass == UnitPass::F;
-  if (!has_pass(op.unit, UnitPass::I)) {  // it works on samples
-    for (RankState* rank : group.ranks) {
-      issuing_ = rank;
-      issue_samples(*rank, op);
-    }
-    return;
-  }
-  if (!forward && op.unit_pass != UnitPass::I) return issue_weight_gradients(group, op);
-  if (!forward && begins(op) &&
-      (op.pass == Pass::B || plan_.program.strategy.recompute.first_linear(op.unit)))
-    gather_again(group, op);
-  if (op.unit == Unit::head && forward) {
-    const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
-    return head_forward(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
-  }
-  if (op.unit == Unit::head) return head_input_gradient(group, op);
+  const bool forward = op.unit_pass == UnitPass::F, input_gradient = op.unit_pass == UnitPass::I;
+  const bool again =
+      begins(op) && (op.pass == Pass::B || plan_.program.strategy.recompute.first_linear(op.unit));
+  if (!forward && (!input_gradient || again)) gather_again(group, op);
   for (RankState* rank : group.ranks) {
     issuing_ = rank;
+    UnitRun run(*rank, op);
     if (forward)
-      issue_forward(*rank, op);
+      run.forward();
+    else if (input_gradient)
+      run.input_gradient();
     else
-      issue_input_gradient(*rank, op);
+      run.weight_gradients();
   }
-}
-
-// Of the embedding, of tokens or of patches: F, and the gradient of its weights.
-void Executor::issue_samples(RankState& rank, const Op& op) {
-  const bool forward = op.unit_pass == UnitPass::F;
-  const UnitContext& context = rank.context_of(op.unit);
-  const ParameterState& weight = rank.parameters(op).front();
-  if (op.unit == Unit::patches) {
-    Tensor& patches = rank.saved_unit(op)[Saved::patches];
-    if (!forward) {
-      patches_weight_gradient(context, weight, patches, rank.take(op.input));
-      rank.saved.erase({op.unit, op.chunk, op.layer, op.microbatch});
-      return;
-    }
-    patches = std::exchange(rank.patches.at(op.microbatch), {});
-    rank.device.retag(patches, MemoryKind::saved);
-    rank.values[op.output] = patches_forward(context, weight, patches);
-    return;
-  }
-  const Tensor& tokens = rank.tokens[op.microbatch];
-  if (forward) {
-    const Tensor out = embedding_forward(context, weight, tokens);
-    if (op.input != kNoValue) add_images(context, rank.take(op.input), out);
-    rank.values[op.output] = out;
-    return;
-  }
-  // Behind a vision encoder I has kept it; B goes on with those of its rows that are of images.
-  auto kept = rank.saved.extract({op.unit, op.chunk, op.layer, op.microbatch});
-  Tensor gradient = kept ? kept.mapped()[Saved::output_gradient] : rank.take(op.input);
-  if (op.output != kNoValue) rank.values[op.output] = image_rows(context, gradient);
-  embedding_weight_gradient(context, weight, tokens, gradient);
-}
-
-void Executor::issue_weight_gradients(TensorGroup& group, const Op& op) {
-  gather_again(group, op);
-  for (RankState* rank : group.ranks) {
-    issuing_ = rank;
-    SavedUnit& saved = rank->saved_unit(op);
-    const bool both = op.kind == OpKind::weight_gradients;
-    if (both || op.unit_pass == UnitPass::W_early)
-      unit_weight_gradient(rank->context_of(op.unit), op.unit, UnitPass::W_early, rank->parameters(op),
-                           saved);
-    if (!both && op.unit_pass == UnitPass::W_early) continue;
-    unit_weight_gradient(rank->context_of(op.unit), op.unit, UnitPass::W_late, rank->parameters(op), saved);
-    rank->saved.erase({op.unit, op.chunk, op.layer, op.microbatch});
-  }
+  if (op.unit != Unit::head) return;
+  const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
+  if (forward) head_loss(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
+  if (input_gradient) sum_head_gradient(group, op);
 }
 
 // With sequence parallelism, the norm's output is saved in shards of rows, and gathered again for
 // recomputation and weight gradients, concurrently with the compute stream.
 void Executor::gather_again(TensorGroup& group, const Op& op) {
-  if (!plan_.program.strategy.sequence_parallel || group.ranks.front()->saved_unit(op)[Between::gathered])
+  if (!plan_.program.strategy.sequence_parallel || op.unit == Unit::embedding ||
+      group.ranks.front()->saved_unit(op)[Between::gathered])
     return;
   std::vector<Part> parts;
   for (RankState* rank : group.ranks) {
@@ -294,8 +159,11 @@ bool Executor::add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor
   if (op.step == 0)
     saved[Between::output] =
         rank.context->make(stream, MemoryKind::working, piece.rows, kPipelineSteps * piece.columns);
-  rank.device.kernels().copy_columns(stream, piece, 0, saved[Between::output], op.step * piece.columns,
-                                     piece.columns);
+  rank.device.kernels().issue(stream, kernel::CopyColumns{.from = piece,
+                                                          .from_column = 0,
+                                                          .to = saved[Between::output],
+                                                          .to_column = op.step * piece.columns,
+                                                          .count = piece.columns});
   rank.device.release(stream, piece);
   if (op.step + 1 < kPipelineSteps) return false;
   piece = std::exchange(saved[Between::output], {});
@@ -310,7 +178,7 @@ Part Executor::gather_part(RankState& rank, const Op& op) {
   Tensor in = op.input == kNoValue ? rank.saved_unit(op)[Saved::norm_input] : rank.take(op.input);
   if (op.unit_pass == UnitPass::F) {
     SavedUnit& saved = rank.saved_unit(op);
-    norm_forward(context, stream, rank.parameters(op), op, in, saved);
+    norm_of_forward(rank, stream, op, in);
     in = saved[Saved::norm_output];
   } else if (op.unit != Unit::embedding) {
     rank.device.retag(in, MemoryKind::working);

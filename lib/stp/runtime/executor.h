@@ -98,8 +98,6 @@ class Executor {
   void begin(RankState& rank, Stream& stream, OpId id);
   void end(RankState& rank, Stream& stream, OpId id);
   void issue_compute(TensorGroup& group, const Op& op);
-  void issue_weight_gradients(TensorGroup& group, const Op& op);
-  void issue_samples(RankState& rank, const Op& op);
   void issue_collective(TensorGroup& group, const Op& op);
   bool add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor& piece);
   Part gather_part(RankState& rank, const Op& op);
@@ -109,6 +107,8 @@ class Executor {
   void issue_of_replicas(OpId id);
   void issue_host_copy(OpId id);
   void issue_optimizers(const std::vector<OpId>& ids);
+  /// Of the optimizer; clips the gradients' norm where `total`, its square, is given.
+  void take_step(RankState& rank, const Tensor& total) const;
   void add_gradient_norms(TensorGroup& group) const;
   void clear_gradients(RankState& rank) const;
   void others_wait_for_compute(RankState& rank) const;

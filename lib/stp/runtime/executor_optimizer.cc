@@ -43,22 +43,31 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
     for (RankState* rank : group.ranks) parts.push_back({rank->compute.get(), rank->norm, rank->norm});
     group.group->all_reduce(Reduce::sum, parts);
   }
-  AdamW options = training_.optimizer;
-  options.step = updates_;
   for (const OpId id : ids)
     for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank])
       for (RankState* rank : group.ranks) {
         issuing_ = rank;
-        Kernels& kernels = rank->device.kernels();
-        kernels.check_finite(*rank->compute, rank->norm, "the gradients' norm");
-        for (const ChunkState& chunk : rank->chunks)
-          for (const BucketState& bucket : chunk.buckets)
-            kernels.adamw(*rank->compute, options, training_.clip_norm, rank->norm,
-                          bucket.share_of(bucket.gradients), bucket.first_moment, bucket.second_moment,
-                          bucket.master, bucket.share_of(bucket.weights));
+        rank->device.kernels().issue(
+            *rank->compute, kernel::CheckFinite{.tensor = rank->norm, .what = "the gradients' norm"});
+        take_step(*rank, rank->norm);
         rank->device.release(*rank->compute, rank->norm);
         end(*rank, *rank->compute, id);
       }
+}
+
+void Executor::take_step(RankState& rank, const Tensor& total) const {
+  AdamW options = training_.optimizer;
+  options.step = updates_;
+  for (const ChunkState& chunk : rank.chunks)
+    for (const BucketState& bucket : chunk.buckets)
+      rank.device.kernels().issue(*rank.compute, kernel::AdamW{.options = options,
+                                                               .max_norm = training_.clip_norm,
+                                                               .total = total,
+                                                               .gradient = bucket.share_of(bucket.gradients),
+                                                               .first_moment = bucket.first_moment,
+                                                               .second_moment = bucket.second_moment,
+                                                               .master = bucket.master,
+                                                               .weight = bucket.share_of(bucket.weights)});
 }
 
 // For parameters that tensor parallelism does not divide, each rank of the group has a summand of the
@@ -66,11 +75,12 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
 void Executor::add_gradient_norms(TensorGroup& group) const {
   for (RankState* rank : group.ranks) {
     rank->norm = rank->device.allocate(*rank->compute, MemoryKind::working, DType::f64, 1, 1);
-    rank->device.kernels().fill(*rank->compute, rank->norm, 0);
+    rank->device.kernels().issue(*rank->compute, kernel::Fill{.tensor = rank->norm, .value = 0});
   }
   const auto add_squares = [](RankState& rank, double factor, const Tensor& gradients) {
     if (gradients.elements() > 0)
-      rank.device.kernels().add_sum_of_squares(*rank.compute, factor, gradients, rank.norm);
+      rank.device.kernels().issue(
+          *rank.compute, kernel::AddSumOfSquares{.factor = factor, .x = gradients, .total = rank.norm});
   };
   const auto add_bucket = [&](size_t chunk, size_t index) {
     std::vector<Part> partial;  // of each rank's share: the same part on all

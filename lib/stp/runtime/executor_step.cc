@@ -76,7 +76,7 @@ void Executor::issue(size_t begin, size_t end) {
 void Executor::clear_gradients(RankState& rank) const {
   for (const ChunkState& chunk : rank.chunks)
     for (const BucketState& bucket : chunk.buckets)
-      rank.device.kernels().fill(*rank.compute, bucket.gradients, 0);
+      rank.device.kernels().issue(*rank.compute, kernel::Fill{.tensor = bucket.gradients, .value = 0});
 }
 
 // With sequence parallelism, gradients of norm gains are added to on the tp stream. With ZeRO-1, the last
@@ -124,7 +124,7 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     if (schedule.placement.rank_of(stages - 1) == rank->place.pp) {
       upload(rank->targets, &TokenSample::targets, 0);
       rank->loss = device.allocate(*rank->compute, MemoryKind::data, statistics_type(training_.type), 1, 1);
-      device.kernels().fill(*rank->compute, rank->loss, 0);
+      device.kernels().issue(*rank->compute, kernel::Fill{.tensor = rank->loss, .value = 0});
     }
   }
   if (world_.group) synchronize_ranks();
@@ -138,7 +138,7 @@ void Executor::synchronize_ranks() {
   std::vector<Part> parts;
   for (RankState* rank : world_.ranks) {
     Tensor flag = rank->device.allocate(*rank->compute, MemoryKind::working, DType::f32, 1, 1);
-    rank->device.kernels().fill(*rank->compute, flag, 0);
+    rank->device.kernels().issue(*rank->compute, kernel::Fill{.tensor = flag, .value = 0});
     parts.push_back({rank->compute.get(), flag, flag});
   }
   world_.group->all_reduce(Reduce::sum, parts);

@@ -1,5 +1,5 @@
-// The head's passes. Its collectives are inside its ops, so each pass runs on all local ranks of a
-// tensor-parallel group together, step by step.
+// The head's loss, and the sum of its gradient. Their collectives are inside the head's ops, so they run on
+// all local ranks of a tensor-parallel group together, step by step.
 #pragma once
 
 #include <span>
@@ -16,11 +16,10 @@ struct TensorGroup {
   std::unique_ptr<Group> ops, inside, again;
 };
 
-/// F after the norm, whose output (all rows) is each rank's op.input or, without sequence parallelism,
-/// saved.normed: adds `factor` times the summed cross-entropy to each rank's loss.
-void head_forward(const TensorGroup& group, const Op& op, double factor);
-/// I: each rank's op.output is the gradient of the head's input: all of it, or, with sequence parallelism,
-/// the rank's rows.
-void head_input_gradient(const TensorGroup& group, const Op& op);
+/// F behind the linear layer: adds `factor` times the summed cross-entropy to each rank's loss.
+void head_loss(const TensorGroup& group, const Op& op, double factor);
+/// I behind the linear layer, whose gradient is op.output: sums it, or, with sequence parallelism, makes the
+/// rank's rows of it and the norm's gradient.
+void sum_head_gradient(const TensorGroup& group, const Op& op);
 
 }  // namespace stp

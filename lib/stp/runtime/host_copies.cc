@@ -14,7 +14,7 @@ Tensor& tensor_of(RankState& rank, const Op& op, const OffloadedTensor& each) {
 // Of the same shape as `from`; returns it.
 Tensor copy(Device& device, Stream& stream, MemoryKind kind, const Tensor& from) {
   Tensor to = device.allocate(stream, kind, from.type, from.rows, from.columns);
-  device.kernels().copy(stream, from, to);
+  device.kernels().issue(stream, kernel::Copy{.from = from, .to = to});
   return to;
 }
 

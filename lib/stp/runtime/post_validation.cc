@@ -14,16 +14,8 @@ Tensor make_number(RankState& rank, Stream& stream, MemoryKind kind) {
 
 void add_prefix(RankState& rank, Stream& stream) {
   if (!rank.prefix) return;
-  rank.device.kernels().add_rows(stream, rank.prefix, 0, rank.norm);
+  rank.device.kernels().issue(stream, kernel::AddRows{.in = rank.prefix, .first = 0, .out = rank.norm});
   rank.device.release(stream, rank.prefix);
-}
-
-void take_step(RankState& rank, const AdamW& options, double clip_norm, const Tensor& total) {
-  for (const ChunkState& chunk : rank.chunks)
-    for (const BucketState& bucket : chunk.buckets)
-      rank.device.kernels().adamw(*rank.compute, options, clip_norm, total, bucket.share_of(bucket.gradients),
-                                  bucket.first_moment, bucket.second_moment, bucket.master,
-                                  bucket.share_of(bucket.weights));
 }
 
 // Whatever a step that is given up has left.
@@ -60,7 +52,7 @@ void Executor::issue_norm_transfer(OpId id) {
       if (prefix) add_prefix(*sender, stream);
       if (!prefix && !sender->total) {  // there is no step before
         sender->total = make_number(*sender, stream, MemoryKind::working);
-        sender->device.kernels().fill(stream, sender->total, 0);
+        sender->device.kernels().issue(stream, kernel::Fill{.tensor = sender->total, .value = 0});
       }
       parts.push_back({&stream, prefix ? sender->norm : sender->total, {}});
     }
@@ -82,8 +74,6 @@ void Executor::issue_norm_transfer(OpId id) {
 }
 
 void Executor::issue_optimizer(OpId id) {
-  AdamW options = training_.optimizer;
-  options.step = updates_;
   const int pp = plan_.program.stream_of(id).rank;
   for (TensorGroup& group : tensor_groups_[pp])
     for (RankState* rank : group.ranks) {
@@ -95,8 +85,8 @@ void Executor::issue_optimizer(OpId id) {
       for (const ChunkState& chunk : rank->chunks)
         for (const BucketState& bucket : chunk.buckets)
           for (const auto& [changed, copy] : bucket.undo)
-            rank->device.kernels().copy(*rank->compute, changed, copy);
-      take_step(*rank, options, training_.clip_norm, {});
+            rank->device.kernels().issue(*rank->compute, kernel::Copy{.from = changed, .to = copy});
+      take_step(*rank, {});
       end(*rank, *rank->compute, id);
     }
 }
@@ -134,16 +124,14 @@ bool Executor::last_step_stands() {
     for (const ChunkState& chunk : rank->chunks)
       for (const BucketState& bucket : chunk.buckets)
         for (const auto& [changed, copy] : bucket.undo)
-          rank->device.kernels().copy(*rank->compute, copy, changed);
+          rank->device.kernels().issue(*rank->compute, kernel::Copy{.from = copy, .to = changed});
   if (!std::isfinite(total)) {
     --updates_;
     throw_away_forwards();
     release_totals();
     throw NotFinite("the gradients' norm is not finite; the optimizer's step was undone");
   }
-  AdamW options = training_.optimizer;
-  options.step = updates_;
-  for (const auto& rank : ranks_) take_step(*rank, options, training_.clip_norm, rank->total);
+  for (const auto& rank : ranks_) take_step(*rank, rank->total);
   return false;
 }
 

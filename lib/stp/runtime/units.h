@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "stp/device/kernels.h"
 #include "stp/model/work.h"
 #include "stp/program/program.h"
 #include "stp/runtime/chunk_state.h"
@@ -88,8 +89,14 @@ struct UnitContext {
   /// Rows of an activation: of all tensor-parallel ranks, and those that this rank holds between units.
   [[nodiscard]] int64_t tokens() const { return training.tokens(); }
   [[nodiscard]] int64_t own_tokens() const { return sequence_parallel ? tokens() / tp() : tokens(); }
+  [[nodiscard]] AttentionShape attention_shape() const;
+  /// The rows of `all` that belong to the tensor-parallel rank `step` places before.
+  [[nodiscard]] Tensor rows_of_step(const Tensor& all, int step) const;
   [[nodiscard]] Tensor make(Stream& stream, MemoryKind kind, int64_t rows, int64_t columns) const {
     return device.allocate(stream, kind, training.type, rows, columns);
+  }
+  void release(Stream& stream, Tensor& tensor) const {
+    if (tensor) device.release(stream, tensor);
   }
 };
 
@@ -106,51 +113,14 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
 /// works on.
 Tensor ring_rows(const UnitContext& context, const Op& op, const SavedUnit& saved);
 
-/// F of attn or mlp after its norm, whose output is `normed`: all rows, or those of the step. Returns this
-/// rank's summand of the output, or of the step's columns of it, including the residual; none before the part
-/// `after`. Only `before` reads `normed`.
-Tensor unit_forward(const UnitContext& context, const Op& op, const std::vector<ParameterState>& parameters,
-                    const Tensor& normed, SavedUnit& saved, bool keep);
-/// After a first forward, releases the tensors that the parts of UnitContext::recompute make again; with
-/// `layer` all but the layer's input.
-void drop_recomputed(const UnitContext& context, Unit unit, SavedUnit& saved);
-/// I of attn or mlp up to its norm, with what it recomputes but for the norm, whose output must be there:
-/// takes ownership of the gradient of the output (all rows), which only the first part has, unless exchanges
-/// bring it; returns this rank's summand of the gradient of the norm's output, from the last part.
-Tensor unit_input_gradient(const UnitContext& context, const Op& op,
-                           const std::vector<ParameterState>& parameters, Tensor output_gradient,
-                           SavedUnit& saved);
+/// The keys and values that exchanges have brought. Once the last step of the core is done, no exchange uses
+/// them any more.
+void release_kv(const UnitContext& context, Stream& stream, SavedUnit& saved);
 
-/// The tensors of an exchange, as work of `stream`: of a ring, what this rank sends the next, and where it
-/// gets the same from the rank before; of an all-to-all, a block of as many rows as this rank has for each
-/// rank of its group, or from it. The first exchange takes the own keys and values together, or makes room
-/// for all rows; the sums of gradients so far are completed before they are sent.
-struct ExchangeTensors {
-  Tensor sent, received;
-};
-ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, const Op& op, SavedUnit& saved);
-/// After the exchange was given to `stream`: releases what it has sent where nothing else uses it. What an
-/// all-to-all brought goes to its places.
-void finish_exchange(const UnitContext& context, Stream& stream, const Op& op, ExchangeTensors tensors,
-                     SavedUnit& saved);
-/// W_early or W_late of attn, mlp, merger or head; the head has no early part.
-void unit_weight_gradient(const UnitContext& context, Unit unit, UnitPass part,
-                          const std::vector<ParameterState>& parameters, SavedUnit& saved);
-
-/// This rank's summand of the embedding of `tokens`, which is zero for those below zero.
-Tensor embedding_forward(const UnitContext& context, const ParameterState& table, const Tensor& tokens);
-/// Adds this rank's share of the tokens of images to such a summand; takes ownership of `images`.
+/// Adds this rank's share of the tokens of images to its summand of the embedding; takes ownership of
+/// `images`.
 void add_images(const UnitContext& context, Tensor images, const Tensor& out);
 /// The rows of `gradient` that belong to images.
 Tensor image_rows(const UnitContext& context, const Tensor& gradient);
-/// Adds to the table's gradient; takes ownership of `output_gradient` (all rows).
-void embedding_weight_gradient(const UnitContext& context, const ParameterState& table, const Tensor& tokens,
-                               Tensor output_gradient);
-
-/// The embedding of patches, of the encoder: the same on all ranks.
-Tensor patches_forward(const UnitContext& context, const ParameterState& weight, const Tensor& patches);
-/// Takes ownership of both tensors.
-void patches_weight_gradient(const UnitContext& context, const ParameterState& weight, Tensor patches,
-                             Tensor output_gradient);
 
 }  // namespace stp

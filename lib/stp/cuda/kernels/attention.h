@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <numbers>
 
-#include "stp/device/kernels.h"
+#include "stp/device/attention_shape.h"
+#include "stp/device/stream.h"
 
 namespace stp::cuda {
 

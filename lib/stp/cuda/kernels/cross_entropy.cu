@@ -83,45 +83,42 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void CudaKernels::run_row_maximum(Stream& stream, const Tensor& logits, const Tensor& maximum) {
-  expect_columns("row_maximum", logits.columns);
-  with_type("row_maximum", logits.type, [&]<typename T>(T) {
-    if (logits.rows == 0) return;
-    by_width<T>(logits.columns, [&](auto width) {
+void CudaKernels::run(Stream& stream, const kernel::RowMaximum& k) {
+  expect_columns(k.name, k.logits.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.logits.rows == 0) return;
+    by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = row_maximum_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, logits.rows, logits.columns / width, kThreads), logits.rows,
-            static_cast<int>(logits.columns), data<T>(logits), data<float>(maximum));
+      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kThreads),
+            k.logits.rows, static_cast<int>(k.logits.columns), data<T>(k.logits), data<float>(k.maximum));
     });
   });
 }
 
-void CudaKernels::run_exponential_sums(Stream& stream, const Tensor& logits, const Tensor& maximum,
-                                       const Tensor& targets, int64_t first, const Tensor& sums) {
-  expect_columns("exponential_sums", logits.columns);
-  with_type("exponential_sums", logits.type, [&]<typename T>(T) {
-    if (logits.rows == 0) return;
-    by_width<T>(logits.columns, [&](auto width) {
+void CudaKernels::run(Stream& stream, const kernel::ExponentialSums& k) {
+  expect_columns(k.name, k.logits.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.logits.rows == 0) return;
+    by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = exponential_sums_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, logits.rows, logits.columns / width, kThreads), logits.rows,
-            static_cast<int>(logits.columns), data<T>(logits), data<float>(maximum), data<int32_t>(targets),
-            first, data<float>(sums));
+      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kThreads),
+            k.logits.rows, static_cast<int>(k.logits.columns), data<T>(k.logits), data<float>(k.maximum),
+            data<int32_t>(k.targets), k.first, data<float>(k.sums));
     });
   });
 }
 
-void CudaKernels::run_cross_entropy(Stream& stream, const Tensor& maximum, const Tensor& sums,
-                                    const Tensor& targets, int64_t first, double factor, const Tensor& logits,
-                                    const Tensor& loss) {
-  expect_columns("cross_entropy", logits.columns);
-  with_type("cross_entropy", logits.type, [&]<typename T>(T) {
-    if (logits.rows == 0) return;
-    start(stream, add_loss_kernel, LaunchShape{1, kThreads}, logits.rows, data<float>(maximum),
-          data<float>(sums), factor, data<float>(loss));
-    by_width<T>(logits.columns, [&](auto width) {
+void CudaKernels::run(Stream& stream, const kernel::CrossEntropy& k) {
+  expect_columns(k.name, k.logits.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.logits.rows == 0) return;
+    start(stream, add_loss_kernel, LaunchShape{1, kThreads}, k.logits.rows, data<float>(k.maximum),
+          data<float>(k.sums), k.factor, data<float>(k.loss));
+    by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = logits_gradient_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, logits.rows, logits.columns / width, kThreads), logits.rows,
-            static_cast<int>(logits.columns), data<float>(maximum), data<float>(sums), data<int32_t>(targets),
-            first, static_cast<float>(factor), data<T>(logits));
+      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kThreads),
+            k.logits.rows, static_cast<int>(k.logits.columns), data<float>(k.maximum), data<float>(k.sums),
+            data<int32_t>(k.targets), k.first, static_cast<float>(k.factor), data<T>(k.logits));
     });
   });
 }

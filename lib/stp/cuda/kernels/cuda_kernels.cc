@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMostColumns = INT32_MAX / 2;  // kernels count those of a row, or of two, in an int
 
 // Scratch memory for statistics in cuDNN's order, and behind them its workspace.
-size_t statistics_bytes(const Tensor& log_sum_exp) {
+size_t statistics_bytes(const TensorView& log_sum_exp) {
   constexpr size_t kAlignment = 256;
   return (log_sum_exp.bytes() + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -38,123 +38,118 @@ std::pair<int32_t*, int32_t> CudaKernels::alarm(Stream& stream, const std::strin
   return ours.device().run().alarm(ours.where() + ": " + what);
 }
 
-void CudaKernels::expect_columns(const char* kernel, int64_t columns) {
+void CudaKernels::expect_columns(const char* name, int64_t columns) {
   if (columns > kMostColumns)
-    refuse(kernel,
-           "rows of " + std::to_string(columns) + " elements; at most " + std::to_string(kMostColumns));
+    kernel::refuse(
+        name, "rows of " + std::to_string(columns) + " elements; at most " + std::to_string(kMostColumns));
 }
 
-void CudaKernels::expect_head(const char* kernel, const AttentionShape& shape) {
+void CudaKernels::expect_head(const char* name, const AttentionShape& shape) {
   if (shape.head_dim > kMaxHeadDim)
-    refuse(kernel, "heads of " + std::to_string(shape.head_dim) + " elements; at most " +
-                       std::to_string(kMaxHeadDim));
+    kernel::refuse(name, "heads of " + std::to_string(shape.head_dim) + " elements; at most " +
+                             std::to_string(kMaxHeadDim));
 }
 
-// Either may be in the host's memory.
-void CudaKernels::run_copy(Stream& stream, const Tensor& from, const Tensor& to) {
-  if (from.elements() == 0) return;
+void CudaKernels::run(Stream& stream, const kernel::Copy& k) {
+  if (k.from.elements() == 0) return;
   static constexpr char kCopy = 0;  // its address identifies copies
-  cuda_stream(stream).launch(&kCopy,
-                             [in = address(from), out = address(to), bytes = from.bytes()](cudaStream_t on) {
-                               STP_CUDA(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDefault, on));
-                             });
-}
-
-void CudaKernels::run_copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
-                                   int64_t to_column, int64_t count) {
-  if (from.rows == 0 || count == 0) return;
-  const size_t element = bytes_of(from.type);
-  // Not in graphs, which cannot be updated to another copy of rows.
-  cuda_stream(stream).give([in = address(from) + from_column * element,
-                            out = address(to) + to_column * element, in_pitch = from.columns * element,
-                            out_pitch = to.columns * element, width = count * element,
-                            rows = static_cast<size_t>(from.rows)](cudaStream_t on) {
-    STP_CUDA(cudaMemcpy2DAsync(out, out_pitch, in, in_pitch, width, rows, cudaMemcpyDeviceToDevice, on));
+  cuda_stream(stream).launch(&kCopy, [k](cudaStream_t on) {
+    STP_CUDA(cudaMemcpyAsync(k.to.at, k.from.at, k.from.bytes(), cudaMemcpyDefault, on));
   });
 }
 
-CudaAttention CudaKernels::attention_by(const char* kernel, const AttentionShape& shape, DType type) const {
-  if (type == DType::bf16 && cudnn_ && cudnn_->supports(shape)) return CudaAttention::cudnn;
-  return own_attention_by(kernel, shape, type);
+void CudaKernels::run(Stream& stream, const kernel::CopyColumns& k) {
+  if (k.from.rows == 0 || k.count == 0) return;
+  // Not in graphs, which cannot be updated to another copy of rows.
+  cuda_stream(stream).give([k, element = bytes_of(k.from.type)](cudaStream_t on) {
+    STP_CUDA(cudaMemcpy2DAsync(k.to.at + k.to_column * element, k.to.columns * element,
+                               k.from.at + k.from_column * element, k.from.columns * element,
+                               k.count * element, static_cast<size_t>(k.from.rows), cudaMemcpyDeviceToDevice,
+                               on));
+  });
 }
 
-CudaAttention CudaKernels::own_attention_by(const char* kernel, const AttentionShape& shape,
-                                            DType type) const {
+void CudaKernels::run(Stream& stream, const kernel::Gemm& k) {
+  const GemmShape shape = k.shape();
+  if (k.type() == DType::f64) kernel::refuse(k.name, "no CUDA kernel for f64");
+  if (k.c.elements() == 0) return;
+  if (shape.k == 0)
+    return k.beta == 0 ? run(stream, kernel::Fill{.tensor = k.c, .value = 0})
+                       : run(stream, kernel::Scale{.factor = k.beta, .in = k.c, .out = k.c});
+  const Gemm::Call call =
+      gemm_->prepare(stream, {shape, k.type(), k.c.type},
+                     {static_cast<float>(k.alpha), static_cast<float>(k.beta), k.a.at, k.b.at, k.c.at});
+  cuda_stream(stream).launch(call.plan, call);
+}
+
+CudaAttention CudaKernels::attention_by(const char* name, const AttentionShape& shape, DType type) const {
+  if (type == DType::bf16 && cudnn_ && cudnn_->supports(shape)) return CudaAttention::cudnn;
+  return own_attention_by(name, shape, type);
+}
+
+CudaAttention CudaKernels::own_attention_by(const char* name, const AttentionShape& shape, DType type) const {
   if (type == DType::bf16 && options_.attention != CudaAttention::plain && attention_mma_supports(shape))
     return CudaAttention::tensor_cores;
-  expect_head(kernel, shape);
+  expect_head(name, shape);
   return CudaAttention::plain;
 }
 
-void CudaKernels::run_attention_forward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
-                                        const Tensor& out, const Tensor& log_sum_exp) {
-  if (attention_by("attention_forward", shape, qkv.type) != CudaAttention::cudnn)
-    return own_forward("attention_forward", stream, shape, layout_of(shape), qkv, qkv, out, log_sum_exp);
-  const size_t bytes = statistics_bytes(log_sum_exp);
-  std::byte* const memory = scratch(stream, bytes + cudnn_->forward_workspace(shape));
-  auto* const by_head = reinterpret_cast<float*>(memory);
-  cudnn_->forward(stream, shape, data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(out), by_head, memory + bytes);
-  statistics_by_token(stream, shape, by_head, data<float>(log_sum_exp));
-}
-
-void CudaKernels::run_attention_backward(Stream& stream, const AttentionShape& shape, const Tensor& qkv,
-                                         const Tensor& out, const Tensor& log_sum_exp,
-                                         const Tensor& out_gradient, const Tensor& qkv_gradient) {
-  if (attention_by("attention_backward", shape, qkv.type) != CudaAttention::cudnn)
-    return own_backward("attention_backward", stream, shape, layout_of(shape), qkv, qkv, out, log_sum_exp,
-                        out_gradient, qkv_gradient, qkv_gradient);
-  const size_t bytes = statistics_bytes(log_sum_exp);
-  std::byte* const memory = scratch(stream, bytes + cudnn_->backward_workspace(shape));
-  auto* const by_head = reinterpret_cast<float*>(memory);
-  statistics_by_head(stream, shape, data<float>(log_sum_exp), by_head);
-  cudnn_->backward(stream, shape, data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(out), by_head,
-                   data<__nv_bfloat16>(out_gradient), data<__nv_bfloat16>(qkv_gradient), memory + bytes);
-}
-
-void CudaKernels::run_attention_merge_forward(Stream& stream, const AttentionShape& shape,
-                                              const AttentionBlock& block, const Tensor& qkv,
-                                              const Tensor& kv, const Tensor& out,
-                                              const Tensor& log_sum_exp) {
-  own_forward("attention_merge_forward", stream, shape, layout_of(shape, block), qkv, kv, out, log_sum_exp);
-}
-
-void CudaKernels::run_attention_merge_backward(Stream& stream, const AttentionShape& shape,
-                                               const AttentionBlock& block, const Tensor& qkv,
-                                               const Tensor& kv, const Tensor& out, const Tensor& log_sum_exp,
-                                               const Tensor& out_gradient, const Tensor& qkv_gradient,
-                                               const Tensor& kv_gradient) {
-  own_backward("attention_merge_backward", stream, shape, layout_of(shape, block), qkv, kv, out, log_sum_exp,
-               out_gradient, qkv_gradient, kv_gradient);
-}
-
-void CudaKernels::own_forward(const char* kernel, Stream& stream, const AttentionShape& shape,
-                              const AttentionLayout& layout, const Tensor& qkv, const Tensor& kv,
-                              const Tensor& out, const Tensor& log_sum_exp) const {
-  if (own_attention_by(kernel, shape, qkv.type) == CudaAttention::tensor_cores)
-    return attention_mma_forward(stream, shape, layout,
-                                 {data<__nv_bfloat16>(qkv), data<__nv_bfloat16>(kv), data<__nv_bfloat16>(out),
-                                  data<float>(log_sum_exp)});
-  with_type(kernel, qkv.type, [&]<typename T>(T) {
-    attention_plain_forward<T>(stream, shape, layout,
-                               {data<T>(qkv), data<T>(kv), data<T>(out), data<float>(log_sum_exp)});
-  });
-}
-
-void CudaKernels::own_backward(const char* kernel, Stream& stream, const AttentionShape& shape,
-                               const AttentionLayout& layout, const Tensor& qkv, const Tensor& kv,
-                               const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                               const Tensor& qkv_gradient, const Tensor& kv_gradient) {
-  const CudaAttention by = own_attention_by(kernel, shape, qkv.type);
-  auto* const delta = reinterpret_cast<float*>(scratch(stream, log_sum_exp.bytes()));
-  with_type(kernel, qkv.type, [&]<typename T>(T) {
-    const AttentionBackward<T> on{data<T>(qkv),          data<T>(kv), data<float>(log_sum_exp),
-                                  data<T>(out_gradient), delta,       data<T>(qkv_gradient),
-                                  data<T>(kv_gradient)};
-    attention_delta(stream, shape, data<T>(out), on.out_gradient, delta);
+template <typename Kernel>
+void CudaKernels::own_forward(Stream& stream, const AttentionLayout& layout, const Kernel& k,
+                              const TensorView& kv) const {
+  const CudaAttention by = own_attention_by(k.name, k.shape, k.type());
+  with_type(k, [&]<typename T>(T) {
+    const AttentionForward<T> on{data<T>(k.qkv), data<T>(kv), data<T>(k.out), data<float>(k.log_sum_exp)};
     if constexpr (std::is_same_v<T, __nv_bfloat16>)
-      if (by == CudaAttention::tensor_cores) return attention_mma_backward(stream, shape, layout, on);
-    attention_plain_backward<T>(stream, shape, layout, on);
+      if (by == CudaAttention::tensor_cores) return attention_mma_forward(stream, k.shape, layout, on);
+    attention_plain_forward<T>(stream, k.shape, layout, on);
   });
+}
+
+template <typename Kernel>
+void CudaKernels::own_backward(Stream& stream, const AttentionLayout& layout, const Kernel& k,
+                               const TensorView& kv, const TensorView& kv_gradient) {
+  const CudaAttention by = own_attention_by(k.name, k.shape, k.type());
+  auto* const delta = reinterpret_cast<float*>(scratch(stream, k.log_sum_exp.bytes()));
+  with_type(k, [&]<typename T>(T) {
+    const AttentionBackward<T> on{data<T>(k.qkv),          data<T>(kv), data<float>(k.log_sum_exp),
+                                  data<T>(k.out_gradient), delta,       data<T>(k.qkv_gradient),
+                                  data<T>(kv_gradient)};
+    attention_delta(stream, k.shape, data<T>(k.out), on.out_gradient, delta);
+    if constexpr (std::is_same_v<T, __nv_bfloat16>)
+      if (by == CudaAttention::tensor_cores) return attention_mma_backward(stream, k.shape, layout, on);
+    attention_plain_backward<T>(stream, k.shape, layout, on);
+  });
+}
+
+void CudaKernels::run(Stream& stream, const kernel::AttentionForward& k) {
+  if (attention_by(k.name, k.shape, k.type()) != CudaAttention::cudnn)
+    return own_forward(stream, layout_of(k.shape), k, k.qkv);
+  const size_t bytes = statistics_bytes(k.log_sum_exp);
+  std::byte* const memory = scratch(stream, bytes + cudnn_->forward_workspace(k.shape));
+  auto* const by_head = reinterpret_cast<float*>(memory);
+  cudnn_->forward(stream, k.shape, data<__nv_bfloat16>(k.qkv), data<__nv_bfloat16>(k.out), by_head,
+                  memory + bytes);
+  statistics_by_token(stream, k.shape, by_head, data<float>(k.log_sum_exp));
+}
+
+void CudaKernels::run(Stream& stream, const kernel::AttentionBackward& k) {
+  if (attention_by(k.name, k.shape, k.type()) != CudaAttention::cudnn)
+    return own_backward(stream, layout_of(k.shape), k, k.qkv, k.qkv_gradient);
+  const size_t bytes = statistics_bytes(k.log_sum_exp);
+  std::byte* const memory = scratch(stream, bytes + cudnn_->backward_workspace(k.shape));
+  auto* const by_head = reinterpret_cast<float*>(memory);
+  statistics_by_head(stream, k.shape, data<float>(k.log_sum_exp), by_head);
+  cudnn_->backward(stream, k.shape, data<__nv_bfloat16>(k.qkv), data<__nv_bfloat16>(k.out), by_head,
+                   data<__nv_bfloat16>(k.out_gradient), data<__nv_bfloat16>(k.qkv_gradient), memory + bytes);
+}
+
+void CudaKernels::run(Stream& stream, const kernel::AttentionMergeForward& k) {
+  own_forward(stream, layout_of(k.shape, k.block), k, k.kv);
+}
+
+void CudaKernels::run(Stream& stream, const kernel::AttentionMergeBackward& k) {
+  own_backward(stream, layout_of(k.shape, k.block), k, k.kv, k.kv_gradient);
 }
 
 }  // namespace stp::cuda

@@ -96,13 +96,13 @@ __global__ void swiglu_backward_kernel(int64_t rows, int columns, const T* gate_
 
 }  // namespace
 
-void CudaKernels::run_fill(Stream& stream, const Tensor& tensor, double value) {
-  const auto bytes = static_cast<int64_t>(tensor.bytes());
+void CudaKernels::run(Stream& stream, const kernel::Fill& k) {
+  const auto bytes = static_cast<int64_t>(k.tensor.bytes());
   if (bytes == 0) return;
   unsigned char pattern[16];
-  with_element<Bfloat16>(tensor.type, "fill", [&](auto zero) {
+  with_element<Bfloat16>(k.tensor.type, k.name, [&](auto zero) {
     using T = decltype(zero);
-    const T element(static_cast<Wide<T>>(value));
+    const T element(static_cast<Wide<T>>(k.value));
     for (size_t at = 0; at < sizeof pattern; at += sizeof element)
       memcpy(pattern + at, &element, sizeof element);
   });
@@ -110,68 +110,67 @@ void CudaKernels::run_fill(Stream& stream, const Tensor& tensor, double value) {
   memcpy(&pack, pattern, sizeof pack);
   // One block at least: it writes the bytes after the last pack.
   start(stream, fill_kernel, flat_shape(fill_kernel, std::max<int64_t>(bytes / 16, 1)), bytes / 16, bytes,
-        pack, data<std::byte>(tensor));
+        pack, data<std::byte>(k.tensor));
 }
 
-void CudaKernels::run_scale(Stream& stream, double factor, const Tensor& in, const Tensor& out) {
-  with_type("scale", in.type, [&]<typename T>(T) {
+void CudaKernels::run(Stream& stream, const kernel::Scale& k) {
+  with_type(k, [&]<typename T>(T) {
     const auto kernel = scale_kernel<T>;
-    const int64_t count = in.elements();
+    const int64_t count = k.in.elements();
     if (count == 0) return;
     start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count,
-          static_cast<float>(factor), data<T>(in), data<T>(out));
+          static_cast<float>(k.factor), data<T>(k.in), data<T>(k.out));
   });
 }
 
-void CudaKernels::run_add_rows(Stream& stream, const Tensor& in, int64_t first, const Tensor& out) {
-  const int64_t count = in.elements();
+void CudaKernels::run(Stream& stream, const kernel::AddRows& k) {
+  const int64_t count = k.in.elements();
   if (count == 0) return;
-  if (in.type == DType::f64)  // sums of squares
-    return start(stream, add_doubles_kernel, flat_shape(add_doubles_kernel, count), count, data<double>(in),
-                 data<double>(out) + first * out.columns);
-  with_type("add_rows", in.type, [&]<typename T>(T) {
-    by_width<T>(in.columns, [&](auto width) {  // else the first row need not be aligned
+  if (k.in.type == DType::f64)  // sums of squares
+    return start(stream, add_doubles_kernel, flat_shape(add_doubles_kernel, count), count, data<double>(k.in),
+                 data<double>(k.out) + k.first * k.out.columns);
+  with_type(k, [&]<typename T>(T) {
+    by_width<T>(k.in.columns, [&](auto width) {  // else the first row need not be aligned
       const auto kernel = add_kernel<T, width>;
-      start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, width)), count, data<T>(in),
-            data<T>(out) + first * out.columns);
+      start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, width)), count, data<T>(k.in),
+            data<T>(k.out) + k.first * k.out.columns);
     });
   });
 }
 
-void CudaKernels::run_check_finite(Stream& stream, const Tensor& tensor, const std::string& what) {
-  const int64_t count = tensor.elements();
+void CudaKernels::run(Stream& stream, const kernel::CheckFinite& k) {
+  const int64_t count = k.tensor.elements();
   if (count == 0) return;
-  const auto [flag, mark] = alarm(stream, what + " is not finite");
-  with_element<bf16>(tensor.type, "check_finite", [&](auto zero) {
+  const auto [flag, mark] = alarm(stream, k.what + " is not finite");
+  with_element<bf16>(k.tensor.type, k.name, [&](auto zero) {
     using T = decltype(zero);
     const auto kernel = check_finite_kernel<T>;
-    start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, data<T>(tensor),
+    start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, data<T>(k.tensor),
           mark, flag);
   });
 }
 
-void CudaKernels::run_swiglu_forward(Stream& stream, const Tensor& gate_up, const Tensor& out) {
-  expect_columns("swiglu_forward", gate_up.columns);
-  with_type("swiglu_forward", out.type, [&]<typename T>(T) {
-    if (out.elements() == 0) return;
-    by_width<T>(out.columns, [&](auto width) {
+void CudaKernels::run(Stream& stream, const kernel::SwigluForward& k) {
+  expect_columns(k.name, k.gate_up.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.out.elements() == 0) return;
+    by_width<T>(k.out.columns, [&](auto width) {
       const auto kernel = swiglu_forward_kernel<T, width>;
-      start(stream, kernel, tile_shape(kernel, out.rows, out.columns / width), out.rows,
-            static_cast<int>(out.columns), data<T>(gate_up), data<T>(out));
+      start(stream, kernel, tile_shape(kernel, k.out.rows, k.out.columns / width), k.out.rows,
+            static_cast<int>(k.out.columns), data<T>(k.gate_up), data<T>(k.out));
     });
   });
 }
 
-void CudaKernels::run_swiglu_backward(Stream& stream, const Tensor& gate_up, const Tensor& out_gradient,
-                                      const Tensor& gate_up_gradient) {
-  const Tensor& g = out_gradient;
-  expect_columns("swiglu_backward", gate_up.columns);
-  with_type("swiglu_backward", g.type, [&]<typename T>(T) {
+void CudaKernels::run(Stream& stream, const kernel::SwigluBackward& k) {
+  const TensorView& g = k.out_gradient;
+  expect_columns(k.name, k.gate_up.columns);
+  with_type(k, [&]<typename T>(T) {
     if (g.elements() == 0) return;
     by_width<T>(g.columns, [&](auto width) {
       const auto kernel = swiglu_backward_kernel<T, width>;
       start(stream, kernel, tile_shape(kernel, g.rows, g.columns / width), g.rows,
-            static_cast<int>(g.columns), data<T>(gate_up), data<T>(g), data<T>(gate_up_gradient));
+            static_cast<int>(g.columns), data<T>(k.gate_up), data<T>(g), data<T>(k.gate_up_gradient));
     });
   });
 }

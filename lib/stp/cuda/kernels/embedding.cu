@@ -71,25 +71,23 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void CudaKernels::run_embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table,
-                                        int64_t first, const Tensor& out) {
-  expect_columns("embedding_forward", out.columns);
-  with_type("embedding_forward", table.type, [&]<typename T>(T) {
-    if (out.elements() == 0) return;
-    by_width<T>(out.columns, [&](auto width) {
+void CudaKernels::run(Stream& stream, const kernel::EmbeddingForward& k) {
+  expect_columns(k.name, k.out.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.out.elements() == 0) return;
+    by_width<T>(k.out.columns, [&](auto width) {
       const auto kernel = embedding_forward_kernel<T, width>;
-      start(stream, kernel, tile_shape(kernel, out.rows, out.columns / width), out.rows,
-            static_cast<int>(out.columns), data<int32_t>(tokens), data<T>(table), first, table.rows,
-            data<T>(out));
+      start(stream, kernel, tile_shape(kernel, k.out.rows, k.out.columns / width), k.out.rows,
+            static_cast<int>(k.out.columns), data<int32_t>(k.tokens), data<T>(k.table), k.first, k.table.rows,
+            data<T>(k.out));
     });
   });
 }
 
-void CudaKernels::run_embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& out_gradient,
-                                         int64_t first, const Tensor& table_gradient) {
-  const Tensor& g = out_gradient;
-  expect_columns("embedding_backward", g.columns);
-  with_type("embedding_backward", g.type, [&]<typename T>(T) {
+void CudaKernels::run(Stream& stream, const kernel::EmbeddingBackward& k) {
+  const TensorView& g = k.out_gradient;
+  expect_columns(k.name, g.columns);
+  with_type(k, [&]<typename T>(T) {
     if (g.elements() == 0) return;
     by_width<T>(g.columns, [&](auto width) {
       // A block to each token, as far as the grid goes: most of them end at once.
@@ -97,8 +95,8 @@ void CudaKernels::run_embedding_backward(Stream& stream, const Tensor& tokens, c
                                    narrow(std::min<int64_t>(g.rows, 65535))),
                               kThreads};
       start(stream, embedding_backward_kernel<T, width>, shape, static_cast<int>(g.rows),
-            static_cast<int>(g.columns), data<int32_t>(tokens), data<T>(g), first, table_gradient.rows,
-            data<float>(table_gradient));
+            static_cast<int>(g.columns), data<int32_t>(k.tokens), data<T>(g), k.first, k.table_gradient.rows,
+            data<float>(k.table_gradient));
     });
   });
 }

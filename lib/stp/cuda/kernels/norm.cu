@@ -127,57 +127,54 @@ __global__ void __launch_bounds__(kWarp* kLines)
   sums[column] += sum;
 }
 
-void add_shares(Stream& stream, int64_t count, const float* shares, const Tensor& sums) {
+void add_shares(Stream& stream, int64_t count, const float* shares, const TensorView& sums) {
   const LaunchShape shape{narrow(divide_up<int64_t>(sums.columns, kWarp)), dim3(kWarp, kLines)};
   start(stream, add_shares_kernel, shape, count, static_cast<int>(sums.columns), shares, data<float>(sums));
 }
 
 }  // namespace
 
-void CudaKernels::run_rms_norm_forward(Stream& stream, const Tensor& x, const Tensor& gain, double epsilon,
-                                       const Tensor& y, const Tensor& rstd) {
-  expect_columns("rms_norm_forward", x.columns);
-  with_type("rms_norm_forward", x.type, [&]<typename T>(T) {
-    if (x.elements() == 0) return;
-    by_width<T>(x.columns, [&](auto width) {
+void CudaKernels::run(Stream& stream, const kernel::RmsNormForward& k) {
+  expect_columns(k.name, k.x.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.x.elements() == 0) return;
+    by_width<T>(k.x.columns, [&](auto width) {
       const auto kernel = rms_norm_forward_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, x.rows, x.columns / width, kRowThreads), x.rows,
-            static_cast<int>(x.columns), data<T>(x), data<T>(gain), static_cast<float>(epsilon), data<T>(y),
-            data<float>(rstd));
+      start(stream, kernel, row_shape(kernel, k.x.rows, k.x.columns / width, kRowThreads), k.x.rows,
+            static_cast<int>(k.x.columns), data<T>(k.x), data<T>(k.gain), static_cast<float>(k.epsilon),
+            data<T>(k.y), data<float>(k.rstd));
     });
   });
 }
 
-void CudaKernels::run_rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gain,
-                                        const Tensor& rstd, double residual_factor, const Tensor& residual,
-                                        const Tensor& dx, const Tensor& gain_gradient) {
-  expect_columns("rms_norm_backward", x.columns);
-  with_type("rms_norm_backward", x.type, [&]<typename T>(T) {
-    if (x.elements() == 0) return;
-    const size_t row_bytes = static_cast<size_t>(x.columns) * sizeof(float);
-    const auto most = static_cast<size_t>(std::min(x.rows, kMostShares));
+void CudaKernels::run(Stream& stream, const kernel::RmsNormBackward& k) {
+  expect_columns(k.name, k.x.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.x.elements() == 0) return;
+    const size_t row_bytes = static_cast<size_t>(k.x.columns) * sizeof(float);
+    const auto most = static_cast<size_t>(std::min(k.x.rows, kMostShares));
     auto* const shares = reinterpret_cast<float*>(scratch(stream, most * row_bytes));
     int64_t count = 0;
-    by_width<T>(x.columns, [&](auto width) {
+    by_width<T>(k.x.columns, [&](auto width) {
       const auto kernel = rms_norm_backward_kernel<T, width>;
       const bool in_shared = row_bytes <= shared_limit(address_of(kernel));
       LaunchShape shape =
-          row_shape(kernel, x.rows, x.columns / width, kRowThreads, in_shared ? row_bytes : 0);
+          row_shape(kernel, k.x.rows, k.x.columns / width, kRowThreads, in_shared ? row_bytes : 0);
       shape.blocks.x = std::min(shape.blocks.x, narrow(kMostShares));
       count = shape.blocks.x;
-      start(stream, kernel, shape, x.rows, static_cast<int>(x.columns), data<T>(dy), data<T>(x),
-            data<T>(gain), data<float>(rstd), static_cast<float>(residual_factor), data<T>(residual),
-            data<T>(dx), shares, in_shared);
+      start(stream, kernel, shape, k.x.rows, static_cast<int>(k.x.columns), data<T>(k.dy), data<T>(k.x),
+            data<T>(k.gain), data<float>(k.rstd), static_cast<float>(k.residual_factor), data<T>(k.residual),
+            data<T>(k.dx), shares, in_shared);
     });
-    add_shares(stream, count, shares, gain_gradient);
+    add_shares(stream, count, shares, k.gain_gradient);
   });
 }
 
-void CudaKernels::run_add_column_sums(Stream& stream, const Tensor& gradient, const Tensor& bias_gradient) {
+void CudaKernels::run(Stream& stream, const kernel::AddColumnSums& k) {
   constexpr int64_t kRowsEach = 64;  // eight loads in flight per thread
-  const Tensor& g = gradient;
-  expect_columns("add_column_sums", g.columns);
-  with_type("add_column_sums", g.type, [&]<typename T>(T) {
+  const TensorView& g = k.gradient;
+  expect_columns(k.name, g.columns);
+  with_type(k, [&]<typename T>(T) {
     if (g.elements() == 0) return;
     const int64_t count = std::min(divide_up(g.rows, kRowsEach), kMostShares);
     auto* const shares =
@@ -188,7 +185,7 @@ void CudaKernels::run_add_column_sums(Stream& stream, const Tensor& gradient, co
       start(stream, column_shares_kernel<T, width>, shape, g.rows, static_cast<int>(g.columns), data<T>(g),
             shares);
     });
-    add_shares(stream, count, shares, bias_gradient);
+    add_shares(stream, count, shares, k.bias_gradient);
   });
 }
 

@@ -66,24 +66,22 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void CudaKernels::run_add_sum_of_squares(Stream& stream, double factor, const Tensor& x,
-                                         const Tensor& total) {
-  with_type("add_sum_of_squares", x.type, [&]<typename T>(T) {
+void CudaKernels::run(Stream& stream, const kernel::AddSumOfSquares& k) {
+  with_type(k, [&]<typename T>(T) {
     const auto kernel = square_sums_kernel<T>;
-    const int64_t count = x.elements();
+    const int64_t count = k.x.elements();
     if (count == 0) return;
     auto* const of_block = reinterpret_cast<double*>(scratch(stream, kMostPartialSums * sizeof(double)));
     LaunchShape shape = flat_shape(kernel, divide_up<int64_t>(count, kPack<T>));
     shape.blocks.x = std::min(shape.blocks.x, kMostPartialSums);
-    start(stream, kernel, shape, count, data<T>(x), of_block);
+    start(stream, kernel, shape, count, data<T>(k.x), of_block);
     start(stream, add_square_sums_kernel, LaunchShape{1, kThreads}, static_cast<int>(shape.blocks.x),
-          of_block, factor, data<double>(total));
+          of_block, k.factor, data<double>(k.total));
   });
 }
 
-void CudaKernels::run_adamw(Stream& stream, const AdamW& options, double max_norm, const Tensor& total,
-                            const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment,
-                            const Tensor& master, const Tensor& weight) {
+void CudaKernels::run(Stream& stream, const kernel::AdamW& k) {
+  const AdamW& options = k.options;
   const auto f = [](double value) { return static_cast<float>(value); };
   const Step step{f(options.beta1),
                   f(1 - options.beta1),
@@ -94,13 +92,13 @@ void CudaKernels::run_adamw(Stream& stream, const AdamW& options, double max_nor
                   f(options.learning_rate),
                   f(options.epsilon),
                   f(1 - options.learning_rate * options.weight_decay)};
-  with_type("adamw", weight.type, [&]<typename T>(T) {
+  with_type(k, [&]<typename T>(T) {
     const auto kernel = adamw_kernel<T>;
-    const int64_t count = gradient.elements();
+    const int64_t count = k.gradient.elements();
     if (count == 0) return;
-    start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, step, max_norm,
-          data<double>(total), data<float>(gradient), data<float>(first_moment), data<float>(second_moment),
-          data<float>(master), address(weight) != address(master) ? data<T>(weight) : nullptr);
+    start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, step, k.max_norm,
+          data<double>(k.total), data<float>(k.gradient), data<float>(k.first_moment),
+          data<float>(k.second_moment), data<float>(k.master), k.has_master() ? data<T>(k.weight) : nullptr);
   });
 }
 

@@ -15,7 +15,7 @@ struct TurnsPerPosition {
   double of[kMaxHeadDim / 2];
 };
 
-// Where rows stand in their whole sequence, as position_of() (kernels.h).
+// Where rows stand in their whole sequence, as position_of() (attention_shape.h).
 struct Positions {
   int seq, cp, cp_index;
   __device__ int64_t of(int64_t row) const {
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // Adds `bias` (which may be empty) to qkv and rotates q and k by `direction` (1 or −1) times their angles.
 template <typename T>
-void rotate(Stream& stream, const AttentionShape& shape, double theta, float direction, const Tensor& bias,
-            const Tensor& qkv) {
+void rotate(Stream& stream, const AttentionShape& shape, double theta, float direction,
+            const TensorView& bias, const TensorView& qkv) {
   if (qkv.elements() == 0) return;
   const int half = shape.head_dim / 2, rotated = shape.q_heads + shape.kv_heads;
   TurnsPerPosition turns{};
@@ -100,20 +100,16 @@ void rotate(Stream& stream, const AttentionShape& shape, double theta, float dir
 
 }  // namespace
 
-void CudaKernels::run_bias_rope_forward(Stream& stream, const AttentionShape& shape, double theta,
-                                        const Tensor& bias, const Tensor& qkv) {
-  expect_columns("bias_rope_forward", qkv.columns);
-  expect_head("bias_rope_forward", shape);
-  with_type("bias_rope_forward", qkv.type,
-            [&]<typename T>(T) { rotate<T>(stream, shape, theta, 1, bias, qkv); });
+void CudaKernels::run(Stream& stream, const kernel::BiasRopeForward& k) {
+  expect_columns(k.name, k.qkv.columns);
+  expect_head(k.name, k.shape);
+  with_type(k, [&]<typename T>(T) { rotate<T>(stream, k.shape, k.theta, 1, k.bias, k.qkv); });
 }
 
-void CudaKernels::run_rope_backward(Stream& stream, const AttentionShape& shape, double theta,
-                                    const Tensor& qkv_gradient) {
-  expect_columns("rope_backward", qkv_gradient.columns);
-  expect_head("rope_backward", shape);
-  with_type("rope_backward", qkv_gradient.type,
-            [&]<typename T>(T) { rotate<T>(stream, shape, theta, -1, {}, qkv_gradient); });
+void CudaKernels::run(Stream& stream, const kernel::RopeBackward& k) {
+  expect_columns(k.name, k.qkv_gradient.columns);
+  expect_head(k.name, k.shape);
+  with_type(k, [&]<typename T>(T) { rotate<T>(stream, k.shape, k.theta, -1, {}, k.qkv_gradient); });
 }
 
 }  // namespace stp::cuda

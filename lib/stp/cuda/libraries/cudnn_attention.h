@@ -6,7 +6,8 @@
 
 #include <memory>
 
-#include "stp/device/kernels.h"
+#include "stp/device/attention_shape.h"
+#include "stp/device/stream.h"
 
 namespace stp::cuda {
 
@@ -22,7 +23,8 @@ class CudnnAttention {
   /// Bytes.
   virtual size_t forward_workspace(const AttentionShape& shape) = 0;
   virtual size_t backward_workspace(const AttentionShape& shape) = 0;
-  /// Rows as in kernels.h; log_sum_exp by samples, heads and tokens (statistics_by_token). Throw CudaError.
+  /// Rows as in attention_shape.h; log_sum_exp by samples, heads and tokens (statistics_by_token). Throw
+  /// CudaError.
   virtual void forward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv,
                        __nv_bfloat16* out, float* log_sum_exp, void* workspace) = 0;
   /// The same bits in every run.

@@ -190,15 +190,4 @@ size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& pr
   return best;
 }
 
-void CudaKernels::run_gemm(Stream& stream, const GemmShape& shape, double alpha, const Tensor& a,
-                           const Tensor& b, double beta, const Tensor& c) {
-  if (a.type == DType::f64) refuse("gemm", "no CUDA kernel for f64");
-  if (c.elements() == 0) return;
-  if (shape.k == 0) return beta == 0 ? run_fill(stream, c, 0) : run_scale(stream, beta, c, c);
-  const Gemm::Call call = gemm_->prepare(
-      stream, {shape, a.type, c.type},
-      {static_cast<float>(alpha), static_cast<float>(beta), address(a), address(b), address(c)});
-  cuda_stream(stream).launch(call.plan, call);
-}
-
 }  // namespace stp::cuda

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "stp/cuda/kernels/cuda_kernels.h"
-#include "stp/device/kernels.h"
+#include "stp/device/kernel_arguments.h"
 
 namespace stp::cuda {
 

@@ -1,0 +1,498 @@
+// The kernels of the model's units, each a struct of its arguments with its name, the type X of the call, and
+// a check. kernels.h gives them to a stream. A new kernel is a struct here, its place in kernel::All, and a
+// function run() of each backend.
+//
+// Matrices are row-major; T tokens (batch · seq, samples one after the other) are rows. A shape or type that
+// does not fit, or released memory, is a std::logic_error at the call, which names kernel and tensor.
+// Weight-gradient kernels accumulate; all others overwrite.
+//
+// Types. X, one of f32, f64 and bf16, is the type of a call's activations and their gradients, of logits, and
+// of weights, gains, biases and tables. S = statistics_type(X), f32 for bf16, is that of statistics, the
+// loss, the gradients of parameters, the optimizer's moments and its master weights. The norm's `total` is
+// f64. Sums use at least S, and a bf16 result is rounded once, to the nearest, ties to even; only attention
+// may round its probabilities and their gradients to X before it multiplies them, as its implementations on
+// matrix units do. Below, tensors are of X unless stated otherwise.
+#pragma once
+
+#include <string>
+#include <tuple>
+
+#include "stp/device/attention_shape.h"
+#include "stp/device/kernel_check.h"
+#include "stp/device/tensor.h"
+
+namespace stp {
+
+/// Decoupled weight decay (Loshchilov and Hutter); `step` counts from 1.
+struct AdamW {
+  double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
+  int step = 1;
+};
+
+/// op(a) is m × k, op(b) k × n, and c m × n.
+struct GemmShape {
+  bool transpose_a, transpose_b;
+  int64_t m, n, k;
+};
+
+namespace kernel {
+
+// Whole tensors.
+
+struct Fill {
+  static constexpr auto name = "fill";
+  TensorView tensor;
+  double value;
+
+  [[nodiscard]] DType type() const { return tensor.type; }
+  void check() const { expect(name, tensor); }
+};
+
+/// Both have the same type. Either may be in the host's memory.
+struct Copy {
+  static constexpr auto name = "copy";
+  TensorView from, to;
+
+  [[nodiscard]] DType type() const { return from.type; }
+  void check() const { expect(name, from, {{"the target", to, from.rows, from.columns, from.type}}); }
+};
+
+/// The columns [to_column, to_column + count) of `to` = those from from_column on of `from`. Both have the
+/// same type and rows.
+struct CopyColumns {
+  static constexpr auto name = "copy_columns";
+  TensorView from;
+  int64_t from_column;
+  TensorView to;
+  int64_t to_column, count;
+
+  [[nodiscard]] DType type() const { return from.type; }
+  void check() const {
+    expect(name, from, {{"the target", to, from.rows, to.columns, from.type}});
+    if (from_column < 0 || to_column < 0 || count < 0 || from_column + count > from.columns ||
+        to_column + count > to.columns)
+      refuse(name, "columns beyond the end");
+  }
+};
+
+/// out = factor · in
+struct Scale {
+  static constexpr auto name = "scale";
+  double factor;
+  TensorView in, out;
+
+  [[nodiscard]] DType type() const { return in.type; }
+  void check() const { expect(name, in, {{"out", out, in.rows, in.columns, in.type}}); }
+};
+
+/// The rows [first, first + in.rows) of out += in.
+struct AddRows {
+  static constexpr auto name = "add_rows";
+  TensorView in;
+  int64_t first;
+  TensorView out;
+
+  [[nodiscard]] DType type() const { return in.type; }
+  void check() const {
+    expect(name, in, {{"out", out, out.rows, in.columns, in.type}});
+    if (first < 0 || first + in.rows > out.rows) refuse(name, "rows beyond the end of out");
+  }
+};
+
+/// Fails the run, naming `what`, if an element is not finite.
+struct CheckFinite {
+  static constexpr auto name = "check_finite";
+  TensorView tensor;
+  std::string what;
+
+  [[nodiscard]] DType type() const { return tensor.type; }
+  void check() const { expect(name, tensor); }
+};
+
+/// c = alpha · op(a) · op(b) + beta · c; op transposes where the flag says so. With beta 0, c may be
+/// uninitialised. c is of X (activations) or of S (gradients of weights).
+struct Gemm {
+  static constexpr auto name = "gemm";
+  bool transpose_a = false, transpose_b = false;
+  double alpha = 1;
+  TensorView a, b;
+  double beta = 0;
+  TensorView c;
+
+  [[nodiscard]] GemmShape shape() const {
+    return {transpose_a, transpose_b, transpose_a ? a.columns : a.rows, transpose_b ? b.rows : b.columns,
+            transpose_a ? a.rows : a.columns};
+  }
+  [[nodiscard]] DType type() const { return a.type; }
+  void check() const {
+    const auto [ta, tb, m, n, k] = shape();
+    const DType c_type = c.type == a.type ? a.type : statistics_type(a.type);
+    expect(name, a, {{"b", b, tb ? n : k, tb ? k : n, a.type}, {"c", c, m, n, c_type}});
+  }
+};
+
+// Norms, over the columns of each row.
+
+/// RMSNorm: y = x · rstd · gain, rstd = 1/√(mean(x²) + epsilon), of S.
+struct RmsNormForward {
+  static constexpr auto name = "rms_norm_forward";
+  TensorView x, gain;
+  double epsilon;
+  TensorView y, rstd;
+
+  [[nodiscard]] DType type() const { return x.type; }
+  void check() const {
+    expect(name, x,
+           {{"gain", gain, 1, x.columns, x.type},
+            {"y", y, x.rows, x.columns, x.type},
+            {"rstd", rstd, x.rows, 1, statistics_type(x.type)}});
+  }
+};
+
+/// dx = (∂y/∂x)ᵀ·dy + residual_factor · residual; gain_gradient (of S) += Σ_rows dy · x · rstd. `residual`
+/// may be empty. dx may be dy.
+struct RmsNormBackward {
+  static constexpr auto name = "rms_norm_backward";
+  TensorView dy, x, gain, rstd;
+  double residual_factor;
+  TensorView residual, dx, gain_gradient;
+
+  [[nodiscard]] DType type() const { return x.type; }
+  void check() const {
+    expect(name, x,
+           {{"dy", dy, x.rows, x.columns, x.type},
+            {"gain", gain, 1, x.columns, x.type},
+            {"rstd", rstd, x.rows, 1, statistics_type(x.type)},
+            {"dx", dx, x.rows, x.columns, x.type},
+            {"the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type)}});
+    if (residual) expect(name, x, {{"residual", residual, x.rows, x.columns, x.type}});
+  }
+};
+
+/// LayerNorm: y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon); statistics (of S): rows of
+/// mean and rstd.
+struct LayerNormForward {
+  static constexpr auto name = "layer_norm_forward";
+  TensorView x, gain, bias;
+  double epsilon;
+  TensorView y, statistics;
+
+  static constexpr bool of_vision() { return true; }
+  [[nodiscard]] DType type() const { return x.type; }
+  void check() const {
+    expect(name, x,
+           {{"gain", gain, 1, x.columns, x.type},
+            {"bias", bias, 1, x.columns, x.type},
+            {"y", y, x.rows, x.columns, x.type},
+            {"the statistics", statistics, x.rows, 2, statistics_type(x.type)}});
+  }
+};
+
+/// dx = (∂y/∂x)ᵀ·dy + residual_factor · residual; gain_gradient (of S) += Σ_rows dy · (x − mean) · rstd,
+/// bias_gradient (of S) += Σ_rows dy. `residual` may be empty. dx may be dy.
+struct LayerNormBackward {
+  static constexpr auto name = "layer_norm_backward";
+  TensorView dy, x, gain, statistics;
+  double residual_factor;
+  TensorView residual, dx, gain_gradient, bias_gradient;
+
+  static constexpr bool of_vision() { return true; }
+  [[nodiscard]] DType type() const { return x.type; }
+  void check() const {
+    expect(name, x,
+           {{"dy", dy, x.rows, x.columns, x.type},
+            {"gain", gain, 1, x.columns, x.type},
+            {"the statistics", statistics, x.rows, 2, statistics_type(x.type)},
+            {"dx", dx, x.rows, x.columns, x.type},
+            {"the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type)},
+            {"the bias's gradient", bias_gradient, 1, x.columns, statistics_type(x.type)}});
+    if (residual) expect(name, x, {{"residual", residual, x.rows, x.columns, x.type}});
+  }
+};
+
+// Between the linear layers of a unit.
+
+/// qkv += bias (one row), then q and k are rotated in place by their position in the sequence: pairs (i,
+/// i + d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
+struct BiasRopeForward {
+  static constexpr auto name = "bias_rope_forward";
+  AttentionShape shape;
+  double theta;
+  TensorView bias, qkv;
+
+  [[nodiscard]] DType type() const { return qkv.type; }
+  void check() const {
+    expect_heads(name, shape, true);
+    expect(name, qkv,
+           {{"bias", bias, 1, shape.qkv_columns(), qkv.type},
+            {"qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type}});
+  }
+};
+
+/// The gradients of q and k are rotated back, in place.
+struct RopeBackward {
+  static constexpr auto name = "rope_backward";
+  AttentionShape shape;
+  double theta;
+  TensorView qkv_gradient;
+
+  [[nodiscard]] DType type() const { return qkv_gradient.type; }
+  void check() const {
+    expect_heads(name, shape, true);
+    expect(name, qkv_gradient,
+           {{"the gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv_gradient.type}});
+  }
+};
+
+/// Each row of x += factor · bias (one row).
+struct AddBias {
+  static constexpr auto name = "add_bias";
+  double factor;
+  TensorView bias, x;
+
+  static constexpr bool of_vision() { return true; }
+  [[nodiscard]] DType type() const { return x.type; }
+  void check() const { expect(name, x, {{"bias", bias, 1, x.columns, x.type}}); }
+};
+
+/// bias_gradient (of S) += Σ_rows gradient
+struct AddColumnSums {
+  static constexpr auto name = "add_column_sums";
+  TensorView gradient, bias_gradient;
+
+  [[nodiscard]] DType type() const { return gradient.type; }
+  void check() const {
+    expect(name, gradient,
+           {{"the sums", bias_gradient, 1, gradient.columns, statistics_type(gradient.type)}});
+  }
+};
+
+/// softmax(q·kᵀ/√d)·v per head, causal unless the shape says otherwise, computed in blocks; out: T ×
+/// q_columns; log_sum_exp: T × q_heads, of S. Query head j reads key head j / (q_heads / kv_heads).
+struct AttentionForward {
+  static constexpr auto name = "attention_forward";
+  AttentionShape shape;
+  TensorView qkv, out, log_sum_exp;
+
+  [[nodiscard]] bool of_vision() const { return !shape.causal; }
+  [[nodiscard]] DType type() const { return qkv.type; }
+  void check() const { expect_attention(name, shape, qkv, out, log_sum_exp); }
+};
+struct AttentionBackward {
+  static constexpr auto name = "attention_backward";
+  AttentionShape shape;
+  TensorView qkv, out, log_sum_exp, out_gradient, qkv_gradient;
+
+  [[nodiscard]] bool of_vision() const { return !shape.causal; }
+  [[nodiscard]] DType type() const { return qkv.type; }
+  void check() const {
+    expect_attention(name, shape, qkv, out, log_sum_exp);
+    expect(name, qkv,
+           {{"out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type},
+            {"qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv.type}});
+  }
+};
+
+// Steps of ring attention after the first, which is AttentionForward or, given the final `out` and
+// `log_sum_exp`, AttentionBackward. `kv` has the keys and values of another rank, T × 2 kv_columns: rows
+// [kv_heads · d | kv_heads · d].
+
+/// Merges into `out` and `log_sum_exp` what the queries of the block gain from its keys, as if the softmax
+/// had been over all keys so far.
+struct AttentionMergeForward {
+  static constexpr auto name = "attention_merge_forward";
+  AttentionShape shape;
+  AttentionBlock block;
+  TensorView qkv, kv, out, log_sum_exp;
+
+  [[nodiscard]] DType type() const { return qkv.type; }
+  void check() const {
+    expect_attention(name, shape, qkv, out, log_sum_exp);
+    expect_block(name, shape, block, kv, qkv.type);
+  }
+};
+/// Adds the block's part to the gradient of q, in `qkv_gradient`, whose other columns stay; kv_gradient
+/// becomes that of all rows of kv.
+struct AttentionMergeBackward {
+  static constexpr auto name = "attention_merge_backward";
+  AttentionShape shape;
+  AttentionBlock block;
+  TensorView qkv, kv, out, log_sum_exp, out_gradient, qkv_gradient, kv_gradient;
+
+  [[nodiscard]] DType type() const { return qkv.type; }
+  void check() const {
+    expect_attention(name, shape, qkv, out, log_sum_exp);
+    expect_block(name, shape, block, kv, qkv.type);
+    expect(name, qkv,
+           {{"out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type},
+            {"qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv.type},
+            {"kv's gradient", kv_gradient, shape.tokens(), 2 * shape.kv_columns(), qkv.type}});
+  }
+};
+
+/// gate_up rows are [gate | up], f columns each; out = silu(gate) · up.
+struct SwigluForward {
+  static constexpr auto name = "swiglu_forward";
+  TensorView gate_up, out;
+
+  [[nodiscard]] DType type() const { return out.type; }
+  void check() const { expect(name, out, {{"gate and up", gate_up, out.rows, 2 * out.columns, out.type}}); }
+};
+struct SwigluBackward {
+  static constexpr auto name = "swiglu_backward";
+  TensorView gate_up, out_gradient, gate_up_gradient;
+
+  [[nodiscard]] DType type() const { return out_gradient.type; }
+  void check() const {
+    const TensorView& g = out_gradient;
+    expect(name, g,
+           {{"gate and up", gate_up, g.rows, 2 * g.columns, g.type},
+            {"their gradient", gate_up_gradient, g.rows, 2 * g.columns, g.type}});
+  }
+};
+
+/// out = gelu(x) = x · Φ(x), Φ the normal distribution.
+struct GeluForward {
+  static constexpr auto name = "gelu_forward";
+  TensorView x, out;
+
+  static constexpr bool of_vision() { return true; }
+  [[nodiscard]] DType type() const { return x.type; }
+  void check() const { expect(name, x, {{"out", out, x.rows, x.columns, x.type}}); }
+};
+struct GeluBackward {
+  static constexpr auto name = "gelu_backward";
+  TensorView x, out_gradient, x_gradient;
+
+  static constexpr bool of_vision() { return true; }
+  [[nodiscard]] DType type() const { return x.type; }
+  void check() const {
+    expect(name, x,
+           {{"out's gradient", out_gradient, x.rows, x.columns, x.type},
+            {"x's gradient", x_gradient, x.rows, x.columns, x.type}});
+  }
+};
+
+// Vocabulary-parallel embedding: this rank holds the rows [first, first + table.rows) of the table; tokens
+// is T × 1 of i32. Rows of other ranks' tokens become zero, and are skipped in the backward. table_gradient
+// is of S.
+
+struct EmbeddingForward {
+  static constexpr auto name = "embedding_forward";
+  TensorView tokens, table;
+  int64_t first;
+  TensorView out;
+
+  [[nodiscard]] DType type() const { return table.type; }
+  void check() const {
+    expect(name, table,
+           {{"tokens", tokens, out.rows, 1, DType::i32}, {"out", out, out.rows, table.columns, table.type}});
+  }
+};
+struct EmbeddingBackward {
+  static constexpr auto name = "embedding_backward";
+  TensorView tokens, out_gradient;
+  int64_t first;
+  TensorView table_gradient;
+
+  [[nodiscard]] DType type() const { return out_gradient.type; }
+  void check() const {
+    expect(name, out_gradient,
+           {{"tokens", tokens, out_gradient.rows, 1, DType::i32},
+            {"the table's gradient", table_gradient, table_gradient.rows, out_gradient.columns,
+             statistics_type(out_gradient.type)}});
+  }
+};
+
+// Vocabulary-parallel cross-entropy in three steps, with an all-reduce after the first (max) and the second
+// (sum). `logits` is T × this rank's entries, from entry `first` on; maximum T × 1, sums T × 2: Σ exp(logit −
+// maximum), and the target's logit where this rank holds it, else 0; both of S.
+
+struct RowMaximum {
+  static constexpr auto name = "row_maximum";
+  TensorView logits, maximum;
+
+  [[nodiscard]] DType type() const { return logits.type; }
+  void check() const {
+    if (logits.columns < 1) refuse(name, "logits have no columns");
+    expect(name, logits, {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)}});
+  }
+};
+struct ExponentialSums {
+  static constexpr auto name = "exponential_sums";
+  TensorView logits, maximum, targets;
+  int64_t first;
+  TensorView sums;
+
+  [[nodiscard]] DType type() const { return logits.type; }
+  void check() const {
+    expect(name, logits,
+           {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)},
+            {"targets", targets, logits.rows, 1, DType::i32},
+            {"sums", sums, logits.rows, 2, statistics_type(logits.type)}});
+  }
+};
+/// loss (1 × 1, of S) += factor · Σ_rows (log Σ exp + maximum − target's logit); logits become their
+/// gradient, factor · (softmax − one-hot).
+struct CrossEntropy {
+  static constexpr auto name = "cross_entropy";
+  TensorView maximum, sums, targets;
+  int64_t first;
+  double factor;
+  TensorView logits, loss;
+
+  [[nodiscard]] DType type() const { return logits.type; }
+  void check() const {
+    expect(name, logits,
+           {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)},
+            {"sums", sums, logits.rows, 2, statistics_type(logits.type)},
+            {"targets", targets, logits.rows, 1, DType::i32},
+            {"loss", loss, 1, 1, statistics_type(logits.type)}});
+  }
+};
+
+// The optimizer.
+
+/// total (1 × 1, f64) += factor · Σ x², x of any type but i32.
+struct AddSumOfSquares {
+  static constexpr auto name = "add_sum_of_squares";
+  double factor;
+  TensorView x, total;
+
+  [[nodiscard]] DType type() const { return x.type; }
+  void check() const { expect(name, x, {{"total", total, 1, 1, DType::f64}}); }
+};
+
+/// One step for one parameter: gradient · min(1, max_norm / √total) where `total` is given, decay, moments,
+/// update of `master`, and `weight` = master, rounded, where the two are not the same tensor. All of S but
+/// `weight`, which is of X: bf16 with a master, or the master itself.
+struct AdamW {
+  static constexpr auto name = "adamw";
+  stp::AdamW options;
+  double max_norm;
+  TensorView total, gradient, first_moment, second_moment, master, weight;
+
+  [[nodiscard]] bool has_master() const { return address(weight) != address(master); }
+  [[nodiscard]] DType type() const { return has_master() ? DType::bf16 : gradient.type; }
+  void check() const {
+    const TensorView& g = gradient;
+    expect(name, g,
+           {{"the first moment", first_moment, g.rows, g.columns, g.type},
+            {"the second moment", second_moment, g.rows, g.columns, g.type},
+            {"master", master, g.rows, g.columns, g.type},
+            {has_master() ? "the weight beside its master" : "the weight", weight, g.rows, g.columns, type()},
+            {"the gradient", g, g.rows, g.columns, statistics_type(type())}});
+    if (total) expect(name, g, {{"total", total, 1, 1, DType::f64}});
+  }
+};
+
+using All =
+    std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, RmsNormForward, RmsNormBackward,
+               LayerNormForward, LayerNormBackward, BiasRopeForward, RopeBackward, AddBias, AddColumnSums,
+               AttentionForward, AttentionBackward, AttentionMergeForward, AttentionMergeBackward,
+               SwigluForward, SwigluBackward, GeluForward, GeluBackward, EmbeddingForward, EmbeddingBackward,
+               RowMaximum, ExponentialSums, CrossEntropy, AddSumOfSquares, AdamW>;
+
+}  // namespace kernel
+
+}  // namespace stp

@@ -1,0 +1,476 @@
+#include "stp/runtime/unit_run.h"
+
+#include <utility>
+
+namespace stp {
+namespace {
+
+// Whether what a forward makes is needed beyond its pass: not if its whole layer is recomputed later.
+bool keeps(const Recompute& recompute, const Op& op) {
+  return !recompute.layer || op.recomputed() || op.unit == Unit::head;
+}
+
+// In I of the merger, which gets the gradient of the language model's input: keeps it for the embedding's W,
+// and returns the rows of images.
+Tensor keep_for_embedding(RankState& rank, const Op& op, Tensor gradient) {
+  Tensor images = image_rows(*rank.context, gradient);
+  rank.device.retag(gradient, MemoryKind::saved);
+  rank.saved[{Unit::embedding, op.chunk, 0, op.microbatch}][Saved::output_gradient] = std::move(gradient);
+  return images;
+}
+
+// The norm's output, or its gradient, as rows of the first linear layer.
+Tensor linear_rows(Unit unit, const Tensor& rows) {
+  if (unit != Unit::merger) return rows;
+  return rows.part(0, rows.rows / kTokensMerged, rows.columns * kTokensMerged);
+}
+
+// What the core works on: with an all-to-all, whole sequences of a share of the heads.
+AttentionShape core_shape(const UnitContext& context) {
+  AttentionShape shape = context.attention_shape();
+  if (!context.division.exchanges_heads()) return shape;
+  shape.seq *= context.cp();
+  shape.q_heads /= context.cp();
+  shape.kv_heads /= context.cp();
+  shape.cp = 1;
+  shape.cp_index = 0;
+  return shape;
+}
+
+// The keys and values of a step of a ring's core: those of the rank `step` places before.
+AttentionBlock block_of_step(const UnitContext& context, const AttentionShape& shape, int step) {
+  return attention_block(shape, (context.cp_index - step + context.cp()) % context.cp());
+}
+
+}  // namespace
+
+bool begins(const Op& op) {
+  return op.step == 0 && (op.part == UnitPart::whole || op.part == UnitPart::before);
+}
+
+void norm_of_forward(RankState& rank, Stream& stream, const Op& op, Tensor input) {
+  const UnitContext& context = rank.context_of(op.unit);
+  const auto kind = [](bool kept) { return kept ? MemoryKind::saved : MemoryKind::working; };
+  const bool kept = keeps(context.recompute, op);
+  norm_forward(context, stream, rank.parameters(op), std::move(input), rank.saved_unit(op), kind(kept),
+               kind(kept && !context.recompute.norm_of(op.unit)));
+}
+
+void norm_again(RankState& rank, Stream& stream, const Op& op) {
+  SavedUnit& saved = rank.saved_unit(op);
+  if (!rank.context->recompute.norm_of(op.unit) || saved[Saved::norm_output]) return;
+  norm_forward(*rank.context, stream, rank.parameters(op), saved[Saved::norm_input], saved, MemoryKind::saved,
+               MemoryKind::saved);
+}
+
+UnitRun::UnitRun(RankState& rank, const Op& op)
+    : rank_(rank),
+      op_(op),
+      context_(rank.context_of(op.unit)),
+      parameters_(rank.parameters(op)),
+      saved_(rank.saved_unit(op)),
+      kernels_(context_.device.kernels()),
+      stream_(context_.compute),
+      overlaps_(context_.division.overlaps() && op.part != UnitPart::whole),
+      rows_(context_.tokens() / (op.unit == Unit::merger ? kTokensMerged : 1)),
+      step_{op.step, op.step == 0, op.step + 1 == context_.division.steps(op.unit, op.unit_pass, op.part)} {}
+
+// What a first forward makes and a backward makes again is there for one pass alone.
+void UnitRun::forward() {
+  if (begins(op_) && context_.sequence_parallel && !overlaps_ && op_.input != kNoValue)
+    gathered_ = rank_.take(op_.input);
+  const MemoryKind kind = keeps(context_.recompute, op_) ? MemoryKind::saved : MemoryKind::working;
+  for (const Component& component : components(op_.unit)) {
+    if (!is_here(component, UnitPass::F)) continue;
+    const bool made_again = component.recomputed(context_.recompute) && !op_.recomputed();
+    forward(component, step_, made_again ? MemoryKind::working : kind);
+  }
+  release(gathered_);
+  if (overlaps_ && op_.part == UnitPart::before && step_.last) release(saved_[Between::ring]);
+  if (!output_) return;  // there is another part, or a loss
+  (overlaps_ ? saved_[Between::piece] : rank_.values[op_.output]) = output_;
+  if (!op_.recomputed() && step_.last) drop_recomputed();
+}
+
+void UnitRun::forward(const Component& component, const Step& step, MemoryKind kind) {
+  switch (component.kind) {
+    case ComponentKind::norm:  // with sequence parallelism before its output is gathered
+      if (op_.part == UnitPart::norm || !context_.sequence_parallel)
+        norm_of_forward(rank_, stream_, op_,
+                        op_.input == kNoValue ? saved_[Saved::norm_input] : rank_.take(op_.input));
+      break;
+    case ComponentKind::linear:
+      if (component.width == Width::output)
+        make_output(component);
+      else
+        first_linear_forward(component, step, kind);
+      break;
+    case ComponentKind::rotary:
+      if (step.last)
+        kernels_.issue(stream_, kernel::BiasRopeForward{.shape = context_.attention_shape(),
+                                                        .theta = context_.training.model.rope_theta,
+                                                        .bias = bias(first_linear()).weight,
+                                                        .qkv = saved_[Saved::qkv]});
+      break;
+    case ComponentKind::core:
+      core_forward(step.index, kind);
+      break;
+    case ComponentKind::join:
+      release_kv(context_, stream_, saved_);
+      break;
+    case ComponentKind::activation:
+      activation_forward(kind);
+      break;
+    case ComponentKind::lookup:
+      lookup_forward();
+      break;
+    default:
+      break;  // in the kernels of their neighbours; the loss is its caller's
+  }
+}
+
+// Its input: the rows of a step, which are all but in a tensor-parallel ring.
+Tensor UnitRun::normed() {
+  if (gathered_) return gathered_;
+  if (op_.unit_pass == UnitPass::F && overlaps_) return ring_rows(context_, op_, saved_);
+  return all_normed();
+}
+
+// All rows of the norm's output, for weight gradients and recomputation.
+Tensor UnitRun::all_normed() {
+  if (!saved_[Between::gathered]) return saved_[Saved::norm_output];
+  stream_.wait(saved_.gathered_at);
+  return saved_[Between::gathered];
+}
+
+// Of a part's output that `in` makes rows of: all, or those of the step.
+Tensor UnitRun::rows_for(const Tensor& in, const Tensor& out, const Step& step) const {
+  return in.rows == out.rows ? out : context_.rows_of_step(out, step.index);
+}
+
+// Makes the first of the tensors that the component keeps, or the logits, which the loss turns into their
+// gradient.
+void UnitRun::first_linear_forward(const Component& linear, const Step& step, MemoryKind kind) {
+  Tensor& out = saved_[linear.keeps.empty() ? *linear.weights->gradient : linear.keeps.front().which];
+  if (step.first) out = make(kind, weight(linear).weight.rows);
+  const Tensor in = linear_rows(op_.unit, normed());
+  kernels_.issue(
+      stream_,
+      kernel::Gemm{.transpose_b = true, .a = in, .b = weight(linear).weight, .c = rows_for(in, out, step)});
+  // That of q, k and v is in rotary's kernel.
+  if (has_bias(linear) && find_component(op_.unit, ComponentKind::rotary) == nullptr)
+    kernels_.issue(stream_, kernel::AddBias{.factor = 1, .bias = bias(linear).weight, .x = out});
+}
+
+// Of the unit's last linear layer, with 1/t of the residual and of the bias, so that the group's sum has them
+// once.
+void UnitRun::make_output(const Component& linear) {
+  if (overlaps_) return make_output_columns(linear);
+  if (op_.unit == Unit::patches) {
+    saved_[Saved::patches] = std::exchange(rank_.patches.at(op_.microbatch), {});
+    context_.device.retag(saved_[Saved::patches], MemoryKind::saved);
+  }
+  const bool shares_residual = has_residual() && !context_.sequence_parallel;
+  const Tensor& residual = saved_[Saved::norm_input];
+  output_ = make(MemoryKind::working, weight(linear).weight.rows);
+  if (shares_residual)
+    kernels_.issue(stream_, kernel::Scale{.factor = 1.0 / context_.tp(), .in = residual, .out = output_});
+  kernels_.issue(stream_, kernel::Gemm{.transpose_b = true,
+                                       .a = saved_[*linear.weights->input],
+                                       .b = weight(linear).weight,
+                                       .beta = shares_residual ? 1.0 : 0.0,
+                                       .c = output_});
+  if (has_residual() && context_.sequence_parallel)
+    kernels_.issue(
+        stream_,
+        kernel::AddRows{.in = residual, .first = context_.tp_index * context_.own_tokens(), .out = output_});
+  if (has_bias(linear))
+    kernels_.issue(stream_,
+                   kernel::AddBias{.factor = 1.0 / context_.tp(), .bias = bias(linear).weight, .x = output_});
+}
+
+// The columns of it that a step makes.
+void UnitRun::make_output_columns(const Component& linear) {
+  const Tensor &in = saved_[*linear.weights->input], &residual = saved_[Saved::norm_input];
+  const int64_t columns = residual.columns / kPipelineSteps, first = op_.step * columns;
+  output_ = make(MemoryKind::working, columns);
+  kernels_.issue(stream_,
+                 kernel::Gemm{.transpose_b = true,
+                              .a = in,
+                              .b = weight(linear).weight.part(first * in.columns, columns, in.columns),
+                              .c = output_});
+  Tensor own = context_.make(stream_, MemoryKind::working, residual.rows, columns);
+  kernels_.issue(stream_,
+                 kernel::CopyColumns{
+                     .from = residual, .from_column = first, .to = own, .to_column = 0, .count = columns});
+  kernels_.issue(stream_, kernel::AddRows{
+                              .in = own, .first = context_.tp_index * context_.own_tokens(), .out = output_});
+  release(own);
+}
+
+// This rank's summand, which is zero for tokens below zero.
+void UnitRun::lookup_forward() {
+  const Tensor& table = parameters_.front().weight;
+  output_ = make(MemoryKind::working, table.columns);
+  kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.tokens[op_.microbatch],
+                                                   .table = table,
+                                                   .first = context_.tp_index * table.rows,
+                                                   .out = output_});
+  if (op_.input != kNoValue) add_images(context_, rank_.take(op_.input), output_);
+}
+
+// The core's own output: with an all-to-all that of all ranks' rows.
+Tensor& UnitRun::core_output() {
+  return saved_[context_.division.exchanges_heads() ? Saved::core_output : Saved::attention_output];
+}
+
+// A step of the core; the first makes the results. Without a ring there is no other.
+void UnitRun::core_forward(int step, MemoryKind kind) {
+  const AttentionShape shape = core_shape(context_);
+  if (step > 0)
+    return kernels_.issue(stream_,
+                          kernel::AttentionMergeForward{.shape = shape,
+                                                        .block = block_of_step(context_, shape, step),
+                                                        .qkv = saved_[Saved::qkv],
+                                                        .kv = saved_[OfSteps::kv][step],
+                                                        .out = saved_[Saved::attention_output],
+                                                        .log_sum_exp = saved_[Saved::log_sum_exp]});
+  Tensor &out = core_output(), &log_sum_exp = saved_[Saved::log_sum_exp];
+  out = context_.make(stream_, kind, shape.tokens(), shape.q_columns());
+  log_sum_exp = context_.device.allocate(stream_, kind, statistics_type(context_.training.type),
+                                         shape.tokens(), shape.q_heads);
+  kernels_.issue(stream_,
+                 kernel::AttentionForward{
+                     .shape = shape, .qkv = saved_[Saved::qkv], .out = out, .log_sum_exp = log_sum_exp});
+}
+
+void UnitRun::activation_forward(MemoryKind kind) {
+  const bool gated = context_.training.model.gated();
+  const Tensor& in = saved_[Saved::fc1_output];
+  Tensor& out = saved_[Saved::activation] = make(kind, in.columns / (gated ? 2 : 1));
+  if (gated)
+    kernels_.issue(stream_, kernel::SwigluForward{.gate_up = in, .out = out});
+  else
+    kernels_.issue(stream_, kernel::GeluForward{.x = in, .out = out});
+}
+
+// After a first forward, releases the tensors that the parts of UnitContext::recompute make again; with
+// `layer` all but the layer's input.
+void UnitRun::drop_recomputed() {
+  const Recompute& again = context_.recompute;
+  for (const Component& component : components(op_.unit))
+    if (component.recomputed(again) || again.layer)
+      for (const Kept& kept : component.keeps)
+        if (kept.dropped) release(saved_[kept.which]);
+  if (!again.layer) return;
+  if (op_.unit == Unit::attn)
+    context_.device.retag(saved_[Saved::norm_input], MemoryKind::saved);
+  else
+    release(saved_[Saved::norm_input]);
+}
+
+void UnitRun::input_gradient() {
+  if (begins(op_)) {
+    norm_again(rank_, stream_, op_);
+    if (op_.input != kNoValue && !overlaps_) take_output_gradient();
+  }
+  const auto all = components(op_.unit);
+  for (size_t i = all.size(); i-- > 0;)
+    if (is_here(all[i], UnitPass::I)) backward(all[i]);
+  const bool recomputed = (op_.part == UnitPart::whole || op_.part == UnitPart::before) && step_.last;
+  if (recomputed && op_.pass == Pass::I) release(saved_[Between::gathered]);  // W gathers it again
+  if (!gradient_) return;                                                     // there is another part
+  // With sequence parallelism the norm's stands behind the reduce-scatter.
+  if (!context_.sequence_parallel)
+    norm_backward(context_, stream_, parameters_, saved_, has_residual() ? 1.0 / context_.tp() : 0,
+                  has_residual() ? saved_[Saved::output_gradient] : Tensor{}, gradient_);
+  rank_.values[op_.output] = gradient_;
+}
+
+void UnitRun::take_output_gradient() {
+  Tensor& gradient = saved_[Saved::output_gradient];
+  gradient = rank_.take(op_.input);
+  if (op_.unit == Unit::merger && op_.pass == Pass::I)
+    gradient = keep_for_embedding(rank_, op_, std::move(gradient));
+  context_.device.retag(gradient, MemoryKind::saved);
+}
+
+void UnitRun::backward(const Component& component) {
+  switch (component.kind) {
+    case ComponentKind::linear:
+      if (component.width == Width::output)
+        second_linear_backward(component);
+      else
+        first_linear_backward(component);
+      break;
+    case ComponentKind::rotary:
+      rotary_backward();
+      break;
+    case ComponentKind::core:
+      core_backward();
+      break;
+    case ComponentKind::activation:
+      activation_backward();
+      break;
+    default:
+      break;  // as in F; the residual's is in the norm's kernel
+  }
+}
+
+// The gradient of the norm's output.
+void UnitRun::first_linear_backward(const Component& linear) {
+  gradient_ = context_.make(stream_, MemoryKind::working, context_.tokens(), context_.training.model.hidden);
+  kernels_.issue(stream_, kernel::Gemm{.a = saved_[*linear.weights->gradient],
+                                       .b = weight(linear).weight,
+                                       .c = linear_rows(op_.unit, gradient_)});
+}
+
+// The gradient of its input, or the rows of it that a step makes. Recomputation stands behind it, so that
+// the gathering of the norm's output hides.
+void UnitRun::second_linear_backward(const Component& linear) {
+  Tensor& gradient = saved_[Between::core_gradient];
+  if (step_.first) {
+    saved_[Saved::inner_gradient] = make(MemoryKind::saved, weight(first_linear()).weight.rows);
+    gradient = make(MemoryKind::working, weight(linear).weight.columns);
+  }
+  const Tensor rows = overlaps_ ? ring_rows(context_, op_, saved_) : saved_[Saved::output_gradient];
+  kernels_.issue(stream_,
+                 kernel::Gemm{.a = rows, .b = weight(linear).weight, .c = rows_for(rows, gradient, step_)});
+  if (step_.last) run_again();
+}
+
+// In parts, the core's recomputations are ops of their own.
+void UnitRun::run_again() {
+  for (const Component& again : components(op_.unit)) {
+    const bool own_op = again.kind == ComponentKind::norm ||
+                        (again.kind == ComponentKind::core && op_.part != UnitPart::whole);
+    if (again.recomputed(context_.recompute) && again.part != UnitPart::after && !own_op)
+      forward(again, {}, MemoryKind::saved);
+  }
+}
+
+// A step of the core: the gradient of q is added up here, those of k and v in the ring.
+void UnitRun::core_backward() {
+  const AttentionShape shape = core_shape(context_);
+  const int step = op_.step;
+  if (step == 0) {
+    saved_[OfSteps::kv_gradients].assign(context_.cp(), {});
+    saved_[OfSteps::kv_sums].assign(context_.cp() + 1, {});
+  }
+  Tensor& gradient = saved_[Saved::inner_gradient];
+  if (shape.cp == 1) gradient = gradient.part(0, shape.tokens(), gradient.elements() / shape.tokens());
+  Tensor kv_gradient;
+  if (shape.cp > 1)
+    kv_gradient = saved_[OfSteps::kv_gradients][step] = make(MemoryKind::working, 2 * shape.kv_columns());
+  if (step > 0)
+    return kernels_.issue(stream_,
+                          kernel::AttentionMergeBackward{.shape = shape,
+                                                         .block = block_of_step(context_, shape, step),
+                                                         .qkv = saved_[Saved::qkv],
+                                                         .kv = saved_[OfSteps::kv][step],
+                                                         .out = saved_[Saved::attention_output],
+                                                         .log_sum_exp = saved_[Saved::log_sum_exp],
+                                                         .out_gradient = saved_[Between::core_gradient],
+                                                         .qkv_gradient = gradient,
+                                                         .kv_gradient = kv_gradient});
+  kernels_.issue(stream_, kernel::AttentionBackward{.shape = shape,
+                                                    .qkv = saved_[Saved::qkv],
+                                                    .out = core_output(),
+                                                    .log_sum_exp = saved_[Saved::log_sum_exp],
+                                                    .out_gradient = saved_[Between::core_gradient],
+                                                    .qkv_gradient = gradient});
+  if (kv_gradient)
+    kernels_.issue(stream_, kernel::CopyColumns{.from = gradient,
+                                                .from_column = shape.q_columns(),
+                                                .to = kv_gradient,
+                                                .to_column = 0,
+                                                .count = 2 * shape.kv_columns()});
+}
+
+// Behind the core's last step and exchange.
+void UnitRun::rotary_backward() {
+  const AttentionShape shape = context_.attention_shape();
+  release_kv(context_, stream_, saved_);
+  if (Tensor& own = saved_[OfSteps::kv_sums].back()) {
+    kernels_.issue(stream_, kernel::CopyColumns{.from = own,
+                                                .from_column = 0,
+                                                .to = saved_[Saved::inner_gradient],
+                                                .to_column = shape.q_columns(),
+                                                .count = 2 * shape.kv_columns()});
+    release(own);
+  }
+  release(saved_[Between::core_gradient]);
+  for (const Saved done : {Saved::core_output, Saved::qkv, Saved::log_sum_exp}) release(saved_[done]);
+  kernels_.issue(stream_, kernel::RopeBackward{.shape = shape,
+                                               .theta = context_.training.model.rope_theta,
+                                               .qkv_gradient = saved_[Saved::inner_gradient]});
+}
+
+void UnitRun::activation_backward() {
+  Tensor &in = saved_[Saved::fc1_output], &gradient = saved_[Between::core_gradient];
+  const Tensor& in_gradient = saved_[Saved::inner_gradient];
+  if (context_.training.model.gated())
+    kernels_.issue(stream_, kernel::SwigluBackward{
+                                .gate_up = in, .out_gradient = gradient, .gate_up_gradient = in_gradient});
+  else
+    kernels_.issue(stream_,
+                   kernel::GeluBackward{.x = in, .out_gradient = gradient, .x_gradient = in_gradient});
+  release(gradient);
+  release(in);
+}
+
+void UnitRun::weight_gradients() {
+  const bool both = op_.kind == OpKind::weight_gradients;
+  if (both || op_.unit_pass == UnitPass::W_early) weight_gradients(UnitPass::W_early);
+  if (!both && op_.unit_pass == UnitPass::W_early) return;
+  weight_gradients(UnitPass::W_late);
+  rank_.saved.erase({op_.unit, op_.chunk, op_.layer, op_.microbatch});
+}
+
+void UnitRun::weight_gradients(UnitPass part) {
+  for (const Component& component : components(op_.unit)) {
+    if (!component.weights || component.weights->pass != part) continue;
+    // Behind a vision encoder I has kept the embedding's.
+    Tensor& out_gradient = saved_[component.weights->gradient.value_or(Saved::output_gradient)];
+    if (!out_gradient) out_gradient = rank_.take(op_.input);
+    if (component.kind == ComponentKind::lookup)
+      table_gradient(out_gradient);
+    else
+      linear_gradient(component, out_gradient);
+  }
+}
+
+void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
+  const TrainedWeights& weights = *linear.weights;
+  const bool of_norm = weights.input == Saved::norm_output;
+  Tensor& in = saved_[*weights.input];
+  // Of patches all ranks have the whole gradient, of which each gives one t-th to the group's sum.
+  kernels_.issue(stream_, kernel::Gemm{.transpose_a = true,
+                                       .alpha = weights.gradient ? 1 : 1.0 / context_.tp(),
+                                       .a = out_gradient,
+                                       .b = of_norm ? linear_rows(op_.unit, all_normed()) : in,
+                                       .beta = 1,
+                                       .c = weight(linear).gradient});
+  // Of a bias that is not divided all ranks have the whole gradient: one of them gives it to the sum.
+  if (has_bias(linear) && (weights.pass == UnitPass::W_late || context_.tp_index == 0))
+    kernels_.issue(stream_,
+                   kernel::AddColumnSums{.gradient = out_gradient, .bias_gradient = bias(linear).gradient});
+  if (!of_norm) release(in);
+  release(out_gradient);
+  if (!of_norm) return;
+  release(in);
+  release(saved_[Between::gathered]);
+}
+
+// B of the embedding goes on with the rows of the gradient that are of images.
+void UnitRun::table_gradient(Tensor& out_gradient) {
+  const ParameterState& table = parameters_.front();
+  if (op_.output != kNoValue) rank_.values[op_.output] = image_rows(context_, out_gradient);
+  kernels_.issue(stream_, kernel::EmbeddingBackward{.tokens = rank_.tokens[op_.microbatch],
+                                                    .out_gradient = out_gradient,
+                                                    .first = context_.tp_index * table.weight.rows,
+                                                    .table_gradient = table.gradient});
+  release(out_gradient);
+}
+
+}  // namespace stp

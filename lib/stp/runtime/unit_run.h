@@ -1,0 +1,99 @@
+// One op of a unit: its F, its I, or its weight gradients, or a step of a part of F or I, component by
+// component from the model's tables (lib/stp/model/components.h).
+#pragma once
+
+#include "stp/model/components.h"
+#include "stp/runtime/rank_state.h"
+
+namespace stp {
+
+/// Whether it is the first op of a unit's F or I but for F's norm.
+bool begins(const Op& op);
+/// The norm of a forward, as work of `stream`: takes ownership of `input`. What a backward recomputes is
+/// there for one pass alone.
+void norm_of_forward(RankState& rank, Stream& stream, const Op& op, Tensor input);
+/// In I, as work of `stream`: what a forward dropped of the norm.
+void norm_again(RankState& rank, Stream& stream, const Op& op);
+
+/// Takes the op's input from the rank's values and leaves its output there; with tp_overlap F leaves
+/// Between::piece. Outputs are this rank's summands. A loss and its collectives are the caller's (head.h).
+class UnitRun {
+ public:
+  UnitRun(RankState& rank, const Op& op);
+
+  void forward();
+  void input_gradient();
+  void weight_gradients();
+
+ private:
+  // The step of a part, and whether it is the part's first or last.
+  struct Step {
+    int index = 0;
+    bool first = true, last = true;
+  };
+
+  [[nodiscard]] bool is_here(const Component& component, UnitPass pass) const {
+    return op_.part == UnitPart::whole || component.part_of(pass, context_.division) == op_.part;
+  }
+  [[nodiscard]] const ParameterState& weight(const Component& linear) const {
+    return parameters_[linear.weights->parameter];
+  }
+  [[nodiscard]] const ParameterState& bias(const Component& linear) const {
+    return parameters_[linear.weights->bias_parameter];
+  }
+  [[nodiscard]] bool has_bias(const Component& linear) const {
+    return linear.weights->has_bias(context_.training.model);
+  }
+  [[nodiscard]] const Component& first_linear() const {
+    return *find_component(op_.unit, ComponentKind::linear);
+  }
+  [[nodiscard]] bool has_residual() const {
+    return find_component(op_.unit, ComponentKind::residual) != nullptr;
+  }
+  [[nodiscard]] Tensor rows_for(const Tensor& in, const Tensor& out, const Step& step) const;
+  Tensor normed();
+  Tensor all_normed();
+  Tensor& core_output();
+
+  // F. Tensors that are kept are of `kind`.
+  void forward(const Component& component, const Step& step, MemoryKind kind);
+  void first_linear_forward(const Component& linear, const Step& step, MemoryKind kind);
+  void make_output(const Component& linear);
+  void make_output_columns(const Component& linear);
+  void lookup_forward();
+  void core_forward(int step, MemoryKind kind);
+  void activation_forward(MemoryKind kind);
+  void drop_recomputed();
+
+  // I.
+  void take_output_gradient();
+  void backward(const Component& component);
+  void first_linear_backward(const Component& linear);
+  void second_linear_backward(const Component& linear);
+  void run_again();
+  void core_backward();
+  void rotary_backward();
+  void activation_backward();
+
+  void weight_gradients(UnitPass part);
+  void linear_gradient(const Component& linear, Tensor& out_gradient);
+  void table_gradient(Tensor& out_gradient);
+
+  Tensor make(MemoryKind kind, int64_t columns) { return context_.make(stream_, kind, rows_, columns); }
+  void release(Tensor& tensor) { context_.release(stream_, tensor); }
+
+  RankState& rank_;
+  const Op& op_;
+  const UnitContext& context_;
+  const std::vector<ParameterState>& parameters_;
+  SavedUnit& saved_;
+  Kernels& kernels_;
+  Stream& stream_;
+  const bool overlaps_;  // with tp_overlap: whether it is a step of a tensor-parallel ring or pipeline
+  const int64_t rows_;   // between the linear layers
+  const Step step_;
+  Tensor gathered_;           // with sequence parallelism, F's input
+  Tensor output_, gradient_;  // of F, and of I: of the norm's output
+};
+
+}  // namespace stp
