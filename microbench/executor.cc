@@ -19,7 +19,7 @@ class Issue : public Fixture {
     env_.synchronize();
     return seconds / calls;
   }
-  [[nodiscard]] std::map<std::string, double> counters(double /*seconds*/) const override { return {}; }
+  [[nodiscard]] Counters counters(double /*seconds*/) const override { return {}; }
 
  private:
   BenchEnv& env_;
@@ -40,7 +40,7 @@ class EventRoundTrip : public Fixture {
     env_.synchronize();
     return (end->seconds() - start->seconds()) / calls;
   }
-  [[nodiscard]] std::map<std::string, double> counters(double /*seconds*/) const override { return {}; }
+  [[nodiscard]] Counters counters(double /*seconds*/) const override { return {}; }
 
  private:
   BenchEnv& env_;
@@ -55,7 +55,7 @@ void add_executor(Suite& suite) {
                const Tensor tensor = env.make(0, DType::f32, 1, 1);
                return std::make_unique<ComputeWork>(
                    env, [=, &env](int) { env.kernels(0).fill(env.compute(0), tensor, 0); },
-                   [](double) -> std::map<std::string, double> { return {}; });
+                   [](double) { return Counters{}; });
              }});
   suite.add({.name = "executor/event_round_trip",
              .prepare = [](BenchEnv& env) { return std::make_unique<EventRoundTrip>(env); }});

@@ -4,14 +4,11 @@
 // rate refers.
 #include "suite.h"
 
+#include <functional>
 #include <initializer_list>
-#include <map>
 #include <set>
 #include <span>
 #include <string>
-#include <utility>
-
-#include "linears.h"
 
 namespace stp::microbench {
 namespace {
@@ -63,167 +60,137 @@ Operands operands(BenchEnv& env, const ModelConfig& model, int tokens, int tp, U
 // An elementwise kernel of the suite's own implementation.
 struct Kernel {
   std::string name;
-  double (*bytes)(const Operands& of);  // each operand once, or twice if changed in place
-  void (*issue)(Kernels& kernels, Stream& stream, const Operands& of);
+  double bytes;  // each operand once, or twice if changed in place
+  std::function<void(Kernels& kernels, Stream& stream)> issue;
 };
 
-const Kernel kNormForward{"rms_norm_forward",
-                          [](const Operands& of) {
-                            return traffic({of.x, of.gain}, {of.y, of.rstd});
-                          },
-                          [](Kernels& kernels, Stream& stream, const Operands& of) {
-                            kernels.rms_norm_forward(stream, of.x, of.gain, 1e-6, of.y, of.rstd);
-                          }};
-const Kernel kNormBackward{
-    "rms_norm_backward",
-    [](const Operands& of) {
-      return traffic({of.y, of.x, of.gain, of.rstd, of.x, of.gain_gradient}, {of.y, of.gain_gradient});
-    },
-    [](Kernels& kernels, Stream& stream, const Operands& of) {
-      kernels.rms_norm_backward(stream, of.y, of.x, of.gain, of.rstd, 1, of.x, of.y, of.gain_gradient);
-    }};
-const Kernel kScale{
-    "scale", [](const Operands& of) { return traffic({of.x}, {of.y}); },
-    [](Kernels& kernels, Stream& stream, const Operands& of) { kernels.scale(stream, 0.5, of.x, of.y); }};
-const Kernel kBiasRopeForward{"bias_rope_forward",
-                              [](const Operands& of) {
-                                return traffic({of.qkv, of.bias}, {of.qkv});
-                              },
-                              [](Kernels& kernels, Stream& stream, const Operands& of) {
-                                kernels.bias_rope_forward(stream, of.shape, 1e4, of.bias, of.qkv);
-                              }};
-const Kernel kRopeBackward{"rope_backward",
-                           [](const Operands& of) {  // it does not change the values
-                             const auto rotated =
-                                 static_cast<double>(of.shape.q_columns() + of.shape.kv_columns()) /
-                                 static_cast<double>(of.shape.qkv_columns());
-                             return rotated * traffic({of.qkv}, {of.qkv});
-                           },
-                           [](Kernels& kernels, Stream& stream, const Operands& of) {
-                             kernels.rope_backward(stream, of.shape, 1e4, of.qkv);
-                           }};
-const Kernel kSwigluForward{"swiglu_forward",
-                            [](const Operands& of) { return traffic({of.gate_up}, {of.act}); },
-                            [](Kernels& kernels, Stream& stream, const Operands& of) {
-                              kernels.swiglu_forward(stream, of.gate_up, of.act);
-                            }};
-const Kernel kSwigluBackward{"swiglu_backward",
-                             [](const Operands& of) {
-                               return traffic({of.gate_up, of.act}, {of.gate_up_gradient});
-                             },
-                             [](Kernels& kernels, Stream& stream, const Operands& of) {
-                               kernels.swiglu_backward(stream, of.gate_up, of.act, of.gate_up_gradient);
-                             }};
-// The head's loss, which leaves its gradient in the logits' place.
-const Kernel kRowMaximum{"row_maximum", [](const Operands& of) { return traffic({of.logits}, {of.maximum}); },
-                         [](Kernels& kernels, Stream& stream, const Operands& of) {
-                           kernels.row_maximum(stream, of.logits, of.maximum);
-                         }};
-const Kernel kExponentialSums{"exponential_sums",
-                              [](const Operands& of) {
-                                return traffic({of.logits, of.maximum, of.targets}, {of.sums});
-                              },
-                              [](Kernels& kernels, Stream& stream, const Operands& of) {
-                                kernels.exponential_sums(stream, of.logits, of.maximum, of.targets, 0,
-                                                         of.sums);
-                              }};
-const Kernel kCrossEntropy{"cross_entropy",
-                           [](const Operands& of) {
-                             return traffic({of.logits, of.maximum, of.sums, of.targets}, {of.logits});
-                           },
-                           [](Kernels& kernels, Stream& stream, const Operands& of) {
-                             kernels.cross_entropy(stream, of.maximum, of.sums, of.targets, 0, 1e-3,
-                                                   of.logits, of.loss);
-                           }};
-
-// The kernels of a unit pass, in the order of their calls.
-const std::map<std::pair<Unit, UnitPass>, std::vector<Kernel>> kKernels{
-    {{Unit::attn, UnitPass::F}, {kNormForward, kBiasRopeForward, kScale}},
-    {{Unit::attn, UnitPass::I}, {kNormBackward, kRopeBackward}},
-    {{Unit::mlp, UnitPass::F}, {kNormForward, kSwigluForward, kScale}},
-    {{Unit::mlp, UnitPass::I}, {kNormBackward, kSwigluBackward}},
-    {{Unit::head, UnitPass::F}, {kNormForward, kRowMaximum, kExponentialSums, kCrossEntropy}},
-    {{Unit::head, UnitPass::I}, {kNormBackward}},
-};
-
-ComputeWork::Counters memory_counters(double bytes, int tp) {
-  return [=](double seconds) -> std::map<std::string, double> {
-    return {{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}, {"tp", tp}};
+// The kernels of a unit pass on its operands, in the order of their calls.
+std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const Operands& of) {
+  std::vector<Kernel> all;
+  const auto add = [&](const char* name, double bytes,
+                       const std::function<void(Kernels & kernels, Stream & stream)>& issue) {
+    all.push_back({name, bytes, issue});
   };
+  const bool forward = pass == UnitPass::F;
+  if (forward)
+    add("rms_norm_forward", traffic({of.x, of.gain}, {of.y, of.rstd}), [of](Kernels& on, Stream& stream) {
+      on.rms_norm_forward(stream, of.x, of.gain, 1e-6, of.y, of.rstd);
+    });
+  else
+    add("rms_norm_backward",
+        traffic({of.y, of.x, of.gain, of.rstd, of.x, of.gain_gradient}, {of.y, of.gain_gradient}),
+        [of](Kernels& on, Stream& stream) {
+          on.rms_norm_backward(stream, of.y, of.x, of.gain, of.rstd, 1, of.x, of.y, of.gain_gradient);
+        });
+  if (unit == Unit::attn && forward)
+    add("bias_rope_forward", traffic({of.qkv, of.bias}, {of.qkv}),
+        [of](Kernels& on, Stream& stream) { on.bias_rope_forward(stream, of.shape, 1e4, of.bias, of.qkv); });
+  if (unit == Unit::attn && !forward) {  // it does not change the values
+    const auto rotated = static_cast<double>(of.shape.q_columns() + of.shape.kv_columns()) /
+                         static_cast<double>(of.shape.qkv_columns());
+    add("rope_backward", rotated * traffic({of.qkv}, {of.qkv}),
+        [of](Kernels& on, Stream& stream) { on.rope_backward(stream, of.shape, 1e4, of.qkv); });
+  }
+  if (unit == Unit::mlp && forward)
+    add("swiglu_forward", traffic({of.gate_up}, {of.act}),
+        [of](Kernels& on, Stream& stream) { on.swiglu_forward(stream, of.gate_up, of.act); });
+  if (unit == Unit::mlp && !forward)
+    add("swiglu_backward", traffic({of.gate_up, of.act}, {of.gate_up_gradient}),
+        [of](Kernels& on, Stream& stream) {
+          on.swiglu_backward(stream, of.gate_up, of.act, of.gate_up_gradient);
+        });
+  if (unit != Unit::head && forward)
+    add("scale", traffic({of.x}, {of.y}),
+        [of](Kernels& on, Stream& stream) { on.scale(stream, 0.5, of.x, of.y); });
+  if (unit != Unit::head || !forward) return all;
+  // The loss, which leaves its gradient in the logits' place.
+  add("row_maximum", traffic({of.logits}, {of.maximum}),
+      [of](Kernels& on, Stream& stream) { on.row_maximum(stream, of.logits, of.maximum); });
+  add("exponential_sums", traffic({of.logits, of.maximum, of.targets}, {of.sums}),
+      [of](Kernels& on, Stream& stream) {
+        on.exponential_sums(stream, of.logits, of.maximum, of.targets, 0, of.sums);
+      });
+  add("cross_entropy", traffic({of.logits, of.maximum, of.sums, of.targets}, {of.logits}),
+      [of](Kernels& on, Stream& stream) {
+        on.cross_entropy(stream, of.maximum, of.sums, of.targets, 0, 1e-3, of.logits, of.loss);
+      });
+  return all;
 }
 
-std::unique_ptr<Fixture> issue_all(BenchEnv& env, const std::vector<Kernel>& kernels, const Operands& of,
-                                   double bytes, int tp) {
+std::unique_ptr<Fixture> memory_work(BenchEnv& env, double bytes, BenchEnv::Work work, Counters others = {},
+                                     bool cold = false) {
   return std::make_unique<ComputeWork>(
-      env,
-      [=, &env](int) {
-        for (const Kernel& kernel : kernels) kernel.issue(env.kernels(0), env.compute(0), of);
+      env, std::move(work),
+      [=](double seconds) {
+        Counters counters = others;
+        counters.insert({{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}});
+        return counters;
       },
-      memory_counters(bytes, tp));
+      cold);
 }
 
 void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
   const Options& options = suite.options();
   const int tokens = options.tokens;
+  const auto issue_all = [=](BenchEnv& env, const std::vector<Kernel>& kernels, double bytes) {
+    return memory_work(env, bytes,
+                       [=, &env](int) {
+                         for (const Kernel& kernel : kernels) kernel.issue(env.kernels(0), env.compute(0));
+                       },
+                       {{"tp", tp}});
+  };
   std::set<std::string> added;  // each kernel once, in the first unit pass that has it
-  for (const auto& [of, kernels] : kKernels) {
-    const auto [unit, pass] = of;
-    Shape shape{tokens, 1, tp};
-    shape.element_bytes = static_cast<int>(bytes_of(options.machine.type));
-    const Work declared = work(model, shape, Implementation::suite, unit, pass);
-    const double bytes = declared.replicated_bytes + declared.sharded_bytes;
-    suite.add({.name = "memory/elementwise/" + model.name + "/" + to_string(unit, pass) +
-                       "/tp:" + std::to_string(tp),
-               .bytes = 4 * bytes,
-               .prepare = [=, unit = unit, &all = kernels](BenchEnv& env) {
-                 return issue_all(env, all, operands(env, model, tokens, tp, unit), bytes, tp);
-               }});
-    for (const Kernel& kernel : kernels)
-      if (added.insert(kernel.name).second)
-        suite.add({.name = "memory/kernel/" + model.name + "/" + kernel.name + "/tp:" + std::to_string(tp),
-                   .bytes = 4 * bytes,
-                   .prepare = [=, unit = unit](BenchEnv& env) {
-                     const Operands its = operands(env, model, tokens, tp, unit);
-                     return issue_all(env, {kernel}, its, kernel.bytes(its), tp);
-                   }});
-  }
+  for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+      Shape shape{tokens, 1, tp};
+      shape.element_bytes = static_cast<int>(bytes_of(options.machine.type));
+      const Work declared = work(model, shape, Implementation::suite, unit, pass);
+      const double bytes = declared.replicated_bytes + declared.sharded_bytes;
+      const auto kernels = [=](BenchEnv& env) {
+        return kernels_of(unit, pass, operands(env, model, tokens, tp, unit));
+      };
+      const std::string of_shape = "/tp:" + std::to_string(tp);
+      suite.add({.name = "memory/elementwise/" + model.name + "/" + to_string(unit, pass) + of_shape,
+                 .bytes = 4 * bytes,
+                 .prepare = [=](BenchEnv& env) { return issue_all(env, kernels(env), bytes); }});
+      const std::vector<Kernel> without_operands = kernels_of(unit, pass, {});
+      for (size_t i = 0; i < without_operands.size(); ++i)
+        if (const std::string& name = without_operands[i].name; added.insert(name).second)
+          suite.add({.name = "memory/kernel/" + model.name + "/" + name + of_shape,
+                     .bytes = 4 * bytes,
+                     .prepare = [=](BenchEnv& env) {
+                       const Kernel kernel = kernels(env)[i];
+                       return issue_all(env, {kernel}, kernel.bytes);
+                     }});
+    }
 }
 
 void add_optimizer(Suite& suite, const ModelConfig& model) {
   const int64_t rows = model.ffn, columns = model.hidden;
   const double bytes = static_cast<double>(rows * columns) * optimizer_bytes(Implementation::suite);
-  const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
-    return {{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}};
-  };
   suite.add({.name = "memory/optimizer/" + model.name, .bytes = bytes, .prepare = [=](BenchEnv& env) {
                const auto make = [&] { return env.make(0, DType::f32, rows, columns); };
                const Tensor gradient = make(), first = make(), second = make(), weight = make();
                const Tensor total = env.make(0, DType::f64, 1, 1);
-               return std::make_unique<ComputeWork>(
-                   env,
-                   [=, &env](int) {
-                     env.kernels(0).add_sum_of_squares(env.compute(0), 1, gradient, total);
-                     env.kernels(0).adamw(env.compute(0), AdamW{}, 1, total, gradient, first, second, weight,
-                                          weight);
-                   },
-                   counters);
+               return memory_work(env, bytes, [=, &env](int) {
+                 env.kernels(0).add_sum_of_squares(env.compute(0), 1, gradient, total);
+                 env.kernels(0).adamw(env.compute(0), AdamW{}, 1, total, gradient, first, second, weight,
+                                      weight);
+               });
              }});
 }
 
 void add_copy(Suite& suite, double bytes, bool cold) {
-  const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
-    return {{"bytes", 2 * bytes}, {"gb_per_s", 2 * bytes / seconds / 1e9}};
-  };
-  suite.add({.name = std::string(cold ? "memory_cold" : "memory") +
-                     "/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
-             .bytes = 2 * bytes,
-             .prepare = [=](BenchEnv& env) {
-               const auto columns = static_cast<int64_t>(bytes / 4);
-               const Tensor from = env.make(0, DType::f32, 1, columns),
-                            to = env.make(0, DType::f32, 1, columns);
-               return std::make_unique<ComputeWork>(
-                   env, [=, &env](int) { env.kernels(0).copy(env.compute(0), from, to); }, counters, cold);
-             }});
+  suite.add(
+      {.name = std::string(cold ? "memory_cold" : "memory") +
+               "/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
+       .bytes = 2 * bytes,
+       .prepare = [=](BenchEnv& env) {
+         const auto columns = static_cast<int64_t>(bytes / 4);
+         const Tensor from = env.make(0, DType::f32, 1, columns), to = env.make(0, DType::f32, 1, columns);
+         return memory_work(
+             env, 2 * bytes, [=, &env](int) { env.kernels(0).copy(env.compute(0), from, to); }, {}, cold);
+       }});
 }
 
 }  // namespace
