@@ -50,12 +50,10 @@ std::string word_of(Choice choice, const Choices& choices) {
 template <typename Choice, typename Choices>
 Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Choices& choices) {
   const std::string word = input.string_or(key, word_of(fallback, choices));
-  std::string list;
-  for (const auto& each : choices) {
+  for (const auto& each : choices)
     if (word == each.name) return each.choice;
-    list += (list.empty() ? "" : ", ") + std::string(each.name);
-  }
-  throw input.error(key, "\"" + word + "\" is not a choice", "write one of " + list);
+  throw input.error(key, "\"" + word + "\" is not a choice",
+                    "write one of " + joined(choices, [](const auto& each) { return each.name; }));
 }
 
 }  // namespace stp

@@ -34,12 +34,12 @@ std::string nameless_file(const std::string& text) {
 
 // Python compares, prints and draws. Its input from this program: the origin of the comparison, and the
 // simulations of profiles.
-int compare_command(const CompareOptions& options, const Invocation& invocation) {
+int compare_command(const CompareOptions& options, const Arguments& argv) {
   check_outputs(options);
   if (options.machines && !options.files.empty())
     throw InputError(options.files[0], "--profiles", "compares machines, and this is a file of results",
                      "compare results without --profiles, machines without files before it");
-  json known = origin(invocation.argv);
+  json known = origin(argv);
   if (options.machines) known["simulated"] = simulate_profiles(options.profiles);
   std::vector<std::string> arguments{"--json=" + options.json, "--plot=" + options.plot,
                                      "--least-difference=" + json_text(json(options.least_difference)), "--",

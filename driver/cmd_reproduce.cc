@@ -48,9 +48,9 @@ AnyScenario read_any_scenario(const std::string& word, const ScenarioOptions& op
 
 // Each simulates all of a scenario, writes its record and timelines, prints its table, and returns its line
 // of the summary.
-json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, const Invocation& invocation) {
+json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, const Arguments& argv) {
   const json record =
-      make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "pairs", simulate_pairs(scenario));
+      make_record(scenario.as_run(), Evidence::simulated, argv, "pairs", simulate_pairs(scenario));
   write_new_file(folder / (scenario.name + ".json"), record_text(record));
   json line = summarise_pairs(scenario, record);
   std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(),
@@ -58,7 +58,7 @@ json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, c
   return line;
 }
 
-json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Invocation& invocation) {
+json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Arguments& argv) {
   json rows = json::array();
   simulate_rows(scenario, [&](const SimulatedRun& run, const Experiment&) {
     rows.push_back(to_json(run.result));
@@ -68,7 +68,7 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
   });
   attach_published(rows, data_path("results/published"), scenario.comparison);
   attach_gains(rows, scenario.comparison);
-  const json record = make_record(scenario.as_run(), Evidence::simulated, invocation.argv, "rows", rows);
+  const json record = make_record(scenario.as_run(), Evidence::simulated, argv, "rows", rows);
   write_new_file(folder / (scenario.name + ".json"), record_text(record));
 
   std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(),
@@ -76,10 +76,9 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
   return summarise(scenario.name, record, scenario.comparison);
 }
 
-json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const Invocation& invocation) {
+json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const Arguments& argv) {
   const auto begin = std::chrono::steady_clock::now();
-  json line =
-      std::visit([&](const auto& any) { return reproduce_scenario(any, folder, invocation); }, scenario);
+  json line = std::visit([&](const auto& any) { return reproduce_scenario(any, folder, argv); }, scenario);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   line["wall_s"] = std::round(wall.count() * 1000) / 1000;
   return line;
@@ -87,7 +86,7 @@ json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const 
 
 }  // namespace
 
-void reproduce_command(const ReproduceOptions& options, const Invocation& invocation) {
+void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
   // Two runs of one second have the same name.
   OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out),
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
@@ -105,7 +104,7 @@ void reproduce_command(const ReproduceOptions& options, const Invocation& invoca
   }
   json experiments = json::array();
   for (const AnyScenario& scenario : scenarios)
-    experiments.push_back(reproduce_timed(scenario, folder.path(), invocation));
+    experiments.push_back(reproduce_timed(scenario, folder.path(), argv));
   write_new_file(folder.path() / "summary.json",
                  record_text({{"schema_version", "1.5.0"}, {"experiments", experiments}}));
   check_interrupted();

@@ -23,7 +23,6 @@ namespace {
 
 using nlohmann::json;
 
-// The checked plan of a run.
 struct Plan {
   Scenario scenario;
   DeviceOptions devices;
@@ -46,49 +45,61 @@ HardwareProfile profile_of_flag(const std::string& word, const char* flag) {
   return read_profile(find_data_file(word, "profiles", "", flag));
 }
 
-void check_multiprocessors(const RunOptions& options) {
-  const char* const flag = "--gemm-multiprocessors";
-  const SharedJson device = backend_facts(options.backend);
-  if (!device)
-    throw InputError("", flag, options.backend + " has no multiprocessors to choose kernels for",
-                     "leave it out");
-  const int all = device->at("multiprocessors");
-  if (options.gemm_multiprocessors > all)
-    throw InputError(
-        "", flag,
-        "is " + std::to_string(options.gemm_multiprocessors) + ", but the GPU has " + std::to_string(all),
-        "use fewer, or leave it out for all");
+void check_devices(const DeviceOptions& devices, const Processes& processes) {
+  const auto refuse = [](const char* flag, const std::string& problem,
+                         const std::string& remedy = "leave it out") {
+    throw InputError("", flag, problem, remedy);
+  };
+  const std::string& backend = devices.backend;
+  const BuiltIn& kind = built_in(backend);
+  kind.check(processes.index_on_node());
+  const int chosen = devices.gemm_multiprocessors;
+  if (!devices.nccl.empty() && processes.count() == 1)
+    refuse("--nccl", "no launcher started several processes, so nothing goes over NCCL");
+  if (devices.graphs && !kind.graphs) refuse("--graphs", backend + " has none");
+  if (chosen > 0 && !kind.facts())
+    refuse("--gemm-multiprocessors", backend + " has no multiprocessors to choose kernels for");
+  if (chosen > 0 && chosen > kind.facts()->at("multiprocessors").get<int>())
+    refuse("--gemm-multiprocessors",
+           "is " + std::to_string(chosen) + ", but the GPU has " + kind.facts()->at("multiprocessors").dump(),
+           "use fewer, or leave it out for all");
+  if (devices.hold_compute_us > 0 && !kind.facts())
+    refuse("--hold-compute", backend + " has no kernels to delay");
 }
 
-void check_devices(const RunOptions& options, const Processes& processes) {
-  check_backend(options.backend, processes.index_on_node());
-  if (!options.nccl.empty() && processes.count() == 1)
-    throw InputError("", "--nccl", "no launcher started several processes, so nothing goes over NCCL",
-                     "leave it out");
-  if (options.graphs && !backend_has_graphs(options.backend))
-    throw InputError("", "--graphs", options.backend + " has none", "leave it out");
-  if (options.gemm_multiprocessors > 0) check_multiprocessors(options);
-  if (options.hold_compute_us > 0 && !backend_facts(options.backend))
-    throw InputError("", "--hold-compute", options.backend + " has no kernels to delay", "leave it out");
+void check_replay(const Experiment& experiment, const std::string& file, int rank) {
+  const std::string field = experiment.field.empty() ? "" : experiment.field + ".";
+  const int world = experiment.strategy.world_size();
+  if (rank >= world)
+    throw InputError(file, field + "parallel",
+                     "has " + std::to_string(world) + " ranks, and no rank " + std::to_string(rank),
+                     "use --replay-rank 0 to " + std::to_string(world - 1));
+  if (experiment.strategy.post_validation)
+    throw InputError(file, field + "post_validation",
+                     "is not possible in a replay, which receives no norms from other ranks", "remove it");
+  if (experiment.run && experiment.run->parity)
+    throw InputError(file, field + "run.parity",
+                     "is not possible in a replay, which receives no data from other ranks",
+                     "leave it out, or run without --replay-rank");
 }
 
 void check_experiment(const Experiment& experiment, const Plan& plan) {
   const std::string& backend = plan.devices.backend;
+  const BuiltIn& kind = built_in(backend);
   check_processes(backend, *plan.devices.processes, experiment.strategy.world_size(), plan.devices.nccl,
                   experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
-  if (plan.predicts && plan.one_device && experiment.strategy.world_size() > backend_ranks(backend))
+  if (plan.predicts && plan.one_device && experiment.strategy.world_size() > kind.ranks)
     throw InputError("", "--predict", "cannot be compared with ranks that share one device of " + backend,
                      "use scenarios of one rank, --replay-rank, or leave it out");
   if (!experiment.run)
     throw InputError(plan.scenario.file, "run", "is missing: this is a scenario to be simulated",
                      "use stp simulate, or say how it is trained (docs/scenarios.md)");
-  if (experiment.run->model.has_vision() && !backend_has_vision(backend))
+  if (experiment.run->model.has_vision() && !kind.vision)
     throw InputError(
         plan.scenario.file, (experiment.field.empty() ? "" : experiment.field + ".") + "model",
         "is " + experiment.run->model.name + ", for whose vision encoder " + backend + " has no kernels",
         "use a model without vision_config, or --backend cpu");
-  const std::vector<DType> types = backend_types(backend);
-  if (std::find(types.begin(), types.end(), experiment.run->type) == types.end())
+  if (std::ranges::find(kind.types, experiment.run->type) == kind.types.end())
     throw InputError(plan.scenario.file, "run.type",
                      "is " + to_string(experiment.run->type) + ", which " + backend + " does not compute in",
                      "use another, or --backend cpu");
@@ -96,17 +107,10 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
 
 Plan make_plan(const RunOptions& options, Processes& processes) {
   Plan plan;
-  check_devices(options, processes);
-  plan.devices = {.backend = options.backend,
-                  .deadline_s = options.deadline_s,
-                  .memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20)),
-                  .graphs = options.graphs,
-                  .nccl = options.nccl,
-                  .gemm_multiprocessors = options.gemm_multiprocessors,
-                  .hold_compute_us = options.hold_compute_us,
-                  .time_kernels = options.time_kernels,
-                  .replay = {},
-                  .processes = &processes};
+  plan.devices = options.devices;
+  plan.devices.memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20));
+  plan.devices.processes = &processes;
+  check_devices(plan.devices, processes);
   plan.scenario = read_scenario(options.scenario, Changes(options.set));
   if (processes.is_root()) {
     refuse_existing(options.json, "--json");
@@ -119,11 +123,12 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
           "", "--replay-rank",
           "is one rank alone, but the launcher started " + std::to_string(processes.count()) + " processes",
           "start it without the launcher");
-    check_replay(plan.scenario, options.replay_rank);
+    for (const Experiment& experiment : plan.scenario.experiments)
+      check_replay(experiment, plan.scenario.file, options.replay_rank);
     plan.devices.replay = {options.replay_rank, profile_of_flag(options.replay_cluster, "--replay-cluster"),
                            1e-6 * options.late_peers_us};
   }
-  plan.one_device = processes.count() == 1 && backend_ranks(options.backend) > 0;
+  plan.one_device = processes.count() == 1 && built_in(plan.devices.backend).ranks > 0;
   for (const Experiment& experiment : plan.scenario.experiments) check_experiment(experiment, plan);
   return plan;
 }
@@ -168,8 +173,8 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
 // Runs all; calls `stepped` after every step. With several processes only the root has an outcome.
 Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepped) {
   const std::string& file = plan.scenario.file;
-  Outcome outcome{{plan.devices, plan.predicts ? std::optional(plan.predicts->name) : std::nullopt,
-                   plan.one_device, plan.scenario.named(), plan.scenario.context_parallel()}};
+  Outcome outcome{{plan.scenario, plan.devices,
+                   plan.predicts ? std::optional(plan.predicts->name) : std::nullopt, plan.one_device}};
   for (const Experiment& experiment : plan.scenario.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
       if (experiment.run->skip_refused && refuses(choice, experiment, file)) {
@@ -215,15 +220,15 @@ void print_report(const Plan& plan, const RunReport& report) {
               report.text().c_str());
 }
 
-int run(const RunOptions& options, const Invocation& invocation, Processes& processes) {
+int run(const RunOptions& options, const Arguments& argv, Processes& processes) {
   const std::optional<Plan> plan = make_plan_together(options, processes);
   if (!plan) return 2;
   Outcome outcome = run_with_progress(*plan, !options.trace.empty());
   if (!processes.is_root()) return 0;
   if (!options.trace.empty()) write_new_file(options.trace, outcome.trace);
-  json record = make_record(plan->scenario.as_run(), plan->evidence(), invocation.argv, "results",
-                            std::move(outcome.rows));
-  const SharedJson accelerator = backend_facts(options.backend);
+  json record =
+      make_record(plan->scenario.as_run(), plan->evidence(), argv, "results", std::move(outcome.rows));
+  const SharedJson accelerator = built_in(plan->devices.backend).facts();
   record["system"]["accelerator"] = accelerator ? *accelerator : json();
   if (write_record(options.json, record)) print_report(*plan, outcome.report);
   const std::string failure = outcome.report.failure();
@@ -233,10 +238,10 @@ int run(const RunOptions& options, const Invocation& invocation, Processes& proc
 
 }  // namespace
 
-int run_command(const RunOptions& options, const Invocation& invocation) {
-  const std::unique_ptr<Processes> processes = join_processes(options.deadline_s);
+int run_command(const RunOptions& options, const Arguments& argv) {
+  const std::unique_ptr<Processes> processes = join_processes(options.devices.deadline_s);
   try {
-    return run(options, invocation, *processes);
+    return run(options, argv, *processes);
   } catch (const std::exception& error) {
     // A failure of this process must end the others, which may wait for it.
     if (processes->count() > 1)

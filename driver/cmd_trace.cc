@@ -19,15 +19,12 @@ namespace fs = std::filesystem;
 std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment& experiment,
                                    const std::string& file) {
   std::vector<ScheduleChoice> choices;
-  std::string names;
-  for (const ScheduleChoice& choice : experiment.schedules) {
+  for (const ScheduleChoice& choice : experiment.schedules)
     if (options.schedule.empty() || name_of(choice) == options.schedule) choices.push_back(choice);
-    names += (names.empty() ? "" : ", ") + name_of(choice);
-  }
   if (choices.empty())
     throw InputError(file, "--schedule",
                      "\"" + options.schedule + "\" is not a schedule of this configuration",
-                     "name one of " + names);
+                     "name one of " + joined(experiment.schedules, name_of));
   return choices;
 }
 

@@ -1,8 +1,6 @@
-#include <algorithm>
 #include <cstdio>
 
 #include "commands.h"
-#include "schedule_table.h"
 #include "stp/base/error.h"
 #include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
@@ -38,8 +36,7 @@ Checked check(const std::string& file) {
 
 }  // namespace
 
-void validate_command(const ValidateOptions& options) {
-  const std::string& file = options.file;
+void validate_command(const std::string& file) {
   const auto [held, freed, program, timeline, receives_ahead] = check(file);
   std::printf("%s: valid: %s, p %d, v %d, m %d, placement %s\n", file.c_str(), program.schedule.name.c_str(),
               program.schedule.pp(), program.schedule.chunks(), program.schedule.microbatches,

@@ -1,5 +1,3 @@
-#include "command_line.h"
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
@@ -29,7 +27,15 @@ void add_reading(CLI::App* command, ScenarioOptions& reading) {
                     "Leave out invalid ones of several configurations, saying why, and run the others");
 }
 
-void add_reproduce(CLI::App& app, const Invocation& invocation) {
+void add_scenario(CLI::App* command, std::string& scenario) {
+  command->add_option("SCENARIO", scenario, "A scenario file, or the name of one of the suite's")->required();
+}
+
+void add_json(CLI::App* command, std::string& json, const char* what = "Write the result record") {
+  command->add_option("--json", json, what + std::string(" to this new file (- for standard output)"));
+}
+
+void add_reproduce(CLI::App& app, const Arguments& argv) {
   auto options = std::make_shared<ReproduceOptions>();
   CLI::App* command =
       app.add_subcommand("reproduce", "Run experiments of the paper and compare them with its figures");
@@ -40,21 +46,70 @@ void add_reproduce(CLI::App& app, const Invocation& invocation) {
   command->add_flag("--no-plots", options->no_plots,
                     "Write only JSON files (records and traces): no plots, timelines or report.html");
   add_reading(command, options->reading);
-  command->callback([options, &invocation] { reproduce_command(*options, invocation); });
+  command->callback([options, &argv] { reproduce_command(*options, argv); });
 }
 
-void add_simulate(CLI::App& app, const Invocation& invocation) {
+void add_simulate(CLI::App& app, const Arguments& argv) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* command = app.add_subcommand("simulate", "Simulate a scenario's programs in virtual time");
-  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
-      ->required();
-  command->add_option("--json", options->json,
-                      "Write the result record to this new file (- for standard output)");
+  add_scenario(command, options->scenario);
+  add_json(command, options->json);
   add_reading(command, options->reading);
-  command->callback([options, &invocation] { simulate_command(*options, invocation); });
+  command->callback([options, &argv] { simulate_command(*options, argv); });
 }
 
-void add_run(CLI::App& app, const Invocation& invocation, int& status) {
+void add_replay(CLI::App* command, RunOptions& options) {
+  CLI::Option* replay =
+      command
+          ->add_option(
+              "--replay-rank", options.replay_rank,
+              "Run only this rank of the world, with its real kernels; its communication is over emulated "
+              "links of --replay-cluster")
+          ->check(CLI::Range(0, 1 << 20));
+  CLI::Option* cluster =
+      command->add_option("--replay-cluster", options.replay_cluster,
+                          "A hardware profile (a file, or the name of one of the suite's)");
+  replay->needs(cluster);
+  cluster->needs(replay);
+  command
+      ->add_option(
+          "--late-peers", options.late_peers_us,
+          "Microseconds by which other stages send later than the replayed rank could receive; until "
+          "then a receive holds multiprocessors, as it does over NCCL")
+      ->needs(replay)
+      ->check(CLI::Range(1.0, 1e6));
+  replay->excludes("--predict");
+}
+
+void add_devices(CLI::App* command, RunOptions& options) {
+  command
+      ->add_option("--deadline", options.devices.deadline_s,
+                   "Seconds without progress of any rank after which a run fails")
+      ->check(CLI::Range(0.01, 1e6))
+      ->capture_default_str();
+  command->add_option(
+      "--nccl", options.devices.nccl,
+      "GROUP:KEY=VALUE,…: how a group (tp, dp, model, p2p, all) uses NCCL: min_ctas, max_ctas, "
+      "cluster, policy (standard, efficiency, zero), window_mib");
+  command->add_flag("--time-kernels", options.devices.time_kernels,
+                    "Run as many further steps, in which each kernel is timed separately (cuda only)");
+  command->add_flag("--graphs", options.devices.graphs,
+                    "Replay the kernels of repeated ops as CUDA graphs (cuda only)");
+  command
+      ->add_option("--gemm-multiprocessors", options.devices.gemm_multiprocessors,
+                   "Choose GEMM kernels for this many of the GPU's multiprocessors; the others are left to "
+                   "communication (cuda only)")
+      ->check(CLI::Range(1, 1 << 16));
+  command
+      ->add_option("--hold-compute", options.devices.hold_compute_us,
+                   "Microseconds by which the compute op that follows a collective is delayed, so that the "
+                   "collective gets multiprocessors first (cuda only)")
+      ->check(CLI::Range(1.0, 1000.0));
+  command->add_option("--memory-limit", options.memory_limit_mib, "Maximum memory of a rank, MiB")
+      ->check(CLI::Range(0.001, 1e9));
+}
+
+void add_run(CLI::App& app, const Arguments& argv, int& status) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Train a scenario's model on devices");
   command
@@ -63,7 +118,7 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
       ->required();
   command
       ->add_option(
-          "--backend", options->backend,
+          "--backend", options->devices.backend,
           "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
           "launcher starts a process for each)")
       ->required();
@@ -71,57 +126,13 @@ void add_run(CLI::App& app, const Invocation& invocation, int& status) {
       "--predict", options->predict,
       "A hardware profile (a file, or the name of one of the suite's): also shows its prediction of "
       "each step");
-  CLI::Option* replay =
-      command
-          ->add_option(
-              "--replay-rank", options->replay_rank,
-              "Run only this rank of the world, with its real kernels; its communication is over emulated "
-              "links of --replay-cluster")
-          ->check(CLI::Range(0, 1 << 20));
-  CLI::Option* cluster =
-      command->add_option("--replay-cluster", options->replay_cluster,
-                          "A hardware profile (a file, or the name of one of the suite's)");
-  replay->needs(cluster);
-  cluster->needs(replay);
-  command
-      ->add_option(
-          "--late-peers", options->late_peers_us,
-          "Microseconds by which other stages send later than the replayed rank could receive; until "
-          "then a receive holds multiprocessors, as it does over NCCL")
-      ->needs(replay)
-      ->check(CLI::Range(1.0, 1e6));
-  replay->excludes("--predict");
-  command->add_option("--json", options->json,
-                      "Write the result record to this new file (- for standard output)");
+  add_replay(command, *options);
+  add_json(command, options->json);
   command->add_option("--trace", options->trace,
                       "Write a Perfetto/Chrome trace of the last schedule's last step to this new file");
-  command
-      ->add_option("--deadline", options->deadline_s,
-                   "Seconds without progress of any rank after which a run fails")
-      ->check(CLI::Range(0.01, 1e6))
-      ->capture_default_str();
-  command->add_option(
-      "--nccl", options->nccl,
-      "GROUP:KEY=VALUE,…: how a group (tp, dp, model, p2p, all) uses NCCL: min_ctas, max_ctas, "
-      "cluster, policy (standard, efficiency, zero), window_mib");
-  command->add_flag("--time-kernels", options->time_kernels,
-                    "Run as many further steps, in which each kernel is timed separately (cuda only)");
-  command->add_flag("--graphs", options->graphs,
-                    "Replay the kernels of repeated ops as CUDA graphs (cuda only)");
-  command
-      ->add_option("--gemm-multiprocessors", options->gemm_multiprocessors,
-                   "Choose GEMM kernels for this many of the GPU's multiprocessors; the others are left to "
-                   "communication (cuda only)")
-      ->check(CLI::Range(1, 1 << 16));
-  command
-      ->add_option("--hold-compute", options->hold_compute_us,
-                   "Microseconds by which the compute op that follows a collective is delayed, so that the "
-                   "collective gets multiprocessors first (cuda only)")
-      ->check(CLI::Range(1.0, 1000.0));
-  command->add_option("--memory-limit", options->memory_limit_mib, "Maximum memory of a rank, MiB")
-      ->check(CLI::Range(0.001, 1e9));
+  add_devices(command, *options);
   add_set(command, options->set);
-  command->callback([options, &invocation, &status] { status = run_command(*options, invocation); });
+  command->callback([options, &argv, &status] { status = run_command(*options, argv); });
 }
 
 std::string list_of_generators() {
@@ -170,23 +181,22 @@ void add_schedule(CLI::App& app) {
 }
 
 void add_validate(CLI::App& app) {
-  auto options = std::make_shared<ValidateOptions>();
+  auto file = std::make_shared<std::string>();
   CLI::App* command =
       app.add_subcommand("validate", "Check a schedule file: complete, ordered, free of deadlock");
   command
       ->add_option(
-          "FILE", options->file,
+          "FILE", *file,
           "A schedule as `stp schedule` prints it: .txt (text), .json or .csv (PyTorch's, either form)")
       ->required();
-  command->callback([options] { validate_command(*options); });
+  command->callback([file] { validate_command(*file); });
 }
 
 void add_trace(CLI::App& app) {
   auto options = std::make_shared<TraceOptions>();
   CLI::App* command =
       app.add_subcommand("trace", "Draw a configuration's timelines and write its Chrome/Perfetto traces");
-  command->add_option("SCENARIO", options->scenario, "A scenario file, or the name of one of the suite's")
-      ->required();
+  add_scenario(command, options->scenario);
   command->add_option("--schedule", options->schedule,
                       "Only this schedule of the scenario (a file by its name without its ending)");
   command->add_option(
@@ -196,7 +206,7 @@ void add_trace(CLI::App& app) {
   add_set(command, options->set);
   command->callback([options] { trace_command(*options); });
 }
-void add_compare(CLI::App& app, const Invocation& invocation, int& status) {
+void add_compare(CLI::App& app, const Arguments& argv, int& status) {
   auto options = std::make_shared<CompareOptions>();
   CLI::App* command = app.add_subcommand("compare", "Compare results, benchmarks or machines");
   command->add_option("FILE", options->files,
@@ -223,36 +233,33 @@ void add_compare(CLI::App& app, const Invocation& invocation, int& status) {
                    "Differences of median times below this percentage count as the same")
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
-  command->add_option("--json", options->json,
-                      "Write the comparison to this new file (- for standard output)");
+  add_json(command, options->json, "Write the comparison");
   command->add_option("--plot", options->plot, "Draw it into this new file, .png or .svg");
-  command->callback([options, &invocation, &status, profiles] {
+  command->callback([options, &argv, &status, profiles] {
     options->machines = profiles->count() > 0;
     std::erase(options->profiles.profiles, "");  // what CLI11 makes of the flag alone
-    status = compare_command(*options, invocation);
+    status = compare_command(*options, argv);
   });
 }
 
 std::string version_text() {
-  std::string backends, libraries;
-  for (const std::string& name : backend_names()) {
-    backends += (backends.empty() ? "" : ", ") + name;
-    std::string of_this;
-    for (const auto& [library, built_in] : backend_libraries(name))
-      of_this += (of_this.empty() ? "" : ", ") + library + (built_in ? " built in" : " not built in");
-    if (!of_this.empty()) libraries += "\n" + name + ": " + of_this;
+  std::string libraries;
+  for (const BuiltIn& backend : built_in_backends()) {
+    const std::string of_this = joined(backend.libraries, [](const auto& library) {
+      return library.first + (library.second ? " built in" : " not built in");
+    });
+    if (!of_this.empty()) libraries += "\n" + backend.name + ": " + of_this;
   }
   return "stp " STP_VERSION " (" STP_GIT_REVISION ")\nevidence: simulated, measured, replayed\nbackends: " +
-         backends + libraries;
+         joined(built_in_backends(), &BuiltIn::name) + libraries;
 }
 
 // Reports a first word that is not a command; CLI11 would only say that a command is required.
-bool tell_unknown_command(const CLI::App& app, const Invocation& invocation) {
-  if (invocation.argv.size() < 2 || invocation.argv[1].starts_with('-') || !app.get_subcommands().empty())
-    return false;
+bool tell_unknown_command(const CLI::App& app, const Arguments& argv) {
+  if (argv.size() < 2 || argv[1].starts_with('-') || !app.get_subcommands().empty()) return false;
   std::vector<std::string> commands;
   for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
-  const std::string& word = invocation.argv[1];
+  const std::string& word = argv[1];
   const std::string guess = nearest(word, commands);
   std::fprintf(stderr, "stp: there is no command \"%s\"; %s\n", word.c_str(),
                guess.empty() ? "stp --help lists them" : ("did you mean " + guess + "?").c_str());
@@ -262,7 +269,7 @@ bool tell_unknown_command(const CLI::App& app, const Invocation& invocation) {
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
-  const Invocation invocation{{argv, argv + argc}};
+  const Arguments words(argv, argv + argc);
   CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
@@ -271,14 +278,14 @@ int run_command_line(int argc, char** argv) {
     for (const CLI::App* chosen : of->get_subcommands()) command += " " + chosen->get_name();
     return "stp: " + std::string(error.what()) + "; " + command + " --help lists what there is\n";
   });
-  add_reproduce(app, invocation);
-  add_simulate(app, invocation);
+  add_reproduce(app, words);
+  add_simulate(app, words);
   int status = 0;
-  add_run(app, invocation, status);
+  add_run(app, words, status);
   add_schedule(app);
   add_validate(app);
   add_trace(app);
-  add_compare(app, invocation, status);
+  add_compare(app, words, status);
   try {
     app.parse(argc, argv);
     if (status != 0) return status;
@@ -287,7 +294,7 @@ int run_command_line(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     const bool one_required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-    if (one_required && tell_unknown_command(app, invocation)) return 2;
+    if (one_required && tell_unknown_command(app, words)) return 2;
     return app.exit(error) == 0 ? 0 : 2;
   }
 }

@@ -5,15 +5,16 @@
 #include <vector>
 
 #include "profile_simulation.h"
+#include "run_measured.h"
 #include "scenario.h"
 #include "stp/schedule/generator.h"
 
 namespace stp {
 
-/// The program's start, for all commands.
-struct Invocation {
-  std::vector<std::string> argv;
-};
+using Arguments = std::vector<std::string>;  // the program's own, its name first
+
+/// Runs the command that the arguments name; the exit code.
+int run_command_line(int argc, char** argv);
 
 // Files that results are written to: "" for none, "-" for standard output, which then holds nothing else.
 
@@ -31,31 +32,27 @@ struct ReproduceOptions {
   std::string out;                     // a folder; "": a new one below results/runs
   bool no_plots = false;
 };
-void reproduce_command(const ReproduceOptions& options, const Invocation& invocation);
+void reproduce_command(const ReproduceOptions& options, const Arguments& argv);
 
 struct SimulateOptions {
   ScenarioOptions reading;
   std::string scenario, json;
 };
-void simulate_command(const SimulateOptions& options, const Invocation& invocation);
+void simulate_command(const SimulateOptions& options, const Arguments& argv);
 
 struct RunOptions {
   std::vector<std::string> set;  // KEY=VALUE
-  std::string scenario, backend;
+  std::string scenario;
   std::string json, trace;
   std::string predict;  // a hardware profile; "": none
+  DeviceOptions devices;
+  double memory_limit_mib = 0;  // 0: none
   int replay_rank = -1;
   std::string replay_cluster;
   double late_peers_us = 0;
-  double deadline_s = 10;
-  std::vector<std::string> nccl;
-  bool time_kernels = false, graphs = false;
-  int gemm_multiprocessors = 0;  // 0: all
-  double hold_compute_us = 0;    // 0: not at all
-  double memory_limit_mib = 0;   // 0: none
 };
 /// The exit code.
-int run_command(const RunOptions& options, const Invocation& invocation);
+int run_command(const RunOptions& options, const Arguments& argv);
 
 struct ScheduleOptions {
   std::string name, format = "text";
@@ -65,10 +62,7 @@ struct ScheduleOptions {
 };
 void schedule_command(const ScheduleOptions& options);
 
-struct ValidateOptions {
-  std::string file;
-};
-void validate_command(const ValidateOptions& options);
+void validate_command(const std::string& file);
 
 struct TraceOptions {
   std::vector<std::string> set;  // KEY=VALUE
@@ -85,6 +79,10 @@ struct CompareOptions {
   ProfileSimulationOptions profiles{.profiles = {}, .scenarios = {"llm-a800", "llm-h20"}, .schedules = {}};
 };
 /// Returns the exit code of the Python program, which prints why it is not 0.
-int compare_command(const CompareOptions& options, const Invocation& invocation);
+int compare_command(const CompareOptions& options, const Arguments& argv);
+
+/// The unit costs for comparing schedules and validating files: F = I = W = 1 a layer, halved over attention
+/// and MLP; with `all_reduces`, 0.25 of them per layer and direction.
+CostTable reference_costs(bool all_reduces);
 
 }  // namespace stp

@@ -1,7 +1,6 @@
 #include "comparison_table.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -30,7 +29,6 @@ std::string criteria_text(const json& line) {
   return verdict == "reproduced" ? "met" : verdict == "deviates" ? "missed" : verdict;
 }
 
-// A share in per cent, without sign.
 std::string percentage(std::optional<double> value, int decimals) {
   return value ? fixed(*value * 100, decimals) : "–";
 }
@@ -76,7 +74,6 @@ Table unit_cost_table(const json& rows, size_t count) {
   return table;
 }
 
-// For scenarios of one layer's forward.
 Table share_table(const json& rows, size_t count) {
   Table table({"cluster", "model", "seq", "size", "tp", "TP share, %", "published", "error"});
   for (size_t i = 0; i < count; ++i) {
@@ -139,9 +136,8 @@ std::vector<std::string> pair_line(const std::string& name, const json& alone, c
 std::string shapes(const json& row) {
   const json &gemm = row.at("gemm"), &all_reduce = row.at("all_reduce");
   const auto size = [&](const char* key) { return fixed(number(gemm, key), 0); };
-  char mib[32];
-  std::snprintf(mib, sizeof mib, "%g", all_reduce.at("bytes").get<double>() / (1 << 20));
-  return size("m") + " x " + size("n") + " x " + size("k") + ", " + mib + " MiB among " +
+  return size("m") + " x " + size("n") + " x " + size("k") + ", " +
+         shown("%g", all_reduce.at("bytes").get<double>() / (1 << 20)) + " MiB among " +
          text(all_reduce.at("ranks"));
 }
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "command_line.h"
+#include "commands.h"
 #include "stp/base/allocator.h"
 #include "stp/base/error.h"
 

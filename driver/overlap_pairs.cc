@@ -1,17 +1,21 @@
 #include "overlap_pairs.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "stp/base/data.h"
 #include "stp/base/json_input.h"
 #include "stp/cost/gemm.h"
 #include "stp/report/compare.h"
-#include "stp/simulate/simulate.h"
+#include "stp/report/machine_figures.h"
 
 namespace stp {
+
+// Structs whose fields have the names that the record has for them.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OverlapPair::Published, gemm_s, all_reduce_s, serial_s, together_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OverlapFigures, together_s, compute_slowdown, communication_slowdown,
+                                   compute_rate, communication_rate, exposed_s, exposed_share, saved_s)
+
 namespace {
 
 using nlohmann::json;
@@ -41,63 +45,38 @@ OverlapPair read_pair(JsonInput input, const HardwareProfile& profile) {
   return pair;
 }
 
-// A rank's compute op and its all-reduce, both ready at the start.
-OverlapFigures together(double compute_s, double communication_s, const HardwareProfile& profile) {
-  Program program{{"pair", Placement::loop(1, 1), 1, {{}}}, {}, {}, {}, {}, {}, {}};
-  program.streams = {{StreamKind::compute, 0, -1}, {StreamKind::tp, 0, -1}};
-  program.ops = {{.kind = OpKind::compute, .block = -1, .stream = 0},
-                 {.kind = OpKind::all_reduce, .block = -1, .stream = 1}};
-  program.depends_begin = {0, 0, 0};
-  program.rank_begin = {0, 2};
-  const double seconds[] = {compute_s, communication_s};
-  const Timeline timeline =
-      simulate(program, seconds, {profile.contention_compute, profile.contention_all_reduce});
-  return overlap_figures({compute_s, communication_s, timeline.end[0], timeline.end[1]});
-}
-
-json figures_json(const OverlapFigures& figures) {
-  return {{"together_s", figures.together_s},
-          {"compute_slowdown", figures.compute_slowdown},
-          {"communication_slowdown", figures.communication_slowdown},
-          {"compute_rate", figures.compute_rate},
-          {"communication_rate", figures.communication_rate},
-          {"exposed_s", figures.exposed_s},
-          {"exposed_share", figures.exposed_share},
-          {"saved_s", figures.saved_s}};
-}
-
 // Predicted over published, less one.
 json difference(double predicted, double published) { return predicted / published - 1; }
 
 // With figures derived from two times alone and one together: the longer one is assumed to end last; the
 // slowdown of the shorter is unknown.
 json published_json(const OverlapPair::Published& published) {
-  const double gemm_s = published.gemm_s, all_reduce_s = published.all_reduce_s,
-               together_s = published.together_s;
-  json value = {{"gemm_s", gemm_s},
-                {"all_reduce_s", all_reduce_s},
-                {"serial_s", published.serial_s},
-                {"together_s", together_s},
-                {"compute_slowdown", nullptr},
+  const auto& [gemm_s, all_reduce_s, serial_s, together_s] = published;
+  json value = published;
+  value.update({{"compute_slowdown", nullptr},
                 {"communication_slowdown", nullptr},
                 {"exposed_s", together_s - gemm_s},
-                {"saved_s", published.serial_s - together_s}};
+                {"saved_s", serial_s - together_s}});
   if (gemm_s >= all_reduce_s) value["compute_slowdown"] = difference(together_s, gemm_s);
   if (gemm_s <= all_reduce_s) value["communication_slowdown"] = difference(together_s, all_reduce_s);
   return value;
 }
 
 json row_of(const OverlapPair& pair, const HardwareProfile& profile) {
+  const auto together = [&](double gemm_s, double all_reduce_s) {
+    return simulated_overlap(gemm_s, all_reduce_s,
+                             {profile.contention_compute, profile.contention_all_reduce});
+  };
   const double gemm_s = gemm_seconds(profile, pair.gemm);
   const double all_reduce_s = all_reduce_seconds(profile, pair.bytes, pair.ranks);
-  const OverlapFigures of_shapes = together(gemm_s, all_reduce_s, profile);
+  const OverlapFigures of_shapes = together(gemm_s, all_reduce_s);
   json row = {{"name", pair.name},
               {"gemm", {{"m", pair.gemm.m}, {"n", pair.gemm.n}, {"k", pair.gemm.k}}},
               {"all_reduce", {{"bytes", pair.bytes}, {"ranks", pair.ranks}}},
               {"gemm_s", gemm_s},
               {"all_reduce_s", all_reduce_s},
               {"serial_s", gemm_s + all_reduce_s},
-              {"figures", figures_json(of_shapes)},
+              {"figures", of_shapes},
               {"published", nullptr},
               {"difference", nullptr},
               {"from_published_times", nullptr}};
@@ -108,10 +87,9 @@ json row_of(const OverlapPair& pair, const HardwareProfile& profile) {
                        {"all_reduce_s", difference(all_reduce_s, published.all_reduce_s)},
                        {"serial_s", difference(gemm_s + all_reduce_s, published.serial_s)},
                        {"together_s", difference(of_shapes.together_s, published.together_s)}};
-  const OverlapFigures of_times = together(published.gemm_s, published.all_reduce_s, profile);
-  json figures = figures_json(of_times);
-  figures["together_error"] = difference(of_times.together_s, published.together_s);
-  row["from_published_times"] = figures;
+  const OverlapFigures of_times = together(published.gemm_s, published.all_reduce_s);
+  row["from_published_times"] = of_times;
+  row["from_published_times"]["together_error"] = difference(of_times.together_s, published.together_s);
   return row;
 }
 

@@ -3,45 +3,39 @@
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "stp/base/json_input.h"
 
+template <typename T>
+struct nlohmann::adl_serializer<std::optional<T>> {
+  static void to_json(json& value, const std::optional<T>& of) { value = of ? json(*of) : json(); }
+  static void from_json(const json& value, std::optional<T>& of) {
+    if (!value.is_null()) of = value.get<T>();
+  }
+};
+
 namespace stp {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankUse, world_rank, peak_bytes, peak_total, scratch_bytes,
+                                   share_in_graphs)
+
 namespace {
 
 using nlohmann::json;
 
-json to_json(const RankUse& use) {
-  return {{"world_rank", use.world_rank},
-          {"peak_bytes", use.peak_bytes},
-          {"peak_total", use.peak_total},
-          {"scratch_bytes", use.scratch_bytes},
-          {"share_in_graphs", use.share_in_graphs ? json(*use.share_in_graphs) : json()}};
-}
-
-RankUse use_from_json(const json& value) {
-  RankUse use;
-  use.world_rank = value.at("world_rank");
-  use.peak_bytes = value.at("peak_bytes").get<std::map<std::string, size_t>>();
-  use.peak_total = value.at("peak_total");
-  use.scratch_bytes = value.at("scratch_bytes");
-  if (const json& graphs = value.at("share_in_graphs"); !graphs.is_null()) use.share_in_graphs = graphs;
-  return use;
-}
-
 // msgpack keeps all bits of a double.
 std::string bytes_of(const ProcessShare& share) {
-  json times = json::array(), uses = json::array();
+  json times = json::array();
   for (size_t op = 0; op < share.times.size(); ++op)
     if (share.known[op]) times.push_back({op, share.times[op].start, share.times[op].end});
-  for (const RankUse& use : share.uses) uses.push_back(to_json(use));
   std::string bytes;
   json::to_msgpack({{"losses", share.losses},
                     {"step_times_s", share.step_times_s},
                     {"step_s", share.step_s},
                     {"times", times},
-                    {"uses", uses}},
+                    {"uses", share.uses}},
                    bytes);
   return bytes;
 }
@@ -59,7 +53,7 @@ ProcessShare read_share(const std::string& bytes, size_t ops) {
     share.known.at(op) = true;
     share.times[op] = {time.at(1), time.at(2)};
   }
-  for (const json& use : value.at("uses")) share.uses.push_back(use_from_json(use));
+  share.uses = value.at("uses").get<std::vector<RankUse>>();
   return share;
 }
 

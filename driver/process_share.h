@@ -1,7 +1,6 @@
 // The measurements of one process of a run, and their merging.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "stp/processes/processes.h"

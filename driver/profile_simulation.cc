@@ -26,7 +26,6 @@ using nlohmann::json;
 constexpr const char* kProfiles = "profiles";
 
 struct Machine {
-  std::string name;
   HardwareProfile profile;
   SharedJson profile_json;  // as read, every value with its source
 };
@@ -37,8 +36,6 @@ struct ComparedConfiguration {
   std::string file;            // its scenario's
   std::set<size_t> scenarios;  // that have it
 };
-
-// ---- what is compared ----
 
 std::vector<Scenario> read_scenarios(const std::vector<std::string>& words) {
   std::vector<Scenario> scenarios;
@@ -65,13 +62,12 @@ std::vector<Machine> read_machines(const std::vector<std::string>& named, const 
   std::vector<Machine> machines;
   for (const std::string& word : words) {
     const std::string file = find_data_file(word, kProfiles, "", "--profiles");
-    Machine machine{"", read_profile(file), std::make_shared<const json>(read_json_file(file))};
-    machine.name = machine.profile.name;
+    HardwareProfile profile = read_profile(file);
     for (const Machine& other : machines)
-      if (other.name == machine.name)
-        throw InputError(file, "name", "\"" + machine.name + "\" is the name of two profiles",
+      if (other.profile.name == profile.name)
+        throw InputError(file, "name", "\"" + profile.name + "\" is the name of two profiles",
                          "give each its own name");
-    machines.push_back(std::move(machine));
+    machines.push_back({std::move(profile), std::make_shared<const json>(read_json_file(file))});
   }
   if (machines.size() < 2)
     throw InputError("", "--profiles", "need at least two machines", "name two or more");
@@ -137,7 +133,7 @@ json gain_of(const std::vector<Scenario>& scenarios) {
 Experiment on_machine(const Experiment& experiment, const Machine& machine) {
   Experiment there = experiment;
   there.hardware->profile = machine.profile;
-  there.hardware->cluster_data = {machine.name, "", machine.profile_json};
+  there.hardware->cluster_data = {machine.profile.name, "", machine.profile_json};
   return there;
 }
 
@@ -151,8 +147,6 @@ std::string incompatibility(const Experiment& experiment, const HardwareProfile&
 bool compatible(const Experiment& experiment, const HardwareProfile& profile) {
   return incompatibility(experiment, profile).empty();
 }
-
-// ---- pieces of a layer ----
 
 // Its GEMMs, on one rank.
 json gemm_json(const std::vector<Machine>& machines, const Job& job) {
@@ -186,7 +180,8 @@ json all_reduce_json(const std::vector<Machine>& machines, const Experiment& exp
       if (const auto known = tp_communication_share(table)) share = *known;
       if (table.all_reduce > 0) {
         const auto exposed = [&](Unit unit) {
-          return exposed_share(table.at(unit, UnitPass::F), table.all_reduce, contention_of(there));
+          return simulated_overlap(table.at(unit, UnitPass::F), table.all_reduce, contention_of(there))
+              .exposed_share;
         };
         behind_attn = exposed(Unit::attn);
         behind_mlp = exposed(Unit::mlp);
@@ -200,8 +195,6 @@ json all_reduce_json(const std::vector<Machine>& machines, const Experiment& exp
   figures["bytes"] = bytes;
   return figures;
 }
-
-// ---- whole schedules ----
 
 // Simulates one configuration's schedules on many machines. Programs that do not depend on costs are made
 // once.
@@ -276,7 +269,7 @@ json varied_json(const Experiment& experiment, const std::vector<Machine>& machi
       for (const char* end : {"from", "to"}) {
         json content = *machine.profile_json;
         content[name]["value"] = content[name]["range"][end];
-        const Machine there{machine.name, read_profile(content, machine.name), machine.profile_json};
+        const Machine there{read_profile(content, machine.profile.name), machine.profile_json};
         ends.push_back(throughputs_json(on_machine(experiment, there), schedules, simulator));
       }
       of_machine.push_back({{"value", name}, {"samples_per_s", ends}});
@@ -302,7 +295,7 @@ json mixtures_json(const Experiment& experiment, const Machine& first, const Mac
       if ((set >> i & 1) != 0) take_part(mixed.profile, other.profile, parts[i]);
     throughputs.push_back(throughputs_json(on_machine(experiment, mixed), schedules, simulator));
   }
-  return {{"machine", other.name}, {"parts", names}, {"samples_per_s", throughputs}};
+  return {{"machine", other.profile.name}, {"parts", names}, {"samples_per_s", throughputs}};
 }
 
 }  // namespace
@@ -317,8 +310,9 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
   for (const Scenario& scenario : scenarios) result["scenarios"].push_back(scenario.name);
   for (const ScheduleChoice& choice : choices) result["schedules"].push_back(name_of(choice));
   for (const Machine& machine : machines)
-    result["machines"].push_back(
-        {{"name", machine.name}, {"fitted", machine.profile.fitted}, {"profile", *machine.profile_json}});
+    result["machines"].push_back({{"name", machine.profile.name},
+                                  {"fitted", machine.profile.fitted},
+                                  {"profile", *machine.profile_json}});
 
   ProgressBar progress("simulating", configurations.size());
   for (const ComparedConfiguration& configuration : configurations) {

@@ -241,7 +241,6 @@ void read_factors(JsonInput& input, Experiment& experiment) {
     throw input.error("microbatch_costs", "is not built with offload", "leave one of them out");
 }
 
-// The required fields that a configuration lacks.
 std::vector<std::string> missing_fields(JsonInput& input) {
   std::vector<std::string> missing;
   const auto need = [&](const char* key) {
@@ -296,22 +295,20 @@ void refuse_missing(JsonInput& input) {
       missing.insert(missing.end(), of.begin(), of.end());
   }
   if (missing.empty()) return;
-  std::string fields;
-  for (const std::string& field : missing) fields += (fields.empty() ? "" : ", ") + field;
   std::string problem = missing.size() == 1 ? "is missing" : "are missing",
               remedy = missing.size() == 1 ? "add it" : "add them";
   if (places.contains("costs")) {
     problem += ", and so is model";
     remedy = "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one";
   }
-  throw InputError(input.file(), fields, problem, remedy);
+  throw InputError(input.file(), joined(missing), problem, remedy);
 }
 
 namespace {
 
 void check_braid_by_times(JsonInput& input, const Experiment& experiment) {
   const auto refuse = [&](const std::string& problem) {
-    throw input.error("braid", "is " + to_string(experiment.braid) + ", " + problem,
+    throw input.error("braid", "is " + word_of(experiment.braid, kBraids) + ", " + problem,
                       "use static or sequential");
   };
   if (experiment.run) refuse("which needs times, and runs have none");

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "replay.h"
 #include "scenario.h"
+#include "stp/cluster/profile.h"
 #include "stp/device/backend.h"
 #include "stp/processes/processes.h"
 #include "stp/report/record.h"
@@ -16,16 +16,18 @@
 
 namespace stp {
 
-struct DeviceOptions {
-  std::string backend;
-  double deadline_s = 10;
-  size_t memory_limit = 0;        // bytes a rank; 0: none
-  bool graphs = false;            // as BackendOptions
-  std::vector<std::string> nccl;  // as BackendOptions
-  int gemm_multiprocessors = 0;   // as BackendOptions
-  double hold_compute_us = 0;     // as BackendOptions
-  bool time_kernels = false;      // in further steps
-  std::optional<ReplayChoice> replay;
+/// A replay: one rank of the world, with its real kernels, over emulated links to its peers.
+struct ReplayChoice {
+  int rank;
+  HardwareProfile profile;  // of the links
+  double late_s = 0;        // as Replay
+};
+
+/// The world's size follows from the experiment.
+struct DeviceOptions : BackendOptions {
+  std::string backend = {};
+  bool time_kernels = false;  // in further steps
+  std::optional<ReplayChoice> replay = {};
   Processes* processes = nullptr;  // of the run; none: this one has all ranks
 };
 
@@ -45,5 +47,10 @@ struct MeasuredRun {
 std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment,
                                         const std::string& file, const DeviceOptions& options,
                                         const HardwareProfile* profile, const std::function<void()>& stepped);
+
+/// Whether the parity of a run of that type is good. float64: 10⁻¹⁰. float32: 10⁻⁵. bf16: the loss within
+/// 2⁻⁸, the rounding of one number; the gradient's error at most twice that of one rank, and below 0.5, since
+/// a missing tensor has an error of 1.
+bool parity_holds(const Parity& parity, const std::string& type);
 
 }  // namespace stp

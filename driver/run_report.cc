@@ -2,37 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
-
-#include "parity.h"
 
 namespace stp {
 namespace {
 
-std::string scientific(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1e", value);
-  return text;
-}
+std::string scientific(double value) { return shown("%.1e", value); }
 
-// Of the columns, where one for context parallelism is inserted if a configuration has it.
-constexpr int kCpColumn = 5;
-
-std::vector<std::string> columns(const DeviceOptions& devices, bool predicted, bool named,
-                                 bool context_parallel) {
+std::vector<std::string> columns(const Scenario& scenario, const DeviceOptions& devices, bool predicted) {
   std::vector<std::string> names{"schedule", "model",   "type",      "tp",           "pp",        "dp",
                                  "m",        "step, s", "samples/s", "PP bubble",    "TP bubble", "saved, MB",
                                  "BLAS",     "GFLOP/s", "loss",      "parity: loss", "gradient"};
-  if (context_parallel) names.insert(names.begin() + kCpColumn, "cp");
-  if (named) names.insert(names.begin(), "name");
+  scenario.insert_cells(names, "name", "cp");
   if (predicted) names.insert(names.end(), {"predicted, s", "error"});
   if (devices.time_kernels) names.insert(names.end(), {"kernels, s", "step / kernels"});
   if (devices.replay) names.insert(names.end(), {"late, ms", "latest call, ms"});
   return names;
 }
 
-// The columns of every run.
 std::vector<std::string> cells_of(const Result& result, double step_s) {
   const Measured& measured = *result.measured;
   const Configuration& c = result.configuration;
@@ -71,32 +58,31 @@ std::vector<std::string> lateness_cells(const Replayed& replayed, size_t steps) 
 
 }  // namespace
 
-std::string PredictionErrors::text(const std::string& profile) const {
+RunReport::RunReport(const Scenario& scenario, const DeviceOptions& devices,
+                     std::optional<std::string> predicted_by, bool one_device)
+    : scenario_(scenario),
+      predicted_by_(std::move(predicted_by)),
+      one_device_(one_device),
+      replayed_(devices.replay.has_value()),
+      table_(columns(scenario, devices, predicted_by_.has_value())) {}
+
+std::string RunReport::prediction_errors() const {
   std::string text;
-  if (left_out_ > 0)
-    text +=
-        std::to_string(left_out_) + " rows were measured while the machine was disturbed and are left out:\n";
+  if (disturbed_ > 0)
+    text += std::to_string(disturbed_) +
+            " rows were measured while the machine was disturbed and are left out:\n";
   constexpr const char* kKinds[] = {"a processor for every rank", "more ranks than processors"};
   for (size_t kind = 0; kind < 2; ++kind) {
     const std::vector<double>& some = errors_[kind];
     if (some.empty()) continue;
     const double mean = std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(some.size());
-    text += "predicted by " + profile + ", " + kKinds[kind] + ": mean absolute error " +
+    text += "predicted by " + *predicted_by_ + ", " + kKinds[kind] + ": mean absolute error " +
             fixed(100 * mean, 1) + " %, maximum " +
             fixed(100 * *std::max_element(some.begin(), some.end()), 1) + " %, over " +
             std::to_string(some.size()) + " rows\n";
   }
   return text;
 }
-
-RunReport::RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device,
-                     bool named, bool context_parallel)
-    : predicted_by_(std::move(predicted_by)),
-      one_device_(one_device),
-      named_(named),
-      context_parallel_(context_parallel),
-      replayed_(devices.replay.has_value()),
-      table_(columns(devices, predicted_by_.has_value(), named, context_parallel)) {}
 
 void RunReport::add(const MeasuredRun& run) {
   const Result& result = run.result;
@@ -106,8 +92,7 @@ void RunReport::add(const MeasuredRun& run) {
   const auto append = [&](const std::vector<std::string>& more) {
     cells.insert(cells.end(), more.begin(), more.end());
   };
-  if (context_parallel_) cells.insert(cells.begin() + kCpColumn, result.configuration.cp_text());
-  if (named_) cells.insert(cells.begin(), result.configuration.name);
+  scenario_.insert_cells(cells, result.configuration.name, result.configuration.cp_text());
   if (measured.predicted) append(prediction_cells(result));
   if (measured.kernel_time_s)
     append({fixed(*measured.kernel_time_s, 4), fixed(result.step_time_s() / *measured.kernel_time_s, 3)});
@@ -135,11 +120,10 @@ std::vector<std::string> RunReport::prediction_cells(const Result& result) {
   const double error = predicted.step_time_s / result.step_time_s() - 1;
   // Rows with most steps on a disturbed machine are no evidence about the prediction.
   const bool disturbed = 2 * predicted.disturbed_steps >= static_cast<int>(result.step_times_s.size());
-  if (disturbed) {
-    errors_.leave_out();
-  } else {
-    errors_.add(std::abs(error), predicted.oversubscribed);
-  }
+  if (disturbed)
+    ++disturbed_;
+  else
+    errors_[predicted.oversubscribed ? 1 : 0].push_back(std::abs(error));
   return {fixed(predicted.step_time_s, 4), fixed(100 * error, 1) + " %" +
                                                (predicted.oversubscribed ? " (shared)" : "") +
                                                (disturbed ? " (disturbed)" : "")};
@@ -156,7 +140,7 @@ std::string RunReport::text() const {
   if (refused_ > 0)
     text +=
         std::to_string(refused_) + " combinations are beyond their schedule's range (stp schedule --help)\n";
-  if (predicted_by_) text += errors_.text(*predicted_by_);
+  if (predicted_by_) text += prediction_errors();
   if (compared_ > 0)
     text += "parity: " + std::to_string(compared_ - broken_.size()) + " of " + std::to_string(compared_) +
             " cases equal one rank\n";

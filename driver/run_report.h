@@ -11,26 +11,12 @@
 
 namespace stp {
 
-/// Errors of predicted steps, separately for runs where ranks share processors.
-class PredictionErrors {
- public:
-  void add(double error, bool oversubscribed) { errors_[oversubscribed ? 1 : 0].push_back(error); }
-  void leave_out() { ++left_out_; }
-  /// The errors of the profile of that name.
-  [[nodiscard]] std::string text(const std::string& profile) const;
-
- private:
-  std::array<std::vector<double>, 2> errors_;
-  int left_out_ = 0;  // rows
-};
-
 class RunReport {
  public:
   /// `predicted_by`: the name of the profile that predicts each step, if any. `one_device`: whether all ranks
-  /// take turns on one device. `named`: whether configurations have names; `context_parallel`: whether one
-  /// has context parallelism.
-  RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device,
-            bool named, bool context_parallel);
+  /// take turns on one device. The scenario outlives this.
+  RunReport(const Scenario& scenario, const DeviceOptions& devices, std::optional<std::string> predicted_by,
+            bool one_device);
 
   void add(const MeasuredRun& run);
   /// Counts a combination that its schedule refuses.
@@ -44,11 +30,15 @@ class RunReport {
  private:
   void add_parity(const Result& result);
   std::vector<std::string> prediction_cells(const Result& result);
+  [[nodiscard]] std::string prediction_errors() const;
 
+  const Scenario& scenario_;
   std::optional<std::string> predicted_by_;
-  bool one_device_, named_, context_parallel_, replayed_;
+  bool one_device_, replayed_;
   Table table_;
-  PredictionErrors errors_;
+  std::array<std::vector<double>, 2>
+      errors_;         // of predicted steps: ranks with processors of their own, others
+  int disturbed_ = 0;  // rows without an error among these
   size_t compared_ = 0, refused_ = 0;
   std::vector<std::string> broken_;  // cases without parity
 };

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "baselines/registry.h"
+#include "choices.h"
 #include "interrupt.h"
 #include "stp/cost/balance.h"
-#include "stp/cost/offload_bound.h"
 #include "stp/cost/timed_braid.h"
 #include "stp/model/partition.h"
 #include "stp/schedule/merge_backward.h"
@@ -18,7 +18,6 @@
 namespace stp {
 namespace {
 
-// The number of chunks a rank for `choice`.
 int chunks_for(const Generator& generator, const Experiment& experiment) {
   if (experiment.chunks > 0) return experiment.chunks;
   const int entries = static_cast<int>(experiment.layers_per_chunk.size());
@@ -279,16 +278,16 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.layer_costs = experiment.layer_costs;
   configuration.microbatch_costs = experiment.microbatch_costs;
   configuration.placement = program.schedule.placement.name();
-  configuration.release = to_string(experiment.release);
-  configuration.backward = to_string(experiment.backward);
-  configuration.braid = to_string(experiment.braid);
+  configuration.release = word_of(experiment.release, kReleases);
+  configuration.backward = word_of(experiment.backward, kBackwards);
+  configuration.braid = word_of(experiment.braid, kBraids);
   configuration.merge_backward = experiment.merge_backward;
-  configuration.freed_at = freed_at(experiment);
+  configuration.freed_at = word_of(experiment.freed_at_I, kFreedAt);
   configuration.offload_ratio = experiment.strategy.offload;
   if (!experiment.unit_costs) {
-    configuration.recompute = to_string(experiment.strategy.recompute);
+    configuration.recompute = word_of(experiment.strategy.recompute, kRecomputes);
     configuration.sequence_parallel = experiment.strategy.sequence_parallel;
-    configuration.tp_overlap = to_string(experiment.strategy.tp_overlap);
+    configuration.tp_overlap = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   return configuration;
 }
@@ -354,7 +353,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.seq = hardware.seq;
     configuration.vision_tokens = hardware.vision_tokens;
     configuration.contention = hardware.contention;
-    configuration.gradients = gradients(hardware);
+    configuration.gradients = word_of(hardware.model_gradients, kGradients);
     if (const auto needed = result.peak_total_gb())
       result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
     // Factors of time do not say how many operations they stand for.

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "choices.h"
 #include "read_experiment.h"
@@ -45,7 +44,7 @@ json to_json(const Experiment::Hardware& hardware) {
                 {"implementation", word_of(hardware.implementation, kImplementations)},
                 {"contention", hardware.contention},
                 {"scatter_transfers", hardware.scatter_transfers},
-                {"gradients", gradients(hardware)}};
+                {"gradients", word_of(hardware.model_gradients, kGradients)}};
   if (!hardware.sends_share_adapter) value["sends_share_adapter"] = false;
   if (hardware.vision_tokens > 0) value["vision_tokens"] = hardware.vision_tokens;
   if (hardware.cluster_values) value["cluster_values"] = *hardware.cluster_values;
@@ -98,17 +97,6 @@ int model_layers(const Experiment& experiment) {
   return static_cast<int>(experiment.layer_costs.size());
 }
 
-std::string to_string(Release release) { return word_of(release, kReleases); }
-std::string to_string(BackwardOrder backward) { return word_of(backward, kBackwards); }
-std::string to_string(BraidPolicy braid) { return word_of(braid, kBraids); }
-std::string to_string(Recompute recompute) { return word_of(recompute, kRecomputes); }
-std::string to_string(CpMethod method) { return word_of(method, kCpMethods); }
-std::string to_string(TpOverlap overlap) { return word_of(overlap, kTpOverlaps); }
-std::string gradients(const Experiment::Hardware& hardware) {
-  return word_of(hardware.model_gradients, kGradients);
-}
-std::string freed_at(const Experiment& experiment) { return word_of(experiment.freed_at_I, kFreedAt); }
-
 json to_json(const Experiment& experiment) {
   json value = {{"schedules", *experiment.schedules_as_read},
                 {"parallel",
@@ -119,12 +107,12 @@ json to_json(const Experiment& experiment) {
                 {"zero", experiment.strategy.zero ? 1 : 0},
                 {"microbatches", experiment.microbatches},
                 {"microbatch_size", experiment.microbatch_size},
-                {"release", to_string(experiment.release)},
-                {"backward", to_string(experiment.backward)},
-                {"braid", to_string(experiment.braid)},
-                {"freed_at", freed_at(experiment)}};
+                {"release", word_of(experiment.release, kReleases)},
+                {"backward", word_of(experiment.backward, kBackwards)},
+                {"braid", word_of(experiment.braid, kBraids)},
+                {"freed_at", word_of(experiment.freed_at_I, kFreedAt)}};
   if (experiment.strategy.cp_method != CpMethod::ring)
-    value["parallel"]["cp_method"] = to_string(experiment.strategy.cp_method);
+    value["parallel"]["cp_method"] = word_of(experiment.strategy.cp_method, kCpMethods);
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (experiment.strategy.offload > 0) value["offload"] = {{"ratio", experiment.strategy.offload}};
   if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
@@ -143,8 +131,8 @@ json to_json(const Experiment& experiment) {
     value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
   } else {
     value["sequence_parallel"] = experiment.strategy.sequence_parallel;
-    value["recompute"] = to_string(experiment.strategy.recompute);
-    value["tp_overlap"] = to_string(experiment.strategy.tp_overlap);
+    value["recompute"] = word_of(experiment.strategy.recompute, kRecomputes);
+    value["tp_overlap"] = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   if (experiment.run) value.update(to_json(*experiment.run));
   if (experiment.hardware) value.update(to_json(*experiment.hardware));
@@ -157,14 +145,11 @@ size_t Scenario::rows() const {
   return count;
 }
 
-bool Scenario::named() const {
-  return std::any_of(experiments.begin(), experiments.end(),
-                     [](const Experiment& experiment) { return !experiment.name.empty(); });
-}
-
-bool Scenario::context_parallel() const {
-  return std::any_of(experiments.begin(), experiments.end(),
-                     [](const Experiment& experiment) { return experiment.strategy.cp > 1; });
+void Scenario::insert_cells(std::vector<std::string>& row, const std::string& its_name,
+                            const std::string& cp) const {
+  const auto any = [&](auto has) { return std::any_of(experiments.begin(), experiments.end(), has); };
+  if (any([](const Experiment& each) { return each.strategy.cp > 1; })) row.insert(row.begin() + 5, cp);
+  if (any([](const Experiment& each) { return !each.name.empty(); })) row.insert(row.begin(), its_name);
 }
 
 json Scenario::as_run() const {

@@ -99,18 +99,6 @@ int model_layers(const Experiment& experiment);
 /// The configuration as run: a scenario's, with every default filled in.
 nlohmann::json to_json(const Experiment& experiment);
 
-// As scenarios write them.
-std::string to_string(Release release);
-std::string to_string(BackwardOrder backward);
-std::string to_string(BraidPolicy braid);
-std::string to_string(Recompute recompute);
-std::string to_string(CpMethod method);
-std::string to_string(TpOverlap overlap);
-/// `gradients`: "float32" or "model".
-std::string gradients(const Experiment::Hardware& hardware);
-/// `freed_at`: "W" or "I".
-std::string freed_at(const Experiment& experiment);
-
 /// What is done with an invalid configuration: the scenario is refused, or, if there are others, this one is
 /// left out, and standard error says why.
 enum class Invalid { refuse, leave_out };
@@ -125,10 +113,9 @@ struct Scenario {
   /// Of the result record: one per experiment and schedule.
   [[nodiscard]] size_t rows() const;
 
-  /// Whether a configuration has a name.
-  [[nodiscard]] bool named() const;
-  /// Whether a configuration has context parallelism.
-  [[nodiscard]] bool context_parallel() const;
+  /// Inserts into a row of a table what only some scenarios have: in front the configuration's name, and
+  /// behind `pp`, which is column 4, its context parallelism.
+  void insert_cells(std::vector<std::string>& row, const std::string& its_name, const std::string& cp) const;
 
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;

@@ -59,13 +59,6 @@ std::string percent(std::optional<double> share, int decimals) {
   return text;
 }
 
-std::string points(std::optional<double> share, int decimals) {
-  if (!share) return "–";
-  char text[64];
-  std::snprintf(text, sizeof text, "%+.*f", decimals, *share * 100);
-  return text;
-}
-
 ProgressBar::ProgressBar(std::string label, size_t total)
     : label_(std::move(label)), total_(total), shown_(isatty(STDERR_FILENO) == 1) {
   if (shown_) std::fprintf(stderr, "\r%s: 0 of %zu", label_.c_str(), total_);

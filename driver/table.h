@@ -28,9 +28,6 @@ std::string share_text(std::optional<double> share, int decimals = 1);
 /// The same, signed, of a difference.
 std::string percent(std::optional<double> share, int decimals = 1);
 
-/// The same in points.
-std::string points(std::optional<double> share, int decimals = 1);
-
 /// Progress on a terminal's standard error, "label: 3 of 9"; silent in a pipe.
 class ProgressBar {
  public:

@@ -2,8 +2,6 @@
 // the forward's backward).
 #include "suite.h"
 
-#include "linears.h"
-
 namespace stp::microbench {
 
 void add_attention(Suite& suite) {
@@ -15,13 +13,10 @@ void add_attention(Suite& suite) {
       if (skip_unless_sharded(suite, "attention", model, tp)) continue;
       for (const int seq : lengths) {
         const AttentionShape shape{1, seq, model.q_heads / tp, model.kv_heads / tp, model.head_dim};
-        const auto of = [&](UnitPass pass) {
-          const Work declared = work(model, {seq, 1, tp}, Implementation::suite, Unit::attn, pass);
-          return attention_flops(declared, pass == UnitPass::I);
-        };
         for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
-          const double flops = of(pass);
-          const auto counters = [flops, tp, shape](double seconds) -> std::map<std::string, double> {
+          const Work declared = work(model, {seq, 1, tp}, Implementation::suite, Unit::attn, pass);
+          const double flops = attention_flops(declared, pass == UnitPass::I);
+          const auto counters = [=](double seconds) -> Counters {
             return {{"flops", flops},
                     {"gflop_per_s", flops / seconds / 1e9},
                     {"tp", tp},
@@ -41,28 +36,22 @@ void add_attention(Suite& suite) {
                        const Tensor gradient = env.make(0, shape.tokens(), shape.qkv_columns());
                        Stream& stream = env.compute(0);
                        Kernels& kernels = env.kernels(0);
-                       kernels.issue(stream,
-                                     kernel::AttentionForward{
-                                         .shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp});
-                       BenchEnv::Work work;
-                       if (pass == UnitPass::F) {
-                         work = [=, &stream, &kernels](int) {
-                           kernels.issue(
-                               stream,
-                               kernel::AttentionForward{
-                                   .shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp});
-                         };
-                       } else {
-                         work = [=, &stream, &kernels](int) {
-                           kernels.issue(stream, kernel::AttentionBackward{.shape = shape,
-                                                                           .qkv = qkv,
-                                                                           .out = out,
-                                                                           .log_sum_exp = log_sum_exp,
-                                                                           .out_gradient = out,
-                                                                           .qkv_gradient = gradient});
-                         };
-                       }
-                       return std::make_unique<ComputeWork>(env, std::move(work), counters);
+                       const kernel::AttentionForward forward{
+                           .shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp};
+                       const kernel::AttentionBackward backward{.shape = shape,
+                                                                .qkv = qkv,
+                                                                .out = out,
+                                                                .log_sum_exp = log_sum_exp,
+                                                                .out_gradient = out,
+                                                                .qkv_gradient = gradient};
+                       kernels.issue(stream, forward);
+                       const BenchEnv::Work work = [=, &stream, &kernels](int) {
+                         if (pass == UnitPass::F)
+                           kernels.issue(stream, forward);
+                         else
+                           kernels.issue(stream, backward);
+                       };
+                       return std::make_unique<ComputeWork>(env, work, counters);
                      }});
         }
       }

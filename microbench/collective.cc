@@ -4,6 +4,7 @@
 // the other two, 1 of a transfer.
 #include <algorithm>
 
+#include "stp/emulation/link_emulation.h"
 #include "suite.h"
 
 namespace stp::microbench {
@@ -22,20 +23,6 @@ bool reduces(CallKind kind) { return kind == CallKind::all_reduce || kind == Cal
 // Names in nccl-tests.
 std::string type_name(DType type) {
   return type == DType::bf16 ? "bfloat16" : type == DType::f64 ? "double" : "float";
-}
-
-double bus_factor(CallKind kind, int n) {
-  switch (kind) {
-    case CallKind::all_reduce:
-      return 2.0 * (n - 1) / n;
-    case CallKind::all_gather:
-    case CallKind::reduce_scatter:
-    case CallKind::all_to_all:
-      return 1.0 * (n - 1) / n;
-    case CallKind::transfer:
-      return 1;
-  }
-  return 1;
 }
 
 // On the communication streams of all ranks.
@@ -57,13 +44,13 @@ class CollectiveWork : public Fixture {
                .communication /
            calls;
   }
-  [[nodiscard]] std::map<std::string, double> counters(double seconds) const override {
+  [[nodiscard]] Counters counters(double seconds) const override {
     const double algbw = bytes_ / seconds / 1e9;
     return {{"size", bytes_},
             {"count", bytes_ / static_cast<double>(element_bytes())},
             {"time_us", 1e6 * seconds},
             {"algbw", algbw},
-            {"busbw", algbw * bus_factor(kind_, env_.world())}};
+            {"busbw", algbw * link_share(kind_, env_.world())}};
   }
 
  private:
@@ -117,7 +104,7 @@ class HostCopy : public Fixture {
     env_.synchronize();
     return (end->seconds() - start->seconds()) / calls;
   }
-  [[nodiscard]] std::map<std::string, double> counters(double seconds) const override {
+  [[nodiscard]] Counters counters(double seconds) const override {
     const auto bytes = static_cast<double>(host_.size());
     return {{"size", bytes}, {"time_us", 1e6 * seconds}, {"algbw", bytes / seconds / 1e9}};
   }

@@ -20,7 +20,7 @@ class Issue : public Fixture {
     env_.synchronize();
     return seconds / calls;
   }
-  [[nodiscard]] std::map<std::string, double> counters(double /*seconds*/) const override { return {}; }
+  [[nodiscard]] Counters counters(double /*seconds*/) const override { return {}; }
 
  private:
   BenchEnv& env_;
@@ -41,7 +41,7 @@ class EventRoundTrip : public Fixture {
     env_.synchronize();
     return (end->seconds() - start->seconds()) / calls;
   }
-  [[nodiscard]] std::map<std::string, double> counters(double /*seconds*/) const override { return {}; }
+  [[nodiscard]] Counters counters(double /*seconds*/) const override { return {}; }
 
  private:
   BenchEnv& env_;
@@ -59,7 +59,7 @@ void add_executor(Suite& suite) {
                    [=, &env](int) {
                      env.kernels(0).issue(env.compute(0), kernel::Fill{.tensor = tensor, .value = 0});
                    },
-                   [](double) -> std::map<std::string, double> { return {}; });
+                   [](double) { return Counters{}; });
              }});
   suite.add({.name = "executor/event_round_trip",
              .prepare = [](BenchEnv& env) { return std::make_unique<EventRoundTrip>(env); }});

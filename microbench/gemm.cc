@@ -1,9 +1,8 @@
 // gemm: the GEMMs of the models' linear layers, by tensor-parallel size: forward, input and weight gradient;
 // with one busy rank and, if ranks share processors, with all busy. On devices, `gemm_fastest` uses the
 // fastest of the library's candidates for each shape.
-#include <array>
 
-#include "linears.h"
+#include "stp/base/error.h"
 #include "suite.h"
 
 namespace stp::microbench {
@@ -29,6 +28,31 @@ Operands operands(BenchEnv& env, int rank, const Gemm& gemm) {
 
 }  // namespace
 
+std::vector<Linear> linears(const ModelConfig& model, int tokens, int tp) {
+  check_shardable(model, tp);
+  std::vector<Linear> all;
+  const auto add = [&](Unit unit, const std::vector<std::string>& names) {
+    const Work of = work(model, {tokens, 1, tp}, Implementation::suite, unit, UnitPass::F);
+    for (size_t i = 0; i < names.size(); ++i) all.push_back({names[i], of.gemms.at(i)});
+  };
+  add(Unit::attn, {"qkv", "projection"});
+  add(Unit::mlp, {"gate_up", "down"});
+  add(Unit::head, {"head"});
+  return all;
+}
+
+bool skip_unless_sharded(Suite& suite, const std::string& family, const ModelConfig& model, int tp) {
+  try {
+    check_shardable(model, tp);
+    return false;
+  } catch (const InputError& error) {
+    suite.add({.name = family + "/" + model.name + "/tp:" + std::to_string(tp),
+               .prepare = {},
+               .skip = error.what()});
+    return true;
+  }
+}
+
 double gemm_bytes(const Gemm& gemm, int ranks, DType type) {
   const auto element = static_cast<double>(bytes_of(type)),
              result = static_cast<double>(bytes_of(result_type(gemm, type)));
@@ -52,6 +76,22 @@ BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm) {
   };
 }
 
+namespace {
+
+std::unique_ptr<Fixture> gemm_fixture(BenchEnv& env, const Gemm& gemm, const Counters& others, bool cold) {
+  return std::make_unique<ComputeWork>(
+      env, gemm_work(env, gemm),
+      [=](double seconds) {
+        Counters counters = others;
+        counters.insert(
+            {{"m", gemm.m}, {"n", gemm.n}, {"k", gemm.k}, {"gflop_per_s", gemm.flops() / seconds / 1e9}});
+        return counters;
+      },
+      cold);
+}
+
+}  // namespace
+
 void add_gemm(Suite& suite) {
   const Options& options = suite.options();
   std::vector<int> busy{1};
@@ -67,30 +107,16 @@ void add_gemm(Suite& suite) {
             suite.add(
                 {.name = "gemm_cold/" + model.name + "/" + linear.name + "/forward/tp:" + std::to_string(tp),
                  .bytes = gemm_bytes(linear.forward, 1, options.machine.type),
-                 .prepare = [linear](BenchEnv& env) {
-                   return std::make_unique<ComputeWork>(
-                       env, gemm_work(env, linear.forward),
-                       [gemm = linear.forward](double seconds) -> std::map<std::string, double> {
-                         return {{"m", gemm.m},
-                                 {"n", gemm.n},
-                                 {"k", gemm.k},
-                                 {"gflop_per_s", gemm.flops() / seconds / 1e9}};
-                       },
-                       true);
-                 }});
+                 .prepare = [linear](BenchEnv& env) { return gemm_fixture(env, linear.forward, {}, true); }});
           for (const Gemm& gemm :
                {linear.forward, input_gradient(linear.forward), weight_gradient(linear.forward)}) {
             const auto add = [&](const std::string& family, bool fastest) {
-              const auto counters = [gemm, tp, ranks](double seconds) -> std::map<std::string, double> {
-                return {{"m", gemm.m}, {"n", gemm.n},   {"k", gemm.k},
-                        {"tp", tp},    {"busy", ranks}, {"gflop_per_s", gemm.flops() / seconds / 1e9}};
-              };
               suite.add({.name = family + "/" + model.name + "/" + linear.name + "/" + to_string(gemm.kind) +
                                  "/tp:" + std::to_string(tp) + "/busy:" + std::to_string(ranks),
                          .on = {.ranks = ranks, .fastest_gemms = fastest},
                          .bytes = gemm_bytes(gemm, ranks, options.machine.type),
-                         .prepare = [gemm, counters](BenchEnv& env) {
-                           return std::make_unique<ComputeWork>(env, gemm_work(env, gemm), counters);
+                         .prepare = [=](BenchEnv& env) {
+                           return gemm_fixture(env, gemm, {{"tp", tp}, {"busy", ranks}}, false);
                          }});
             };
             add("gemm", false);

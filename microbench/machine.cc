@@ -32,12 +32,13 @@ std::unique_ptr<Backend> make_ranks(const MachineSpec& spec, const Arrangement& 
 }  // namespace
 
 MachineSpec find_machine(const std::string& backend, int device) {
-  check_backend(backend, device);
-  const bool shared = backend_ranks(backend) == 0;
+  const BuiltIn& kind = built_in(backend);
+  kind.check(device);
+  const bool shared = kind.ranks == 0;
   return {.backend = backend,
           .processors = shared ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : 0,
-          .memory_bytes = backend_memory(backend),
-          .type = backend_types(backend).front()};
+          .memory_bytes = kind.memory(),
+          .type = kind.types.front()};
 }
 
 BenchEnv::BenchEnv(MachineSpec spec, const Arrangement& arrangement)

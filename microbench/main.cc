@@ -7,13 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "narrow_table.h"
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
@@ -39,59 +38,26 @@ void add_context(const Options& options) {
   benchmark::AddCustomContext("steady_below", std::to_string(SteadySampler::kThrottled));
   benchmark::AddCustomContext("tokens", std::to_string(options.tokens));
   nlohmann::json system = stp::system_description();
-  if (const stp::SharedJson device = stp::backend_facts(options.machine.backend)) system.update(*device);
+  if (const stp::SharedJson device = stp::built_in(options.machine.backend).facts()) system.update(*device);
   for (const auto& [key, value] : system.items())
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : stp::json_text(value));
 }
 
-// Parses the suite's own flags; Google Benchmark's go to `others`.
-Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Processes& processes) {
-  CLI::App app{
-      "Microbenchmarks of GEMMs, attention, memory, collectives, their overlap and the executor. Google "
-      "Benchmark's flags are taken too: --benchmark_filter=^gemm/ runs one family, "
-      "--benchmark_out=FILE.json writes a new file, --benchmark_list_tests shows what there is."};
-  Options options;
-  std::string backend = "cpu", peers;
-  int repetitions = 20;
-  std::vector<std::string> models{"hidden-512"}, slow;
-  app.allow_extras();
-  app.add_option("--backend", backend, "The devices: cpu (ranks are threads) or cuda")->capture_default_str();
-  app.add_option(
-      "--peers", peers,
-      "A hardware profile (a file, or the name of one of the suite's): one rank runs, and its communication "
-      "takes the time of that machine's links");
-  app.add_option("--models", models, "Whose shapes: files, or names in models")->capture_default_str();
-  app.add_option("--tokens", options.tokens, "Tokens of a microbatch")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--tp", options.tp, "Tensor-parallel sizes of the shapes")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app.add_option(
-         "--ranks", options.ranks,
-         "Sizes of the groups that communicate; where a launcher started several processes, all of them")
-      ->check(CLI::Range(2, 64))
-      ->capture_default_str();
-  app.add_option("--repetitions", repetitions, "Samples of every benchmark")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_flag("--quick", options.quick, "Ten samples, and fewer sizes");
-  app.add_option("--slow", slow, "FAMILY=FACTOR: multiplies the family's work, to test comparisons");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error) == 0 ? 0 : 2);
-  }
-  if (options.quick) repetitions = std::min(repetitions, 10);
-  for (const std::string& word : slow) {
+std::map<std::string, double> read_slow(const std::vector<std::string>& words) {
+  std::map<std::string, double> slow;
+  for (const std::string& word : words) {
     const size_t equals = word.find('=');
     char* end = nullptr;
     const double factor = equals == std::string::npos ? 0 : std::strtod(word.c_str() + equals + 1, &end);
     if (!(factor >= 1 && factor <= 100) || *end != 0)
       throw stp::InputError("", "--slow", "\"" + word + "\" is not FAMILY=FACTOR", "write gemm=1.1, say");
-    options.slow[word.substr(0, equals)] = factor;
+    slow[word.substr(0, equals)] = factor;
   }
-  options.repetitions = repetitions;
+  return slow;
+}
+
+void choose_machine(Options& options, const std::string& backend, const std::string& peers,
+                    stp::Processes& processes) {
   options.machine = find_machine(backend, processes.index_on_node());
   options.machine.processes = &processes;
   if (processes.count() > 1) {
@@ -105,13 +71,50 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
   }
   if (!peers.empty())
     options.machine.peers = stp::read_profile(stp::find_data_file(peers, "profiles", "", "--peers"));
+}
+
+// Parses the suite's own flags; Google Benchmark's go to `others`.
+Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Processes& processes) {
+  CLI::App app{
+      "Microbenchmarks of GEMMs, attention, memory, collectives, their overlap and the executor. Google "
+      "Benchmark's flags are taken too: --benchmark_filter=^gemm/ runs one family, "
+      "--benchmark_out=FILE.json writes a new file, --benchmark_list_tests shows what there is."};
+  Options options;
+  std::string backend = "cpu", peers;
+  std::vector<std::string> models{"hidden-512"}, slow;
+  const auto add = [&](const char* flag, auto& value, const char* what) {
+    return app.add_option(flag, value, what)->capture_default_str();
+  };
+  app.allow_extras();
+  add("--backend", backend, "The devices: cpu (ranks are threads) or cuda");
+  app.add_option(
+      "--peers", peers,
+      "A hardware profile (a file, or the name of one of the suite's): one rank runs, and its communication "
+      "takes the time of that machine's links");
+  add("--models", models, "Whose shapes: files, or names in models");
+  add("--tokens", options.tokens, "Tokens of a microbatch")->check(CLI::Range(2, 1 << 20));
+  add("--tp", options.tp, "Tensor-parallel sizes of the shapes")->check(CLI::Range(1, 64));
+  add("--ranks", options.ranks,
+      "Sizes of the groups that communicate; where a launcher started several processes, all of them")
+      ->check(CLI::Range(2, 64));
+  add("--repetitions", options.repetitions, "Samples of every benchmark")->check(CLI::Range(1, 1000));
+  app.add_flag("--quick", options.quick, "Ten samples, and fewer sizes");
+  app.add_option("--slow", slow, "FAMILY=FACTOR: multiplies the family's work, to test comparisons");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : 2);
+  }
+  if (options.quick) options.repetitions = std::min(options.repetitions, 10);
+  options.slow = read_slow(slow);
+  choose_machine(options, backend, peers, processes);
   for (const std::string& model : models)
     options.models.push_back(stp::read_model(stp::find_data_file(model, "models", "", "--models")));
 
   // Repetitions of one benchmark are spread over the whole run, unless the caller says otherwise: consecutive
   // ones would share the machine's state at that moment, and look steadier than they are.
   others = {argv[0], "--benchmark_enable_random_interleaving=true",
-            "--benchmark_repetitions=" + std::to_string(repetitions)};
+            "--benchmark_repetitions=" + std::to_string(options.repetitions)};
   for (const std::string& word : app.remaining()) {
     if (!word.starts_with("--benchmark_") && !word.starts_with("--v="))
       throw stp::InputError("", word, "is not a flag", "see --help");
@@ -135,6 +138,66 @@ std::string new_file(const std::vector<std::string>& flags) {
 
 /// Seconds in which no process does anything, after which the run is given up.
 constexpr double kDeadlineS = 60;
+
+constexpr size_t kNameWidth = 50;
+
+// Without what Google Benchmark adds to every name.
+std::string short_name(const std::string& name) {
+  std::string text = name.substr(0, name.find("/iterations:"));
+  if (text.size() <= kNameWidth) return text;
+  constexpr size_t kHalf = (kNameWidth - 2) / 2;
+  return text.substr(0, kHalf) + ".." + text.substr(text.size() - kHalf);
+}
+
+// One line, of 79 columns at most: a row's name (its middle left out if it is long), median, half of its 95 %
+// interval, at most 999.9 %, and whether it is noisy. `times` in µs by aggregate: median, low95, high95,
+// noisy.
+std::string narrow_line(const std::string& name, const std::map<std::string, double>& times) {
+  const double median = times.at("median");
+  constexpr double kMost = 999.9;  // what has room; more says no more
+  const double share = std::min(50 * (times.at("high95") - times.at("low95")) / median, kMost);
+  char line[160];
+  std::snprintf(line, sizeof line, "%-*s %10.2f  +-%5.1f %%%s", static_cast<int>(kNameWidth),
+                short_name(name).c_str(), median, share, times.at("noisy") > 0 ? "  noisy" : "");
+  return line;
+}
+
+// The rows on a terminal of 80 columns: a line each, and a count of what is noisy.
+class NarrowTable : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context& /*context*/) override {
+    std::printf("%-*s %10s  %9s\n", static_cast<int>(kNameWidth), "benchmark", "median, us", "95 %");
+    return true;
+  }
+
+  void ReportRuns(const std::vector<Run>& runs) override {
+    std::map<std::string, double> times;
+    for (const Run& run : runs) {
+      const std::string name = short_name(run.run_name.str());
+      if (run.error_occurred) {
+        std::printf("%s\n  %s\n", name.c_str(), run.error_message.c_str());
+        return;
+      }
+      if (run.run_type == Run::RT_Aggregate)
+        times[run.aggregate_name] = run.aggregate_unit == benchmark::kPercentage ? run.real_accumulated_time
+                                                                                 : run.GetAdjustedRealTime();
+      else if (run.repetitions <= 1)
+        std::printf("%-*s %10.2f\n", static_cast<int>(kNameWidth), name.c_str(), run.GetAdjustedRealTime());
+    }
+    if (!times.contains("median") || !times.contains("low95")) return;
+    ++rows_;
+    noisy_ += times.at("noisy") > 0 ? 1 : 0;
+    std::printf("%s\n", narrow_line(runs.front().run_name.str(), times).c_str());
+  }
+
+  void Finalize() override {
+    if (rows_ > 0)
+      std::printf("%d rows, %d noisy; counters and all samples: --benchmark_out=FILE\n", rows_, noisy_);
+  }
+
+ private:
+  int rows_ = 0, noisy_ = 0;
+};
 
 // Rows go to a narrow table, unless a flag of Google Benchmark asks for another form; its file is written
 // anyway.

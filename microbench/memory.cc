@@ -4,14 +4,11 @@
 // rate refers.
 #include "suite.h"
 
+#include <functional>
 #include <initializer_list>
-#include <map>
 #include <set>
 #include <span>
 #include <string>
-#include <utility>
-
-#include "linears.h"
 
 namespace stp::microbench {
 namespace {
@@ -63,191 +60,148 @@ Operands operands(BenchEnv& env, const ModelConfig& model, int tokens, int tp, U
 // An elementwise kernel of the suite's own implementation.
 struct Kernel {
   std::string name;
-  double (*bytes)(const Operands& of);  // each operand once, or twice if changed in place
-  void (*issue)(Kernels& kernels, Stream& stream, const Operands& of);
+  double bytes;  // each operand once, or twice if changed in place
+  std::function<void(Kernels& kernels, Stream& stream)> issue;
 };
 
-// The kernel whose arguments `call` makes.
-template <typename Call>
-Kernel made_by(Call call, double (*bytes)(const Operands& of)) {
-  return {decltype(call(Operands()))::name, bytes,
-          [](Kernels& kernels, Stream& stream, const Operands& of) { kernels.issue(stream, Call{}(of)); }};
-}
-
-const Kernel kNormForward = made_by(
-    [](const Operands& of) {
-      return kernel::RmsNormForward{.x = of.x, .gain = of.gain, .epsilon = 1e-6, .y = of.y, .rstd = of.rstd};
-    },
-    [](const Operands& of) {
-      return traffic({of.x, of.gain}, {of.y, of.rstd});
-    });
-const Kernel kNormBackward = made_by(
-    [](const Operands& of) {
-      return kernel::RmsNormBackward{.dy = of.y,
-                                     .x = of.x,
-                                     .gain = of.gain,
-                                     .rstd = of.rstd,
-                                     .residual_factor = 1,
-                                     .residual = of.x,
-                                     .dx = of.y,
-                                     .gain_gradient = of.gain_gradient};
-    },
-    [](const Operands& of) {
-      return traffic({of.y, of.x, of.gain, of.rstd, of.x, of.gain_gradient}, {of.y, of.gain_gradient});
-    });
-const Kernel kScale =
-    made_by([](const Operands& of) { return kernel::Scale{.factor = 0.5, .in = of.x, .out = of.y}; },
-            [](const Operands& of) { return traffic({of.x}, {of.y}); });
-const Kernel kBiasRopeForward = made_by(
-    [](const Operands& of) {
-      return kernel::BiasRopeForward{.shape = of.shape, .theta = 1e4, .bias = of.bias, .qkv = of.qkv};
-    },
-    [](const Operands& of) {
-      return traffic({of.qkv, of.bias}, {of.qkv});
-    });
-const Kernel kRopeBackward = made_by(
-    [](const Operands& of) {
-      return kernel::RopeBackward{.shape = of.shape, .theta = 1e4, .qkv_gradient = of.qkv};
-    },
-    [](const Operands& of) {  // it does not change the values
-      const auto rotated = static_cast<double>(of.shape.q_columns() + of.shape.kv_columns()) /
-                           static_cast<double>(of.shape.qkv_columns());
-      return rotated * traffic({of.qkv}, {of.qkv});
-    });
-const Kernel kSwigluForward =
-    made_by([](const Operands& of) { return kernel::SwigluForward{.gate_up = of.gate_up, .out = of.act}; },
-            [](const Operands& of) { return traffic({of.gate_up}, {of.act}); });
-const Kernel kSwigluBackward = made_by(
-    [](const Operands& of) {
-      return kernel::SwigluBackward{
-          .gate_up = of.gate_up, .out_gradient = of.act, .gate_up_gradient = of.gate_up_gradient};
-    },
-    [](const Operands& of) {
-      return traffic({of.gate_up, of.act}, {of.gate_up_gradient});
-    });
-// The head's loss, which leaves its gradient in the logits' place.
-const Kernel kRowMaximum =
-    made_by([](const Operands& of) { return kernel::RowMaximum{.logits = of.logits, .maximum = of.maximum}; },
-            [](const Operands& of) { return traffic({of.logits}, {of.maximum}); });
-const Kernel kExponentialSums = made_by(
-    [](const Operands& of) {
-      return kernel::ExponentialSums{
-          .logits = of.logits, .maximum = of.maximum, .targets = of.targets, .first = 0, .sums = of.sums};
-    },
-    [](const Operands& of) {
-      return traffic({of.logits, of.maximum, of.targets}, {of.sums});
-    });
-const Kernel kCrossEntropy = made_by(
-    [](const Operands& of) {
-      return kernel::CrossEntropy{.maximum = of.maximum,
-                                  .sums = of.sums,
-                                  .targets = of.targets,
-                                  .first = 0,
-                                  .factor = 1e-3,
-                                  .logits = of.logits,
-                                  .loss = of.loss};
-    },
-    [](const Operands& of) {
-      return traffic({of.logits, of.maximum, of.sums, of.targets}, {of.logits});
-    });
-
-// The kernels of a unit pass, in the order of their calls.
-const std::map<std::pair<Unit, UnitPass>, std::vector<Kernel>> kKernels{
-    {{Unit::attn, UnitPass::F}, {kNormForward, kBiasRopeForward, kScale}},
-    {{Unit::attn, UnitPass::I}, {kNormBackward, kRopeBackward}},
-    {{Unit::mlp, UnitPass::F}, {kNormForward, kSwigluForward, kScale}},
-    {{Unit::mlp, UnitPass::I}, {kNormBackward, kSwigluBackward}},
-    {{Unit::head, UnitPass::F}, {kNormForward, kRowMaximum, kExponentialSums, kCrossEntropy}},
-    {{Unit::head, UnitPass::I}, {kNormBackward}},
-};
-
-ComputeWork::Counters memory_counters(double bytes, int tp) {
-  return [=](double seconds) -> std::map<std::string, double> {
-    return {{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}, {"tp", tp}};
+// The kernels of a unit pass on its operands, in the order of their calls.
+std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const Operands& of) {
+  std::vector<Kernel> all;
+  const auto add = [&](double bytes, const auto& kernel) {  // `of` keeps the tensors
+    all.push_back(
+        {kernel.name, bytes, [of, kernel](Kernels& on, Stream& stream) { on.issue(stream, kernel); }});
   };
+  const bool forward = pass == UnitPass::F;
+  if (forward)
+    add(traffic({of.x, of.gain}, {of.y, of.rstd}),
+        kernel::RmsNormForward{.x = of.x, .gain = of.gain, .epsilon = 1e-6, .y = of.y, .rstd = of.rstd});
+  else
+    add(traffic({of.y, of.x, of.gain, of.rstd, of.x, of.gain_gradient}, {of.y, of.gain_gradient}),
+        kernel::RmsNormBackward{.dy = of.y,
+                                .x = of.x,
+                                .gain = of.gain,
+                                .rstd = of.rstd,
+                                .residual_factor = 1,
+                                .residual = of.x,
+                                .dx = of.y,
+                                .gain_gradient = of.gain_gradient});
+  if (unit == Unit::attn && forward)
+    add(traffic({of.qkv, of.bias}, {of.qkv}),
+        kernel::BiasRopeForward{.shape = of.shape, .theta = 1e4, .bias = of.bias, .qkv = of.qkv});
+  if (unit == Unit::attn && !forward) {  // it does not change the values
+    const auto rotated = static_cast<double>(of.shape.q_columns() + of.shape.kv_columns()) /
+                         static_cast<double>(of.shape.qkv_columns());
+    add(rotated * traffic({of.qkv}, {of.qkv}),
+        kernel::RopeBackward{.shape = of.shape, .theta = 1e4, .qkv_gradient = of.qkv});
+  }
+  if (unit == Unit::mlp && forward)
+    add(traffic({of.gate_up}, {of.act}), kernel::SwigluForward{.gate_up = of.gate_up, .out = of.act});
+  if (unit == Unit::mlp && !forward)
+    add(traffic({of.gate_up, of.act}, {of.gate_up_gradient}),
+        kernel::SwigluBackward{
+            .gate_up = of.gate_up, .out_gradient = of.act, .gate_up_gradient = of.gate_up_gradient});
+  if (unit != Unit::head && forward)
+    add(traffic({of.x}, {of.y}), kernel::Scale{.factor = 0.5, .in = of.x, .out = of.y});
+  if (unit != Unit::head || !forward) return all;
+  // The loss, which leaves its gradient in the logits' place.
+  add(traffic({of.logits}, {of.maximum}), kernel::RowMaximum{.logits = of.logits, .maximum = of.maximum});
+  add(traffic({of.logits, of.maximum, of.targets}, {of.sums}),
+      kernel::ExponentialSums{
+          .logits = of.logits, .maximum = of.maximum, .targets = of.targets, .first = 0, .sums = of.sums});
+  add(traffic({of.logits, of.maximum, of.sums, of.targets}, {of.logits}),
+      kernel::CrossEntropy{.maximum = of.maximum,
+                           .sums = of.sums,
+                           .targets = of.targets,
+                           .first = 0,
+                           .factor = 1e-3,
+                           .logits = of.logits,
+                           .loss = of.loss});
+  return all;
 }
 
-std::unique_ptr<Fixture> issue_all(BenchEnv& env, const std::vector<Kernel>& kernels, const Operands& of,
-                                   double bytes, int tp) {
+std::unique_ptr<Fixture> memory_work(BenchEnv& env, double bytes, BenchEnv::Work work, Counters others = {},
+                                     bool cold = false) {
   return std::make_unique<ComputeWork>(
-      env,
-      [=, &env](int) {
-        for (const Kernel& kernel : kernels) kernel.issue(env.kernels(0), env.compute(0), of);
+      env, std::move(work),
+      [=](double seconds) {
+        Counters counters = others;
+        counters.insert({{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}});
+        return counters;
       },
-      memory_counters(bytes, tp));
+      cold);
 }
 
 void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
   const Options& options = suite.options();
   const int tokens = options.tokens;
+  const auto issue_all = [=](BenchEnv& env, const std::vector<Kernel>& kernels, double bytes) {
+    return memory_work(env, bytes,
+                       [=, &env](int) {
+                         for (const Kernel& kernel : kernels) kernel.issue(env.kernels(0), env.compute(0));
+                       },
+                       {{"tp", tp}});
+  };
   std::set<std::string> added;  // each kernel once, in the first unit pass that has it
-  for (const auto& [of, kernels] : kKernels) {
-    const auto [unit, pass] = of;
-    Shape shape{tokens, 1, {.tp = tp}};
-    shape.element_bytes = static_cast<int>(bytes_of(options.machine.type));
-    const Work declared = work(model, shape, Implementation::suite, unit, pass);
-    const double bytes = declared.replicated_bytes + declared.sharded_bytes;
-    suite.add({.name = "memory/elementwise/" + model.name + "/" + to_string(unit, pass) +
-                       "/tp:" + std::to_string(tp),
-               .bytes = 4 * bytes,
-               .prepare = [=, unit = unit, &all = kernels](BenchEnv& env) {
-                 return issue_all(env, all, operands(env, model, tokens, tp, unit), bytes, tp);
-               }});
-    for (const Kernel& kernel : kernels)
-      if (added.insert(kernel.name).second)
-        suite.add({.name = "memory/kernel/" + model.name + "/" + kernel.name + "/tp:" + std::to_string(tp),
-                   .bytes = 4 * bytes,
-                   .prepare = [=, unit = unit](BenchEnv& env) {
-                     const Operands its = operands(env, model, tokens, tp, unit);
-                     return issue_all(env, {kernel}, its, kernel.bytes(its), tp);
-                   }});
-  }
+  for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
+    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+      Shape shape{tokens, 1, {.tp = tp}};
+      shape.element_bytes = static_cast<int>(bytes_of(options.machine.type));
+      const Work declared = work(model, shape, Implementation::suite, unit, pass);
+      const double bytes = declared.replicated_bytes + declared.sharded_bytes;
+      const auto kernels = [=](BenchEnv& env) {
+        return kernels_of(unit, pass, operands(env, model, tokens, tp, unit));
+      };
+      const std::string of_shape = "/tp:" + std::to_string(tp);
+      suite.add({.name = "memory/elementwise/" + model.name + "/" + to_string(unit, pass) + of_shape,
+                 .bytes = 4 * bytes,
+                 .prepare = [=](BenchEnv& env) { return issue_all(env, kernels(env), bytes); }});
+      const std::vector<Kernel> without_operands = kernels_of(unit, pass, {});
+      for (size_t i = 0; i < without_operands.size(); ++i)
+        if (const std::string& name = without_operands[i].name; added.insert(name).second)
+          suite.add({.name = "memory/kernel/" + model.name + "/" + name + of_shape,
+                     .bytes = 4 * bytes,
+                     .prepare = [=](BenchEnv& env) {
+                       const Kernel kernel = kernels(env)[i];
+                       return issue_all(env, {kernel}, kernel.bytes);
+                     }});
+    }
 }
 
 void add_optimizer(Suite& suite, const ModelConfig& model) {
   const int64_t rows = model.ffn, columns = model.hidden;
   const double bytes = static_cast<double>(rows * columns) * optimizer_bytes(Implementation::suite);
-  const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
-    return {{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}};
-  };
   suite.add({.name = "memory/optimizer/" + model.name, .bytes = bytes, .prepare = [=](BenchEnv& env) {
                const auto make = [&] { return env.make(0, DType::f32, rows, columns); };
                const Tensor gradient = make(), first = make(), second = make(), weight = make();
                const Tensor total = env.make(0, DType::f64, 1, 1);
-               return std::make_unique<ComputeWork>(
-                   env,
-                   [=, &env](int) {
-                     env.kernels(0).issue(
-                         env.compute(0), kernel::AddSumOfSquares{.factor = 1, .x = gradient, .total = total});
-                     env.kernels(0).issue(env.compute(0), kernel::AdamW{.options = AdamW{},
-                                                                        .max_norm = 1,
-                                                                        .total = total,
-                                                                        .gradient = gradient,
-                                                                        .first_moment = first,
-                                                                        .second_moment = second,
-                                                                        .master = weight,
-                                                                        .weight = weight});
-                   },
-                   counters);
+               const kernel::AddSumOfSquares sum{.factor = 1, .x = gradient, .total = total};
+               const kernel::AdamW step{.options = AdamW{},
+                                        .max_norm = 1,
+                                        .total = total,
+                                        .gradient = gradient,
+                                        .first_moment = first,
+                                        .second_moment = second,
+                                        .master = weight,
+                                        .weight = weight};
+               return memory_work(env, bytes, [=, &env](int) {
+                 env.kernels(0).issue(env.compute(0), sum);
+                 env.kernels(0).issue(env.compute(0), step);
+               });
              }});
 }
 
 void add_copy(Suite& suite, double bytes, bool cold) {
-  const auto counters = [bytes](double seconds) -> std::map<std::string, double> {
-    return {{"bytes", 2 * bytes}, {"gb_per_s", 2 * bytes / seconds / 1e9}};
-  };
-  suite.add(
-      {.name = std::string(cold ? "memory_cold" : "memory") +
-               "/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
-       .bytes = 2 * bytes,
-       .prepare = [=](BenchEnv& env) {
-         const auto columns = static_cast<int64_t>(bytes / 4);
-         const Tensor from = env.make(0, DType::f32, 1, columns), to = env.make(0, DType::f32, 1, columns);
-         return std::make_unique<ComputeWork>(
-             env,
-             [=, &env](int) { env.kernels(0).issue(env.compute(0), kernel::Copy{.from = from, .to = to}); },
-             counters, cold);
-       }});
+  suite.add({.name = std::string(cold ? "memory_cold" : "memory") +
+                     "/copy/bytes:" + std::to_string(static_cast<int64_t>(bytes)),
+             .bytes = 2 * bytes,
+             .prepare = [=](BenchEnv& env) {
+               const auto columns = static_cast<int64_t>(bytes / 4);
+               const Tensor from = env.make(0, DType::f32, 1, columns),
+                            to = env.make(0, DType::f32, 1, columns);
+               const kernel::Copy copy{.from = from, .to = to};
+               return memory_work(
+                   env, 2 * bytes, [=, &env](int) { env.kernels(0).issue(env.compute(0), copy); }, {}, cold);
+             }});
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include "stp/cost/overlap.h"
 #include "stp/report/statistics.h"
 
-#include "linears.h"
 #include "suite.h"
 
 namespace stp::microbench {
@@ -41,7 +40,7 @@ class OverlapWork : public Fixture {
         {alone_.compute, alone_.communication, median(compute_together), median(communication_together)});
     return figures_.together_s;
   }
-  [[nodiscard]] std::map<std::string, double> counters(double /*seconds*/) const override {
+  [[nodiscard]] Counters counters(double /*seconds*/) const override {
     return {{"m", gemm_.m},
             {"n", gemm_.n},
             {"k", gemm_.k},

@@ -33,19 +33,9 @@ double percentile(std::vector<double> times, double share) {
   return times[static_cast<size_t>(std::lround(share * static_cast<double>(times.size() - 1)))];
 }
 
-std::string exact(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
-}
+std::string exact(double value) { return shown("%.17g", value); }
 
 }  // namespace
-
-struct Suite::Current {
-  std::string name;
-  Arrangement on;
-  std::unique_ptr<Fixture> fixture;
-};
 
 double ComputeWork::sample(int calls) {
   if (cold_) {
@@ -120,7 +110,7 @@ bool Suite::prepare(const Benchmark& benchmark) {
     before.clear();
   }
   BenchEnv& env = *place(benchmark.on).env;
-  current_ = std::make_shared<Current>(Current{benchmark.name, benchmark.on, benchmark.prepare(env)});
+  current_ = {benchmark.name, benchmark.on, benchmark.prepare(env)};
   return true;
 }
 
@@ -211,11 +201,10 @@ void Suite::add(Benchmark benchmark) {
 void Suite::check_slow() const {
   std::set<std::string> families;
   for (const Benchmark& benchmark : benchmarks_) families.insert(family_of(benchmark));
-  std::string names;
-  for (const std::string& family : families) names += (names.empty() ? "" : ", ") + family;
   for (const auto& [family, factor] : options_.slow)
     if (!families.contains(family))
-      throw InputError("", "--slow", "there is no family \"" + family + "\"", "use one of " + names);
+      throw InputError("", "--slow", "there is no family \"" + family + "\"",
+                       "use one of " + joined(families));
 }
 
 }  // namespace stp::microbench

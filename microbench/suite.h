@@ -7,12 +7,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "machine.h"
 #include "sampling.h"
-#include "stp/model/config.h"
+#include "stp/model/work.h"
 
 namespace benchmark {
 class State;
@@ -31,6 +32,8 @@ struct Options {
   std::map<std::string, double> slow;  // by family: factor on the calls, for tests of comparisons
 };
 
+using Counters = std::map<std::string, double>;
+
 /// One benchmark with its tensors.
 class Fixture {
  public:
@@ -38,7 +41,7 @@ class Fixture {
   /// Seconds per call, over `calls` calls one after the other.
   virtual double sample(int calls) = 0;
   /// Counters for the last sample, which took `seconds`.
-  [[nodiscard]] virtual std::map<std::string, double> counters(double seconds) const = 0;
+  [[nodiscard]] virtual Counters counters(double seconds) const = 0;
 };
 
 struct Benchmark {
@@ -69,7 +72,11 @@ class Suite {
   [[nodiscard]] const Options& options() const { return options_; }
 
  private:
-  struct Current;
+  struct Current {
+    std::string name;
+    Arrangement on;
+    std::unique_ptr<Fixture> fixture;
+  };
   void run(const Benchmark& benchmark, ::benchmark::State& state);
   static void run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark);
   // An environment, and the sampler that keeps its fastest probe.
@@ -88,7 +95,7 @@ class Suite {
   std::deque<Benchmark> benchmarks_;  // a deque keeps their addresses
   std::map<Arrangement, Place> places_;
   std::map<std::string, SampleSize> sample_sizes_;  // by benchmark
-  std::shared_ptr<Current> current_;                // the one prepared
+  std::optional<Current> current_;                  // the one prepared
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now(), shown_ = begun_;
   size_t samples_ = 0;
 };
@@ -96,20 +103,34 @@ class Suite {
 /// Work on the compute streams of all ranks. `cold`: flushes the caches before every call.
 class ComputeWork : public Fixture {
  public:
-  using Counters = std::function<std::map<std::string, double>(double seconds)>;
-  ComputeWork(BenchEnv& env, BenchEnv::Work work, Counters counters, bool cold = false)
+  using CountersOf = std::function<Counters(double seconds)>;
+  ComputeWork(BenchEnv& env, BenchEnv::Work work, CountersOf counters, bool cold = false)
       : env_(env), work_(std::move(work)), counters_(std::move(counters)), cold_(cold) {}
   double sample(int calls) override;
-  [[nodiscard]] std::map<std::string, double> counters(double seconds) const override {
-    return counters_(seconds);
-  }
+  [[nodiscard]] Counters counters(double seconds) const override { return counters_(seconds); }
 
  private:
   BenchEnv& env_;
   BenchEnv::Work work_;
-  Counters counters_;
+  CountersOf counters_;
   bool cold_;
 };
+
+// The linear layers of a model, as lib/stp/model declares their GEMMs (gemm.cc).
+struct Linear {
+  std::string name;
+  Gemm forward;  // of one tensor-parallel rank
+};
+/// The linear layers of one layer and the head. InputError if tp does not divide the model.
+std::vector<Linear> linears(const ModelConfig& model, int tokens, int tp);
+
+/// If tp does not divide the model, adds a row that says so and returns true.
+bool skip_unless_sharded(Suite& suite, const std::string& family, const ModelConfig& model, int tp);
+
+/// Bytes of a GEMM's operands on `ranks` ranks.
+double gemm_bytes(const Gemm& gemm, int ranks, DType type);
+/// The GEMM on every rank's compute stream, with separate operands for each.
+BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm);
 
 // The families.
 void add_gemm(Suite& suite);

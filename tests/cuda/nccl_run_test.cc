@@ -70,8 +70,11 @@ Outcome run_of_processes(
   Outcome outcome{std::vector<std::optional<MeasuredRun>>(count), {}};
   outcome.failures = run_processes(count, [&](Processes& own) {
     FakeNccl::be(own.index());
-    const DeviceOptions options{
-        .backend = "cuda", .deadline_s = 5, .nccl = nccl, .replay = {}, .processes = &own};
+    DeviceOptions options;
+    options.backend = "cuda";
+    options.deadline_s = 5;
+    options.nccl = nccl;
+    options.processes = &own;
     int step = 0;
     outcome.runs[own.index()] = run_measured(experiment.schedules[0], experiment, "s.json", options, nullptr,
                                              [&] { stepped(own.index(), ++step); });
@@ -231,7 +234,7 @@ TEST(OneProcess, GemmsAreChosenForTheMultiprocessorsOfTheFlag) {
   alone.layers_per_chunk = {2, 2};
   for (const int multiprocessors : {0, 100}) {
     fake_cublas_lt::state() = {};
-    run_of_one_process(alone, {.gemm_multiprocessors = multiprocessors, .replay = {}});
+    run_of_one_process(alone, {{.gemm_multiprocessors = multiprocessors}});
     const auto& questions = fake_cublas_lt::state().questions;
     EXPECT_THAT(questions, Not(IsEmpty()));
     for (const auto& question : questions) EXPECT_EQ(question.multiprocessors, multiprocessors);
@@ -241,7 +244,7 @@ TEST(OneProcess, GemmsAreChosenForTheMultiprocessorsOfTheFlag) {
 // The stand-in shows one GPU, as `srun --gpus-per-task=1` does.
 TEST(NcclRun, AProcessThatSeesItsOwnGpuAloneIsNotRefusedForItsNumber) {
   fake_cuda::reset(14);
-  for (const int index_on_node : {0, 1, 7}) EXPECT_NO_THROW(check_backend("cuda", index_on_node));
+  for (const int index_on_node : {0, 1, 7}) EXPECT_NO_THROW(built_in("cuda").check(index_on_node));
 }
 
 // In bf16 process 0 trains one rank beside it, while the others wait.

@@ -7,10 +7,10 @@
 #include "baselines/registry.h"
 #include "stp/cpu/cpu_backend.h"
 #include "stp/program/lower.h"
-#include "stp/reference/gradient_error.h"
 #include "stp/reference/transformer.h"
 #include "stp/runtime/trainer.h"
 #include "stp/schedule/validate.h"
+#include "support/reference_adamw.h"
 
 namespace stp::testing_support {
 

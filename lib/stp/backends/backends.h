@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,28 +13,28 @@
 
 namespace stp {
 
-/// The names of the backends that are built in.
-std::vector<std::string> backend_names();
+/// A backend that is built in.
+struct BuiltIn {
+  std::string name;
+  std::vector<DType> types;  // types X (lib/stp/device/kernels.h) that its kernels support, the default first
+  int ranks;                 // that can exchange data there; 0: any number, which share the processors
+  bool graphs;               // whether it supports BackendOptions::graphs
+  bool vision;               // whether it has the kernels of vision encoders (Kernels::vision())
+  std::map<std::string, bool> libraries;  // optional ones, and whether it was built with each
+  /// Throws InputError if there is no device for this node's process of that number.
+  void (*check)(int device);
+  double (*memory)();     // bytes: of the machine, or of one device
+  SharedJson (*facts)();  // a description of its device for records; null for the processors of the machine
 
-/// Optional libraries of a backend, and whether it was built with each.
-std::map<std::string, bool> backend_libraries(const std::string& name);
-
-/// Throws InputError if no backend of that name is built in, or there is no device for this node's process of
-/// that number.
-void check_backend(const std::string& name, int device = 0);
-/// How many ranks can exchange data there; 0: any number, which share the processors.
-int backend_ranks(const std::string& name);
-/// Bytes of memory: of the machine, or of one device.
-double backend_memory(const std::string& name);
-/// A description of its device for records; null for the processors of the machine.
-SharedJson backend_facts(const std::string& name);
-/// The types X (lib/stp/device/kernels.h) that its kernels support, the default first. InputError as
-/// check_backend(), here and below.
-std::vector<DType> backend_types(const std::string& name);
-/// Whether it supports BackendOptions::graphs.
-bool backend_has_graphs(const std::string& name);
-/// Whether it has the kernels of vision encoders (Kernels::vision()).
-bool backend_has_vision(const std::string& name);
+  // What the functions below do there.
+  std::unique_ptr<Backend> (*make)(const BackendOptions& options);
+  std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
+  void (*check_processes)(const std::vector<std::string>& nccl);
+  std::unique_ptr<Backend> (*one_of_several)(const BackendOptions& options, Processes& processes);
+};
+const std::vector<BuiltIn>& built_in_backends();
+/// The one of that name; InputError if there is none. The functions below throw it, too.
+const BuiltIn& built_in(const std::string& name);
 
 /// All ranks, driven by this process.
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);

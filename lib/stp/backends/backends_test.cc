@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "support/refusal.h"
 
 namespace stp {
@@ -13,13 +11,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-bool built_in(const std::string& name) {
-  const auto names = backend_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 TEST(Backends, AreMadeByName) {
-  EXPECT_EQ(backend_names().front(), "cpu");
+  EXPECT_EQ(built_in_backends().front().name, "cpu");
   const auto backend = make_backend("cpu", {.world_size = 3});
   EXPECT_EQ(backend->name(), "cpu");
   EXPECT_EQ(backend->world_size(), 3);
@@ -38,7 +31,7 @@ TEST(Backends, CudaIsThereOrSaysWhyNot) {
   if (backend) {
     EXPECT_EQ(backend->name(), "cuda");
     EXPECT_EQ(backend->world_size(), 2);
-  } else if (built_in("cuda")) {
+  } else if (built_in_backends().back().name == "cuda") {
     EXPECT_THAT(lack, AllOf(HasSubstr("no CUDA device: "), HasSubstr("; run with --backend cpu")));
   } else {
     EXPECT_THAT(lack, AllOf(HasSubstr("this build has no CUDA backend"), HasSubstr("nvcc")));
@@ -46,12 +39,13 @@ TEST(Backends, CudaIsThereOrSaysWhyNot) {
 }
 
 TEST(Backends, HaveVisionOnTheCpuAlone) {
-  for (const std::string& name : backend_names()) EXPECT_EQ(backend_has_vision(name), name == "cpu") << name;
+  for (const BuiltIn& each : built_in_backends()) EXPECT_EQ(each.vision, each.name == "cpu") << each.name;
 }
 
 TEST(Backends, OfReplaysAreOneRank) {
   const Replay replay{.rank = 1, .times = {}};
-  for (const std::string& name : backend_names()) {
+  for (const BuiltIn& each : built_in_backends()) {
+    const std::string& name = each.name;
     std::unique_ptr<Backend> backend;
     const std::string lack = refusal([&] { backend = make_replay_backend(name, {.world_size = 4}, replay); });
     if (backend) {

@@ -38,12 +38,10 @@ std::string find_data_file(const std::string& word, const std::string& folder, c
   for (const auto& entry : fs::directory_iterator(root, ignored))
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem());
   std::sort(names.begin(), names.end());
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   const std::string guess = nearest(word, names);
   throw InputError(from, field, "there is no \"" + word + "\" in " + root.string(),
                    (guess.empty() ? "" : "did you mean " + guess + "? ") +
-                       "give a path ending in .json or one of " + list);
+                       "give a path ending in .json or one of " + joined(names));
 }
 
 }  // namespace stp

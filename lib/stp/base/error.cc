@@ -1,5 +1,7 @@
 #include "stp/base/error.h"
 
+#include <cstdio>
+
 namespace stp {
 namespace {
 
@@ -14,6 +16,12 @@ std::string message(const std::string& file, const std::string& field, const std
 }
 
 }  // namespace
+
+std::string shown(const char* format, double value) {
+  char text[400];  // of the largest numbers, too
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
 
 std::string printable(const std::string& text) {
   std::string shown;

@@ -1,10 +1,25 @@
 // Errors that a user can fix. Everything else (bugs, failures of the machine) stays a plain exception.
 #pragma once
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
 namespace stp {
+
+/// The words of `range`, each as `word_of` gives it, with commas between them.
+template <typename Range, typename WordOf = std::identity>
+std::string joined(const Range& range, WordOf word_of = {}) {
+  std::string text;
+  for (const auto& each : range) {
+    if (!text.empty()) text += ", ";
+    text += std::invoke(word_of, each);
+  }
+  return text;
+}
+
+/// `value` as printf shows it by `format`, which is of one double: "%g", say.
+std::string shown(const char* format, double value);
 
 /// `text` with control characters replaced by "?", which a terminal would obey.
 std::string printable(const std::string& text);

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 namespace stp {
 namespace {
@@ -51,18 +50,6 @@ size_t edit_distance(const std::string& a, const std::string& b) {
     }
   }
   return row[b.size()];
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
-std::string text_of(double number) {
-  std::ostringstream out;
-  out << number;
-  return out.str();
 }
 
 }  // namespace
@@ -249,7 +236,7 @@ namespace {
 
 double checked_number(const json& found, double low, double high, const std::string& file,
                       const std::string& field) {
-  const std::string range = "write a number from " + text_of(low) + " to " + text_of(high);
+  const std::string range = "write a number from " + shown("%g", low) + " to " + shown("%g", high);
   if (!found.is_number()) throw InputError(file, field, "must be a number, not " + type_of(found), range);
   const double number = found.get<double>();
   if (!std::isfinite(number) || number < low || number > high)

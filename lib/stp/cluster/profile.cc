@@ -111,7 +111,6 @@ class ProfileReader {
   }
 
  private:
-  // Reads the fields beside a value.
   double finish(const std::string& key, JsonInput& field, double number, double low, double high) {
     require_source(field);
     const bool fitted = field.boolean_or("fitted", false);

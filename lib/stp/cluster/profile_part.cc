@@ -5,84 +5,49 @@
 namespace stp {
 namespace {
 
-// Each part as its values, by reference: to be assigned or compared as a whole. `Profile` is const or not.
-template <typename Profile>
-auto compute_of(Profile& p) {
-  return std::tie(p.peak_flops, p.sms, p.gemm_efficiency, p.gemm_overhead_k, p.gemm_measured,
-                  p.attention_forward_efficiency, p.attention_backward_efficiency, p.attention_tile_overhead);
-}
-template <typename Profile>
-auto memory_of(Profile& p) {
-  return std::tie(p.memory_bytes_per_s, p.elementwise_factor, p.elementwise_undivided);
-}
-template <typename Profile>
-auto all_reduce_of(Profile& p) {
-  return std::tie(p.all_reduce_latency_s, p.all_reduce_hop_latency_s, p.all_reduce_bus_bytes_per_s,
-                  p.all_reduce_measured);
-}
-template <typename Profile>
-auto contention_of(Profile& p) {
-  return std::tie(p.contention_compute, p.contention_all_reduce, p.receive_sms, p.shared);
-}
-template <typename Profile>
-auto p2p_of(Profile& p) {
-  return std::tie(p.within_node, p.between_nodes, p.gpus_per_node, p.adapters_per_node,
-                  p.host_to_device_bytes_per_s, p.device_to_host_bytes_per_s);
-}
-template <typename Profile>
-auto launches_of(Profile& p) {
-  return std::tie(p.kernel_overhead_s, p.host_launch_s);
-}
+using Profile = HardwareProfile;
 
-// Calls `use` with the values of `part` of both.
-template <typename First, typename Use>
-bool with_part(First& first, const HardwareProfile& second, ProfilePart part, Use use) {
-  switch (part) {
-    case ProfilePart::compute:
-      return use(compute_of(first), compute_of(second));
-    case ProfilePart::memory:
-      return use(memory_of(first), memory_of(second));
-    case ProfilePart::all_reduce:
-      return use(all_reduce_of(first), all_reduce_of(second));
-    case ProfilePart::contention:
-      return use(contention_of(first), contention_of(second));
-    case ProfilePart::p2p:
-      return use(p2p_of(first), p2p_of(second));
-    case ProfilePart::launches:
-      return use(launches_of(first), launches_of(second));
-  }
-  return false;
+// The values of each part, in the order of ProfilePart.
+constexpr std::tuple kValues{
+    std::tuple{&Profile::peak_flops, &Profile::sms, &Profile::gemm_efficiency, &Profile::gemm_overhead_k,
+               &Profile::gemm_measured, &Profile::attention_forward_efficiency,
+               &Profile::attention_backward_efficiency, &Profile::attention_tile_overhead},
+    std::tuple{&Profile::memory_bytes_per_s, &Profile::elementwise_factor, &Profile::elementwise_undivided},
+    std::tuple{&Profile::all_reduce_latency_s, &Profile::all_reduce_hop_latency_s,
+               &Profile::all_reduce_bus_bytes_per_s, &Profile::all_reduce_measured},
+    std::tuple{&Profile::contention_compute, &Profile::contention_all_reduce, &Profile::receive_sms,
+               &Profile::shared},
+    std::tuple{&Profile::within_node, &Profile::between_nodes, &Profile::gpus_per_node,
+               &Profile::adapters_per_node, &Profile::host_to_device_bytes_per_s,
+               &Profile::device_to_host_bytes_per_s},
+    std::tuple{&Profile::kernel_overhead_s, &Profile::host_launch_s}};
+
+// Calls use(pointer to member) for each value of `part`.
+template <typename Use>
+void for_each_value(ProfilePart part, Use use) {
+  size_t index = 0;
+  const auto visit = [&](const auto& values) {
+    if (index++ == static_cast<size_t>(part))
+      std::apply([&](const auto... value) { (use(value), ...); }, values);
+  };
+  std::apply([&](const auto&... values) { (visit(values), ...); }, kValues);
 }
 
 }  // namespace
 
 std::string to_string(ProfilePart part) {
-  switch (part) {
-    case ProfilePart::compute:
-      return "compute";
-    case ProfilePart::memory:
-      return "memory";
-    case ProfilePart::all_reduce:
-      return "all_reduce";
-    case ProfilePart::contention:
-      return "contention";
-    case ProfilePart::p2p:
-      return "p2p";
-    case ProfilePart::launches:
-      return "launches";
-  }
-  return "";
+  constexpr std::array kNames{"compute", "memory", "all_reduce", "contention", "p2p", "launches"};
+  return kNames.at(static_cast<size_t>(part));
 }
 
 void take_part(HardwareProfile& to, const HardwareProfile& from, ProfilePart part) {
-  with_part(to, from, part, [](auto&& target, auto&& source) {
-    target = source;
-    return true;
-  });
+  for_each_value(part, [&](auto value) { to.*value = from.*value; });
 }
 
 bool same_part(const HardwareProfile& a, const HardwareProfile& b, ProfilePart part) {
-  return with_part(a, b, part, [](auto&& one, auto&& other) { return one == other; });
+  bool same = true;
+  for_each_value(part, [&](auto value) { same = same && a.*value == b.*value; });
+  return same;
 }
 
 }  // namespace stp

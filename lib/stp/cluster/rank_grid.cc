@@ -2,34 +2,15 @@
 
 namespace stp {
 
-std::vector<int> RankGrid::tensor_group(int rank) const {
-  std::vector<int> group;
-  Place at = place(rank);
-  for (at.tp = 0; at.tp < tp; ++at.tp) group.push_back(this->rank(at));
-  return group;
-}
-
-std::vector<int> RankGrid::context_group(int rank) const {
-  std::vector<int> group;
-  Place at = place(rank);
-  for (at.cp = 0; at.cp < cp; ++at.cp) group.push_back(this->rank(at));
-  return group;
-}
-
-std::vector<int> RankGrid::data_group(int rank) const {
-  std::vector<int> group;
-  Place at = place(rank);
-  for (at.dp = 0; at.dp < dp; ++at.dp)
-    for (at.cp = 0; at.cp < cp; ++at.cp) group.push_back(this->rank(at));
-  return group;
-}
-
-std::vector<int> RankGrid::model_group(int rank) const {
-  std::vector<int> group;
-  Place at = place(rank);
-  for (at.pp = 0; at.pp < pp; ++at.pp)
-    for (at.tp = 0; at.tp < tp; ++at.tp) group.push_back(this->rank(at));
-  return group;
+std::vector<int> RankGrid::group(int rank, const RankGrid& across) const {
+  const Place own = place(rank);
+  std::vector<int> members;
+  for (int i = 0; i < across.size(); ++i) {
+    const Place at = across.place(i);
+    members.push_back(this->rank({across.tp > 1 ? at.tp : own.tp, across.cp > 1 ? at.cp : own.cp,
+                                  across.dp > 1 ? at.dp : own.dp, across.pp > 1 ? at.pp : own.pp}));
+  }
+  return members;
 }
 
 }  // namespace stp

@@ -21,13 +21,17 @@ struct RankGrid {
   }
 
   /// The ranks that differ from `rank` only in the tensor-parallel place, `rank` included, in order.
-  [[nodiscard]] std::vector<int> tensor_group(int rank) const;
+  [[nodiscard]] std::vector<int> tensor_group(int rank) const { return group(rank, {.tp = tp}); }
   /// The ring that shares each sequence: those that differ only in the context-parallel place, in order.
-  [[nodiscard]] std::vector<int> context_group(int rank) const;
+  [[nodiscard]] std::vector<int> context_group(int rank) const { return group(rank, {.cp = cp}); }
   /// The ranks that hold the same parameters: those that differ in the context- or data-parallel place.
-  [[nodiscard]] std::vector<int> data_group(int rank) const;
+  [[nodiscard]] std::vector<int> data_group(int rank) const { return group(rank, {.cp = cp, .dp = dp}); }
   /// The ranks that hold the model together once: those that differ in tp or pp.
-  [[nodiscard]] std::vector<int> model_group(int rank) const;
+  [[nodiscard]] std::vector<int> model_group(int rank) const { return group(rank, {.tp = tp, .pp = pp}); }
+
+ private:
+  /// Those that differ in the dimensions of which `across` has the size; it has 1 of the others.
+  [[nodiscard]] std::vector<int> group(int rank, const RankGrid& across) const;
 };
 
 }  // namespace stp

@@ -38,6 +38,37 @@ Alone layer_alone(const CostTable& table, const Lowering& lowering) {
   return {forward, backward - head};
 }
 
+// Whether both ends of a transfer are on one node.
+bool is_near(const Program& program, OpId transfer, const CostTable& table) {
+  const ProgramStream& link = program.stream_of(transfer);
+  return table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
+}
+
+// Whether a transfer's block has another one to a rank of yet another node: they stand side by side in its
+// rank's list.
+bool is_beside_another(const Program& program, OpId transfer, const CostTable& table) {
+  const ProgramStream& link = program.stream_of(transfer);
+  const auto shares = [&](OpId other) {
+    if (other >= program.ops.size() || program.ops[other].kind != OpKind::transfer) return false;
+    const ProgramStream& beside = program.stream_of(other);
+    return beside.rank == link.rank && beside.peer != link.peer && !is_near(program, other, table) &&
+           program.ops[other].block == program.ops[transfer].block;
+  };
+  return (transfer > 0 && shares(transfer - 1)) || shares(transfer + 1);
+}
+
+double compute_seconds(const Op& op, const CostTable& table) {
+  // Only a full backward runs weight gradients beside its collectives.
+  const bool in_bulk = table.bulk && op.pass == Pass::B && (op.unit == Unit::attn || op.unit == Unit::mlp);
+  const CostTable::Bulk* const bulk = in_bulk ? &(*table.bulk)[static_cast<size_t>(op.unit)] : nullptr;
+  if (op.kind == OpKind::weight_gradients)
+    return bulk ? table.at(op.unit, UnitPass::W_early) + bulk->W_late : table.weight_gradients(op.unit);
+  if (bulk && op.unit_pass == UnitPass::W_late) return bulk->W_late;
+  if (bulk && op.unit_pass == UnitPass::I && op.part == UnitPart::after) return bulk->after_I;
+  if (op.part != UnitPart::whole) return table.parts_of(op.unit, op.unit_pass).step(op.part, op.step);
+  return table.at(op.unit, op.unit_pass);
+}
+
 double seconds(const Program& program, OpId id, const CostTable& table) {
   const Op& op = program.ops[id];
   const auto of_stage = [&](const std::vector<double>& by_stage, double per_layer) {
@@ -48,33 +79,13 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     const int stage = program.stage_of(id);
     return by_stage.empty() ? per_layer * program.layers_per_stage[stage] : by_stage[stage].at(op.step);
   };
-  // Only a full backward runs weight gradients beside its collectives.
-  const bool in_bulk = table.bulk && op.pass == Pass::B && (op.unit == Unit::attn || op.unit == Unit::mlp);
-  const CostTable::Bulk* const bulk = in_bulk ? &(*table.bulk)[static_cast<size_t>(op.unit)] : nullptr;
   const auto of_rank = [&](const std::vector<double>& by_rank) {
     return by_rank.empty() ? 0 : by_rank[program.stream_of(id).rank];
   };
-  const auto near = [&](OpId transfer) {
-    const ProgramStream& link = program.stream_of(transfer);
-    return table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
-  };
-  // A block's transfers stand side by side in its rank's list.
-  const auto beside_another = [&](OpId transfer) {
-    const ProgramStream& link = program.stream_of(transfer);
-    const auto shares = [&](OpId other) {
-      if (other >= program.ops.size() || program.ops[other].kind != OpKind::transfer) return false;
-      const ProgramStream& beside = program.stream_of(other);
-      return beside.rank == link.rank && beside.peer != link.peer && !near(other) &&
-             program.ops[other].block == program.ops[transfer].block;
-    };
-    return (transfer > 0 && shares(transfer - 1)) || shares(transfer + 1);
-  };
   switch (op.kind) {
     case OpKind::compute:
-      if (bulk && op.unit_pass == UnitPass::W_late) return bulk->W_late;
-      if (bulk && op.unit_pass == UnitPass::I && op.part == UnitPart::after) return bulk->after_I;
-      if (op.part != UnitPart::whole) return table.parts_of(op.unit, op.unit_pass).step(op.part, op.step);
-      return table.at(op.unit, op.unit_pass);
+    case OpKind::weight_gradients:
+      return compute_seconds(op, table);
     case OpKind::kv_exchange:
     case OpKind::kv_gradient_exchange:
       return table.kv_exchange;
@@ -82,9 +93,6 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return (op.unit_pass == UnitPass::F) == (op.step == 1) ? table.qkv_all_to_all : table.output_all_to_all;
     case OpKind::row_exchange:
       return table.row_exchange;
-    case OpKind::weight_gradients:
-      if (bulk) return table.at(op.unit, UnitPass::W_early) + bulk->W_late;
-      return table.weight_gradients(op.unit);
     case OpKind::all_reduce:
       return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
@@ -93,12 +101,12 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::all_gather:
       return table.collectives(op.unit, op.unit_pass).gather;
     case OpKind::transfer:
-      if (near(id)) return op.tensors() * table.transfer_within_node;
-      return op.tensors() *
-             (beside_another(id) ? table.transfer_beside_another : table.transfer_between_nodes);
+      return op.tensors() * (is_near(program, id, table)             ? table.transfer_within_node
+                             : is_beside_another(program, id, table) ? table.transfer_beside_another
+                                                                     : table.transfer_between_nodes);
     case OpKind::norm_prefix:
     case OpKind::norm_total:
-      return near(id) ? table.number_within_node : table.number_between_nodes;
+      return is_near(program, id, table) ? table.number_within_node : table.number_between_nodes;
     case OpKind::gradient_norm:
       return of_rank(table.gradient_norm);
     case OpKind::gradient_reduce:
@@ -136,6 +144,32 @@ double factor(const Program& program, OpId id, const CostTable& table, const std
   if (of_layer || is_collective(op.kind) || is_exchange(op.kind) || is_host_copy(op.kind))
     product *= microbatch_factor(table.microbatch_factors, program, op.microbatch);
   return product;
+}
+
+// What each block of a rank takes where nothing delays it: neither other blocks nor other ranks.
+std::vector<double> block_seconds(const Program& program, int rank, const std::vector<double>& seconds) {
+  std::vector<double> of_blocks(program.schedule.ranks[rank].size(), 0), ends(program.ops.size(), 0),
+      stream_ends(program.streams.size(), 0);
+  int block = -1;
+  OpId first = program.rank_begin[rank];
+  for (OpId id = first; id < program.rank_begin[rank + 1]; ++id) {
+    const Op& op = program.ops[id];
+    const StreamKind stream = program.stream_of(id).kind;
+    const bool in_block =
+        stream == StreamKind::compute || stream == StreamKind::tp || stream == StreamKind::cp;
+    if (op.block < 0 || !in_block) continue;
+    if (op.block != block) {
+      block = op.block;
+      first = id;
+      std::fill(stream_ends.begin(), stream_ends.end(), 0);
+    }
+    double start = stream_ends[op.stream];
+    for (const OpId needed : program.dependencies(id))
+      if (needed >= first && needed < id) start = std::max(start, ends[needed]);
+    ends[id] = stream_ends[op.stream] = start + seconds[id];
+    of_blocks[block] = std::max(of_blocks[block], ends[id]);
+  }
+  return of_blocks;
 }
 
 }  // namespace
@@ -185,12 +219,11 @@ CostTable unit_cost_table(JsonInput input, const Division& division) {
     else
       table.kv_exchange = read("kv_exchange");
   }
-  table.all_reduce = input.number_or("all_reduce", 0, 0, kLongestSeconds);
-  table.transfer_within_node = table.transfer_between_nodes = table.transfer_beside_another =
-      input.number_or("p2p", 0, 0, kLongestSeconds);
-  table.gradient_reduce_per_layer = input.number_or("gradient_reduce", 0, 0, kLongestSeconds);
-  table.offload_per_layer = input.number_or("offload", 0, 0, kLongestSeconds);
-  table.reload_per_layer = input.number_or("reload", 0, 0, kLongestSeconds);
+  table.all_reduce = read("all_reduce");
+  table.transfer_within_node = table.transfer_between_nodes = table.transfer_beside_another = read("p2p");
+  table.gradient_reduce_per_layer = read("gradient_reduce");
+  table.offload_per_layer = read("offload");
+  table.reload_per_layer = read("reload");
   input.done();
   return table;
 }
@@ -216,6 +249,29 @@ std::optional<double> tp_communication_share(const CostTable& table) {
   const double communication = kAllReducesPerLayer * table.all_reduce;
   if (compute + communication <= 0) return std::nullopt;
   return communication / (compute + communication);
+}
+
+std::optional<double> offload_ratio_bound(const Program& program, const CostTable& table) {
+  const std::vector<double> seconds = op_seconds(program, table);
+  std::optional<double> bound;
+  for (int rank = 0; rank < program.schedule.pp(); ++rank) {
+    const std::vector<Block>& blocks = program.schedule.ranks[rank];
+    const std::vector<double> of_blocks = block_seconds(program, rank, seconds);
+    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
+      const Op& op = program.ops[id];
+      if (op.kind != OpKind::offload || blocks[op.block].braided()) continue;
+      const int stage = program.stage_of(id);
+      const double forward = of_blocks[op.block];
+      const double all = table.offload_of_all.empty()
+                             ? table.offload_per_layer * program.layers_per_stage[stage]
+                             : table.offload_of_all[stage];
+      double ratio = all > 0 ? std::min(1.0, forward / all) : 1;
+      // Whole tensors are copied: less than the ratio allows.
+      if (seconds[id] <= forward) ratio = std::max(ratio, program.strategy.offload);
+      bound = std::min(bound.value_or(1), ratio);
+    }
+  }
+  return bound;
 }
 
 PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowering) {

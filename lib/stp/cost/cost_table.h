@@ -105,6 +105,12 @@ double microbatch_factor(const std::vector<double>& factors, const Program& prog
 /// takes no time.
 std::optional<double> tp_communication_share(const CostTable& table);
 
+/// How much a schedule may offload at no cost (section 4.4 of the paper): the largest ratio, at most 1, with
+/// which a copy to the host takes no longer than the forward in front of it, where that is a block alone, as
+/// in the warm-up, and nothing delays it; the least over all such copies. The Program's own ratio is within
+/// it if its copies are. None where there is no such copy.
+std::optional<double> offload_ratio_bound(const Program& program, const CostTable& table);
+
 /// The costs that a cost-aware generator gets: the passes of one chunk of `layers` layers run alone, each
 /// with its exposed collectives and exchanges, and a hop's transfer. `lowering`: of the Program's layers, if
 /// something divides their units.

@@ -52,19 +52,16 @@ class Groups {
   }
 
   [[nodiscard]] double tensor_all_reduce(double bytes) const {
-    return slowest(tensor_, [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
+    return slowest(tensor_, all_reduce_seconds, bytes);
   }
   [[nodiscard]] double tensor_half_all_reduce(double bytes) const {
-    return slowest(tensor_,
-                   [&](const GroupSpan& span) { return half_all_reduce_seconds(profile_, bytes, span); });
+    return slowest(tensor_, half_all_reduce_seconds, bytes);
   }
   [[nodiscard]] double data_all_reduce(int pp, double bytes) const {
-    return slowest(data_[pp],
-                   [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
+    return slowest(data_[pp], all_reduce_seconds, bytes);
   }
   [[nodiscard]] double data_half_all_reduce(int pp, double bytes) const {
-    return slowest(data_[pp],
-                   [&](const GroupSpan& span) { return half_all_reduce_seconds(profile_, bytes, span); });
+    return slowest(data_[pp], half_all_reduce_seconds, bytes);
   }
 
   // Between the ranks of one place in two pipeline ranks.
@@ -76,7 +73,7 @@ class Groups {
       std::sort(pair.begin(), pair.end());
       add(spans, pp, pair);
     }
-    return slowest(spans, [&](const GroupSpan& span) { return all_reduce_seconds(profile_, bytes, span); });
+    return slowest(spans, all_reduce_seconds, bytes);
   }
 
   // Of `bytes` from each rank of the context-parallel or tensor-parallel rings to each of the `peers` next:
@@ -134,10 +131,10 @@ class Groups {
     const GroupSpan span = span_of(profile_, members, ranks_of(pp));
     if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
   }
-  template <typename Seconds>
-  static double slowest(const std::vector<GroupSpan>& spans, Seconds seconds) {
+  using Seconds = double(const HardwareProfile& profile, double bytes, const GroupSpan& span);
+  [[nodiscard]] double slowest(const std::vector<GroupSpan>& spans, Seconds* seconds, double bytes) const {
     double longest = 0;
-    for (const GroupSpan& span : spans) longest = std::max(longest, seconds(span));
+    for (const GroupSpan& span : spans) longest = std::max(longest, seconds(profile_, bytes, span));
     return longest;
   }
 
@@ -222,7 +219,6 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
   }
 }
 
-// What the exchanges of context parallelism take.
 void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   const int cp = job.strategy().cp;
   if (job.strategy().division().exchanges_heads()) {
@@ -239,7 +235,6 @@ void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups&
   }
 }
 
-// What collectives of the tensor-parallel groups take.
 void add_collectives(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
   // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
@@ -289,7 +284,6 @@ void add_transfers(const Job& job, const HardwareProfile& profile, const Groups&
   table.number_between_nodes = transfer_between_nodes_seconds(profile, sizeof(double), senders);
 }
 
-// What the optimizer of each pipeline rank takes.
 void add_optimizer(const Job& job, const HardwareProfile& profile,
                    const std::vector<double>& parameters_of_ranks, CostTable& table) {
   for (const double parameters : parameters_of_ranks) {
@@ -306,7 +300,6 @@ void add_optimizer(const Job& job, const HardwareProfile& profile,
   }
 }
 
-// What reductions of gradients and gathering of weights take.
 void add_reductions(const Job& job, const Groups& groups, const std::vector<int>& layers_per_stage,
                     const Placement& placement, const std::vector<Bucket>& first_buckets, CostTable& table) {
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
@@ -333,7 +326,6 @@ void add_reductions(const Job& job, const Groups& groups, const std::vector<int>
   }
 }
 
-// What copies of activations to the host and back take.
 void add_host_copies(const Job& job, const HardwareProfile& profile, const std::vector<int>& layers_per_stage,
                      CostTable& table) {
   for (const int layers : layers_per_stage) {

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
-#include <utility>
 
 #include "stp/base/error.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_group.h"
-#include "stp/cuda/cuda_replay.h"
+#include "stp/cuda/libraries/cudnn_attention.h"
 
 namespace stp::cuda {
 namespace {
@@ -36,6 +36,11 @@ int checked_world_size(const BackendOptions& options, const std::vector<int>& ra
                              std::to_string(options.world_size));
   check_gpu(gpu);
   return options.world_size;
+}
+
+// 13000 is 13.0.
+std::string version(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
 }  // namespace
@@ -94,6 +99,23 @@ double gpu_memory(int gpu) {
   cudaDeviceProp properties{};
   STP_CUDA(cudaGetDeviceProperties(&properties, gpu));
   return static_cast<double>(properties.totalGlobalMem);
+}
+
+SharedJson gpu_facts(int gpu) {
+  cudaDeviceProp properties{};
+  int driver = 0, runtime = 0;
+  STP_CUDA(cudaGetDeviceProperties(&properties, gpu));
+  STP_CUDA(cudaDriverGetVersion(&driver));
+  STP_CUDA(cudaRuntimeGetVersion(&runtime));
+  const nlohmann::json facts = {
+      {"accelerator_model_name", properties.name},
+      {"accelerator_memory_capacity", std::to_string(properties.totalGlobalMem >> 20) + " MiB"},
+      {"compute_capability", std::to_string(properties.major) + "." + std::to_string(properties.minor)},
+      {"multiprocessors", properties.multiProcessorCount},
+      {"driver_cuda_version", version(driver)},
+      {"runtime_cuda_version", version(runtime)},
+      {"attention", has_cudnn_attention() ? "cudnn where it takes the shape" : "own kernels"}};
+  return std::make_shared<const nlohmann::json>(facts);
 }
 
 }  // namespace stp::cuda

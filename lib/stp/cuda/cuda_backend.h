@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "stp/base/json_input.h"
 #include "stp/cuda/cuda_device.h"
 #include "stp/device/backend.h"
 #include "stp/emulation/emulated_group.h"
@@ -30,6 +31,10 @@ void check_gpu(int gpu = 0);
 int gpu_of(int index_on_node);
 /// Bytes of its memory, used and free. Throws CudaError.
 double gpu_memory(int gpu = 0);
+/// What it is and what drives it, for records. MLPerf's names where there is one: accelerator_model_name,
+/// accelerator_memory_capacity; compute capability, multiprocessors, versions of driver and runtime, and
+/// whose kernels attention has. Throws CudaError.
+SharedJson gpu_facts(int gpu = 0);
 
 /// What is the same of all of them: the ranks of this process, on one GPU. Groups are of ranks that share it.
 class CudaBackend : public Backend {

@@ -13,7 +13,9 @@ class CudaError : public std::runtime_error {
  public:
   /// "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED at gemm.cc:120", of whatever `call` and `file` begin or end
   /// with.
-  CudaError(const std::string& call, const std::string& words, const std::string& file, int line);
+  CudaError(const std::string& call, const std::string& words, const std::string& file, int line)
+      : std::runtime_error(call.substr(0, call.find('(')) + ": " + words + " at " +
+                           file.substr(file.rfind('/') + 1) + ":" + std::to_string(line)) {}
 };
 
 /// Throws CudaError if `status` is not the library's success, which is 0 in all of them. `words` gives the
@@ -24,7 +26,10 @@ void check_call(Status status, Words words, const char* call, const char* file, 
 }
 
 /// "cudaErrorInvalidValue, invalid argument". The runtime forgets the error: later checks are not to find it.
-std::string cuda_error_text(cudaError_t error);
+inline std::string cuda_error_text(cudaError_t error) {
+  static_cast<void>(cudaGetLastError());
+  return std::string(cudaGetErrorName(error)) + ", " + cudaGetErrorString(error);
+}
 
 }  // namespace stp::cuda
 

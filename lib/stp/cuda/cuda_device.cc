@@ -4,7 +4,6 @@
 #include <cstring>
 #include <exception>
 #include <stdexcept>
-#include <utility>
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/kernels/cuda_kernels.h"

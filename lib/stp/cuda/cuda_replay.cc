@@ -1,10 +1,9 @@
-#include "stp/cuda/cuda_replay.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "stp/cuda/cuda_event.h"
+#include "stp/cuda/cuda_group.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/cuda/kernels/emulated_link.h"
 

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <thread>
 #include <utility>
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_stream.h"
-#include "stp/cuda/op_ranges.h"
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define STP_HAVE_NVTX
+#endif
 
 namespace stp::cuda {
 
@@ -111,11 +114,22 @@ void CudaRun::forget_alarms() {
     alarms_.clear();
 }
 
-void CudaRun::show_op(int rank, std::optional<uint32_t> op) {
-  if (op == shown_op_ || !profiler_attached()) return;
-  if (shown_op_) end_op_range();
-  if (op) begin_op_range(words(rank, *op));
+// As a range of Nsight Systems, named as torch's profiles name the actions of a pipeline.
+void CudaRun::show_op([[maybe_unused]] int rank, [[maybe_unused]] std::optional<uint32_t> op) {
+#ifdef STP_HAVE_NVTX
+  static const nvtxDomainHandle_t domain = nvtxDomainCreateA("stp");  // null where no tool listens
+  if (op == shown_op_ || domain == nullptr) return;
+  if (shown_op_) nvtxDomainRangePop(domain);
   shown_op_ = op;
+  if (!op) return;
+  const std::string name = "PP:" + words(rank, *op);
+  nvtxEventAttributes_t attributes{};
+  attributes.version = NVTX_VERSION;
+  attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  attributes.message.ascii = name.c_str();
+  nvtxDomainRangePushEx(domain, &attributes);
+#endif
 }
 
 }  // namespace stp::cuda

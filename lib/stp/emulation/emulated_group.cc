@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
+#include "stp/base/error.h"
 #include "stp/device/backend.h"
 
 namespace stp {
@@ -34,10 +34,9 @@ EmulatedUse EmulatedUseCounter::take() {
 void EmulatedCall::refuse_endless(const RunGuard& guard) const {
   const std::chrono::duration<double> takes(std::chrono::duration<double, std::nano>(link.total_ns()));
   if (takes <= guard.deadline()) return;
-  std::ostringstream text;
-  text << Call{kind, Reduce::sum, {&part, 1}}.text() << " takes " << takes.count()
-       << " s over its emulated link, more than the run's deadline of " << guard.deadline().count() << " s";
-  throw std::runtime_error(text.str());
+  throw std::runtime_error(Call{kind, Reduce::sum, {&part, 1}}.text() + " takes " +
+                           shown("%g", takes.count()) + " s over its emulated link, more than the run's " +
+                           "deadline of " + shown("%g", guard.deadline().count()) + " s");
 }
 
 EmulatedGroup::EmulatedGroup(std::string name, const Replay& replay, const std::vector<int>& members,

@@ -2,7 +2,6 @@
 // the moving of bytes.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>

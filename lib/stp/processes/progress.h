@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "stp/base/error.h"
+
 namespace stp {
 
 /// What one process has done, and what it knows of the others.
@@ -19,7 +21,14 @@ struct Progress {
 class Idle {
  public:
   explicit Idle(const Progress& progress) : progress_(progress), seen_(moves()) {}
-  std::chrono::duration<double> time();
+  std::chrono::duration<double> time() {
+    const auto now = std::chrono::steady_clock::now();
+    if (const uint64_t moves_now = moves(); moves_now != seen_ || progress_.working > 0) {
+      seen_ = moves_now;
+      since_ = now;
+    }
+    return now - since_;
+  }
 
  private:
   [[nodiscard]] uint64_t moves() const { return progress_.done + progress_.elsewhere; }
@@ -30,6 +39,8 @@ class Idle {
 };
 
 /// "`what`: nothing moved for 10 s".
-std::string nothing_moved(const std::string& what, std::chrono::duration<double> time);
+inline std::string nothing_moved(const std::string& what, std::chrono::duration<double> time) {
+  return what + ": nothing moved for " + shown("%g", time.count()) + " s";
+}
 
 }  // namespace stp

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "stp/program/builder.h"
-#include "stp/schedule/schedule.h"
 
 namespace stp {
 

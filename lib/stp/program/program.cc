@@ -1,27 +1,12 @@
 #include "stp/program/program.h"
 
-#include <algorithm>
+#include <array>
 
 namespace stp {
 
 std::string to_string(StreamKind kind) {
-  switch (kind) {
-    case StreamKind::compute:
-      return "compute";
-    case StreamKind::tp:
-      return "tp";
-    case StreamKind::p2p:
-      return "p2p";
-    case StreamKind::dp:
-      return "dp";
-    case StreamKind::cp:
-      return "cp";
-    case StreamKind::d2h:
-      return "d2h";
-    case StreamKind::h2d:
-      return "h2d";
-  }
-  return "";
+  constexpr std::array kNames{"compute", "tp", "p2p", "dp", "cp", "d2h", "h2d"};
+  return kNames.at(static_cast<size_t>(kind));
 }
 
 int Program::stage_of(OpId op) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "stp/reference/layers.h"
@@ -206,6 +207,10 @@ class SampleRun {
   Matrix head_input_, head_normed_, probabilities_;
 };
 
+double norm(const std::vector<double>& values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
 }  // namespace
 
 Parameters initial_parameters(const ModelConfig& model, const Initialisation& initialisation) {
@@ -242,31 +247,18 @@ LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& 
   return result;
 }
 
-double global_norm(const Parameters& gradients) {
-  double sum = 0;
-  for (const auto& [name, values] : gradients)
-    for (const double value : values) sum += value * value;
-  return std::sqrt(sum);
-}
-
-void adamw_step(const AdamWOptions& options, const Parameters& gradients, Parameters& parameters,
-                AdamWState& state) {
-  const int step = ++state.step;
-  const double norm = global_norm(gradients), scale = norm > options.max_norm ? options.max_norm / norm : 1;
-  for (auto& [name, values] : parameters) {
-    Matrix &first = state.first[name], &second = state.second[name];
-    first.resize(values.size());
-    second.resize(values.size());
-    for (size_t i = 0; i < values.size(); ++i) {
-      const double g = scale * gradients.at(name)[i];
-      first[i] = options.beta1 * first[i] + (1 - options.beta1) * g;
-      second[i] = options.beta2 * second[i] + (1 - options.beta2) * g * g;
-      const double mean = first[i] / (1 - std::pow(options.beta1, step));
-      const double square = second[i] / (1 - std::pow(options.beta2, step));
-      values[i] -= options.learning_rate *
-                   (options.weight_decay * values[i] + mean / (std::sqrt(square) + options.epsilon));
-    }
+double gradient_error(const Parameters& ours, const Parameters& exact) {
+  double largest = 0, worst = 0;
+  for (const auto& [name, values] : exact) largest = std::max(largest, norm(values));
+  for (const auto& [name, values] : exact) {
+    const auto found = ours.find(name);
+    if (found == ours.end() || found->second.size() != values.size()) return INFINITY;
+    std::vector<double> difference = found->second;
+    for (size_t i = 0; i < values.size(); ++i) difference[i] -= values[i];
+    const double error = norm(difference) / std::max(norm(values), 1e-3 * largest);
+    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
   }
+  return worst;
 }
 
 }  // namespace stp::reference

@@ -32,19 +32,9 @@ struct LossAndGradients {
 LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& parameters,
                                     const std::vector<Sample>& samples);
 
-/// The square root of the sum of all squares.
-double global_norm(const Parameters& gradients);
-
-struct AdamWOptions {
-  double learning_rate, beta1, beta2, epsilon, weight_decay, max_norm;
-};
-struct AdamWState {
-  int step = 0;
-  Parameters first, second;  // moments; empty before the first step
-};
-/// Gradients are scaled down to a global norm of max_norm; every parameter decays by learning_rate ·
-/// weight_decay; then it moves by learning_rate · m̂ / (√v̂ + epsilon).
-void adamw_step(const AdamWOptions& options, const Parameters& gradients, Parameters& parameters,
-                AdamWState& state);
+/// The error of gradients: the largest over all tensors of ‖ours − exact‖ / max(‖exact‖, 10⁻³ · the largest
+/// ‖exact‖ of any tensor), in Frobenius norms. Infinite where a tensor is missing, has another size, or holds
+/// NaN.
+double gradient_error(const Parameters& ours, const Parameters& exact);
 
 }  // namespace stp::reference

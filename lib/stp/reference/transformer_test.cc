@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "stp/reference/vision_encoder.h"
+#include "support/reference_adamw.h"
 
 namespace stp::reference {
 namespace {

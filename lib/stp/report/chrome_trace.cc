@@ -1,6 +1,5 @@
 #include "stp/report/chrome_trace.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "stp/base/error.h"
@@ -111,62 +110,30 @@ class Writer {
 
   void write_op(int rank, OpId id, const std::string& waited) {
     const Op& op = program_.ops[id];
-    const std::string category = to_string(program_.stream_of(id).kind);
-    if (op.kind == OpKind::optimizer || op.kind == OpKind::gradient_norm || is_norm_transfer(op.kind))
-      return slice(describe_op(program_, id), category, op.stream, timeline_.start[id], timeline_.end[id],
-                   waited);
-    if (is_of_replicas(op.kind))
-      return slice(describe_op(program_, id), category, op.stream, timeline_.start[id], timeline_.end[id],
-                   "");
-    if (is_host_copy(op.kind))
-      return slice(host_copy_name(op), category, op.stream, timeline_.start[id], timeline_.end[id], "");
-    if (op.kind == OpKind::embedding_reduce)
-      return slice("gradients of the embedding", category, op.stream, timeline_.start[id], timeline_.end[id],
-                   "");
+    const auto slice_of_op = [&](const std::string& name, const std::string& args) {
+      slice(name, to_string(program_.stream_of(id).kind), op.stream, timeline_.start[id], timeline_.end[id],
+            args);
+    };
+    const std::string name = name_in_action(op);
+    if (name.empty()) return slice_of_op(describe_op(program_, id), waited);
     const std::string action = to_string(Action{op.pass, op.chunk, op.microbatch});
     std::string args = "\"action\":\"" + action + "\",\"block\":\"" +
                        to_string(program_.schedule.ranks[rank][op.block]) + "\"" +
                        (waited.empty() ? "" : "," + waited);
-    std::string name;
-    switch (op.kind) {
-      case OpKind::compute:
-        name = to_string(op.unit, op.unit_pass) + suffix(op.part);
-        break;
-      case OpKind::kv_exchange:
-      case OpKind::kv_gradient_exchange:
-      case OpKind::all_to_all:
-      case OpKind::row_exchange:
-        name = exchange_name(op);
-        break;
-      case OpKind::weight_gradients:
-        name = to_string(op.unit) + ".W";
-        break;
-      case OpKind::all_reduce:
-      case OpKind::reduce_scatter:
-      case OpKind::all_gather:
-        name = collective_name(op.kind) + " " + to_string(op.unit, op.unit_pass);
-        break;
-      case OpKind::transfer:
-        name = "send";
-        break;
-      case OpKind::gradient_reduce:
-      case OpKind::gradient_scatter:
-      case OpKind::weight_gather:
-      case OpKind::embedding_reduce:
-      case OpKind::gradient_norm:
-      case OpKind::norm_prefix:
-      case OpKind::norm_total:
-      case OpKind::optimizer:
-      case OpKind::offload:
-      case OpKind::reload:
-        break;
-    }
     if (op.kind == OpKind::transfer)
       args += ",\"to\":" + std::to_string(program_.stream_of(id).peer) +
               ",\"tensors\":" + std::to_string(op.tensors());
     else
       args += ",\"layer\":" + std::to_string(op.layer) + ",\"unit\":\"" + to_string(op.unit) + "\"";
-    slice(name + " " + action, category, op.stream, timeline_.start[id], timeline_.end[id], args);
+    slice_of_op(name + " " + action, args);
+  }
+  // The name of an op of an action, which its action's follows; "" of the others.
+  static std::string name_in_action(const Op& op) {
+    if (op.kind == OpKind::compute) return to_string(op.unit, op.unit_pass) + suffix(op.part);
+    if (op.kind == OpKind::weight_gradients) return to_string(op.unit) + ".W";
+    if (is_exchange(op.kind)) return exchange_name(op);
+    if (is_collective(op.kind)) return collective_name(op.kind) + " " + to_string(op.unit, op.unit_pass);
+    return op.kind == OpKind::transfer ? "send" : "";
   }
 
   // One arrow for each transfer that `consumer` waits for.

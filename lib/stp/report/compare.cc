@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <initializer_list>
 #include <map>
@@ -152,9 +151,7 @@ std::string costs_of_layer(const json& unit_costs) {
   const auto sum = [&](std::initializer_list<const char*> keys) {
     double seconds = 0;
     for (const char* key : keys) seconds += unit_costs.value(key, 0.0);
-    std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), "%g", seconds);
-    return std::string(text.data());
+    return shown("%g", seconds);
   };
   return ", a layer's F " + sum({"attn.F", "mlp.F"}) + " I " + sum({"attn.I", "mlp.I"}) + " W " +
          sum({"attn.W_early", "attn.W", "mlp.W_early", "mlp.W"}) + " all-reduces " +

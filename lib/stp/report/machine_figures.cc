@@ -14,24 +14,16 @@ std::vector<GemmFigure> gemm_figures(const HardwareProfile& profile, const Model
   return figures;
 }
 
-double exposed_share(double compute_s, double all_reduce_s, const Contention& contention) {
-  // One rank with two ops that wait for nothing.
-  Program program{
-      .schedule = {"overlap", Placement::loop(1, 1), 1, {{}}}, .layers_per_stage = {1}, .depends_begin = {0}};
-  for (const auto& [kind, stream] :
-       {std::pair{OpKind::compute, StreamKind::compute}, {OpKind::all_reduce, StreamKind::tp}}) {
-    program.streams.push_back({stream, 0, -1});
-    program.ops.push_back({.kind = kind,
-                           .unit = Unit::attn,
-                           .unit_pass = UnitPass::F,
-                           .pass = Pass::F,
-                           .block = -1,
-                           .stream = static_cast<uint32_t>(program.streams.size() - 1)});
-    program.depends_begin.push_back(0);
-  }
-  program.rank_begin = {0, static_cast<OpId>(program.ops.size())};
-  const std::vector<double> seconds = {compute_s, all_reduce_s};
-  return (simulate(program, seconds, contention).step_s - compute_s) / all_reduce_s;
+OverlapFigures simulated_overlap(double compute_s, double all_reduce_s, const Contention& contention) {
+  Program program{.schedule = {"overlap", Placement::loop(1, 1), 1, {{}}}};
+  program.streams = {{StreamKind::compute, 0, -1}, {StreamKind::tp, 0, -1}};
+  program.ops = {{.kind = OpKind::compute, .block = -1, .stream = 0},
+                 {.kind = OpKind::all_reduce, .block = -1, .stream = 1}};
+  program.rank_begin = {0, 2};
+  program.depends_begin = {0, 0, 0};
+  const double seconds[] = {compute_s, all_reduce_s};
+  const Timeline timeline = simulate(program, seconds, contention);
+  return overlap_figures({compute_s, all_reduce_s, timeline.end[0], timeline.end[1]});
 }
 
 }  // namespace stp

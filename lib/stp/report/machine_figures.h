@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "stp/cluster/profile.h"
-#include "stp/cost/cost_table.h"
+#include "stp/cost/overlap.h"
 #include "stp/model/work.h"
 #include "stp/simulate/simulate.h"
 
@@ -21,8 +21,7 @@ struct GemmFigure {
 std::vector<GemmFigure> gemm_figures(const HardwareProfile& profile, const ModelConfig& model,
                                      const Shape& shape, Implementation implementation);
 
-/// The exposed share of an all-reduce that starts together with compute: (time until both end − compute
-/// alone) / all-reduce alone, contention included.
-double exposed_share(double compute_s, double all_reduce_s, const Contention& contention);
+/// Of a rank's compute op and its all-reduce, both ready at the start, by their times alone.
+OverlapFigures simulated_overlap(double compute_s, double all_reduce_s, const Contention& contention);
 
 }  // namespace stp

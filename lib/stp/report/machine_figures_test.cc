@@ -30,7 +30,10 @@ TEST(GemmFigures, AreTheLayersGemmsForwardAndBackward) {
   EXPECT_EQ(figures[0].gemm.k, 5120);
 }
 
-TEST(ExposedShare, IsWhatOverlapCostsByHand) {
+TEST(SimulatedOverlap, ExposesWhatItCostsByHand) {
+  const auto exposed_share = [](double compute_s, double all_reduce_s, const Contention& contention) {
+    return simulated_overlap(compute_s, all_reduce_s, contention).exposed_share;
+  };
   EXPECT_DOUBLE_EQ(exposed_share(10, 4, {}), 0);
   EXPECT_DOUBLE_EQ(exposed_share(1, 4, {}), 0.75);  // what outlasts the compute
   EXPECT_DOUBLE_EQ(exposed_share(0, 4, {0.5, 0.5}), 1);

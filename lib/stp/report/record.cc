@@ -6,9 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -22,6 +21,14 @@
 #include "stp/version.h"
 
 namespace stp {
+
+// Structs whose fields have the names that the record has for them.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankResult::Memory, activations, weights, gradients, optimizer, host)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Prediction, cluster, step_time_s, oversubscribed, disturbed_steps)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Replayed::Group, calls, late_s, latest_s, link_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Replayed, rank, cluster, groups)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BlasShare, share, gflop_per_s)
+
 namespace {
 
 using nlohmann::json;
@@ -32,22 +39,15 @@ json or_null(const std::optional<T>& value) {
 }
 json or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
-// The value of the first line "key : value" of a /proc file.
-std::string proc_value(const char* path, const std::string& key) {
+// The value of the first line of a file that begins with `key`, without what separates it from that or quotes
+// it.
+std::string value_of(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const size_t colon = line.find(':');
-    const size_t begin = line.find_first_not_of(" \t", colon + 1);
-    if (colon != std::string::npos && begin != std::string::npos) return line.substr(begin);
+    const size_t begin = line.find_first_not_of(" \t:=\"", key.size());
+    if (line.starts_with(key) && begin != std::string::npos)
+      return line.substr(begin, line.find_last_not_of('"') + 1 - begin);
   }
-  return "";
-}
-
-std::string operating_system() {
-  std::ifstream file("/etc/os-release");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("PRETTY_NAME=")) return line.substr(13, line.size() - 14);
   return "";
 }
 
@@ -103,46 +103,15 @@ json configuration_json(const Configuration& c) {
 }
 
 json rank_json(const RankResult& rank) {
-  json memory = nullptr;
-  if (rank.memory)
-    memory = {{"activations", rank.memory->activations},
-              {"weights", rank.memory->weights},
-              {"gradients", rank.memory->gradients},
-              {"optimizer", rank.memory->optimizer},
-              {"host", rank.memory->host}};
   return {{"compute_s", rank.compute_s},
           {"pp_bubble_s", rank.pp_bubble_s},
           {"tp_bubble_s", rank.tp_bubble_s},
           {"peak_activation_bytes", rank.memory ? json(rank.memory->activations) : json(nullptr)},
           {"peak_activation_chunks", rank.peak_activation_chunks},
-          {"memory_bytes", memory}};
+          {"memory_bytes", or_null(rank.memory)}};
 }
 
 // Further fields of a row of a run on devices.
-json parity_json(const Parity& parity) {
-  return {{"loss", parity.loss},
-          {"gradient", parity.gradient},
-          {"one_rank_gradient", or_null(parity.one_rank_gradient)}};
-}
-
-json prediction_json(const Prediction& prediction, double step_time_s) {
-  return {{"cluster", prediction.cluster},
-          {"step_time_s", prediction.step_time_s},
-          {"error", prediction.step_time_s / step_time_s - 1},
-          {"oversubscribed", prediction.oversubscribed},
-          {"disturbed_steps", prediction.disturbed_steps}};
-}
-
-json replay_json(const Replayed& replayed) {
-  json groups = json::object();
-  for (const auto& [kind, group] : replayed.groups)
-    groups[kind] = {{"calls", group.calls},
-                    {"late_s", group.late_s},
-                    {"latest_s", group.latest_s},
-                    {"link_bytes", group.link_bytes}};
-  return {{"rank", replayed.rank}, {"cluster", replayed.cluster}, {"groups", std::move(groups)}};
-}
-
 json measured_json(const Measured& measured, double step_time_s) {
   json row = {{"backend", measured.backend},
               {"processes", measured.processes},
@@ -150,17 +119,17 @@ json measured_json(const Measured& measured, double step_time_s) {
               {"ranks_per_device", or_null(measured.ranks_per_device)},
               {"losses", measured.losses},
               {"parity", nullptr},
-              {"predicted", nullptr},
-              {"replayed", nullptr},
-              {"blas", nullptr},
+              {"predicted", or_null(measured.predicted)},
+              {"replayed", or_null(measured.replayed)},
+              {"blas", or_null(measured.blas)},
               {"scratch_bytes", measured.scratch_bytes},
               {"share_in_graphs", or_null(measured.share_in_graphs)},
               {"kernel_time_s", or_null(measured.kernel_time_s)}};
-  if (measured.parity) row["parity"] = parity_json(*measured.parity);
-  if (measured.predicted) row["predicted"] = prediction_json(*measured.predicted, step_time_s);
-  if (measured.replayed) row["replayed"] = replay_json(*measured.replayed);
-  if (measured.blas)
-    row["blas"] = {{"share", measured.blas->share}, {"gflop_per_s", measured.blas->gflop_per_s}};
+  if (const auto& parity = measured.parity)
+    row["parity"] = {{"loss", parity->loss},
+                     {"gradient", parity->gradient},
+                     {"one_rank_gradient", or_null(parity->one_rank_gradient)}};
+  if (measured.predicted) row["predicted"]["error"] = measured.predicted->step_time_s / step_time_s - 1;
   return row;
 }
 
@@ -173,27 +142,16 @@ json system_description() {
   // Major and minor version; what follows is the distributor's.
   const std::string release = kernel.release;
   const std::string series = release.substr(0, release.find('.', release.find('.') + 1));
-  return {{"host_processor_model_name", or_null(proc_value("/proc/cpuinfo", "model name"))},
+  return {{"host_processor_model_name", or_null(value_of("/proc/cpuinfo", "model name"))},
           {"host_processor_core_count", std::thread::hardware_concurrency()},
-          {"host_memory_capacity", or_null(proc_value("/proc/meminfo", "MemTotal"))},
-          {"operating_system", or_null(operating_system())},
+          {"host_memory_capacity", or_null(value_of("/proc/meminfo", "MemTotal"))},
+          {"operating_system", or_null(value_of("/etc/os-release", "PRETTY_NAME"))},
           {"kernel", std::string(kernel.sysname) + " " + series + " " + kernel.machine}};
 }
 
 std::string to_string(Evidence evidence) {
-  switch (evidence) {
-    case Evidence::measured:
-      return "measured";
-    case Evidence::replayed:
-      return "replayed";
-    case Evidence::emulated:
-      return "emulated";
-    case Evidence::simulated:
-      return "simulated";
-    case Evidence::published:
-      return "published";
-  }
-  return "";
+  constexpr std::array kNames{"measured", "replayed", "emulated", "simulated", "published"};
+  return kNames.at(static_cast<size_t>(evidence));
 }
 
 double Result::step_time_s() const { return median(step_times_s); }

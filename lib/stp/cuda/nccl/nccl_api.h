@@ -6,39 +6,31 @@
 
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1), "NCCL 2.19 or later is needed");
 
-namespace stp::cuda {
-
 /// Whether this NCCL has symmetric windows.
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 #define STP_NCCL_WINDOWS
+#define STP_NCCL_WINDOW_FUNCTIONS(use) use(ncclCommWindowRegister) use(ncclCommWindowDeregister)
+#else
+#define STP_NCCL_WINDOW_FUNCTIONS(use)
 #endif
+
+/// `use` of the name of each function.
+// clang-format off
+#define STP_NCCL_FUNCTIONS(use) \
+  use(ncclGetVersion) use(ncclGetErrorString) use(ncclGetLastError) \
+  use(ncclGetUniqueId) use(ncclCommInitRankConfig) use(ncclCommGetAsyncError) \
+  use(ncclCommFinalize) use(ncclCommDestroy) use(ncclCommAbort) \
+  use(ncclGroupStart) use(ncclGroupEnd) \
+  use(ncclAllReduce) use(ncclAllGather) use(ncclReduceScatter) use(ncclSend) use(ncclRecv) \
+  use(ncclMemAlloc) use(ncclMemFree) STP_NCCL_WINDOW_FUNCTIONS(use)
+// clang-format on
+
+namespace stp::cuda {
 
 struct NcclApi {
-  decltype(::ncclGetVersion)* ncclGetVersion;
-  decltype(::ncclGetErrorString)* ncclGetErrorString;
-  decltype(::ncclGetLastError)* ncclGetLastError;
-
-  decltype(::ncclGetUniqueId)* ncclGetUniqueId;
-  decltype(::ncclCommInitRankConfig)* ncclCommInitRankConfig;
-  decltype(::ncclCommGetAsyncError)* ncclCommGetAsyncError;
-  decltype(::ncclCommFinalize)* ncclCommFinalize;
-  decltype(::ncclCommDestroy)* ncclCommDestroy;
-  decltype(::ncclCommAbort)* ncclCommAbort;
-
-  decltype(::ncclGroupStart)* ncclGroupStart;
-  decltype(::ncclGroupEnd)* ncclGroupEnd;
-  decltype(::ncclAllReduce)* ncclAllReduce;
-  decltype(::ncclAllGather)* ncclAllGather;
-  decltype(::ncclReduceScatter)* ncclReduceScatter;
-  decltype(::ncclSend)* ncclSend;
-  decltype(::ncclRecv)* ncclRecv;
-
-  decltype(::ncclMemAlloc)* ncclMemAlloc;
-  decltype(::ncclMemFree)* ncclMemFree;
-#ifdef STP_NCCL_WINDOWS
-  decltype(::ncclCommWindowRegister)* ncclCommWindowRegister;
-  decltype(::ncclCommWindowDeregister)* ncclCommWindowDeregister;
-#endif
+#define STP_NCCL_MEMBER(name) decltype(::name)* name;
+  STP_NCCL_FUNCTIONS(STP_NCCL_MEMBER)
+#undef STP_NCCL_MEMBER
 };
 
 /// Of all threads. Throws InputError where the library or one of the functions is not there.

@@ -1,7 +1,6 @@
 #include "stp/cuda/nccl/nccl_backend.h"
 
 #include <cstdlib>
-#include <utility>
 
 #include "stp/base/error.h"
 #include "stp/cuda/cuda_backend.h"

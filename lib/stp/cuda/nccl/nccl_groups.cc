@@ -44,22 +44,15 @@ ncclConfig_t config_of(const NcclTuning& tuning) {
 }
 
 void check_tuning(const std::string& group, const NcclTuning& tuning, int version) {
-  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
-    throw InputError("", "nccl" + (group.empty() ? "" : "." + group), problem, remedy);
-  };
-  constexpr int kMostCtas = 64, kMostCluster = 8;
-  if (tuning.min_ctas < 0 || tuning.max_ctas < 0 || tuning.min_ctas > kMostCtas ||
-      tuning.max_ctas > kMostCtas || (tuning.max_ctas > 0 && tuning.min_ctas > tuning.max_ctas))
-    refuse(tuning.text() + ": no range of CTAs", "use 1 to 64, or 0 for NCCL's choice");
-  if (tuning.cga_cluster_size < -1 || tuning.cga_cluster_size > kMostCluster)
-    refuse(tuning.text() + ": no size of a cluster", "use 0 to 8, or -1 for NCCL's choice");
   const int needed = tuning.policy == CtaPolicy::zero ? NCCL_VERSION(2, 28, 3)
                      : tuning.policy != CtaPolicy::standard || tuning.window_bytes > 0
                          ? NCCL_VERSION(2, 27, 3)
                          : 0;
   if (version < needed || NCCL_VERSION_CODE < needed)
-    refuse(tuning.text() + " needs NCCL " + version_text(needed) + "; here is " + version_text(version),
-           "leave it out");
+    throw InputError(
+        "", "nccl" + (group.empty() ? "" : "." + group),
+        tuning.text() + " needs NCCL " + version_text(needed) + "; here is " + version_text(version),
+        "leave it out");
 }
 
 ncclDataType_t nccl_type(DType type) {

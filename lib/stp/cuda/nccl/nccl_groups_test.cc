@@ -486,9 +486,6 @@ TEST(NcclGroups, RefuseWhatThisNcclHasNot) {
               HasSubstr("needs NCCL 2.27.3; here is 2.19.3"));
   EXPECT_THAT(refused({.standard = {}, .groups = {{"tp", {.policy = CtaPolicy::zero}}}}, 22703),
               AllOf(HasSubstr("nccl.tp: "), HasSubstr("needs NCCL 2.28.3")));
-  EXPECT_THAT(refused({.standard = {.min_ctas = 5, .max_ctas = 4}}, 22809), HasSubstr("no range of CTAs"));
-  EXPECT_THAT(refused({.standard = {.max_ctas = 65}}, 22809), HasSubstr("no range of CTAs"));
-  EXPECT_THAT(refused({.standard = {.cga_cluster_size = 9}}, 22809), HasSubstr("no size of a cluster"));
 }
 
 TEST(NcclBackend, IsOneRankOfAProcessOnItsGpu) {
