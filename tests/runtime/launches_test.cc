@@ -87,15 +87,7 @@ Both launches_of(const LaunchCase& c) {
     Trainer trainer(*backend, program, training);
     trainer.step(samples_for(program, training));
   }
-  const Shape shape{.seq = training.seq,
-                    .microbatch_size = training.microbatch_size,
-                    .tp = c.tp,
-                    .sequence_parallel = c.variant.sequence_parallel,
-                    .recompute = c.variant.recompute,
-                    .cp = cp,
-                    .vision_tokens = training.vision_tokens,
-                    .tp_overlap = tp_overlap(c.variant),
-                    .cp_method = c.variant.cp_method};
+  const Shape shape = shape_of(training, c.variant);
   Both counts;
   for (int pp = 0; pp < 2; ++pp)
     for (OpId id = program.rank_begin[pp]; id < program.rank_begin[pp + 1]; ++id) {

@@ -38,14 +38,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
       execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);
   for (const Op& op : program.ops) seen.insert(kind_of(op));
 
-  Job job{training.model,
-          {training.seq, training.microbatch_size, tp, variant.sequence_parallel, variant.recompute},
-          Implementation::suite,
-          2};
-  job.shape.cp = cp;
-  job.shape.vision_tokens = training.vision_tokens;
-  job.shape.tp_overlap = tp_overlap(variant);
-  job.shape.cp_method = variant.cp_method;
+  Job job{training.model, shape_of(training, variant), Implementation::suite, 2};
   job.dp = dp;
   job.zero = variant.zero;
   job.offload = variant.offload;
@@ -56,9 +49,7 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
                                               program.schedule.placement, program.first_buckets));
   const Timeline simulated = simulate(program, seconds, {});
 
-  const auto backend = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
-  Trainer trainer(*backend, program, training);
-  const StepResult run = trainer.step(samples_for(program, training));
+  const StepResult run = OnCpu(training, program).step();
 
   ASSERT_EQ(run.known.size(), program.ops.size());
   for (OpId op = 0; op < program.ops.size(); ++op) {

@@ -46,68 +46,33 @@ TEST(Lower, IssuesAsManyOpsOfEachKindAsThePassesSay) {
     const int all = m * std::accumulate(layers.begin(), layers.end(), 0);
     ASSERT_EQ(layer_passes[Pass::F], all);
     for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron}) {
-      Counts counts = count(lower(schedule, layers, {Release::chain, order, false}));
+      auto counts = count(lower(schedule, layers, {Release::chain, order, false}));
       const bool suite = order == BackwardOrder::suite;
-      EXPECT_EQ(counts.of["all-reduce in F"], 2 * all);
-      EXPECT_EQ(counts.of["all-reduce in I"], 2 * layer_passes[Pass::I]);
-      EXPECT_EQ(counts.of["all-reduce in B"], 2 * layer_passes[Pass::B]);
-      EXPECT_EQ(counts.of["all-reduce in W"], 0);
+      EXPECT_EQ(counts["all-reduce in F"], 2 * all);
+      EXPECT_EQ(counts["all-reduce in I"], 2 * layer_passes[Pass::I]);
+      EXPECT_EQ(counts["all-reduce in B"], 2 * layer_passes[Pass::B]);
+      EXPECT_EQ(counts["all-reduce in W"], 0);
       for (const std::string unit : {"attn", "mlp"}) {
-        EXPECT_EQ(counts.of["compute " + unit + ".F"], all);
-        EXPECT_EQ(counts.of["compute " + unit + ".I"], all);
-        EXPECT_EQ(counts.of["compute " + unit + ".W_early"], suite ? 0 : layer_passes[Pass::B]);
-        EXPECT_EQ(counts.of["compute " + unit + ".W"], suite ? 0 : layer_passes[Pass::B]);
-        EXPECT_EQ(counts.of["both " + unit], layer_passes[Pass::W] + (suite ? layer_passes[Pass::B] : 0));
+        EXPECT_EQ(counts["compute " + unit + ".F"], all);
+        EXPECT_EQ(counts["compute " + unit + ".I"], all);
+        EXPECT_EQ(counts["compute " + unit + ".W_early"], suite ? 0 : layer_passes[Pass::B]);
+        EXPECT_EQ(counts["compute " + unit + ".W"], suite ? 0 : layer_passes[Pass::B]);
+        EXPECT_EQ(counts["both " + unit], layer_passes[Pass::W] + (suite ? layer_passes[Pass::B] : 0));
       }
-      EXPECT_EQ(counts.of["compute head.F"], m);
-      EXPECT_EQ(counts.of["compute head.I"], m);
-      EXPECT_EQ(counts.of["both head"], m);
-      EXPECT_EQ(counts.of["compute head.W"] + counts.of["compute head.W_early"], 0);
-      EXPECT_EQ(counts.of["optimizer"], 0);
+      EXPECT_EQ(counts["compute head.F"], m);
+      EXPECT_EQ(counts["compute head.I"], m);
+      EXPECT_EQ(counts["both head"], m);
+      EXPECT_EQ(counts["compute head.W"] + counts["compute head.W_early"], 0);
+      EXPECT_EQ(counts["optimizer"], 0);
     }
-  }
-}
-
-TEST(Lower, SendsOncePerHopBetweenRanksAndDirection) {
-  for (int p = 1; p <= 5; ++p) {
-    const int m = 3 * p + 1;
-    // On a V the turn on the last rank is no hop, nor is the loss on the first.
-    EXPECT_EQ(count(lower(stp_schedule(p, m), std::vector<int>(2 * p, 1), {})).of["transfer"],
-              2 * m * 2 * (p - 1));
-    std::mt19937 random(p);
-    for (int v = 1; v <= 3; ++v) {
-      const Schedule loop = random_schedule(random, Placement::loop(p, v), m);
-      EXPECT_EQ(count(lower(loop, std::vector<int>(p * v, 1), {})).of["transfer"],
-                p == 1 ? 0 : 2 * m * (p * v - 1));
-    }
-  }
-}
-
-TEST(Lower, MergesTheTransfersOfTwoForwardsWhereReleased) {
-  for (int p = 2; p <= 6; ++p) {
-    const Schedule schedule = stp_schedule(p, 3 * p);
-    int pairs = 0;  // of forwards of one chunk whose output goes to another rank
-    for (int rank = 0; rank < p; ++rank)
-      for (const Block& block : schedule.ranks[rank])
-        pairs += block.braided() && block.actions()[1].pass == Pass::F && rank + 1 < p;
-    ASSERT_GT(pairs, p == 2 ? -1 : 0);
-    const int hops = 2 * 3 * p * 2 * (p - 1);
-    Counts apart =
-        count(lower(schedule, std::vector<int>(2 * p, 1), {Release::block, BackwardOrder::suite, false}));
-    Counts merged =
-        count(lower(schedule, std::vector<int>(2 * p, 1), {Release::released, BackwardOrder::suite, false}));
-    EXPECT_EQ(apart.of["transfer"], hops);
-    EXPECT_EQ(apart.tensors, hops);
-    EXPECT_EQ(merged.of["transfer"], hops - pairs);
-    EXPECT_EQ(merged.tensors, hops);
   }
 }
 
 TEST(Lower, SendsOnEachLinkInTheSendersProgramOrder) {
   std::mt19937 random(512);
   for (int draw = 0; draw < 100; ++draw) {
-    const int p = 2 + static_cast<int>(random() % 3);
-    const Placement placement = random() % 2 ? Placement::v(p) : Placement::loop(p, 2);
+    const int p = 1 + static_cast<int>(random() % 5), v = 1 + static_cast<int>(random() % 3);
+    const Placement placement = random() % 2 ? Placement::v(p) : Placement::loop(p, v);
     const Schedule schedule = random_schedule(random, placement, 4);
     const Program program = lower(schedule, std::vector<int>(placement.stages(), 1), {});
     std::map<std::pair<int, int>, Texts> expected, sent;
@@ -144,7 +109,7 @@ TEST(Lower, EndsEachRankWithAnOptimizerOpThatWaitsForNothingButItsStream) {
     EXPECT_EQ(program.stream_of(last).kind, StreamKind::compute);
     EXPECT_THAT(program.dependencies(last), IsEmpty());
   }
-  EXPECT_EQ(count(program).of["optimizer"], 3);
+  EXPECT_EQ(count(program)["optimizer"], 3);
 }
 
 // The norm of the gradients goes from rank to rank, and in the next step back.

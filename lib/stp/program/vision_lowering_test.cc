@@ -16,8 +16,10 @@
 namespace stp {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Lower, PutsAVisionEncoderOnTheFirstStage) {
   const Schedule schedule = by_hand(Placement::loop(2, 1), 1, {{"F0.0", "I0.0", "W0.0"}, {"F0.0", "B0.0"}});
@@ -33,17 +35,10 @@ TEST(Lower, PutsAVisionEncoderOnTheFirstStage) {
                           "I0.0: AR vision_mlp.I0", "I0.0: vision_attn.I0", "I0.0: AR vision_attn.I0",
                           "W0.0: embedding.W both", "W0.0: merger.W both0", "W0.0: vision_mlp.W both0",
                           "W0.0: vision_attn.W both0", "W0.0: patches.W both0"));
-  const auto waits_for = [&](const std::string& op, const std::string& other) {
-    for (OpId id = 0; id < program.ops.size(); ++id)
-      if (op_text(program, id) == op)
-        for (const OpId needed : program.dependencies(id))
-          if (op_text(program, needed) == other) return true;
-    return false;
-  };
-  EXPECT_TRUE(waits_for("I0.0: merger.I0", "B0.0: send 1 to 0"));
-  EXPECT_TRUE(waits_for("F0.0: embedding.F", "F0.0: AR merger.F0"));
-  EXPECT_TRUE(waits_for("W0.0: patches.W both0", "I0.0: AR vision_attn.I0"));
-  EXPECT_FALSE(waits_for("W0.0: embedding.W both", "I0.0: AR vision_attn.I0"));
+  EXPECT_THAT(waits_of(program, 0, "I0.0: merger.I0"), Contains("1 B0.0: send 1 to 0"));
+  EXPECT_THAT(waits_of(program, 0, "F0.0: embedding.F"), Contains("0 F0.0: AR merger.F0"));
+  EXPECT_THAT(waits_of(program, 0, "W0.0: patches.W both0"), Contains("0 I0.0: AR vision_attn.I0"));
+  EXPECT_THAT(waits_of(program, 0, "W0.0: embedding.W both"), Not(Contains("0 I0.0: AR vision_attn.I0")));
 }
 
 // All that a full backward has beside a split one is order.
