@@ -105,21 +105,6 @@ int count(const Schedule& schedule, Pass pass) {
   });
 }
 
-TEST(MergeBackward, OfEveryScheduleIsValidAndTheSameWork) {
-  for (const Generator* generator : generators())
-    for (int p = 1; p <= 8; ++p)
-      for (int m = 1; m <= 4 * p; m += kStride) {
-        if (is_refused(generator->name, p, m)) continue;
-        const Schedule schedule = make(generator->name, p, m), merged = merge_backward(schedule);
-        SCOPED_TRACE(title(schedule));
-        ASSERT_NO_THROW(validate(merged));
-        ASSERT_EQ(passes_by_rank(merged), passes_by_rank(schedule));
-        const int pairs = count(merged, Pass::B) - count(schedule, Pass::B);
-        EXPECT_EQ(count(schedule, Pass::I) - count(merged, Pass::I), pairs);
-        EXPECT_EQ(count(schedule, Pass::W) - count(merged, Pass::W), pairs);
-      }
-}
-
 // Published: nearly every I of ZB-V has its W right behind where all passes take alike.
 TEST(MergeBackward, MergesNearlyAllOfZbVAndFewOfStp) {
   for (const auto& [p, m] : {std::pair{2, 192}, {4, 64}, {4, 192}, {8, 64}, {8, 256}}) {

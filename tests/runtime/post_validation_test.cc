@@ -250,16 +250,6 @@ TEST(PostValidation, TheAuthorsZbVAndZb2pNeverIdleAndOthersGainNothing) {
   }
 }
 
-// STP's ranks start one after the other, and each but the last idles for one forward.
-TEST(PostValidation, OfStpOneForwardIsLeft) {
-  for (const int p : {3, 4, 8, 16}) {
-    const int m = 4 * p;
-    const auto [once, repeated] = simulated(make_schedule(find_generator("stp"), {p, m}), {1, 1, 1, 0});
-    EXPECT_NEAR(once.step_s, 6 * m + p - 1, 1e-9);
-    EXPECT_NEAR(repeated.step_s, 6 * m + 1, 1e-9);
-  }
-}
-
 // With contention and all-reduces.
 TEST(PostValidation, TimesOfEveryScheduleAddUp) {
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));

@@ -61,50 +61,40 @@ void expect_simulated_and_run(const std::string& schedule, const Variant& varian
 
 // docs/architecture.md, section 5.
 std::set<Kind> all_kinds() {
-  std::set<std::tuple<OpKind, Unit, UnitPass>> all;
-  for (const Unit unit : {Unit::attn, Unit::mlp}) {
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_early, UnitPass::W_late})
-      all.insert({OpKind::compute, unit, pass});
-    all.insert({OpKind::weight_gradients, unit, UnitPass::W_late});
-    for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce_scatter})
-      for (const UnitPass pass : {UnitPass::F, UnitPass::I}) all.insert({kind, unit, pass});
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) all.insert({OpKind::all_gather, unit, pass});
+  std::set<Kind> kinds;
+  const auto add = [&](OpKind kind, const std::vector<Unit>& units, const std::vector<UnitPass>& passes,
+                       UnitPart part = UnitPart::whole) {
+    for (const Unit unit : units)
+      for (const UnitPass pass : passes) kinds.insert({kind, unit, pass, part});
+  };
+  using enum Unit;
+  using enum UnitPass;
+  const std::vector<Unit> layer{attn, mlp}, of_encoder{vision_attn, vision_mlp, merger};
+  for (const auto& units : {layer, of_encoder}) {
+    add(OpKind::compute, units, {F, I, W_early, W_late});
+    add(OpKind::weight_gradients, units, {W_late});
+    add(OpKind::all_reduce, units, {F, I});
   }
-  all.insert({OpKind::compute, Unit::embedding, UnitPass::F});
-  all.insert({OpKind::weight_gradients, Unit::embedding, UnitPass::W_late});
-  all.insert({OpKind::all_reduce, Unit::embedding, UnitPass::F});
-  all.insert({OpKind::reduce_scatter, Unit::embedding, UnitPass::F});
-  all.insert({OpKind::all_gather, Unit::embedding, UnitPass::W_late});
-  for (const Unit unit : {Unit::vision_attn, Unit::vision_mlp, Unit::merger}) {
-    for (const UnitPass pass : kUnitPasses) all.insert({OpKind::compute, unit, pass});
-    all.insert({OpKind::weight_gradients, unit, UnitPass::W_late});
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) all.insert({OpKind::all_reduce, unit, pass});
-  }
-  all.insert({OpKind::compute, Unit::patches, UnitPass::F});
-  all.insert({OpKind::weight_gradients, Unit::patches, UnitPass::W_late});
-  all.insert({OpKind::compute, Unit::head, UnitPass::F});
-  all.insert({OpKind::compute, Unit::head, UnitPass::I});
-  all.insert({OpKind::weight_gradients, Unit::head, UnitPass::W_late});
-  all.insert({OpKind::all_gather, Unit::head, UnitPass::F});
+  add(OpKind::compute, {embedding, patches, head}, {F});
+  add(OpKind::compute, {head}, {I});
+  add(OpKind::weight_gradients, {embedding, patches, head}, {W_late});
+  add(OpKind::reduce_scatter, layer, {F, I});
+  add(OpKind::all_gather, layer, {F, I});
+  add(OpKind::all_reduce, {embedding}, {F});
+  add(OpKind::reduce_scatter, {embedding}, {F});
+  add(OpKind::all_gather, {embedding}, {W_late});
+  add(OpKind::all_gather, {head}, {F});
   for (const OpKind kind : {OpKind::transfer, OpKind::gradient_reduce, OpKind::gradient_scatter,
                             OpKind::weight_gather, OpKind::gradient_norm, OpKind::norm_prefix,
                             OpKind::norm_total, OpKind::optimizer, OpKind::offload, OpKind::reload})
-    all.insert({kind, Unit::attn, UnitPass::F});
-  std::set<Kind> kinds;
-  for (const auto& [kind, unit, pass] : all) kinds.insert({kind, unit, pass, UnitPart::whole});
-  for (const Unit unit : {Unit::attn, Unit::mlp}) {
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
-      for (const UnitPart part : {UnitPart::before, UnitPart::core, UnitPart::after})
-        kinds.insert({OpKind::compute, unit, pass, part});
-      kinds.insert({OpKind::row_exchange, unit, pass, UnitPart::whole});
-    }
-    kinds.insert({OpKind::compute, unit, UnitPass::F, UnitPart::norm});
-    kinds.insert({OpKind::reduce_scatter, unit, UnitPass::F, UnitPart::after});
-  }
-  for (const UnitPass pass : {UnitPass::F, UnitPass::I})
-    for (const OpKind kind : {OpKind::kv_exchange, OpKind::all_to_all})
-      kinds.insert({kind, Unit::attn, pass, UnitPart::whole});
-  kinds.insert({OpKind::kv_gradient_exchange, Unit::attn, UnitPass::I, UnitPart::whole});
+    add(kind, {attn}, {F});
+  for (const UnitPart part : {UnitPart::before, UnitPart::core, UnitPart::after})
+    add(OpKind::compute, layer, {F, I}, part);
+  add(OpKind::compute, layer, {F}, UnitPart::norm);
+  add(OpKind::reduce_scatter, layer, {F}, UnitPart::after);
+  add(OpKind::row_exchange, layer, {F, I});
+  for (const OpKind kind : {OpKind::kv_exchange, OpKind::all_to_all}) add(kind, {attn}, {F, I});
+  add(OpKind::kv_gradient_exchange, {attn}, {I});
   return kinds;
 }
 

@@ -1,6 +1,7 @@
 // For tests of Programs: their ops as text and counted, and what is lowered.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <string>
@@ -114,6 +115,17 @@ class Order {
   static constexpr OpId kNone = ~OpId{0};
   std::vector<std::vector<OpId>> followers_;
 };
+
+/// When the ops of a Program of one rank end, each as early as its stream and its dependencies let it.
+inline std::vector<double> ends_of_ops(const Program& program, const std::vector<double>& seconds) {
+  std::vector<double> ends(program.ops.size()), of_streams(program.streams.size(), 0);
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    double start = of_streams[program.ops[op].stream];
+    for (const OpId needed : program.dependencies(op)) start = std::max(start, ends[needed]);
+    ends[op] = of_streams[program.ops[op].stream] = start + seconds[op];
+  }
+  return ends;
+}
 
 inline constexpr Release kReleases[] = {Release::chain, Release::block, Release::released};
 

@@ -15,6 +15,7 @@
 #include "stp/model/partition.h"
 #include "stp/program/lower.h"
 #include "support/jobs.h"
+#include "support/schedules.h"
 
 namespace stp {
 namespace {
@@ -159,26 +160,21 @@ TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
   EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_within_node, 10e-6 + bytes / 8 / 160e9);
 }
 
+// 8 GPUs a node; replicas lie between pipeline ranks.
 TEST(HardwareCostTable, KnowsWhereNodesEnd) {
-  const HardwareProfile profile = a800();  // 8 GPUs a node
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile).node_of_rank, ElementsAre(0, 1));
-  EXPECT_THAT(table_of(job("llm-26.3b", {4096, 1, 8}, 4), profile).node_of_rank, ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 4}, 4), profile).node_of_rank, ElementsAre(0, 0, 1, 1));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 2}, 8), profile).node_of_rank,
-              ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, 1}, 2), profile).node_of_rank, ElementsAre(0, 0));
-}
-
-TEST(HardwareCostTable, PutsReplicasBetweenPipelineRanks) {
-  const auto nodes = [](int tp, int dp, int pp) {
+  const auto nodes = [](int tp, int pp, int dp = 1) {
     Job j = job("llm-12.1b", {6144, 1, tp}, pp);
     j.dp = dp;
     return table_of(j, a800()).node_of_rank;
   };
-  EXPECT_THAT(nodes(2, 2, 4), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(nodes(8, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(nodes(4, 4), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(nodes(2, 8), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(nodes(1, 2), ElementsAre(0, 0));
+  EXPECT_THAT(nodes(2, 4, 2), ElementsAre(0, 0, 1, 1));
   EXPECT_THAT(nodes(4, 2, 2), ElementsAre(0, 1));
   // Of eight and four ranks on each side of a node's end, some replica sends to another node.
-  EXPECT_THAT(nodes(4, 3, 2), ElementsAre(-1, -2));
+  EXPECT_THAT(nodes(4, 2, 3), ElementsAre(-1, -2));
 }
 
 TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
@@ -205,9 +201,7 @@ TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
   Job j = job("llm-12.1b", {6144, 1, 2}, 2);
   j.dp = 4;
   j.zero = true;
-  Schedule schedule{"one after the other", Placement::loop(2, 1), 1, {}};
-  for (int rank = 0; rank < 2; ++rank)
-    schedule.ranks.push_back({Block(Action{Pass::F, 0, 0}), Block(Action{Pass::B, 0, 0})});
+  const Schedule schedule = schedule_of(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
   for (const bool zero : {false, true}) {
     const Program program = lower(schedule, {3, 2},
                                   {.strategy = {.zero = zero},
@@ -378,28 +372,6 @@ TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
   EXPECT_EQ(reduced("llm-26.3b", Placement::loop(4, 1), 8), 0);  // not tied
 }
 
-TEST(HardwareCostTable, SendsBetweenNodesAtTp8AndAlternatelyAtTp4) {
-  const HardwareProfile profile = a800();
-  const auto far_hops = [&](int tp, int pp) {  // of the first microbatch's forward in chunk 0
-    const CostTable table = table_of(job("llm-26.3b", {4096, 1, tp}, pp), profile);
-    Schedule schedule{"by hand", Placement::v(pp), 1, {}};
-    for (int rank = 0; rank < pp; ++rank) {
-      auto& blocks = schedule.ranks.emplace_back();
-      for (const char* block : {"F0.0", "F1.0", "B1.0", "B0.0"}) blocks.push_back(parse_block(block));
-    }
-    const Program program = lower(schedule, std::vector<int>(2 * pp, 1), {});
-    const std::vector<double> seconds = op_seconds(program, table);
-    std::vector<bool> far;
-    for (OpId op = 0; op < program.ops.size(); ++op)
-      if (program.ops[op].kind == OpKind::transfer && program.ops[op].pass == Pass::F &&
-          program.ops[op].chunk == 0)
-        far.push_back(seconds[op] == table.transfer_between_nodes);
-    return far;
-  };
-  EXPECT_THAT(far_hops(8, 4), ElementsAre(true, true, true));
-  EXPECT_THAT(far_hops(4, 8), ElementsAre(false, true, false, true, false, true, false));
-}
-
 TEST(HardwareCostTable, SharesAnAdapterAmongNeighbouringGpus) {
   HardwareProfile profile = a800();
   const auto transfer = [&](int tp, int adapters) {
@@ -420,13 +392,9 @@ TEST(HardwareCostTable, SharesAnAdapterBetweenTheSendsOfABlockToTwoNodes) {
     Job j = job("llm-26.3b", {4096, 1, tp}, 3);
     j.sends_share_adapter = share;
     const CostTable table = table_of(j, a800());
-    Schedule schedule{"by hand", Placement::loop(3, 1), 2, {}};
-    for (const std::vector<const char*>& rank : {std::vector{"F0.0", "F0.1", "B0.0", "B0.1"},
-                                                 {"F0.0", "F0.1&B0.0", "B0.1"},
-                                                 {"F0.0", "B0.0", "F0.1", "B0.1"}}) {
-      auto& blocks = schedule.ranks.emplace_back();
-      for (const char* block : rank) blocks.push_back(parse_block(block));
-    }
+    const Schedule schedule = schedule_of(
+        Placement::loop(3, 1), 2,
+        {{"F0.0", "F0.1", "B0.0", "B0.1"}, {"F0.0", "F0.1&B0.0", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}});
     const Program program = lower(schedule, {1, 1, 1}, {});
     const std::vector<double> seconds = op_seconds(program, table);
     std::vector<double> bandwidths;  // of rank 1's sends, in adapters

@@ -82,14 +82,6 @@ TEST(SavedTensors, OfTheFusedUnitsAreTheInputsOfTheirKernels) {
   EXPECT_EQ(bytes, expected);
 }
 
-TEST(SavedTensors, ThatIMakesAreMadeForW) {
-  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kGemmUnits)
-      for (const SavedTensor& tensor : saved_tensors(config, shape, implementation, unit))
-        EXPECT_TRUE(tensor.made_by_forward || tensor.weight_gradient) << to_string(tensor.which);
-  });
-}
-
 TEST(SavedTensors, TakeMoreMemoryUnfused) {
   const Shape shape{6144, 1, 4};
   for (const Unit unit : kGemmUnits)

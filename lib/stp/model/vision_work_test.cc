@@ -77,10 +77,7 @@ TEST(VisionSavedTensors, AreTheInputsOfItsKernels) {
   const ModelConfig config = model("mllm-14.9b");
   const Shape shape = with_vision(5120, 4, 3136);
   const auto kept = [&](Unit unit, Implementation implementation) {
-    double bytes = 0;
-    for (const SavedTensor& tensor : saved_tensors(config, shape, implementation, unit))
-      bytes += tensor.made_by_forward ? tensor.bytes : 0;
-    return bytes / (2 * 3136);
+    return kept_bytes(config, shape, implementation, unit) / (2 * 3136);
   };
   const double d = 2048, mask = d / 2;
   EXPECT_EQ(kept(Unit::patches, Implementation::megatron), 1176);

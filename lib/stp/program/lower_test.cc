@@ -68,36 +68,6 @@ TEST(Lower, IssuesAsManyOpsOfEachKindAsThePassesSay) {
   }
 }
 
-TEST(Lower, SendsOnEachLinkInTheSendersProgramOrder) {
-  std::mt19937 random(512);
-  for (int draw = 0; draw < 100; ++draw) {
-    const int p = 1 + static_cast<int>(random() % 5), v = 1 + static_cast<int>(random() % 3);
-    const Placement placement = random() % 2 ? Placement::v(p) : Placement::loop(p, v);
-    const Schedule schedule = random_schedule(random, placement, 4);
-    const Program program = lower(schedule, std::vector<int>(placement.stages(), 1), {});
-    std::map<std::pair<int, int>, Texts> expected, sent;
-    for (int rank = 0; rank < p; ++rank) {
-      for (const Block& block : schedule.ranks[rank]) {
-        for (const Action& action : block.actions()) {
-          const int stage = placement.stage(rank, action.chunk),
-                    next = stage + (action.pass == Pass::F ? 1 : -1);
-          if (action.pass == Pass::W || next < 0 || next == placement.stages() ||
-              placement.rank_of(next) == rank)
-            continue;
-          expected[{rank, placement.rank_of(next)}].push_back(to_string(action));
-        }
-      }
-    }
-    for (OpId op = 0; op < program.ops.size(); ++op) {
-      const ProgramStream& stream = program.stream_of(op);
-      if (stream.kind == StreamKind::p2p)
-        sent[{stream.rank, stream.peer}].push_back(
-            to_string(Action{program.ops[op].pass, program.ops[op].chunk, program.ops[op].microbatch}));
-    }
-    EXPECT_EQ(sent, expected);
-  }
-}
-
 TEST(Lower, EndsEachRankWithAnOptimizerOpThatWaitsForNothingButItsStream) {
   const Program program =
       lower(stp_schedule(3, 8), std::vector<int>(6, 1), {Release::chain, BackwardOrder::suite, true});
@@ -110,39 +80,6 @@ TEST(Lower, EndsEachRankWithAnOptimizerOpThatWaitsForNothingButItsStream) {
     EXPECT_THAT(program.dependencies(last), IsEmpty());
   }
   EXPECT_EQ(count(program)["optimizer"], 3);
-}
-
-// The norm of the gradients goes from rank to rank, and in the next step back.
-TEST(Lower, PassesTheNormOnAndBack) {
-  const Program program =
-      lower(by_hand(Placement::loop(3, 1), 2,
-                    {{"F0.0", "F0.1", "B0.0", "B0.1"},
-                     {"F0.0", "F0.1", "B0.0", "B0.1"},
-                     {"F0.0", "B0.0", "F0.1", "B0.1"}}),
-            {1, 1, 1}, {.optimizer = true, .strategy = {.post_validation = true}, .data_parallel = true});
-  std::vector<std::string> found;  // what has to do with it
-  for (OpId op = 0; op < program.ops.size(); ++op) {
-    std::vector<OpId> needed;
-    for (const OpId each : program.dependencies(op))
-      if (program.ops[each].block < 0) needed.push_back(each);
-    if (program.ops[op].block >= 0 && needed.empty()) continue;
-    found.push_back(std::to_string(program.stream_of(op).rank) + " " + describe_op(program, op) + ":");
-    for (const OpId each : program.dependencies(op))
-      if (program.ops[op].block < 0 || program.ops[each].block < 0)
-        found.back() +=
-            " " + std::to_string(program.stream_of(each).rank) + " " + describe_op(program, each) + ";";
-  }
-  EXPECT_THAT(found,
-              ElementsAre("0 mlp.I of B0.0, layer 0: 1 last step's norm to rank 0;",
-                          "0 norm of the gradients: 0 gradients of chunk 0;",
-                          "0 norm so far to rank 1: 0 norm of the gradients;",
-                          "0 optimizer:", "1 last step's norm to rank 0: 2 last step's norm to rank 1;",
-                          "1 mlp.I of B0.0, layer 0: 2 last step's norm to rank 1;",
-                          "1 norm of the gradients: 1 gradients of chunk 0;",
-                          "1 norm so far to rank 2: 1 norm of the gradients; 0 norm so far to rank 1;",
-                          "1 optimizer: 0 norm so far to rank 1;",
-                          "2 last step's norm to rank 1:", "2 norm of the gradients: 2 gradients of chunk 0;",
-                          "2 optimizer: 1 norm so far to rank 2;"));
 }
 
 TEST(Lower, AddsUpTiedEmbeddingsOnceBothRanksHaveAllGradients) {

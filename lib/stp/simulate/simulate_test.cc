@@ -127,46 +127,6 @@ TEST(Simulate, GivesAnOverlappedLayerItsClosedForm) {
   }
 }
 
-TEST(Simulate, GivesOneMicrobatchItsCriticalPath) {
-  std::mt19937 random(601);
-  for (int draw = 0; draw < 40; ++draw) {
-    const int p = 1 + static_cast<int>(random() % 4);
-    const Placement placement = draw % 2 ? Placement::v(p) : Placement::loop(p, 2);
-    int layers = 0, hops = 0;
-    std::vector<int> chunks;
-    for (int stage = 0; stage < 2 * p; ++stage) {
-      chunks.push_back(static_cast<int>(random() % 3));
-      layers += chunks.back();
-      if (stage > 0) hops += placement.rank_of(stage) != placement.rank_of(stage - 1);
-    }
-    const Program program = lower(random_schedule(random, placement, 1), chunks, {});
-    const Costs costs{.F = 1.5, .I = 2.25, .all_reduce = 0.3, .p2p = 0.7, .head_F = 4, .head_I = 5};
-    const double path = 2 * layers * (1.5 + 2.25 + 2 * 0.3) + 2 * hops * 0.7 + 4 + 5;
-    EXPECT_NEAR(costs.simulate(program).step_s, path, 1e-9);
-    // More microbatches, and weight gradients, only add to it.
-    const Program more = lower(random_schedule(random, placement, 3), chunks, {});
-    const Costs with_weights{1.5, 2.25, 1, 0.3, 0.7, 4, 5, 1};
-    EXPECT_GE(with_weights.simulate(more).step_s, path - 1e-9);
-  }
-}
-
-TEST(Simulate, ExposesOnOneRankEveryForwardAllReduceAndWhatWeightGradientsDoNotCover) {
-  constexpr double F = 1, I = 1.2, W = 0.7;
-  for (const int m : {1, 3}) {
-    const Program program = lower(plain_1f1b(1, m), {1}, {});
-    for (const double all_reduce : {0.0, 0.3, 0.7, 0.9}) {
-      const Timeline timeline =
-          Costs{.F = F, .I = I, .W = W, .all_reduce = all_reduce, .head_F = 0.5, .head_I = 0.5, .head_W = 0.5}
-              .simulate(program);
-      const double uncovered = std::max(0.0, all_reduce - W);
-      const RankTime& rank = timeline.ranks[0];
-      EXPECT_NEAR(rank.compute_s, m * (2 * (F + I + W) + 1.5), 1e-9);
-      EXPECT_NEAR(rank.tp_bubble_s, m * (2 * all_reduce + uncovered), 1e-9);
-      EXPECT_NEAR(rank.pp_bubble_s, uncovered, 1e-9);  // behind the last op
-    }
-  }
-}
-
 // Each half's all-reduces run beside the other half's segments. What remains is the last of a forward, for
 // which only the head of the other half is left, and what all-reduces take beyond a segment.
 TEST(Simulate, ExposesOfHalvesOfAMicrobatchTheLastAllReduceOfAForward) {
