@@ -78,8 +78,22 @@ std::unique_ptr<Backend> cuda_backend(const Training& training) {
   return cuda::make_backend({.world_size = training.grid.size(), .deadline_s = 60, .poison = true});
 }
 
+// As much as the CPU's ranks, and as the Program is simulated.
+void expect_same_use(const Case& each, const Training& training, const std::vector<TokenSample>& samples,
+                     const Trained& found) {
+  const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
+  const Trained expected = train(*cpu, each.schedule, training, kMicrobatches, samples, each.variant);
+  for (size_t rank = 0; rank < found.use.size(); ++rank) {
+    const RankUse &ours = found.use[rank], &theirs = expected.use[rank];
+    expect_same_peaks(ours, theirs, {"weights", "gradients", "optimizer", "saved", "host"});
+    EXPECT_EQ(static_cast<double>(ours.peak_bytes.at("saved")),
+              found.simulated_saved[training.grid.place(ours.world_rank).pp]);
+    expect_same_traffic(ours.traffic, theirs.traffic);
+  }
+}
+
 // Of this device and of the CPU, whose products are summed in another order.
-TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
+TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
   struct OneRank {
     reference::LossAndGradients exact;
     double of_cpu, of_device;
@@ -108,6 +122,8 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
     EXPECT_TRUE(bf16_parity(error, of_device)) << error << ", " << of_device;
     EXPECT_TRUE(bf16_parity(error, of_cpu)) << error << ", " << of_cpu;
     EXPECT_LE(share_in_bf16(found.gradients), 0.02);  // sums; but a token that comes once has but one term
+    expect_same_use(each, training, samples, found);
+    expect_nothing_left(*backend);
   }
 }
 
@@ -176,26 +192,6 @@ TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
   };
   const auto expected = masters(0, false);
   for (const bool graphs : {false, true}) EXPECT_EQ(masters(5, graphs), expected);
-}
-
-TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoesAndTheSimulatorSays) {
-  for (const Case& each : cases()) {
-    SCOPED_TRACE(each.schedule);
-    const Training training = small_training(4, DType::bf16, each.grid);
-    const auto samples = samples_of(training);
-    const auto backend = cuda_backend(training);
-    const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
-    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples, each.variant),
-                  expected = train(*cpu, each.schedule, training, kMicrobatches, samples, each.variant);
-    for (size_t rank = 0; rank < found.use.size(); ++rank) {
-      const RankUse &ours = found.use[rank], &theirs = expected.use[rank];
-      expect_same_peaks(ours, theirs, {"weights", "gradients", "optimizer", "saved", "host"});
-      EXPECT_EQ(static_cast<double>(ours.peak_bytes.at("saved")),
-                found.simulated_saved[training.grid.place(ours.world_rank).pp]);
-      expect_same_traffic(ours.traffic, theirs.traffic);
-    }
-    expect_nothing_left(*backend);
-  }
 }
 
 TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {

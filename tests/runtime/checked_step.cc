@@ -129,6 +129,7 @@ void expect_step_of(const Schedule& schedule, const Case& c, DType type, const V
   } catch (const std::exception& error) {
     FAIL() << error.what();
   }
+  EXPECT_EQ(step.known, std::vector<bool>(run.trainer.program().ops.size(), true)) << "not run";
   expect_declared_bytes(run.trainer, training, variant);
   if (type != DType::bf16) {
     const auto exact = exact_gradients(training, run.samples());

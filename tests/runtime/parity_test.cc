@@ -53,7 +53,7 @@ TEST(Parity, ManyChunksARank) {
 }
 TEST(Parity, BothBackwardOrdersAndEveryRelease) {
   for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
-    for (const Release release : {Release::chain, Release::block, Release::released})
+    for (const Release release : {Release::chain, Release::block, Release::released, Release::blocking})
       for (const char* schedule : {"stp", "zb-v", "1f1b"})
         expect_step({schedule, 2, 1, 2, 7}, DType::f64, {order, release});
 }

@@ -426,57 +426,37 @@ TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
 
 // ---- parameters ----
 
-TEST(ParametersPerRank, SumUpToTheModelButForTheLastNorm) {
+TEST(ParametersPerRank, AreThoseOfItsStages) {
+  std::vector<std::pair<Job, std::vector<int>>> cases{{vision_job(), kVisionLayers}};
   for (const auto& [name, pp, tp] : {std::tuple{"llm-12.1b", 4, 4},
                                      {"llm-12.1b", 2, 8},
                                      {"llm-12.1b", 8, 2},
                                      {"llm-26.3b", 8, 4},
-                                     {"llm-26.3b", 4, 8}}) {
-    const Job j = job(name, {4096, 1, tp}, pp);
-    for (const Placement& placement : {Placement::v(pp), Placement::loop(pp, 2)}) {
-      const std::vector<double> parameters =
-          parameters_per_rank(j, paper_partition(j.model.layers, 2 * pp), placement);
-      ASSERT_EQ(parameters.size(), static_cast<size_t>(pp));
-      EXPECT_NEAR(std::accumulate(parameters.begin(), parameters.end(), 0.0) * tp,
-                  j.model.parameters() - j.model.hidden, 1);
+                                     {"llm-26.3b", 4, 8}})
+    cases.emplace_back(job(name, {4096, 1, tp}, pp), paper_partition(model(name).layers, 2 * pp));
+  for (const int pp : {1, 2})
+    cases.emplace_back(job("gpt-175b", {2048, 1, 8}, pp), std::vector(2 * pp, 48 / pp));
+  for (const auto& [j, layers] : cases)
+    for (const Placement& placement : {Placement::v(j.pp), Placement::loop(j.pp, 2)}) {
+      SCOPED_TRACE(j.model.name + " pp " + std::to_string(j.pp));
+      const int first = placement.rank_of(0), last = placement.rank_of(2 * j.pp - 1);
+      std::vector<double> expected(j.pp, 0);
+      for (int stage = 0; stage < placement.stages(); ++stage)
+        expected[placement.rank_of(stage)] += layers[stage] * j.model.layer_parameters();
+      expected[first] += j.model.vision_parameters() + j.model.vocabulary_parameters();
+      if (!j.model.tied() || first != last) expected[last] += j.model.vocabulary_parameters();
+      const std::vector<double> parameters = parameters_per_rank(j, layers, placement);
+      ASSERT_EQ(parameters.size(), expected.size());
+      for (int rank = 0; rank < j.pp; ++rank) EXPECT_DOUBLE_EQ(parameters[rank] * j.shape.tp, expected[rank]);
+      if (!j.model.tied()) {  // all but the last norm
+        EXPECT_NEAR(std::accumulate(expected.begin(), expected.end(), 0.0),
+                    j.model.parameters() - j.model.hidden, 1);
+      }
+      const CostTable table = hardware_cost_table(j, a800(), layers, placement);
+      for (int rank = 0; rank < j.pp; ++rank)
+        EXPECT_DOUBLE_EQ(table.optimizer[rank],
+                         parameters[rank] * optimizer_bytes(Implementation::megatron) / 1610e9);
     }
-  }
-}
-
-TEST(ParametersPerRank, PutEmbeddingAndHeadWhereThePlacementPutsFirstAndLastStage) {
-  const Job j = job("llm-12.1b", {6144, 1, 4}, 4);
-  const double layer = j.model.layer_parameters() / 4, vocabulary = j.model.vocabulary_parameters() / 4;
-  const std::vector<int> layers = paper_partition(30, 8);
-  const std::vector<double> v = parameters_per_rank(j, layers, Placement::v(4)),
-                            loop = parameters_per_rank(j, layers, Placement::loop(4, 2));
-  EXPECT_DOUBLE_EQ(v[0], 6 * layer + 2 * vocabulary);  // first and last stage both
-  EXPECT_DOUBLE_EQ(v[3], 8 * layer);
-  EXPECT_DOUBLE_EQ(loop[0], 8 * layer + vocabulary);
-  EXPECT_DOUBLE_EQ(loop[3], 6 * layer + vocabulary);
-  const CostTable table = table_of(j, a800());
-  for (int rank = 0; rank < 4; ++rank)
-    EXPECT_DOUBLE_EQ(table.optimizer[rank], v[rank] * optimizer_bytes(Implementation::megatron) / 1610e9);
-}
-
-TEST(ParametersPerRank, PutAVisionEncoderOnTheFirstStage) {
-  const Job j = vision_job();
-  const double layer = j.model.layer_parameters() / 8, vocabulary = j.model.vocabulary_parameters() / 8;
-  const std::vector<double> v = parameters_per_rank(j, kVisionLayers, Placement::v(2));
-  EXPECT_DOUBLE_EQ(v[0], 9 * layer + 2 * vocabulary + j.model.vision_parameters() / 8);
-  EXPECT_DOUBLE_EQ(v[1], 24 * layer);
-  EXPECT_NEAR(8 * (v[0] + v[1]), j.model.parameters() - j.model.hidden, 1);
-}
-
-TEST(ParametersPerRank, KeepTiedWeightsOncePerGpu) {
-  const double vocabulary = model("gpt-175b").vocabulary_parameters() / 8,
-               layer = model("gpt-175b").layer_parameters() / 8;
-  const auto parameters = [&](int pp, const Placement& placement) {
-    return parameters_per_rank(job("gpt-175b", {2048, 1, 8}, pp), std::vector<int>(placement.stages(), 1),
-                               placement);
-  };
-  EXPECT_THAT(parameters(1, Placement::loop(1, 1)), ElementsAre(layer + vocabulary));
-  EXPECT_THAT(parameters(2, Placement::loop(2, 1)), ElementsAre(layer + vocabulary, layer + vocabulary));
-  EXPECT_THAT(parameters(2, Placement::v(2)), ElementsAre(2 * layer + vocabulary, 2 * layer));
 }
 
 }  // namespace

@@ -31,23 +31,6 @@ Schedule one_rank(const std::vector<std::string>& blocks = {"F0.0", "B0.0"}) {
   return by_hand(Placement::loop(1, 1), 1, {blocks});
 }
 
-TEST(LowerByHand, AChainsOutputLeavesWhenItsOwnMainLineIsDone) {
-  const Program program = lower(two_ranks(), {1, 1}, {});
-  EXPECT_THAT(waits_of(program, 0, "F0.1: attn.F0"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 0, "F0.1: AR attn.F0"), ElementsAre("0 F0.1: attn.F0"));
-  EXPECT_THAT(waits_of(program, 0, "F0.1: mlp.F0"), ElementsAre("0 F0.1: AR attn.F0"));
-  EXPECT_THAT(waits_of(program, 0, "F0.1: send 1 to 1"), ElementsAre("0 F0.1: AR mlp.F0"));
-  EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"), ElementsAre("0 F0.1: send 1 to 1"));
-  EXPECT_THAT(waits_of(program, 1, "F0.1: head.F"), ElementsAre("1 F0.1: AR mlp.F0"));
-  EXPECT_THAT(waits_of(program, 1, "B0.0: head.I"), ElementsAre("1 F0.0: head.F"));
-  EXPECT_THAT(waits_of(program, 1, "B0.0: head.W both"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 1, "B0.0: mlp.I0"), IsEmpty());  // head.I is before it on its stream
-  EXPECT_THAT(waits_of(program, 1, "B0.0: mlp.W both0"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 1, "B0.0: send 1 to 0"), ElementsAre("1 B0.0: AR attn.I0"));
-  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("1 B0.0: send 1 to 0"));
-  EXPECT_THAT(waits_of(program, 0, "W0.1: mlp.W both0"), IsEmpty());
-}
-
 TEST(LowerByHand, HalvesOfAMicrobatchAreBraidedAndWhatWasBraidedRunsInTurn) {
   const Schedule halves = split_microbatches(two_ranks());
   EXPECT_EQ(halves.microbatches, 4);

@@ -40,38 +40,11 @@ TEST(BlockText, IsReadAsWritten) {
 }
 
 TEST(BlockText, RefusesEverythingElse) {
-  constexpr const char* texts[] = {"",
-                                   "F",
-                                   "F0",
-                                   "F0.",
-                                   "F.1",
-                                   "0.1",
-                                   "X0.1",
-                                   "f0.1",
-                                   "F0.3 ",
-                                   " F0.3",
-                                   "F0 .3",
-                                   "F00.3",
-                                   "F0.03",
-                                   "F0.-1",
-                                   "F-1.0",
-                                   "F+0.1",
-                                   "F0,1",
-                                   "F0.3.1",
-                                   "F0.1e2",
-                                   "F0.1\n",
-                                   "F0.1&",
-                                   "&F0.1",
-                                   "F0.1&&B0.0",
-                                   "F0.1 & B0.0",
-                                   "F0.1&B0",
-                                   "F0.1&X0.0",
-                                   "F0.1B0.0",
-                                   "F0.1&B0.0&W0.0",
-                                   "F0.1&B0.0 ",
-                                   "F32768.0",
-                                   "F0.2147483648",
-                                   "F0.99999999999999999999"};
+  const json texts = json::parse(
+      R"(["", "F", "F0", "F0.", "F.1", "0.1", "X0.1", "f0.1", "F0.3 ", " F0.3", "F0 .3", "F00.3", "F0.03", "F0.-1",
+          "F-1.0", "F+0.1", "F0,1", "F0.3.1", "F0.1e2", "F0.1\n", "F0.1&", "&F0.1", "F0.1&&B0.0", "F0.1 & B0.0",
+          "F0.1&B0", "F0.1&X0.0", "F0.1B0.0", "F0.1&B0.0&W0.0", "F0.1&B0.0 ", "F32768.0", "F0.2147483648",
+          "F0.99999999999999999999"])");
   for (const std::string text : texts)
     EXPECT_THAT(refusal([&] { parse_block(text); }), HasSubstr("\"" + printable(text) + "\" is not a block"));
   EXPECT_NE(refusal([] { parse_block(std::string_view("F0.1\0", 5)); }), "");

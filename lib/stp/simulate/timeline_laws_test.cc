@@ -67,7 +67,7 @@ struct Case {
 };
 
 // A random order on a random placement, random layers, release and seconds; integers and eighths make ties.
-Case random_case(std::mt19937& random) {
+Case random_case(std::mt19937& random, bool post_validation = false) {
   const int p = 1 + static_cast<int>(random() % 4), m = 1 + static_cast<int>(random() % 6);
   const Placement placement =
       random() % 2 ? Placement::v(p) : Placement::loop(p, 1 + static_cast<int>(random() % 2));
@@ -75,7 +75,8 @@ Case random_case(std::mt19937& random) {
   for (int& count : layers) count = static_cast<int>(random() % 3);
   constexpr Release releases[] = {Release::chain, Release::block, Release::released, Release::blocking};
   Lowering lowering{releases[random() % 4], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
-                    random() % 2 == 0};
+                    post_validation || random() % 2 == 0};
+  lowering.strategy.post_validation = post_validation;
   lowering.strategy.cp = 1 + static_cast<int>(random() % 3);
   lowering.strategy.cp_method = static_cast<CpMethod>(random() % 2);
   lowering.strategy.sequence_parallel = random() % 2 == 0;
@@ -233,6 +234,19 @@ TEST(TimelineLaws, HoldForStpOrders) {
     for (size_t op = 0; op < c.program.ops.size(); ++op) c.seconds.push_back(real(random));
     expect_lawful(c, simulate(c.program, c.seconds), {});
     expect_lawful(c, simulate(c.program, c.seconds, kPaper), kPaper);
+  }
+}
+
+TEST(TimelineLaws, OfStepsThatRepeatAddUp) {
+  std::mt19937 random(615);
+  for (int draw = 0; draw < 200; ++draw) {
+    const Case c = random_case(random, true);
+    const Timeline repeated = simulate_repeated(c.program, c.seconds, c.contention);
+    for (const RankTime& rank : repeated.ranks) {
+      EXPECT_NEAR(rank.compute_s + rank.pp_bubble_s + rank.tp_bubble_s, repeated.step_s,
+                  1e-9 * (1 + repeated.step_s));
+      EXPECT_GE(rank.pp_bubble_s, -1e-9);
+    }
   }
 }
 
