@@ -201,16 +201,12 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
 template <typename Data>
 Job job_of(const Experiment& experiment, const Data& data, Implementation implementation) {
   const Strategy& strategy = experiment.strategy;
-  Job job{.model = data.model,
-          .shape = shape_of(strategy, data.seq, experiment.microbatch_size / strategy.parts_of_microbatch()),
-          .implementation = implementation,
-          .pp = strategy.pp,
-          .dp = strategy.dp,
-          .zero = strategy.zero,
-          .post_validation = strategy.post_validation,
-          .offload = strategy.offload};
-  job.shape.vision_tokens = data.vision_tokens;
-  return job;
+  return {.model = data.model,
+          .shape = {.seq = data.seq,
+                    .microbatch_size = experiment.microbatch_size / strategy.parts_of_microbatch(),
+                    .strategy = strategy,
+                    .vision_tokens = data.vision_tokens},
+          .implementation = implementation};
 }
 
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,

@@ -168,7 +168,7 @@ void add_elementwise(Suite& suite, const ModelConfig& model, int tp) {
   std::set<std::string> added;  // each kernel once, in the first unit pass that has it
   for (const auto& [of, kernels] : kKernels) {
     const auto [unit, pass] = of;
-    Shape shape{tokens, 1, tp};
+    Shape shape{tokens, 1, {.tp = tp}};
     shape.element_bytes = static_cast<int>(bytes_of(options.machine.type));
     const Work declared = work(model, shape, Implementation::suite, unit, pass);
     const double bytes = declared.replicated_bytes + declared.sharded_bytes;

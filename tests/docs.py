@@ -123,10 +123,10 @@ class DataFiles(unittest.TestCase):
 
     @staticmethod
     def fields(heading):
-        """By field, its default."""
+        """By field, its default, the last of "type, unit; default"."""
         section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", text_of(ROOT / "docs/data.md"), re.MULTILINE | re.DOTALL)[1]
-        rows = re.findall(r"^\| `([^`]+)` \|[^|]*\|[^|]*\| ([^|]*) \|", section, re.MULTILINE)
-        return {name: default.strip() for name, default in rows}
+        rows = re.findall(r"^\| `([^`]+)` \| ([^|]*) \|", section, re.MULTILINE)
+        return {name: re.split("[,;] ", cell)[-1] for name, cell in rows}
 
     def check_names(self, heading, reader):
         """The readers call METHOD("FIELD", …) for each field, and nothing else with such a first argument."""

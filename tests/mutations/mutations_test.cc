@@ -59,14 +59,13 @@ Outcome run(const Mutation& mutation, Program program = healthy_program()) {
     reference::adamw_step({o.learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, training.clip_norm},
                           exact.gradients, weights, state);
     outcome.weight_error = gradient_error(trainer.weights(), weights);
-    const auto saved = peak_saved_bytes(trainer.program(), training.model,
-                                        {.seq = training.seq,
-                                         .microbatch_size = 2,
-                                         .tp = 2,
-                                         .element_bytes = 8,
-                                         .cp = division.cp,
-                                         .cp_method = division.cp_method},
-                                        Implementation::suite);
+    const auto saved =
+        peak_saved_bytes(trainer.program(), training.model,
+                         {.seq = training.seq,
+                          .microbatch_size = 2,
+                          .strategy = {.tp = 2, .cp = division.cp, .cp_method = division.cp_method},
+                          .element_bytes = 8},
+                         Implementation::suite);
     for (const RankUse& use : trainer.use())
       outcome.bytes_as_declared &=
           static_cast<double>(use.peak_bytes.at("saved")) == saved[training.grid.place(use.world_rank).pp];

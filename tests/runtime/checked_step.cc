@@ -17,11 +17,11 @@ namespace {
 Traffic declared_traffic(const Program& program, int rank, const ModelConfig& model, const Shape& shape) {
   Traffic traffic;
   const double tensor = hidden_bytes(model, shape);
-  const double share = shape.sequence_parallel ? tensor / shape.tp : tensor;
+  const double share = shape.strategy.sequence_parallel ? tensor / shape.strategy.tp : tensor;
   const auto add = [](int64_t& to, double bytes) { to += static_cast<int64_t>(bytes); };
   for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
     const Op& op = program.ops[id];
-    if (op.kind == OpKind::all_reduce && shape.tp > 1)
+    if (op.kind == OpKind::all_reduce && shape.strategy.tp > 1)
       add(traffic.all_reduce_bytes, reduced_bytes(model, shape, op.unit, op.unit_pass));
     if (op.kind == OpKind::reduce_scatter)
       add(traffic.reduce_scatter_bytes, op.part == UnitPart::after ? tensor / kPipelineSteps : tensor);
@@ -33,7 +33,7 @@ Traffic declared_traffic(const Program& program, int rank, const ModelConfig& mo
     } else if (op.kind == OpKind::all_to_all) {
       const bool of_qkv = (op.unit_pass == UnitPass::F) == (op.step == 1);
       const double bytes = of_qkv ? qkv_bytes(model, shape) : attention_output_bytes(model, shape);
-      add(traffic.exchanged_bytes, bytes * (shape.cp - 1) / shape.cp);
+      add(traffic.exchanged_bytes, bytes * (shape.strategy.cp - 1) / shape.strategy.cp);
     } else if (is_exchange(op.kind)) {
       add(traffic.exchanged_bytes, kv_bytes(model, shape));
     }
@@ -80,8 +80,7 @@ void expect_declared_bytes(Trainer& trainer, const Training& training, const Var
   const ModelConfig& model = training.model;
   const Shape shape = shape_of(training, variant);
   const auto saved = peak_saved_bytes(program, model, shape, Implementation::suite);
-  Job job{model, shape, Implementation::suite, training.grid.pp};
-  job.offload = variant.offload;
+  const Job job{model, shape, Implementation::suite};
   const auto host = peak_host_bytes(program, activation_bytes(job, program.layers_per_stage));
   const int shares = variant.zero ? training.grid.cp * training.grid.dp : 1;
   const auto element = static_cast<double>(bytes_of(training.type)),

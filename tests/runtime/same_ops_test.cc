@@ -37,11 +37,7 @@ void expect_simulated(const std::string& schedule, const Variant& variant, int d
       execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);
   for (const Op& op : program.ops) seen.insert(kind_of(op));
 
-  Job job{training.model, shape_of(training, variant), Implementation::suite, 2};
-  job.dp = dp;
-  job.zero = variant.zero;
-  job.offload = variant.offload;
-  job.post_validation = variant.post_validation;
+  const Job job{training.model, shape_of(training, variant), Implementation::suite};
   const HardwareProfile profile = read_profile(data_path("profiles/a800.json"));
   const std::vector<double> seconds =
       op_seconds(program, hardware_cost_table(job, profile, program.layers_per_stage,

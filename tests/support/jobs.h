@@ -19,15 +19,16 @@ inline HardwareProfile a800() {
 
 inline Job job(const std::string& name, Shape shape, int pp,
                Implementation implementation = Implementation::megatron) {
-  return {model(name), shape, implementation, pp};
+  shape.strategy.pp = pp;
+  return {model(name), shape, implementation};
 }
 inline CostTable table_of(const Job& j, const HardwareProfile& profile) {
-  const Placement placement = Placement::v(j.pp);
+  const Placement placement = Placement::v(j.strategy().pp);
   return hardware_cost_table(j, profile, paper_partition(j.model.layers, placement.stages()), placement);
 }
 
 inline Job vision_job(Implementation implementation = Implementation::megatron) {
-  Job j = job("mllm-14.9b", {5120, 1, 8}, 2, implementation);
+  Job j = job("mllm-14.9b", {5120, 1, {.tp = 8}}, 2, implementation);
   j.shape.vision_tokens = 3136;
   return j;
 }

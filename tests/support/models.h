@@ -39,7 +39,8 @@ template <typename Check>
 void for_each_shape(Check check) {
   for (const std::string& name : kModels)
     for (const auto implementation : {Implementation::megatron, Implementation::suite})
-      for (const Shape& shape : {Shape{2048, 2, 1}, {3072, 2, 2}, {6144, 1, 4}, {8192, 1, 8}})
+      for (const Shape& shape :
+           {Shape{2048, 2}, {3072, 2, {.tp = 2}}, {6144, 1, {.tp = 4}}, {8192, 1, {.tp = 8}}})
         check(model(name), implementation, shape);
 }
 

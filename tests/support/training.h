@@ -218,6 +218,20 @@ inline BucketRule bucket_rule(const Variant& variant) {
   return rule;
 }
 
+/// Of `tp` ranks that share a layer's tensors, `dp` that share the samples, and the variant's others.
+inline Strategy strategy_of(const Variant& variant, int tp, int dp) {
+  return {.tp = tp,
+          .cp = variant.context_parallel,
+          .dp = dp,
+          .cp_method = variant.cp_method,
+          .sequence_parallel = variant.sequence_parallel,
+          .recompute = variant.recompute,
+          .tp_overlap = tp_overlap(variant),
+          .offload = variant.offload,
+          .zero = variant.zero,
+          .post_validation = variant.post_validation};
+}
+
 inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
                                  const Variant& variant = {}) {
   validate(schedule);
@@ -227,16 +241,7 @@ inline Program execution_program(Schedule schedule, const std::vector<int>& laye
                 .optimizer = true,
                 .braid = variant.braid,
                 .order = made_up_order,
-                .strategy = {.tp = variant.overlapped,
-                             .cp = variant.context_parallel,
-                             .dp = dp,
-                             .cp_method = variant.cp_method,
-                             .sequence_parallel = variant.sequence_parallel,
-                             .recompute = variant.recompute,
-                             .tp_overlap = tp_overlap(variant),
-                             .offload = variant.offload,
-                             .zero = variant.zero,
-                             .post_validation = variant.post_validation},
+                .strategy = strategy_of(variant, variant.overlapped, dp),
                 .data_parallel = dp * variant.context_parallel > 1,
                 .buckets = bucket_rule(variant),
                 .embedding = true,
@@ -296,16 +301,13 @@ inline std::vector<TokenSample> samples_for(const Program& program, const Traini
 
 /// What the model declares goes by it.
 inline Shape shape_of(const Training& training, const Variant& variant) {
+  Strategy strategy = strategy_of(variant, training.grid.tp, training.grid.dp);
+  strategy.pp = training.grid.pp;
   return {.seq = training.seq,
           .microbatch_size = training.microbatch_size,
-          .tp = training.grid.tp,
-          .sequence_parallel = variant.sequence_parallel,
-          .recompute = variant.recompute,
+          .strategy = strategy,
           .element_bytes = static_cast<int>(bytes_of(training.type)),
-          .cp = training.grid.cp,
-          .vision_tokens = training.vision_tokens,
-          .tp_overlap = tp_overlap(variant),
-          .cp_method = variant.cp_method};
+          .vision_tokens = training.vision_tokens};
 }
 
 /// `layers` divided over the stages of the schedule, the first ones with one more.

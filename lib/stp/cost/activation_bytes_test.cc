@@ -29,7 +29,8 @@ std::vector<double> peak_bytes(const Schedule& schedule, const std::vector<Activ
 TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheBackward) {
   const auto bytes = [&](bool sequence_parallel, Recompute recompute, int layers) {
     return activation_bytes(
-        job("gpt-22b", {2048, 4, 8, sequence_parallel, recompute}, 1, Implementation::megatron_2022),
+        job("gpt-22b", {2048, 4, {.tp = 8, .sequence_parallel = sequence_parallel, .recompute = recompute}},
+            1, Implementation::megatron_2022),
         {layers, 0})[0];
   };
   constexpr Recompute kNone{}, kFull{.layer = true};
@@ -50,7 +51,8 @@ TEST(ActivationBytes, OfRecomputedUnitsAreWhatTheyKeepAndTheLargerUnitDuringTheB
   constexpr Recompute kAttnMlp{.core = true, .qkv = true, .mlp = true};
   for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
     const auto bytes = [&](const Recompute& recompute) {
-      return activation_bytes(job("llm-12.1b", {6144, 1, 4, false, recompute}, 1, implementation), {4, 0})[0];
+      return activation_bytes(
+          job("llm-12.1b", {6144, 1, {.tp = 4, .recompute = recompute}}, 1, implementation), {4, 0})[0];
     };
     const ActivationBytes whole = bytes({}), mlp = bytes({.mlp = true}), both = bytes(kAttnMlp);
     const double of_mlp = (whole.until_I - mlp.until_I) / 4, of_attn = (mlp.until_I - both.until_I) / 4;
@@ -65,7 +67,7 @@ TEST(ActivationBytes, OfRecomputedUnitsAreWhatTheyKeepAndTheLargerUnitDuringTheB
 
 TEST(ActivationBytes, AreTheSavedTensorsOfTheStagesLayersAndTheHeadOnTheLast) {
   for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
-    const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);
+    const Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 4, implementation);
     const auto kept = [&](Unit unit) { return kept_bytes(j.model, j.shape, implementation, unit); };
     const double layer = kept(Unit::attn) + kept(Unit::mlp);
     const std::vector<ActivationBytes> stages = activation_bytes(j, {4, 0, 7, 2});
@@ -110,7 +112,7 @@ TEST(ActivationBytes, OfAVisionEncoderAreOnTheFirstStage) {
 }
 
 TEST(ActivationBytes, OfOurOwnKernelsKeepForWWhatWNeeds) {
-  const Job j = job("llm-12.1b", {6144, 1, 4}, 4, Implementation::suite);
+  const Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 4, Implementation::suite);
   double for_weights = 0;
   for (const Unit unit : {Unit::attn, Unit::mlp})
     for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, Implementation::suite, unit))
@@ -122,17 +124,17 @@ TEST(ActivationBytes, DoubleWithLayersTokensAndMicrobatchSize) {
   const auto bytes = [](Shape shape, int layers) {
     return activation_bytes(job("llm-12.1b", shape, 2), {layers, 0})[0];
   };
-  const ActivationBytes base = bytes({3072, 1, 4}, 4);
+  const ActivationBytes base = bytes({3072, 1, {.tp = 4}}, 4);
   EXPECT_GT(base.until_I, 0);
   for (const ActivationBytes& twice :
-       {bytes({3072, 1, 4}, 8), bytes({6144, 1, 4}, 4), bytes({3072, 2, 4}, 4)}) {
+       {bytes({3072, 1, {.tp = 4}}, 8), bytes({6144, 1, {.tp = 4}}, 4), bytes({3072, 2, {.tp = 4}}, 4)}) {
     EXPECT_DOUBLE_EQ(twice.until_I, 2 * base.until_I);
     EXPECT_DOUBLE_EQ(twice.until_W, 2 * base.until_W);
   }
   // The paper's s 3072 rows at size 2 hold what its s 6144 rows hold; TP does not halve what every rank
   // repeats.
-  EXPECT_LT(bytes({3072, 1, 8}, 4).until_I, base.until_I);
-  EXPECT_GT(bytes({3072, 1, 8}, 4).until_I, base.until_I / 2);
+  EXPECT_LT(bytes({3072, 1, {.tp = 8}}, 4).until_I, base.until_I);
+  EXPECT_GT(bytes({3072, 1, {.tp = 8}}, 4).until_I, base.until_I / 2);
 }
 
 TEST(PeakActivationBytes, AreThoseOfATinyScheduleByHand) {

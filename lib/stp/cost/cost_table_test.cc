@@ -306,8 +306,8 @@ TEST(PassCosts, HaveAllToAllsWhole) {
 }
 
 TEST(PassCosts, OfOverlappedUnitsHaveWhatTheirStepsDoNotHide) {
-  Job overlapped = job("llm-12.1b", {4096, 1, 4, true}, 4);
-  overlapped.shape.tp_overlap = TpOverlap::megatron;
+  Job overlapped = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
+  overlapped.shape.strategy.tp_overlap = TpOverlap::megatron;
   const CostTable table = table_of(overlapped, a800());
   Lowering lowering{.strategy = {.sequence_parallel = true}};
   lowering.strategy.tp_overlap = TpOverlap::megatron;

@@ -39,8 +39,11 @@ class Groups {
  public:
   Groups(const Job& job, const HardwareProfile& profile)
       : profile_(profile),
-        grid_{.tp = job.shape.tp, .cp = job.shape.cp, .dp = job.dp, .pp = job.pp},
-        data_(job.pp) {
+        grid_{.tp = job.strategy().tp,
+              .cp = job.strategy().cp,
+              .dp = job.strategy().dp,
+              .pp = job.strategy().pp},
+        data_(job.strategy().pp) {
     for (int pp = 0; pp < grid_.pp; ++pp) {
       for (int i = 0; i < grid_.cp * grid_.dp; ++i)
         add(tensor_, pp, grid_.tensor_group(grid_.rank({0, 0, 0, pp}) + i * grid_.tp));
@@ -148,8 +151,8 @@ class Groups {
 template <typename Send>
 double hop_seconds(const Job& job, const Groups& groups, Send send) {
   const double bytes = hidden_bytes(job.model, job.shape);
-  const int tp = job.shape.tp;
-  if (job.shape.sequence_parallel) return send(bytes / tp);
+  const int tp = job.strategy().tp;
+  if (job.strategy().sequence_parallel) return send(bytes / tp);
   if (job.scatter_transfers) return send(bytes / tp) + groups.tensor_half_all_reduce(bytes);
   return send(bytes);
 }
@@ -170,17 +173,19 @@ ExposedCollectives fused(const Job& job, const HardwareProfile& profile, Unit un
 }
 
 // Among how many replicas the optimizer's state is divided.
-int optimizer_shares(const Job& job) { return job.zero ? job.dp * job.shape.cp : 1; }
+int optimizer_shares(const Job& job) {
+  return job.strategy().zero ? job.strategy().dp * job.strategy().cp : 1;
+}
 
 // On one tensor-parallel rank. Tied embeddings are kept once where first and last stage are on one rank.
 std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
                                          const Placement& placement) {
-  const double vocabulary = job.model.vocabulary_parameters() / job.shape.tp;
+  const double vocabulary = job.model.vocabulary_parameters() / job.strategy().tp;
   std::vector<double> parameters;
   for (const int layers : layers_per_stage)
-    parameters.push_back(layers * job.model.layer_parameters() / job.shape.tp);
+    parameters.push_back(layers * job.model.layer_parameters() / job.strategy().tp);
   parameters.front() += vocabulary;
-  parameters.front() += job.model.vision_parameters() / job.shape.tp;
+  parameters.front() += job.model.vision_parameters() / job.strategy().tp;
   const bool both_ends_here = placement.rank_of(placement.stages() - 1) == placement.rank_of(0);
   if (!(job.model.tied() && both_ends_here)) parameters.back() += vocabulary;
   return parameters;
@@ -188,7 +193,7 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
 
 // Of the units that job.shape divides.
 void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table) {
-  const Division division = job.shape.division();
+  const Division division = job.strategy().division();
   for (const Unit unit : {Unit::attn, Unit::mlp}) {
     if (!division.divides(unit)) continue;
     const auto step_seconds = [&](UnitPass pass, UnitPart part, int step, int sms_aside) {
@@ -219,8 +224,8 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
 
 // What the exchanges of context parallelism take.
 void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
-  const int cp = job.shape.cp;
-  if (job.shape.division().exchanges_heads()) {
+  const int cp = job.strategy().cp;
+  if (job.strategy().division().exchanges_heads()) {
     // What is sent is first brought in the order of the ranks, and what arrives in that of the rows or heads:
     // each reads and writes.
     const auto all_to_all = [&](double bytes) {
@@ -241,13 +246,14 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
   // is larger.
   table.at(Unit::head, UnitPass::F) += 3 * groups.tensor_all_reduce(4 * job.shape.tokens());
   const double bytes = hidden_bytes(job.model, job.shape);
-  if (job.shape.sequence_parallel) {
+  if (job.strategy().sequence_parallel) {
     table.reduce_scatter = table.all_gather = groups.tensor_half_all_reduce(bytes);
-    if (job.shape.division().overlaps()) {
-      table.row_exchange = groups.exchange(bytes / job.shape.tp, &RankGrid::Place::tp, job.shape.tp);
+    if (job.strategy().division().overlaps()) {
+      table.row_exchange =
+          groups.exchange(bytes / job.strategy().tp, &RankGrid::Place::tp, job.strategy().tp);
       table.piece_scatter = groups.tensor_half_all_reduce(bytes / kPipelineSteps);
     }
-    if (job.shape.tp_overlap == TpOverlap::flux) {
+    if (job.strategy().tp_overlap == TpOverlap::flux) {
       table.fused.emplace();
       for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
         for (const UnitPass pass : {UnitPass::F, UnitPass::I})
@@ -278,7 +284,7 @@ void add_transfers(const Job& job, const HardwareProfile& profile, const Groups&
   };
   table.transfer_between_nodes = between_nodes(1);
   table.transfer_beside_another = between_nodes(job.sends_share_adapter ? 2 : 1);
-  for (int rank = 0; rank < job.pp; ++rank) table.node_of_rank.push_back(groups.node_of(rank));
+  for (int rank = 0; rank < job.strategy().pp; ++rank) table.node_of_rank.push_back(groups.node_of(rank));
   table.number_within_node = transfer_seconds(profile.within_node, sizeof(double));
   table.number_between_nodes = transfer_between_nodes_seconds(profile, sizeof(double), senders);
 }
@@ -289,7 +295,7 @@ void add_optimizer(const Job& job, const HardwareProfile& profile,
   for (const double parameters : parameters_of_ranks) {
     const double own = parameters / optimizer_shares(job);
     const auto moving = [&](double each) { return own * each / profile.memory_bytes_per_s; };
-    if (!job.post_validation) {
+    if (!job.strategy().post_validation) {
       table.optimizer.push_back(moving(optimizer_bytes(job.implementation)));
       continue;
     }
@@ -306,8 +312,8 @@ void add_reductions(const Job& job, const Groups& groups, const std::vector<int>
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
   if (job.model.tied() && first != last)
     table.embedding_reduce = groups.pair_all_reduce(
-        first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.shape.tp);
-  if (job.dp * job.shape.cp == 1) return;
+        first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.strategy().tp);
+  if (job.strategy().dp * job.strategy().cp == 1) return;
   const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
   for (int stage = 0; stage < placement.stages(); ++stage) {
     const int rank = placement.rank_of(stage);
@@ -334,7 +340,7 @@ void add_host_copies(const Job& job, const HardwareProfile& profile, const std::
     const auto bytes_of = [&](double ratio) {
       return offloaded_bytes(job.model, job.shape, job.implementation, layers, ratio);
     };
-    const double copied = bytes_of(job.offload);
+    const double copied = bytes_of(job.strategy().offload);
     table.offload.push_back(copied / profile.device_to_host_bytes_per_s);
     table.offload_of_all.push_back(bytes_of(1) / profile.device_to_host_bytes_per_s);
     table.reload.push_back(copied / profile.host_to_device_bytes_per_s);
@@ -348,11 +354,11 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
                               const std::vector<Bucket>& first_buckets) {
   CostTable table;
   HardwareProfile profile = machine;
-  if (job.shape.sequence_parallel)  // work() has divided all
-    profile.elementwise_factor *= 1 + machine.elementwise_undivided * (job.shape.tp - 1);
+  if (job.strategy().sequence_parallel)  // work() has divided all
+    profile.elementwise_factor *= 1 + machine.elementwise_undivided * (job.strategy().tp - 1);
   // A rank has a link from each neighbour, on which the next receive is posted as soon as the one before is
   // done: as if one waited at all times.
-  profile.receive_sms *= std::min(2, job.pp - 1);
+  profile.receive_sms *= std::min(2, job.strategy().pp - 1);
   const Groups groups(job, profile);
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
@@ -361,7 +367,7 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   add_parts(job, profile, table);
   add_exchanges(job, profile, groups, table);
   add_collectives(job, profile, groups, table);
-  table.recomputed = job.shape.recompute.layer;
+  table.recomputed = job.strategy().recompute.layer;
   add_transfers(job, profile, groups, table);
   add_optimizer(job, profile, parameters_per_rank(job, layers_per_stage, placement), table);
   add_reductions(job, groups, layers_per_stage, placement, first_buckets, table);
@@ -372,14 +378,14 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
 std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
                                         const Placement& placement) {
   const std::vector<double> by_stage = parameters_per_stage(job, layers_per_stage, placement);
-  std::vector<double> parameters(job.pp, 0);
+  std::vector<double> parameters(job.strategy().pp, 0);
   for (int stage = 0; stage < placement.stages(); ++stage)
     parameters[placement.rank_of(stage)] += by_stage[stage];
   return parameters;
 }
 
 ParameterBytes parameter_bytes(double parameters, const Job& job) {
-  const double state = job.post_validation ? 2 * kStateBytes + kBf16 : kStateBytes;
+  const double state = job.strategy().post_validation ? 2 * kStateBytes + kBf16 : kStateBytes;
   return {kBf16 * parameters, job.shape.gradient_bytes * parameters,
           state * parameters / optimizer_shares(job)};
 }
@@ -401,14 +407,16 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),
                         head = unit_bytes(Unit::head);
   const double layer = attn.until_I + mlp.until_I;
-  const bool from_inputs = job.shape.recompute.layer;
-  const double input = hidden_bytes(job.model, job.shape) / (job.shape.sequence_parallel ? job.shape.tp : 1);
+  const bool from_inputs = job.strategy().recompute.layer;
+  const double input =
+      hidden_bytes(job.model, job.shape) / (job.strategy().sequence_parallel ? job.strategy().tp : 1);
   const double recomputed = from_inputs ? layer : std::max(attn.during_backward, mlp.during_backward);
   std::vector<ActivationBytes> stages;
   for (const int layers : layers_per_stage)
-    stages.push_back({layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
-                      layers > 0 ? recomputed : 0,
-                      offloaded_bytes(job.model, job.shape, job.implementation, layers, job.offload)});
+    stages.push_back(
+        {layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
+         layers > 0 ? recomputed : 0,
+         offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
   for (const Unit unit : kUnits) {  // the embedding keeps something behind a vision encoder alone

@@ -12,16 +12,13 @@ struct Job {
   ModelConfig model;
   Shape shape;
   Implementation implementation;
-  int pp;
   // Whether each rank of a tensor-parallel group sends the next stage 1/tp of the tensor, which is gathered
   // there over the faster links (Megatron-LM's scatter/gather, arXiv 2104.04473, section 4.1). With sequence
   // parallelism a rank has only that much to send.
   bool scatter_transfers = false;
   bool sends_share_adapter = true;  // whether two transfers of a block to two other nodes do
-  int dp = 1;
-  bool zero = false;             // ZeRO-1: the replicas share the optimizer's state
-  bool post_validation = false;  // an optimizer step is kept undoable until the gradients' norm is known
-  double offload = 0;            // the largest share of an offloaded activation's bytes that goes to the host
+
+  [[nodiscard]] const Strategy& strategy() const { return shape.strategy; }
 };
 
 /// The cost table of `job` on `machine`: a unit's GEMMs, attention, elementwise traffic and launches, one

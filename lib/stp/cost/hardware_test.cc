@@ -28,7 +28,7 @@ using testing::IsEmpty;
 TEST(HardwareCostTable, AddsUpGemmsAttentionTrafficAndLaunches) {
   for (const Implementation implementation :
        {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
-    const Job j = job("llm-12.1b", {6144, 1, 4}, 4, implementation);
+    const Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 4, implementation);
     const HardwareProfile profile = a800();
     const CostTable table = table_of(j, profile);
     for (const Unit unit : kUnits) {
@@ -53,7 +53,8 @@ TEST(HardwareCostTable, AUnitOfShortKernelsTakesAsLongAsTheHostNeedsToLaunchThem
   HardwareProfile profile = a800();
   const auto mlp = [&](int seq, Implementation implementation, double host_launch_s) {
     profile.host_launch_s = host_launch_s;
-    return table_of(job("llm-12.1b", {seq, 1, 8}, 2, implementation), profile).at(Unit::mlp, UnitPass::F);
+    return table_of(job("llm-12.1b", {seq, 1, {.tp = 8}}, 2, implementation), profile)
+        .at(Unit::mlp, UnitPass::F);
   };
   const Implementation megatron = Implementation::megatron, suite = Implementation::suite;
   const int kernels = work(model("llm-12.1b"), {64, 1, 8}, megatron, Unit::mlp, UnitPass::F).kernels;
@@ -80,21 +81,21 @@ TEST(HardwareCostTable, HasTheUnitsOfAVisionEncoderAndTheirAllReduces) {
 }
 
 TEST(HardwareCostTable, ReducesAndSendsTheHiddenTensor) {
-  const Job j = job("llm-12.1b", {6144, 1, 8}, 2);
+  const Job j = job("llm-12.1b", {6144, 1, {.tp = 8}}, 2);
   const HardwareProfile profile = a800();
   const CostTable table = table_of(j, profile);
   constexpr double bytes = 60.0 * 1024 * 1024;
   EXPECT_DOUBLE_EQ(table.all_reduce, all_reduce_seconds(profile, bytes, 8));
   EXPECT_DOUBLE_EQ(table.transfer_within_node, 10e-6 + bytes / 160e9);
   EXPECT_DOUBLE_EQ(table.transfer_between_nodes, 20e-6 + bytes / 23.5e9);
-  EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1, 1}, 4), profile).all_reduce, 0);
+  EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1}, 4), profile).all_reduce, 0);
 }
 
 TEST(HardwareCostTable, LeavesWithFluxOfEachCollectiveWhatItsGemmDoesNotHide) {
   const HardwareProfile profile = a800();
-  Job j = job("llm-12.1b", {6144, 1, 8, true}, 2);
+  Job j = job("llm-12.1b", {6144, 1, {.tp = 8, .sequence_parallel = true}}, 2);
   const CostTable plain = table_of(j, profile);
-  j.shape.tp_overlap = TpOverlap::flux;
+  j.shape.strategy.tp_overlap = TpOverlap::flux;
   const CostTable table = table_of(j, profile);
   const double rows = 6144, h = 5120, qkv = (40 + 2 * 8) * 128 / 8.0, q = h / 8, ffn = 18944 / 8.0;
   const auto left = [&](const Gemm& gemm) {
@@ -123,7 +124,9 @@ TEST(HardwareCostTable, LeavesWithFluxOfEachCollectiveWhatItsGemmDoesNotHide) {
 TEST(HardwareCostTable, DividesByTheRanksTheElementwiseTimeThatSequenceParallelismDivides) {
   HardwareProfile profile = a800();
   const auto forward = [&](bool sequence_parallel) {
-    return table_of(job("llm-12.1b", {6144, 1, 8, sequence_parallel}, 2), profile).at(Unit::mlp, UnitPass::F);
+    return table_of(job("llm-12.1b", {6144, 1, {.tp = 8, .sequence_parallel = sequence_parallel}}, 2),
+                    profile)
+        .at(Unit::mlp, UnitPass::F);
   };
   const double whole = forward(false), divided = forward(true);
   profile.elementwise_undivided = 1;
@@ -135,8 +138,9 @@ TEST(HardwareCostTable, DividesByTheRanksTheElementwiseTimeThatSequenceParalleli
 
 TEST(HardwareCostTable, HasAReduceScatterAndAnAllGatherOfOneAllReducesVolumeWithSequenceParallelism) {
   const HardwareProfile profile = a800();
-  const CostTable plain = table_of(job("llm-12.1b", {6144, 1, 8}, 2), profile);
-  const CostTable table = table_of(job("llm-12.1b", {6144, 1, 8, true}, 2), profile);
+  const CostTable plain = table_of(job("llm-12.1b", {6144, 1, {.tp = 8}}, 2), profile);
+  const CostTable table =
+      table_of(job("llm-12.1b", {6144, 1, {.tp = 8, .sequence_parallel = true}}, 2), profile);
   EXPECT_EQ(plain.reduce_scatter + plain.all_gather, 0);
   EXPECT_EQ(table.all_reduce, 0);
   EXPECT_EQ(table.reduce_scatter, table.all_gather);
@@ -150,11 +154,11 @@ TEST(HardwareCostTable, HasAReduceScatterAndAnAllGatherOfOneAllReducesVolumeWith
 TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
   const HardwareProfile profile = a800();
   constexpr double bytes = 60.0 * 1024 * 1024;
-  Job j = job("llm-12.1b", {6144, 1, 8}, 2);
+  Job j = job("llm-12.1b", {6144, 1, {.tp = 8}}, 2);
   j.scatter_transfers = true;
   EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_between_nodes,
                    20e-6 + bytes / 8 / 23.5e9 + half_all_reduce_seconds(profile, bytes, 8));
-  j.shape.sequence_parallel = true;  // nothing to gather: the next stage wants no more
+  j.shape.strategy.sequence_parallel = true;  // nothing to gather: the next stage wants no more
   EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_between_nodes, 20e-6 + bytes / 8 / 23.5e9);
   j.scatter_transfers = false;
   EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_within_node, 10e-6 + bytes / 8 / 160e9);
@@ -163,8 +167,8 @@ TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
 // 8 GPUs a node; replicas lie between pipeline ranks.
 TEST(HardwareCostTable, KnowsWhereNodesEnd) {
   const auto nodes = [](int tp, int pp, int dp = 1) {
-    Job j = job("llm-12.1b", {6144, 1, tp}, pp);
-    j.dp = dp;
+    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, pp);
+    j.shape.strategy.dp = dp;
     return table_of(j, a800()).node_of_rank;
   };
   EXPECT_THAT(nodes(8, 4), ElementsAre(0, 1, 2, 3));
@@ -180,8 +184,8 @@ TEST(HardwareCostTable, KnowsWhereNodesEnd) {
 TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
   const HardwareProfile profile = a800();  // 8 GPUs a node
   const auto reduced = [&](int tp, int dp, int gradient_bytes) {
-    Job j = job("llm-12.1b", {6144, 1, tp}, 2);
-    j.dp = dp;
+    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, 2);
+    j.shape.strategy.dp = dp;
     j.shape.gradient_bytes = gradient_bytes;
     return table_of(j, profile).gradient_reduce[1].front();
   };
@@ -198,9 +202,9 @@ TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
 // The first stage's, in the Program's buckets: together they are as large, and each has its own latency.
 TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
   const HardwareProfile profile = a800();
-  Job j = job("llm-12.1b", {6144, 1, 2}, 2);
-  j.dp = 4;
-  j.zero = true;
+  Job j = job("llm-12.1b", {6144, 1, {.tp = 2}}, 2);
+  j.shape.strategy.dp = 4;
+  j.shape.strategy.zero = true;
   const Schedule schedule = schedule_of(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
   for (const bool zero : {false, true}) {
     const Program program = lower(schedule, {3, 2},
@@ -232,8 +236,8 @@ TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
 TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
   const HardwareProfile profile = a800();  // 8 GPUs a node, each with an adapter
   const auto exchange = [&](int tp, int cp) {
-    Job j = job("llm-12.1b", {6144, 1, tp}, 2);
-    j.shape.cp = cp;
+    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, 2);
+    j.shape.strategy.cp = cp;
     return std::pair(table_of(j, profile).kv_exchange, kv_bytes(j.model, j.shape));
   };
   const auto [within, bytes] = exchange(2, 4);
@@ -243,8 +247,8 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
   EXPECT_DOUBLE_EQ(between, 20e-6 + fewer / 23.5e9);
   HardwareProfile shared = profile;
   shared.adapters_per_node = 2;  // the four are on one
-  Job j = job("llm-12.1b", {6144, 1, 4}, 2);
-  j.shape.cp = 4;
+  Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 2);
+  j.shape.strategy.cp = 4;
   EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 / 4));
   EXPECT_EQ(exchange(4, 1).first, 0);
 }
@@ -254,9 +258,9 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
 TEST(HardwareCostTable, PricesAllToAllsByWhatLeavesTheGpuAndTheNode) {
   HardwareProfile profile = a800();
   const auto table = [&](int tp, int cp) {
-    Job j = job("llm-12.1b", {12288, 1, tp}, 2);
-    j.shape.cp = cp;
-    j.shape.cp_method = CpMethod::all_to_all;
+    Job j = job("llm-12.1b", {12288, 1, {.tp = tp}}, 2);
+    j.shape.strategy.cp = cp;
+    j.shape.strategy.cp_method = CpMethod::all_to_all;
     return std::pair(table_of(j, profile), j);
   };
   // Read and written before and behind it.
@@ -280,9 +284,9 @@ TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTh
   HardwareProfile profile = a800();
   profile.kernel_overhead_s = profile.elementwise_factor = 0;
   profile.memory_bytes_per_s = 1e30;
-  Job j = job("llm-12.1b", {4096, 1, 4, true}, 4);
+  Job j = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
   const CostTable plain = table_of(j, profile);
-  j.shape.tp_overlap = TpOverlap::megatron;
+  j.shape.strategy.tp_overlap = TpOverlap::megatron;
   const CostTable table = table_of(j, profile);
   const double hidden = j.model.hidden, ffn = j.model.ffn / 4.0, fc1 = 2 * ffn;
   const auto on = [&](int sms, const Gemm& gemm) {
@@ -323,10 +327,10 @@ TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTh
 
 TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
   HardwareProfile profile = a800();
-  Job j = job("llm-12.1b", {4096, 1, 4, true}, 4);
-  j.shape.tp_overlap = TpOverlap::megatron;
+  Job j = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
+  j.shape.strategy.tp_overlap = TpOverlap::megatron;
   for (const auto& [pp, waiting] : std::map<int, int>{{1, 0}, {2, 4}, {4, 8}}) {
-    j.pp = pp;
+    j.shape.strategy.pp = pp;
     profile.receive_sms = 4;
     const CostTable table = table_of(j, profile);
     profile.receive_sms = 0;
@@ -346,9 +350,9 @@ TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
 TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
   const HardwareProfile profile = a800();
   const auto reduced = [&](int cp, int dp) {
-    Job j = job("llm-12.1b", {6144, 1, 2}, 2);
-    j.shape.cp = cp;
-    j.dp = dp;
+    Job j = job("llm-12.1b", {6144, 1, {.tp = 2}}, 2);
+    j.shape.strategy.cp = cp;
+    j.shape.strategy.dp = dp;
     return table_of(j, profile).gradient_reduce;
   };
   EXPECT_EQ(reduced(4, 1), reduced(1, 4));
@@ -359,8 +363,8 @@ TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
 TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
   const HardwareProfile profile = a800();
   const auto reduced = [&](const char* name, const Placement& placement, int tp) {
-    Job j = job(name, {2048, 1, tp}, placement.ranks());
-    j.dp = 2;
+    Job j = job(name, {2048, 1, {.tp = tp}}, placement.ranks());
+    j.shape.strategy.dp = 2;
     const std::vector<int> layers(placement.stages(), j.model.layers / placement.stages());
     return hardware_cost_table(j, profile, layers, placement).embedding_reduce;
   };
@@ -376,7 +380,7 @@ TEST(HardwareCostTable, SharesAnAdapterAmongNeighbouringGpus) {
   HardwareProfile profile = a800();
   const auto transfer = [&](int tp, int adapters) {
     profile.adapters_per_node = adapters;
-    const Job j = job("llm-26.3b", {4096, 1, tp}, 4);
+    const Job j = job("llm-26.3b", {4096, 1, {.tp = tp}}, 4);
     return (table_of(j, profile).transfer_between_nodes - 20e-6) * 23.5e9 / hidden_bytes(j.model, j.shape);
   };
   EXPECT_DOUBLE_EQ(transfer(8, 4), 2);
@@ -389,7 +393,7 @@ TEST(HardwareCostTable, SharesAnAdapterAmongNeighbouringGpus) {
 // At TP8 each rank is a node: rank 1's braid sends to two others. At TP4 one of the two is on its node.
 TEST(HardwareCostTable, SharesAnAdapterBetweenTheSendsOfABlockToTwoNodes) {
   const auto sends = [](int tp, bool share) {
-    Job j = job("llm-26.3b", {4096, 1, tp}, 3);
+    Job j = job("llm-26.3b", {4096, 1, {.tp = tp}}, 3);
     j.sends_share_adapter = share;
     const CostTable table = table_of(j, a800());
     const Schedule schedule = schedule_of(
@@ -411,8 +415,7 @@ TEST(HardwareCostTable, SharesAnAdapterBetweenTheSendsOfABlockToTwoNodes) {
 
 TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
   const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h20.json");
-  Job job{model("llm-12.1b"), {6144, 1, 4}, Implementation::megatron, 4};
-  job.offload = 0.4;
+  const Job job{model("llm-12.1b"), {6144, 1, {.tp = 4, .pp = 4, .offload = 0.4}}, Implementation::megatron};
   const std::vector<int> layers{4, 4, 4, 4, 4, 4, 4, 2};
   const CostTable table = hardware_cost_table(job, profile, layers, Placement::v(4));
   const double bytes = offloaded_bytes(job.model, job.shape, job.implementation, 4, 0.4);
@@ -433,30 +436,33 @@ TEST(ParametersPerRank, AreThoseOfItsStages) {
                                      {"llm-12.1b", 8, 2},
                                      {"llm-26.3b", 8, 4},
                                      {"llm-26.3b", 4, 8}})
-    cases.emplace_back(job(name, {4096, 1, tp}, pp), paper_partition(model(name).layers, 2 * pp));
+    cases.emplace_back(job(name, {4096, 1, {.tp = tp}}, pp), paper_partition(model(name).layers, 2 * pp));
   for (const int pp : {1, 2})
-    cases.emplace_back(job("gpt-175b", {2048, 1, 8}, pp), std::vector(2 * pp, 48 / pp));
-  for (const auto& [j, layers] : cases)
-    for (const Placement& placement : {Placement::v(j.pp), Placement::loop(j.pp, 2)}) {
-      SCOPED_TRACE(j.model.name + " pp " + std::to_string(j.pp));
-      const int first = placement.rank_of(0), last = placement.rank_of(2 * j.pp - 1);
-      std::vector<double> expected(j.pp, 0);
+    cases.emplace_back(job("gpt-175b", {2048, 1, {.tp = 8}}, pp), std::vector(2 * pp, 48 / pp));
+  for (const auto& [j, layers] : cases) {
+    const int pp = j.strategy().pp;
+    for (const Placement& placement : {Placement::v(pp), Placement::loop(pp, 2)}) {
+      SCOPED_TRACE(j.model.name + " pp " + std::to_string(pp));
+      const int first = placement.rank_of(0), last = placement.rank_of(2 * pp - 1);
+      std::vector<double> expected(pp, 0);
       for (int stage = 0; stage < placement.stages(); ++stage)
         expected[placement.rank_of(stage)] += layers[stage] * j.model.layer_parameters();
       expected[first] += j.model.vision_parameters() + j.model.vocabulary_parameters();
       if (!j.model.tied() || first != last) expected[last] += j.model.vocabulary_parameters();
       const std::vector<double> parameters = parameters_per_rank(j, layers, placement);
       ASSERT_EQ(parameters.size(), expected.size());
-      for (int rank = 0; rank < j.pp; ++rank) EXPECT_DOUBLE_EQ(parameters[rank] * j.shape.tp, expected[rank]);
+      for (int rank = 0; rank < pp; ++rank)
+        EXPECT_DOUBLE_EQ(parameters[rank] * j.strategy().tp, expected[rank]);
       if (!j.model.tied()) {  // all but the last norm
         EXPECT_NEAR(std::accumulate(expected.begin(), expected.end(), 0.0),
                     j.model.parameters() - j.model.hidden, 1);
       }
       const CostTable table = hardware_cost_table(j, a800(), layers, placement);
-      for (int rank = 0; rank < j.pp; ++rank)
+      for (int rank = 0; rank < pp; ++rank)
         EXPECT_DOUBLE_EQ(table.optimizer[rank],
                          parameters[rank] * optimizer_bytes(Implementation::megatron) / 1610e9);
     }
+  }
 }
 
 }  // namespace

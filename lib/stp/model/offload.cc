@@ -10,9 +10,9 @@ namespace {
 // the layer alone, the first of the attention's tensors.
 std::vector<SavedTensor> kept_tensors(const ModelConfig& model, const Shape& shape,
                                       Implementation implementation, Unit unit) {
-  if (shape.recompute.layer) {
+  if (shape.strategy.recompute.layer) {
     if (unit == Unit::mlp) return {};
-    const double rows = shape.sequence_parallel ? 1.0 / shape.tp : 1.0;
+    const double rows = shape.strategy.sequence_parallel ? 1.0 / shape.strategy.tp : 1.0;
     return {{.which = Saved::norm_input,
              .bytes = rows * hidden_bytes(model, shape),
              .weight_gradient = false,

@@ -32,10 +32,10 @@ TEST(OffloadedTensors, AreWholeOnesUpToTheRatio) {
 
 TEST(OffloadedTensors, AreTakenInTheOrderOfTheForwardWhereTheyFit) {
   const ModelConfig config = model("tiny");
-  const Shape shape{.seq = 8, .microbatch_size = 1, .tp = 1};
+  const Shape shape{.seq = 8, .microbatch_size = 1};
   const auto names = [&](double ratio, Recompute recompute = {}) {
     Shape with = shape;
-    with.recompute = recompute;
+    with.strategy.recompute = recompute;
     std::vector<std::string> all;
     for (const OffloadedTensor& each : offloaded_tensors(config, with, Implementation::suite, 2, ratio))
       all.push_back(std::to_string(each.layer) + " " + to_string(each.unit) + " " +

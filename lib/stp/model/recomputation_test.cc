@@ -16,7 +16,7 @@ namespace {
 constexpr Recompute kNone{}, kSelective{.core = true}, kFull{.layer = true};
 
 Shape shape_of_2022(int tp, bool sequence_parallel, Recompute recompute) {
-  return {2048, 2, tp, sequence_parallel, recompute};
+  return {2048, 2, {.tp = tp, .sequence_parallel = sequence_parallel, .recompute = recompute}};
 }
 const std::vector<std::string> kGpts{"gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t"};
 
@@ -30,7 +30,7 @@ TEST(WorkOf2022, HasTheFlopsOfItsAppendix) {
           double sum = 0;
           for (const Unit unit : {Unit::attn, Unit::mlp})
             sum += gemm_flops(work(config, shape, Implementation::megatron_2022, unit, pass));
-          return sum * shape.tp;
+          return sum * shape.strategy.tp;
         };
         // A layer's forward is 24Bsh²(1 + s/6h), the scores that the mask drops included; the backward twice
         // that, and with selective recomputation the core once more.
@@ -95,7 +95,7 @@ TEST(Recomputation, OfAUnitIsItsFirstLinearAndUnderAutogradItsSecondToo) {
   for (const Implementation implementation : {Implementation::suite, Implementation::megatron}) {
     const bool both = implementation == Implementation::megatron;
     const auto of = [&](const Recompute& recompute, Unit unit, UnitPass pass) {
-      return work(config, {6144, 1, 4, false, recompute}, implementation, unit, pass);
+      return work(config, {6144, 1, {.tp = 4, .recompute = recompute}}, implementation, unit, pass);
     };
     for (const Recompute& recompute : {kMlp, kAttnMlp, kAttnMlpNorm}) {
       for (const Unit unit : {Unit::attn, Unit::mlp}) {
@@ -125,7 +125,7 @@ TEST(Recomputation, MakesAgainWhatTheForwardDropsAndNothingElse) {
     for (const auto& [name, recompute] : kRecomputes) {
       if (recompute.layer) continue;  // segments of the Program
       Shape recomputed = shape;
-      recomputed.recompute = recompute;
+      recomputed.strategy.recompute = recompute;
       for (const Unit unit : kGemmUnits) {
         const auto all = saved_tensors(config, shape, implementation, unit),
                    again = saved_tensors(config, recomputed, implementation, unit);
@@ -148,7 +148,7 @@ TEST(Recomputation, LeavesTheInputsOfItsParts) {
   // One token of a tiny model, bf16: hidden 8, q 8, k and v 4 each, ffn 20; kept by attention and MLP.
   const ModelConfig tiny{"tiny", 3, 8, 20, 4, 2, 2, 50};
   const auto kept = [&](const Recompute& recompute, Implementation implementation, Unit unit) {
-    return kept_bytes(tiny, {1, 1, 1, false, recompute}, implementation, unit);
+    return kept_bytes(tiny, {1, 1, {.recompute = recompute}}, implementation, unit);
   };
   constexpr auto kSuite = Implementation::suite, kMegatron = Implementation::megatron;
   // The norm's input, statistics and output.

@@ -8,7 +8,7 @@ namespace stp {
 namespace {
 
 Shape with_vision(int seq, int tp, int vision_tokens, int microbatch_size = 1) {
-  Shape shape{seq, microbatch_size, tp};
+  Shape shape{seq, microbatch_size, {.tp = tp}};
   shape.vision_tokens = vision_tokens;
   return shape;
 }
@@ -56,7 +56,9 @@ TEST(VisionWork, IsOfTheEncodersTokensAlone) {
       };
       EXPECT_EQ(of(5120, 3136).gemms, of(1024, 3136).gemms);
       EXPECT_EQ(gemm_flops(of(5120, 6272)), 2 * gemm_flops(of(5120, 3136)));
-      EXPECT_EQ(gemm_flops(work(model("llm-12.1b"), {5120, 1, 4}, Implementation::megatron, unit, pass)), 0);
+      EXPECT_EQ(
+          gemm_flops(work(model("llm-12.1b"), {5120, 1, {.tp = 4}}, Implementation::megatron, unit, pass)),
+          0);
     }
 }
 
@@ -87,7 +89,8 @@ TEST(VisionSavedTensors, AreTheInputsOfItsKernels) {
   EXPECT_EQ(kept(Unit::merger, Implementation::suite),
             2 * d + 2 * 2 + 2 * d / 4);  // mean and deviation, fp32
   for (const Unit unit : kVisionUnits)
-    EXPECT_TRUE(saved_tensors(model("llm-12.1b"), {5120, 1, 4}, Implementation::megatron, unit).empty());
+    EXPECT_TRUE(
+        saved_tensors(model("llm-12.1b"), {5120, 1, {.tp = 4}}, Implementation::megatron, unit).empty());
 }
 
 }  // namespace

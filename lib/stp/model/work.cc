@@ -25,12 +25,12 @@ struct Widths {
 
   Widths(const ModelConfig& model, const Shape& shape)
       : tokens(shape.tokens()), element(shape.element_bytes) {
-    const double hidden = model.hidden, tp = shape.tp;
+    const double hidden = model.hidden, tp = shape.strategy.tp;
     const double q = model.q_heads * model.head_dim / tp, kv = model.kv_heads * model.head_dim / tp,
                  ffn = model.ffn / tp;
     at(Width::hidden) = at(Width::output) = hidden;
     // Norms, dropout and residuals, averaged over the tokens.
-    at(Width::own_hidden) = shape.sequence_parallel ? hidden / tp : hidden;
+    at(Width::own_hidden) = shape.strategy.sequence_parallel ? hidden / tp : hidden;
     at(Width::statistics) = (model.family == Family::vit ? 2 : 1) * at(Width::own_hidden) / hidden;
     at(Width::q) = q;
     at(Width::kv) = kv;
@@ -137,7 +137,7 @@ class UnitOnRank {
         unit_(unit),
         core_(find_component(unit, ComponentKind::core)),
         w_(model_, shape_) {
-    if (unit == Unit::merger) w_.merge(model, shape.tp);
+    if (unit == Unit::merger) w_.merge(model, shape.strategy.tp);
   }
 
   [[nodiscard]] Work whole(UnitPass pass) const {
@@ -145,7 +145,7 @@ class UnitOnRank {
     add_all_but_core(work, pass, false);
     add_core(work, pass);
     if (pass != UnitPass::I) return work;
-    if (shape_.recompute.core) add_core(work, UnitPass::F);
+    if (shape_.strategy.recompute.core) add_core(work, UnitPass::F);
     add_all_but_core(work, UnitPass::F, true);
     return work;
   }
@@ -155,7 +155,7 @@ class UnitOnRank {
     if (part == UnitPart::core && core_ != nullptr) return of(*core_, pass, step);
     Work work;
     for (const Component& component : components(unit_))
-      if (component.part_of(pass, shape_.division()) == part) add(work, of(component, pass));
+      if (component.part_of(pass, shape_.strategy.division()) == part) add(work, of(component, pass));
     if (pass == UnitPass::I && part == UnitPart::before) add_all_but_core(work, UnitPass::F, true);
     return work;
   }
@@ -194,14 +194,14 @@ class UnitOnRank {
         add(to, of(component, pass));
   }
   void add_core(Work& to, UnitPass pass) const {
-    const int steps = core_ == nullptr ? 0 : shape_.division().steps(unit_, pass, UnitPart::core);
+    const int steps = core_ == nullptr ? 0 : shape_.strategy.division().steps(unit_, pass, UnitPart::core);
     for (int step = 0; step < steps; ++step) add(to, of(*core_, pass, step));
   }
 
   // Whether I runs F of a component again. A checkpoint of autograd runs the whole unit again, the second
   // linear layer for nothing; the suite runs what it needs. Neither has an all-reduce.
   [[nodiscard]] bool runs_again(const Component& component) const {
-    return component.recomputed(shape_.recompute) && (!suite_ || component.part != UnitPart::after);
+    return component.recomputed(shape_.strategy.recompute) && (!suite_ || component.part != UnitPart::after);
   }
 
   [[nodiscard]] Work of(const Component& component, UnitPass pass, int step = 0) const {
@@ -250,7 +250,8 @@ class UnitOnRank {
     const double read = w_.bytes(Width::hidden);
     const int kernels = elementwise(model_, implementation_, lookup.kind).backward_kernels + images();
     if (suite_)
-      return {.sharded_bytes = read + (2 * shape_.gradient_bytes) * w_.tokens * w_[Width::hidden] / shape_.tp,
+      return {.sharded_bytes =
+                  read + (2 * shape_.gradient_bytes) * w_.tokens * w_[Width::hidden] / shape_.strategy.tp,
               .kernels = kernels};
     return {.sharded_bytes = 2 * read + (2 * w_.element + 2 * shape_.gradient_bytes) * w_[Width::vocabulary] *
                                             w_[Width::hidden],
@@ -274,9 +275,10 @@ class UnitOnRank {
     return work;
   }
   [[nodiscard]] Work core(bool forward, int step) const {
-    const bool by_heads = shape_.division().exchanges_heads();
+    const bool by_heads = shape_.strategy.division().exchanges_heads();
     const double rows = by_heads ? shape_.seq : shape_.own_seq();
-    const double heads = w_[Width::q] / model_.head_dim * shape_.microbatch_size / (by_heads ? shape_.cp : 1);
+    const double heads =
+        w_[Width::q] / model_.head_dim * shape_.microbatch_size / (by_heads ? shape_.strategy.cp : 1);
     return {.attentions = {{heads, rows, step == 0 ? rows : rows / 2, double{1} * model_.head_dim,
                             model_.causal() && step == 0, !forward}},
             .kernels = forward || suite_ ? 1 : 2};
@@ -286,14 +288,15 @@ class UnitOnRank {
   // writes a mask of one byte; backward dropout reads gradient and mask and writes, softmax reads the halves
   // of gradient and output and writes all.
   [[nodiscard]] Work unfused_core(bool forward) const {
-    const double rows = w_.tokens * model_.q_heads / shape_.tp, dim = model_.head_dim, seq = shape_.seq;
+    const double rows = w_.tokens * model_.q_heads / shape_.strategy.tp, dim = model_.head_dim,
+                 seq = shape_.seq;
     const Gemm scores{rows, seq, dim}, values{rows, dim, seq};
     const double of_scores = w_.bytes(Width::scores);
     if (forward) return {.gemms = {scores, values}, .sharded_bytes = (1.5 + 2.5) * of_scores, .kernels = 4};
     return {.gemms = {scores, values, values, values}, .sharded_bytes = (2.5 + 2) * of_scores, .kernels = 6};
   }
   // In I the suite copies the gradients of the own k and v to the ring and, behind its last step, back.
-  [[nodiscard]] int ring_copies() const { return suite_ && shape_.division().in_ring() ? 1 : 0; }
+  [[nodiscard]] int ring_copies() const { return suite_ && shape_.strategy.division().in_ring() ? 1 : 0; }
 
   // Whether this implementation has a tensor. A fused norm keeps its input once.
   [[nodiscard]] bool exists(Saved which) const {
@@ -310,13 +313,13 @@ class UnitOnRank {
       case Saved::dropout_mask:
         return !suite_ && find_component(unit_, ComponentKind::residual) != nullptr;
       case Saved::core_output:  // of all rows for some heads, as the core's backward reads it
-        return shape_.division().exchanges_heads();
+        return shape_.strategy.division().exchanges_heads();
       case Saved::log_sum_exp:
         return !of_2022;
       case Saved::softmax:
       case Saved::softmax_mask:
       case Saved::softmax_after_dropout:
-        return of_2022 && !shape_.recompute.core;
+        return of_2022 && !shape_.strategy.recompute.core;
       case Saved::gate_fp32:
       case Saved::activated_gate:
         return implementation_ == Implementation::megatron && model_.gated();
@@ -333,7 +336,8 @@ class UnitOnRank {
   // its output, an input of a linear.
   [[nodiscard]] bool makes_again(const Component& component, Saved which) const {
     const bool output = which == Saved::attention_output || which == Saved::log_sum_exp;
-    return component.recomputed(shape_.recompute) && (!output || suite_ || shape_.recompute.qkv);
+    return component.recomputed(shape_.strategy.recompute) &&
+           (!output || suite_ || shape_.strategy.recompute.qkv);
   }
 
   const ModelConfig model_;  // of a vision encoder's unit the encoder's
@@ -346,17 +350,6 @@ class UnitOnRank {
 };
 
 }  // namespace
-
-Shape shape_of(const Strategy& strategy, int seq, int microbatch_size) {
-  return {.seq = seq,
-          .microbatch_size = microbatch_size,
-          .tp = strategy.tp,
-          .sequence_parallel = strategy.sequence_parallel,
-          .recompute = strategy.recompute,
-          .cp = strategy.cp,
-          .tp_overlap = strategy.tp_overlap,
-          .cp_method = strategy.cp_method};
-}
 
 double attention_flops(const Work& work, bool backward) {
   double flops = 0;
@@ -379,7 +372,7 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step) {
   Work work = UnitOnRank(model, shape, implementation, unit).part(pass, part, step);
-  const int steps = shape.division().steps(unit, pass, part);
+  const int steps = shape.strategy.division().steps(unit, pass, part);
   if (steps == 1 || part == UnitPart::core) return work;
   // The first GEMM is divided: by rows, or in `after` by columns of its output.
   Gemm& gemm = work.gemms.front();

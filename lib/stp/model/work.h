@@ -24,24 +24,15 @@ namespace stp {
 struct Shape {
   int seq;
   int microbatch_size;
-  int tp;
-  bool sequence_parallel = false;
-  Recompute recompute;
+  Strategy strategy;       // cp divides seq, twice
   int element_bytes = 2;   // of an activation: bf16
   int gradient_bytes = 4;  // of a parameter's gradient, as accumulated: fp32
-  int cp = 1;              // divides seq, twice
   int vision_tokens = 0;   // of a sample, in the vision encoder
-  TpOverlap tp_overlap = TpOverlap::none;
-  CpMethod cp_method = CpMethod::ring;
 
-  [[nodiscard]] Division division() const { return {cp, tp_overlap, tp, cp_method}; }
   /// Of one sample and of the microbatch, on this rank.
-  [[nodiscard]] int own_seq() const { return seq / cp; }
+  [[nodiscard]] int own_seq() const { return seq / strategy.cp; }
   [[nodiscard]] double tokens() const { return double{1} * own_seq() * microbatch_size; }
 };
-
-/// The Shape of microbatches of `microbatch_size` samples of `seq` tokens under a strategy.
-Shape shape_of(const Strategy& strategy, int seq, int microbatch_size);
 
 /// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures
 /// imply; `suite`: our own fused kernels, launched as the runtime does. The two differ in memory traffic,
@@ -99,13 +90,13 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
 /// FLOPs of the fused attentions among it, of one direction.
 double attention_flops(const Work& work, bool backward);
 
-/// The same of a step of a part of F or I of a unit that shape.division() divides. A step of the attention's
-/// core has n²/2 pairs of query and key per sample, n = own_seq(): the first all causal ones of the rank's
-/// own tokens, any other all queries against one piece of another rank's keys, or the later half of the
-/// queries against both. From the second on it merges its result into that of the steps before. With an
-/// all-to-all there is one, of as much work. A step of another part has its share of the GEMM; the last has
-/// all else. All parts add up to work(), but for the launches of each step that overlaps a collective; there
-/// I also has F's steps where the core is recomputed. Not for `megatron_2022`.
+/// The same of a step of a part of F or I of a unit that shape.strategy.division() divides. A step of the
+/// attention's core has n²/2 pairs of query and key per sample, n = own_seq(): the first all causal ones of
+/// the rank's own tokens, any other all queries against one piece of another rank's keys, or the later half
+/// of the queries against both. From the second on it merges its result into that of the steps before. With
+/// an all-to-all there is one, of as much work. A step of another part has its share of the GEMM; the last
+/// has all else. All parts add up to work(), but for the launches of each step that overlaps a collective;
+/// there I also has F's steps where the core is recomputed. Not for `megatron_2022`.
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step = 0);
 

@@ -24,7 +24,8 @@ TEST(Work, OfTheForwardsIsAThirdOfTheFormulasDenseFlopsExactly) {
     };
     const double all = config.layers * (forward(Unit::attn) + forward(Unit::mlp)) + forward(Unit::head);
     const double attention = 6.0 * config.layers * config.hidden * shape.seq * shape.seq;
-    EXPECT_EQ(3 * all * shape.tp, (model_flops(config, shape.seq) - attention) * shape.microbatch_size);
+    EXPECT_EQ(3 * all * shape.strategy.tp,
+              (model_flops(config, shape.seq) - attention) * shape.microbatch_size);
   });
 }
 
@@ -33,7 +34,8 @@ TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts
     const Work forward = work(config, shape, implementation, Unit::attn, UnitPass::F);
     const Work backward = work(config, shape, implementation, Unit::attn, UnitPass::I);
     // The formula: 6·h·s a token and layer, forward and twice that backward.
-    EXPECT_EQ(attention_flops(forward, false) * shape.tp, 2.0 * config.hidden * shape.seq * shape.tokens());
+    EXPECT_EQ(attention_flops(forward, false) * shape.strategy.tp,
+              2.0 * config.hidden * shape.seq * shape.tokens());
     EXPECT_EQ(attention_flops(backward, true), 2.5 * attention_flops(forward, false));
     EXPECT_EQ(attention_flops(forward, true), 0);
     EXPECT_EQ(attention_flops(backward, false), 0);
@@ -62,7 +64,7 @@ TEST(Work, HasAsManyFlopsInFAsInIAsInBothPartsOfW) {
 
 TEST(Work, PutsTheRowParallelLinearsIntoTheEarlyWeightGradients) {
   const ModelConfig config = model("llm-12.1b");
-  const Shape shape{6144, 1, 8};
+  const Shape shape{6144, 1, {.tp = 8}};
   const auto flops = [&](Unit unit, UnitPass pass) {
     return gemm_flops(work(config, shape, Implementation::suite, unit, pass));
   };
@@ -107,8 +109,8 @@ TEST(Work, OfWReadsAndWritesAnFp32GradientPerWeightWhateverTheTokens) {
       const double h = config.hidden, q = config.q_heads * config.head_dim,
                    kv = config.kv_heads * config.head_dim;
       const double weights = h * (q + 2 * kv) + q * h + 3 * h * config.ffn;  // no bias, no norm
-      EXPECT_DOUBLE_EQ(bytes({4096, 1, 8}), 8 * weights / 8);
-      EXPECT_EQ(bytes({8192, 3, 8}), bytes({1024, 1, 8}));
+      EXPECT_DOUBLE_EQ(bytes({4096, 1, {.tp = 8}}), 8 * weights / 8);
+      EXPECT_EQ(bytes({8192, 3, {.tp = 8}}), bytes({1024, 1, {.tp = 8}}));
     }
   }
 }
@@ -123,7 +125,7 @@ TEST(Work, OfTheEmbeddingIsTrafficOfTokensAndOfAllItsWeightsUnfused) {
   };
   const double hidden = 2 * 6144.0 * 5120, weights = 152064.0 * 5120;
   for (const int tp : {1, 4, 8}) {
-    const Shape shape{6144, 1, tp}, twice{6144, 2, tp};
+    const Shape shape{6144, 1, {.tp = tp}}, twice{6144, 2, {.tp = tp}};
     EXPECT_EQ(of(shape, Implementation::megatron, UnitPass::F), 3 * hidden);  // every rank, whatever tp
     EXPECT_DOUBLE_EQ(of(shape, Implementation::megatron, UnitPass::W_late), 2 * hidden + 12 * weights / tp);
     EXPECT_DOUBLE_EQ(of(twice, Implementation::megatron, UnitPass::W_late), 4 * hidden + 12 * weights / tp);
@@ -135,18 +137,18 @@ TEST(Work, OfTheEmbeddingIsTrafficOfTokensAndOfAllItsWeightsUnfused) {
     for (const UnitPass none : {UnitPass::I, UnitPass::W_early})
       EXPECT_EQ(work(config, shape, Implementation::megatron, Unit::embedding, none).kernels, 0);
   }
-  EXPECT_THAT(saved_tensors(config, {6144, 1, 4}, Implementation::megatron, Unit::embedding),
+  EXPECT_THAT(saved_tensors(config, {6144, 1, {.tp = 4}}, Implementation::megatron, Unit::embedding),
               testing::IsEmpty());
 }
 
 TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
-    const int tp = shape.tp;
+    const int tp = shape.strategy.tp;
     for (const Unit unit : kGemmUnits) {
       for (const UnitPass pass : kUnitPasses) {
-        shape.tp = tp;
+        shape.strategy.tp = tp;
         const Work divided = work(config, shape, implementation, unit, pass);
-        shape.tp = 1;
+        shape.strategy.tp = 1;
         const Work whole = work(config, shape, implementation, unit, pass);
         EXPECT_DOUBLE_EQ(gemm_flops(divided) * tp, gemm_flops(whole));
         EXPECT_DOUBLE_EQ(attention_flops(divided, false) * tp, attention_flops(whole, false));
@@ -164,10 +166,10 @@ TEST(Work, IsDividedByTensorParallelismButForWhatEveryRankRepeats) {
 TEST(Work, OfARingsRanksIsThatOfTheWholeSequenceDividedEvenly) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
     const Work whole = work(config, shape, implementation, Unit::attn, UnitPass::F);
-    shape.cp = 4;
+    shape.strategy.cp = 4;
     EXPECT_EQ(shape.tokens(), shape.seq * shape.microbatch_size / 4);
     EXPECT_EQ(kv_bytes(config, shape),
-              2 * 2.0 * shape.tokens() * config.kv_heads * config.head_dim / shape.tp);
+              2 * 2.0 * shape.tokens() * config.kv_heads * config.head_dim / shape.strategy.tp);
     const Work own = work(config, shape, implementation, Unit::attn, UnitPass::F);
     EXPECT_EQ(4 * gemm_flops(own), gemm_flops(whole));
     EXPECT_EQ(4 * attention_flops(own, false), attention_flops(whole, false));
@@ -181,7 +183,7 @@ TEST(Work, OfARingsRanksIsThatOfTheWholeSequenceDividedEvenly) {
 TEST(Work, OfExchangedHeadsIsThatOfARing) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
     const Work whole = work(config, shape, implementation, Unit::attn, UnitPass::I);
-    shape.cp = 4;
+    shape.strategy.cp = 4;
     const auto bytes = [&] {
       double sum = 0;
       for (const SavedTensor& each : saved_tensors(config, shape, implementation, Unit::attn))
@@ -189,7 +191,7 @@ TEST(Work, OfExchangedHeadsIsThatOfARing) {
       return sum;
     };
     const double of_ring = bytes();
-    shape.cp_method = CpMethod::all_to_all;
+    shape.strategy.cp_method = CpMethod::all_to_all;
     const Work own = work(config, shape, implementation, Unit::attn, UnitPass::I);
     EXPECT_EQ(4 * attention_flops(own, true), attention_flops(whole, true));
     EXPECT_EQ(4 * own.sharded_bytes, whole.sharded_bytes);
@@ -206,9 +208,10 @@ Work sum_of_parts(const ModelConfig& config, Implementation implementation, cons
   Work sum;
   for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
     for (const UnitPass of : {pass, UnitPass::F}) {
-      const bool again = part == UnitPart::core && pass == UnitPass::I && shape.recompute.core_of(unit);
+      const bool again =
+          part == UnitPart::core && pass == UnitPass::I && shape.strategy.recompute.core_of(unit);
       if (of != pass && !again) continue;
-      for (int step = 0; step < shape.division().steps(unit, of, part); ++step) {
+      for (int step = 0; step < shape.strategy.division().steps(unit, of, part); ++step) {
         const Work w = unit_part_work(config, shape, implementation, unit, of, part, step);
         sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
         sum.attentions.insert(sum.attentions.end(), w.attentions.begin(), w.attentions.end());
@@ -230,12 +233,12 @@ TEST(Work, OfPartsAddsUpToTheUnits) {
       for (const auto& [name, recompute] : kRecomputes)
         for (const Unit unit : {Unit::attn, Unit::mlp})
           for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
-            shape.recompute = recompute;
-            shape.cp = ring ? 3 : 1;
-            shape.sequence_parallel = !ring;
-            shape.tp_overlap = ring ? TpOverlap::none : TpOverlap::megatron;
-            if (!ring) shape.tp = 4;
-            if (!shape.division().divides(unit)) continue;
+            shape.strategy.recompute = recompute;
+            shape.strategy.cp = ring ? 3 : 1;
+            shape.strategy.sequence_parallel = !ring;
+            shape.strategy.tp_overlap = ring ? TpOverlap::none : TpOverlap::megatron;
+            if (!ring) shape.strategy.tp = 4;
+            if (!shape.strategy.division().divides(unit)) continue;
             const Work whole = work(config, shape, implementation, unit, pass),
                        sum = sum_of_parts(config, implementation, shape, unit, pass);
             EXPECT_DOUBLE_EQ(gemm_flops(sum), gemm_flops(whole));
@@ -253,7 +256,7 @@ TEST(Work, OfPartsAddsUpToTheUnits) {
 
 TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
   const ModelConfig config = model("llm-26.3b");
-  const Shape shape{4096, 1, 8};
+  const Shape shape{4096, 1, {.tp = 8}};
   for (const Unit unit : kGemmUnits) {
     for (const UnitPass pass : kUnitPasses) {
       const Work unfused = work(config, shape, Implementation::megatron, unit, pass);
@@ -273,7 +276,7 @@ TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
 // FLOPs that the units do.
 TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
   const ModelConfig config{"wide heads", 4, 1024, 4096, 16, 4, 128, 32000};  // q is 2048 wide
-  const Shape shape{2048, 1, 1};
+  const Shape shape{2048, 1};
   const auto forward = [&](Unit unit) {
     return work(config, shape, Implementation::suite, unit, UnitPass::F);
   };
@@ -289,8 +292,9 @@ TEST(SequenceParallelism, DividesNormsDropoutAndResidualsAndNothingElse) {
     for (const std::string name : {"llm-12.1b", "gpt-22b"}) {
       for (const Unit unit : kGemmUnits) {
         for (const UnitPass pass : kUnitPasses) {
-          const Work whole = work(model(name), {2048, 2, 4}, implementation, unit, pass);
-          const Work divided = work(model(name), {2048, 2, 4, true}, implementation, unit, pass);
+          const Work whole = work(model(name), {2048, 2, {.tp = 4}}, implementation, unit, pass);
+          const Work divided =
+              work(model(name), {2048, 2, {.tp = 4, .sequence_parallel = true}}, implementation, unit, pass);
           EXPECT_DOUBLE_EQ(divided.replicated_bytes * 4, whole.replicated_bytes);
           EXPECT_EQ(divided.sharded_bytes, whole.sharded_bytes);
           EXPECT_EQ(gemm_flops(divided), gemm_flops(whole));
@@ -309,9 +313,9 @@ TEST(OptimizerBytes, AreAdamsAndWhatTheFrameworkAddsAroundIt) {
 }
 
 TEST(HiddenBytes, AreThoseOfThePapersAllReduces) {
-  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {6144, 1, 8}), 60.0 * 1024 * 1024);
-  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {3072, 2, 4}), 60.0 * 1024 * 1024);
-  EXPECT_NEAR(hidden_bytes(model("llm-26.3b"), {4096, 1, 8}) / 1e6, 58.7, 0.05);
+  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {6144, 1, {.tp = 8}}), 60.0 * 1024 * 1024);
+  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {3072, 2, {.tp = 4}}), 60.0 * 1024 * 1024);
+  EXPECT_NEAR(hidden_bytes(model("llm-26.3b"), {4096, 1, {.tp = 8}}) / 1e6, 58.7, 0.05);
 }
 
 TEST(CheckShardable, RefusesWhatDoesNotDivideAndNamesIt) {

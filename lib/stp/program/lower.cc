@@ -11,42 +11,10 @@
 #include "stp/program/builder.h"
 #include "stp/program/offload.h"
 #include "stp/program/step_ops.h"
+#include "stp/program/unit_ops.h"
 
 namespace stp {
 namespace {
-
-// Whether the segment's compute is in parts.
-bool in_parts(const Segment& segment, const Division& division) {
-  return segment.main != Segment::Main::weight_gradients && division.divides(segment.unit);
-}
-// Whether its collectives stand between the steps of its parts.
-bool overlaps(const Segment& segment, const Division& division) {
-  return division.overlaps() && in_parts(segment, division);
-}
-
-// Whether its parts have F's core once more.
-bool core_again(const Segment& segment, const Recompute& recompute) {
-  return segment.main == Segment::Main::input_gradient && recompute.core_of(segment.unit);
-}
-
-size_t ops_of(const Segment& segment, const Lowering& lowering) {
-  const Division division = lowering.strategy.division();
-  const size_t weights = segment.weights == Segment::Weights::none          ? 0
-                         : segment.weights == Segment::Weights::both_behind ? 1
-                                                                            : 2;
-  const size_t collectives = (lowering.strategy.sequence_parallel && segment.gathers) + segment.all_reduce;
-  if (!in_parts(segment, division)) return 1 + collectives + weights;
-  const UnitPass pass = pass_of(segment);
-  size_t ops = collectives;
-  for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
-    ops += division.steps(segment.unit, pass, part);
-  ops += division.core_exchanges(segment.unit, pass);
-  if (core_again(segment, lowering.strategy.recompute))
-    ops += division.steps(segment.unit, UnitPass::F, UnitPart::core) +
-           division.core_exchanges(segment.unit, UnitPass::F);
-  // The last are exchanges of rows and sums of pieces.
-  return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
-}
 
 // The program of which only the ops are missing.
 Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering) {
@@ -170,7 +138,7 @@ class Lowerer {
         for (const Action& action : block.actions()) {
           const auto& chain = chain_of(action, schedule().placement.stage(rank, action.chunk));
           size_t of_chain = 1;
-          for (const Segment& segment : chain) of_chain += ops_of(segment, lowering_);
+          for (const Segment& segment : chain) of_chain += ops_of(segment, lowering_.strategy);
           ops += of_chain;
           depends += of_chain + chain.size() + 3;
           if (lowering_.strategy.offload > 0 && action.chunk == 0) ++ops, depends += 4;
@@ -254,9 +222,10 @@ class Lowerer {
   bool issue_segment(Chain& chain) {
     if (chain.taken == chain.segments->size()) return false;
     const Segment& segment = (*chain.segments)[chain.taken];
+    const SegmentOf of{chain.action, segment};
 
     // An overlapped I begins with an exchange of rows, which waits as an all-gather in its place would.
-    const bool ring = overlaps(segment, b_.program.division()) && pass_of(segment) == UnitPass::I;
+    const bool ring = units_.overlaps(segment) && pass_of(segment) == UnitPass::I;
     const bool first = b_.latest.compute == kNothing;
     begin_main(chain, ring || first);
     if (ring)
@@ -269,13 +238,14 @@ class Lowerer {
     using Weights = Segment::Weights;
     if (segment.weights == Weights::early_before_late_behind) {
       b_.begin_op();
-      add_compute(chain, segment, OpKind::compute, UnitPass::W_early);
+      units_.add_compute(of, OpKind::compute, UnitPass::W_early);
     }
-    if (segment.all_reduce) chain.wait = chain.result = add_reduction(chain, segment, pieces(segment) - 1);
+    if (segment.all_reduce)
+      chain.wait = chain.result = units_.add_last_reduction(of, value_of(chain, segment));
     if (segment.weights != Weights::none) {
       b_.begin_op();
       const bool both = segment.weights == Weights::both_behind;
-      add_compute(chain, segment, both ? OpKind::weight_gradients : OpKind::compute, UnitPass::W_late);
+      units_.add_compute(of, both ? OpKind::weight_gradients : OpKind::compute, UnitPass::W_late);
     }
     chain.computed = b_.latest.compute;
     ++chain.taken;
@@ -304,40 +274,12 @@ class Lowerer {
 
   // Whether an all-gather precedes the segment.
   [[nodiscard]] bool gathers(const Segment& segment) const {
-    return lowering_.strategy.sequence_parallel && segment.gathers &&
-           !overlaps(segment, b_.program.division());
+    return lowering_.strategy.sequence_parallel && segment.gathers && !units_.overlaps(segment);
   }
-  // The pieces in which its output is summed.
-  [[nodiscard]] int pieces(const Segment& segment) const {
-    if (!in_parts(segment, b_.program.division())) return 1;
-    return b_.program.division().steps(segment.unit, pass_of(segment), UnitPart::after);
-  }
-
   // What a main line's first compute op waits for besides: its memory, and the last step's gradients' norm.
   void begin_compute(bool first_of_block) {
     if (first_of_block) offload_.wait_for_offloads();
     if (!in_warm_up_) b_.depend(step_.take_total());
-  }
-
-  // The sum over the group of what the last compute op made, the chain's value or a piece of it. Where
-  // tp_overlap hides it behind its own unit's GEMMs it slows nothing: its SMs are set aside for it, and the
-  // GEMMs cost what they take on the others (lib/stp/cost).
-  OpId add_reduction(const Chain& chain, const Segment& segment, int piece) {
-    b_.begin_op();
-    b_.depend(b_.latest.compute);
-    const ValueId value = value_of(chain, segment);
-    // Nothing uses the output of a recomputed layer.
-    const bool unused = segment.recomputed && segment.unit == Unit::mlp, whole = pieces(segment) == 1;
-    const bool last = piece + 1 == pieces(segment);
-    b_.latest.collective = add_op(
-        chain, segment, lowering_.strategy.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce,
-        pass_of(segment), b_.tp_stream(), whole ? value : kNoValue, unused || !last ? kNoValue : value);
-    if (!whole) set_part(b_.latest.collective, UnitPart::after, piece);
-    if (b_.program.division().overlaps() &&
-        (!whole || (chain.action.pass == Pass::B && pass_of(segment) == UnitPass::I)))
-      b_.program.ops[b_.latest.collective].contends = false;
-    if (lowering_.strategy.sequence_parallel) b_.latest.scatter = b_.latest.collective;
-    return b_.latest.collective;
   }
 
   // In the first forward, the weights of the next segment.
@@ -381,7 +323,8 @@ class Lowerer {
   // The all-gather of a segment's input.
   OpId add_gather(Chain& chain, const Segment& segment) {
     const ValueId from = source_of(chain, segment), to = value_of(chain, segment);
-    return add_op(chain, segment, OpKind::all_gather, pass_of(segment), b_.tp_stream(), from, to);
+    return units_.add({chain.action, segment}, OpKind::all_gather, pass_of(segment), b_.tp_stream(), from,
+                      to);
   }
 
   // The value that a segment's main line works on.
@@ -399,6 +342,7 @@ class Lowerer {
 
   // The compute op on a segment's main line.
   OpId add_main(Chain& chain, const Segment& segment) {
+    const SegmentOf of{chain.action, segment};
     const bool samples = !has_pass(segment.unit, UnitPass::I), head = segment.unit == Unit::head;
     const bool behind_vision = segment.unit == Unit::embedding && lowering_.vision_layers > 0;
     const bool gathered = gathers(segment);
@@ -406,136 +350,29 @@ class Lowerer {
       // Behind a vision encoder the embedding's gradient needs the gradient that enters the stage. B takes
       // that gradient and hands the images' rows on to the merger; W uses the copy that I kept.
       if (behind_vision && chain.action.pass == Pass::B)
-        return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late,
-                           source_of(chain, segment), chain.value);
+        return units_.add_compute(of, OpKind::weight_gradients, UnitPass::W_late, source_of(chain, segment),
+                                  chain.value);
       if (!samples || behind_vision)
-        return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late);
+        return units_.add_compute(of, OpKind::weight_gradients, UnitPass::W_late);
       if (chain.action.pass == Pass::W)
         b_.depend(gathered ? chain.gathered_for_embedding
                            : b_.output_of(true, chain.stage, chain.action.microbatch));
       const ValueId from = gathered ? chain.value : source_of(chain, segment);
-      return add_compute(chain, segment, OpKind::weight_gradients, UnitPass::W_late, from);
+      return units_.add_compute(of, OpKind::weight_gradients, UnitPass::W_late, from);
     }
     const ValueId own = value_of(chain, segment);
     if (head && segment.main == Segment::Main::input_gradient) {
       chain.source = chain.value;
-      return add_compute(chain, segment, OpKind::compute, UnitPass::I, kNoValue, own);
+      return units_.add_compute(of, OpKind::compute, UnitPass::I, kNoValue, own);
     }
     const bool begins = samples && !behind_vision;
     const ValueId from = gathered ? own : begins ? kNoValue : source_of(chain, segment);
     if (begins) chain.source = chain.value;
-    if (in_parts(segment, b_.program.division())) return add_parts(chain, segment, from, own);
-    return add_compute(chain, segment, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
-  }
-
-  // F or I of a unit in parts, after begin_main(); the last sum of an output's pieces is not among them.
-  // `after` waits for the core's last exchange.
-  OpId add_parts(Chain& chain, const Segment& segment, ValueId from, ValueId to) {
-    const UnitPass pass = pass_of(segment);
-    if (overlaps(segment, b_.program.division()))
-      add_ring(chain, segment, from);
-    else
-      add_part(chain, segment, {UnitPart::before, pass}, from);
-    if (core_again(segment, lowering_.strategy.recompute)) add_core(chain, segment, UnitPass::F);
-    Ref home = add_core(chain, segment, pass);
-    for (int piece = 0; piece + 1 < pieces(segment); ++piece) {
-      b_.begin_op();
-      b_.depend(std::exchange(home, kNothing));
-      add_part(chain, segment, {UnitPart::after, pass, piece});
-      add_reduction(chain, segment, piece);
-    }
-    b_.begin_op();
-    b_.depend(home);
-    return add_part(chain, segment, {UnitPart::after, pass, pieces(segment) - 1}, kNoValue,
-                    pieces(segment) == 1 ? to : kNoValue);
-  }
-
-  // The part before the core, with an exchange of rows beside each step but the last. The first exchange
-  // sends the own rows: in F the norm's output, in I the chain's input.
-  void add_ring(Chain& chain, const Segment& segment, ValueId from) {
-    const UnitPass pass = pass_of(segment);
-    Ref norm = kNothing, brought = kNothing;  // what the next step waits for
-    if (pass == UnitPass::F) norm = add_part(chain, segment, {UnitPart::norm, pass}, from);
-    const int steps = b_.program.division().steps(segment.unit, pass, UnitPart::before);
-    for (int step = 0; step < steps; ++step) {
-      const Ref needed = brought;
-      const bool begins = step == 0 && pass == UnitPass::I;
-      if (step + 1 < steps) {
-        if (!begins) b_.begin_op();
-        if (step == 0) b_.depend(norm);
-        brought =
-            add_op(chain, segment, OpKind::row_exchange, pass, b_.tp_stream(), begins ? from : kNoValue);
-        set_part(brought, UnitPart::whole, step + 1);
-        b_.program.ops[brought].contends = false;  // copy engines carry it
-      }
-      if (begins) {
-        const bool first = b_.latest.compute == kNothing;
-        begin_main(chain, first);
-        begin_compute(first);
-      } else {
-        b_.begin_op();
-      }
-      b_.depend(needed);
-      add_part(chain, segment, {UnitPart::before, pass, step});
-    }
-  }
-
-  // An exchange brings what the next step works on, beside the step before that, and takes over the buffer of
-  // the one before. The gradients that a step makes leave with the exchange behind it; the last brings the
-  // own ones home, and is returned.
-  Ref add_core(const Chain& chain, const Segment& segment, UnitPass pass) {
-    const Division division = b_.program.division();
-    if (division.exchanges_heads() && division.core_exchanges(segment.unit, pass) > 0)
-      return add_core_of_heads(chain, segment, pass);
-    const int steps = division.steps(segment.unit, pass, UnitPart::core);
-    Ref brought = kNothing;  // what the next step waits for
-    for (int step = 0; step < steps; ++step) {
-      const Ref needed = brought;
-      if (step + 1 < steps) brought = add_exchange(chain, segment, OpKind::kv_exchange, pass, step + 1);
-      if (pass == UnitPass::I && step > 0)
-        add_exchange(chain, segment, OpKind::kv_gradient_exchange, pass, step);
-      b_.begin_op();
-      b_.depend(needed);
-      add_part(chain, segment, {UnitPart::core, pass, step});
-    }
-    if (pass == UnitPass::F || steps == 1) return kNothing;
-    return add_exchange(chain, segment, OpKind::kv_gradient_exchange, pass, steps);
-  }
-
-  // All rows of some heads come together before the core, and go back behind it, by the exchange that is
-  // returned. A core that is recomputed finds them there, unless they are recomputed too.
-  Ref add_core_of_heads(const Chain& chain, const Segment& segment, UnitPass pass) {
-    const bool there =
-        pass == UnitPass::F && pass_of(segment) == UnitPass::I && !lowering_.strategy.recompute.qkv;
-    const Ref gathered = there ? kNothing : add_exchange(chain, segment, OpKind::all_to_all, pass, 1);
-    b_.begin_op();
-    b_.depend(gathered);
-    add_part(chain, segment, {UnitPart::core, pass});
-    return add_exchange(chain, segment, OpKind::all_to_all, pass, 2);
-  }
-
-  struct Part {
-    UnitPart part;
-    UnitPass pass;
-    int step = 0;
-  };
-  OpId add_part(const Chain& chain, const Segment& segment, const Part& part, ValueId input = kNoValue,
-                ValueId output = kNoValue) {
-    const OpId op = add_compute(chain, segment, OpKind::compute, part.pass, input, output);
-    set_part(op, part.part, part.step);
-    return op;
-  }
-  void set_part(OpId op, UnitPart part, int step) {
-    b_.program.ops[op].part = part;
-    b_.program.ops[op].step = static_cast<int16_t>(step);
-  }
-
-  OpId add_exchange(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass, int step) {
-    b_.begin_op();
-    b_.depend(b_.latest.compute);
-    const OpId op = add_op(chain, segment, kind, pass, b_.stream(StreamKind::cp));
-    set_part(op, UnitPart::whole, step);
-    return op;
+    return units_.add_pass(of, from, head ? kNoValue : own, [&] {
+      const bool first = b_.latest.compute == kNothing;
+      begin_main(chain, first);
+      begin_compute(first);
+    });
   }
 
   // The outputs of the block's chains: to the consumer's rank by a transfer, or directly if it is this rank.
@@ -589,27 +426,9 @@ class Lowerer {
     return {chains[0].input, chains.size() > 1 ? chains[1].input : kNothing};
   }
 
-  OpId add_op(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass, uint32_t stream,
-              ValueId input = kNoValue, ValueId output = kNoValue) {
-    return b_.add({.kind = kind,
-                   .unit = segment.unit,
-                   .unit_pass = pass,
-                   .pass = chain.action.pass,
-                   .chunk = chain.action.chunk,
-                   .layer = segment.layer,
-                   .microbatch = chain.action.microbatch,
-                   .block = b_.block,
-                   .stream = stream,
-                   .input = input,
-                   .output = output});
-  }
-  OpId add_compute(const Chain& chain, const Segment& segment, OpKind kind, UnitPass pass,
-                   ValueId input = kNoValue, ValueId output = kNoValue) {
-    return b_.latest.compute = add_op(chain, segment, kind, pass, b_.compute_stream(), input, output);
-  }
-
   const Lowering lowering_;
   ProgramBuilder b_;
+  UnitOps units_{lowering_, b_};
   StepOps step_{lowering_, b_};
   OffloadOps offload_{b_};
   std::array<std::vector<std::vector<Segment>>, 4> chains_;  // by pass and stage

@@ -48,14 +48,11 @@ ExecutionPlan make_plan(Program program) {
 
 Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& training)
     : backend_(backend), plan_(plan), training_(training), encoder_training_(training.of_encoder()) {
-  const Shape shape{.seq = training.seq,
-                    .microbatch_size = training.microbatch_size,
-                    .tp = training.grid.tp,
-                    .sequence_parallel = plan.program.strategy.sequence_parallel,
-                    .recompute = plan.program.strategy.recompute,
-                    .element_bytes = static_cast<int>(bytes_of(training.type)),
-                    .cp = training.grid.cp,
-                    .cp_method = plan.program.division().cp_method};
+  Shape shape{.seq = training.seq,
+              .microbatch_size = training.microbatch_size,
+              .strategy = plan.program.strategy,
+              .element_bytes = static_cast<int>(bytes_of(training.type))};
+  shape.strategy.tp = training.grid.tp;
   for (const int layers : plan.program.layers_per_stage)
     offloaded_.push_back(offloaded_tensors(training.model, shape, Implementation::suite, layers,
                                            plan.program.strategy.offload));

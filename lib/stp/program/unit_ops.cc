@@ -1,0 +1,186 @@
+#include "stp/program/unit_ops.h"
+
+#include <utility>
+
+namespace stp {
+namespace {
+
+// Whether the segment's compute is in parts.
+bool in_parts(const Segment& segment, const Division& division) {
+  return segment.main != Segment::Main::weight_gradients && division.divides(segment.unit);
+}
+
+// Whether its parts have F's core once more.
+bool core_again(const Segment& segment, const Recompute& recompute) {
+  return segment.main == Segment::Main::input_gradient && recompute.core_of(segment.unit);
+}
+
+}  // namespace
+
+size_t ops_of(const Segment& segment, const Strategy& strategy) {
+  const Division division = strategy.division();
+  const size_t weights = segment.weights == Segment::Weights::none          ? 0
+                         : segment.weights == Segment::Weights::both_behind ? 1
+                                                                            : 2;
+  const size_t collectives = (strategy.sequence_parallel && segment.gathers) + segment.all_reduce;
+  if (!in_parts(segment, division)) return 1 + collectives + weights;
+  const UnitPass pass = pass_of(segment);
+  size_t ops = collectives;
+  for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
+    ops += division.steps(segment.unit, pass, part);
+  ops += division.core_exchanges(segment.unit, pass);
+  if (core_again(segment, strategy.recompute))
+    ops += division.steps(segment.unit, UnitPass::F, UnitPart::core) +
+           division.core_exchanges(segment.unit, UnitPass::F);
+  // The last are exchanges of rows and sums of pieces.
+  return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
+}
+
+bool UnitOps::overlaps(const Segment& segment) const {
+  return strategy_.division().overlaps() && in_parts(segment, strategy_.division());
+}
+
+OpId UnitOps::add(SegmentOf of, OpKind kind, UnitPass pass, uint32_t stream, ValueId input, ValueId output) {
+  return b_.add({.kind = kind,
+                 .unit = of.segment.unit,
+                 .unit_pass = pass,
+                 .pass = of.action.pass,
+                 .chunk = of.action.chunk,
+                 .layer = of.segment.layer,
+                 .microbatch = of.action.microbatch,
+                 .block = b_.block,
+                 .stream = stream,
+                 .input = input,
+                 .output = output});
+}
+
+OpId UnitOps::add_compute(SegmentOf of, OpKind kind, UnitPass pass, ValueId input, ValueId output) {
+  return b_.latest.compute = add(of, kind, pass, b_.compute_stream(), input, output);
+}
+
+// The pieces in which a segment's output is summed.
+int UnitOps::pieces(const Segment& segment) const {
+  if (!in_parts(segment, strategy_.division())) return 1;
+  return strategy_.division().steps(segment.unit, pass_of(segment), UnitPart::after);
+}
+
+// The sum over the group of what the last compute op made, the chain's value or a piece of it. Where
+// tp_overlap hides it behind its own unit's GEMMs it slows nothing: its SMs are set aside for it, and the
+// GEMMs cost what they take on the others (lib/stp/cost).
+OpId UnitOps::add_reduction(SegmentOf of, ValueId value, int piece) {
+  b_.begin_op();
+  b_.depend(b_.latest.compute);
+  const UnitPass pass = pass_of(of.segment);
+  // Nothing uses the output of a recomputed layer.
+  const bool unused = of.segment.recomputed && of.segment.unit == Unit::mlp;
+  const bool whole = pieces(of.segment) == 1, last = piece + 1 == pieces(of.segment);
+  const OpId op = b_.latest.collective =
+      add(of, strategy_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce, pass, b_.tp_stream(),
+          whole ? value : kNoValue, unused || !last ? kNoValue : value);
+  if (!whole) set_part(op, UnitPart::after, piece);
+  if (strategy_.division().overlaps() && (!whole || (of.action.pass == Pass::B && pass == UnitPass::I)))
+    b_.program.ops[op].contends = false;
+  if (strategy_.sequence_parallel) b_.latest.scatter = op;
+  return op;
+}
+
+// `after` waits for the core's last exchange.
+OpId UnitOps::add_pass(SegmentOf of, ValueId from, ValueId to, const std::function<void()>& begin) {
+  const UnitPass pass = pass_of(of.segment);
+  if (!in_parts(of.segment, strategy_.division())) return add_compute(of, OpKind::compute, pass, from, to);
+  if (overlaps(of.segment))
+    add_ring(of, from, begin);
+  else
+    add_part(of, {UnitPart::before, pass}, from);
+  if (core_again(of.segment, strategy_.recompute)) add_core(of, UnitPass::F);
+  Ref home = add_core(of, pass);
+  const int pieces = this->pieces(of.segment);
+  for (int piece = 0; piece + 1 < pieces; ++piece) {
+    b_.begin_op();
+    b_.depend(std::exchange(home, kNothing));
+    add_part(of, {UnitPart::after, pass, piece});
+    add_reduction(of, to, piece);
+  }
+  b_.begin_op();
+  b_.depend(home);
+  return add_part(of, {UnitPart::after, pass, pieces - 1}, kNoValue, pieces == 1 ? to : kNoValue);
+}
+
+// The part before the core, with an exchange of rows beside each step but the last. The first exchange
+// sends the own rows: in F the norm's output, in I the chain's input.
+void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& begin) {
+  const UnitPass pass = pass_of(of.segment);
+  Ref norm = kNothing, brought = kNothing;  // what the next step waits for
+  if (pass == UnitPass::F) norm = add_part(of, {UnitPart::norm, pass}, from);
+  const int steps = strategy_.division().steps(of.segment.unit, pass, UnitPart::before);
+  for (int step = 0; step < steps; ++step) {
+    const Ref needed = brought;
+    const bool begins = step == 0 && pass == UnitPass::I;
+    if (step + 1 < steps) {
+      if (!begins) b_.begin_op();
+      if (step == 0) b_.depend(norm);
+      brought = add(of, OpKind::row_exchange, pass, b_.tp_stream(), begins ? from : kNoValue);
+      set_part(brought, UnitPart::whole, step + 1);
+      b_.program.ops[brought].contends = false;  // copy engines carry it
+    }
+    if (begins)
+      begin();
+    else
+      b_.begin_op();
+    b_.depend(needed);
+    add_part(of, {UnitPart::before, pass, step});
+  }
+}
+
+// An exchange brings what the next step works on, beside the step before that, and takes over the buffer of
+// the one before. The gradients that a step makes leave with the exchange behind it; the last brings the own
+// ones home, and is returned.
+Ref UnitOps::add_core(SegmentOf of, UnitPass pass) {
+  const Division division = strategy_.division();
+  if (division.exchanges_heads() && division.core_exchanges(of.segment.unit, pass) > 0)
+    return add_core_of_heads(of, pass);
+  const int steps = division.steps(of.segment.unit, pass, UnitPart::core);
+  Ref brought = kNothing;  // what the next step waits for
+  for (int step = 0; step < steps; ++step) {
+    const Ref needed = brought;
+    if (step + 1 < steps) brought = add_exchange(of, OpKind::kv_exchange, pass, step + 1);
+    if (pass == UnitPass::I && step > 0) add_exchange(of, OpKind::kv_gradient_exchange, pass, step);
+    b_.begin_op();
+    b_.depend(needed);
+    add_part(of, {UnitPart::core, pass, step});
+  }
+  if (pass == UnitPass::F || steps == 1) return kNothing;
+  return add_exchange(of, OpKind::kv_gradient_exchange, pass, steps);
+}
+
+// All rows of some heads come together before the core, and go back behind it, by the exchange that is
+// returned. A core that is recomputed finds them there, unless they are recomputed too.
+Ref UnitOps::add_core_of_heads(SegmentOf of, UnitPass pass) {
+  const bool there = pass == UnitPass::F && pass_of(of.segment) == UnitPass::I && !strategy_.recompute.qkv;
+  const Ref gathered = there ? kNothing : add_exchange(of, OpKind::all_to_all, pass, 1);
+  b_.begin_op();
+  b_.depend(gathered);
+  add_part(of, {UnitPart::core, pass});
+  return add_exchange(of, OpKind::all_to_all, pass, 2);
+}
+
+OpId UnitOps::add_part(SegmentOf of, const Part& part, ValueId input, ValueId output) {
+  const OpId op = add_compute(of, OpKind::compute, part.pass, input, output);
+  set_part(op, part.part, part.step);
+  return op;
+}
+
+OpId UnitOps::add_exchange(SegmentOf of, OpKind kind, UnitPass pass, int step) {
+  b_.begin_op();
+  b_.depend(b_.latest.compute);
+  const OpId op = add(of, kind, pass, b_.stream(StreamKind::cp));
+  set_part(op, UnitPart::whole, step);
+  return op;
+}
+
+void UnitOps::set_part(OpId op, UnitPart part, int step) {
+  b_.program.ops[op].part = part;
+  b_.program.ops[op].step = static_cast<int16_t>(step);
+}
+
+}  // namespace stp
