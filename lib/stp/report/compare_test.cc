@@ -205,7 +205,7 @@ class Errors : public Compared {
 };
 
 TEST_F(Errors, OfCalibratedRowsStandApart) {
-  // m 6: +2 % and −1 %; m 12: +10 % and +10 %.
+  // m 6: +2 % and −1 %, whose absolute mean is 1.5 %; m 12: +10 % and +10 %.
   const json line =
       summary({row("new", 6, 10.2), row("old", 6, 7.92), row("new", 12, 12.1), row("old", 12, 9.68)});
   EXPECT_EQ(line["calibration_rows"], 2);
@@ -252,12 +252,6 @@ TEST_F(Errors, OfAGainWithOneCalibratedRowAreNoPrediction) {
   EXPECT_TRUE(line["gain_error_points_mean"].is_null());
   EXPECT_NEAR(line["calibrated"]["gain_error_points_mean"], 2.5, 1e-9);
   EXPECT_EQ(line["pairs"], 0);
-}
-
-TEST_F(Errors, AreMeansOfAbsoluteErrors) {
-  comparison_.calibration = nullptr;
-  const json line = summary({row("new", 6, 11), row("old", 6, 7.2)});  // +10 %, −10 %
-  EXPECT_NEAR(line["throughput_error_mean"], 0.1, 1e-12);
 }
 
 TEST_F(Errors, ACalibrationPatternThatAgreesWithNoRowIsRefused) {
