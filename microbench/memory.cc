@@ -67,9 +67,8 @@ struct Kernel {
 // The kernels of a unit pass on its operands, in the order of their calls.
 std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const Operands& of) {
   std::vector<Kernel> all;
-  const auto add = [&](double bytes, const auto& kernel) {  // `of` keeps the tensors
-    all.push_back(
-        {kernel.name, bytes, [of, kernel](Kernels& on, Stream& stream) { on.issue(stream, kernel); }});
+  const auto add = [&](double bytes, const auto& kernel) {
+    all.push_back({kernel.name, bytes, [kernel](Kernels& on, Stream& stream) { on.issue(stream, kernel); }});
   };
   const bool forward = pass == UnitPass::F;
   if (forward)

@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "baselines/registry.h"
-#include "stp/cost/cost_table.h"
-#include "stp/program/lower.h"
-#include "stp/simulate/simulate.h"
 #include "support/effort.h"
+#include "support/unit_costs.h"
 
 namespace stp {
 namespace {
@@ -21,20 +19,6 @@ constexpr double kAllReduces[] = {0.125, 0.25};  // two per chunk and direction
 
 Schedule make(const char* name, int p, int m, const PassCosts& costs = {}) {
   return make_schedule(find_generator(name), {.pp = p, .microbatches = m, .costs = costs});
-}
-
-CostTable unit_costs(double all_reduce) {
-  CostTable table;
-  for (const Unit unit : {Unit::attn, Unit::mlp})
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_late}) table.at(unit, pass) = 0.5;
-  table.all_reduce = all_reduce;
-  return table;
-}
-
-double step_time(const Schedule& schedule, double all_reduce, Release release = Release::chain) {
-  const std::vector<int> layers(schedule.placement.stages(), 1);
-  const Program program = lower(schedule, layers, {.release = release});
-  return simulate(program, op_seconds(program, unit_costs(all_reduce))).step_s;
 }
 
 // ZB-V with default costs or with the passes' costs, whichever is faster.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "stp/cuda/cuda_backend.h"
+#include "support/refusal.h"
 #include "support/training.h"
 
 namespace stp::cuda {
@@ -57,15 +58,9 @@ TEST_F(GpuFailure, WhatIsNotFiniteEndsTrainingAndNamesRankAndOp) {
   Training training = small_training(2, DType::bf16, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
   training.initialisation.weight_deviation = 1e30;
   const auto backend = cuda::make_backend({.world_size = 2, .deadline_s = 60});
-  Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
-                  training);
-  std::string failure;
-  try {
-    trainer.step(random_samples(6, training.seq, training.model.vocab));
-  } catch (const std::runtime_error& error) {
-    failure = error.what();
-  }
-  EXPECT_THAT(failure,
+  Trainer trainer(*backend, program_of("1f1b", training.grid, 3, 2), training);
+  const auto samples = samples_for(trainer.program(), training);
+  EXPECT_THAT(error_of<std::runtime_error>([&] { trainer.step(samples); }),
               testing::ContainsRegex("rank [01], compute, .*(head.F of F|optimizer).* is not finite"));
 }
 

@@ -37,13 +37,12 @@ class HoldCompute : public CudaOnHost {
   static std::pair<std::vector<Given>, std::vector<double>> step(double hold_us, bool graphs) {
     fake_cuda::reset(1);
     const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 1});
-    const auto samples = random_samples(2 * training.microbatch_size, training.seq, training.model.vocab);
     const auto times = [](CallKind, double, const std::vector<int>&) { return CallTime{1e-6, 1e-6}; };
     const auto backend = make_replay_backend(
         {.world_size = 2, .deadline_s = kNever, .graphs = graphs, .hold_compute_us = hold_us},
         {.rank = 0, .times = times});
-    Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {1, 2}), {2}, 1),
-                    training);
+    Trainer trainer(*backend, program_of("1f1b", training.grid, 2, 2), training);
+    const auto samples = samples_for(trainer.program(), training);
     std::vector<double> losses{trainer.step(samples).loss};
     std::vector<Given> launches;
     note(launches);

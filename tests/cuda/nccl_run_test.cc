@@ -14,6 +14,7 @@
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 #include "support/processes_as_threads.h"
+#include "support/training.h"
 
 namespace stp {
 namespace {
@@ -38,14 +39,7 @@ Experiment experiment(RankGrid grid, DType type) {
   made.microbatch_size = kStride > 1 ? 1 : 2;
   made.layers_per_chunk = {1, 1, 1, 1};
   Experiment::Run run{};
-  run.model.name = "small";
-  run.model.layers = 4;
-  run.model.hidden = 16;
-  run.model.ffn = 24;
-  run.model.q_heads = 8;
-  run.model.kv_heads = 4;
-  run.model.head_dim = 4;
-  run.model.vocab = 20;
+  run.model = small_model(4);
   run.seq = kStride > 1 ? 3 : 6;
   run.type = type;
   run.steps = kSteps;
@@ -182,14 +176,10 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
     EXPECT_EQ(found.result.step_times_s.size(), size_t{kSteps});
     expect_whole_timeline(found);
 
-    ASSERT_EQ(found.result.ranks.size(), expected.result.ranks.size());
-    for (size_t rank = 0; rank < found.result.ranks.size(); ++rank) {
-      const auto &memory = *found.result.ranks[rank].memory, &other = *expected.result.ranks[rank].memory;
-      EXPECT_EQ(memory.activations, other.activations);
-      EXPECT_EQ(memory.weights, other.weights);
-      EXPECT_EQ(memory.gradients, other.gradients);
-      EXPECT_EQ(memory.optimizer, other.optimizer);
-    }
+    const auto ranks = to_json(found.result).at("ranks"), of_one = to_json(expected.result).at("ranks");
+    ASSERT_EQ(ranks.size(), of_one.size());
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      EXPECT_EQ(ranks[rank].at("memory_bytes"), of_one[rank].at("memory_bytes"));
     ASSERT_EQ(found.uses.size(), expected.uses.size());
     for (size_t rank = 0; rank < found.uses.size(); ++rank) {
       EXPECT_EQ(found.uses[rank].world_rank, static_cast<int>(rank));

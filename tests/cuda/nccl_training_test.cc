@@ -42,13 +42,9 @@ Trained train(
     FakeNccl::be(rank);
     const auto backend =
         make_nccl_backend({.world_size = ranks, .deadline_s = deadline_s, .poison = true}, own);
-    Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, microbatches});
-    const int stages = made.placement.stages();
-    Trainer trainer(
-        *backend,
-        execution_program(std::move(made), std::vector<int>(stages, training.model.layers / stages),
-                          training.grid.dp, variant),
-        training);
+    Trainer trainer(*backend,
+                    program_of(schedule, training.grid, microbatches, training.model.layers, variant),
+                    training);
     const double loss = trainer.step(samples).loss;
     const auto gradients = trainer.gradients();
     between(rank);
@@ -112,24 +108,13 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
     }
 
     // The same ranks on CPUs held and sent the same.
-    const auto cpu = cpu::make_backend({.world_size = each.grid.size()});
-    Schedule made = make_schedule(find_generator(each.schedule), {each.grid.pp, kMicrobatches});
-    const int stages = made.placement.stages();
-    Trainer whole(
-        *cpu,
-        execution_program(std::move(made), std::vector<int>(stages, 4 / stages), each.grid.dp, each.variant),
-        training);
-    for (int i = 0; i < 2; ++i) whole.step(samples);
-    const auto expected = whole.use();
-    for (size_t rank = 0; rank < expected.size(); ++rank) {
-      EXPECT_EQ(found.use[rank].world_rank, static_cast<int>(rank));
-      for (const char* kind : {"weights", "gradients", "optimizer", "saved"})
-        EXPECT_EQ(found.use[rank].peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
-      const Traffic &ours = found.use[rank].traffic, &theirs = expected[rank].traffic;
-      EXPECT_EQ(ours.all_reduce_bytes, theirs.all_reduce_bytes);
-      EXPECT_EQ(ours.all_gather_bytes, theirs.all_gather_bytes);
-      EXPECT_EQ(ours.reduce_scatter_bytes, theirs.reduce_scatter_bytes);
-      EXPECT_EQ(ours.sent_bytes, theirs.sent_bytes);
+    OnCpu whole(training, program_of(each.schedule, each.grid, kMicrobatches, 4, each.variant), {});
+    for (int i = 0; i < 2; ++i) whole.trainer.step(samples);
+    for (const RankUse& expected : whole.trainer.use()) {
+      const RankUse& use = found.use[expected.world_rank];
+      EXPECT_EQ(use.world_rank, expected.world_rank);
+      expect_same_peaks(use, expected, {"weights", "gradients", "optimizer", "saved"});
+      expect_same_traffic(use.traffic, expected.traffic);
     }
   }
 }

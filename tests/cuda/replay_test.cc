@@ -7,6 +7,7 @@
 #include "stp/cuda/cuda_backend.h"
 #include "stp/emulation/emulated_group.h"
 #include "support/effort.h"
+#include "support/refusal.h"
 #include "support/training.h"
 
 namespace stp::cuda {
@@ -46,35 +47,23 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
     Training training = small_training(4, each.type, each.grid);
     if (each.grid.tp == 3)
       training.model.q_heads = 12, training.model.kv_heads = 3, training.model.vocab = 21;
-    const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
-                                        training.model.vocab);
-    const auto program = [&] {
-      Schedule schedule = make_schedule(find_generator(each.schedule), {each.grid.pp, kMicrobatches});
-      const int stages = schedule.placement.stages();
-      return execution_program(std::move(schedule), std::vector<int>(stages, 4 / stages), each.grid.dp,
-                               each.variant);
-    };
-    const auto cpu = cpu::make_backend({.world_size = each.grid.size()});
-    Trainer whole(*cpu, program(), training);
-    whole.step(samples);
-    const std::vector<RankUse> expected = whole.use();
+    const Program program = program_of(each.schedule, each.grid, kMicrobatches, 4, each.variant);
+    OnCpu whole(training, program, {});
+    whole.step();
+    const auto samples = whole.samples();
+    const std::vector<RankUse> expected = whole.trainer.use();
     for (const int rank : {0, each.grid.size() - 1}) {
       SCOPED_TRACE(each.schedule + ", rank " + std::to_string(rank));
       const auto backend =
           make_replay_backend({.world_size = each.grid.size(), .deadline_s = 60, .poison = true},
                               {.rank = rank, .times = all_take({1e-6, 2e-6}), .collective_ctas = 4});
-      Trainer trainer(*backend, program(), training);
+      Trainer trainer(*backend, program, training);
       for (int i = 0; i < 2; ++i) trainer.step(samples);  // the second with weights that the first made
       const RankUse use = trainer.use().at(0);
       EXPECT_EQ(use.world_rank, rank);
-      for (const char* kind : {"weights", "gradients", "optimizer", "saved"})
-        EXPECT_EQ(use.peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
-      EXPECT_EQ(use.traffic.all_reduce_bytes, 2 * expected[rank].traffic.all_reduce_bytes);
-      EXPECT_EQ(use.traffic.sent_bytes, 2 * expected[rank].traffic.sent_bytes);
-      EXPECT_EQ(use.traffic.exchanged_bytes, 2 * expected[rank].traffic.exchanged_bytes);
-      for (const MemoryKind kind :
-           {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
-        EXPECT_EQ(backend->device(rank).memory().held(kind), 0U) << to_string(kind) << " left after the step";
+      expect_same_peaks(use, expected[rank], {"weights", "gradients", "optimizer", "saved"});
+      expect_same_traffic(use.traffic, expected[rank].traffic, 2);
+      expect_nothing_left(*backend);
     }
   }
 }
@@ -157,13 +146,9 @@ TEST_F(GpuReplay, ACallBeyondTheDeadlineIsRefused) {
   const auto stream = device.make_stream("send to rank 1", StreamPriority::communication);
   const auto group = backend->group("p2p", {0, 1}, GroupUse::transfers);
   const Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::bf16, 2, 8);
-  try {
-    const std::vector<Part> parts{{stream.get(), tensor, {}}};
-    group->transfer(parts);
-    FAIL() << "it would take 3000 s";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("transfer of 2 x 8 bf16 takes 3000 s over its emulated link"));
-  }
+  const std::vector<Part> parts{{stream.get(), tensor, {}}};
+  EXPECT_THAT(error_of<std::runtime_error>([&] { group->transfer(parts); }),
+              HasSubstr("transfer of 2 x 8 bf16 takes 3000 s over its emulated link"));
 }
 
 }  // namespace

@@ -33,23 +33,16 @@ Trained train(
     Backend& backend, const std::string& schedule, const Training& training, int m,
     const std::vector<TokenSample>& samples, const Variant& variant = {}, int steps = 1,
     const std::function<void()>& before_step = [] {}) {
-  Schedule made = make_schedule(find_generator(schedule), {training.grid.pp, m});
-  const int stages = made.placement.stages();
-  std::vector<int> layers(stages, training.model.layers / stages);
-  layers[0] += training.model.layers % stages;
-  Trainer trainer(backend, execution_program(std::move(made), layers, training.grid.dp, variant), training);
+  Trainer trainer(backend, program_of(schedule, training.grid, m, training.model.layers, variant), training);
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
     before_step();
     loss = trainer.step(samples).loss;
   }
   trainer.finish();
-  const Shape shape{.seq = training.seq,
-                    .microbatch_size = training.microbatch_size,
-                    .strategy = strategy_of(variant, training.grid.tp, training.grid.dp),
-                    .element_bytes = static_cast<int>(bytes_of(training.type))};
   return {loss, trainer.gradients(), trainer.masters(), trainer.use(),
-          peak_saved_bytes(trainer.program(), training.model, shape, Implementation::suite)};
+          peak_saved_bytes(trainer.program(), training.model, shape_of(training, variant),
+                           Implementation::suite)};
 }
 
 constexpr int kMicrobatches = kStride > 1 ? 2 : 6;
@@ -76,12 +69,31 @@ std::vector<Case> cases() {
   return all;
 }
 
+std::vector<TokenSample> samples_of(const Training& training) {
+  return random_samples(kMicrobatches * training.microbatch_size * training.grid.dp, training.seq,
+                        training.model.vocab);
+}
+
 std::unique_ptr<Backend> cuda_backend(const Training& training) {
   return cuda::make_backend({.world_size = training.grid.size(), .deadline_s = 60, .poison = true});
 }
 
+// As much as the CPU's ranks, and as the Program is simulated.
+void expect_same_use(const Case& each, const Training& training, const std::vector<TokenSample>& samples,
+                     const Trained& found) {
+  const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
+  const Trained expected = train(*cpu, each.schedule, training, kMicrobatches, samples, each.variant);
+  for (size_t rank = 0; rank < found.use.size(); ++rank) {
+    const RankUse &ours = found.use[rank], &theirs = expected.use[rank];
+    expect_same_peaks(ours, theirs, {"weights", "gradients", "optimizer", "saved", "host"});
+    EXPECT_EQ(static_cast<double>(ours.peak_bytes.at("saved")),
+              found.simulated_saved[training.grid.place(ours.world_rank).pp]);
+    expect_same_traffic(ours.traffic, theirs.traffic);
+  }
+}
+
 // Of this device and of the CPU, whose products are summed in another order.
-TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
+TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
   struct OneRank {
     reference::LossAndGradients exact;
     double of_cpu, of_device;
@@ -90,8 +102,7 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.schedule);
     const Training training = small_training(4, DType::bf16, each.grid);
-    const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
-                                        training.model.vocab);
+    const auto samples = samples_of(training);
     if (!known.contains({each.grid.dp, training.seq})) {
       Training alone = training;
       alone.grid = {.tp = 1, .cp = 1, .dp = 1, .pp = 1};
@@ -111,6 +122,8 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRank) {
     EXPECT_TRUE(bf16_parity(error, of_device)) << error << ", " << of_device;
     EXPECT_TRUE(bf16_parity(error, of_cpu)) << error << ", " << of_cpu;
     EXPECT_LE(share_in_bf16(found.gradients), 0.02);  // sums; but a token that comes once has but one term
+    expect_same_use(each, training, samples, found);
+    expect_nothing_left(*backend);
   }
 }
 
@@ -118,8 +131,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.schedule);
     const Training training = small_training(4, DType::f32, each.grid);
-    const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
-                                        training.model.vocab);
+    const auto samples = samples_of(training);
     const auto exact = exact_gradients(training, samples);
     const auto backend = cuda_backend(training);
     const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples, each.variant);
@@ -132,8 +144,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
 TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
   Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
   training.optimizer.epsilon = 0.1;  // else the first steps divide small gradients by their own size
-  const auto samples =
-      random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const auto samples = samples_of(training);
   const int steps = kStride > 1 ? 1 : 2;
   const auto backend = cuda_backend(training), again = cuda_backend(training);
   const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
@@ -149,8 +160,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   const int ranks = kStride > 1 ? 1 : 2;
   const Training training = small_training(4, DType::bf16, {.tp = ranks, .cp = 1, .dp = 1, .pp = ranks});
   const std::string schedule = ranks > 1 ? "stp" : "1f1b";
-  const auto samples =
-      random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const auto samples = samples_of(training);
   const int steps = kStride > 1 ? 3 : 4;
   const auto backend = cuda_backend(training);
   const Trained expected = train(*backend, schedule, training, kMicrobatches, samples, {}, steps);
@@ -173,8 +183,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
 
 TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
   const Training training = small_training(4, DType::bf16, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
-  const auto samples =
-      random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const auto samples = samples_of(training);
   const int steps = kStride > 1 ? 1 : 3;
   const auto masters = [&](double hold_us, bool graphs) {
     const auto backend = cuda::make_backend(
@@ -185,41 +194,11 @@ TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
   for (const bool graphs : {false, true}) EXPECT_EQ(masters(5, graphs), expected);
 }
 
-TEST_F(GpuTraining, HoldsAndSendsWhatTheCpuDoesAndTheSimulatorSays) {
-  for (const Case& each : cases()) {
-    SCOPED_TRACE(each.schedule);
-    const Training training = small_training(4, DType::bf16, each.grid);
-    const auto samples = random_samples(kMicrobatches * training.microbatch_size * each.grid.dp, training.seq,
-                                        training.model.vocab);
-    const auto backend = cuda_backend(training);
-    const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
-    const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples, each.variant),
-                  expected = train(*cpu, each.schedule, training, kMicrobatches, samples, each.variant);
-    for (size_t rank = 0; rank < found.use.size(); ++rank) {
-      const RankUse &ours = found.use[rank], &theirs = expected.use[rank];
-      for (const char* kind : {"weights", "gradients", "optimizer", "saved", "host"})
-        EXPECT_EQ(ours.peak_bytes.at(kind), theirs.peak_bytes.at(kind)) << kind;
-      EXPECT_EQ(static_cast<double>(ours.peak_bytes.at("saved")),
-                found.simulated_saved[training.grid.place(ours.world_rank).pp]);
-      EXPECT_EQ(ours.traffic.all_reduce_bytes, theirs.traffic.all_reduce_bytes);
-      EXPECT_EQ(ours.traffic.sent_bytes, theirs.traffic.sent_bytes);
-      EXPECT_EQ(ours.traffic.exchanged_bytes, theirs.traffic.exchanged_bytes);
-    }
-    for (const int rank : backend->ranks())
-      for (const MemoryKind kind : {MemoryKind::saved, MemoryKind::working, MemoryKind::communication,
-                                    MemoryKind::data, MemoryKind::host})
-        EXPECT_EQ(backend->device(rank).memory().held(kind), 0U) << to_string(kind) << " left after the step";
-  }
-}
-
 TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {
   const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
-  const auto samples =
-      random_samples(kMicrobatches * training.microbatch_size, training.seq, training.model.vocab);
+  const auto samples = samples_of(training);
   const auto backend = cuda_backend(training);
-  Trainer trainer(
-      *backend, execution_program(make_schedule(find_generator("stp"), {2, kMicrobatches}), {1, 1, 1, 1}, 1),
-      training);
+  Trainer trainer(*backend, program_of("stp", training.grid, kMicrobatches, 4), training);
   const StepResult step = trainer.step(samples);
   const Program& program = trainer.program();
   ASSERT_EQ(step.times.size(), program.ops.size());

@@ -34,8 +34,7 @@ void run(Processes& processes, double deadline_s, int argc, char** argv) {
   const int failing = argc > 5 ? std::atoi(argv[4]) : -1;
   const Training training = small_training(4, DType::f64, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
   const auto backend = cpu::make_backend({.world_size = 4, .deadline_s = deadline_s}, processes);
-  Trainer trainer(*backend, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 1),
-                  training);
+  Trainer trainer(*backend, program_of("stp", training.grid, 6, 4), training);
   std::string losses;
   for (int step = 0; step < steps; ++step) {
     const bool fails = step == 2 && failing == processes.index();

@@ -11,127 +11,94 @@ namespace stp {
 namespace {
 
 using namespace testing_support;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string failure_of(Trainer& trainer, const std::vector<TokenSample>& samples) {
-  try {
-    trainer.step(samples);
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-  return "";
+std::string failure_of(OnCpu& run) {
+  return error_of<std::runtime_error>([&] { run.step(); });
 }
 
 TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
   const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
-  const auto schedule = [] { return make_schedule(find_generator("stp"), {2, 6}); };
-  const auto samples = random_samples(12, training.seq, training.model.vocab);
+  const Program program = program_of("stp", training.grid, 6, 4);
   // Some rank's weights and half of what it saves at its peak: too little for it, enough to set up.
   size_t limit = 0;
-  {
-    const auto backend = cpu::make_backend({.world_size = 4});
-    Trainer trainer(*backend, execution_program(schedule(), {1, 1, 1, 1}, 1), training);
-    trainer.step(samples);
-    for (const RankUse& use : trainer.use())
-      limit = std::max(limit, use.peak_bytes.at("weights") + use.peak_bytes.at("gradients") +
-                                  use.peak_bytes.at("optimizer") + use.peak_bytes.at("saved") / 2);
-  }
-  const auto backend = cpu::make_backend({.world_size = 4, .memory_limit = limit});
-  Trainer trainer(*backend, execution_program(schedule(), {1, 1, 1, 1}, 1), training);
-  const std::string failure = failure_of(trainer, samples);
-  EXPECT_THAT(failure, HasSubstr("out of memory"));
-  EXPECT_THAT(failure, testing::MatchesRegex(".*rank [0-3], .* of [FIWB][01]\\.[0-5].*"));
+  OnCpu whole(training, program);
+  whole.step();
+  for (const RankUse& use : whole.trainer.use())
+    limit = std::max(limit, use.peak_bytes.at("weights") + use.peak_bytes.at("gradients") +
+                                use.peak_bytes.at("optimizer") + use.peak_bytes.at("saved") / 2);
+  OnCpu limited(training, program, {.memory_limit = limit});
+  EXPECT_THAT(failure_of(limited), AllOf(HasSubstr("out of memory"),
+                                         testing::MatchesRegex(".*rank [0-3], .* of [FIWB][01]\\.[0-5].*")));
 }
+
+// Two ranks, one layer each.
+const RankGrid kTwoRanks{.tp = 1, .cp = 1, .dp = 1, .pp = 2};
 
 // Tokens and targets are uploaded before any op.
 TEST(Failures, OutOfMemoryBeforeTheFirstOpNamesNone) {
-  const Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
-  const auto program = [] {
-    return execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1);
-  };
+  const Training training = small_training(2, DType::f32, kTwoRanks);
+  const Program program = program_of("1f1b", kTwoRanks, 3, 2);
   size_t set_up = 0;  // of the rank with the targets
   {
-    const auto backend = cpu::make_backend({.world_size = 2});
-    const Trainer trainer(*backend, program(), training);
-    set_up = backend->device(1).memory().held();
-    ASSERT_LE(backend->device(0).memory().peak() + 3 * training.tokens() * sizeof(int32_t), set_up)
+    const OnCpu run(training, program);
+    set_up = run.backend->device(1).memory().held();
+    ASSERT_LE(run.backend->device(0).memory().peak() + 3 * training.tokens() * sizeof(int32_t), set_up)
         << "the first rank may not fail";
   }
-  const auto backend = cpu::make_backend({.world_size = 2, .memory_limit = set_up});
-  Trainer trainer(*backend, program(), training);
-  const std::string failure = failure_of(trainer, random_samples(6, training.seq, training.model.vocab));
-  EXPECT_THAT(failure, StartsWith("rank 1, begin of the step: out of memory"));
+  OnCpu limited(training, program, {.memory_limit = set_up});
+  EXPECT_THAT(failure_of(limited), StartsWith("rank 1, begin of the step: out of memory"));
 }
 
-TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForward) {
-  Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForwardAndTheRunStaysFailed) {
+  Training training = small_training(2, DType::f32, kTwoRanks);
   training.initialisation.weight_deviation = 1e30;
-  const auto backend = cpu::make_backend({.world_size = 2});
-  Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
-                  training);
-  const std::string failure = failure_of(trainer, random_samples(6, training.seq, training.model.vocab));
-  EXPECT_THAT(failure, HasSubstr("the loss is not finite"));
-  EXPECT_THAT(failure, HasSubstr("rank 1, compute"));
-  EXPECT_THAT(failure, HasSubstr("head.F of F0.0"));
+  OnCpu run(training, program_of("1f1b", kTwoRanks, 3, 2));
+  EXPECT_THAT(failure_of(run), AllOf(HasSubstr("the loss is not finite"), HasSubstr("rank 1, compute"),
+                                     HasSubstr("head.F of F0.0")));
+  EXPECT_NE(failure_of(run), "");
 }
 
-TEST(Failures, AFailedRunStaysFailed) {
-  Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
-  training.initialisation.weight_deviation = 1e30;
-  const auto backend = cpu::make_backend({.world_size = 2});
-  Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
-                  training);
-  const auto samples = random_samples(6, training.seq, training.model.vocab);
-  EXPECT_NE(failure_of(trainer, samples), "");
-  EXPECT_NE(failure_of(trainer, samples), "");
+// Why a training of two ranks refuses its program.
+std::string refused(const Training& training, const std::vector<int>& layers, const Variant& variant) {
+  return refusal([&] {
+    OnCpu(training, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), layers, 1, variant));
+  });
 }
 
 TEST(Failures, AGridThatDoesNotFitIsRefused) {
   const auto backend = cpu::make_backend({.world_size = 3});
   const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
-  EXPECT_THROW(Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1),
-                       training),
-               InputError);
+  EXPECT_THROW(Trainer(*backend, program_of("1f1b", training.grid, 3, 2), training), InputError);
 }
 
 TEST(Failures, ARingThatDoesNotFitIsRefused) {
-  const auto backend = cpu::make_backend({.world_size = 4});
   Training training = small_training(2, DType::f32, {.tp = 1, .cp = 2, .dp = 1, .pp = 2});
   training.seq = 6;
-  const auto refused = [&](const Variant& variant) {
-    return refusal([&] {
-      Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {1, 1}, 1, variant),
-              training);
-    });
-  };
-  EXPECT_THAT(refused({}), StartsWith("parallel.cp: 2 ranks, but the program is for 1"));
-  EXPECT_THAT(refused({.context_parallel = 2}), StartsWith("parallel.cp: cannot divide 6 tokens"));
+  const auto why = [&](const Variant& variant) { return refused(training, {1, 1}, variant); };
+  EXPECT_THAT(why({}), StartsWith("parallel.cp: 2 ranks, but the program is for 1"));
+  EXPECT_THAT(why({.context_parallel = 2}), StartsWith("parallel.cp: cannot divide 6 tokens"));
   training.seq = 8;
-  EXPECT_EQ(refused({.context_parallel = 2}), "");
+  EXPECT_EQ(why({.context_parallel = 2}), "");
   const Variant all_to_all{.context_parallel = 2, .cp_method = CpMethod::all_to_all};
-  EXPECT_EQ(refused(all_to_all), "");
+  EXPECT_EQ(why(all_to_all), "");
   training.model.kv_heads = 1;
-  EXPECT_THAT(refused(all_to_all), StartsWith("parallel.cp_method: is all-to-all, and parallel.cp 2 does not "
-                                              "divide the 1 key and value heads of small on each of 1"));
+  EXPECT_THAT(why(all_to_all), StartsWith("parallel.cp_method: is all-to-all, and parallel.cp 2 does not "
+                                          "divide the 1 key and value heads of small on each of 1"));
 }
 
 TEST(Failures, AVisionEncoderThatDoesNotFitIsRefused) {
-  const auto backend = cpu::make_backend({.world_size = 2});
-  Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
-  const auto refused = [&](const Variant& variant) {
-    return refusal([&] {
-      Trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {0, 2}, 1, variant),
-              training);
-    });
-  };
-  EXPECT_THAT(refused({.vision_layers = 3}), StartsWith("model: has 0 layers of a vision encoder"));
+  Training training = small_training(2, DType::f32, kTwoRanks);
+  const auto why = [&](const Variant& variant) { return refused(training, {0, 2}, variant); };
+  EXPECT_THAT(why({.vision_layers = 3}), StartsWith("model: has 0 layers of a vision encoder"));
   divide_samples(training, {.vision_layers = 3});
-  EXPECT_THAT(refused({}), StartsWith("model: has 3 layers of a vision encoder, but the program is for 0"));
-  EXPECT_EQ(refused({.vision_layers = 3}), "");
+  EXPECT_THAT(why({}), StartsWith("model: has 3 layers of a vision encoder, but the program is for 0"));
+  EXPECT_EQ(why({.vision_layers = 3}), "");
   for (const int tokens : {0, 6, 28}) {
     training.vision_tokens = tokens;
-    EXPECT_THAT(refused({.vision_layers = 3}), StartsWith("vision_tokens: " + std::to_string(tokens)));
+    EXPECT_THAT(why({.vision_layers = 3}), StartsWith("vision_tokens: " + std::to_string(tokens)));
   }
 }
 
@@ -143,7 +110,8 @@ TEST(Failures, ABackendWithoutKernelsForVisionEncodersSaysSo) {
   Trainer trainer(backend,
                   execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {0, 1}, 1, variant),
                   training);
-  EXPECT_THAT(failure_of(trainer, samples_for(trainer.program(), training)),
+  const auto samples = samples_for(trainer.program(), training);
+  EXPECT_THAT(error_of<std::runtime_error>([&] { trainer.step(samples); }),
               HasSubstr("this backend has no kernels for vision encoders"));
 }
 

@@ -89,10 +89,7 @@ Both launches_of(const LaunchCase& c) {
     Trainer trainer(*backend, program, training);
     trainer.step(samples_for(program, training));
   }
-  const Shape shape{.seq = training.seq,
-                    .microbatch_size = training.microbatch_size,
-                    .strategy = strategy_of(c.variant, c.tp, 1),
-                    .vision_tokens = training.vision_tokens};
+  const Shape shape = shape_of(training, c.variant);
   Both counts;
   for (int pp = 0; pp < 2; ++pp)
     for (OpId id = program.rank_begin[pp]; id < program.rank_begin[pp + 1]; ++id) {

@@ -14,6 +14,7 @@
 #include "stp/runtime/chunk_state.h"
 #include "support/effort.h"
 #include "support/jobs.h"
+#include "support/refusal.h"
 #include "support/training.h"
 
 namespace stp {
@@ -58,21 +59,18 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
   int sum = 0;
   for (const int each : layers) sum += each;
   const Training training = small_training(sum, type, grid);
-  const auto program = [&] { return execution_program(*schedule, layers, grid.dp, variant); };
-  const auto samples =
-      random_samples(m * training.microbatch_size * grid.dp, training.seq, training.model.vocab);
-
-  const auto whole = cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20});
-  Trainer together(*whole, program(), training);
-  together.step(samples);
-  const std::vector<RankUse> expected = together.use();
+  const Program program = execution_program(*schedule, layers, grid.dp, variant);
+  OnCpu together(training, program);
+  const auto samples = together.samples();
+  together.step();
+  const std::vector<RankUse> expected = together.trainer.use();
   for (int rank = 0; rank < training.grid.size(); ++rank) {
     SCOPED_TRACE(name + " " + to_string(variant) + " tp " + std::to_string(grid.tp) + " dp " +
                  std::to_string(grid.dp) + " pp " + std::to_string(grid.pp) + ", world rank " +
                  std::to_string(rank));
     Asked asked;
     const auto backend = alone(training.grid, rank, at_once(asked));
-    Trainer trainer(*backend, program(), training);
+    Trainer trainer(*backend, program, training);
     const StepResult step = trainer.step(samples);
 
     // Its own ops and what came to it have times, and nothing else has.
@@ -93,25 +91,17 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
     EXPECT_EQ(exchanges + all_to_alls > 0, grid.cp > 1 || variant.overlapped > 1);
     EXPECT_EQ(asked.calls[CallKind::all_to_all], all_to_alls);
     EXPECT_EQ(asked.calls[CallKind::transfer], sends + receives + exchanges);
-    EXPECT_EQ(flops(*backend, rank), flops(*whole, rank));
+    EXPECT_EQ(flops(*backend, rank), flops(*together.backend, rank));
     EXPECT_GT(flops(*backend, rank), 0);
 
     ASSERT_EQ(trainer.use().size(), 1U);
     const RankUse use = trainer.use()[0];
     EXPECT_EQ(use.world_rank, rank);
-    for (const std::string kind : {"weights", "gradients", "optimizer", "saved", "data"}) {
-      if (variant.offload > 0 && kind == "saved") continue;  // when memory is freed depends on timing
-      EXPECT_EQ(use.peak_bytes.at(kind), expected[rank].peak_bytes.at(kind)) << kind;
-    }
-    EXPECT_EQ(use.traffic.all_reduce_bytes, expected[rank].traffic.all_reduce_bytes);
-    EXPECT_EQ(use.traffic.all_gather_bytes, expected[rank].traffic.all_gather_bytes);
-    EXPECT_EQ(use.traffic.reduce_scatter_bytes, expected[rank].traffic.reduce_scatter_bytes);
-    EXPECT_EQ(use.traffic.sent_bytes, expected[rank].traffic.sent_bytes);
-    EXPECT_EQ(use.traffic.exchanged_bytes, expected[rank].traffic.exchanged_bytes);
-    MemoryTracker& memory = backend->device(rank).memory();
-    for (const MemoryKind kind :
-         {MemoryKind::saved, MemoryKind::working, MemoryKind::communication, MemoryKind::data})
-      EXPECT_EQ(memory.held(kind), 0U) << to_string(kind) << " left after the step";
+    expect_same_peaks(use, expected[rank], {"weights", "gradients", "optimizer", "data"});
+    // With offload it depends on timing when memory is freed.
+    if (variant.offload == 0) expect_same_peaks(use, expected[rank], {"saved"});
+    expect_same_traffic(use.traffic, expected[rank].traffic);
+    expect_nothing_left(*backend);
     // Every call over emulated links is counted, in a group of its kind.
     int calls = 0;
     for (const auto& [kind, count] : asked.calls) calls += count;
@@ -130,7 +120,7 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
       calls -= static_cast<int>(use_of_links.calls);
     }
     EXPECT_EQ(calls, 0);
-    EXPECT_TRUE(together.take_emulated_use().empty());
+    EXPECT_TRUE(together.trainer.take_emulated_use().empty());
     EXPECT_NO_THROW(trainer.step(samples));  // its weights are finite still
   }
 }
@@ -173,9 +163,6 @@ TEST(Replay, SoDoesEachRankThatOffloads) {
   expect_each_rank_does_the_same("stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32, {.offload = 0.5});
 }
 
-constexpr double kTransfer = 2e-3, kAllReduce = 1e-3;
-
-// Nothing that comes is there sooner than its link allows, whatever waits for it.
 // Of bf16 and ZeRO-1, so that the masters are parts that begin anywhere.
 TEST(Replay, RepeatsInitialValuesThatDiffer) {
   constexpr int kRepeat = 50;
@@ -204,6 +191,9 @@ TEST(Replay, RepeatsInitialValuesThatDiffer) {
   for (ChunkState* each : {&whole, &second}) release_chunk(device, *stream, *each);
 }
 
+// Nothing that comes is there sooner than its link allows, whatever waits for it.
+constexpr double kTransfer = 2e-3, kAllReduce = 1e-3;
+
 TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
   const CallTimes times = [](CallKind kind, double, const std::vector<int>&) {
     return kind == CallKind::all_reduce ? CallTime{kAllReduce, 0} : CallTime{kTransfer / 2, kTransfer / 2};
@@ -216,8 +206,7 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
     for (const int rank : {0, 3}) {
       const auto backend = alone(training.grid, rank, times);
       Trainer trainer(*backend, execution_program(schedule, layers, 1), training);
-      const StepResult step =
-          trainer.step(random_samples(4 * training.microbatch_size, training.seq, training.model.vocab));
+      const StepResult step = trainer.step(samples_for(trainer.program(), training));
       const Program& ops = trainer.program();
       std::map<uint32_t, double> link_free;  // by stream: when its last transfer ended
       int transfers = 0, reduces = 0;
@@ -254,15 +243,11 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
 TEST(Replay, ReceivesArePostedWhenTheOneBeforeWasTaken) {
   for (const char* name : {"1f1b", "stp"}) {
     const Training training = small_training(4, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
-    const Schedule schedule = make_schedule(find_generator(name), {2, 4});
-    const int stages = schedule.placement.stages();
     for (const int rank : {0, 1}) {
       Asked asked;
       const auto backend = alone(training.grid, rank, at_once(asked));
-      Trainer trainer(*backend, execution_program(schedule, std::vector<int>(stages, 4 / stages), 1),
-                      training);
-      const StepResult step =
-          trainer.step(random_samples(4 * training.microbatch_size, training.seq, training.model.vocab));
+      Trainer trainer(*backend, program_of(name, training.grid, 4, 4), training);
+      const StepResult step = trainer.step(samples_for(trainer.program(), training));
       const Program& program = trainer.program();
       std::map<uint32_t, std::vector<OpId>> received;  // by link
       for (OpId op = 0; op < program.ops.size(); ++op)
@@ -287,15 +272,11 @@ TEST(Replay, ReceivesArePostedWhenTheOneBeforeWasTaken) {
 
 std::string failure_alone(const Training& training, const BackendOptions& options, int rank,
                           const CallTimes& times) {
-  try {
+  return error_of<std::runtime_error>([&] {
     const auto backend = cpu::make_replay_backend(options, {.rank = rank, .times = times});
-    Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 4}), {1, 1}, 1),
-                    training);
-    trainer.step(random_samples(4 * training.microbatch_size, training.seq, training.model.vocab));
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-  return "";
+    Trainer trainer(*backend, program_of("1f1b", training.grid, 4, 2), training);
+    trainer.step(samples_for(trainer.program(), training));
+  });
 }
 
 // A link's members are its sender and its receiver, in this order; nodes are those of both.
@@ -342,10 +323,8 @@ TEST(Replay, AFailureOfItsOwnWorkEndsWhatItWaitsFor) {
   {
     Asked asked;
     const auto backend = alone(training.grid, 0, at_once(asked));
-    Trainer trainer(*backend, execution_program(make_schedule(find_generator("1f1b"), {2, 4}), {1, 1}, 1),
-                    training);
-    const RankUse use = trainer.use()[0];
-    limit = use.peak_total + 1000;
+    Trainer trainer(*backend, program_of("1f1b", training.grid, 4, 2), training);
+    limit = trainer.use()[0].peak_total + 1000;
   }
   EXPECT_THAT(failure_alone(training, {.world_size = 2, .deadline_s = 1e5, .memory_limit = limit}, 0, slow),
               HasSubstr("out of memory"));

@@ -9,27 +9,15 @@
 
 #include "baselines/registry.h"
 #include "search/all_orders.h"
-#include "stp/cost/cost_table.h"
-#include "stp/program/lower.h"
-#include "stp/simulate/simulate.h"
 #include "support/schedules.h"
+#include "support/unit_costs.h"
 
 namespace stp {
 namespace {
 
-CostTable unit_costs(double all_reduce) {
-  CostTable table;
-  for (const Unit unit : {Unit::attn, Unit::mlp})
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_late}) table.at(unit, pass) = 0.5;
-  table.all_reduce = all_reduce;
-  return table;
-}
-
 int simulated(const Schedule& schedule, int all_reduce) {
-  const std::vector<int> layers(schedule.placement.stages(), 1);
-  const Program program = lower(schedule, layers, {});
-  const CostTable costs = unit_costs(static_cast<double>(all_reduce) / kEighths);
-  return static_cast<int>(std::lround(simulate(program, op_seconds(program, costs)).step_s * kEighths));
+  const double each = static_cast<double>(all_reduce) / kEighths;
+  return static_cast<int>(std::lround(step_time(schedule, each) * kEighths));
 }
 
 // With default costs or with the passes' costs, whichever is faster.

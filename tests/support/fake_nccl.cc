@@ -247,9 +247,17 @@ void FakeNccl::compare(int group, const std::vector<const Comm*>& ends) {
 }
 
 struct FakeNcclFunctions {
-  static constexpr cuda::NcclApi api() {
-    using State = FakeNccl::State;
+  static cuda::NcclApi api() {
     cuda::NcclApi a{};
+    set_communicators(a);
+    set_calls(a);
+    set_memory(a);
+    return a;
+  }
+
+ private:
+  static void set_communicators(cuda::NcclApi& a) {
+    using State = FakeNccl::State;
     a.ncclGetVersion = [](int* version) {
       *version = current->version;
       return ncclSuccess;
@@ -283,6 +291,8 @@ struct FakeNcclFunctions {
       while (current->abort_hangs) std::this_thread::yield();
       return current->end(comm, "ncclCommAbort", State::aborted);
     };
+  }
+  static void set_calls(cuda::NcclApi& a) {
     a.ncclGroupStart = [] {
       const std::lock_guard lock(current->mutex_);
       ++current->depth_[std::this_thread::get_id()];
@@ -315,6 +325,8 @@ struct FakeNcclFunctions {
                     cudaStream_t stream) {
       return current->call(comm, {-1, "ncclRecv", -1, n, type, -1, peer, nullptr, out, stream});
     };
+  }
+  static void set_memory(cuda::NcclApi& a) {
     a.ncclMemAlloc = [](void** at, size_t bytes) {
       const std::lock_guard lock(current->mutex_);
       current->memory_.push_back(std::make_unique<std::byte[]>(bytes));
@@ -336,7 +348,6 @@ struct FakeNcclFunctions {
       return current->call(comm, {-1, "ncclCommWindowDeregister", -1});
     };
 #endif
-    return a;
   }
 };
 

@@ -75,6 +75,13 @@ struct World {
     return {&stream(rank), in, out};
   }
   [[nodiscard]] Part part(int rank, const Tensor& both) const { return part(rank, both, both); }
+  // Of each rank that this process drives, what `make` gives.
+  template <typename Make>
+  [[nodiscard]] std::vector<Part> parts(Make make) const {
+    std::vector<Part> all;
+    for (const int rank : ranks) all.push_back(make(rank));
+    return all;
+  }
 
   std::unique_ptr<Backend> backend;
   std::vector<int> ranks;
@@ -99,12 +106,12 @@ TEST_P(LocalGroups, AllReducesSumsAndMaxima) {
       for (const Reduce reduce : {Reduce::sum, Reduce::maximum}) {
         const World world(GetParam(), size);
         if (world.ranks.empty()) continue;
-        std::vector<Part> parts;
+        const std::vector<Part> parts = world.parts(
+            [&](int rank) { return world.part(rank, world.tensor(rank, numbers(rank, length), 1)); });
         std::vector<double> expected = numbers(0, length);
-        for (int rank = 0; rank < size; ++rank) {
+        for (int rank = 1; rank < size; ++rank) {
           const std::vector<double> own = numbers(rank, length);
-          if (world.drives(rank)) parts.push_back(world.part(rank, world.tensor(rank, own, 1)));
-          for (int64_t i = 0; i < length && rank > 0; ++i)
+          for (int64_t i = 0; i < length; ++i)
             expected[i] = reduce == Reduce::sum ? expected[i] + own[i] : std::max(expected[i], own[i]);
         }
         world.group->all_reduce(reduce, parts);
@@ -137,13 +144,14 @@ TEST_P(LocalGroups, GathersAndScatters) {
   for (const int size : kSizes) {
     const World world(GetParam(), size);
     if (world.ranks.empty()) continue;
-    std::vector<Part> gathered, scattered;
-    for (const int rank : world.ranks) {
-      gathered.push_back(world.part(rank, world.tensor(rank, numbers(rank, 10), 2),
-                                    world.tensor(rank, std::vector<double>(10 * size, -1), 2 * size)));
-      scattered.push_back(world.part(rank, world.tensor(rank, numbers(rank, 6 * size), size),
-                                     world.tensor(rank, std::vector<double>(6, -1), 1)));
-    }
+    const auto gathered = world.parts([&](int rank) {
+      return world.part(rank, world.tensor(rank, numbers(rank, 10), 2),
+                        world.tensor(rank, std::vector<double>(10 * size, -1), 2 * size));
+    });
+    const auto scattered = world.parts([&](int rank) {
+      return world.part(rank, world.tensor(rank, numbers(rank, 6 * size), size),
+                        world.tensor(rank, std::vector<double>(6, -1), 1));
+    });
     world.group->all_gather(gathered);
     world.group->reduce_scatter(scattered);
     for (size_t own = 0; own < gathered.size(); ++own) {
@@ -200,10 +208,10 @@ TEST_P(LocalGroups, ARingPassesOnToTheNextAllAtOnce) {
     std::iota(members.begin(), members.end(), 0);
     const auto ring = world.backend->group("ring", members, GroupUse::transfers);
     // What came is passed on, until each has its own again.
-    std::vector<Part> parts;
-    for (const int rank : world.ranks)
-      parts.push_back(world.part(rank, world.tensor(rank, numbers(rank, 7), 1),
-                                 world.tensor(rank, std::vector<double>(7, -1), 1)));
+    std::vector<Part> parts = world.parts([&](int rank) {
+      return world.part(rank, world.tensor(rank, numbers(rank, 7), 1),
+                        world.tensor(rank, std::vector<double>(7, -1), 1));
+    });
     for (int step = 1; step <= size; ++step) {
       ring->transfer(parts);
       for (size_t own = 0; own < parts.size(); ++own) {
@@ -213,12 +221,8 @@ TEST_P(LocalGroups, ARingPassesOnToTheNextAllAtOnce) {
       }
     }
     EXPECT_EQ(ring->traffic(0).sent_bytes, size * 7 * 8);
-    EXPECT_THROW(ring->transfer([&] {
-      std::vector<Part> same = parts;
-      same[0].out = same[0].in;
-      return same;
-    }()),
-                 std::logic_error);
+    parts[0].out = parts[0].in;
+    EXPECT_THROW(ring->transfer(parts), std::logic_error);
   }
 }
 
@@ -331,79 +335,90 @@ TEST_P(LocalGroups, SumsAreInTheMembersOrder) {
   const std::vector<double> values{1e16, -1e16, 1};
   const World world(GetParam(), 3);
   if (world.ranks.empty()) return;
-  std::vector<Part> parts;
-  for (const int rank : world.ranks)
-    parts.push_back(world.part(rank, world.tensor(rank, std::vector<double>{values[rank]}, 1)));
+  const std::vector<Part> parts = world.parts(
+      [&](int rank) { return world.part(rank, world.tensor(rank, std::vector<double>{values[rank]}, 1)); });
   world.group->all_reduce(Reduce::sum, parts);
   for (size_t i = 0; i < parts.size(); ++i) EXPECT_EQ(world.values(world.ranks[i], parts[i].out)[0], 1) << i;
 }
 
 // A grid of 2 x 2 ranks: all-reduces along the rows on one stream and, at once, gathers along the columns on
-// another.
-TEST_P(LocalGroups, ManyGroupsAtOnce) {
-  static constexpr int kRounds = 60;
-  const World world(GetParam(), 4, kNever);
-  std::map<int, std::unique_ptr<Stream>> pp;  // by rank
-  for (const int rank : world.ranks)
-    pp[rank] = world.device(rank).make_stream("pp", StreamPriority::communication);
-  std::vector<std::unique_ptr<Group>> rows, columns;
-  const auto make = [&](const char* name, const std::vector<int>& members) {
-    return local_members(members, world.ranks).empty() ? nullptr : world.backend->group(name, members);
-  };
-  for (int i = 0; i < 2; ++i) {
-    rows.push_back(make("row", {2 * i, 2 * i + 1}));
-    columns.push_back(make("column", {i, i + 2}));
-  }
-  std::mt19937 engine(17);
-  std::vector<std::map<int, Tensor>> gathered;  // by round and rank
-  std::vector<int64_t> lengths;
-  for (int round = 0; round < kRounds; ++round) {
-    const int64_t length = lengths.emplace_back(round % 10 == 0 ? 50001 : 1 + engine() % 300);
-    std::map<int, Tensor> sums, &all = gathered.emplace_back();
-    for (const int rank : world.ranks) {
-      sums[rank] = world.tensor(rank, std::vector<double>(length, rank + 1), 1);
-      all[rank] = world.device(rank).allocate(*pp[rank], MemoryKind::working, DType::f64, 2, length);
-    }
-    const auto parts_of = [&](const Group& group, auto part) {
-      std::vector<Part> parts;
-      for (const int member : group.local()) parts.push_back(part(group.members()[member]));
-      return parts;
+// another. Each makes its calls in rounds of other lengths.
+class GridOfGroups {
+ public:
+  explicit GridOfGroups(const World& world) : world_(world) {
+    const auto make = [&](std::vector<std::unique_ptr<Group>>& groups, const std::vector<int>& members) {
+      if (!local_members(members, world.ranks).empty())
+        groups.push_back(world.backend->group("of two", members));
     };
-    for (const auto& row : rows)
-      if (row)
-        row->all_reduce(Reduce::sum, parts_of(*row, [&](int rank) { return world.part(rank, sums[rank]); }));
-    for (const int rank : world.ranks) pp[rank]->wait(world.stream(rank).record());
-    for (const auto& column : columns)
-      if (column)
-        column->all_gather(parts_of(*column, [&](int rank) {
-          return Part{pp[rank].get(), sums[rank], all[rank]};
-        }));
-    for (const int rank : world.ranks) world.device(rank).release(*pp[rank], sums[rank]);
-  }
-  for (int round = 0; round < kRounds; ++round)
-    for (const int rank : world.ranks) {
-      std::vector<double> read(2 * lengths[round]);
-      world.device(rank).download(*pp[rank], gathered[round][rank], std::as_writable_bytes(std::span(read)));
-      // Rows hold ranks {0, 1} and {2, 3}, whose numbers are 1 + 2 and 3 + 4.
-      std::vector<double> expected(lengths[round], 3);
-      expected.resize(2 * lengths[round], 7);
-      ASSERT_EQ(read, expected) << "rank " << rank << " " << round;
-      world.device(rank).release(*pp[rank], gathered[round][rank]);
+    for (int i = 0; i < 2; ++i) {
+      make(rows_, {2 * i, 2 * i + 1});
+      make(columns_, {i, i + 2});
     }
+    for (const int rank : world.ranks)
+      pp_[rank] = world.device(rank).make_stream("pp", StreamPriority::communication);
+  }
+
+  void round(int64_t length) {
+    lengths_.push_back(length);
+    std::map<int, Tensor> sums, &all = gathered_.emplace_back();
+    for (const int rank : world_.ranks) {
+      sums[rank] = world_.tensor(rank, std::vector<double>(length, rank + 1), 1);
+      all[rank] = world_.device(rank).allocate(*pp_[rank], MemoryKind::working, DType::f64, 2, length);
+    }
+    for (const auto& row : rows_)
+      row->all_reduce(Reduce::sum, parts_of(*row, [&](int rank) { return world_.part(rank, sums[rank]); }));
+    for (const int rank : world_.ranks) pp_[rank]->wait(world_.stream(rank).record());
+    for (const auto& column : columns_)
+      column->all_gather(parts_of(*column, [&](int rank) {
+        return Part{pp_[rank].get(), sums[rank], all[rank]};
+      }));
+    for (const int rank : world_.ranks) world_.device(rank).release(*pp_[rank], sums[rank]);
+  }
+
+  // Rows hold ranks {0, 1} and {2, 3}, whose numbers are 1 + 2 and 3 + 4.
+  void expect_sums() {
+    for (size_t round = 0; round < lengths_.size(); ++round)
+      for (const int rank : world_.ranks) {
+        std::vector<double> read(2 * lengths_[round]), expected(lengths_[round], 3);
+        expected.resize(read.size(), 7);
+        Tensor& gathered = gathered_[round][rank];
+        world_.device(rank).download(*pp_[rank], gathered, std::as_writable_bytes(std::span(read)));
+        ASSERT_EQ(read, expected) << "rank " << rank << " " << round;
+        world_.device(rank).release(*pp_[rank], gathered);
+      }
+    const int64_t bytes = 8 * std::accumulate(lengths_.begin(), lengths_.end(), int64_t{0});
+    for (const auto& row : rows_) {
+      EXPECT_EQ(row->traffic(0).calls, lengths_.size());
+      EXPECT_EQ(row->traffic(0).all_reduce_bytes, bytes);
+    }
+    for (const auto& column : columns_) EXPECT_EQ(column->traffic(0).all_gather_bytes, bytes);
+  }
+
+ private:
+  template <typename Make>
+  static std::vector<Part> parts_of(const Group& group, Make make) {
+    std::vector<Part> parts;
+    for (const int member : group.local()) parts.push_back(make(group.members()[member]));
+    return parts;
+  }
+
+  const World& world_;
+  std::map<int, std::unique_ptr<Stream>> pp_;  // by rank
+  std::vector<std::unique_ptr<Group>> rows_, columns_;
+  std::vector<std::map<int, Tensor>> gathered_;  // by round and rank
+  std::vector<int64_t> lengths_;
+};
+
+TEST_P(LocalGroups, ManyGroupsAtOnce) {
+  const World world(GetParam(), 4, kNever);
+  GridOfGroups grid(world);
+  std::mt19937 engine(17);
+  for (int round = 0; round < 60; ++round) grid.round(round % 10 == 0 ? 50001 : 1 + engine() % 300);
+  grid.expect_sums();
   for (const int rank : world.ranks) {
     world.device(rank).synchronize();
     EXPECT_EQ(world.device(rank).memory().held(), 0U);
   }
-  const int64_t bytes = 8 * std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  for (const auto& row : rows) {
-    if (!row) continue;
-    EXPECT_EQ(row->traffic(0).calls, kRounds);
-    EXPECT_EQ(row->traffic(0).all_reduce_bytes, bytes);
-  }
-  for (const auto& column : columns)
-    if (column) {
-      EXPECT_EQ(column->traffic(0).all_gather_bytes, bytes);
-    }
   EXPECT_EQ(world.backend->guard().failure(), "");
 }
 

@@ -21,6 +21,15 @@ inline double gemm_flops(const Work& work) {
   return sum;
 }
 
+// Bytes that the forward of a unit keeps.
+inline double kept_bytes(const ModelConfig& model, const Shape& shape, Implementation implementation,
+                         Unit unit) {
+  double bytes = 0;
+  for (const SavedTensor& tensor : saved_tensors(model, shape, implementation, unit))
+    bytes += tensor.made_by_forward ? tensor.bytes : 0;
+  return bytes;
+}
+
 // Units of a language model with GEMMs: all but the embedding.
 inline constexpr std::array kGemmUnits{Unit::attn, Unit::mlp, Unit::head};
 inline constexpr std::array kVisionUnits{Unit::patches, Unit::vision_attn, Unit::vision_mlp, Unit::merger};

@@ -1,6 +1,7 @@
 // For tests of Programs: their ops as text and counted, and what is lowered.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <string>
@@ -14,126 +15,116 @@ namespace stp {
 
 using Texts = std::vector<std::string>;
 
-/// One op as text, such as "F0.1: AR attn.F0": its action and what it does, with the layer.
+/// One op as text, such as "F0.1: AR attn.F0": its action and what it does, with the layer. Of what belongs
+/// to no action: describe_op().
 inline std::string op_text(const Program& program, OpId id) {
   const Op& op = program.ops[id];
-  const std::string action = to_string(Action{op.pass, op.chunk, op.microbatch}) + ": ";
-  const std::string at = op.unit == Unit::head || op.unit == Unit::embedding ? "" : std::to_string(op.layer);
+  const std::string at = op.unit == Unit::head || op.unit == Unit::embedding ? "" : std::to_string(op.layer),
+                    of_unit = to_string(op.unit, op.unit_pass) + at, step = std::to_string(op.step);
+  const auto of_action = [&](const std::string& text) {
+    return to_string(Action{op.pass, op.chunk, op.microbatch}) + ": " + text;
+  };
   switch (op.kind) {
-    case OpKind::compute:
-      return action + to_string(op.unit, op.unit_pass) + suffix(op.part) + at +
-             (program.division().steps(op.unit, op.unit_pass, op.part) > 1
-                  ? ", step " + std::to_string(op.step)
-                  : "");
+    case OpKind::compute: {
+      const bool steps = program.division().steps(op.unit, op.unit_pass, op.part) > 1;
+      return of_action(to_string(op.unit, op.unit_pass) + suffix(op.part) + at +
+                       (steps ? ", step " + step : ""));
+    }
     case OpKind::kv_exchange:
-      return action + "KV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
+      return of_action("KV " + of_unit + ", " + step);
     case OpKind::kv_gradient_exchange:
-      return action + "dKV " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
+      return of_action("dKV " + of_unit + ", " + step);
     case OpKind::all_to_all:
-      return action + "A2A " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
+      return of_action("A2A " + of_unit + ", " + step);
     case OpKind::row_exchange:
-      return action + "rows " + to_string(op.unit, op.unit_pass) + at + ", " + std::to_string(op.step);
+      return of_action("rows " + of_unit + ", " + step);
     case OpKind::weight_gradients:
-      return action + to_string(op.unit) + ".W both" + at;
+      return of_action(to_string(op.unit) + ".W both" + at);
     case OpKind::all_reduce:
-      return action + "AR " + to_string(op.unit, op.unit_pass) + at;
+      return of_action("AR " + of_unit);
     case OpKind::reduce_scatter:
-      return action + "RS " + to_string(op.unit, op.unit_pass) + at +
-             (op.part == UnitPart::after ? ", piece " + std::to_string(op.step) : "");
+      return of_action("RS " + of_unit + (op.part == UnitPart::after ? ", piece " + step : ""));
     case OpKind::all_gather:
-      return action + "AG " + to_string(op.unit, op.unit_pass) + at;
+      return of_action("AG " + of_unit);
     case OpKind::transfer:
-      return action + "send " + std::to_string(op.tensors()) + " to " +
-             std::to_string(program.stream_of(id).peer);
-    case OpKind::gradient_reduce:
-      return "reduce chunk " + std::to_string(op.chunk);
-    case OpKind::gradient_scatter:
-      return "scatter chunk " + std::to_string(op.chunk);
-    case OpKind::weight_gather:
-      return "gather chunk " + std::to_string(op.chunk);
-    case OpKind::embedding_reduce:
-      return "reduce embedding";
-    case OpKind::gradient_norm:
-      return "norm";
-    case OpKind::norm_prefix:
-      return "norm so far to " + std::to_string(program.stream_of(id).peer);
-    case OpKind::norm_total:
-      return "norm back to " + std::to_string(program.stream_of(id).peer);
-    case OpKind::optimizer:
-      return "optimizer";
-    case OpKind::offload:
-    case OpKind::reload:
-      return host_copy_name(op);
+      return of_action("send " + std::to_string(op.tensors()) + " to " +
+                       std::to_string(program.stream_of(id).peer));
+    default:
+      return describe_op(program, id);
   }
-  return "";
+}
+
+/// The dependencies of the op of `rank` that reads as `text`: rank and text.
+inline Texts waits_of(const Program& program, int rank, const std::string& text) {
+  for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op) {
+    if (op_text(program, op) != text) continue;
+    Texts texts;
+    for (const OpId needed : program.dependencies(op))
+      texts.push_back(std::to_string(program.stream_of(needed).rank) + " " + op_text(program, needed));
+    return texts;
+  }
+  return {"there is no " + text};
 }
 
 /// How many ops there are of each kind.
-struct Counts {
-  std::map<std::string, int> of;
-  int tensors = 0;  // that transfers carry
-};
-
-inline Counts count(const Program& program) {
-  Counts counts;
-  for (OpId id = 0; id < program.ops.size(); ++id) {
-    const Op& op = program.ops[id];
-    const std::string pass(1, letter(op.pass));
-    switch (op.kind) {
-      case OpKind::compute:
-        ++counts.of["compute " + to_string(op.unit, op.unit_pass) + suffix(op.part)];
-        break;
-      case OpKind::kv_exchange:
-        ++counts.of["KV in " + pass];
-        break;
-      case OpKind::kv_gradient_exchange:
-        ++counts.of["dKV in " + pass];
-        break;
-      case OpKind::all_to_all:
-        ++counts.of["A2A in " + pass];
-        break;
-      case OpKind::row_exchange:
-        ++counts.of["rows in " + pass];
-        break;
-      case OpKind::weight_gradients:
-        ++counts.of["both " + to_string(op.unit)];
-        break;
-      case OpKind::all_reduce:
-      case OpKind::reduce_scatter:
-      case OpKind::all_gather:
-        ++counts.of[collective_name(op.kind) + " in " + pass];
-        break;
-      case OpKind::transfer:
-        ++counts.of["transfer"];
-        counts.tensors += op.tensors();
-        break;
-      case OpKind::gradient_reduce:
-        ++counts.of["gradient reduction"];
-        break;
-      case OpKind::gradient_scatter:
-        ++counts.of["gradient scatter"];
-        break;
-      case OpKind::weight_gather:
-        ++counts.of["weight gather"];
-        break;
-      case OpKind::embedding_reduce:
-        ++counts.of["embedding reduction"];
-        break;
-      case OpKind::offload:
-      case OpKind::reload:
-        ++counts.of["host copy"];
-        break;
-      case OpKind::gradient_norm:
-      case OpKind::norm_prefix:
-      case OpKind::norm_total:
-        ++counts.of["gradients' norm"];
-        break;
-      case OpKind::optimizer:
-        ++counts.of["optimizer"];
-        break;
-    }
+inline std::map<std::string, int> count(const Program& program) {
+  std::map<std::string, int> counts;
+  for (const Op& op : program.ops) {
+    if (op.kind == OpKind::compute) ++counts["compute " + to_string(op.unit, op.unit_pass) + suffix(op.part)];
+    if (op.kind == OpKind::weight_gradients) ++counts["both " + to_string(op.unit)];
+    if (is_collective(op.kind)) ++counts[collective_name(op.kind) + " in " + letter(op.pass)];
+    if (op.kind == OpKind::transfer) ++counts["transfer"];
+    if (op.kind == OpKind::gradient_reduce) ++counts["gradient reduction"];
+    if (op.kind == OpKind::gradient_scatter) ++counts["gradient scatter"];
+    if (op.kind == OpKind::weight_gather) ++counts["weight gather"];
+    if (op.kind == OpKind::optimizer) ++counts["optimizer"];
   }
   return counts;
+}
+
+/// What comes after what: on its stream, or by dependencies.
+class Order {
+ public:
+  explicit Order(const Program& program) : followers_(program.ops.size()) {
+    std::vector<OpId> last(program.streams.size(), kNone);
+    for (OpId op = 0; op < program.ops.size(); ++op) {
+      for (const OpId needed : program.dependencies(op)) followers_[needed].push_back(op);
+      OpId& before = last[program.ops[op].stream];
+      if (before != kNone) followers_[before].push_back(op);
+      before = op;
+    }
+  }
+
+  /// By op, whether it comes after `op`.
+  [[nodiscard]] std::vector<bool> after(OpId op) const {
+    std::vector<bool> found(followers_.size(), false);
+    std::vector<OpId> open{op};
+    while (!open.empty()) {
+      const OpId at = open.back();
+      open.pop_back();
+      for (const OpId follower : followers_[at])
+        if (!found[follower]) {
+          found[follower] = true;
+          open.push_back(follower);
+        }
+    }
+    return found;
+  }
+
+ private:
+  static constexpr OpId kNone = ~OpId{0};
+  std::vector<std::vector<OpId>> followers_;
+};
+
+/// When the ops of a Program of one rank end, each as early as its stream and its dependencies let it.
+inline std::vector<double> ends_of_ops(const Program& program, const std::vector<double>& seconds) {
+  std::vector<double> ends(program.ops.size()), of_streams(program.streams.size(), 0);
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    double start = of_streams[program.ops[op].stream];
+    for (const OpId needed : program.dependencies(op)) start = std::max(start, ends[needed]);
+    ends[op] = of_streams[program.ops[op].stream] = start + seconds[op];
+  }
+  return ends;
 }
 
 inline constexpr Release kReleases[] = {Release::chain, Release::block, Release::released};

@@ -1,11 +1,17 @@
 // Small models, their data, and runs of them on the CPU backend, for tests of the runtime.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "baselines/registry.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/model/partition.h"
 #include "stp/program/lower.h"
 #include "stp/reference/transformer.h"
 #include "stp/runtime/trainer.h"
@@ -255,6 +261,14 @@ inline std::vector<Variant> with_vision() {
   return all;
 }
 
+/// Post-validation of replicas, and of replicas that share the optimizer's states.
+inline std::vector<Variant> post_validated() {
+  std::vector<Variant> all;
+  for (const bool zero : {false, true})
+    all.push_back({.sequence_parallel = true, .zero = zero, .post_validation = true});
+  return all;
+}
+
 /// How `training` divides the samples of a step into the microbatches of such a program, and the vision
 /// encoder that stands before its model; and as many heads of keys as are exchanged.
 inline void divide_samples(Training& training, const Variant& variant) {
@@ -285,12 +299,100 @@ inline std::vector<TokenSample> samples_for(const Program& program, const Traini
                         training.vision_tokens);
 }
 
-inline reference::LossAndGradients exact_gradients(const Training& training,
-                                                   const std::vector<TokenSample>& samples) {
+/// What the model declares goes by it.
+inline Shape shape_of(const Training& training, const Variant& variant) {
+  Strategy strategy = strategy_of(variant, training.grid.tp, training.grid.dp);
+  strategy.pp = training.grid.pp;
+  return {.seq = training.seq,
+          .microbatch_size = training.microbatch_size,
+          .strategy = strategy,
+          .element_bytes = static_cast<int>(bytes_of(training.type)),
+          .vision_tokens = training.vision_tokens};
+}
+
+/// `layers` divided over the stages of the schedule, the first ones with one more.
+inline Program program_of(const std::string& schedule, const RankGrid& grid, int microbatches, int layers,
+                          const Variant& variant = {}) {
+  Schedule made = make_schedule(find_generator(schedule), {grid.pp, microbatches});
+  const int stages = made.placement.stages();
+  return execution_program(std::move(made), even_partition(layers, stages), grid.dp, variant);
+}
+
+/// A training whose ranks are threads of this process.
+struct OnCpu {
+  OnCpu(const Training& training_, Program program, BackendOptions options = {.deadline_s = 20})
+      : training(training_),
+        backend([&] {
+          options.world_size = training.grid.size();
+          return cpu::make_backend(options);
+        }()),
+        trainer(*backend, std::move(program), training) {}
+
+  [[nodiscard]] std::vector<TokenSample> samples(uint32_t seed = 1) {
+    return samples_for(trainer.program(), training, seed);
+  }
+  StepResult step(uint32_t seed = 1) { return trainer.step(samples(seed)); }
+
+  const Training training;
+  const std::unique_ptr<Backend> backend;
+  Trainer trainer;
+};
+
+/// What a step leaves on no device.
+inline void expect_nothing_left(Backend& backend) {
+  for (const int rank : backend.ranks())
+    for (const MemoryKind kind : {MemoryKind::saved, MemoryKind::working, MemoryKind::communication,
+                                  MemoryKind::data, MemoryKind::host})
+      EXPECT_EQ(backend.device(rank).memory().held(kind), 0U) << to_string(kind) << " left after the step";
+}
+
+/// In so many steps as much as the other in one.
+inline void expect_same_traffic(const Traffic& found, const Traffic& expected, int64_t steps = 1) {
+  EXPECT_EQ(found.all_reduce_bytes, steps * expected.all_reduce_bytes);
+  EXPECT_EQ(found.all_gather_bytes, steps * expected.all_gather_bytes);
+  EXPECT_EQ(found.reduce_scatter_bytes, steps * expected.reduce_scatter_bytes);
+  EXPECT_EQ(found.sent_bytes, steps * expected.sent_bytes);
+  EXPECT_EQ(found.exchanged_bytes, steps * expected.exchanged_bytes);
+}
+inline void expect_same_peaks(const RankUse& found, const RankUse& expected,
+                              std::initializer_list<const char*> kinds) {
+  for (const char* kind : kinds) EXPECT_EQ(found.peak_bytes.at(kind), expected.peak_bytes.at(kind)) << kind;
+}
+
+inline std::vector<reference::Sample> plain_samples(const std::vector<TokenSample>& samples) {
   std::vector<reference::Sample> plain;
   for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets, sample.patches});
-  return reference::loss_and_gradients(
-      training.model, reference::initial_parameters(training.model, training.initialisation), plain);
+  return plain;
 }
+
+inline reference::LossAndGradients exact_gradients(const Training& training,
+                                                   const std::vector<TokenSample>& samples) {
+  return reference::loss_and_gradients(training.model,
+                                       reference::initial_parameters(training.model, training.initialisation),
+                                       plain_samples(samples));
+}
+
+/// The same training step by step, on one rank, by lib/stp/reference.
+class PlainTraining {
+ public:
+  explicit PlainTraining(const Training& training)
+      : training_(training),
+        weights_(reference::initial_parameters(training.model, training.initialisation)) {}
+
+  /// The loss and the gradients with which the step begins.
+  reference::LossAndGradients step(const std::vector<TokenSample>& samples) {
+    auto exact = reference::loss_and_gradients(training_.model, weights_, plain_samples(samples));
+    const AdamW& o = training_.optimizer;
+    reference::adamw_step({o.learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, training_.clip_norm},
+                          exact.gradients, weights_, state_);
+    return exact;
+  }
+  [[nodiscard]] const reference::Parameters& weights() const { return weights_; }
+
+ private:
+  const Training training_;
+  reference::Parameters weights_;
+  reference::AdamWState state_;
+};
 
 }  // namespace stp::testing_support

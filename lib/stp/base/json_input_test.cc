@@ -1,5 +1,6 @@
 // Strict reading of JSON: what is refused, and that errors name file, field and remedy.
 #include "stp/base/json_input.h"
+#include "support/folder.h"
 #include "support/refusal.h"
 
 #include <gmock/gmock.h>
@@ -59,14 +60,10 @@ TEST(ParseJson, RefusesWhatIsNotJsonAndNamesFileLineAndTheKeyBefore) {
   EXPECT_THAT(parse_refusal("{\"first\": 1,\n \"second\": NaN}"), HasSubstr("f.json:2: second: is not"));
 }
 
-TEST(ParseJson, RefusesComments) {
-  for (const std::string text : {"{\"a\": 1 // why\n}", "{/* why */ \"a\": 1}", "# why\n{\"a\": 1}"})
+TEST(ParseJson, RefusesCommentsTrailingTextAndEmptyText) {
+  for (const std::string text : {"{\"a\": 1 // why\n}", "{/* why */ \"a\": 1}", "# why\n{\"a\": 1}",
+                                 "{\"a\": 1} {\"a\": 2}", "{\"a\": 1}]", "{} x", "[1] 2"})
     EXPECT_THAT(parse_refusal(text), AllOf(StartsWith("f.json:1: "), HasSubstr("is not valid JSON"))) << text;
-}
-
-TEST(ParseJson, RefusesTrailingTextAndEmptyText) {
-  for (const std::string text : {"{\"a\": 1} {\"a\": 2}", "{\"a\": 1}]", "{} x", "[1] 2"})
-    EXPECT_THAT(parse_refusal(text), AllOf(StartsWith("f.json:"), HasSubstr("is not valid JSON"))) << text;
   for (const std::string text : {"", " \n"})
     EXPECT_EQ(parse_refusal(text), "f.json: is empty; write a JSON object");
 }
@@ -105,15 +102,7 @@ TEST(ParseJson, SurvivesDeepNesting) {
   EXPECT_EQ(parse_refusal(shallow + end), "");
 }
 
-class JsonFile : public testing::Test {
- protected:
-  JsonFile() {
-    std::string pattern = testing::TempDir() + "/json_inputXXXXXX";
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~JsonFile() override { std::filesystem::remove_all(folder_); }
-  std::string folder_;
-};
+using JsonFile = FolderTest;
 
 TEST_F(JsonFile, IsReadOrRefusedByItsPath) {
   const std::string path = folder_ + "/a.json";

@@ -8,20 +8,17 @@
 #include <thread>
 #include <vector>
 
+#include "support/folder.h"
+
 namespace stp {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::UnorderedElementsAre;
 
-class Partial : public testing::Test {
+class Partial : public FolderTest {
  protected:
-  Partial() {
-    std::string pattern = testing::TempDir() + "/partialXXXXXX";
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~Partial() override { fs::remove_all(folder_); }
-  fs::path folder_;
+  const fs::path folder_{FolderTest::folder_};
 };
 
 TEST_F(Partial, IsRemovedOnceNoProcessHasItLocked) {

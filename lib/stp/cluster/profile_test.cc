@@ -3,14 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "stp/base/json_input.h"
+#include "support/folder.h"
+#include "support/refusal.h"
 
 namespace stp {
 namespace {
@@ -23,27 +24,11 @@ using testing::UnorderedElementsAreArray;
 
 constexpr const char* kA800 = STP_SOURCE_DIR "/profiles/a800.json";
 
-class Profile : public testing::Test {
+class Profile : public FolderTest {
  protected:
-  Profile() {
-    std::string pattern = testing::TempDir() + "/profileXXXXXX";
-    folder_ = mkdtemp(pattern.data());
-    path_ = folder_ + "/spoilt.json";
-  }
-  ~Profile() override { std::filesystem::remove_all(folder_); }
-
-  HardwareProfile read() {
-    std::ofstream(path_) << json_.dump();
-    return read_profile(path_);
-  }
-  // The message of the InputError that reading throws, "" if it throws none.
+  HardwareProfile read() { return read_profile(write("spoilt.json", json_.dump())); }
   std::string refusal() {
-    try {
-      read();
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "";
+    return stp::refusal([&] { read(); });
   }
   // Expects that the profile, spoilt at `pointer`, is refused with the file and `field`, and restores it.
   void refuses(const std::string& pointer, const json& value, const std::string& field,
@@ -62,7 +47,7 @@ class Profile : public testing::Test {
     json_ = good;
   }
 
-  std::string folder_, path_;
+  const std::string path_ = folder_ + "/spoilt.json";
   json json_ = read_json_file(kA800);
 };
 
@@ -76,36 +61,41 @@ TEST_F(Profile, OfTheA800IsReadInSiUnits) {
   EXPECT_DOUBLE_EQ(a800.memory_bytes, 80e9);
   EXPECT_DOUBLE_EQ(a800.contention_compute, 0.83);  // while overlapped, solved from the paper's Table 11
   EXPECT_DOUBLE_EQ(a800.contention_all_reduce, 0.9);
-  // Every other number is the file's, times its unit; distinct values show a field read in place of another.
-  int next = 0;
-  for (const char* key :
-       {"gemm_efficiency", "gemm_overhead_k", "attention_forward_efficiency", "attention_backward_efficiency",
-        "memory_gb_per_s", "memory_gb", "kernel_overhead_us", "elementwise_factor", "all_reduce_latency_us",
-        "all_reduce_hop_latency_us", "all_reduce_bus_gb_per_s", "p2p_within_node_latency_us",
-        "p2p_within_node_gb_per_s", "p2p_between_nodes_latency_us", "p2p_between_nodes_gb_per_s",
-        "contention_compute", "contention_all_reduce", "host_to_device_gb_per_s", "device_to_host_gb_per_s"})
-    json_[key] = {{"value", 0.25 + 1.0 / 64 * next++}, {"source", "a test"}};
-  const HardwareProfile p = read();
-  const auto value = [](int index) { return 0.25 + 1.0 / 64 * index; };
-  EXPECT_DOUBLE_EQ(p.gemm_efficiency, value(0));
-  EXPECT_DOUBLE_EQ(p.gemm_overhead_k, value(1));
-  EXPECT_DOUBLE_EQ(p.attention_forward_efficiency, value(2));
-  EXPECT_DOUBLE_EQ(p.attention_backward_efficiency, value(3));
-  EXPECT_DOUBLE_EQ(p.memory_bytes_per_s, value(4) * 1e9);
-  EXPECT_DOUBLE_EQ(p.memory_bytes, value(5) * 1e9);
-  EXPECT_DOUBLE_EQ(p.kernel_overhead_s, value(6) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.elementwise_factor, value(7));
-  EXPECT_DOUBLE_EQ(p.all_reduce_latency_s, value(8) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.all_reduce_hop_latency_s, value(9) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.all_reduce_bus_bytes_per_s, value(10) * 1e9);
-  EXPECT_DOUBLE_EQ(p.within_node.latency_s, value(11) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.within_node.bytes_per_s, value(12) * 1e9);
-  EXPECT_DOUBLE_EQ(p.between_nodes.latency_s, value(13) * 1e-6);
-  EXPECT_DOUBLE_EQ(p.between_nodes.bytes_per_s, value(14) * 1e9);
-  EXPECT_DOUBLE_EQ(p.contention_compute, value(15));
-  EXPECT_DOUBLE_EQ(p.contention_all_reduce, value(16));
-  EXPECT_DOUBLE_EQ(p.host_to_device_bytes_per_s, value(17) * 1e9);
-  EXPECT_DOUBLE_EQ(p.device_to_host_bytes_per_s, value(18) * 1e9);
+}
+
+// Distinct values show a field read in place of another.
+TEST_F(Profile, HasEachNumberOfItsFileTimesItsUnit) {
+  struct Field {
+    const char* key;
+    std::function<double(const HardwareProfile&)> read;
+    double unit = 1;
+  };
+  using P = HardwareProfile;
+  const Field fields[] = {
+      {"gemm_efficiency", &P::gemm_efficiency},
+      {"gemm_overhead_k", &P::gemm_overhead_k},
+      {"attention_forward_efficiency", &P::attention_forward_efficiency},
+      {"attention_backward_efficiency", &P::attention_backward_efficiency},
+      {"memory_gb_per_s", &P::memory_bytes_per_s, 1e9},
+      {"memory_gb", &P::memory_bytes, 1e9},
+      {"kernel_overhead_us", &P::kernel_overhead_s, 1e-6},
+      {"elementwise_factor", &P::elementwise_factor},
+      {"all_reduce_latency_us", &P::all_reduce_latency_s, 1e-6},
+      {"all_reduce_hop_latency_us", &P::all_reduce_hop_latency_s, 1e-6},
+      {"all_reduce_bus_gb_per_s", &P::all_reduce_bus_bytes_per_s, 1e9},
+      {"p2p_within_node_latency_us", [](const P& p) { return p.within_node.latency_s; }, 1e-6},
+      {"p2p_within_node_gb_per_s", [](const P& p) { return p.within_node.bytes_per_s; }, 1e9},
+      {"p2p_between_nodes_latency_us", [](const P& p) { return p.between_nodes.latency_s; }, 1e-6},
+      {"p2p_between_nodes_gb_per_s", [](const P& p) { return p.between_nodes.bytes_per_s; }, 1e9},
+      {"contention_compute", &P::contention_compute},
+      {"contention_all_reduce", &P::contention_all_reduce},
+      {"host_to_device_gb_per_s", &P::host_to_device_bytes_per_s, 1e9},
+      {"device_to_host_gb_per_s", &P::device_to_host_bytes_per_s, 1e9}};
+  double next = 0.25;
+  for (const Field& field : fields) json_[field.key] = {{"value", next += 1.0 / 64}, {"source", "a test"}};
+  const HardwareProfile profile = read();
+  for (const Field& field : fields)
+    EXPECT_DOUBLE_EQ(field.read(profile), json_[field.key]["value"].get<double>() * field.unit) << field.key;
 }
 
 TEST(Profiles, OfTheSuiteAreReadAndOnlyThoseOfThePapersClustersAreFitted) {

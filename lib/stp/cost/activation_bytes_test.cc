@@ -9,11 +9,16 @@
 #include "stp/program/lower.h"
 #include "support/jobs.h"
 #include "support/saved_memory.h"
+#include "support/schedules.h"
 
 namespace stp {
 namespace {
 
 using testing::ElementsAre;
+
+Schedule one_rank(const std::vector<std::string>& blocks, int chunks = 1) {
+  return schedule_of(Placement::loop(1, chunks), 9, {blocks});
+}
 
 std::vector<double> peak_bytes(const Schedule& schedule, const std::vector<ActivationBytes>& bytes,
                                double offload = 0) {
@@ -37,8 +42,7 @@ TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheB
   EXPECT_EQ(whole.during_backward, 0);
   EXPECT_EQ(bytes(false, kFull, 0).during_backward, 0);
   // The walk counts it in the blocks that have a backward, and drops it with them.
-  Schedule schedule{"by hand", Placement::loop(1, 1), 2, {{}}};
-  for (const char* block : {"F0.0", "F0.1", "B0.0", "B0.1"}) schedule.ranks[0].push_back(parse_block(block));
+  const Schedule schedule = one_rank({"F0.0", "F0.1", "B0.0", "B0.1"});
   EXPECT_THAT(peak_bytes(schedule, {{10, 10, 7}}), ElementsAre(27));
   EXPECT_THAT(peak_bytes(schedule, {{10, 10, 0}}), ElementsAre(20));
 }
@@ -64,12 +68,7 @@ TEST(ActivationBytes, OfRecomputedUnitsAreWhatTheyKeepAndTheLargerUnitDuringTheB
 TEST(ActivationBytes, AreTheSavedTensorsOfTheStagesLayersAndTheHeadOnTheLast) {
   for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
     const Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 4, implementation);
-    const auto kept = [&](Unit unit) {
-      double bytes = 0;
-      for (const SavedTensor& tensor : saved_tensors(j.model, j.shape, implementation, unit))
-        bytes += tensor.made_by_forward ? tensor.bytes : 0;
-      return bytes;
-    };
+    const auto kept = [&](Unit unit) { return kept_bytes(j.model, j.shape, implementation, unit); };
     const double layer = kept(Unit::attn) + kept(Unit::mlp);
     const std::vector<ActivationBytes> stages = activation_bytes(j, {4, 0, 7, 2});
     ASSERT_EQ(stages.size(), 4U);
@@ -104,9 +103,7 @@ TEST(ActivationBytes, OfAVisionEncoderAreOnTheFirstStage) {
                 implementation == Implementation::suite ? sum(false) : stages[0].until_I * 32 / 34,
                 1e-9 * stages[0].until_W);
     if (implementation != Implementation::suite) continue;
-    Schedule schedule{"by hand", Placement::loop(1, 2), 1, {{}}};
-    for (const char* block : {"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"})
-      schedule.ranks[0].push_back(parse_block(block));
+    const Schedule schedule = one_rank({"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"}, 2);
     const Program program = lower(schedule, {0, 33}, {.embedding = true, .vision_layers = 32});
     const double peak = peak_saved_bytes(program, j.model, j.shape, implementation)[0];
     const std::vector<ActivationBytes> whole = activation_bytes(j, {0, 33});
@@ -130,7 +127,7 @@ TEST(ActivationBytes, DoubleWithLayersTokensAndMicrobatchSize) {
   const ActivationBytes base = bytes({3072, 1, {.tp = 4}}, 4);
   EXPECT_GT(base.until_I, 0);
   for (const ActivationBytes& twice :
-       {bytes({3072, 1, {.tp = 4}}, 8), bytes({6144, 1, {.tp = 4}}, 4), bytes({3072, 2, 4}, 4)}) {
+       {bytes({3072, 1, {.tp = 4}}, 8), bytes({6144, 1, {.tp = 4}}, 4), bytes({3072, 2, {.tp = 4}}, 4)}) {
     EXPECT_DOUBLE_EQ(twice.until_I, 2 * base.until_I);
     EXPECT_DOUBLE_EQ(twice.until_W, 2 * base.until_W);
   }
@@ -138,12 +135,6 @@ TEST(ActivationBytes, DoubleWithLayersTokensAndMicrobatchSize) {
   // repeats.
   EXPECT_LT(bytes({3072, 1, {.tp = 8}}, 4).until_I, base.until_I);
   EXPECT_GT(bytes({3072, 1, {.tp = 8}}, 4).until_I, base.until_I / 2);
-}
-
-Schedule one_rank(const std::vector<std::string>& blocks, int chunks = 1) {
-  Schedule schedule{"by hand", Placement::loop(1, chunks), 9, {{}}};
-  for (const std::string& block : blocks) schedule.ranks[0].push_back(parse_block(block));
-  return schedule;
 }
 
 TEST(PeakActivationBytes, AreThoseOfATinyScheduleByHand) {
@@ -179,11 +170,9 @@ TEST(PeakActivationBytes, LackWhatIsOnTheHost) {
 
 TEST(PeakActivationBytes, WeighEachChunkByItsStageAndEachRankApart) {
   const std::vector<ActivationBytes> bytes{{1, 1}, {10, 10}, {100, 100}, {1000, 1000}};
-  Schedule schedule{"by hand", Placement::v(2), 1, {}};  // rank 0 holds stages 0 and 3, rank 1 holds 1 and 2
-  for (int rank = 0; rank < 2; ++rank) {
-    auto& blocks = schedule.ranks.emplace_back();
-    for (const char* block : {"F0.0", "F1.0", "B1.0", "B0.0"}) blocks.push_back(parse_block(block));
-  }
+  const std::vector<std::string> blocks{"F0.0", "F1.0", "B1.0", "B0.0"};
+  // Rank 0 holds stages 0 and 3, rank 1 holds 1 and 2.
+  const Schedule schedule = schedule_of(Placement::v(2), 1, {blocks, blocks});
   EXPECT_THAT(peak_bytes(schedule, bytes), ElementsAre(1001, 110));
   Schedule loop = schedule;
   loop.placement = Placement::loop(2, 2);

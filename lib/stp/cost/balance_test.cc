@@ -139,18 +139,6 @@ TEST(Balance, EqualFactorsChangeNothing) {
   EXPECT_EQ(balanced_partition(33, costs, Placement::v(2), 1, all_fit), alike);
 }
 
-TEST(Balance, EqualStagesGetEqualLayers) {
-  const SplitCosts costs{1, std::vector<double>(8, 0)};
-  EXPECT_EQ(balanced_partition(32, costs, Placement::v(4), 0, all_fit), std::vector<int>(8, 4));
-  EXPECT_EQ(balanced_partition(32, costs, Placement::loop(4, 2), 0, all_fit), std::vector<int>(8, 4));
-}
-
-TEST(Balance, AHeadWorthTwoLayersTakesTheirPlace) {
-  const SplitCosts costs{1, {0, 0, 0, 2}};
-  for (const Placement& placement : {Placement::v(2), Placement::loop(2, 2), Placement::loop(4, 1)})
-    EXPECT_THAT(*balanced_partition(30, costs, placement, 0, all_fit), ElementsAre(8, 8, 8, 6));
-}
-
 TEST(Balance, AVisionEncoderShiftsLayersByPlacement) {
   // As much as four layers; the first rank also has the last stage in V placement, the third one in a loop.
   const SplitCosts costs{1, {4, 0, 0, 1}};
@@ -160,16 +148,6 @@ TEST(Balance, AVisionEncoderShiftsLayersByPlacement) {
   // Of the same load on both ranks, but the third and fourth stage together are the bottleneck.
   EXPECT_EQ(bottleneck_seconds(costs, {0, 10, 9, 14}, Placement::v(2)), 24);
   EXPECT_EQ(bottleneck_seconds(costs, {0, 10, 9, 14}, Placement::loop(2, 2)), 25);
-}
-
-TEST(Balance, MemoryMovesLayers) {
-  const SplitCosts costs{1, {0, 0}};
-  const Fits first_holds_three = [](int rank, const std::vector<int>& layers) {
-    return rank > 0 || layers[0] <= 3;
-  };
-  EXPECT_THAT(*balanced_partition(10, costs, Placement::loop(2, 1), 0, first_holds_three), ElementsAre(3, 7));
-  EXPECT_FALSE(balanced_partition(10, costs, Placement::loop(2, 1), 0,
-                                  [](int, const std::vector<int>& layers) { return layers[0] < 5; }));
 }
 
 TEST(Balance, NearbySplitsAreTriedByTheirSteps) {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +14,9 @@
 #include "stp/cost/cost_table.h"
 #include "stp/program/lower.h"
 #include "support/jobs.h"
+#include "support/programs.h"
 #include "support/refusal.h"
+#include "support/schedules.h"
 
 namespace stp {
 namespace {
@@ -54,18 +56,9 @@ TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
                     {"head.F", 9}, {"head.I", 10},         {"head.W", 11}, {"all_reduce", 12},
                     {"p2p", 13},   {"gradient_reduce", 14}};
   const CostTable table = unit_table(all);
-  EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1);
-  EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 2);
-  EXPECT_EQ(table.at(Unit::attn, UnitPass::W_late), 3);
-  EXPECT_EQ(table.at(Unit::attn, UnitPass::W_early), 4);
-  EXPECT_EQ(table.at(Unit::mlp, UnitPass::F), 5);
-  EXPECT_EQ(table.at(Unit::mlp, UnitPass::I), 6);
-  EXPECT_EQ(table.at(Unit::mlp, UnitPass::W_late), 7);
-  EXPECT_EQ(table.at(Unit::mlp, UnitPass::W_early), 8);
-  EXPECT_EQ(table.at(Unit::head, UnitPass::F), 9);
-  EXPECT_EQ(table.at(Unit::head, UnitPass::I), 10);
-  EXPECT_EQ(table.at(Unit::head, UnitPass::W_late), 11);
-  EXPECT_EQ(table.at(Unit::head, UnitPass::W_early), 0);
+  for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head})
+    for (const UnitPass pass : kUnitPasses)
+      EXPECT_EQ(table.at(unit, pass), has_pass(unit, pass) ? all.at(to_string(unit, pass)).get<double>() : 0);
   EXPECT_EQ(table.all_reduce, 12);
   EXPECT_EQ(table.transfer_within_node, 13);
   EXPECT_EQ(table.transfer_between_nodes, 13);
@@ -143,12 +136,8 @@ TEST(UnitCostTable, RefusesWhatItDoesNotKnowAndWhatIsNoTime) {
 
 // p = 2 on a V, one microbatch: every kind of op, chunks of one layer.
 Program small_program(const Lowering& lowering) {
-  Schedule schedule{"by hand", Placement::v(2), 1, {}};
-  for (int rank = 0; rank < 2; ++rank) {
-    auto& blocks = schedule.ranks.emplace_back();
-    for (const char* block : {"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"}) blocks.push_back(parse_block(block));
-  }
-  return lower(schedule, {1, 1, 1, 1}, lowering);
+  const std::vector<std::string> blocks{"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"};
+  return lower(schedule_of(Placement::v(2), 1, {blocks, blocks}), {1, 1, 1, 1}, lowering);
 }
 
 CostTable distinct_table() {
@@ -166,6 +155,10 @@ CostTable distinct_table() {
 }
 
 TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
+  const std::map<OpKind, double> by_kind{{OpKind::all_reduce, 0.5},
+                                         {OpKind::reduce_scatter, 0.375},
+                                         {OpKind::all_gather, 0.3125},
+                                         {OpKind::transfer, 0.25}};  // no nodes given: all on one
   for (const bool sequence_parallel : {false, true}) {
     const BackwardOrder order = sequence_parallel ? BackwardOrder::megatron : BackwardOrder::suite;
     const Program program = small_program(
@@ -175,47 +168,13 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
     ASSERT_EQ(seconds.size(), program.ops.size());
     for (OpId id = 0; id < program.ops.size(); ++id) {
       const Op& op = program.ops[id];
-      double expected = -1;
-      switch (op.kind) {
-        case OpKind::compute:
-          expected = table.at(op.unit, op.unit_pass);
-          break;
-        case OpKind::kv_exchange:
-        case OpKind::kv_gradient_exchange:
-        case OpKind::all_to_all:
-        case OpKind::row_exchange:
-          break;
-        case OpKind::weight_gradients:
-          expected = table.at(op.unit, UnitPass::W_early) + table.at(op.unit, UnitPass::W_late);
-          break;
-        case OpKind::all_reduce:
-          expected = 0.5;
-          break;
-        case OpKind::reduce_scatter:
-          expected = 0.375;
-          break;
-        case OpKind::all_gather:
-          expected = 0.3125;
-          break;
-        case OpKind::transfer:
-          expected = 0.25;
-          break;  // no nodes given: all on one
-        case OpKind::gradient_reduce:
-        case OpKind::gradient_scatter:
-        case OpKind::weight_gather:
-        case OpKind::embedding_reduce:
-        case OpKind::gradient_norm:
-        case OpKind::norm_prefix:
-        case OpKind::norm_total:
-          expected = 0;
-          break;
-        case OpKind::offload:
-        case OpKind::reload:
-          FAIL() << "nothing is offloaded";
-        case OpKind::optimizer:
-          expected = program.stream_of(id).rank == 0 ? 1000 : 2000;
-          break;
-      }
+      ASSERT_TRUE(op.kind == OpKind::compute || op.kind == OpKind::weight_gradients ||
+                  op.kind == OpKind::optimizer || by_kind.contains(op.kind))
+          << describe(program, id);
+      const double expected = op.kind == OpKind::compute            ? table.at(op.unit, op.unit_pass)
+                              : op.kind == OpKind::weight_gradients ? table.weight_gradients(op.unit)
+                              : op.kind == OpKind::optimizer ? table.optimizer[program.stream_of(id).rank]
+                                                             : by_kind.at(op.kind);
       EXPECT_EQ(seconds[id], expected) << describe(program, id);
     }
   }
@@ -245,22 +204,10 @@ TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
                           Pair("attn.I_core2", 16)));
 }
 
-TEST(OpSeconds, OfABackwardDoNotDependOnItsOrder) {
-  const CostTable table = distinct_table();
-  const auto total = [&](BackwardOrder order) {
-    const std::vector<double> seconds = op_seconds(small_program({Release::chain, order, false}), table);
-    return std::accumulate(seconds.begin(), seconds.end(), 0.0);
-  };
-  EXPECT_EQ(total(BackwardOrder::suite), total(BackwardOrder::megatron));
-}
-
 TEST(OpSeconds, OfATransferGoByItsNodesAndCountEveryTensor) {
-  Schedule schedule{"by hand", Placement::loop(3, 1), 2, {}};
-  schedule.ranks.resize(3);
-  for (const char* block : {"F0.0&F0.1", "B0.0", "B0.1"}) schedule.ranks[0].push_back(parse_block(block));
-  for (int rank = 1; rank < 3; ++rank)
-    for (const char* block : {"F0.0", "F0.1", "B0.0", "B0.1"})
-      schedule.ranks[rank].push_back(parse_block(block));
+  const std::vector<std::string> apart{"F0.0", "F0.1", "B0.0", "B0.1"};
+  const Schedule schedule =
+      schedule_of(Placement::loop(3, 1), 2, {{"F0.0&F0.1", "B0.0", "B0.1"}, apart, apart});
   const Program program = lower(schedule, {1, 1, 1}, {Release::released, BackwardOrder::suite, false});
   CostTable table = distinct_table();
   table.node_of_rank = {0, 0, 1};
@@ -297,7 +244,30 @@ TEST(TpCommunicationShare, IsThatOfALayersTwoAllReducesInItsForward) {
 
 // ---- the costs of passes ----
 
-TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
+// What F or I of chunk 0 takes where nothing else runs, by the Program's own ops: until the last op of its
+// own.
+double seconds_alone(const CostTable& table, const Lowering& lowering, int layers, Pass pass) {
+  const Schedule schedule = schedule_of(Placement::loop(1, 2), 1, {{"F0.0", "F1.0", "B1.0", "I0.0", "W0.0"}});
+  const Program program = lower(schedule, {layers, 0}, lowering);
+  const std::vector<double> ends = ends_of_ops(program, op_seconds(program, table));
+  std::map<Pass, std::array<double, 2>> end;  // by chunk
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    double& last = end[program.ops[op].pass][program.ops[op].chunk];
+    last = std::max(last, ends[op]);
+  }
+  return pass == Pass::F ? end[Pass::F][0] : end[Pass::I][0] - end[Pass::B][1];
+}
+
+void expect_seconds_alone(const CostTable& table, const Lowering& lowering = {}) {
+  const PassCosts costs = pass_costs(table, 3, lowering);
+  EXPECT_NEAR(costs.F / seconds_alone(table, lowering, 3, Pass::F), 1, 1e-12);
+  EXPECT_NEAR(costs.I / seconds_alone(table, lowering, 3, Pass::I), 1, 1e-12);
+  double weights = 0;
+  for (const Unit unit : {Unit::attn, Unit::mlp}) weights += 3 * table.weight_gradients(unit);
+  EXPECT_NEAR(costs.W, weights, 1e-12 * weights);
+}
+
+TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryCollectiveThatNothingHides) {
   CostTable table = unit_table({{"attn.F", 1},
                                 {"mlp.F", 2},
                                 {"attn.I", 4},
@@ -307,77 +277,42 @@ TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryAllReduceThatNothingHides) {
                                 {"attn.W_early", 64},
                                 {"mlp.W_early", 128},
                                 {"all_reduce", 0.5},
-                                {"p2p", 7},
-                                {"head.F", 9}});
-  const PassCosts costs = pass_costs(table, 3);
-  EXPECT_EQ(costs.F, 3 * (1 + 2 + 2 * 0.5));
-  EXPECT_EQ(costs.I, 3 * (4 + 8 + 2 * 0.5));
-  EXPECT_EQ(costs.W, 3 * (16 + 32 + 64 + 128));
-  EXPECT_EQ(costs.p2p, 7);
+                                {"p2p", 7}});
+  expect_seconds_alone(table);
+  EXPECT_EQ(pass_costs(table, 3).F, 3 * (1 + 2 + 2 * 0.5));
+  EXPECT_EQ(pass_costs(table, 3).p2p, 7);
   table.recomputed = true;
-  EXPECT_EQ(pass_costs(table, 3).I, costs.I + costs.F);
-  EXPECT_EQ(pass_costs(table, 3).F, costs.F);
+  expect_seconds_alone(table, {.strategy = {.recompute = {.layer = true}}});
+  table.recomputed = false;
   table.reduce_scatter = table.all_gather = 0.25;  // for the all-reduce
   table.all_reduce = 0;
-  EXPECT_EQ(pass_costs(table, 3).F, costs.F);
+  expect_seconds_alone(table, {.strategy = {.sequence_parallel = true}});
 }
 
-// As long as the Program's own ops take where nothing else runs.
 TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
-  for (const double exchange : {0.0, 1.0, 5.0, 20.0, 100.0}) {
-    const CostTable table = ring_table(exchange);
-    const PassCosts costs = pass_costs(table, 2, {.strategy = {.cp = 3}});
-    // Forward: two exchanges, each beside a step of 2.
-    EXPECT_EQ(costs.F, 2 * (1 + 6 + 4 + 2 * std::max(0.0, exchange - 2))) << exchange;
-    // Backward, beside steps of 16: KV1; KV2, dKV1; dKV2; behind the last dKV3.
-    const double kv1 = exchange, step0 = 16, step1 = std::max(step0, kv1) + 16;
-    const double kv2 = std::max(step0, kv1) + exchange, step2 = std::max(step1, kv2) + 16;
-    const double gradients2 = std::max(kv2 + exchange, step1) + exchange;
-    const double home = std::max(gradients2, step2) + exchange;
-    EXPECT_EQ(costs.I, 2 * (8 + home + 32)) << exchange;
-  }
+  for (const double exchange : {0.0, 1.0, 5.0, 20.0, 100.0})
+    expect_seconds_alone(ring_table(exchange), {.strategy = {.cp = 3}});
 }
+
 TEST(PassCosts, HaveAllToAllsWhole) {
   CostTable table = all_to_all_table();
   table.output_all_to_all = 128;
   Lowering lowering;
   lowering.strategy.cp = kHeadsOfFour.cp;
   lowering.strategy.cp_method = kHeadsOfFour.cp_method;
-  EXPECT_EQ(pass_costs(table, 2, lowering).F, 2 * (1 + 64 + 2 + 128 + 4));
-  EXPECT_EQ(pass_costs(table, 2, lowering).I, 2 * (8 + 128 + 16 + 64 + 32));
+  expect_seconds_alone(table, lowering);
   lowering.strategy.recompute.core = true;
-  EXPECT_EQ(pass_costs(table, 2, lowering).I, 2 * (8 + 2 + 128 + 128 + 16 + 64 + 32));
+  expect_seconds_alone(table, lowering);
 }
 
 TEST(PassCosts, OfOverlappedUnitsHaveWhatTheirStepsDoNotHide) {
-  const Job plain = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
-  Job overlapped = plain;
+  Job overlapped = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
   overlapped.shape.strategy.tp_overlap = TpOverlap::megatron;
   const CostTable table = table_of(overlapped, a800());
   Lowering lowering{.strategy = {.sequence_parallel = true}};
   lowering.strategy.tp_overlap = TpOverlap::megatron;
   lowering.strategy.tp = 4;
-  double forward = 0, backward = 0;
-  for (const Unit unit : {Unit::attn, Unit::mlp})
-    for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
-      const CostTable::Parts& parts = table.parts_of(unit, pass);
-      double ring = 0, end = 0;
-      for (const double step : parts.before) {
-        end = std::max(end, ring) + step;
-        ring += table.row_exchange;
-      }
-      end += parts.norm + parts.core[0];
-      double sums = end;
-      for (const double step : parts.after) {
-        end += step;
-        sums = std::max(sums, end) + (pass == UnitPass::F ? table.piece_scatter : table.reduce_scatter);
-      }
-      (pass == UnitPass::F ? forward : backward) += sums;
-    }
-  const PassCosts costs = pass_costs(table, 3, lowering);
-  EXPECT_NEAR(costs.F / (3 * forward), 1, 1e-12);
-  EXPECT_NEAR(costs.I / (3 * backward), 1, 1e-12);
-  EXPECT_EQ(costs.W, pass_costs(table_of(plain, a800()), 3).W);
+  expect_seconds_alone(table, lowering);
 }
 
 }  // namespace

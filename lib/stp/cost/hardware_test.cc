@@ -15,6 +15,7 @@
 #include "stp/model/partition.h"
 #include "stp/program/lower.h"
 #include "support/jobs.h"
+#include "support/schedules.h"
 
 namespace stp {
 namespace {
@@ -52,7 +53,8 @@ TEST(HardwareCostTable, AUnitOfShortKernelsTakesAsLongAsTheHostNeedsToLaunchThem
   HardwareProfile profile = a800();
   const auto mlp = [&](int seq, Implementation implementation, double host_launch_s) {
     profile.host_launch_s = host_launch_s;
-    return table_of(job("llm-12.1b", {seq, 1, 8}, 2, implementation), profile).at(Unit::mlp, UnitPass::F);
+    return table_of(job("llm-12.1b", {seq, 1, {.tp = 8}}, 2, implementation), profile)
+        .at(Unit::mlp, UnitPass::F);
   };
   const Implementation megatron = Implementation::megatron, suite = Implementation::suite;
   const int kernels = work(model("llm-12.1b"), {64, 1, 8}, megatron, Unit::mlp, UnitPass::F).kernels;
@@ -86,7 +88,7 @@ TEST(HardwareCostTable, ReducesAndSendsTheHiddenTensor) {
   EXPECT_DOUBLE_EQ(table.all_reduce, all_reduce_seconds(profile, bytes, 8));
   EXPECT_DOUBLE_EQ(table.transfer_within_node, 10e-6 + bytes / 160e9);
   EXPECT_DOUBLE_EQ(table.transfer_between_nodes, 20e-6 + bytes / 23.5e9);
-  EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1, {.tp = 1}}, 4), profile).all_reduce, 0);
+  EXPECT_EQ(table_of(job("llm-12.1b", {6144, 1}, 4), profile).all_reduce, 0);
 }
 
 TEST(HardwareCostTable, LeavesWithFluxOfEachCollectiveWhatItsGemmDoesNotHide) {
@@ -162,28 +164,21 @@ TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
   EXPECT_DOUBLE_EQ(table_of(j, profile).transfer_within_node, 10e-6 + bytes / 8 / 160e9);
 }
 
+// 8 GPUs a node; replicas lie between pipeline ranks.
 TEST(HardwareCostTable, KnowsWhereNodesEnd) {
-  const HardwareProfile profile = a800();  // 8 GPUs a node
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, {.tp = 8}}, 2), profile).node_of_rank, ElementsAre(0, 1));
-  EXPECT_THAT(table_of(job("llm-26.3b", {4096, 1, {.tp = 8}}, 4), profile).node_of_rank,
-              ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, {.tp = 4}}, 4), profile).node_of_rank,
-              ElementsAre(0, 0, 1, 1));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, {.tp = 2}}, 8), profile).node_of_rank,
-              ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
-  EXPECT_THAT(table_of(job("llm-12.1b", {6144, 1, {.tp = 1}}, 2), profile).node_of_rank, ElementsAre(0, 0));
-}
-
-TEST(HardwareCostTable, PutsReplicasBetweenPipelineRanks) {
-  const auto nodes = [](int tp, int dp, int pp) {
+  const auto nodes = [](int tp, int pp, int dp = 1) {
     Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, pp);
     j.shape.strategy.dp = dp;
     return table_of(j, a800()).node_of_rank;
   };
-  EXPECT_THAT(nodes(2, 2, 4), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(nodes(8, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(nodes(4, 4), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(nodes(2, 8), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(nodes(1, 2), ElementsAre(0, 0));
+  EXPECT_THAT(nodes(2, 4, 2), ElementsAre(0, 0, 1, 1));
   EXPECT_THAT(nodes(4, 2, 2), ElementsAre(0, 1));
   // Of eight and four ranks on each side of a node's end, some replica sends to another node.
-  EXPECT_THAT(nodes(4, 3, 2), ElementsAre(-1, -2));
+  EXPECT_THAT(nodes(4, 2, 3), ElementsAre(-1, -2));
 }
 
 TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
@@ -210,9 +205,7 @@ TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
   Job j = job("llm-12.1b", {6144, 1, {.tp = 2}}, 2);
   j.shape.strategy.dp = 4;
   j.shape.strategy.zero = true;
-  Schedule schedule{"one after the other", Placement::loop(2, 1), 1, {}};
-  for (int rank = 0; rank < 2; ++rank)
-    schedule.ranks.push_back({Block(Action{Pass::F, 0, 0}), Block(Action{Pass::B, 0, 0})});
+  const Schedule schedule = schedule_of(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
   for (const bool zero : {false, true}) {
     const Program program = lower(schedule, {3, 2},
                                   {.strategy = {.zero = zero},
@@ -383,28 +376,6 @@ TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
   EXPECT_EQ(reduced("llm-26.3b", Placement::loop(4, 1), 8), 0);  // not tied
 }
 
-TEST(HardwareCostTable, SendsBetweenNodesAtTp8AndAlternatelyAtTp4) {
-  const HardwareProfile profile = a800();
-  const auto far_hops = [&](int tp, int pp) {  // of the first microbatch's forward in chunk 0
-    const CostTable table = table_of(job("llm-26.3b", {4096, 1, {.tp = tp}}, pp), profile);
-    Schedule schedule{"by hand", Placement::v(pp), 1, {}};
-    for (int rank = 0; rank < pp; ++rank) {
-      auto& blocks = schedule.ranks.emplace_back();
-      for (const char* block : {"F0.0", "F1.0", "B1.0", "B0.0"}) blocks.push_back(parse_block(block));
-    }
-    const Program program = lower(schedule, std::vector<int>(2 * pp, 1), {});
-    const std::vector<double> seconds = op_seconds(program, table);
-    std::vector<bool> far;
-    for (OpId op = 0; op < program.ops.size(); ++op)
-      if (program.ops[op].kind == OpKind::transfer && program.ops[op].pass == Pass::F &&
-          program.ops[op].chunk == 0)
-        far.push_back(seconds[op] == table.transfer_between_nodes);
-    return far;
-  };
-  EXPECT_THAT(far_hops(8, 4), ElementsAre(true, true, true));
-  EXPECT_THAT(far_hops(4, 8), ElementsAre(false, true, false, true, false, true, false));
-}
-
 TEST(HardwareCostTable, SharesAnAdapterAmongNeighbouringGpus) {
   HardwareProfile profile = a800();
   const auto transfer = [&](int tp, int adapters) {
@@ -425,13 +396,9 @@ TEST(HardwareCostTable, SharesAnAdapterBetweenTheSendsOfABlockToTwoNodes) {
     Job j = job("llm-26.3b", {4096, 1, {.tp = tp}}, 3);
     j.sends_share_adapter = share;
     const CostTable table = table_of(j, a800());
-    Schedule schedule{"by hand", Placement::loop(3, 1), 2, {}};
-    for (const std::vector<const char*>& rank : {std::vector{"F0.0", "F0.1", "B0.0", "B0.1"},
-                                                 {"F0.0", "F0.1&B0.0", "B0.1"},
-                                                 {"F0.0", "B0.0", "F0.1", "B0.1"}}) {
-      auto& blocks = schedule.ranks.emplace_back();
-      for (const char* block : rank) blocks.push_back(parse_block(block));
-    }
+    const Schedule schedule = schedule_of(
+        Placement::loop(3, 1), 2,
+        {{"F0.0", "F0.1", "B0.0", "B0.1"}, {"F0.0", "F0.1&B0.0", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}});
     const Program program = lower(schedule, {1, 1, 1}, {});
     const std::vector<double> seconds = op_seconds(program, table);
     std::vector<double> bandwidths;  // of rank 1's sends, in adapters
@@ -462,57 +429,40 @@ TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
 
 // ---- parameters ----
 
-TEST(ParametersPerRank, SumUpToTheModelButForTheLastNorm) {
+TEST(ParametersPerRank, AreThoseOfItsStages) {
+  std::vector<std::pair<Job, std::vector<int>>> cases{{vision_job(), kVisionLayers}};
   for (const auto& [name, pp, tp] : {std::tuple{"llm-12.1b", 4, 4},
                                      {"llm-12.1b", 2, 8},
                                      {"llm-12.1b", 8, 2},
                                      {"llm-26.3b", 8, 4},
-                                     {"llm-26.3b", 4, 8}}) {
-    const Job j = job(name, {4096, 1, {.tp = tp}}, pp);
+                                     {"llm-26.3b", 4, 8}})
+    cases.emplace_back(job(name, {4096, 1, {.tp = tp}}, pp), paper_partition(model(name).layers, 2 * pp));
+  for (const int pp : {1, 2})
+    cases.emplace_back(job("gpt-175b", {2048, 1, {.tp = 8}}, pp), std::vector(2 * pp, 48 / pp));
+  for (const auto& [j, layers] : cases) {
+    const int pp = j.strategy().pp;
     for (const Placement& placement : {Placement::v(pp), Placement::loop(pp, 2)}) {
-      const std::vector<double> parameters =
-          parameters_per_rank(j, paper_partition(j.model.layers, 2 * pp), placement);
-      ASSERT_EQ(parameters.size(), static_cast<size_t>(pp));
-      EXPECT_NEAR(std::accumulate(parameters.begin(), parameters.end(), 0.0) * tp,
-                  j.model.parameters() - j.model.hidden, 1);
+      SCOPED_TRACE(j.model.name + " pp " + std::to_string(pp));
+      const int first = placement.rank_of(0), last = placement.rank_of(2 * pp - 1);
+      std::vector<double> expected(pp, 0);
+      for (int stage = 0; stage < placement.stages(); ++stage)
+        expected[placement.rank_of(stage)] += layers[stage] * j.model.layer_parameters();
+      expected[first] += j.model.vision_parameters() + j.model.vocabulary_parameters();
+      if (!j.model.tied() || first != last) expected[last] += j.model.vocabulary_parameters();
+      const std::vector<double> parameters = parameters_per_rank(j, layers, placement);
+      ASSERT_EQ(parameters.size(), expected.size());
+      for (int rank = 0; rank < pp; ++rank)
+        EXPECT_DOUBLE_EQ(parameters[rank] * j.strategy().tp, expected[rank]);
+      if (!j.model.tied()) {  // all but the last norm
+        EXPECT_NEAR(std::accumulate(expected.begin(), expected.end(), 0.0),
+                    j.model.parameters() - j.model.hidden, 1);
+      }
+      const CostTable table = hardware_cost_table(j, a800(), layers, placement);
+      for (int rank = 0; rank < pp; ++rank)
+        EXPECT_DOUBLE_EQ(table.optimizer[rank],
+                         parameters[rank] * optimizer_bytes(Implementation::megatron) / 1610e9);
     }
   }
-}
-
-TEST(ParametersPerRank, PutEmbeddingAndHeadWhereThePlacementPutsFirstAndLastStage) {
-  const Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 4);
-  const double layer = j.model.layer_parameters() / 4, vocabulary = j.model.vocabulary_parameters() / 4;
-  const std::vector<int> layers = paper_partition(30, 8);
-  const std::vector<double> v = parameters_per_rank(j, layers, Placement::v(4)),
-                            loop = parameters_per_rank(j, layers, Placement::loop(4, 2));
-  EXPECT_DOUBLE_EQ(v[0], 6 * layer + 2 * vocabulary);  // first and last stage both
-  EXPECT_DOUBLE_EQ(v[3], 8 * layer);
-  EXPECT_DOUBLE_EQ(loop[0], 8 * layer + vocabulary);
-  EXPECT_DOUBLE_EQ(loop[3], 6 * layer + vocabulary);
-  const CostTable table = table_of(j, a800());
-  for (int rank = 0; rank < 4; ++rank)
-    EXPECT_DOUBLE_EQ(table.optimizer[rank], v[rank] * optimizer_bytes(Implementation::megatron) / 1610e9);
-}
-
-TEST(ParametersPerRank, PutAVisionEncoderOnTheFirstStage) {
-  const Job j = vision_job();
-  const double layer = j.model.layer_parameters() / 8, vocabulary = j.model.vocabulary_parameters() / 8;
-  const std::vector<double> v = parameters_per_rank(j, kVisionLayers, Placement::v(2));
-  EXPECT_DOUBLE_EQ(v[0], 9 * layer + 2 * vocabulary + j.model.vision_parameters() / 8);
-  EXPECT_DOUBLE_EQ(v[1], 24 * layer);
-  EXPECT_NEAR(8 * (v[0] + v[1]), j.model.parameters() - j.model.hidden, 1);
-}
-
-TEST(ParametersPerRank, KeepTiedWeightsOncePerGpu) {
-  const double vocabulary = model("gpt-175b").vocabulary_parameters() / 8,
-               layer = model("gpt-175b").layer_parameters() / 8;
-  const auto parameters = [&](int pp, const Placement& placement) {
-    return parameters_per_rank(job("gpt-175b", {2048, 1, {.tp = 8}}, pp),
-                               std::vector<int>(placement.stages(), 1), placement);
-  };
-  EXPECT_THAT(parameters(1, Placement::loop(1, 1)), ElementsAre(layer + vocabulary));
-  EXPECT_THAT(parameters(2, Placement::loop(2, 1)), ElementsAre(layer + vocabulary, layer + vocabulary));
-  EXPECT_THAT(parameters(2, Placement::v(2)), ElementsAre(2 * layer + vocabulary, 2 * layer));
 }
 
 }  // namespace

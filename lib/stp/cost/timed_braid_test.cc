@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "stp/cost/timed_braid.h"
+#include "support/programs.h"
 
 namespace stp {
 namespace {
@@ -115,17 +116,6 @@ CostTable random_table(std::mt19937& random) {
   return table;
 }
 
-std::vector<double> ends_of_ops(const Program& program, const CostTable& table) {
-  const std::vector<double> seconds = op_seconds(program, table);
-  std::vector<double> ends(program.ops.size()), of_streams(program.streams.size(), 0);
-  for (OpId op = 0; op < program.ops.size(); ++op) {
-    double start = of_streams[program.ops[op].stream];
-    for (const OpId needed : program.dependencies(op)) start = std::max(start, ends[needed]);
-    ends[op] = of_streams[program.ops[op].stream] = start + seconds[op];
-  }
-  return ends;
-}
-
 // A block between two others on one rank. The first ends with the head, which has no collective: so both
 // streams are free when the braid begins, and its first all-gather is done.
 TEST(SegmentSeconds, GiveTheEndThatABraidHasAsAProgram) {
@@ -173,7 +163,7 @@ TEST(SegmentSeconds, GiveTheEndThatABraidHasAsAProgram) {
       lowering.braid = policy;
       lowering.order = braid_order(policy, table, lowering);
       const Program program = lower(schedule, {layers}, lowering);
-      const std::vector<double> ends = ends_of_ops(program, table);
+      const std::vector<double> ends = ends_of_ops(program, op_seconds(program, table));
       double begin = 0, end = 0;
       for (OpId op = 0; op < program.ops.size(); ++op) {
         if (program.stream_of(op).kind != StreamKind::compute) continue;

@@ -15,6 +15,7 @@
 
 #include "stp/cpu/cpu_backend.h"
 #include "stp/device/kernels.h"
+#include "support/refusal.h"
 
 namespace stp::cpu {
 namespace {
@@ -132,12 +133,9 @@ TEST_F(CpuStreams, TheMemoryLimitHoldsInTheOrderOfTheCalls) {
   Tensor most = device.allocate(*compute, MemoryKind::saved, DType::f64, 1, 512);  // all there is
   device.release(*compute, most);
   most = device.allocate(*compute, MemoryKind::saved, DType::f64, 1, 512);  // after the release: fits
-  try {
-    device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1);
-    FAIL() << "a byte over the limit was given";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("out of memory: 4 bytes (working) requested, limit 4096"));
-  }
+  EXPECT_THAT(
+      error_of<std::runtime_error>([&] { device.allocate(*compute, MemoryKind::working, DType::f32, 1, 1); }),
+      HasSubstr("out of memory: 4 bytes (working) requested, limit 4096"));
 }
 
 TEST_F(CpuStreams, UseAfterReleaseIsRefusedAtTheCall) {

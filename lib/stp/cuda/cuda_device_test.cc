@@ -14,6 +14,7 @@
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/device/kernels.h"
+#include "support/refusal.h"
 
 namespace stp::cuda {
 namespace {
@@ -115,12 +116,8 @@ TEST_F(GpuDevice, BytesAreCountedAtTheCallByKind) {
 TEST_F(GpuDevice, MoreThanTheLimitIsRefusedAtTheCall) {
   start({.world_size = 1, .memory_limit = 100});
   Tensor fits = device().allocate(stream(), MemoryKind::weights, DType::f32, 1, 25);
-  try {
-    device().allocate(stream(), MemoryKind::working, DType::bf16, 1, 1);
-    FAIL() << "two bytes over the limit were given";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("out of memory: 2 bytes (working)"), HasSubstr("weights 100")));
-  }
+  EXPECT_THAT(error_of<std::runtime_error>([&] { bytes(2); }),
+              AllOf(HasSubstr("out of memory: 2 bytes (working)"), HasSubstr("weights 100")));
   device().release(stream(), fits);
   bytes(100);
   device().synchronize();
@@ -219,13 +216,9 @@ TEST_F(GpuStream, TakesMoreWorkThanTheGpuHoldsAtOnce) {
 }
 
 TEST_F(GpuStream, ErrorsOfTheRuntimeAreThrownAtTheCallWithItsNameAndPlace) {
-  try {
-    other().give([](cudaStream_t at) { STP_CUDA(cudaFreeAsync(reinterpret_cast<void*>(8), at)); });
-    FAIL() << "memory that is nowhere was freed";
-  } catch (const CudaError& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("cudaFreeAsync: cudaError"), HasSubstr(" at cuda_device_test.cc:")));
-  }
+  const auto free_nothing = [](cudaStream_t at) { STP_CUDA(cudaFreeAsync(reinterpret_cast<void*>(8), at)); };
+  EXPECT_THAT(error_of<CudaError>([&] { other().give(free_nothing); }),
+              AllOf(HasSubstr("cudaFreeAsync: cudaError"), HasSubstr(" at cuda_device_test.cc:")));
   device().synchronize();
 }
 

@@ -20,6 +20,7 @@
 #include "support/cuda_on_host.h"
 #include "support/effort.h"
 #include "support/fake_cublas_lt.h"
+#include "support/refusal.h"
 
 namespace stp::cuda {
 namespace {
@@ -100,12 +101,9 @@ TEST_F(CudaOnHost, ScratchIsCountedApartFromTensors) {
     device().synchronize();
     EXPECT_EQ(device().memory().scratch(), scratch);
     if (limit > 0) {
-      try {
-        device().allocate(stream(), MemoryKind::working, DType::f32, 1, (limit - 80008) / 4);
-        FAIL() << "what fits beside the tensors does not beside the scratch";
-      } catch (const std::runtime_error& error) {
-        EXPECT_THAT(error.what(), HasSubstr("scratch " + std::to_string(scratch)));
-      }
+      const auto rest = static_cast<int64_t>(limit - 80008);  // fits beside the tensors alone
+      EXPECT_THAT(error_of<std::runtime_error>([&] { bytes(rest); }),
+                  HasSubstr("scratch " + std::to_string(scratch)));
     }
     stream_.reset();
     EXPECT_EQ(device().memory().scratch(), 0U) << "it ends with its stream";
@@ -248,12 +246,8 @@ TEST_F(CudaOnHost, AlarmsOfWorkThatIsDoneAreForgotten) {
 TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {
   start({.deadline_s = kNever});
   fake_cuda::fail_next("cudaMallocAsync", cudaErrorMemoryAllocation);
-  try {
-    bytes(1000);
-    FAIL() << "there was none";
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "out of memory: the GPU has no 1000 bytes more");
-  }
+  EXPECT_EQ(error_of<std::runtime_error>([&] { bytes(1000); }),
+            "out of memory: the GPU has no 1000 bytes more");
 }
 
 // The fake device aborts where a real one would have the host wait in a call; it goes on where it is asked.

@@ -26,8 +26,10 @@ void scale_twice(Device& device, Stream& stream, const Tensor& tensor) {
 
 class GraphsOnHost : public CudaOnHost {
  protected:
-  void SetUp() override {
-    start({.deadline_s = kNever, .graphs = true});
+  void SetUp() override { begin({.deadline_s = kNever, .graphs = true}); }
+  // With a tensor of ones.
+  void begin(const BackendOptions& options) {
+    start(options);
     values_ = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
     device().kernels().issue(stream(), kernel::Fill{values_, 1});
   }
@@ -102,9 +104,7 @@ TEST_F(GraphsOnHost, EventsStandBehindWhatIsCollected) {
 
 TEST_F(GraphsOnHost, WhatCannotBeCapturedIsIssuedWithoutAGraph) {
   for (const char* call : {"cudaStreamEndCapture", "cudaGraphInstantiate"}) {
-    start({.deadline_s = kNever, .graphs = true});
-    values_ = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
-    device().kernels().issue(stream(), kernel::Fill{values_, 1});
+    begin({.deadline_s = kNever, .graphs = true});
     op(0, values_);
     fake_cuda::fail_next(call, cudaErrorStreamCaptureInvalidated);
     for (int i = 1; i < 4; ++i) op(i, values_);
@@ -115,8 +115,7 @@ TEST_F(GraphsOnHost, WhatCannotBeCapturedIsIssuedWithoutAGraph) {
 }
 
 TEST_F(GraphsOnHost, AGraphThatDoesNotEndIsNamedAtTheDeadline) {
-  start({.deadline_s = kSoon, .graphs = true});
-  values_ = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
+  begin({.deadline_s = kSoon, .graphs = true});
   for (int i = 0; i < 3; ++i) op(i, values_);
   device().synchronize();
   fake_cuda::hold(true);
@@ -156,9 +155,7 @@ TEST_F(GraphsOnHost, WorkIsTimedPieceByPieceWhereThatIsAskedFor) {
 }
 
 TEST_F(GraphsOnHost, WithoutThemNothingIsCaptured) {
-  start({.deadline_s = kNever});
-  values_ = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
-  device().kernels().issue(stream(), kernel::Fill{values_, 1});
+  begin({.deadline_s = kNever});
   for (int i = 0; i < 5; ++i) op(i, values_);
   EXPECT_EQ(value(), 6 * 6 * 6 * 6 * 6);
   EXPECT_EQ(instantiated(), 0U);

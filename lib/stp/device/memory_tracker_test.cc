@@ -5,9 +5,12 @@
 
 #include <stdexcept>
 
+#include "support/refusal.h"
+
 namespace stp {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(MemoryTracker, CountsHeldAndPeakByKindAndAltogether) {
@@ -39,14 +42,9 @@ TEST(MemoryTracker, TheLimitIsForAllKindsTogetherAndMayBeReached) {
   MemoryTracker tracker(100);
   tracker.allocate(MemoryKind::weights, 60);
   tracker.allocate(MemoryKind::saved, 40);
-  try {
-    tracker.allocate(MemoryKind::working, 1);
-    FAIL() << "a byte over the limit was given";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("1 bytes (working) requested, limit 100"));
-    EXPECT_THAT(error.what(), HasSubstr("weights 60"));
-    EXPECT_THAT(error.what(), HasSubstr("saved 40"));
-  }
+  EXPECT_THAT(error_of<std::runtime_error>([&] { tracker.allocate(MemoryKind::working, 1); }),
+              AllOf(HasSubstr("1 bytes (working) requested, limit 100"), HasSubstr("weights 60"),
+                    HasSubstr("saved 40")));
   EXPECT_EQ(tracker.held(), 100U);
   tracker.release(MemoryKind::weights, 1);
   EXPECT_NO_THROW(tracker.allocate(MemoryKind::working, 1));
@@ -59,12 +57,8 @@ TEST(MemoryTracker, ScratchCountsForTheLimitAlone) {
   EXPECT_EQ(tracker.scratch(), 30U);
   EXPECT_EQ(tracker.held(), 60U);
   EXPECT_EQ(tracker.peak(), 60U);
-  try {
-    tracker.allocate(MemoryKind::working, 11);
-    FAIL() << "a byte over the limit was given";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("scratch 30"));
-  }
+  EXPECT_THAT(error_of<std::runtime_error>([&] { tracker.allocate(MemoryKind::working, 11); }),
+              HasSubstr("scratch 30"));
   EXPECT_THROW(tracker.add_scratch(11), std::runtime_error);
   EXPECT_NO_THROW(tracker.add_scratch(10));
 }

@@ -1,10 +1,7 @@
 // Configurations: parameters, their files, and the FLOPs of a sample, against the paper's figures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +10,7 @@
 
 #include "stp/base/json_input.h"
 #include "stp/model/config.h"
+#include "support/folder.h"
 #include "support/models.h"
 #include "support/refusal.h"
 
@@ -65,19 +63,9 @@ TEST(ModelConfig, WithVisionHasThePaperModelsParameters) {
             1176 * 8 + 2 * (12 * 64 + 13 * 8) + 2 * 8 + (32 * 32 + 32) + (32 * 6 + 6));
 }
 
-class ModelFile : public testing::Test {
+class ModelFile : public FolderTest {
  protected:
-  ModelFile() {
-    std::string pattern = testing::TempDir() + "/modelXXXXXX";
-    folder_ = mkdtemp(pattern.data());
-    path_ = folder_ + "/spoilt.json";
-  }
-  ~ModelFile() override { std::filesystem::remove_all(folder_); }
-
-  ModelConfig read(const json& value) {
-    std::ofstream(path_) << value.dump();
-    return read_model(path_);
-  }
+  ModelConfig read(const json& value) { return read_model(write("spoilt.json", value.dump())); }
   void refuses(const std::string& key, const json& value, const std::string& why) {
     json spoilt = good_;
     spoilt[key] = value;
@@ -85,7 +73,7 @@ class ModelFile : public testing::Test {
         << key << " = " << value;
   }
 
-  std::string folder_, path_;
+  const std::string path_ = folder_ + "/spoilt.json";
   const json good_ = read_json_file(STP_SOURCE_DIR "/models/llm-12.1b.json");
 };
 

@@ -14,28 +14,8 @@ namespace {
 
 using testing::AllOf;
 using testing::ElementsAre;
-using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-TEST(PaperPartition, IsThePapersForEveryModelAndDegree) {
-  const auto uniform = [](int layers, int stages) {
-    std::vector<int> chunks(stages, layers);
-    chunks.back() -= 2;
-    return chunks;
-  };
-  EXPECT_THAT(paper_partition(30, 4), ElementsAre(8, 8, 8, 6));
-  EXPECT_THAT(paper_partition(30, 8), ElementsAre(4, 4, 4, 4, 4, 4, 4, 2));
-  EXPECT_THAT(paper_partition(30, 16), ElementsAreArray(uniform(2, 16)));
-  EXPECT_EQ(paper_partition(30, 16).back(), 0);  // the head alone
-  EXPECT_THAT(paper_partition(46, 8), ElementsAreArray(uniform(6, 8)));
-  EXPECT_THAT(paper_partition(46, 16), ElementsAreArray(uniform(3, 16)));
-  // The language parts of the multimodal models, over the chunks not used by the vision part.
-  EXPECT_THAT(paper_partition(33, 7), ElementsAre(5, 5, 5, 5, 5, 5, 3));
-  EXPECT_THAT(paper_partition(40, 7), ElementsAre(6, 6, 6, 6, 6, 6, 4));
-  EXPECT_THAT(paper_partition(43, 15), ElementsAreArray(uniform(3, 15)));
-  EXPECT_THAT(paper_partition(5, 1), ElementsAre(5));
-}
 
 TEST(PaperPartition, KeepsEveryLayerOrRefuses) {
   int made = 0;

@@ -66,13 +66,9 @@ TEST(SavedTensorsOf2022, AreThoseOfTheClosedForms) {
   for (const std::string& name : kGpts) {
     const ModelConfig config = model(name);
     const auto bytes = [&](int tp, bool sequence_parallel, Recompute recompute) {
-      double sum = 0;
-      for (const Unit unit : {Unit::attn, Unit::mlp})
-        for (const SavedTensor& tensor :
-             saved_tensors(config, shape_of_2022(tp, sequence_parallel, recompute),
-                           Implementation::megatron_2022, unit))
-          sum += tensor.made_by_forward ? tensor.bytes : 0;
-      return sum;
+      const Shape shape = shape_of_2022(tp, sequence_parallel, recompute);
+      return kept_bytes(config, shape, Implementation::megatron_2022, Unit::attn) +
+             kept_bytes(config, shape, Implementation::megatron_2022, Unit::mlp);
     };
     const double h = config.hidden, s = 2048, a = config.q_heads, sbh = s * 2 * h;
     for (const double t : {1.0, 2.0, 8.0}) {
@@ -152,11 +148,7 @@ TEST(Recomputation, LeavesTheInputsOfItsParts) {
   // One token of a tiny model, bf16: hidden 8, q 8, k and v 4 each, ffn 20; kept by attention and MLP.
   const ModelConfig tiny{"tiny", 3, 8, 20, 4, 2, 2, 50};
   const auto kept = [&](const Recompute& recompute, Implementation implementation, Unit unit) {
-    double bytes = 0;
-    for (const SavedTensor& tensor :
-         saved_tensors(tiny, {1, 1, {.recompute = recompute}}, implementation, unit))
-      bytes += tensor.made_by_forward ? tensor.bytes : 0;
-    return bytes;
+    return kept_bytes(tiny, {1, 1, {.recompute = recompute}}, implementation, unit);
   };
   constexpr auto kSuite = Implementation::suite, kMegatron = Implementation::megatron;
   // The norm's input, statistics and output.

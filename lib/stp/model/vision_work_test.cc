@@ -56,7 +56,9 @@ TEST(VisionWork, IsOfTheEncodersTokensAlone) {
       };
       EXPECT_EQ(of(5120, 3136).gemms, of(1024, 3136).gemms);
       EXPECT_EQ(gemm_flops(of(5120, 6272)), 2 * gemm_flops(of(5120, 3136)));
-      EXPECT_EQ(gemm_flops(work(model("llm-12.1b"), {5120, 1, 4}, Implementation::megatron, unit, pass)), 0);
+      EXPECT_EQ(
+          gemm_flops(work(model("llm-12.1b"), {5120, 1, {.tp = 4}}, Implementation::megatron, unit, pass)),
+          0);
     }
 }
 
@@ -77,10 +79,7 @@ TEST(VisionSavedTensors, AreTheInputsOfItsKernels) {
   const ModelConfig config = model("mllm-14.9b");
   const Shape shape = with_vision(5120, 4, 3136);
   const auto kept = [&](Unit unit, Implementation implementation) {
-    double bytes = 0;
-    for (const SavedTensor& tensor : saved_tensors(config, shape, implementation, unit))
-      bytes += tensor.made_by_forward ? tensor.bytes : 0;
-    return bytes / (2 * 3136);
+    return kept_bytes(config, shape, implementation, unit) / (2 * 3136);
   };
   const double d = 2048, mask = d / 2;
   EXPECT_EQ(kept(Unit::patches, Implementation::megatron), 1176);
@@ -90,7 +89,8 @@ TEST(VisionSavedTensors, AreTheInputsOfItsKernels) {
   EXPECT_EQ(kept(Unit::merger, Implementation::suite),
             2 * d + 2 * 2 + 2 * d / 4);  // mean and deviation, fp32
   for (const Unit unit : kVisionUnits)
-    EXPECT_TRUE(saved_tensors(model("llm-12.1b"), {5120, 1, 4}, Implementation::megatron, unit).empty());
+    EXPECT_TRUE(
+        saved_tensors(model("llm-12.1b"), {5120, 1, {.tp = 4}}, Implementation::megatron, unit).empty());
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST(Work, OfWReadsAndWritesAnFp32GradientPerWeightWhateverTheTokens) {
                    kv = config.kv_heads * config.head_dim;
       const double weights = h * (q + 2 * kv) + q * h + 3 * h * config.ffn;  // no bias, no norm
       EXPECT_DOUBLE_EQ(bytes({4096, 1, {.tp = 8}}), 8 * weights / 8);
-      EXPECT_EQ(bytes({8192, 3, 8}), bytes({1024, 1, 8}));
+      EXPECT_EQ(bytes({8192, 3, {.tp = 8}}), bytes({1024, 1, {.tp = 8}}));
     }
   }
 }
@@ -137,7 +137,7 @@ TEST(Work, OfTheEmbeddingIsTrafficOfTokensAndOfAllItsWeightsUnfused) {
     for (const UnitPass none : {UnitPass::I, UnitPass::W_early})
       EXPECT_EQ(work(config, shape, Implementation::megatron, Unit::embedding, none).kernels, 0);
   }
-  EXPECT_THAT(saved_tensors(config, {6144, 1, 4}, Implementation::megatron, Unit::embedding),
+  EXPECT_THAT(saved_tensors(config, {6144, 1, {.tp = 4}}, Implementation::megatron, Unit::embedding),
               testing::IsEmpty());
 }
 
@@ -202,105 +202,56 @@ TEST(Work, OfExchangedHeadsIsThatOfARing) {
   });
 }
 
-TEST(Work, OfPartsAddsUpToTheUnits) {
-  for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
-    shape.strategy.cp = 3;
-    shape.seq = shape.seq / 6 * 6;
-    for (const auto& [pass, set] : {std::pair{UnitPass::F, "none"},
-                                    {UnitPass::I, "none"},
-                                    {UnitPass::I, "selective"},
-                                    {UnitPass::I, "attn+mlp+norm"}}) {
-      for (const auto& [name, choice] : kRecomputes)
-        if (name == std::string(set)) shape.strategy.recompute = choice;
-      const Work whole = work(config, shape, implementation, Unit::attn, pass);
-      Work sum;
-      const auto add_part = [&](UnitPart part, int step, UnitPass of) {
-        const Work w = unit_part_work(config, shape, implementation, Unit::attn, of, part, step);
+// A core that is recomputed is issued as F's.
+Work sum_of_parts(const ModelConfig& config, Implementation implementation, const Shape& shape, Unit unit,
+                  UnitPass pass) {
+  Work sum;
+  for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
+    for (const UnitPass of : {pass, UnitPass::F}) {
+      const bool again =
+          part == UnitPart::core && pass == UnitPass::I && shape.strategy.recompute.core_of(unit);
+      if (of != pass && !again) continue;
+      for (int step = 0; step < shape.strategy.division().steps(unit, of, part); ++step) {
+        const Work w = unit_part_work(config, shape, implementation, unit, of, part, step);
         sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
         sum.attentions.insert(sum.attentions.end(), w.attentions.begin(), w.attentions.end());
         sum.replicated_bytes += w.replicated_bytes;
         sum.sharded_bytes += w.sharded_bytes;
         sum.kernels += w.kernels;
-      };
-      add_part(UnitPart::before, 0, pass);
-      for (int step = 0; step < 3; ++step) {
-        add_part(UnitPart::core, step, pass);
-        if (shape.strategy.recompute.core) add_part(UnitPart::core, step, UnitPass::F);
       }
-      add_part(UnitPart::after, 0, pass);
-      EXPECT_EQ(gemm_flops(sum), gemm_flops(whole));
-      EXPECT_DOUBLE_EQ(attention_flops(sum, false), attention_flops(whole, false));
-      EXPECT_DOUBLE_EQ(attention_flops(sum, true), attention_flops(whole, true));
-      EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
-      EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
-      EXPECT_EQ(sum.kernels, whole.kernels);
+      if (pass == UnitPass::F) break;
     }
-  });
+  return sum;
 }
 
-// Steps launch a GEMM each; all else of their parts is there once.
-TEST(Work, OfOverlappedStepsAddsUpToTheUnits) {
+// Of steps of a ring, and of overlapped ones, which launch a GEMM each: all else of their parts is there
+// once.
+TEST(Work, OfPartsAddsUpToTheUnits) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, Shape shape) {
-    shape.strategy.sequence_parallel = true;
-    shape.strategy.tp_overlap = TpOverlap::megatron;
-    shape.strategy.tp = 4;
-    for (const char* set : {"none", "attn+mlp+norm"})
-      for (const Unit unit : {Unit::attn, Unit::mlp})
-        for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
-          for (const auto& [name, choice] : kRecomputes)
-            if (name == std::string(set)) shape.strategy.recompute = choice;
-          const Work whole = work(config, shape, implementation, unit, pass);
-          Work sum;
-          const auto add_part = [&](UnitPart part, UnitPass of) {
-            for (int step = 0; step < shape.strategy.division().steps(unit, of, part); ++step) {
-              const Work w = unit_part_work(config, shape, implementation, unit, of, part, step);
-              sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
-              sum.attentions.insert(sum.attentions.end(), w.attentions.begin(), w.attentions.end());
-              sum.replicated_bytes += w.replicated_bytes;
-              sum.sharded_bytes += w.sharded_bytes;
-              sum.kernels += w.kernels;
-            }
-          };
-          for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
-            add_part(part, pass);
-          if (pass == UnitPass::I && unit == Unit::attn && shape.strategy.recompute.core)
-            add_part(UnitPart::core, UnitPass::F);
-          EXPECT_DOUBLE_EQ(gemm_flops(sum), gemm_flops(whole));
-          EXPECT_DOUBLE_EQ(attention_flops(sum, false), attention_flops(whole, false));
-          EXPECT_DOUBLE_EQ(attention_flops(sum, true), attention_flops(whole, true));
-          EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
-          EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
-          // The suite makes its residual with each piece, in two kernels.
-          const int of_pieces = implementation == Implementation::suite ? 3 * 3 + 1 : 3;
-          EXPECT_EQ(sum.kernels, whole.kernels + 3 + (pass == UnitPass::F ? of_pieces : 0));
-          const Gemm first =
-              unit_part_work(config, shape, implementation, unit, pass, UnitPart::before).gemms.front();
-          EXPECT_EQ(first.m, shape.tokens() / 4);  // rows of one rank
-        }
-  });
-}
-
-// Pairs of query and key that a rank's steps attend to, counted one by one.
-TEST(Work, OfEveryStepOfEveryRankHasAsManyPairs) {
-  for (const int cp : {1, 2, 3, 5})
-    for (int rank = 0; rank < cp; ++rank)
-      for (int step = 0; step < cp; ++step) {
-        constexpr int kPiece = 4;
-        const auto positions = [&](int of) {
-          std::vector<int> all;
-          for (const int piece : {of, 2 * cp - 1 - of})
-            for (int i = 0; i < kPiece; ++i) all.push_back(piece * kPiece + i);
-          return all;
-        };
-        int pairs = 0, equal = 0;
-        for (const int query : positions(rank))
-          for (const int key : positions((rank - step + cp) % cp)) {
-            pairs += key <= query;
-            equal += key == query;
+    shape.seq = shape.seq / 6 * 6;
+    for (const bool ring : {true, false})
+      for (const auto& [name, recompute] : kRecomputes)
+        for (const Unit unit : {Unit::attn, Unit::mlp})
+          for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
+            shape.strategy.recompute = recompute;
+            shape.strategy.cp = ring ? 3 : 1;
+            shape.strategy.sequence_parallel = !ring;
+            shape.strategy.tp_overlap = ring ? TpOverlap::none : TpOverlap::megatron;
+            if (!ring) shape.strategy.tp = 4;
+            if (!shape.strategy.division().divides(unit)) continue;
+            const Work whole = work(config, shape, implementation, unit, pass),
+                       sum = sum_of_parts(config, implementation, shape, unit, pass);
+            EXPECT_DOUBLE_EQ(gemm_flops(sum), gemm_flops(whole));
+            EXPECT_DOUBLE_EQ(attention_flops(sum, false), attention_flops(whole, false));
+            EXPECT_DOUBLE_EQ(attention_flops(sum, true), attention_flops(whole, true));
+            EXPECT_DOUBLE_EQ(sum.replicated_bytes, whole.replicated_bytes);
+            EXPECT_DOUBLE_EQ(sum.sharded_bytes, whole.sharded_bytes);
+            // The suite makes its residual with each piece, in two kernels.
+            const int of_pieces = implementation == Implementation::suite ? 3 * 3 + 1 : 3;
+            const int more = ring ? 0 : 3 + (pass == UnitPass::F ? of_pieces : 0);
+            EXPECT_EQ(sum.kernels, whole.kernels + more);
           }
-        // The diagonal counts as half, as in the FLOPs of causal attention.
-        EXPECT_EQ(pairs - equal / 2, 2 * kPiece * kPiece) << cp << " " << rank << " " << step;
-      }
+  });
 }
 
 TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
@@ -319,19 +270,6 @@ TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
       }
     }
   }
-}
-
-TEST(Work, GrowsWithTheTokensAndItsAttentionWithTheirSquare) {
-  const ModelConfig config = model("llm-12.1b");
-  const auto of = [&](int seq, int size) {
-    return work(config, {seq, size, 4}, Implementation::megatron, Unit::attn, UnitPass::F);
-  };
-  const Work base = of(2048, 1), longer = of(4096, 1), wider = of(2048, 2);
-  EXPECT_EQ(gemm_flops(longer), 2 * gemm_flops(base));
-  EXPECT_EQ(gemm_flops(wider), 2 * gemm_flops(base));
-  EXPECT_EQ(longer.replicated_bytes, 2 * base.replicated_bytes);
-  EXPECT_EQ(attention_flops(longer, false), 4 * attention_flops(base, false));
-  EXPECT_EQ(attention_flops(wider, false), 2 * attention_flops(base, false));
 }
 
 // A model may state its head_dim; q_heads · head_dim may then differ from hidden. The MFU must count the
@@ -354,7 +292,7 @@ TEST(SequenceParallelism, DividesNormsDropoutAndResidualsAndNothingElse) {
     for (const std::string name : {"llm-12.1b", "gpt-22b"}) {
       for (const Unit unit : kGemmUnits) {
         for (const UnitPass pass : kUnitPasses) {
-          const Work whole = work(model(name), {2048, 2, 4}, implementation, unit, pass);
+          const Work whole = work(model(name), {2048, 2, {.tp = 4}}, implementation, unit, pass);
           const Work divided =
               work(model(name), {2048, 2, {.tp = 4, .sequence_parallel = true}}, implementation, unit, pass);
           EXPECT_DOUBLE_EQ(divided.replicated_bytes * 4, whole.replicated_bytes);
@@ -376,7 +314,7 @@ TEST(OptimizerBytes, AreAdamsAndWhatTheFrameworkAddsAroundIt) {
 
 TEST(HiddenBytes, AreThoseOfThePapersAllReduces) {
   EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {6144, 1, {.tp = 8}}), 60.0 * 1024 * 1024);
-  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {3072, 2, 4}), 60.0 * 1024 * 1024);
+  EXPECT_EQ(hidden_bytes(model("llm-12.1b"), {3072, 2, {.tp = 4}}), 60.0 * 1024 * 1024);
   EXPECT_NEAR(hidden_bytes(model("llm-26.3b"), {4096, 1, {.tp = 8}}) / 1e6, 58.7, 0.05);
 }
 

@@ -3,14 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
 #include "support/programs.h"
 #include "support/schedules.h"
@@ -25,25 +22,6 @@ BucketRule units_a_bucket(int units) {
   BucketRule rule{.size = static_cast<double>(units)};
   rule.parameters.fill(1);
   return rule;
-}
-
-// Which of the ops that `of_interest` are done once an op starts: those that it depends on, those before it
-// on its stream, and theirs.
-std::vector<std::set<OpId>> done_before(const Program& program,
-                                        const std::function<bool(const Op&)>& of_interest) {
-  std::vector<std::set<OpId>> done(program.ops.size());
-  std::map<uint32_t, OpId> before;
-  for (const OpId op : issue_order(program).ops) {
-    std::vector<OpId> needed(program.dependencies(op).begin(), program.dependencies(op).end());
-    if (const auto found = before.find(program.ops[op].stream); found != before.end())
-      needed.push_back(found->second);
-    before[program.ops[op].stream] = op;
-    for (const OpId each : needed) {
-      done[op].insert(done[each].begin(), done[each].end());
-      if (of_interest(program.ops[each])) done[op].insert(each);
-    }
-  }
-  return done;
 }
 
 // ZeRO-1: every chunk that has weights gathers them once, or once a bucket, before what reads them.
@@ -68,17 +46,20 @@ TEST(Lower, GathersWeightsBeforeTheirFirstUse) {
     for (int stage = 0; stage < placement.stages(); ++stage)
       if (layers[stage] > 0 || stage == 0 || stage + 1 == placement.stages())
         of_chunks += std::max(1, static_cast<int>(program.buckets(stage).size()));
-    Counts counts = count(program);
-    EXPECT_EQ(counts.of["weight gather"], of_chunks);
-    EXPECT_EQ(counts.of["gradient scatter"], of_chunks);
-    EXPECT_EQ(counts.of["gradient reduction"], 0);
-    const auto gathered = done_before(program, [](const Op& op) { return op.kind == OpKind::weight_gather; });
+    auto counts = count(program);
+    EXPECT_EQ(counts["weight gather"], of_chunks);
+    EXPECT_EQ(counts["gradient scatter"], of_chunks);
+    EXPECT_EQ(counts["gradient reduction"], 0);
+    std::map<OpId, std::vector<bool>> after;  // by gather
+    for (OpId op = 0; op < program.ops.size(); ++op)
+      if (program.ops[op].kind == OpKind::weight_gather) after[op] = Order(program).after(op);
     for (OpId op = 0; op < program.ops.size(); ++op) {
       const Op& reader = program.ops[op];
       if (reader.kind != OpKind::compute && reader.kind != OpKind::all_gather) continue;
       const auto buckets = program.buckets(program.stage_of(op));
-      EXPECT_TRUE(std::any_of(gathered[op].begin(), gathered[op].end(), [&](OpId gather) {
-        return program.ops[gather].chunk == reader.chunk &&
+      EXPECT_TRUE(std::ranges::any_of(after, [&](const auto& each) {
+        const OpId gather = each.first;
+        return each.second[op] && program.ops[gather].chunk == reader.chunk &&
                program.stream_of(gather).rank == program.stream_of(op).rank &&
                (buckets.empty() || buckets[program.ops[gather].step].has(reader.unit, reader.layer));
       })) << describe(program, op);
@@ -116,7 +97,7 @@ TEST(Lower, ReducesTheFirstStageBucketByBucketAsItsLastBackwardFillsThem) {
   EXPECT_THAT(of_buckets(program), ElementsAre("gradients of chunk 0, bucket 0: attn.W of B0.1, layer 1",
                                                "gradients of chunk 0, bucket 1: attn.W of B0.1, layer 0",
                                                "gradients of chunk 0, bucket 2: embedding.W of B0.1"));
-  EXPECT_EQ(count(program).of["gradient reduction"], 3 + 1);  // those of the last stage at once
+  EXPECT_EQ(count(program)["gradient reduction"], 3 + 1);  // those of the last stage at once
   lowering.strategy.zero = lowering.strategy.sequence_parallel = true;
   EXPECT_THAT(of_buckets(lower(schedule, {2, 1}, lowering)),
               ElementsAre("embedding.F of F0.0: weights of chunk 0, bucket 2",
@@ -157,7 +138,7 @@ TEST(Lower, ReducesABucketBehindAllThatAddsToIt) {
     const Schedule schedule = random_schedule(random, placement, 1 + static_cast<int>(random() % 4));
     const Program program = lower(schedule, layers, lowering);
     const int first = placement.rank_of(0);
-    const auto done = done_before(program, [&](const Op& op) { return makes_gradients(program, op); });
+    const Order order(program);
     size_t reductions = 0;
     for (OpId op = program.rank_begin[first]; op < program.rank_begin[first + 1]; ++op) {
       const Op& reduction = program.ops[op];
@@ -169,7 +150,7 @@ TEST(Lower, ReducesABucketBehindAllThatAddsToIt) {
         const Op& made = program.ops[maker];
         if (makes_gradients(program, made) && program.stage_of(maker) == 0 &&
             program.first_buckets[reduction.step].has(made.unit, made.layer)) {
-          EXPECT_TRUE(done[op].contains(maker)) << describe(program, maker);
+          EXPECT_TRUE(order.after(maker)[op]) << describe(program, maker);
         }
       }
     }

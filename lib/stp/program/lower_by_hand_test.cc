@@ -17,101 +17,18 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// The dependencies of the op that reads as `text`, as texts.
-Texts waits_of(const Program& program, int rank, const std::string& text) {
-  for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op) {
-    if (op_text(program, op) != text) continue;
-    Texts texts;
-    for (const OpId needed : program.dependencies(op))
-      texts.push_back(std::to_string(program.stream_of(needed).rank) + " " + op_text(program, needed));
-    return texts;
-  }
-  return {"there is no " + text};
+// The ops of a unit and pass, in order.
+Texts ops_of(const Program& program, Unit unit, Pass pass) {
+  Texts texts;
+  for (OpId op = 0; op < program.ops.size(); ++op)
+    if (program.ops[op].unit == unit && program.ops[op].pass == pass)
+      texts.push_back(op_text(program, op).substr(6));
+  return texts;
 }
 
-TEST(LowerByHand, AChainsOutputLeavesWhenItsOwnMainLineIsDone) {
-  const Program program = lower(two_ranks(), {1, 1}, {});
-  EXPECT_THAT(waits_of(program, 0, "F0.1: attn.F0"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 0, "F0.1: AR attn.F0"), ElementsAre("0 F0.1: attn.F0"));
-  EXPECT_THAT(waits_of(program, 0, "F0.1: mlp.F0"), ElementsAre("0 F0.1: AR attn.F0"));
-  EXPECT_THAT(waits_of(program, 0, "F0.1: send 1 to 1"), ElementsAre("0 F0.1: AR mlp.F0"));
-  EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"), ElementsAre("0 F0.1: send 1 to 1"));
-  EXPECT_THAT(waits_of(program, 1, "F0.1: head.F"), ElementsAre("1 F0.1: AR mlp.F0"));
-  EXPECT_THAT(waits_of(program, 1, "B0.0: head.I"), ElementsAre("1 F0.0: head.F"));
-  EXPECT_THAT(waits_of(program, 1, "B0.0: head.W both"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 1, "B0.0: mlp.I0"), IsEmpty());  // head.I is before it on its stream
-  EXPECT_THAT(waits_of(program, 1, "B0.0: mlp.W both0"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 1, "B0.0: send 1 to 0"), ElementsAre("1 B0.0: AR attn.I0"));
-  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("1 B0.0: send 1 to 0"));
-  EXPECT_THAT(waits_of(program, 0, "W0.1: mlp.W both0"), IsEmpty());
-}
-
-TEST(LowerByHand, ABlockHoldsItsInputsAndOutputsTogether) {
-  const Program program = lower(two_ranks(), {1, 1}, {Release::block, BackwardOrder::suite, false});
-  // B0.0 and its whole block wait for F0.0's head.F and last all-reduce.
-  EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"),
-              ElementsAre("0 F0.1: send 1 to 1", "1 F0.0: head.F", "1 F0.0: AR mlp.F0"));
-  EXPECT_THAT(waits_of(program, 1, "B0.0: head.I"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 1, "B0.0: send 1 to 0"),
-              ElementsAre("1 B0.0: attn.W both0", "1 B0.0: AR attn.I0"));
-  EXPECT_THAT(waits_of(program, 1, "B0.1: head.I"),
-              ElementsAre("1 B0.0: attn.W both0", "1 B0.0: AR attn.I0"));
-  EXPECT_THAT(waits_of(program, 0, "F0.1: attn.F0"), IsEmpty());
-}
-
-TEST(LowerByHand, AReleasedBlockWaitsForTheSendsOfTheBlockBefore) {
-  const Program program = lower(two_ranks(), {1, 1}, {Release::released, BackwardOrder::suite, false});
-  EXPECT_THAT(waits_of(program, 0, "F0.1: attn.F0"), ElementsAre("0 F0.0: send 1 to 1"));
-  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"),
-              ElementsAre("1 B0.0: send 1 to 0", "0 F0.1: send 1 to 1"));
-}
-
-// A block of weight gradients receives nothing, and the one behind it finds no send directly before it.
-TEST(LowerByHand, AReleasedBlockOfWeightGradientsAloneWaitsForNoSend) {
-  const Schedule schedule = by_hand(
-      Placement::loop(2, 1), 2,
-      {{"F0.0", "F0.1", "I0.0", "W0.0", "I0.1", "W0.1"}, {"F0.0", "I0.0", "W0.0", "F0.1", "I0.1", "W0.1"}});
-  const auto lowered = [&](Release release) {
-    return lower(schedule, {1, 1}, {release, BackwardOrder::suite, false});
-  };
-  const Program released = lowered(Release::released), blocking = lowered(Release::blocking);
-  EXPECT_THAT(waits_of(released, 1, "W0.0: head.W both"), IsEmpty());
-  EXPECT_THAT(waits_of(blocking, 1, "W0.0: head.W both"), ElementsAre("1 I0.0: send 1 to 0"));
-  EXPECT_THAT(waits_of(released, 1, "F0.1: attn.F0"), ElementsAre("0 F0.1: send 1 to 1"));
-  EXPECT_THAT(waits_of(released, 0, "I0.0: mlp.I0"),
-              ElementsAre("1 I0.0: send 1 to 0", "0 F0.1: send 1 to 1"));
-}
-
-TEST(LowerByHand, TwoReleasedForwardsRunOneAfterTheOtherAndTravelTogether) {
-  const Schedule schedule =
-      by_hand(Placement::loop(2, 1), 2, {{"F0.0&F0.1", "B0.0", "B0.1"}, {"F0.0", "B0.0", "F0.1", "B0.1"}});
-  const Program program = lower(schedule, {1, 1}, {Release::released, BackwardOrder::suite, false});
-  EXPECT_THAT(waits_of(program, 0, "F0.1: attn.F0"), ElementsAre("0 F0.0: AR mlp.F0"));
-  EXPECT_THAT(waits_of(program, 0, "F0.0: send 2 to 1"), ElementsAre("0 F0.1: mlp.F0", "0 F0.1: AR mlp.F0"));
-  EXPECT_THAT(waits_of(program, 1, "F0.0: attn.F0"), ElementsAre("0 F0.0: send 2 to 1"));
-  EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"), testing::Contains("0 F0.0: send 2 to 1"));
-  const Program braided = lower(schedule, {1, 1}, {Release::block, BackwardOrder::suite, false});
-  EXPECT_THAT(waits_of(braided, 0, "F0.1: attn.F0"), IsEmpty());
-  EXPECT_THAT(waits_of(braided, 0, "F0.1: send 1 to 1"), ElementsAre("0 F0.1: mlp.F0", "0 F0.1: AR mlp.F0"));
-}
-
-TEST(LowerByHand, WithoutBraidsEachActionIsABlockOfItsOwn) {
-  const Lowering sequential{Release::block, BackwardOrder::suite, false, BraidPolicy::sequential};
-  const Program program = lower(two_ranks(), {1, 1}, sequential);
-  EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"), ElementsAre("0 F0.1: send 1 to 1"));
-  EXPECT_THAT(waits_of(program, 1, "B0.0: head.I"), ElementsAre("1 F0.0: head.F", "1 F0.0: AR mlp.F0"));
-  EXPECT_EQ(program.schedule.ranks[1].size(), 4);
-  // The same program as the order without braids, written out.
-  const Schedule apart = by_hand(
-      Placement::loop(2, 1), 2, {{"F0.0", "F0.1", "B0.0", "I0.1", "W0.1"}, {"F0.0", "F0.1", "B0.0", "B0.1"}});
-  for (const Release release : {Release::chain, Release::block, Release::released}) {
-    const Program of_braids =
-        lower(two_ranks(), {1, 1}, {release, BackwardOrder::suite, false, BraidPolicy::sequential});
-    const Program plain = lower(apart, {1, 1}, {release, BackwardOrder::suite, false});
-    EXPECT_EQ(of_braids.depends, plain.depends);
-    EXPECT_EQ(of_braids.depends_begin, plain.depends_begin);
-    EXPECT_EQ(of_braids.ops.size(), plain.ops.size());
-  }
+// One rank and one microbatch.
+Schedule one_rank(const std::vector<std::string>& blocks = {"F0.0", "B0.0"}) {
+  return by_hand(Placement::loop(1, 1), 1, {blocks});
 }
 
 TEST(LowerByHand, HalvesOfAMicrobatchAreBraidedAndWhatWasBraidedRunsInTurn) {
@@ -134,15 +51,6 @@ TEST(LowerByHand, HalvesOfAMicrobatchAreBraidedAndWhatWasBraidedRunsInTurn) {
   EXPECT_THAT(waits_of(released, 0, "F0.2: send 2 to 1"), ElementsAre("0 F0.3: mlp.F0", "0 F0.3: AR mlp.F0"));
   EXPECT_THAT(waits_of(released, 1, "B0.0: send 2 to 0"),
               ElementsAre("1 B0.1: attn.W both0", "1 B0.1: AR attn.I0"));
-}
-
-TEST(LowerByHand, TheEarlyWeightGradientsStandBeforeTheAllReduce) {
-  const Schedule schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
-  const Program program = lower(schedule, {1}, {Release::chain, BackwardOrder::megatron, false});
-  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.W_early0"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 0, "B0.0: AR mlp.I0"), ElementsAre("0 B0.0: mlp.W_early0"));
-  EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.W0"), IsEmpty());
-  EXPECT_THAT(waits_of(program, 0, "B0.0: attn.I0"), ElementsAre("0 B0.0: AR mlp.I0"));
 }
 
 TEST(LowerByHand, SequenceParallelismHidesTheReduceScatterBehindWeightGradientsAndNotTheAllGather) {
@@ -170,12 +78,12 @@ TEST(LowerByHand, SequenceParallelismHidesTheReduceScatterBehindWeightGradientsA
   EXPECT_THAT(waits_of(program, 0, "W0.1: embedding.W both"), ElementsAre("0 W0.1: AG embedding.W"));
   EXPECT_THAT(waits_of(program, 0, "optimizer"), ElementsAre("0 I0.1: RS attn.I0"));
   const Program plain = lower(schedule, {1}, {.backward = BackwardOrder::megatron, .embedding = true});
-  Counts with = count(program), without = count(plain);
+  auto with = count(program), without = count(plain);
   const std::map<std::string, int> gathers{{"F", 2 * 3}, {"B", 3}, {"I", 2}, {"W", 1}};
   for (const auto& [pass, expected] : gathers) {
-    EXPECT_EQ(with.of["all-reduce in " + pass], 0);
-    EXPECT_EQ(with.of["reduce-scatter in " + pass], without.of["all-reduce in " + pass]);
-    EXPECT_EQ(with.of["all-gather in " + pass], expected);
+    EXPECT_EQ(with["all-reduce in " + pass], 0);
+    EXPECT_EQ(with["reduce-scatter in " + pass], without["all-reduce in " + pass]);
+    EXPECT_EQ(with["all-gather in " + pass], expected);
   }
 }
 
@@ -210,7 +118,7 @@ TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.F0"), ElementsAre("0 B0.0: AR attn.F0"));
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("0 B0.0: AR mlp.F0"));
   EXPECT_THAT(waits_of(program, 1, "B0.0: send 1 to 0"), ElementsAre("1 B0.0: AR attn.I0"));
-  EXPECT_EQ(count(program).of["all-reduce in B"], 8);
+  EXPECT_EQ(count(program)["all-reduce in B"], 8);
 }
 
 TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {
@@ -229,103 +137,37 @@ TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {
   }
 }
 
-TEST(LowerByHand, ContextParallelismDividesAttnAndItsExchangesStandBesideTheStepsOfItsCore) {
-  const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
-  Lowering lowering{.backward = BackwardOrder::megatron};
-  lowering.strategy.cp = 3;
-  const Program program = lower(schedule, {1}, lowering);
-  Texts texts;
-  for (OpId op = 0; op < program.ops.size(); ++op)
-    if (program.ops[op].unit == Unit::attn) texts.push_back(op_text(program, op).substr(6));
-  EXPECT_THAT(texts,
-              ElementsAre("attn.F_before0", "KV attn.F0, 1", "attn.F_core0, step 0", "KV attn.F0, 2",
-                          "attn.F_core0, step 1", "attn.F_core0, step 2", "attn.F_after0", "AR attn.F0",
-                          "attn.I_before0", "KV attn.I0, 1", "attn.I_core0, step 0", "KV attn.I0, 2",
-                          "dKV attn.I0, 1", "attn.I_core0, step 1", "dKV attn.I0, 2", "attn.I_core0, step 2",
-                          "dKV attn.I0, 3", "attn.I_after0", "attn.W_early0", "AR attn.I0", "attn.W0"));
-  const auto waits = [&](const std::string& text) { return waits_of(program, 0, "B0.0: " + text); };
-  EXPECT_THAT(waits("attn.I_before0"), ElementsAre("0 B0.0: AR mlp.I0"));
-  EXPECT_THAT(waits("KV attn.I0, 1"), ElementsAre("0 B0.0: attn.I_before0"));
-  EXPECT_THAT(waits("attn.I_core0, step 0"), IsEmpty());
-  EXPECT_THAT(waits("KV attn.I0, 2"), ElementsAre("0 B0.0: attn.I_core0, step 0"));
-  EXPECT_THAT(waits("dKV attn.I0, 1"), ElementsAre("0 B0.0: attn.I_core0, step 0"));
-  EXPECT_THAT(waits("attn.I_core0, step 1"), ElementsAre("0 B0.0: KV attn.I0, 1"));
-  EXPECT_THAT(waits("attn.I_core0, step 2"), ElementsAre("0 B0.0: KV attn.I0, 2"));
-  EXPECT_THAT(waits("dKV attn.I0, 3"), ElementsAre("0 B0.0: attn.I_core0, step 2"));
-  EXPECT_THAT(waits("attn.I_after0"), ElementsAre("0 B0.0: dKV attn.I0, 3"));
-  EXPECT_THAT(waits("AR attn.I0"), ElementsAre("0 B0.0: attn.W_early0"));
-}
-
-TEST(LowerByHand, AllToAllsStandBeforeAndBehindTheCore) {
-  const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
-  Lowering lowering{.backward = BackwardOrder::megatron};
+TEST(LowerByHand, ARecomputedCoreFindsQKAndVWhereTheyAreUnlessTheyAreRecomputedToo) {
+  Lowering lowering{.backward = BackwardOrder::megatron, .strategy = {.recompute = {.core = true}}};
   lowering.strategy.cp = 4;
   lowering.strategy.cp_method = CpMethod::all_to_all;
-  const auto of_attn = [&](const Program& program, Pass pass) {
-    Texts texts;
-    for (OpId op = 0; op < program.ops.size(); ++op)
-      if (program.ops[op].unit == Unit::attn && program.ops[op].pass == pass)
-        texts.push_back(op_text(program, op).substr(6));
-    return texts;
-  };
-  const Program program = lower(schedule, {1}, lowering);
-  EXPECT_THAT(of_attn(program, Pass::F), ElementsAre("attn.F_before0", "A2A attn.F0, 1", "attn.F_core0",
-                                                     "A2A attn.F0, 2", "attn.F_after0", "AR attn.F0"));
-  EXPECT_THAT(of_attn(program, Pass::B),
-              ElementsAre("attn.I_before0", "A2A attn.I0, 1", "attn.I_core0", "A2A attn.I0, 2",
-                          "attn.I_after0", "attn.W_early0", "AR attn.I0", "attn.W0"));
-  const auto waits = [&](const std::string& text) { return waits_of(program, 0, "B0.0: " + text); };
-  EXPECT_THAT(waits("attn.I_before0"), ElementsAre("0 B0.0: AR mlp.I0"));
-  EXPECT_THAT(waits("A2A attn.I0, 1"), ElementsAre("0 B0.0: attn.I_before0"));
-  EXPECT_THAT(waits("attn.I_core0"), ElementsAre("0 B0.0: A2A attn.I0, 1"));
-  EXPECT_THAT(waits("A2A attn.I0, 2"), ElementsAre("0 B0.0: attn.I_core0"));
-  EXPECT_THAT(waits("attn.I_after0"), ElementsAre("0 B0.0: A2A attn.I0, 2"));
-  // A recomputed core finds q, k and v where they are, unless they are recomputed too.
-  lowering.strategy.recompute = {.core = true};
   EXPECT_THAT(
-      of_attn(lower(schedule, {1}, lowering), Pass::B),
+      ops_of(lower(one_rank(), {1}, lowering), Unit::attn, Pass::B),
       ElementsAre("attn.I_before0", "attn.F_core0", "A2A attn.F0, 2", "A2A attn.I0, 1", "attn.I_core0",
                   "A2A attn.I0, 2", "attn.I_after0", "attn.W_early0", "AR attn.I0", "attn.W0"));
   lowering.strategy.recompute.qkv = true;
-  EXPECT_THAT(of_attn(lower(schedule, {1}, lowering), Pass::B)[1], "A2A attn.F0, 1");
+  EXPECT_THAT(ops_of(lower(one_rank(), {1}, lowering), Unit::attn, Pass::B)[1], "A2A attn.F0, 1");
 }
 
 TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
-  const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
+  const Schedule schedule = one_rank();
   Lowering lowering{.backward = BackwardOrder::megatron, .strategy = {.sequence_parallel = true}};
   lowering.strategy.tp_overlap = TpOverlap::megatron;
   lowering.strategy.tp = 3;
   const Program program = lower(schedule, {1}, lowering);
-  const auto of = [&](Unit unit, Pass pass) {
-    Texts texts;
-    for (OpId op = 0; op < program.ops.size(); ++op)
-      if (program.ops[op].unit == unit && program.ops[op].pass == pass)
-        texts.push_back(op_text(program, op).substr(6));
-    return texts;
-  };
-  EXPECT_THAT(of(Unit::attn, Pass::F),
+  EXPECT_THAT(ops_of(program, Unit::attn, Pass::F),
               ElementsAre("attn.F_norm0", "rows attn.F0, 1", "attn.F_before0, step 0", "rows attn.F0, 2",
                           "attn.F_before0, step 1", "attn.F_before0, step 2", "attn.F_core0",
                           "attn.F_after0, step 0", "RS attn.F0, piece 0", "attn.F_after0, step 1",
                           "RS attn.F0, piece 1", "attn.F_after0, step 2", "RS attn.F0, piece 2",
                           "attn.F_after0, step 3", "RS attn.F0, piece 3"));
-  EXPECT_THAT(of(Unit::mlp, Pass::B),
+  EXPECT_THAT(ops_of(program, Unit::mlp, Pass::B),
               ElementsAre("rows mlp.I0, 1", "mlp.I_before0, step 0", "rows mlp.I0, 2",
                           "mlp.I_before0, step 1", "mlp.I_before0, step 2", "mlp.I_core0", "mlp.I_after0",
                           "mlp.W_early0", "RS mlp.I0", "mlp.W0"));
-  const auto waits = [&](const std::string& text) { return waits_of(program, 0, text); };
-  EXPECT_THAT(waits("F0.0: attn.F_norm0"), IsEmpty());
-  EXPECT_THAT(waits("F0.0: rows attn.F0, 1"), ElementsAre("0 F0.0: attn.F_norm0"));
-  EXPECT_THAT(waits("F0.0: attn.F_before0, step 0"), IsEmpty());
-  EXPECT_THAT(waits("F0.0: rows attn.F0, 2"), IsEmpty());
-  EXPECT_THAT(waits("F0.0: attn.F_before0, step 2"), ElementsAre("0 F0.0: rows attn.F0, 2"));
-  EXPECT_THAT(waits("F0.0: RS attn.F0, piece 1"), ElementsAre("0 F0.0: attn.F_after0, step 1"));
-  EXPECT_THAT(waits("F0.0: mlp.F_norm0"), ElementsAre("0 F0.0: RS attn.F0, piece 3"));
-  EXPECT_THAT(waits("F0.0: AG head.F"), ElementsAre("0 F0.0: mlp.F_after0, step 3"));
-  EXPECT_THAT(waits("B0.0: rows mlp.I0, 1"), ElementsAre("0 B0.0: head.W both"));
-  EXPECT_THAT(waits("B0.0: rows attn.I0, 1"), ElementsAre("0 B0.0: RS mlp.I0", "0 B0.0: mlp.W0"));
-  EXPECT_THAT(waits("B0.0: attn.I_before0, step 0"), ElementsAre("0 B0.0: RS mlp.I0"));
-  EXPECT_THAT(waits("B0.0: attn.I_before0, step 1"), ElementsAre("0 B0.0: rows attn.I0, 1"));
+  // What steps and pieces wait for: simulate_test.cc, in closed form.
+  EXPECT_THAT(waits_of(program, 0, "F0.0: AG head.F"), ElementsAre("0 F0.0: mlp.F_after0, step 3"));
+  EXPECT_THAT(waits_of(program, 0, "B0.0: rows mlp.I0, 1"), ElementsAre("0 B0.0: head.W both"));
   // What copy engines carry, or SMs that are set aside, slows no GEMM.
   const auto of_tp_that_contend = [&](const Program& in) {
     Texts texts;
@@ -334,7 +176,7 @@ TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
     return texts;
   };
   EXPECT_THAT(of_tp_that_contend(program), ElementsAre("F0.0: AG head.F"));
-  const Program apart = lower(by_hand(Placement::loop(1, 1), 1, {{"F0.0", "I0.0", "W0.0"}}), {1}, lowering);
+  const Program apart = lower(one_rank({"F0.0", "I0.0", "W0.0"}), {1}, lowering);
   EXPECT_THAT(of_tp_that_contend(apart),
               ElementsAre("F0.0: AG head.F", "I0.0: RS mlp.I0", "I0.0: RS attn.I0"));
   for (const Op& op : program.ops) EXPECT_TRUE(op.contends || op.kind != OpKind::compute);
@@ -352,44 +194,14 @@ TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
 }
 
 TEST(LowerByHand, ARecomputedCoreGoesRoundTheRingBeforeItsBackwardDoes) {
-  const auto schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "I0.0", "W0.0"}});
   Lowering lowering{.strategy = {.recompute = {.core = true}}};
   lowering.strategy.cp = 2;
-  const Program program = lower(schedule, {1}, lowering);
-  Texts texts;
-  for (OpId op = 0; op < program.ops.size(); ++op)
-    if (program.ops[op].unit == Unit::attn && program.ops[op].pass == Pass::I)
-      texts.push_back(op_text(program, op).substr(6));
-  EXPECT_THAT(texts,
+  const Program program = lower(one_rank({"F0.0", "I0.0", "W0.0"}), {1}, lowering);
+  EXPECT_THAT(ops_of(program, Unit::attn, Pass::I),
               ElementsAre("attn.I_before0", "KV attn.F0, 1", "attn.F_core0, step 0", "attn.F_core0, step 1",
                           "KV attn.I0, 1", "attn.I_core0, step 0", "dKV attn.I0, 1", "attn.I_core0, step 1",
                           "dKV attn.I0, 2", "attn.I_after0", "AR attn.I0"));
   EXPECT_THAT(waits_of(program, 0, "I0.0: KV attn.I0, 1"), ElementsAre("0 I0.0: attn.F_core0, step 1"));
-}
-
-TEST(LowerByHand, AChunkWithoutLayersPassesItsInputOn) {
-  const Schedule schedule =
-      by_hand(Placement::loop(3, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}, {"F0.0", "B0.0"}});
-  for (const Release release : kReleases) {
-    const Program program = lower(schedule, {1, 0, 0}, {release, BackwardOrder::suite, false});
-    EXPECT_EQ(program.rank_begin[2] - program.rank_begin[1], 2U);
-    EXPECT_THAT(waits_of(program, 1, "F0.0: send 1 to 2"), ElementsAre("0 F0.0: send 1 to 1"));
-    EXPECT_THAT(waits_of(program, 1, "I0.0: send 1 to 0"), ElementsAre("2 B0.0: send 1 to 1"));
-    EXPECT_THAT(waits_of(program, 2, "F0.0: head.F"), ElementsAre("1 F0.0: send 1 to 2"));
-  }
-  // On one rank it makes no ops.
-  const Schedule turn = by_hand(Placement::v(1), 1, {{"F0.0", "F1.0", "B1.0", "B0.0"}});
-  const Program program = lower(turn, {0, 1}, {});
-  EXPECT_THAT(waits_of(program, 0, "F1.0: attn.F0"), IsEmpty());
-  EXPECT_EQ(count(program).of["transfer"], 0);
-}
-
-TEST(LowerByHand, TheTurnOfTheVNeedsNoTransfer) {
-  const Schedule schedule =
-      by_hand(Placement::v(2), 1, {{"F0.0", "F1.0", "B1.0", "B0.0"}, {"F0.0", "F1.0", "B1.0", "B0.0"}});
-  const Program program = lower(schedule, {1, 1, 1, 1}, {});
-  EXPECT_THAT(waits_of(program, 1, "F1.0: attn.F0"), ElementsAre("1 F0.0: AR mlp.F0"));
-  EXPECT_THAT(waits_of(program, 1, "B0.0: mlp.I0"), ElementsAre("1 B1.0: AR attn.I0"));
 }
 
 }  // namespace

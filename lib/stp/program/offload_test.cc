@@ -11,7 +11,7 @@
 
 #include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
-#include "support/schedules.h"
+#include "support/programs.h"
 
 namespace stp {
 namespace {
@@ -46,40 +46,6 @@ TEST(OffloadedActivations, AreOfChunkZeroAlone) {
 }
 
 // ---- what waits for what ----
-
-// What comes after what: on its stream, or by dependencies.
-class Order {
- public:
-  explicit Order(const Program& program) : followers_(program.ops.size()) {
-    std::vector<OpId> last(program.streams.size(), kNone);
-    for (OpId op = 0; op < program.ops.size(); ++op) {
-      for (const OpId needed : program.dependencies(op)) followers_[needed].push_back(op);
-      OpId& before = last[program.ops[op].stream];
-      if (before != kNone) followers_[before].push_back(op);
-      before = op;
-    }
-  }
-
-  // By op, whether it comes after `op`.
-  [[nodiscard]] std::vector<bool> after(OpId op) const {
-    std::vector<bool> found(followers_.size(), false);
-    std::vector<OpId> open{op};
-    while (!open.empty()) {
-      const OpId at = open.back();
-      open.pop_back();
-      for (const OpId follower : followers_[at])
-        if (!found[follower]) {
-          found[follower] = true;
-          open.push_back(follower);
-        }
-    }
-    return found;
-  }
-
- private:
-  static constexpr OpId kNone = ~OpId{0};
-  std::vector<std::vector<OpId>> followers_;
-};
 
 bool waits_for(const Program& program, OpId op, OpId needed) {
   const auto all = program.dependencies(op);
@@ -205,29 +171,6 @@ TEST(Offload, LacksOneSynchronisationWithoutAnyOneOfItsDependencies) {
                           "a reload takes memory that is not free yet", "memory is not freed once",
                           "an offload does not wait for its forward"));
   }
-}
-
-// F0.0 is on the host during F0.2 and F0.3; its copies have the blocks beside these.
-TEST(Offload, ByHand) {
-  const Program program =
-      lower(one_rank({"F0.0", "F0.1", "F0.2", "F0.3", "F0.4", "B0.0", "B0.1", "B0.2", "B0.3", "B0.4"}, 5),
-            {1}, {.strategy = {.offload = 1}});
-  std::vector<std::string> texts;
-  for (OpId op = 0; op < program.ops.size(); ++op) {
-    if (!is_host_copy(program.ops[op].kind) || program.ops[op].microbatch > 0) continue;
-    std::string text = describe(program, op) + ":";
-    for (const OpId needed : program.dependencies(op)) text += " " + describe_op(program, needed) + ";";
-    texts.push_back(text);
-    for (OpId id = 0; id < program.ops.size(); ++id)
-      if (waits_for(program, id, op)) texts.push_back("then " + describe(program, id));
-  }
-  EXPECT_THAT(
-      texts,
-      ElementsAre("rank 0, d2h, offload of F0.0: head.F of F0.0;",
-                  "then rank 0, compute, attn.F of F0.2, layer 0", "then rank 0, h2d, reload for B0.0",
-                  "rank 0, h2d, reload for B0.0: offload of F0.0; head.F of F0.3; all-reduce of mlp.F of "
-                  "F0.3, layer 0; offload of F0.2;",
-                  "then rank 0, compute, head.I of B0.0"));
 }
 
 TEST(Offload, SkipsAChunkWithoutLayers) {

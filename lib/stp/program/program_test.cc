@@ -1,4 +1,4 @@
-// What a Program says of its ops: their virtual stage, and a description for messages.
+// How a Program describes its ops in messages.
 #include "stp/program/program.h"
 
 #include <gtest/gtest.h>
@@ -8,18 +8,9 @@
 
 #include "stp/program/lower.h"
 #include "support/programs.h"
-#include "support/schedules.h"
 
 namespace stp {
 namespace {
-
-TEST(Program, KnowsTheStageOfEveryOp) {
-  const Program program = lower(stp_schedule(2, 5), {2, 1, 1, 2}, {});
-  for (OpId op = 0; op < program.ops.size(); ++op) {
-    const int rank = program.stream_of(op).rank;
-    EXPECT_EQ(program.stage_of(op), program.ops[op].chunk == 0 ? rank : 3 - rank);
-  }
-}
 
 TEST(Program, DescribesItsOpsByRankStreamAndAction) {
   const Program program = lower(two_ranks(), {1, 2}, {Release::chain, BackwardOrder::megatron, true});

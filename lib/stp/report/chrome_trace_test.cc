@@ -33,6 +33,8 @@ class ChromeTrace : public ::testing::Test {
     std::ostringstream text;
     write_chrome_trace(text, program_, timeline_);
     events_ = json::parse(text.str()).at("traceEvents");
+    for (const json& event : events_)
+      if (event.at("ph") == "X") slices_.push_back(event);
   }
 
   static int64_t nanoseconds(const json& microseconds) {
@@ -41,15 +43,14 @@ class ChromeTrace : public ::testing::Test {
 
   Program program_{.schedule = {"", Placement::v(1), 0, {}}};
   Timeline timeline_;
-  json events_;
+  json events_, slices_;
 };
 
 TEST_F(ChromeTrace, HasOneSlicePerOp) {
   std::map<std::string, int> slices;
   std::multiset<std::pair<int64_t, int64_t>> traced, simulated;  // start, length
   int64_t blocks = 0;
-  for (const json& event : events_) {
-    if (event.at("ph") != "X") continue;
+  for (const json& event : slices_) {
     ++slices[event.at("cat")];
     if (event.at("cat") == "block")
       ++blocks;
@@ -72,8 +73,7 @@ TEST_F(ChromeTrace, HasOneSlicePerOp) {
 TEST_F(ChromeTrace, SlicesOfAThreadNest) {
   std::map<std::pair<int, int>, std::vector<std::pair<int64_t, int64_t>>>
       threads;  // (pid, tid) → (start, −end)
-  for (const json& event : events_) {
-    if (event.at("ph") != "X") continue;
+  for (const json& event : slices_) {
     const int64_t start = nanoseconds(event.at("ts"));
     threads[{event.at("pid"), event.at("tid")}].emplace_back(start, -(start + nanoseconds(event.at("dur"))));
   }
@@ -97,8 +97,10 @@ TEST_F(ChromeTrace, NamesRanksStreamsAndOps) {
   for (const json& event : events_) {
     if (event.at("name") == "process_name") processes.insert(event.at("args").at("name"));
     if (event.at("name") == "thread_name") threads.insert(event.at("args").at("name"));
-    if (event.at("ph") == "X") names.insert(event.at("name"));
-    if (event.at("ph") == "X" && event.at("name") == "mlp.I B0.3") {
+  }
+  for (const json& event : slices_) {
+    names.insert(event.at("name"));
+    if (event.at("name") == "mlp.I B0.3") {
       EXPECT_EQ(event.at("args").at("action"), "B0.3");
       EXPECT_EQ(event.at("args").at("unit"), "mlp");
       EXPECT_TRUE(event.at("args").at("layer").is_number_integer());
@@ -115,8 +117,8 @@ TEST_F(ChromeTrace, NamesRanksStreamsAndOps) {
 // The gaps in compute that slices mark as waits for the rank's own all-reduces are its TP bubble.
 TEST_F(ChromeTrace, WaitsForOwnAllReducesAreTheTpBubble) {
   std::map<int, int64_t> waited, computed_until;
-  for (const json& event : events_) {
-    if (event.at("ph") != "X" || event.at("cat") != "compute") continue;
+  for (const json& event : slices_) {
+    if (event.at("cat") != "compute") continue;
     const int rank = event.at("pid");
     const int64_t start = nanoseconds(event.at("ts"));
     if (event.at("args").value("waited_for", "") == "all-reduce")

@@ -3,36 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <map>
-#include <random>
 #include <sstream>
 
-#include "stp/base/error.h"
-#include "stp/schedule/generator.h"
 #include "stp/schedule/read_schedule.h"
-#include "stp/schedule/validate.h"
-#include "support/refusal.h"
-#include "support/schedules.h"
+#include "support/csv_sheets.h"
+#include "support/folder.h"
+#include "support/golden.h"
 
 namespace stp {
 
 namespace {
 
 using testing::AllOf;
-using testing::AnyOf;
 using testing::HasSubstr;
-using testing::Not;
-
-constexpr CsvForm kForms[] = {CsvForm::compute_only, CsvForm::compute_comms, CsvForm::compute_comms_waits};
-
-std::string refusal_of(const std::string& text) {
-  return refusal([&] { validate(schedule_from_csv(text, "x.csv")); });
-}
 
 Schedule by_rows(const Placement& placement, int microbatches, const std::vector<std::string>& rows) {
   Schedule schedule{"by hand", placement, microbatches, {}};
@@ -40,25 +25,6 @@ Schedule by_rows(const Placement& placement, int microbatches, const std::vector
     auto& blocks = schedule.ranks.emplace_back();
     std::istringstream words(row);
     for (std::string word; words >> word;) blocks.push_back(parse_block(word));
-  }
-  return schedule;
-}
-
-// F of all stages in the forward's order, then the backwards in theirs: valid on any placement.
-Schedule in_stage_order(const Placement& placement, int microbatches) {
-  Schedule schedule{"in stage order", placement, microbatches, {}};
-  schedule.ranks.resize(placement.ranks());
-  const auto add = [&](Pass pass, int stage, int microbatch) {
-    schedule.ranks[placement.rank_of(stage)].emplace_back(
-        Action{pass, static_cast<int16_t>(placement.chunk_of(stage)), microbatch});
-  };
-  for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
-    for (int stage = 0; stage < placement.stages(); ++stage) add(Pass::F, stage, microbatch);
-    for (int stage = placement.stages() - 1; stage >= 0; --stage) {
-      const bool split = (stage + microbatch) % 2 == 0;
-      add(split ? Pass::I : Pass::B, stage, microbatch);
-      if (split) add(Pass::W, stage, microbatch);
-    }
   }
   return schedule;
 }
@@ -76,61 +42,6 @@ void expect_round_trip(const Schedule& schedule) {
   }
 }
 
-// A file as its cells.
-using Grid = std::vector<std::vector<std::string>>;
-
-Grid grid_of(const std::string& text) {
-  Grid grid;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    line.pop_back();  // CR
-    auto& row = grid.emplace_back();
-    std::istringstream cells(line);
-    for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
-  }
-  return grid;
-}
-
-std::string text_of(const Grid& grid) {
-  std::string text;
-  for (const auto& row : grid) {
-    for (size_t i = 0; i < row.size(); ++i) text += (i > 0 ? "," : "") + row[i];
-    text += "\r\n";
-  }
-  return text;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-bool is_send(const std::string& cell) { return contains(cell, "SEND_") && !contains(cell, "WAIT_"); }
-bool is_receive(const std::string& cell) { return contains(cell, "RECV_"); }
-bool is_reduce(const std::string& cell) { return contains(cell, "REDUCE"); }
-
-// The actions of a cell, each as stage, type and microbatch.
-struct Parts {
-  std::string stage, type, microbatch;
-};
-std::vector<Parts> parts_of(std::string cell) {
-  if (cell[0] == '(') cell = cell.substr(1, cell.find(')') - 1);
-  std::vector<Parts> actions;
-  std::istringstream leaves(cell);
-  for (std::string leaf; std::getline(leaves, leaf, ';');) {
-    const size_t letter = leaf.find_first_not_of("0123456789");
-    const size_t digit = std::min(leaf.find_first_of("0123456789", letter), leaf.size());
-    actions.push_back({leaf.substr(0, letter), leaf.substr(letter, digit - letter), leaf.substr(digit)});
-  }
-  return actions;
-}
-
-std::vector<Schedule> golden_schedules() {
-  std::vector<Schedule> schedules;
-  for (const auto& entry : std::filesystem::directory_iterator(STP_SOURCE_DIR "/tests/golden"))
-    if (entry.path().extension() == ".json") schedules.push_back(read_schedule_file(entry.path().string()));
-  EXPECT_GT(schedules.size(), 50U);
-  return schedules;
-}
-
 // ---- writing ----
 
 TEST(Csv, IsWrittenAsTorchReadsIt) {
@@ -146,11 +57,6 @@ TEST(Csv, IsWrittenAsTorchReadsIt) {
             "3I1,3SEND_B1,3W1,3REDUCE_GRAD,0RECV_B1,0B1,0REDUCE_GRAD\r\n"
             "1RECV_F0,1F0,1RECV_F1,2F0,2SEND_F0,2RECV_B0,(1F1;2B0)OVERLAP_F_B,2F1,2SEND_F1,1B0,1SEND_B0,"
             "2RECV_B1,2B1,2REDUCE_GRAD,1B1,1SEND_B1,1REDUCE_GRAD\r\n");
-}
-
-TEST(Csv, NamesTheStageOfABraid) {
-  const std::string text = to_csv(stp_schedule(4, 12), CsvForm::compute_only);
-  EXPECT_THAT(text, AllOf(testing::StartsWith("0F0,0F1,"), HasSubstr("(0F8;7W0)OVERLAP_F_B")));
 }
 
 TEST(Csv, ReceivesStandInTheSendersOrderAsLateAsTheyMay) {
@@ -201,7 +107,7 @@ TEST(Csv, BothEndsOfAPairHaveAllTransfersInOneOrder) {
     }
   };
   for (int p = 2; p <= 6; ++p) check(stp_schedule(p, 3 * p + 2));
-  for (const Schedule& golden : golden_schedules()) check(golden);
+  for (const Golden& golden : golden_orders()) check(golden.schedule);
   EXPECT_GT(pairs, 200U);
 }
 
@@ -242,9 +148,9 @@ TEST(Csv, NumbersAsChunksARanksStagesInAscendingOrder) {
 }
 
 TEST(Csv, RoundTripsTheGoldenOrders) {
-  for (const Schedule& schedule : golden_schedules()) {
-    SCOPED_TRACE(schedule.name + " p " + std::to_string(schedule.pp()));
-    expect_round_trip(schedule);
+  for (const Golden& golden : golden_orders()) {
+    SCOPED_TRACE(golden.file);
+    expect_round_trip(golden.schedule);
   }
 }
 
@@ -416,232 +322,14 @@ TEST(Csv, RefusesCommunicationThatDoesNotFit) {
               HasSubstr("line 2 (rank 1), cell 3, 1SEND_F0: has no other rank to exchange with"));
 }
 
-// ---- mutations: a good file, spoilt at random ----
-
-// Whether `message` names an action of `cell`, or another of the same stage and microbatch: if two conflict,
-// either may be named.
-bool names_action(const std::string& message, const std::string& cell) {
-  static const char* const kAll[] = {"F",      "I",      "W",      "B",           "SEND_F",
-                                     "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B"};
-  const auto parts = parts_of(cell);
-  return std::ranges::any_of(parts, [&](const Parts& part) {
-    return std::ranges::any_of(
-        kAll, [&](const char* type) { return contains(message, part.stage + type + part.microbatch); });
-  });
-}
-
-class CsvMutation : public testing::Test {
- protected:
-  static constexpr int kDraws = 1500;
-
-  // A good file of `form`, of two to four ranks.
-  void draw(CsvForm form) {
-    const int kind = static_cast<int>(random_() % 3), p = 2 + static_cast<int>(random_() % 3);
-    const int m =
-        kind == 0 ? 3 * p - 1 + static_cast<int>(random_() % 3) : 1 + static_cast<int>(random_() % 4);
-    const Schedule schedule = kind == 0 ? stp_schedule(p, m)
-                              : kind == 1
-                                  ? in_stage_order(Placement::loop(p, 1 + static_cast<int>(random_() % 3)), m)
-                                  : in_stage_order(Placement::wave(p, 3), m);
-    grid_ = grid_of(to_csv(schedule, form));
-  }
-
-  // A random cell for which `fits` holds; false if the drawn rank has none.
-  bool pick(const std::function<bool(const std::string&)>& fits) {
-    rank_ = random_() % grid_.size();
-    std::vector<size_t> found;
-    for (size_t i = 0; i < row().size(); ++i)
-      if (fits(row()[i])) found.push_back(i);
-    if (found.empty()) return false;
-    at_ = found[random_() % found.size()];
-    cell_ = row()[at_];
-    return true;
-  }
-
-  std::vector<std::string>& row() { return grid_[rank_]; }
-  static auto position(std::vector<std::string>& row, size_t index) {
-    return row.begin() + static_cast<ptrdiff_t>(index);
-  }
-  void erase(size_t index) { row().erase(position(row(), index)); }
-  void insert(size_t index, const std::string& cell) { row().insert(position(row(), index), cell); }
-
-  void expect_refused() {
-    const std::string message = refusal_of(text_of(grid_));
-    ASSERT_NE(message, "") << cell_ << " of rank " << rank_ << ":\n" << text_of(grid_);
-    EXPECT_THAT(message, HasSubstr("rank " + std::to_string(rank_))) << cell_ << "\n" << text_of(grid_);
-    EXPECT_TRUE(names_action(message, cell_)) << cell_ << ": " << message << "\n" << text_of(grid_);
-  }
-
-  std::mt19937 random_{20251027};
-  Grid grid_;
-  size_t rank_ = 0, at_ = 0;
-  std::string cell_;
-};
-
-TEST_F(CsvMutation, DroppedActionIsRefused) {
-  for (int i = 0; i < kDraws; ++i) {
-    draw(kForms[i % 3]);
-    if (!pick([](const std::string& cell) { return !is_reduce(cell); })) continue;
-    erase(at_);
-    expect_refused();
-  }
-}
-
-TEST_F(CsvMutation, DoubledActionIsRefused) {
-  for (int i = 0; i < kDraws; ++i) {
-    draw(kForms[i % 3]);
-    if (!pick([](const std::string& cell) { return !is_reduce(cell); })) continue;
-    insert(random_() % (row().size() + 1), cell_);
-    expect_refused();
-  }
-}
-
-TEST_F(CsvMutation, ActionMovedAcrossItsDependencyIsRefused) {
-  int moved = 0;
-  for (int i = 0; i < 3 * kDraws; ++i) {
-    draw(kForms[i % 3]);
-    if (!pick([](const std::string& cell) { return !is_reduce(cell); })) continue;
-    // What must stand before a plain action on its own rank.
-    const Parts mine = parts_of(cell_)[0];
-    const auto needs = [&](const std::string& other) {
-      for (const Parts& part : parts_of(other)) {
-        if (part.stage != mine.stage || part.microbatch != mine.microbatch || part.type == mine.type)
-          continue;
-        if (mine.type == "SEND_F" || mine.type == "I" || mine.type == "B") return part.type == "F";
-        if (mine.type == "WAIT_SEND_F") return part.type == "SEND_F";
-        if (mine.type == "WAIT_SEND_B") return part.type == "SEND_B";
-        if (mine.type == "SEND_B") return part.type == "I" || part.type == "B";
-        if (mine.type == "W") return part.type == "I";
-        if (mine.type == "F") return part.type == "RECV_F";
-      }
-      return false;
-    };
-    size_t before = 0;
-    while (before < at_ && !needs(row()[before])) ++before;
-    if (before == at_ || cell_[0] == '(') continue;
-    erase(at_);
-    insert(random_() % (before + 1), cell_);
-    expect_refused();
-    ++moved;
-  }
-  EXPECT_GT(moved, kDraws);
-}
-
-TEST_F(CsvMutation, ReceiveMovedBehindItsConsumerIsRefused) {
-  for (int i = 0; i < kDraws; ++i) {
-    draw(CsvForm::compute_comms);
-    if (!pick(is_receive)) continue;
-    const Parts mine = parts_of(cell_)[0];
-    const auto consumes = [&](const std::string& other) {
-      return std::ranges::any_of(parts_of(other), [&](const Parts& part) {
-        const bool fits = mine.type == "RECV_F" ? part.type == "F" : part.type == "I" || part.type == "B";
-        return fits && part.stage == mine.stage && part.microbatch == mine.microbatch;
-      });
-    };
-    erase(at_);
-    const auto consumer = std::ranges::find_if(row(), consumes);
-    ASSERT_NE(consumer, row().end());
-    const size_t first = static_cast<size_t>(consumer - row().begin()) + 1;
-    insert(first + random_() % (row().size() - first + 1), cell_);
-    expect_refused();
-  }
-}
-
-TEST_F(CsvMutation, ActionOnAnotherRankIsRefused) {
-  for (int i = 0; i < kDraws; ++i) {
-    draw(kForms[i % 3]);
-    if (!pick([](const std::string& cell) { return !is_reduce(cell); })) continue;
-    erase(at_);
-    const size_t from = rank_;
-    rank_ = (rank_ + 1 + random_() % (grid_.size() - 1)) % grid_.size();
-    insert(random_() % (row().size() + 1), cell_);
-    const std::string message = refusal_of(text_of(grid_));
-    ASSERT_NE(message, "") << cell_ << "\n" << text_of(grid_);
-    EXPECT_THAT(message,
-                AnyOf(HasSubstr("rank " + std::to_string(from)), HasSubstr("rank " + std::to_string(rank_))));
-    // A stage on two ranks is found at any of its actions.
-    const auto parts = parts_of(cell_);
-    EXPECT_TRUE(names_action(message, cell_) ||
-                std::ranges::any_of(parts,
-                                    [&](const Parts& part) {
-                                      return contains(message, "stage " + part.stage + " is on rank");
-                                    }))
-        << cell_ << ": " << message;
-  }
-}
-
-TEST_F(CsvMutation, SwappedSendsOrReceivesOfALinkAreRefused) {
-  int swapped = 0;
-  for (int i = 0; i < 2 * kDraws; ++i) {
-    draw(CsvForm::compute_comms);
-    if (!pick(i % 2 == 0 ? is_send : is_receive)) continue;
-    // Of the same stage and direction, so that the link is the same.
-    const Parts mine = parts_of(cell_)[0];
-    std::vector<size_t> others;
-    for (size_t j = 0; j < row().size(); ++j) {
-      const Parts other = parts_of(row()[j])[0];
-      if (j != at_ && other.stage == mine.stage && other.type == mine.type) others.push_back(j);
-    }
-    if (others.empty()) continue;
-    const size_t other = others[random_() % others.size()];
-    const std::string partner = row()[other];
-    std::swap(row()[at_], row()[other]);
-    const std::string message = refusal_of(text_of(grid_));
-    ASSERT_NE(message, "") << cell_ << "\n" << text_of(grid_);
-    EXPECT_THAT(message, HasSubstr("rank " + std::to_string(rank_)));
-    // Swaps show at one of the two, or at a transfer between them.
-    EXPECT_TRUE(names_action(message, cell_) || names_action(message, partner) ||
-                contains(message, "transfer "))
-        << message;
-    ++swapped;
-  }
-  EXPECT_GT(swapped, kDraws);
-}
-
-TEST_F(CsvMutation, SwappedAdjacentReceivesAreRefused) {
-  // Two adjacent receives: only the order of the link is wrong.
-  int swapped = 0;
-  for (int p = 2; p <= 5; ++p) {
-    const Grid good = grid_of(to_csv(stp_schedule(p, 3 * p + 1), CsvForm::compute_comms));
-    for (rank_ = 0; rank_ < good.size(); ++rank_) {
-      for (size_t i = 0; i + 1 < good[rank_].size(); ++i) {
-        const Parts a = parts_of(good[rank_][i])[0], b = parts_of(good[rank_][i + 1])[0];
-        if (!is_receive(good[rank_][i]) || a.type != b.type || a.stage != b.stage) continue;
-        grid_ = good;
-        std::swap(row()[i], row()[i + 1]);
-        EXPECT_THAT(refusal_of(text_of(grid_)),
-                    AllOf(HasSubstr("ranks "), HasSubstr("transfer "),
-                          HasSubstr(" receives " + good[rank_][i + 1]), HasSubstr("swap tensors silently")));
-        ++swapped;
-      }
-    }
-  }
-  EXPECT_GT(swapped, 5);
-}
-
-TEST_F(CsvMutation, WhatIsAcceptedIsWhatWasWritten) {
-  // Any two cells of a rank swapped: refused, or read exactly as it stands.
-  int accepted = 0;
-  for (int i = 0; i < kDraws; ++i) {
-    draw(CsvForm::compute_only);
-    rank_ = random_() % grid_.size();
-    std::swap(row()[random_() % row().size()], row()[random_() % row().size()]);
-    const std::string text = text_of(grid_);
-    if (!refusal_of(text).empty()) continue;
-    ++accepted;
-    EXPECT_EQ(to_csv(schedule_from_csv(text, "x.csv"), CsvForm::compute_only), text);
-  }
-  EXPECT_GT(accepted, 10);
-}
-
 // ---- files ----
 
-TEST(ReadSchedule, GoesByTheEnding) {
+using ReadSchedule = FolderTest;
+
+TEST_F(ReadSchedule, GoesByTheEnding) {
   const Schedule schedule = stp_schedule(2, 5);
-  const std::string folder = testing::TempDir() + "/";
   const auto read = [&](const std::string& name, const std::string& text) {
-    std::ofstream(folder + name, std::ios::binary) << text;
-    const Schedule found = read_schedule_file(folder + name);
+    const Schedule found = read_schedule_file(write(name, text));
     EXPECT_EQ(found.ranks, schedule.ranks) << name;
     EXPECT_EQ(found.placement, schedule.placement) << name;
     return found.name;
@@ -651,9 +339,9 @@ TEST(ReadSchedule, GoesByTheEnding) {
   EXPECT_THAT(
       refusal([&] { read("read_schedule.xml", "<s/>"); }),
       AllOf(HasSubstr("read_schedule.xml: has no ending of a schedule file"), HasSubstr(".json, .csv")));
-  EXPECT_THAT(refusal([&] { read_schedule_file(folder + "none.csv"); }),
+  EXPECT_THAT(refusal([&] { read_schedule_file(folder_ + "/none.csv"); }),
               HasSubstr("none.csv: cannot be read"));
-  EXPECT_THAT(refusal([&] { read_schedule_file(folder); }), HasSubstr("is a folder"));
+  EXPECT_THAT(refusal([&] { read_schedule_file(folder_); }), HasSubstr("is a folder"));
   EXPECT_TRUE(is_schedule_file("a.b.csv"));
   EXPECT_FALSE(is_schedule_file("a.csv.gz"));
 }

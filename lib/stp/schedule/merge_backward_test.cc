@@ -1,5 +1,4 @@
-// Adjacent I and W as one B: by hand, and on random orders. Every generator's orders:
-// baselines/schedules_test.cc.
+// Adjacent I and W as one B: by hand, and on random orders.
 #include "stp/schedule/merge_backward.h"
 
 #include <gmock/gmock.h>

@@ -60,6 +60,21 @@ class EmulatedLink : public testing_support::CudaOnHost {
     link = read(buffers);
     give_back({buffers});
   }
+  /// What a call leaves of `sent` in an output of `size` bytes.
+  Bytes output_of(CallKind kind, int ranks, int index, const LinkEmulation& emulated, const Bytes& sent,
+                  int64_t size) {
+    const Tensor in = tensor(sent), out = bytes(size);
+    run({.link = emulated,
+         .kind = kind,
+         .size = ranks,
+         .index = index,
+         .in = address(in),
+         .out = address(out)});
+    EXPECT_EQ(read(in), sent);
+    const Bytes found = read(out);
+    give_back({in, out});
+    return found;
+  }
 
   Bytes link;
 };
@@ -98,39 +113,21 @@ TEST_F(EmulatedLink, AnAllReduceLeavesItsTensorAsItWas) {
   }
 }
 
-TEST_F(EmulatedLink, AnAllGatherRepeatsTheInput) {
+TEST_F(EmulatedLink, AnAllGatherRepeatsTheInputAndAReduceScatterLeavesItsOwnPiece) {
   for (const int64_t size : kByteCounts)
     for (const int ranks : {2, 3, 5}) {
-      const Bytes content = counted(size);
-      Bytes expected;
-      for (int i = 0; i < ranks; ++i) expected.insert(expected.end(), content.begin(), content.end());
-      const Tensor in = tensor(content), out = bytes(size * ranks);
-      run({.link = emulate_links(size * ranks, kQuick, 4, kLinkPiece),
-           .kind = CallKind::all_gather,
-           .size = ranks,
-           .in = address(in),
-           .out = address(out)});
-      EXPECT_EQ(read(out), expected) << size;
-      give_back({in, out});
-    }
-}
-
-TEST_F(EmulatedLink, AReduceScatterLeavesItsOwnPiece) {
-  for (const int64_t size : kByteCounts)
-    for (const int ranks : {2, 3, 5})
+      const LinkEmulation emulated = emulate_links(size * ranks, kQuick, 4, kLinkPiece);
+      const Bytes content = counted(size), whole = counted(size * ranks);
+      Bytes repeated;
+      for (int i = 0; i < ranks; ++i) repeated.insert(repeated.end(), content.begin(), content.end());
+      EXPECT_EQ(output_of(CallKind::all_gather, ranks, 0, emulated, content, size * ranks), repeated) << size;
       for (int index = 0; index < ranks; ++index) {
-        const Bytes content = counted(size * ranks);
-        const Tensor in = tensor(content), out = bytes(size);
-        run({.link = emulate_links(size * ranks, kQuick, 4, kLinkPiece),
-             .kind = CallKind::reduce_scatter,
-             .size = ranks,
-             .index = index,
-             .in = address(in),
-             .out = address(out)});
-        const auto own = content.begin() + index * size;
-        EXPECT_EQ(read(out), Bytes(own, own + size)) << size << " of " << index;
-        give_back({in, out});
+        const auto own = whole.begin() + index * size;
+        EXPECT_EQ(output_of(CallKind::reduce_scatter, ranks, index, emulated, whole, size),
+                  Bytes(own, own + size))
+            << size << " of " << index;
       }
+    }
 }
 
 TEST_F(EmulatedLink, ASendGoesIntoTheLink) {
@@ -152,16 +149,8 @@ TEST_F(EmulatedLink, ASendGoesIntoTheLink) {
 
 TEST_F(EmulatedLink, ARingReturnsWhatItSends) {
   for (const int64_t size : kByteCounts) {
-    const Bytes before = counted(size);
-    const Tensor in = tensor(before), out = bytes(size);
-    run({.link = emulate_links(size, kQuick, 2, kLinkPiece),
-         .kind = CallKind::transfer,
-         .size = 3,
-         .in = address(in),
-         .out = address(out)});
-    EXPECT_EQ(read(in), before);
-    EXPECT_EQ(read(out), before);
-    give_back({in, out});
+    const LinkEmulation emulated = emulate_links(size, kQuick, 2, kLinkPiece);
+    EXPECT_EQ(output_of(CallKind::transfer, 3, 0, emulated, counted(size), size), counted(size));
   }
 }
 

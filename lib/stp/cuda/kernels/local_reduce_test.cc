@@ -43,6 +43,16 @@ class LocalReduceOnHost : public testing_support::CudaOnHost {
     buffers.out[buffers.members++] = address(out);
     held_.insert(held_.end(), {in, out});
   }
+  /// The outputs, of so many elements each.
+  template <typename T>
+  std::vector<Tensor> add(LocalBuffers& buffers, const std::vector<std::vector<T>>& in, size_t elements) {
+    std::vector<Tensor> out;
+    for (const auto& each : in) {
+      out.push_back(tensor(std::vector<T>(elements)));
+      add(buffers, tensor(each), out.back());
+    }
+    return out;
+  }
   /// Takes the memory of all that was added back.
   void release() {
     for (Tensor& each : held_)
@@ -95,65 +105,63 @@ void expect_reduced(Reduce reduce, const std::vector<std::vector<T>>& in, size_t
   ASSERT_NEAR(static_cast<double>(found), sum, tolerance<T>(terms, sum)) << at;
 }
 
-TYPED_TEST(LocalReduce, AllReduceGivesAllTheSameBits) {
-  for (const Reduce reduce : {Reduce::sum, Reduce::maximum})
-    for (const int members : kMembers)
-      for (const size_t elements : kSizes) {
-        SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(elements));
-        const auto in = random_values<TypeParam>(members, elements, 1);
-        LocalBuffers buffers;
-        std::vector<Tensor> here;
-        for (const auto& each : in) {
-          here.push_back(this->tensor(each));
-          this->add(buffers, here.back(), here.back());
-        }
-        local_all_reduce(this->stream(), reduce, kTypeOf<TypeParam>, buffers, static_cast<int64_t>(elements));
-        const auto first = this->template values<TypeParam>(here[0]);
-        for (size_t i = 0; i < elements; ++i) expect_reduced(reduce, in, i, first[i]);
-        for (const Tensor& each : here) EXPECT_EQ(this->template values<TypeParam>(each), first);
-        this->release();
-      }
-}
-
-TYPED_TEST(LocalReduce, ReduceScatterGivesEachItsPiece) {
-  for (const Reduce reduce : {Reduce::sum, Reduce::maximum})
-    for (const int members : kMembers)
-      for (const size_t elements : kSizes) {
-        SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(elements));
-        const auto in = random_values<TypeParam>(members, elements * members, 2);
-        LocalBuffers buffers;
-        std::vector<Tensor> out;
-        for (const auto& each : in) {
-          out.push_back(this->tensor(std::vector<TypeParam>(elements)));
-          this->add(buffers, this->tensor(each), out.back());
-        }
-        local_reduce_scatter(this->stream(), reduce, kTypeOf<TypeParam>, buffers,
-                             static_cast<int64_t>(elements));
-        for (int member = 0; member < members; ++member) {
-          const auto piece = this->template values<TypeParam>(out[member]);
-          for (size_t i = 0; i < elements; ++i) expect_reduced(reduce, in, member * elements + i, piece[i]);
-        }
-        this->release();
-      }
-}
-
-TYPED_TEST(LocalReduce, AllGatherGivesAllOfThemToAll) {
+// Calls `check` with every number of members and every size.
+template <typename Check>
+void for_each_group(Check check) {
   for (const int members : kMembers)
     for (const size_t elements : kSizes) {
       SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(elements));
-      const auto in = random_values<TypeParam>(members, elements, 3);
+      check(members, elements);
+    }
+}
+
+TYPED_TEST(LocalReduce, AllReduceGivesAllTheSameBits) {
+  for_each_group([&](int members, size_t elements) {
+    for (const Reduce reduce : {Reduce::sum, Reduce::maximum}) {
+      const auto in = random_values<TypeParam>(members, elements, 1);
       LocalBuffers buffers;
-      std::vector<Tensor> out;
-      std::vector<TypeParam> all;
+      std::vector<Tensor> here;
       for (const auto& each : in) {
-        out.push_back(this->tensor(std::vector<TypeParam>(elements * members)));
-        this->add(buffers, this->tensor(each), out.back());
-        all.insert(all.end(), each.begin(), each.end());
+        here.push_back(this->tensor(each));
+        this->add(buffers, here.back(), here.back());
       }
-      local_all_gather(this->stream(), buffers, elements * sizeof(TypeParam));
-      for (const Tensor& each : out) EXPECT_EQ(this->template values<TypeParam>(each), all);
+      local_all_reduce(this->stream(), reduce, kTypeOf<TypeParam>, buffers, static_cast<int64_t>(elements));
+      const auto first = this->template values<TypeParam>(here[0]);
+      for (size_t i = 0; i < elements; ++i) expect_reduced(reduce, in, i, first[i]);
+      for (const Tensor& each : here) EXPECT_EQ(this->template values<TypeParam>(each), first);
       this->release();
     }
+  });
+}
+
+TYPED_TEST(LocalReduce, ReduceScatterGivesEachItsPiece) {
+  for_each_group([&](int members, size_t elements) {
+    for (const Reduce reduce : {Reduce::sum, Reduce::maximum}) {
+      const auto in = random_values<TypeParam>(members, elements * members, 2);
+      LocalBuffers buffers;
+      const auto out = this->add(buffers, in, elements);
+      local_reduce_scatter(this->stream(), reduce, kTypeOf<TypeParam>, buffers,
+                           static_cast<int64_t>(elements));
+      for (int member = 0; member < members; ++member) {
+        const auto piece = this->template values<TypeParam>(out[member]);
+        for (size_t i = 0; i < elements; ++i) expect_reduced(reduce, in, member * elements + i, piece[i]);
+      }
+      this->release();
+    }
+  });
+}
+
+TYPED_TEST(LocalReduce, AllGatherGivesAllOfThemToAll) {
+  for_each_group([&](int members, size_t elements) {
+    const auto in = random_values<TypeParam>(members, elements, 3);
+    LocalBuffers buffers;
+    const auto out = this->add(buffers, in, elements * members);
+    std::vector<TypeParam> all;
+    for (const auto& each : in) all.insert(all.end(), each.begin(), each.end());
+    local_all_gather(this->stream(), buffers, elements * sizeof(TypeParam));
+    for (const Tensor& each : out) EXPECT_EQ(this->template values<TypeParam>(each), all);
+    this->release();
+  });
 }
 
 // Sums in the members' order, and of bf16 rounded once: support/local_groups.h.

@@ -97,28 +97,30 @@ void run_grid(
 }
 void run_three_steps(NcclProcess& process) { run_grid(process, 3); }
 
+void expect_ends_well(NcclWorld& world, int count, const std::function<void(NcclProcess&)>& program) {
+  EXPECT_THAT(outcomes(world, count, program), Each(""));
+  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+}
+
 // Each sends before it receives: as two calls, all would wait for each other.
 TEST(NcclGroups, ARingSendsAndReceivesAtOnce) {
   constexpr int kRanks = 4, kSteps = 3;
   NcclWorld world;
-  EXPECT_THAT(outcomes(world, kRanks,
-                       [](NcclProcess& process) {
-                         const auto ring = process.group("cp", {0, 1, 2, 3}, GroupUse::transfers);
-                         const auto stream = process.stream("cp");
-                         Tensor sent = process.tensor(*stream, DType::f32, 1, 8, process.rank()),
-                                got = process.tensor(*stream, DType::f32, 1, 8, -1);
-                         for (int i = 0; i < kSteps; ++i) {
-                           stream->begin(i);
-                           Part both = {stream.get(), sent, got};
-                           ring->transfer({&both, 1});
-                           std::swap(sent, got);
-                         }
-                         const auto from = static_cast<float>((process.rank() + kRanks - kSteps) % kRanks);
-                         EXPECT_THAT(process.floats(*stream, sent), Each(from));
-                         process.device.synchronize();
-                       }),
-              Each(""));
-  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  expect_ends_well(world, kRanks, [](NcclProcess& process) {
+    const auto ring = process.group("cp", {0, 1, 2, 3}, GroupUse::transfers);
+    const auto stream = process.stream("cp");
+    Tensor sent = process.tensor(*stream, DType::f32, 1, 8, process.rank()),
+           got = process.tensor(*stream, DType::f32, 1, 8, -1);
+    for (int i = 0; i < kSteps; ++i) {
+      stream->begin(i);
+      Part both = {stream.get(), sent, got};
+      ring->transfer({&both, 1});
+      std::swap(sent, got);
+    }
+    const auto from = static_cast<float>((process.rank() + kRanks - kSteps) % kRanks);
+    EXPECT_THAT(process.floats(*stream, sent), Each(from));
+    process.device.synchronize();
+  });
   EXPECT_EQ(world.nccl.count("ncclCommInitRankConfig"), kRanks);
 }
 
@@ -127,37 +129,32 @@ TEST(NcclGroups, AnAllToAllSendsAndReceivesAtOnce) {
   constexpr int kRanks = 5;
   const auto rows = [](int from, int to) { return int64_t{(2 * from + to) % 3}; };
   NcclWorld world;
-  EXPECT_THAT(outcomes(world, kRanks,
-                       [&](NcclProcess& process) {
-                         const auto group = process.group("cp", {0, 1, 2, 3, 4});
-                         const auto stream = process.stream("cp");
-                         Part part{stream.get(), {}, {}};
-                         std::vector<float> expected;
-                         int64_t sent = 0, received = 0;
-                         for (int other = 0; other < kRanks; ++other) {
-                           sent += part.sent_rows.emplace_back(rows(process.rank(), other));
-                           received += part.received_rows.emplace_back(rows(other, process.rank()));
-                           expected.insert(expected.end(), 2 * rows(other, process.rank()),
-                                           static_cast<float>(other));
-                         }
-                         part.in = process.tensor(*stream, DType::f32, sent, 2, process.rank());
-                         part.out = process.tensor(*stream, DType::f32, received, 2, -1);
-                         for (int i = 0; i < 3; ++i) {
-                           stream->begin(i);
-                           group->all_to_all({&part, 1});
-                         }
-                         EXPECT_EQ(process.floats(*stream, part.out), expected);
-                         process.device.synchronize();
-                       }),
-              Each(""));
-  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  expect_ends_well(world, kRanks, [&](NcclProcess& process) {
+    const auto group = process.group("cp", {0, 1, 2, 3, 4});
+    const auto stream = process.stream("cp");
+    Part part{stream.get(), {}, {}};
+    std::vector<float> expected;
+    int64_t sent = 0, received = 0;
+    for (int other = 0; other < kRanks; ++other) {
+      sent += part.sent_rows.emplace_back(rows(process.rank(), other));
+      received += part.received_rows.emplace_back(rows(other, process.rank()));
+      expected.insert(expected.end(), 2 * rows(other, process.rank()), static_cast<float>(other));
+    }
+    part.in = process.tensor(*stream, DType::f32, sent, 2, process.rank());
+    part.out = process.tensor(*stream, DType::f32, received, 2, -1);
+    for (int i = 0; i < 3; ++i) {
+      stream->begin(i);
+      group->all_to_all({&part, 1});
+    }
+    EXPECT_EQ(process.floats(*stream, part.out), expected);
+    process.device.synchronize();
+  });
   EXPECT_EQ(world.nccl.count("ncclCommInitRankConfig"), kRanks);
 }
 
 TEST(NcclGroups, AreMadeUsedAndEnded) {
   NcclWorld world;
-  EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
-  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  expect_ends_well(world, 4, run_three_steps);
   EXPECT_EQ(world.nccl.count("ncclGetUniqueId"), 6);
   EXPECT_EQ(world.nccl.count("ncclCommInitRankConfig"), 12);
   EXPECT_EQ(world.nccl.count("ncclCommFinalize"), 12);
@@ -168,7 +165,7 @@ TEST(NcclGroups, AreMadeUsedAndEnded) {
 TEST(NcclGroups, CallNcclWithCountsTypesAndStreams) {
   NcclWorld world;
   std::array<cudaStream_t, 3> streams{};
-  const auto found = outcomes(world, 3, [&](NcclProcess& process) {
+  expect_ends_well(world, 3, [&](NcclProcess& process) {
     const auto group = process.group("tp", {0, 1, 2});
     const auto tp = process.stream("tp");
     streams[process.rank()] = cuda_stream(*tp).handle();
@@ -187,8 +184,6 @@ TEST(NcclGroups, CallNcclWithCountsTypesAndStreams) {
     EXPECT_EQ(traffic.reduce_scatter_bytes, 9 * 2 * 4);
     EXPECT_EQ(traffic.calls, 4);
   });
-  EXPECT_THAT(found, Each(""));
-  EXPECT_THAT(world.nccl.problems(), IsEmpty());
   const auto calls = world.nccl.work(1);
   ASSERT_THAT(calls, SizeIs(4));
   const auto is = [&](const FakeNccl::Call& call, const char* name, size_t count, int type) {
@@ -246,16 +241,13 @@ TEST(NcclGroups, WaitUntilAWindowIsRegisteredWhateverTheCallReturned) {
     if (call.name != "ncclCommWindowRegister") return FakeNccl::Trouble{};
     return FakeNccl::Trouble{.in_progress = 300, .says_success = true};
   };
-  EXPECT_THAT(outcomes(world, 2,
-                       [](NcclProcess& process) {
-                         const auto stream = process.stream("tp");
-                         const Tensor tensor = process.tensor(*stream, DType::f32, 1, 8, process.rank());
-                         process.group("tp", {0, 1})->all_reduce(Reduce::sum, part(*stream, tensor));
-                         EXPECT_THAT(process.floats(*stream, tensor), Each(0 + 1));
-                       }),
-              Each(""));
+  expect_ends_well(world, 2, [](NcclProcess& process) {
+    const auto stream = process.stream("tp");
+    const Tensor tensor = process.tensor(*stream, DType::f32, 1, 8, process.rank());
+    process.group("tp", {0, 1})->all_reduce(Reduce::sum, part(*stream, tensor));
+    EXPECT_THAT(process.floats(*stream, tensor), Each(0 + 1));
+  });
   EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), 2);
-  EXPECT_THAT(world.nccl.problems(), IsEmpty());
 }
 
 TEST(NcclGroups, WaitUntilNcclIsDoneWithACall) {
@@ -264,8 +256,7 @@ TEST(NcclGroups, WaitUntilNcclIsDoneWithACall) {
     return FakeNccl::Trouble{.in_progress = call.count % 2 == 0 ? 3 : 300};
   };
   world.nccl.init_trouble = [](int process) { return FakeNccl::Trouble{.in_progress = 50 * process}; };
-  EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
-  EXPECT_THAT(world.nccl.problems(), IsEmpty());
+  expect_ends_well(world, 4, run_three_steps);
 }
 
 TEST(NcclGroups, OfOneMemberNcclKnowsNothing) {
@@ -292,7 +283,7 @@ TEST(NcclGroups, AllReducesThatFitGoThroughTheWindow) {
   NcclWorld world;
   world.options.groups["tp"].window_bytes = 64;
   std::array<const void*, 2> small{}, large{};
-  const auto found = outcomes(world, 2, [&](NcclProcess& process) {
+  expect_ends_well(world, 2, [&](NcclProcess& process) {
     const auto tp = process.group("tp", {0, 1}), dp = process.group("dp", {0, 1}),
                link = process.group("tp", {0, 1}, GroupUse::transfers);
     const auto stream = process.stream("tp"), other = process.stream("dp");
@@ -309,8 +300,6 @@ TEST(NcclGroups, AllReducesThatFitGoThroughTheWindow) {
     EXPECT_THROW(tp->all_reduce(Reduce::sum, part(*other, fits)), std::logic_error)
         << "one window, one stream";
   });
-  EXPECT_THAT(found, Each(""));
-  EXPECT_THAT(world.nccl.problems(), IsEmpty());
   EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), 2);
   EXPECT_EQ(world.nccl.count("ncclCommWindowDeregister"), 2);
   const auto calls = world.nccl.work(1);
@@ -330,17 +319,22 @@ void expect_all_aborted(NcclWorld& world, int64_t never_made = 0) {
   EXPECT_EQ(world.nccl.count("ncclCommDestroy"), 0);
 }
 
-FakeNccl::Trouble if_it_is(bool it, FakeNccl::Trouble trouble) { return it ? trouble : FakeNccl::Trouble{}; }
+// How four processes end that make three steps, where the call `name` of one of them, of so many elements, is
+// in trouble; 0: of any number.
+std::vector<std::string> outcomes_with(NcclWorld& world, int process, const char* name, size_t count,
+                                       const FakeNccl::Trouble& trouble) {
+  world.deadline_s = kStuck;
+  world.nccl.trouble = [=](const FakeNccl::Call& call) {
+    const bool it = call.process == process && call.name == name && (count == 0 || call.count == count);
+    return it ? trouble : FakeNccl::Trouble{};
+  };
+  return outcomes(world, 4, run_three_steps);
+}
 
 // The process says which call; the others wait for it until their deadline, and say for what.
 TEST(NcclGroups, AnErrorOfOneCallNamesItAndEndsAllProcesses) {
   NcclWorld world;
-  world.deadline_s = kStuck;
-  world.nccl.trouble = [](const FakeNccl::Call& call) {
-    return if_it_is(call.process == 3 && call.name == "ncclAllReduce" && call.count == 9,
-                    {.result = ncclInternalError});
-  };
-  const auto found = outcomes(world, 4, run_three_steps);
+  const auto found = outcomes_with(world, 3, "ncclAllReduce", 9, {.result = ncclInternalError});
   EXPECT_EQ(found[3],
             "all-reduce (sum) of 1 x 9 f32 in group tp of ranks 2, 3: NCCL: internal error: the last words");
   EXPECT_THAT(found[2],
@@ -352,12 +346,7 @@ TEST(NcclGroups, AnErrorOfOneCallNamesItAndEndsAllProcesses) {
 
 TEST(NcclGroups, AnErrorThatNcclFindsLaterIsFoundWhereTheHostWaits) {
   NcclWorld world;
-  world.deadline_s = kStuck;
-  world.nccl.trouble = [](const FakeNccl::Call& call) {
-    return if_it_is(call.process == 1 && call.name == "ncclSend",
-                    {.async = ncclRemoteError, .never_ends = true});
-  };
-  const auto found = outcomes(world, 4, run_three_steps);
+  const auto found = outcomes_with(world, 1, "ncclSend", 0, {.async = ncclRemoteError, .never_ends = true});
   EXPECT_THAT(
       found[1],
       HasSubstr("transfer of 1 x 8 f32 in group p2p of ranks 1, 3: NCCL: remote error: the last words"));
@@ -367,12 +356,7 @@ TEST(NcclGroups, AnErrorThatNcclFindsLaterIsFoundWhereTheHostWaits) {
 
 TEST(NcclGroups, ACallThatTheDeviceNeverEndsIsNamedAtTheDeadline) {
   NcclWorld world;
-  world.deadline_s = kStuck;
-  world.nccl.trouble = [](const FakeNccl::Call& call) {
-    return if_it_is(call.process == 2 && call.name == "ncclAllReduce" && call.count == 9,
-                    {.never_ends = true});
-  };
-  const auto found = outcomes(world, 4, run_three_steps);
+  const auto found = outcomes_with(world, 2, "ncclAllReduce", 9, {.never_ends = true});
   for (const int rank : {2, 3})
     EXPECT_THAT(found[rank],
                 AllOf(HasSubstr("rank " + std::to_string(rank) +
@@ -383,11 +367,7 @@ TEST(NcclGroups, ACallThatTheDeviceNeverEndsIsNamedAtTheDeadline) {
 
 TEST(NcclGroups, ACallThatNcclNeverStartsIsNamedAtTheDeadline) {
   NcclWorld world;
-  world.deadline_s = kStuck;
-  world.nccl.trouble = [](const FakeNccl::Call& call) {
-    return if_it_is(call.process == 0 && call.name == "ncclSend", {.in_progress = -1});
-  };
-  const auto found = outcomes(world, 4, run_three_steps);
+  const auto found = outcomes_with(world, 0, "ncclSend", 0, {.in_progress = -1});
   EXPECT_THAT(found[0],
               AllOf(HasSubstr("transfer of 1 x 8 f32 in group p2p of ranks 0, 2 does not get under way"),
                     HasSubstr("nothing moved for 1 s")));
@@ -448,11 +428,12 @@ TEST(NcclGroups, AfterAFailureNothingIsCalled) {
 TEST(NcclGroups, AreAbortedOneByOneWhereNcclKnowsNoGroupsOfAborts) {
   NcclWorld world;
   world.nccl.version = 22100;
-  const auto found = outcomes(world, 2, [](NcclProcess& process) {
-    const auto tp = process.group("tp", {0, 1}), dp = process.group("dp", {0, 1});
-    process.run.guard.fail("enough");
-  });
-  EXPECT_THAT(found, Each("enough"));
+  EXPECT_THAT(outcomes(world, 2,
+                       [](NcclProcess& process) {
+                         const auto tp = process.group("tp", {0, 1}), dp = process.group("dp", {0, 1});
+                         process.run.guard.fail("enough");
+                       }),
+              Each("enough"));
   expect_all_aborted(world);
 }
 

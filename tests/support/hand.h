@@ -1,0 +1,57 @@
+// Programs written by hand, with the seconds of their ops.
+#pragma once
+
+#include <vector>
+
+#include "stp/simulate/simulate.h"
+
+namespace stp {
+
+struct Hand {
+  explicit Hand(int ranks)
+      : program{.schedule = {"by hand", Placement::loop(ranks, 1), 1, {}}, .depends_begin = {0}} {
+    program.schedule.ranks.resize(ranks);
+  }
+
+  uint32_t stream(StreamKind kind, int rank, int peer = -1) {
+    for (uint32_t i = 0; i < program.streams.size(); ++i) {
+      const ProgramStream& s = program.streams[i];
+      if (s.kind == kind && s.rank == rank && s.peer == peer) return i;
+    }
+    program.streams.push_back({kind, rank, peer});
+    return static_cast<uint32_t>(program.streams.size() - 1);
+  }
+  OpId add(OpKind kind, uint32_t on, double cost, const std::vector<OpId>& depends) {
+    program.ops.push_back({.kind = kind,
+                           .unit = Unit::attn,
+                           .unit_pass = UnitPass::F,
+                           .pass = Pass::F,
+                           .block = -1,
+                           .stream = on});
+    program.depends.insert(program.depends.end(), depends.begin(), depends.end());
+    program.depends_begin.push_back(static_cast<uint32_t>(program.depends.size()));
+    seconds.push_back(cost);
+    return static_cast<OpId>(program.ops.size() - 1);
+  }
+  OpId compute(int rank, double cost, const std::vector<OpId>& depends = {}) {
+    return add(OpKind::compute, stream(StreamKind::compute, rank), cost, depends);
+  }
+  OpId all_reduce(int rank, double cost, const std::vector<OpId>& depends = {}) {
+    stream(StreamKind::compute, rank);
+    return add(OpKind::all_reduce, stream(StreamKind::tp, rank), cost, depends);
+  }
+  OpId transfer(int rank, int peer, double cost, const std::vector<OpId>& depends = {}) {
+    return add(OpKind::transfer, stream(StreamKind::p2p, rank, peer), cost, depends);
+  }
+  [[nodiscard]] Timeline run(const Contention& contention = {}, const Processors& processors = {}) const {
+    return simulate(program, seconds, contention, processors);
+  }
+
+  Program program;
+  std::vector<double> seconds;
+};
+
+/// The rates of the paper, Table 11.
+inline constexpr Contention kPaper{0.83, 0.9};
+
+}  // namespace stp
