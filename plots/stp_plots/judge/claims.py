@@ -380,7 +380,7 @@ def listed(key):
 def table(evaluated, apart=False):
     """The claims in five columns: those that count, or those apart."""
     rows = [[f"{one.where}: {one.claim}", one.published, one.ours, one.verdict, one.why] for one in evaluated if bool(one.apart) == apart]
-    return Table(["claim", "published", "ours, or its mean error", "verdict", "evidence; reason"], rows)
+    return Table(["claim", "published", "ours", "verdict", "evidence; reason"], rows)
 
 
 def criteria(evaluated):
