@@ -72,10 +72,10 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
   }
 }
 
-std::string Changes::text() const {
+std::string Changes::title(const std::string& given, const std::string& name) const {
   std::string all;
   for (const Change& change : changes_) all += (all.empty() ? " [" : ", ") + change.key + "=" + change.value;
-  return all.empty() ? all : all + "]";
+  return all.empty() ? given : name + all + "]";
 }
 
 }  // namespace stp

@@ -21,8 +21,8 @@ class Changes {
   /// the source "--set".
   void apply_to_file(const std::string& part, nlohmann::json& content) const;
 
-  /// " [seq=4096, parallel.tp=8]", for titles; "" if there are none.
-  [[nodiscard]] std::string text() const;
+  /// A scenario's title; where values are set, which it may speak of, "NAME [seq=4096, parallel.tp=8]".
+  [[nodiscard]] std::string title(const std::string& given, const std::string& name) const;
 
  private:
   struct Change {

@@ -55,7 +55,7 @@ Table model_table(const json& rows, size_t count) {
                percentage(number(row, "mfu_paper"), 1), percentage(number(published, "mfu_paper"), 1),
                fixed(number(row, "peak_memory_gb"), 1), fixed(number(published, "peak_memory_gb"), 0),
                percent(number(difference, "peak_memory_gb")),
-               row.at("calibration").get<bool>() ? "calibrated" : ""});
+               row.at("calibration").get<bool>() && !published.is_null() ? "calibrated" : ""});
   }
   return table;
 }

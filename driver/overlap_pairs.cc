@@ -108,7 +108,7 @@ PairsScenario read_pairs_scenario(const std::string& word, const Changes& change
   PairsScenario scenario;
   scenario.file = path;
   scenario.name = read_scenario_name(input);
-  scenario.title = input.string_or("title", scenario.name) + changes.text();
+  scenario.title = changes.title(input.string_or("title", scenario.name), scenario.name);
   scenario.calibrated = input.string_or("calibrated", "");
   input.ignore("comment");
   input.ignore("order");

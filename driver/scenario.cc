@@ -185,7 +185,7 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
   if (invalid == Invalid::refuse) refuse_missing(input);
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
-  scenario.title = input.string_or("title", scenario.name) + changes.text();
+  scenario.title = changes.title(input.string_or("title", scenario.name), scenario.name);
   scenario.invalid = invalid;
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");

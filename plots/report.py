@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Draws the plots of a result folder, its timelines and its report.html.
+"""Draws the plots of a result folder, its timelines and its pages.
 
     report.py FOLDER
 
 FOLDER is what `stp reproduce` writes: summary.json, a record per experiment, timeline-*.json. The plots (PNG), the timelines
-(SVG) and the page, which holds them all, are written beside these. Exits with 1 and one line on stderr on failure.
+(SVG), all rows (CSV), report.html and ours-alone.html, which has experiments without published figures, are written beside these. Exits
+with 1 and one line on stderr on failure.
 """
 
 import argparse
 import dataclasses
 import multiprocessing
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -19,8 +19,8 @@ from pathlib import Path
 try:
     from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, host_links, overlap, panels, sensitivity, splits, style, timelines, times
     from stp_plots.files import ReportError, progress, write_whole
-    from stp_plots.judge import claims
-    from stp_plots.page import html
+    from stp_plots.judge import claims, null_model
+    from stp_plots.page import html, pages, tables
     from stp_plots.read import records
 except ImportError as error:
     sys.exit(f"report.py: numpy, pandas, matplotlib and jinja2 are needed: {error}")
@@ -110,7 +110,7 @@ def report(folder):
     tasks += [Task(one, maker=maker) for one in experiments for maker in makers(one)]
     colours = style.schedule_colours(list(dict.fromkeys(name for one in experiments for name in one.schedules)))
     evaluated = claims.of_experiments(experiments)
-    tasks += [Task(experiments, headline.plot)] if evaluated else []
+    tasks += [Task([one for one in experiments if null_model.has(one)] or experiments, headline.plot)] if evaluated else []
     plots, traces, first = {}, {}, None
     for task, drawn in zip(tasks, draw_all(tasks, colours)):
         if task.trace:
@@ -121,11 +121,20 @@ def report(folder):
             first = drawn
             write_whole(folder / "plot-gains.png", drawn.content)
             continue
-        name = re.sub(r"[^A-Za-z0-9._-]", "-", task.experiment.id)
+        name = html.file_word(task.experiment)
         write_whole(task.trace.with_suffix(".svg") if task.trace else folder / f"plot-{name}-{drawn.plot.name}.png", drawn.content)
         if not task.trace:
             plots.setdefault(task.experiment.id, []).append(drawn)
-    write_whole(folder / "report.html", html.render(experiments, plots, traces, evaluated, first).encode())
+    for one in experiments:
+        if len(one.rows):
+            write_whole(folder / f"rows-{html.file_word(one)}.csv", tables.rows_csv(one).encode())
+    answers = pages.Records(experiments, evaluated).answers(strict=False) if evaluated else None
+    alone = [one for one in experiments if html.is_alone(one)]
+    judged = [one for one in experiments if one not in alone]
+    if judged and alone:
+        write_whole(folder / html.OURS_ALONE, html.render(alone, plots, traces, []).encode())
+    shown = (judged, len(alone)) if judged else (alone, 0)
+    write_whole(folder / "report.html", html.render(shown[0], plots, traces, evaluated, first, answers, shown[1]).encode())
 
 
 def main(arguments=None):

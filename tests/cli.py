@@ -211,9 +211,9 @@ class Output(CommandLine):
 class Changes(CommandLine):
     def test_what_is_set_is_as_if_files_said_it(self):
         written = self.record(changed(HARDWARE, seq=4096, parallel={"tp": 8, "pp": 4}))
-        named = self.record(HARDWARE, "--set", "seq=4096", "--set", "parallel.tp=8")
+        named = self.record(changed(HARDWARE, title="With s 3072"), "--set", "seq=4096", "--set", "parallel.tp=8")
         self.assertEqual(named["results"], written["results"])
-        self.assertIn("[seq=4096, parallel.tp=8]", named["scenario"]["title"])
+        self.assertEqual(named["scenario"]["title"], "hardware [seq=4096, parallel.tp=8]")
         # Also where configurations have the field themselves.
         several = changed(HARDWARE, seq=None, configurations=[{"seq": 3072}, {"seq": 6144}])
         self.assertEqual([row["seq"] for row in self.record(several, "--set", "seq=4096")["results"]], [4096, 4096])

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import report
 from records_for_test import experiment, kept, line, pair, row
 from stp_plots.draw import accuracy, breakdown, figures, headline, host_links, overlap, panels, style, times
-from stp_plots.judge import claims, measurements
+from stp_plots.judge import measurements
 from stp_plots.read import records
 
 
@@ -193,15 +193,9 @@ class FigureTest(unittest.TestCase):
         self.assertIs(report.makers(given)[0], figures.gain)
         self.assertIs(report.makers(experiment(rows))[0], figures.step_time)
 
-    def test_every_table_and_figure_has_the_plot_that_is_named(self):
-        by_name = {one.id: one for one in kept()}
-        for place in claims.listed("places"):
-            if not place.get("plot", "").startswith("plot-"):
-                continue
-            scenario = next(name for name in place["scenarios"] if place["plot"].startswith(f"plot-{name}-"))
-            # Makers are named after their plots; one that is called `plot` has its module's name.
-            names = {maker.__name__.replace("_", "-") if maker.__name__ != "plot" else maker.__module__.split(".")[-1] for maker in report.makers(by_name[scenario])}
-            self.assertIn(place["plot"].removeprefix(f"plot-{scenario}-"), names, place["where"])
+    def test_the_shortest_step_says_whether_it_fits(self):
+        rows = [row("stp", memory_margin_gb=-4.0, ranks=[{"memory_bytes": {"activations": 8.4e10}}]), row("zb-v", step_time_s=5.0)]
+        self.assertIn("m 8; 84.0 of 80.0 GB, does not fit).", figures.step_time(experiment(rows), self.colours).caption)
 
     def test_every_rank_that_has_room_is_named(self):
         times = {"compute_s": 1.0, "tp_bubble_s": 0, "pp_bubble_s": 0}

@@ -1,6 +1,7 @@
 """Synthetic records for the tests, and a reader of the resulting page."""
 
 import contextlib
+import csv
 import functools
 import io
 import json
@@ -139,6 +140,7 @@ class Page(HTMLParser):
         self.in_cell = self.in_cell and tag not in ("td", "th")
 
     def handle_data(self, data):
+        data = data.replace("\u00a0", " ")
         self.texts.append(data)
         if self.in_cell:
             self.tables[-1][-1][-1] += data.strip()
@@ -148,6 +150,9 @@ class Page(HTMLParser):
         rows = [row for table in self.tables for row in table if row[: len(start)] == list(start)]
         assert len(rows) == 1, (start, rows)
         return rows[0][len(start) :]
+
+    def links(self):
+        return [attributes["href"] for tag, attributes in self.elements if tag == "a"]
 
     def count(self, tag):
         return sum(name == tag for name, _ in self.elements)
@@ -198,11 +203,17 @@ class FolderTest(unittest.TestCase):
             for name, value in attributes.items():
                 self.assertFalse(name.startswith("on"), f"{tag} {name}")
                 if name.endswith(("src", "href", "data", "action")):
-                    self.assertTrue(value.startswith(("data:", "#")), f"{tag} {name}={value[:60]}")
+                    beside = tag == "a" and (self.folder / value).is_file()
+                    self.assertTrue(beside or value.startswith(("data:", "#")), f"{tag} {name}={value[:60]}")
             if tag == "img":
                 self.assertTrue(attributes.get("alt"))
         for word in ("http://", "https://", "@import", "file:"):
             self.assertNotIn(word, source)
+
+    def rows(self, name="a"):
+        """The lines of the experiment's file of rows."""
+        with open(self.folder / f"rows-{name}.csv", encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
 
     def plots(self):
         return sorted(path.name for path in self.folder.glob("*.png"))

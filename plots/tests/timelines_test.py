@@ -209,7 +209,7 @@ class ReportTest(FolderTest):
         self.assertEqual(source.count("data:image/svg+xml;base64,"), 2)
         self.assertIn("timeline-a-broken.json holds no trace", page.text)
         for anchor in ("experiment-a", "experiment-a-b"):
-            section = source.partition(f'<section id="{anchor}"')[2].partition("<section")[0]
+            section = source.partition(f'<details id="{anchor}"')[2].partition('<details id="')[0]
             self.assertEqual(section.count("image/svg+xml"), 1)
 
 

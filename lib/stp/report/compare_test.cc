@@ -137,7 +137,9 @@ TEST_F(Compared, AttachesNullsWhereNothingIsPublished) {
   EXPECT_TRUE(rows[0]["published"].is_null());
   EXPECT_TRUE(rows[0]["difference"].is_null());
   EXPECT_EQ(rows[0]["calibration"], false);
+  comparison_.calibration = std::make_shared<json>(json{{{"schedule", "old"}}});
   const json line = summary({row("new", 6, 6, 10), row("old", 6, 5, 10)});
+  EXPECT_EQ(line["calibration_rows"], 0);  // nothing was fitted to rows that nobody published
   EXPECT_EQ(line["verdict"], "not testable here");
   EXPECT_THAT(line["reason"].get<std::string>(), HasSubstr("no published figure"));
   for (const char* key : {"throughput_error_mean", "throughput_error_worst", "gain_error_points_mean",

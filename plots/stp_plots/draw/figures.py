@@ -8,6 +8,7 @@ from stp_plots import words
 from stp_plots.draw import sensitivity, style
 from stp_plots.draw.bars import Bar, Section, figure
 from stp_plots.judge import errors
+from stp_plots.judge import memory as memory_of
 from stp_plots.read.records import QUANTITIES
 
 
@@ -75,7 +76,8 @@ def step_time(experiment, colours):
     fastest = frame.loc[frame["ours"].idxmin()]
     caption = f"Time of one step ({experiment.evidence}); shorter is better. Nothing is published for these rows." + notes(experiment, frame)
     if len(frame) > 1:
-        caption += f" Shortest: {words.magnitude(fastest['ours'])} {experiment.time_unit()} ({fastest['name']})."
+        fits = memory_of.verdict(fastest["data"])
+        caption += f" Shortest: {words.magnitude(fastest['ours'])} {experiment.time_unit()} ({fastest['name']}{fits and '; ' + fits})."
     drawn = figure(by_configuration(frame, experiment.schedules, colours), legend(experiment, frame, colours),
                    f"step time, {experiment.time_unit()}", "microbatches per step, by configuration")  # fmt: skip
     return style.Plot("step-time", "Step time", drawn, caption, "Bar chart of step time per schedule and configuration.")

@@ -1,14 +1,12 @@
-"""The first screen of the report: the headline claims, and one plot of the gains that they are about."""
+"""The first screen's plot: the gains that the claims are about."""
 
 import math
-import re
 
 from matplotlib.lines import Line2D
 
 from stp_plots import words
 from stp_plots.draw import style
-from stp_plots.judge import claims, null_model
-from stp_plots.words import Table
+from stp_plots.judge import null_model
 
 GAP, LEAST = 1.2, 3.0  # between configurations, and the width of one, in points
 WIDEST = 45  # the width of a line of panels, and of the legend behind the last one
@@ -114,15 +112,3 @@ def _draw(axes, rows):
     axes.set_xlim(-0.8, at - GAP - 0.2)
     axes.yaxis.set_major_locator(style.ticks())
     axes.axhline(0, color=style.FAINT, linewidth=0.9, zorder=1)
-
-
-def table(evaluated):
-    """A line per headline claim; None without any."""
-    rows = [[one.headline, _brief(one.published), _brief(one.brief), one.verdict, one.evidence]
-            for one in evaluated if one.headline and one.verdict != claims.OPEN]  # fmt: skip
-    return Table(["claim", "published", "ours", "verdict", "evidence"], rows) if rows else None
-
-
-def _brief(text):
-    """Without grids, means and what a count is of."""
-    return re.sub(r" \(TP\d+ PP\d+\)|, of .*|; mean .*", "", text)

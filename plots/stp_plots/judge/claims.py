@@ -1,8 +1,9 @@
-"""The paper's claims against experiments: value, tolerance, verdict, reason.
+"""The paper's claims against experiments: verdict, evidence, reason.
 
 Claims are listed in results/claims.json; scripts/pages writes docs/claims.md, the report has them as a section.
 """
 
+import itertools
 import json
 from dataclasses import dataclass
 
@@ -10,12 +11,33 @@ from stp_plots import words
 from stp_plots.files import ROOT, ReportError
 from stp_plots.judge import measurements, null_model
 from stp_plots.read.records import QUANTITIES
-from stp_plots.words import dictionary, items, number
+from stp_plots.words import Table, dictionary, items, number
 
 CLAIMS = ROOT / "results/claims.json"
-GOOD, FITTED, BAD, OPEN = "reproduced", "consistent (calibrated)", "deviates", "not testable here"
+HOLDS, DIRECTION, UNDECIDED, CONTRADICTED = "holds", "direction holds, size differs", "cannot be decided", "contradicted"
+VERDICTS = {
+    HOLDS: "every criterion is met, that for the worst row too",
+    DIRECTION: "a criterion is missed; but signs, and the order of figures further apart than a row may err, are the paper's",
+    UNDECIDED: "a criterion is missed, perhaps by our own error or by what the paper leaves open; or nothing can be compared",
+    CONTRADICTED: "a count of ours, which has no error, says otherwise",
+}
+PREDICTED, COUNTED, CALIBRATED, SETTLED, NULL_TOO = (
+    "predicted", "counted", "calibrated", "settled by its own rows", "a null model says it too")  # fmt: skip
+EVIDENCE = {
+    CALIBRATED: "values were fitted to some of these rows",
+    SETTLED: "these rows decided a choice of the model",
+    NULL_TOO: "calibrated rows say as much without a simulation",
+    PREDICTED: "nothing was fitted to these rows",
+    COUNTED: "from an order alone, without a model of hardware",
+}
+EVERY = "order, sign or fit: every one"
 WORST = 3  # a worst row may be this many times the mean's tolerance off, where the summary says nothing else
 NAMES = {quantity.key: name for name, quantity in QUANTITIES.items()}
+# How much larger the mean error of the better null model must be than ours for a claim to be the simulation's own: less is within
+# chance here.
+MARGIN = 1.5
+# The mean error of gains over the mean published gain: with more, points that sound few are most of what is claimed.
+MOST_OF_GAIN = 0.5
 
 
 class Fault(ReportError):
@@ -24,33 +46,41 @@ class Fault(ReportError):
 
 @dataclass
 class Claim:
-    """A claim and its outcome; `reason` if it deviates or cannot be tested. `apart`: why it is not counted, such as that it restates
-    another; `headline`: its name in the report's first table, if it stands there, with `brief`, our figure in few words."""
+    """A claim and its outcome. `reason`: why a criterion is missed, or why nothing is compared. `apart`: why it is not counted; "test" is
+    one of the model, on another group's figures."""
 
     where: str
     claim: str
     verdict: str
+    evidence: str = words.NONE
     reason: str = ""
-    published: str = ""
-    ours: str = ""
-    tolerance: str = ""
-    evidence: str = ""
-    command: str = ""
+    published: str = words.NONE
+    ours: str = words.NONE
+    criteria: str = ""
     apart: str = ""
-    headline: str = ""
-    brief: str = ""
     scenario: str = ""
+    key: str = ""
+
+    @property
+    def why(self):
+        """Evidence, and the reasons that there are, in one line."""
+        known = self.evidence if self.evidence != words.NONE else ""
+        return ". ".join(part[0].upper() + part[1:] for part in (known, self.reason, self.apart) if part not in ("", "test"))
 
 
 @dataclass
 class Outcome:
+    """`direction`: whether the sign or the order is the published one; None where there is none to compare. `null_too`: whether a null
+    model meets the criteria as well, or nearly; `null_direction`: whether it has the direction."""
+
     published: str
     ours: str
-    tolerance: str
+    criteria: str
     met: bool
+    direction: bool = None
     calibrated: bool = False  # whether the verdict rests on rows that were fitted to
-    brief: str = ""
-    null_too: bool = False  # whether the null model meets it as well
+    null_too: bool = False
+    null_direction: bool = False
 
 
 def _select(experiment, frame, pattern):
@@ -88,39 +118,15 @@ def _largest(rows):
     return rows.sort_values("microbatches").drop_duplicates(["model", "seq", "tp", "pp"], keep="last").sort_values(["tp", "pp"])
 
 
-# How much larger the mean error of the better null model must be than ours for a claim to be the simulation's own: less is within
-# chance here.
-MARGIN = 1.5
-# The mean error of gains over the mean published gain: with more, points that sound few are most of what is claimed.
-MOST_OF_GAIN = 0.5
+def _same_order(rows, apart, column="ours"):
+    """Whether all pairs of rows whose published figures are further `apart` have their order in a column too; None without such pairs."""
+    pairs = [(one[0] - two[0]) * (one[1] - two[1]) > 0 for one, two in itertools.combinations(zip(rows["published"], rows[column]), 2)
+             if abs(one[0] - two[0]) > apart * min(one[0], two[0])]  # fmt: skip
+    return all(pairs) if pairs else None
 
 
-class _Criteria:
-    """What a figure is held to: its mean error and its worst row; beside them the better null model's error, where there is one."""
-
-    def __init__(self, unit, scale=1.0):
-        self.texts, self.met, self.null_too, self.unit, self.scale = [], True, False, unit, scale
-
-    def most(self, name, error, tolerance):
-        self.texts.append(f"{name} {self.scale * tolerance:.3g}{self.unit}")
-        self.met &= bool(error <= tolerance)
-
-    def gains(self, errors, published, tolerance):
-        """What every claim about the size of gains is held to: points, and a share of the published gains."""
-        error, share = errors.abs().mean(), MOST_OF_GAIN * published.abs().mean()
-        of = "mean " if len(errors) > 1 else ""
-        self.texts.append(f"{of}{tolerance:.3g}{self.unit} and half of the published ({share:.2f})")
-        self.met &= bool(error <= min(tolerance, share))
-
-    def beside(self, error, rows):
-        kind = null_model.better(rows)
-        null = rows[f"{kind}_error"].abs().mean()
-        nearer = len(rows) - null_model.nearer(rows)
-        self.texts.append(f"{null_model.NAMES[kind]} {self.scale * null:.2f}{self.unit}, nearer in {nearer} of {len(rows)}")
-        self.null_too = bool(null < MARGIN * error)
-
-    def text(self):
-        return ", ".join(self.texts)
+def _same_sign(rows, column="ours"):
+    return bool((rows["published"] * rows[column] > 0).all())
 
 
 def _worst_tolerance(experiment, name):
@@ -137,93 +143,82 @@ def _errors(run, experiment, check):
     rows = _predicted(experiment, _select(experiment, experiment.compared(name), check.get("rows", {})))
     if check.get("without_contradictions"):
         rows = rows[~measurements.contradicting(rows)]
-    error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax()]
+    error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax(), "error"]
     unit = " units" if experiment.unit_costs and quantity.unit == "s" else f" {quantity.unit}"
     published, ours = (_span(quantity.scale * rows[column], unit) for column in ("published", "ours"))
-    tolerance, criteria = experiment.tolerance(name), _Criteria(" %", 100)
-    criteria.most("mean", error, tolerance)
+    mean, most = experiment.tolerance(name), _worst_tolerance(experiment, name)
+    criteria = f"{quantity.title}: {100 * mean:.3g} % ({100 * most:.3g})"
     if len(rows) == 1:
-        brief = f"{ours} ({words.percent(worst['error'])})"
-        return Outcome(published, f"{ours}, {words.percent(worst['error'])}", criteria.text(), criteria.met, brief=brief)
-    criteria.most("worst", abs(worst["error"]), _worst_tolerance(experiment, name))
-    of_null, distinct = "throughput" if name == "mfu" else name, ""
+        return Outcome(published, f"{ours} ({words.percent(worst)})", criteria, bool(error <= mean))
+    found = Outcome(published, f"{words.plain_percent(error, 2)} off, worst {words.percent(worst)}, {len(rows)} rows", criteria,
+                    bool(error <= mean and abs(worst) <= most), _same_order(rows, most))  # fmt: skip
+    of_null = "throughput" if name == "mfu" else name
     if of_null in ("throughput", "memory") and "rows" not in check and null_model.has(experiment, of_null):
         beside = null_model.errors(experiment, of_null)
-        criteria.beside(error, beside)
-        if name == "memory" and not (new := beside[beside["new"]]).empty:
-            distinct = f" ({words.count(new['ours'].nunique(), 'distinct figure')} of new configurations: "
-            distinct += f"{words.plain_percent(new['error'].abs().mean(), 2)})"
-    brief = f"off by {words.plain_percent(error, 2)} (worst {words.percent(worst['error'])})"
-    ours += f"; mean absolute error {words.plain_percent(error, 2)} over {words.count(len(rows), 'predicted row')}{distinct}, maximum "
-    ours += f"{words.percent(worst['error'])} ({worst['name']})"
-    ours += f"; {measurements.by(rows, check['by'])}" if "by" in check else ""
-    if quantity.closed_form:
-        ours += f"; {(rows['error'].abs() <= tolerance + 1e-9).sum()} of {len(rows)} rows within {100 * tolerance:g} %"
-    return Outcome(published, ours, criteria.text(), criteria.met, brief=brief, null_too=criteria.null_too)
+        kind = null_model.better(beside)
+        found.null_too = bool(beside[f"{kind}_error"].abs().mean() < MARGIN * error)
+        found.null_direction = bool(_same_order(beside, most, kind))
+    return found
+
+
+def _size_of_gains(experiment, errors, published):
+    """What every claim about the size of gains is held to, points and a share of the published gains: (points, whether it is met)."""
+    tolerance = experiment.tolerance("gain")
+    most = min(tolerance, MOST_OF_GAIN * published.abs().mean())
+    return f"gain: {tolerance:.3g} points ({WORST * tolerance:.3g})", bool(errors.abs().mean() <= most)
 
 
 def _gain(run, experiment, check):
-    del run
     rows = _gains(experiment, check["rows"])
     if len(rows) > 1:
         raise Fault(f"{experiment.id}: {check['rows']} names several gains")
-    row, criteria = rows.iloc[0], _Criteria(" points")
-    criteria.gains(rows["error"], rows["published"], experiment.tolerance("gain"))
+    row = rows.iloc[0]
+    criteria, met = _size_of_gains(experiment, rows["error"], rows["published"])
     published, ours = (words.plain(row[column], 1, " %") for column in ("published", "ours"))
-    return Outcome(published, ours, criteria.text(), criteria.met, row["calibrated"], ours)
-
-
-def _judged_gains(experiment, pattern):
-    """The predicted gains, their mean error and worst row, and the criteria on them."""
-    rows = _predicted(experiment, _gains(experiment, pattern))
-    error, worst, criteria = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax()], _Criteria(" points")
-    criteria.gains(rows["error"], rows["published"], experiment.tolerance("gain"))
-    criteria.most("worst", abs(worst["error"]), WORST * experiment.tolerance("gain"))
-    if null_model.has(experiment):
-        criteria.beside(error, null_model.gain_errors(experiment, pattern.get("schedule", experiment.gained)))
-    text = f"mean absolute error {error:.2f} points over {words.count(len(rows), 'predicted gain')}, maximum "
-    text += f"{words.signed(worst['error'])} ({worst['label']}, m {worst['m']})"
-    return rows, error, text + _one_sided(rows), criteria
-
-
-def _one_sided(rows):
-    """The groups of equal TP in which all gains err to one side, in words."""
-    texts = []
-    for tp, group in rows.groupby("tp"):
-        sizes = group["error"].abs()
-        for side, some in (("low", group["error"] < 0), ("high", group["error"] > 0)):
-            if len(group) > 1 and some.all():
-                ends = dict.fromkeys(f"{size:.1f}" for size in (sizes.min(), sizes.max()))
-                texts.append(f", {len(group)} of {len(group)} at TP{tp} {side}, by {' to '.join(ends)}")
-    return "".join(texts)
+    direction = _same_sign(rows)
+    if "spans" in check:  # what the paper leaves open decides, if the published gain is among ours over it
+        over = _gains(run[check["spans"]["scenario"]], check["spans"]["rows"])["ours"]
+        ours = f"{_span(over, ' %', '.1f')} over {len(over)} splits ({ours} as assumed)"
+        direction = None if over.min() <= row["published"] <= over.max() else direction
+    return Outcome(published, ours, criteria, met, direction, row["calibrated"])
 
 
 def _all_gains(run, experiment, check):
+    """The predicted gains of a schedule, by default the one in question: their mean error and their worst row."""
     del run
-    rows, error, text, criteria = _judged_gains(experiment, check.get("rows", {}))
+    of = check.get("of", experiment.gained)
+    rows = _predicted(experiment, _gains(experiment, {"schedule": of}))
+    error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax(), "error"]
+    most = WORST * experiment.tolerance("gain")
+    criteria, met = _size_of_gains(experiment, rows["error"], rows["published"])
     published, ours = (_span(rows[column], " %", ".1f") for column in ("published", "ours"))
-    brief = f"{ours}; off by {error:.2f} points"
-    return Outcome(published, f"{ours}; {text}", criteria.text(), criteria.met, brief=brief, null_too=criteria.null_too)
+    spread = f"{error:.2f} points off, worst {words.signed(worst)}, {len(rows)} rows" if len(rows) > 1 else f"{words.signed(worst)} points"
+    found = Outcome(published, f"{ours}; {spread}", criteria, met and bool(abs(worst) <= most), _same_sign(rows))  # fmt: skip
+    if null_model.has(experiment):
+        beside = null_model.gain_errors(experiment, of)
+        kind = null_model.better(beside)
+        found.null_too = bool(beside[f"{kind}_error"].abs().mean() < MARGIN * error)
+        found.null_direction = _same_sign(beside, kind)
+    return found
 
 
 def _faster(run, experiment, check):
-    """Where one schedule is faster than the baseline in the paper, it is here."""
-    del run
-    every = _gains(experiment, {"schedule": check["of"]})
-    _, error, text, criteria = _judged_gains(experiment, {"schedule": check["of"]})
+    """Where one schedule is faster than the baseline in the paper, it is here; and the size of its gains."""
+    found, every = _all_gains(run, experiment, check), _gains(experiment, {"schedule": check["of"]})
     ties = (every["published"] == 0).sum()
     right = (every["published"] * every["ours"] > 0).sum()
-    faster = [f"{(every[column] > 0).sum()} of {len(every)}" for column in ("published", "ours")]
-    tied = f" ({words.count(ties, 'tie')})" if ties else ""
-    ours = f"{faster[1]}; as in the paper, faster or slower, in {right} of {len(every) - ties}; gain: {text}"
-    met = criteria.met and bool(right == len(every) - ties)
-    return Outcome(faster[0] + tied, ours, "all; gain: " + criteria.text(), met, brief=f"{faster[1]}; gain off by {error:.2f} points")
+    published, ours = (f"{(every[column] > 0).sum()} of {len(every)}" for column in ("published", "ours"))
+    found.direction = bool(right == len(every) - ties)
+    found.published = published + (f" ({words.count(ties, 'tie')})" if ties else "")
+    found.ours = f"{ours}; as published in {right} of {len(every) - ties}"
+    found.met = found.met and found.direction
+    return found
 
 
 def _fastest(run, experiment, check):
     """Of every configuration at every m without calibrated rows."""
     del run
-    configurations, theirs, ours, known, fitted = 0, 0, 0, 0, 0
+    configurations, theirs, ours, known = 0, 0, 0, 0
     has, nulls = null_model.has(experiment), dict.fromkeys(null_model.NAMES, 0)
     carried = null_model.throughputs(experiment) if has else experiment.figure("throughput").assign(**nulls)
     for _, group in carried.groupby(["configuration", "m"]):
@@ -233,7 +228,6 @@ def _fastest(run, experiment, check):
         known += 1
         theirs += group["published"].idxmax() == check["of"]
         if group["calibrated"].any():
-            fitted += 1
             continue
         configurations += 1
         ours += group["ours"].idxmax() == check["of"]
@@ -241,9 +235,8 @@ def _fastest(run, experiment, check):
             nulls[kind] += has and group[kind].idxmax() == check["of"]
     if not configurations:
         raise Fault(f"{experiment.id}: nothing is predicted")
-    brief, null = f"{ours} of {configurations}", max(nulls.values())
-    text = f"{brief} predicted (null model: {null}); {fitted} calibrated left out"
-    return Outcome(f"{theirs} of {known}", text, "all", ours == configurations, brief=brief, null_too=null == configurations)
+    return Outcome(f"{theirs} of {known}", f"{ours} of {configurations} predicted", EVERY, ours == configurations,
+                   null_too=max(nulls.values()) == configurations)  # fmt: skip
 
 
 def _pairs(run, experiment, check):
@@ -251,27 +244,17 @@ def _pairs(run, experiment, check):
     count = null_model.pairs(experiment)
     if not count.far:
         raise Fault(f"{experiment.id}: has no pairs")
-    others = count.total - count.calibrated - count.far
-    ours = f"{count.far_right} of {count.far} in the same order"
-    far, near = (max(nulls.values(), default=0) for nulls in (count.far_null, count.near_null))
-    if null_model.has(experiment):
-        ours += f" (null model: {far}; one order for all, that of the calibrated rows: {count.far_constant})"
-    if others:
-        tied = f", {words.count(count.ties, 'tie')} in the paper" if count.ties else ""
-        ours += f"; of the {others} pairs that are closer, {count.near_right}{tied}"
-        ours += f" (null model: {near})" if null_model.has(experiment) else ""
-    published = f"{count.far} pairs, of {count.total - count.calibrated} predicted and {count.total} in all"
-    brief = f"{count.far_right} of {count.far}; of the {others} closer ones {count.near_right}"
-    return Outcome(published, ours, "all", count.far_right == count.far, brief=brief,
-                   null_too=count.far in (far, count.far_constant))
+    closer = count.total - count.calibrated - count.far
+    ours = f"{count.far_right} of {count.far} in that order" + (f"; of {closer} closer ones {count.near_right}" if closer else "")
+    return Outcome(f"{count.far} pairs", ours, EVERY, count.far_right == count.far,
+                   null_too=count.far in (*count.far_null.values(), count.far_constant))  # fmt: skip
 
 
 def _order(run, experiment, check):
     """Configurations of one model are in the published order."""
     del run, check
     right, pairs = measurements.order(experiment)
-    brief = f"{right} of {pairs} in the same order"
-    return Outcome(f"{pairs} pairs of one model over {100 * experiment.pairs_apart:g} % apart", brief, "all", right == pairs, brief=brief)
+    return Outcome(f"{pairs} pairs of one model", f"{right} of {pairs} in that order", EVERY, right == pairs)
 
 
 def _gain_grows(run, experiment, check):
@@ -284,17 +267,18 @@ def _gain_grows(run, experiment, check):
     predicted = [group for group in groups if not group["calibrated"].any()]
     if not predicted:
         raise Fault(f"{experiment.id}: nothing is predicted")
-    texts, grows = [], []
-    for column, some in (("published", groups), ("ours", predicted)):
-        grows.append([group[column].is_monotonic_increasing and group[column].is_unique for group in some])
-        low, high = (sum(group[column].iloc[end] for group in some) / len(some) for end in (0, -1))
-        texts.append(f"{sum(grows[-1])} of {len(some)}; mean {low:.1f} % against {high:.1f} %")
+
+    def grows(gains):
+        return gains.is_monotonic_increasing and gains.is_unique
+
+    texts = []
+    for column in ("published", "ours"):
+        ends = [sum(group[column].iloc[end] for group in predicted) / len(predicted) for end in (0, -1)]
+        right = sum(grows(group[column]) for group in predicted)
+        texts.append(f"{right} of {len(predicted)}; means {ends[0]:.1f} and {ends[1]:.1f} %")
     nulls = null_model.gain_errors(experiment, experiment.gained)[list(null_model.NAMES)] if null_model.has(experiment) else {}
-    null_too = any(all(nulls[kind][group.index].is_monotonic_increasing and nulls[kind][group.index].is_unique for group in predicted)
-                   for kind in nulls)  # fmt: skip
-    known = " (so the null model)" if null_too else ""
-    texts[1] = texts[1].replace(";", f" predicted{known}, {len(groups) - len(predicted)} calibrated left out;")
-    return Outcome(*texts, "all", all(grows[1]), brief=f"{sum(grows[1])} of {len(predicted)}", null_too=null_too)
+    return Outcome(*texts, EVERY, all(grows(group["ours"]) for group in predicted),
+                   null_too=any(all(grows(nulls[kind][group.index]) for group in predicted) for kind in nulls))  # fmt: skip
 
 
 def _gain_less(run, experiment, check):
@@ -304,30 +288,25 @@ def _gain_less(run, experiment, check):
     both = here.join(there, how="inner", rsuffix="_there", sort=True)
     if both.empty:
         raise Fault(f"{experiment.id} and {check['than']} have no configuration in common")
-    texts = ["; ".join(f"{row[column]:.1f} % for {row[column + '_there']:.1f} % (TP{tp} PP{pp})" for (_, _, tp, pp), row in both.iterrows())
+    texts = ["; ".join(f"{row[column]:.1f} against {row[column + '_there']:.1f} % (TP{tp} PP{pp})" for (_, _, tp, pp), row in both.iterrows())
             for column in ("published", "ours")]  # fmt: skip
-    calibrated = bool((both["calibrated"] | both["calibrated_there"]).any())
     less = {column: both[column + "_there"] - both[column] for column in ("published", "ours")}
-    criteria = _Criteria(" points")
-    criteria.gains(less["ours"] - less["published"], less["published"], experiment.tolerance("gain"))
-    criteria.most("each", (less["ours"] - less["published"]).abs().max(), experiment.tolerance("gain"))
-    met = bool((less["ours"] > 0).all() and criteria.met)
-    return Outcome(*texts, f"each less; by how much, {criteria.text()}", met, calibrated, texts[1])
+    errors, tolerance, direction = less["ours"] - less["published"], experiment.tolerance("gain"), bool((less["ours"] > 0).all())
+    met = _size_of_gains(experiment, errors, less["published"])[1]
+    return Outcome(*texts, f"difference of gains: {tolerance:.3g} points ({tolerance:.3g})", bool(direction and met and errors.abs().max() <= tolerance),
+                   direction, bool((both["calibrated"] | both["calibrated_there"]).any()))  # fmt: skip
 
 
 def _fits(run, experiment, check):
     """Rows fit into memory, or do not, as the paper says."""
     del run, check
-    known = [(name, data["memory_margin_gb"], data["published"]["fits"]) for name, data in zip(experiment.rows["name"], experiment.rows["data"])
+    known = [(data["memory_margin_gb"], data["published"]["fits"]) for data in experiment.rows["data"]
              if "fits" in dictionary(data.get("published")) and number(data.get("memory_margin_gb")) is not None]  # fmt: skip
     if not known:
         raise Fault(f"{experiment.id}: of no row is it known whether it fits")
-    wrong = [f"{words.signed(margin)} GB: {name}" for name, margin, fits in known if (margin >= 0) != fits]
-    right = f"{len(known) - len(wrong)} of {len(known)}"
-    nearest = min(abs(margin) for _, margin, _ in known)
-    text = f"{right} as published; smallest margin {nearest:.1f} GB" + "".join(f"; wrong, by {one}" for one in wrong)
-    out = sum(not fits for *_, fits in known)
-    return Outcome(f"{len(known) - out} fit, {out} do not", text, "all", not wrong, brief=right)
+    wrong = [f"; wrong by {abs(margin):.1f} GB" for margin, fits in known if (margin >= 0) != fits]
+    fit = sum(fits for _, fits in known)
+    return Outcome(f"{fit} fit, {len(known) - fit} do not", f"{len(known) - len(wrong)} of {len(known)}" + "".join(wrong), EVERY, not wrong)
 
 
 def _overlap(run, experiment, check):
@@ -340,14 +319,21 @@ def _overlap(run, experiment, check):
     theirs, ours = (
         " and ".join(f"{1e3 * pair[key]['together_s']:.3f}" for pair in pairs) + " ms" for key in ("published", "from_published_times")
     )
-    worst = max(pairs, key=lambda pair: abs(pair["from_published_times"]["together_error"]))
-    error = worst["from_published_times"]["together_error"]
-    text = f"{ours}; maximum error {words.percent(error)} ({worst['name']})"
-    return Outcome(theirs, text, f"each {100 * tolerance:g} %", abs(error) <= tolerance, bool(experiment.scenario.get("calibrated")), ours)
+    error = max(abs(pair["from_published_times"]["together_error"]) for pair in pairs)
+    return Outcome(theirs, ours, f"time together: {100 * tolerance:g} % ({100 * tolerance:g})", error <= tolerance, calibrated=bool(experiment.scenario.get("calibrated")))
 
 
 CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fastest, "faster": _faster, "pairs": _pairs, "order": _order,
           "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap, "fits": _fits}  # fmt: skip
+
+
+def _judged(outcome, counted, settled):
+    """Verdict and evidence. A simulated figure of a GPU that nobody measured contradicts nothing: its own error is not known. A count
+    has none."""
+    verdict = HOLDS if outcome.met else DIRECTION if outcome.direction else CONTRADICTED if counted else UNDECIDED
+    null_too = {HOLDS: outcome.null_too, DIRECTION: outcome.null_direction}.get(verdict, False)
+    known = {CALIBRATED: outcome.calibrated, SETTLED: settled, NULL_TOO: null_too, COUNTED: counted}
+    return verdict, next((name for name, holds in known.items() if holds), PREDICTED)
 
 
 def of_experiments(experiments):
@@ -361,62 +347,56 @@ def of_experiments(experiments):
             found += evaluate(experiments, [claim], strict=False)
         except (Fault, KeyError, TypeError):
             continue  # a record with the name of a suite's scenario, but of another one
-    return found
+    return found if any(one.scenario for one in found) else []
 
 
 def evaluate(experiments, claims, strict=True):
-    """Every claim whose scenarios are there. If strict, Fault if one deviates and the list gives no reason."""
+    """Every claim whose scenarios are there. If strict, Fault if one misses a criterion and the list gives no reason."""
     run, found = {one.id: one for one in experiments}, []
     for claim in claims:
-        where, statement = claim["where"], claim["claim"]
+        statement = claim["claim"] + (f" (assumed: {claim['assumed']})" if "assumed" in claim else "")
         if "not_testable" in claim:
-            found.append(Claim(where, statement, OPEN, claim["not_testable"]))
+            found.append(Claim(claim["where"], statement, UNDECIDED, reason=claim["not_testable"]))
             continue
-        name, check = claim["scenario"], claim["check"]
-        if not {name, check.get("than", name)} <= run.keys():
+        name, check = claim["scenario"], claim["check"] | {key: claim[key] for key in ("spans",) if key in claim}
+        if not {name, check.get("than", name), dictionary(check.get("spans")).get("scenario", name)} <= run.keys():
             continue
         outcome = CHECKS[check["kind"]](run, run[name], check)
-        # A choice between models that was made by these rows is a fit to them.
-        settled = claim.get("settled_by_its_rows", False)
-        verdict = BAD if not outcome.met else FITTED if outcome.calibrated or outcome.null_too or settled else GOOD
-        if strict and verdict == BAD and not claim.get("because"):
-            raise Fault(f'"{statement}" deviates, and results/claims.json does not say why; add "because"')
-        notes = {", calibrated": outcome.calibrated, ", settled by its rows": settled, ", null model too": outcome.met and outcome.null_too}
-        note = next((note for note, holds in notes.items() if holds), "")
-        found.append(
-            Claim(where, statement, verdict, claim.get("because", "no reason is known") if verdict == BAD else "",
-                  outcome.published, outcome.ours, outcome.tolerance,
-                  run[name].evidence + note,
-                  f"stp reproduce {name}" + (f" {check['than']}" if "than" in check else ""),
-                  claim.get("apart", ""), claim.get("headline", ""), outcome.brief, name)
-        )  # fmt: skip
+        if strict and not outcome.met and not claim.get("because"):
+            raise Fault(f'"{statement}" misses a criterion, and results/claims.json does not say why; add "because"')
+        counted = run[name].unit_costs and not run[name].rows.empty
+        verdict, evidence = _judged(outcome, counted, claim.get("settled_by_its_rows", False))
+        reason = "" if outcome.met else claim.get("because", "no reason is known")
+        found.append(Claim(claim["where"], statement, verdict, evidence, reason, outcome.published, outcome.ours, outcome.criteria,
+                           claim.get("apart", ""), name, claim.get("key", "")))  # fmt: skip
     return found
 
 
 def listed(key):
-    """A list of results/claims.json: `claims`, or `places`, the paper's tables and figures."""
+    """A list of results/claims.json: `claims`, or `not_compared`, the paper's other tables and figures."""
     return json.loads(CLAIMS.read_text(encoding="utf-8"))[key] if CLAIMS.is_file() else []
 
 
-def by_place(places, evaluated):
-    """Per table or figure of the paper: where, what is published, scenarios, our plot, and the verdicts of the claims about it."""
-    rows = []
-    for place in places:
-        scenarios = place.get("scenarios", [])
-        about = [one.verdict for one in evaluated if one.where in place.get("claims", []) and (one.verdict == OPEN or one.scenario in scenarios)]
-        verdicts = [f"{about.count(kind)} × {kind}" if len(about) > 1 else kind for kind in (GOOD, FITTED, BAD, OPEN) if kind in about]
-        parts = [", ".join(verdicts), place.get("note", "")]
-        rows.append([place["where"], place["published"], ", ".join(scenarios) or words.NONE, place.get("plot", words.NONE), ": ".join(filter(None, parts))])
-    return rows
+def table(evaluated, apart=False):
+    """The claims in five columns: those that count, or those apart."""
+    rows = [[f"{one.where}: {one.claim}", one.published, one.ours, one.verdict, one.why] for one in evaluated if bool(one.apart) == apart]
+    return Table(["claim", "published", "ours", "verdict", "evidence; reason"], rows)
 
 
-PLACES = ("where", "published", "scenario", "our plot", "verdict")
+def criteria(evaluated):
+    """Which criteria are whose: what each figure is held to, and the tables and figures with such claims."""
+    whose = {}
+    for one in evaluated:
+        if one.criteria:
+            whose.setdefault(one.criteria, {})[one.where] = None
+    return Table(["mean error (worst) of predicted rows, at most", "claims of"], [[text, "; ".join(places)] for text, places in whose.items()])
 
 
 def counts(evaluated):
-    """How many of the claims that count have each verdict, and how many are tested apart, in words."""
-    own = [one.verdict for one in evaluated if not one.apart and one.verdict != OPEN]
-    parts = [f"reproduced: {own.count(GOOD)}", f"consistent (calibrated): {own.count(FITTED)}", f"deviating: {own.count(BAD)}"]
-    apart = sum(bool(one.apart) for one in evaluated)
-    also = f"; {apart} more, which say what another says, what is so by construction, what our own errors could overturn, or what is another paper's, are listed apart" if apart else ""
-    return f"Of {len(own)} claims of the paper that were tested, {', '.join(parts)}{also}."
+    """How many of the claims that count have each verdict, in words; and of those that hold, how many do by what evidence."""
+    own = [one for one in evaluated if not one.apart]
+    verdicts, evidence = [one.verdict for one in own], [one.evidence for one in own if one.verdict == HOLDS]
+    said = {HOLDS: "hold", DIRECTION: "hold in direction but not in size", UNDECIDED: "cannot be decided", CONTRADICTED: "contradicted"}
+    parts = ", ".join(f"{verdicts.count(kind)} {word}" for kind, word in said.items())
+    strength = ", ".join(f"{kind} {evidence.count(kind)}" for kind in EVIDENCE if kind in evidence)
+    return f"Of {words.count(len(own), 'claim')} of the paper {parts}. Evidence of those that hold: {strength or 'none'}."

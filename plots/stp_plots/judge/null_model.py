@@ -10,19 +10,15 @@ import pandas as pd
 
 from stp_plots import words
 from stp_plots.files import ROOT
-from stp_plots.read.records import QUANTITIES
 from stp_plots.words import Table, dictionary, items, number, text
 
 NAMES = {"null": "null model", "bubble": "null model with the textbook bubble"}  # by column
 DESCRIPTION = (
-    "The null models have no physics of a GPU: they carry the published figures of calibrated rows over to the others. Throughput is at "
-    "the MFU of the calibrated row of the same schedule and TP (where that TP was not calibrated, the mean of all); a gain is that of two "
-    "such throughputs. With the textbook bubble each step has besides, over its compute, (p − 1)/(v·m) for 1F1B-I with v chunks a rank "
-    "(Narayanan et al., arXiv 2104.04473), and a third of that for ZB-V and STP: so the paper's Table 1 has it for STP at F = I = W "
-    "without all-reduces, and a step of ZB-V waits as long at the least. Memory is, per token, hidden size and layer, on a straight line "
-    "in 1/TP through the calibrated rows and the six A800 figures that our list of saved tensors was completed with. What the simulation "
-    "predicts no better than the better of the two, it adds nothing to. New configurations have no calibrated row at any m; for memory, "
-    "none of the same model, tokens and grid."
+    "Null models have no physics of a GPU: they carry the published figures of calibrated rows over to the others. Throughput is at "
+    "the MFU of the calibrated row of the same schedule and TP (or the mean of all); gains are those of such throughputs. One of the two "
+    "adds a step's textbook bubble: (p − 1)/(v·m) of its compute for 1F1B-I, a third of that for ZB-V and STP. Memory per token, hidden "
+    "size and layer is on a straight line in 1/TP through calibrated rows and the six A800 figures that our list of saved tensors was "
+    "completed with. New configurations have no calibrated row at any m."
 )
 
 # The bubble over a step's compute, of that of 1F1B-I. The paper's Table 1 has (p - 1)(F + I - W) for STP and (p - 1)(F + I + W) for
@@ -197,57 +193,48 @@ def nearer(rows):
     return (rows["error"].abs() < rows[f"{better(rows)}_error"].abs()).sum()
 
 
-def _error(errors, gain):
-    """The mean error and the largest, in words."""
-    mean, worst = errors.abs().mean(), errors.abs().max()
-    if math.isnan(mean):
-        return words.NONE
-    return f"{mean:.2f} points ({worst:.1f})" if gain else f"{words.plain_percent(mean, 2)} ({words.plain_percent(worst)})"
-
-
 def _figures(experiments):
-    """(experiment, cluster, figure, of which rows, these, whether a gain), over all predicted rows and over new configurations alone."""
+    """(experiment, figure with its cluster, its predicted rows, whether it is a gain)."""
     for experiment in filter(has, experiments):
         if experiment.settings:
             continue  # variants of rows that another experiment has
         place = words.text(experiment.rows["data"].iloc[0].get("cluster")).upper()
-        figures = [("throughput", errors(experiment, "throughput"), False)]
-        names = [name for name in experiment.schedules if name != experiment.baseline]
-        figures += [(f"gain of {name} over {experiment.baseline}", gain_errors(experiment, name), True) for name in reversed(names)]
-        figures += [(QUANTITIES["memory"].title, errors(experiment, "memory"), False)] if has(experiment, "memory") else []
-        for name, rows, gain in figures:
-            for kind, some in (("predicted", rows), ("of new configurations", rows[rows["new"]])):
-                if len(some) and (kind == "predicted" or len(some) < len(rows)):
-                    yield experiment, place, name, kind, some, gain
+        yield experiment, f"throughput, {place}", errors(experiment, "throughput"), False
+        for name in reversed([name for name in experiment.schedules if name != experiment.baseline]):
+            yield experiment, f"{name.upper()}'s gain, {place}", gain_errors(experiment, name), True
+        if has(experiment, "memory"):
+            yield experiment, f"activation memory, {place}", errors(experiment, "memory"), False
 
 
 def table(experiments):
-    """Ours beside the null models."""
-    lines, places = [], {}
-    for experiment, place, name, kind, rows, gain in _figures(experiments):
-        cells = [_error(rows[column], gain) for column in ("error", *(f"{null}_error" for null in NAMES))]
-        distinct = rows["ours"].nunique() if name == QUANTITIES["memory"].title else len(rows)  # memory knows no m, only tokens
-        kind += f" ({distinct} distinct)" if distinct < len(rows) else ""
-        lines.append([place, name, f"{len(rows)} {kind}", *cells, f"{nearer(rows)} of {len(rows)}"])
-        places[experiment.id] = (experiment, place)
-    for experiment, place in places.values():
-        count = pairs(experiment)
-        for kind, amount, right, nulls in ((f"over {100 * experiment.pairs_apart:g} % apart", count.far, count.far_right, count.far_null),
-                                           ("closer", count.near, count.near_right, count.near_null)):  # fmt: skip
-            if amount:
-                cells = [f"{right} right", *(f"{nulls[null]} right" if null in nulls else words.NONE for null in NAMES)]
-                lines.append([place, "pairs of schedules in the paper's order", f"{amount} {kind}", *cells, words.NONE])
-    head = ["cluster", "figure", "rows", "ours: mean error (max)", "null model", "with the textbook bubble", "ours nearer in, than the better"]
-    return Table(head, lines)
+    """Ours beside the better null model, over all predicted rows and, in brackets, over those of new configurations."""
+    lines = []
+    for experiment, name, rows, gain in _figures(experiments):
+        new = rows[rows["new"]]
+
+        def cell(tell, rows=rows, new=new):
+            return tell(rows) + (f" ({tell(new)})" if 0 < len(new) < len(rows) else "")
+
+        def mean(column, gain=gain):
+            return lambda some: f"{(1 if gain else 100) * some[column].abs().mean():.2f}"
+
+        unit, best = " points" if gain else " %", better(rows)
+        lines.append([name, cell(lambda some: str(len(some))), cell(mean("error")) + unit, cell(mean(f"{best}_error")) + unit,
+                      cell(lambda some: str(nearer(some)))])  # fmt: skip
+    for experiment in {id(one): one for one, *_ in _figures(experiments)}.values():
+        count, place = pairs(experiment), words.text(experiment.rows["data"].iloc[0].get("cluster")).upper()
+        far, near = (max(nulls.values(), default=0) for nulls in (count.far_null, count.near_null))
+        lines.append([f"pairs over {100 * experiment.pairs_apart:g} % apart (closer), {place}", f"{count.far} ({count.near})",
+                      f"{count.far_right} ({count.near_right})", f"{far} ({near})", words.NONE])  # fmt: skip
+    return Table(["figure", "rows (of new configurations)", "our mean error", "the better null model's", "ours nearer in"], lines)
 
 
 def beaten(experiments):
     """A sentence on the figures that a null model errs less in than ours, over all predicted rows."""
     texts = []
-    for _, place, name, kind, rows, gain in _figures(experiments):
-        null = rows[f"{better(rows)}_error"].abs().mean()
-        ours = rows["error"].abs().mean()
-        if kind == "predicted" and null < ours:
-            texts.append(f"{place}'s {name} ({null:.2f} for our {ours:.2f} points)" if gain else
-                         f"{place}'s {name} ({words.plain_percent(null, 2)} for our {words.plain_percent(ours, 2)})")  # fmt: skip
-    return f"The better null model errs less than our simulation in {', '.join(texts)}." if texts else ""
+    for _, name, rows, gain in _figures(experiments):
+        null, ours = (rows[column].abs().mean() for column in (f"{better(rows)}_error", "error"))
+        if null < ours:
+            texts.append(f"{name} ({null:.2f} for our {ours:.2f} points)" if gain else
+                         f"{name} ({words.plain_percent(null, 2)} for our {words.plain_percent(ours, 2)})")  # fmt: skip
+    return f"The better null model errs less than our simulation in {'; '.join(texts)}." if texts else ""

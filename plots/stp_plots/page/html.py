@@ -1,4 +1,4 @@
-"""report.html: one self-contained page. Its contents are gathered here; report.html.j2 has its layout."""
+"""report.html and ours-alone.html: self-contained pages. Their contents are gathered here; report.html.j2 has their layout."""
 
 import base64
 import functools
@@ -8,15 +8,17 @@ from pathlib import Path
 import jinja2
 
 from stp_plots import words
-from stp_plots.draw import closed_forms, headline, overlap, splits, style
-from stp_plots.judge import claims, null_model
+from stp_plots.draw import closed_forms, overlap, splits, style
+from stp_plots.judge import claims, memory, null_model
 from stp_plots.page import tables
 from stp_plots.words import Table, dictionary, items, text
 
 TEMPLATES = Path(__file__).resolve().parent
-# What an experiment's own verdict is worth where claims are judged too, which ask for more.
-CRITERIA_ALONE = {claims.GOOD: "met", claims.BAD: "missed"}
-TITLE = "Synergistic Tensor and Pipeline Parallelism: reproduction report"
+ALONE = "not testable here"  # what a record says of an experiment that nothing is published for
+# What a record says of an experiment's own criteria, which ask for less than the claims.
+CRITERIA = {"reproduced": "criteria met", "deviates": "criteria missed", "consistent (calibrated)": "criteria met (calibrated)", ALONE: "ours alone"}
+TITLE, TITLE_ALONE = "Synergistic Tensor and Pipeline Parallelism: the paper and our simulations", "Simulated schedules"
+OURS_ALONE = "ours-alone.html"
 EVIDENCE = {
     "measured": "the program ran on real devices of this world size and was timed by the devices' own clock.",
     "replayed": "one rank's real kernels ran on a real device at full size; emulated links stood for its peers.",
@@ -49,17 +51,27 @@ class Drawn:
         return f"data:{media};base64,{base64.b64encode(self.content).decode()}"
 
 
-def render(experiments, plots, timelines, evaluated, first=None):
-    """The page. `plots`: by experiment lists of Drawn; `timelines`: by experiment lists of (file, Drawn or None); `evaluated`: the
-    claims; `first`: the first screen's plot, a Drawn."""
+def is_alone(experiment):
+    return experiment.line.get("verdict") == ALONE
+
+
+def file_word(experiment):
+    """The experiment's name in file names."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in experiment.id)
+
+
+def render(experiments, plots, timelines, evaluated, first=None, answers=None, other=0):
+    """A page. `plots`: by experiment lists of Drawn; `timelines`: by experiment lists of (file, Drawn or None); `evaluated`: the claims;
+    `first`: the first screen's plot, a Drawn; `answers`: its questions; `other`: experiments on the second page."""
     return _template().render(
-        title=TITLE,
+        title=TITLE if evaluated else TITLE_ALONE,
         subtitle=_subtitle(experiments),
         evidence={one.evidence: EVIDENCE.get(one.evidence, "not explained in this report.") for one in experiments},
+        answers=answers,
         claims=_claims(experiments, evaluated),
         first=first,
-        by_table=tables.errors_by_table(experiments),
-        experiments=[_experiment(one, plots.get(one.id, []), timelines.get(one.id, []), evaluated) for one in experiments],
+        experiments=[_experiment(one, plots.get(one.id, []), timelines.get(one.id, [])) for one in experiments],
+        other={"page": OURS_ALONE, "count": words.count(other, "further experiment")} if other else None,
         provenance=_provenance(experiments),
     )
 
@@ -67,7 +79,8 @@ def render(experiments, plots, timelines, evaluated, first=None):
 @functools.cache
 def _template():
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value.replace(" %", "\u00a0%") if isinstance(value, str) else value
     )
     return environment.get_template("report.html.j2")
 
@@ -81,30 +94,26 @@ def _subtitle(experiments):
     return ", ".join(parts + ([text(origin["time"])] if origin.get("time") is not None else []))
 
 
-def _experiment(experiment, plots, timelines, evaluated):
-    line, judged = experiment.line, _verdicts([one for one in evaluated if one.scenario == experiment.id])
+def _experiment(experiment, plots, timelines):
+    line = experiment.line
     special = splits.cells(experiment) or splits.contention_groups(experiment)
-    beside = [] if special else [tables.beside(experiment, name) for name in ("throughput", "time", "mfu", "memory")]
+    known = [] if special else [tables.beside(experiment, name) for name in ("throughput", "time", "mfu", "memory")]
+    known = [memory.fastest(experiment), splits.contention_table(experiment), closed_forms.agreement(experiment), *known]
+    titled = {"The parts of each gain": splits.ablation_table(experiment), "Times of every pair": overlap.table(experiment),
+              "Acceptance criteria": tables.criteria(experiment), "Errors": tables.recorded_errors(experiment)}  # fmt: skip
+    verdict, reason = text(line.get("verdict")), text(line["reason"]).replace("; see marks", "") if line.get("reason") else ""
     return {
         "title": experiment.title,
         "anchor": "experiment-" + "".join(c if c.isalnum() else "-" for c in experiment.id),
-        "evidence": experiment.evidence,
-        "size": len(experiment),
-        "calibrated": text(line["calibration_rows"]) if line.get("calibration_rows") else "",
-        "errors": tables.mean_errors(experiment),
-        "pairs": f"{text(line.get('pairs_right'))} of {text(line.get('pairs'))}" if line.get("pairs") else words.NONE,
-        "verdict": CRITERIA_ALONE.get(text(line.get("verdict")), text(line.get("verdict"))) if judged else text(line.get("verdict")),
-        "reason": text(line["reason"]).replace("; see marks", "") if line.get("reason") else "",
-        "claims": judged,
-        "criteria": tables.criteria(experiment),
-        "recorded": tables.recorded_errors(experiment),
+        "summary": tables.summary(experiment),
+        "verdict": CRITERIA.get(verdict, verdict),
+        "reason": reason if verdict == ALONE else "",
         "description": overlap.description(experiment) if experiment.pairs else _description(experiment),
         "plots": plots,
-        "main_tables": [("The parts of each gain", splits.ablation_table(experiment)), ("Times of every pair", overlap.table(experiment))],
-        "tables": [splits.contention_table(experiment), closed_forms.agreement(experiment), *beside],
+        "files": [f"plot-{file_word(experiment)}-{drawn.plot.name}.png" for drawn in plots],
+        "rows": f"rows-{file_word(experiment)}.csv" if len(experiment.rows) else "",
+        "tables": [(one.caption, one) for one in known if one] + [(title, one) for title, one in titled.items() if one],
         "timelines": timelines,
-        "rows": tables.all_rows(experiment),
-        "legend": _legend(experiment),
     }
 
 
@@ -120,56 +129,20 @@ def _description(experiment):
     return description + "In labels, s is the sequence length times the microbatch size, m the number of microbatches per step."
 
 
-def _legend(experiment):
-    rows = experiment.rows
-    legend = "Size is the microbatch size. Bubbles are those of the rank that computes most, as shares of the step."
-    if rows["mfu"].notna().any():
-        legend += " MFU counts causal attention once; the paper's formula, beside it, counts attention four times as much."
-    if (rows["memory_calibrated"] & ~rows["calibrated"]).any():
-        legend += " † Memory does not depend on m: what was fitted at another m counts as calibrated here too."
-    if experiment.has_closed_forms():
-        legend += (
-            " Idle time is what the busiest rank does not compute of the step. Closed form: the published formula, evaluated for the "
-            "row; where it gives zero, any other value of ours counts as an error of 100 %."
-        )
-    if rows["chunks"].notna().any():
-        name = "activations" if experiment.has_published("chunks") else "chunks"
-        legend += f" Peak {name}: activations alive at once on the rank with most of them, in microbatches of one chunk."
-    return legend
-
-
-def _verdicts(evaluated):
-    """How many claims have which verdict, in words."""
-    verdicts = [one.verdict for one in evaluated if one.verdict != claims.OPEN]
-    names = {claims.GOOD: "reproduced", claims.FITTED: "consistent (calibrated)", claims.BAD: "deviating"}
-    return ", ".join(f"{verdicts.count(kind)} {name}" for kind, name in names.items() if kind in verdicts)
-
-
 def _claims(experiments, evaluated):
-    """The first screen's table, and those of the claims that could be tested, that are counted apart, missed, or cannot be tested."""
+    """The claims' section; None without any."""
     if not evaluated:
         return None
-    tested = [one for one in evaluated if one.verdict != claims.OPEN]
-    head = ["where", "claim", "published", "ours", "criteria", "verdict", "evidence", "command"]
-
-    def lines(some):
-        return [[one.where, one.claim, one.published, one.ours, one.tolerance, one.verdict, one.evidence, one.command] for one in some]
-
-    run = {one.id for one in experiments}
-    places = [place for place in claims.listed("places") if run & set(place.get("scenarios", run))]
-    missed = [[one.where, one.claim, one.published, one.ours, one.reason] for one in tested if one.verdict == claims.BAD]
     return {
-        "headline": headline.table(evaluated),
         "counts": claims.counts(evaluated),
-        "tested": Table(head, lines(one for one in tested if not one.apart)),
-        "apart": Table([*head, "why"], [[*line, one.apart] for one in tested if one.apart for line in lines([one])]),
-        "missed": Table(["where", "claim", "published", "ours", "reason, as far as it is known"], missed),
-        "open": Table(["where", "claim", "reason"], [[one.where, one.claim, one.reason] for one in evaluated if one.verdict == claims.OPEN]),
-        "places": Table(list(claims.PLACES), claims.by_place(places, evaluated)),
-        "nulls": null_model.DESCRIPTION,
-        "beaten": null_model.beaten(experiments),
-        "null": null_model.table(experiments),
-    }
+        "verdicts": claims.VERDICTS,
+        "evidence": claims.EVIDENCE,
+        "table": claims.table(evaluated),
+        "folded": [("Not counted: restated claims, and tests of the model on other groups’ figures", claims.table(evaluated, apart=True), ""),
+                   ("Criteria", claims.criteria(evaluated), "Gains must also be within half of the mean published gain. A null model that errs less "
+                    f"than {claims.MARGIN} times as much as ours, or has the direction too, says it too."),
+                   ("What the physics adds: null models", null_model.table(experiments), f"{null_model.DESCRIPTION} {null_model.beaten(experiments)}")],
+    }  # fmt: skip
 
 
 def _provenance(experiments):
@@ -194,5 +167,3 @@ def _entries(record):
             shown = " ".join(map(text, items(value))) if key == "argv" else text(value)
             entries.append((names.get(key, key.replace("_", " ")), shown))
     return entries
-
-

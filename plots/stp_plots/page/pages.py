@@ -9,13 +9,16 @@ import jinja2
 import pandas as pd
 
 from stp_plots import words
-from stp_plots.draw import host_links, sensitivity, splits
+from stp_plots.draw import host_links, splits
 from stp_plots.files import ROOT, ReportError
-from stp_plots.judge import claims, measurements, null_model
+from stp_plots.judge import claims, measurements, memory, null_model
 from stp_plots.page import markdown
-from stp_plots.read.records import CONFIGURATION, read_folder
+from stp_plots.read.records import CONFIGURATION
 
 TEMPLATES = ROOT / "docs/templates"
+ANSWERS = ROOT / "results/answers.json"
+README_BLOCK = ("<!-- answers: written by scripts/pages -->\n", "<!-- end of answers -->")
+YES = {claims.HOLDS: "Yes", claims.DIRECTION: "In direction, not in size", claims.UNDECIDED: "Cannot be decided", claims.CONTRADICTED: "No"}
 THROUGHPUT = "throughput_samples_per_s"
 SAME = (*CONFIGURATION, "microbatches", "sequence_parallel", "schedule")  # of rows that a gain compares
 
@@ -70,13 +73,18 @@ class Errors:
 
 
 class Records:
-    """A result folder as templates see it, with the kept files beside it."""
+    """Experiments as templates see them, with the kept files beside them."""
 
-    def __init__(self, folder, claims_file):
-        self.experiments = read_folder(folder)
-        sensitivity.attach(folder, self.experiments)
-        self.run = {one.id: one for one in self.experiments}
-        self.known = json.loads(Path(claims_file).read_text(encoding="utf-8"))
+    def __init__(self, experiments, evaluated):
+        self.experiments, self.evaluated = experiments, evaluated
+        self.run = {one.id: one for one in experiments}
+
+    def claim(self, key):
+        return next(one for one in self.evaluated if one.key == key)
+
+    def yes(self, key):
+        """The verdict of a claim as an answer to a question."""
+        return YES[self.claim(key).verdict]
 
     def rows(self, name, /, **where):
         """The rows of an experiment that have these values, or one of a list of values."""
@@ -133,20 +141,47 @@ class Records:
         found = [case["schedules"][name] for case in self.searches]
         return [100 * (one[kind]["step_time_s"] / one[than]["step_time_s"] - 1) for one in found if kind in one and than in one]
 
-    @functools.cached_property
-    def evaluated(self):
-        return claims.evaluate(self.experiments, self.known["claims"])
+    def answers(self, strict=True):
+        """The first screen's questions and what the paper does not say, each with its answer, and what they rest on. Unless strict, those
+        that these experiments cannot answer are left out."""
+        asked, environment, values = json.loads(ANSWERS.read_text(encoding="utf-8")), _environment(), self._values()
+        found = {"rests": asked["rests"]}
+        for part in ("questions", "beyond"):
+            found[part] = []
+            for one in asked[part]:
+                try:
+                    found[part].append([one["question"], environment.from_string(one["answer"]).render(**values)])
+                except (KeyError, StopIteration, ValueError, ReportError, jinja2.UndefinedError):
+                    if strict:
+                        raise
+        return found
+
+    def _values(self):
+        values = {name: getattr(self, name) for name in dir(self) if not name.startswith("_") and name not in ("answers", "render")}
+        return values | {"records": self, "gain": gain, "bubbles": bubbles, "table": markdown.table, "claims": claims, "null_model": null_model,
+                         "measurements": measurements, "memory": memory, "host_links": host_links, "splits": splits}  # fmt: skip
 
     def render(self, page):
         if page not in names():
             raise ReportError(f"{page}: is no page with a template; there are {', '.join(names())}")
-        values = {name: getattr(self, name) for name in dir(self) if not name.startswith("_") and name not in ("evaluated", "render")}
-        environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True,
-                                         undefined=jinja2.StrictUndefined)  # fmt: skip
-        environment.filters.update(bubbles=bubbles, signed=words.signed, plain=words.plain, magnitude=words.magnitude,
-                                   percent=words.percent, span=span, model=model, schedule=schedule, cell=markdown.cell,
-                                   mean=lambda values: sum(values) / len(values))  # fmt: skip
-        text = environment.get_template(f"{page}.md.j2").render(
-            **values, records=self, gain=gain, bubbles=bubbles, table=markdown.table, claims=claims, null_model=null_model,
-            measurements=measurements, host_links=host_links, splits=splits)  # fmt: skip
+        text = _environment().get_template(f"{page}.md.j2").render(**self._values())
         return f"<!-- Written by scripts/pages from docs/templates/{page}.md.j2 -->\n{markdown.wrapped(text)}"
+
+    def readme(self, text):
+        """The README with its first screen's answers as the records have them."""
+        before, _, rest = text.partition(README_BLOCK[0])
+        _, end, after = rest.partition(README_BLOCK[1])
+        if not end:
+            raise ReportError(f"README.md: has no {README_BLOCK[0].strip()}")
+        found = self.answers()
+        return f"{before}{README_BLOCK[0]}{markdown.wrapped(found['rests'])}\n{markdown.table(['question', 'answer'], found['questions'])}\n{end}{after}"
+
+
+@functools.cache
+def _environment():
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True,
+                                     undefined=jinja2.StrictUndefined)  # fmt: skip
+    environment.filters.update(bubbles=bubbles, signed=words.signed, plain=words.plain, magnitude=words.magnitude,
+                               percent=words.percent, span=span, model=model, schedule=schedule, cell=markdown.cell,
+                               mean=lambda values: sum(values) / len(values))  # fmt: skip
+    return environment

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from stp_plots import words
-from stp_plots.read.records import CONFIGURATION, QUANTITIES, unit_costs
+from stp_plots.judge import memory
+from stp_plots.read.records import QUANTITIES
 from stp_plots.words import Table, dictionary, items, number, text
 
 # Which figure a table of the paper prints; other tables may print any.
@@ -84,92 +85,18 @@ def beside(experiment, name):
     return Table(head, rows, caption + ("; * calibrated" if frame["calibrated"].any() else ""))
 
 
-def _kind(row):
-    if not any(number(dictionary(row.data.get("published")).get(one.key)) is not None for one in QUANTITIES.values()):
-        return "nothing published"
-    if row.calibrated:
-        return "calibrated"
-    memory = number(dictionary(row.data.get("published")).get(QUANTITIES["memory"].key))
-    return "predicted †" if row.memory_calibrated and memory is not None else "predicted"
-
-
-def all_rows(experiment):
-    """Every row: its configuration, each figure with what is published of it, and further figures of the step."""
-    rows = experiment.rows
-    names = {"microbatch_size": "size", "tp": "TP", "pp": "PP", "cp": "CP", "dp": "DP"}
-    usual = {"microbatch_size": {None, 1}, "tp": set(), "pp": set(), "cp": {None, 1}, "dp": {None, 1}, "unit_costs": {None, "null"}}
-    columns = {"schedule": list(rows["schedule"])}
-    for i, name in enumerate(CONFIGURATION[:-1]):
-        if any(base[i] not in usual.get(name, {None}) for base in rows["base"]):
-            columns[names.get(name, name)] = [text(data.get(name)) for data in rows["data"]]
-    for name in experiment.settings:
-        columns[name.replace("_", " ")] = [text(data.get(name)) for data in rows["data"]]
-    if "unit_costs" in experiment.varied:
-        columns["unit costs"] = [unit_costs(data) or words.NONE for data in rows["data"]]
-    columns["m"] = list(rows["m"])
-    compared = [name for name in QUANTITIES if experiment.counted(name)]
-    if compared:
-        columns["kind"] = [_kind(row) for row in rows.itertuples()]
-    # Experiments with closed forms are about these; throughput would repeat the step's time, which is shown anyway. A
-    # layer's forward is independent of schedules.
-    alone = [] if experiment.has_closed_forms() or "tp_share" in compared else ["throughput", "mfu", "memory"]
-    for name in QUANTITIES:
-        if name not in compared and not (name in alone and experiment.has_ours(name)):
-            continue
-        frame, group = experiment.figure(name).reindex(rows.index), heading(experiment, name)
-        columns[group, "ours"] = [ours(name, value) for value in frame["ours"]]
-        if name in compared:
-            form = "closed form" if QUANTITIES[name].closed_form else "published"
-            columns[group, form] = [published(name, value) for value in frame["published"]]
-            if name != "mfu":  # the difference in MFU is that in throughput over again
-                columns[group, "diff., %"] = [words.signed(100 * value) for value in frame["error"]]
-    fits = [dictionary(data.get("published")).get("fits") for data in rows["data"]]
-    if any(one is not None for one in fits):
-        margins = [number(data.get("memory_margin_gb")) for data in rows["data"]]
-        columns["memory left, GB", "ours"] = [words.NONE if one is None else words.signed(one) for one in margins]
-        columns["memory left, GB", "published"] = [words.NONE if one is None else "runs" if one else "out of memory" for one in fits]
-    also = f"also {experiment.evidence}"
-    if "time" not in compared:
-        columns[also, "step, units" if experiment.unit_costs else "step, s"] = rows["step_time"].map(words.magnitude)
-    for name, bubble in (("TP", "tp_bubble"), ("PP", "pp_bubble")):
-        columns[also, f"{name} bubble, %"] = (100 * rows[bubble]).map(words.plain)
-    if rows["mfu"].notna().any():
-        columns[also, "MFU, %"] = (100 * rows["mfu"]).map(words.plain)
-    if "chunks" not in compared and rows["chunks"].notna().any():
-        columns[also, "peak chunks"] = [ours("chunks", value) for value in rows["chunks"]]
-    return Table(list(columns), [list(row) for row in zip(*columns.values())])
+def rows_csv(experiment):
+    """Every row as a line of comma-separated values: its own fields, those of `published`, `difference` and `gain`, and the memory in all."""
+    lines = []
+    for data in experiment.rows["data"]:
+        nested = {f"{part}.{key}": value for part in ("gain", "published", "difference") for key, value in dictionary(data.get(part)).items()}
+        line = {key: value for key, value in (data | nested).items() if not isinstance(value, dict) and key != "ranks"}
+        lines.append({key: " ".join(map(text, value)) if isinstance(value, list) else value for key, value in line.items()}
+                     | {"memory_in_all_gb": memory.total_gb(data)})  # fmt: skip
+    return pd.DataFrame(lines).to_csv(index=False)
 
 
 # ---- errors; those of experiments are the summary's own ----
-
-
-def errors_by_table(experiments):
-    """Errors of predicted and of calibrated rows, per table of the paper and over all of them."""
-    frames = []
-    for experiment in experiments:
-        if experiment.line.get("verdict") == "not testable here":
-            continue  # its rows stand elsewhere, too
-        for name, quantity in QUANTITIES.items():
-            if not experiment.counted(name):
-                continue
-            frame = experiment.compared(name).assign(figure=quantity.title)
-            frame["rows"] = ["calibrated" if calibrated else "predicted" for calibrated in frame["calibrated"]]
-            frames.append(frame.assign(table=[[*tables, "all tables"] for tables in cited(frame, name)]).explode("table"))
-    if not frames:
-        return None
-    errors = pd.concat(frames)
-    lines = []
-    order = [quantity.title for quantity in QUANTITIES.values()]
-    keys = ["figure", "table", "rows"]
-    for (figure, table, rows), group in sorted(errors.groupby(keys), key=lambda one: (order.index(one[0][0]), one[0][1:])):
-        tables = errors.loc[(errors["figure"] == figure) & (errors["rows"] == rows), "table"].nunique()
-        if table == "all tables" and tables < 3:
-            continue  # one table is all
-        worst = group.iloc[group["error"].abs().argmax()]
-        mean = words.plain_percent(group["error"].abs().mean(), 2)
-        lines.append([figure, table, rows, str(len(group)), mean, words.percent(worst["error"]), worst["name"]])
-    head = ["figure", "table", "rows", "number", "mean absolute error", "maximum", "in row"]
-    return Table(head, lines, "Errors by published table, predicted and calibrated rows apart")
 
 
 def reached(key, value):
@@ -207,7 +134,15 @@ def recorded_errors(experiment):
     return Table(["error of", "rows", "mean absolute", "maximum absolute", "in row"], rows)
 
 
-def mean_errors(experiment):
-    """The mean absolute errors of predicted rows, from the summary."""
-    means = {key: number(experiment.line.get(key + "_mean")) for key in SUMMARY}
-    return ", ".join(f"{SUMMARY[key]} {reached(key, mean)}" for key, mean in means.items() if mean is not None) or words.NONE
+def summary(experiment):
+    """In a line: rows, and the mean absolute errors of the predicted ones with their numbers."""
+    fitted = number(experiment.line.get("calibration_rows"))
+    parts = [words.count(len(experiment), "row") + (f", {fitted} calibrated" if fitted else "")]
+    for name in () if experiment.line.get("verdict") == "not testable here" else ("gain", *QUANTITIES):
+        frame = experiment.compared(name) if name == "gain" or (experiment.counted(name) and name != "mfu") else experiment.rows[:0]
+        frame = frame[~frame["calibrated"] & ((frame["schedule"] == experiment.gained) | (name != "gain"))]
+        if len(frame) and (name != "gain" or number(experiment.line.get("gain_error_points_mean")) is not None):
+            mean = frame["error"].abs().mean()
+            off = f"gain {mean:.2f} points" if name == "gain" else f"{QUANTITIES[name].title} {words.plain_percent(mean, 2)}"
+            parts.append(f"{off} off ({len(frame)})")
+    return "; ".join(parts)

@@ -87,7 +87,7 @@ def _entry(data):
     repeats = [number(time) for time in items(data.get("step_time_repeats_s"))]
     tables = [str(table) for table in items(dictionary(data.get("published")).get("tables"))]
     return (data, dictionary(data.get("gain")), str(data.get("schedule", "?")), text(data.get("microbatches")), number(data.get("microbatches")),
-            tuple(plain(data.get(field)) for field in CONFIGURATION), data.get("calibration") is True,
+            tuple(plain(data.get(field)) for field in CONFIGURATION), data.get("calibration") is True and bool(data.get("published")),
             number(data.get("step_time_s")), [time for time in repeats if time and time > 0], number(data.get("mfu")), times,
             shares[1], shares[2], max((one for one in chunks if one is not None), default=None), tables)  # fmt: skip
 
@@ -192,7 +192,7 @@ class Experiment:
         for column, key, values in zip(("ours", "published", "error"), keys, holders):
             frame[column] = np.array([number(value.get(key)) for value in values], dtype=float)
         if gains:
-            frame["calibrated"] = [gain.get("calibration") is True for gain in frame["gain"]]
+            frame["calibrated"] = [gain.get("calibration") is True and gain.get("published_percent") is not None for gain in frame["gain"]]
         elif name == "memory":
             frame["calibrated"] = frame["memory_calibrated"]
         return frame.dropna(subset=["ours", "published"], how="all")

@@ -1,0 +1,40 @@
+"""Whether a row fits into its GPU: activations, weights, gradients and optimizer of the rank that holds most."""
+
+import pandas as pd
+
+from stp_plots import words
+from stp_plots.words import Table, dictionary, items, number
+
+
+def total_gb(data):
+    """Of a row; None where it has none."""
+    parts = [dictionary(dictionary(rank).get("memory_bytes")) for rank in items(data.get("ranks"))]
+    totals = [sum(number(value) or 0 for key, value in one.items() if key != "host") for one in parts if one]
+    return max(totals) / 1e9 if totals else None
+
+
+def verdict(data):
+    """"69.5 of 80.0 GB, fits"; empty where memory or GPU are not known."""
+    total, margin = total_gb(data), number(data.get("memory_margin_gb"))
+    if total is None or margin is None:
+        return ""
+    return f"{total:.1f} of {total + margin:.1f} GB, {'fits' if margin >= 0 else 'does not fit'}"
+
+
+def fastest(experiment):
+    """By configuration, at its largest m: the fastest schedule and whether it fits; and the fastest of those that do."""
+    rows = experiment.figure("throughput").dropna(subset=["ours", "microbatches"])
+    rows = rows.assign(memory=[verdict(data) for data in rows["data"]], margin=[number(data.get("memory_margin_gb")) for data in rows["data"]])
+    rows = rows[rows["memory"] != ""]
+    rows = rows[rows["microbatches"] == rows.groupby("configuration")["microbatches"].transform("max")]
+    lines = []
+    for _, group in rows.groupby("configuration", sort=False):
+        if len(group) < 2:
+            continue
+        best, fitting = group.loc[group["ours"].idxmax()], group[pd.to_numeric(group["margin"]) >= 0]
+        other = fitting.loc[fitting["ours"].idxmax()] if len(fitting) else None
+        least = "none" if other is None else "the same" if other.schedule == best.schedule else (
+            f"{other.schedule}, {words.magnitude(other.ours)}, {other.memory.partition(',')[0]}")  # fmt: skip
+        lines.append([best.label, best.m, best.schedule, words.magnitude(best.ours), best.memory, least])
+    return Table(["configuration", "m", "fastest", "samples/s", "memory in all", "fastest that fits"], lines,
+                 "The fastest schedule of each configuration, and whether it fits: activations, weights, gradients and optimizer")  # fmt: skip
