@@ -89,7 +89,7 @@ std::string schedule_table(int pp, int microbatches) {
 
 CostTable reference_costs(bool all_reduces) {
   CostTable table;
-  for (const Unit unit : {Unit::attn, Unit::mlp})
+  for (const Unit unit : kLayerUnits)
     for (const UnitPass pass : {UnitPass::F, UnitPass::I, UnitPass::W_late}) table.at(unit, pass) = 0.5;
   table.all_reduce = all_reduces ? kAllReduce / 2 : 0;
   return table;

@@ -35,9 +35,9 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
   return {result.schedule,
           c.model.empty() ? "unit costs" : c.model,
           c.seq > 0 ? std::to_string(c.seq) : "–",
-          std::to_string(c.tp),
-          std::to_string(c.pp),
-          std::to_string(c.dp),
+          std::to_string(c.strategy.tp),
+          std::to_string(c.strategy.pp),
+          std::to_string(c.strategy.dp),
           std::to_string(c.microbatches),
           fixed(step, 4),
           fixed(result.throughput(), 3),
@@ -55,7 +55,7 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
 // What a user of offload asks next.
 std::string offload_text(const Result& result) {
   const std::string& name = result.configuration.name;
-  const double bound = *result.offload_ratio_bound, ratio = result.configuration.offload_ratio;
+  const double bound = *result.offload_ratio_bound, ratio = result.configuration.strategy.offload;
   return (name.empty() ? "" : name + ", ") + result.schedule + " " +
          fixed(std::floor(100 * bound) / 100, 2) +  // which users may then choose
          " (chosen: " + fixed(ratio, 2) + (ratio > bound ? ", which exceeds it)" : ")");

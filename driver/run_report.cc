@@ -27,9 +27,9 @@ std::vector<std::string> cells_of(const Result& result, double step_s) {
   return {result.schedule,
           c.model,
           measured.type,
-          std::to_string(c.tp),
-          std::to_string(c.pp),
-          std::to_string(c.dp),
+          std::to_string(c.strategy.tp),
+          std::to_string(c.strategy.pp),
+          std::to_string(c.strategy.dp),
           std::to_string(c.microbatches),
           fixed(result.step_time_s(), 4),
           fixed(result.throughput(), 2),
@@ -108,8 +108,8 @@ void RunReport::add_parity(const Result& result) {
   if (parity_holds(parity, measured.type)) return;
   const Configuration& c = result.configuration;
   broken_.push_back(
-      result.schedule + ", tp " + std::to_string(c.tp) + ", pp " + std::to_string(c.pp) +
-      (c.cp > 1 ? ", cp " + c.cp_text() : "") + ", dp " + std::to_string(c.dp) + ", m " +
+      result.schedule + ", tp " + std::to_string(c.strategy.tp) + ", pp " + std::to_string(c.strategy.pp) +
+      (c.strategy.cp > 1 ? ", cp " + c.cp_text() : "") + ", dp " + std::to_string(c.strategy.dp) + ", m " +
       std::to_string(c.microbatches) + ", " + measured.type + ": loss " + scientific(parity.loss) +
       ", gradient " + scientific(parity.gradient) +
       (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : ""));

@@ -265,13 +265,8 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
 Configuration configuration_of(const Experiment& experiment, const Program& program) {
   Configuration configuration;
   configuration.name = experiment.name;
-  configuration.tp = experiment.strategy.tp;
-  configuration.pp = experiment.strategy.pp;
-  configuration.cp = experiment.strategy.cp;
-  configuration.all_to_all = experiment.strategy.division().exchanges_heads();
-  configuration.dp = experiment.strategy.dp;
-  configuration.zero = program.strategy.zero;
-  configuration.post_validation = program.strategy.post_validation;
+  configuration.strategy = experiment.strategy;
+  configuration.strategy.zero = program.strategy.zero;
   configuration.microbatches = experiment.microbatches;
   configuration.microbatch_size = experiment.microbatch_size;
   configuration.layers_per_chunk = program.layers_per_stage;
@@ -283,10 +278,8 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.braid = word_of(experiment.braid, kBraids);
   configuration.merge_backward = experiment.merge_backward;
   configuration.freed_at = word_of(experiment.freed_at_I, kFreedAt);
-  configuration.offload_ratio = experiment.strategy.offload;
   if (!experiment.unit_costs) {
     configuration.recompute = word_of(experiment.strategy.recompute, kRecomputes);
-    configuration.sequence_parallel = experiment.strategy.sequence_parallel;
     configuration.tp_overlap = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   return configuration;
@@ -359,7 +352,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     // Factors of time do not say how many operations they stand for.
     const bool alike = experiment.layer_costs.empty() && experiment.microbatch_costs.empty();
     if (const auto throughput = result.throughput(); throughput && alike) {
-      const double per_gpu = *throughput / configuration.gpus() / hardware.profile.peak_flops;
+      const double per_gpu = *throughput / configuration.strategy.world_size() / hardware.profile.peak_flops;
       result.mfu = per_gpu * model_flops(hardware.model, hardware.seq, hardware.vision_tokens);
       // The paper's formula is for its own language models.
       if (hardware.model.family == Family::qwen2 && !hardware.model.has_vision())

@@ -20,7 +20,7 @@ constexpr Contention kContention{0.83, 0.9};
 
 CostTable cost_table() {
   CostTable table;
-  for (const Unit unit : {Unit::attn, Unit::mlp})
+  for (const Unit unit : kLayerUnits)
     for (const UnitPass pass : kUnitPasses)
       table.at(unit, pass) = pass == UnitPass::F || pass == UnitPass::I ? 1 : 0.35;
   table.at(Unit::head, UnitPass::F) = table.at(Unit::head, UnitPass::I) =

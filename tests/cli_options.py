@@ -29,6 +29,16 @@ class Recomputation(CommandLine):
             self.assertGreater(sets[-1]["peak_memory_gb"], full["peak_memory_gb"])
 
 
+class MemoryLimit(CommandLine):
+    def test_a_schedule_that_has_one_keeps_to_it_and_is_slower(self):
+        rows = self.results(changed(HARDWARE, schedules=["zb-v", {"name": "zb-v", "memory_limit": 4}, {"name": "zb-v", "memory_limit": 6}]))
+        free, least, some = ((max(rank["peak_activation_chunks"] for rank in row["ranks"]), row["step_time_s"]) for row in rows)
+        self.assertLessEqual((least[0], some[0]), (4, 6))
+        self.assertGreater(free[0], 6)
+        self.assertGreater(least[1], some[1])
+        self.assertGreater(some[1], free[1])
+
+
 class Offload(CommandLine):
     STP = changed(HARDWARE, schedules=["stp"], cluster="h20", microbatches=24)
 

@@ -36,6 +36,8 @@ class Fields(CommandLine):
             ({"schedules": "stp"}, "schedules", "must be an array, not a string"),
             ({"schedules": [3]}, "schedules[0]", "must be an object"),
             ({"schedules": []}, "schedules", "is empty"),
+            ({"schedules": [{"name": "1f1b", "memory_limit": 4}]}, "schedules", "1f1b takes no memory_limit"),
+            ({"schedules": [{"name": "zb-v", "memory_limit": 0}]}, "schedules[0].memory_limit", "0 is out of range"),
             ({"parallel": [2]}, "parallel", "must be an object, not an array"),
             ({"parallel": {"pp": 0}}, "parallel.pp", "0 is out of range"),
             ({"parallel": {"pp": 2, "tp": -1}}, "parallel.tp", "-1 is out of range"),

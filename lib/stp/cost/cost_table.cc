@@ -287,7 +287,7 @@ PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowe
   // Of a layer, per direction; a table has all-reduces or their replacements.
   const auto collectives = [&](UnitPass pass) {
     double sum = kAllReducesPerLayer * table.all_reduce;
-    for (const Unit unit : {Unit::attn, Unit::mlp}) {
+    for (const Unit unit : kLayerUnits) {
       const ExposedCollectives left = table.collectives(unit, pass);
       sum += left.gather + left.scatter;
     }

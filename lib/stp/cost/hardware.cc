@@ -191,7 +191,7 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
 // Of the units that job.shape divides.
 void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table) {
   const Division division = job.strategy().division();
-  for (const Unit unit : {Unit::attn, Unit::mlp}) {
+  for (const Unit unit : kLayerUnits) {
     if (!division.divides(unit)) continue;
     const auto step_seconds = [&](UnitPass pass, UnitPart part, int step, int sms_aside) {
       const Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);

@@ -1,5 +1,6 @@
 // Every kernel as the runtime calls it, on a stream of a device whose fresh memory is NaN, in every type,
-// against plain loops in double. refused_kernels_test.cc tests invalid arguments.
+// against plain loops in double. attention_test.cc tests attention, refused_kernels_test.cc invalid
+// arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,97 +12,13 @@
 #include <vector>
 
 #include "stp/cpu/blas.h"
-#include "stp/cpu/cpu_backend.h"
-#include "stp/device/bfloat16.h"
-#include "stp/device/kernels.h"
+#include "support/kernel_fixture.h"
 
 namespace stp::cpu {
 namespace {
 
-using Values = std::vector<double>;
-
-// T is the type of activations and weights: X in stp/device/kernels.h. S follows from it.
 template <typename T>
-class CpuKernels : public testing::Test {
- protected:
-  static constexpr DType kType = kTypeOf<T>, kSums = statistics_type(kType);
-
-  // A value rounded to X.
-  static double rounded(double value) { return T(static_cast<Wide<T>>(value)); }
-
-  // Values that X can hold, so that the plain loops start from the same.
-  Values random(int64_t count) {
-    std::normal_distribution<double> normal;
-    Values values(count);
-    for (double& value : values) value = rounded(normal(engine_));
-    return values;
-  }
-
-  Tensor fresh(int64_t rows, int64_t columns, DType type = kType) {
-    return device_.allocate(*stream_, MemoryKind::working, type, rows, columns);
-  }
-  Tensor put(int64_t rows, int64_t columns, const Values& values) {
-    return upload<T>(fresh(rows, columns), values);
-  }
-  // Tensors of S: statistics and sums.
-  Tensor put_sums(int64_t rows, int64_t columns, const Values& values) {
-    return upload<Wide<T>>(fresh(rows, columns, kSums), values);
-  }
-  Tensor indices(const std::vector<int32_t>& values) {
-    return upload<int32_t>(fresh(std::ssize(values), 1, DType::i32), values);
-  }
-  Values get(const Tensor& tensor) {
-    if (tensor.type == DType::f64) return download<double>(tensor);
-    return tensor.type == DType::f32 ? download<float>(tensor) : download<Bfloat16>(tensor);
-  }
-  // For results about as large as `scale`. bf16 results were computed in f32 and rounded once, with a
-  // relative error of at most 2⁻⁸.
-  void expect_near(const Tensor& tensor, const Values& plain, double scale = 1) {
-    const Values values = get(tensor);
-    ASSERT_EQ(values.size(), plain.size());
-    for (size_t i = 0; i < plain.size(); ++i)
-      ASSERT_NEAR(values[i], plain[i],
-                  scale * (tensor.type == DType::f64 ? 1e-12 : 2e-5) +
-                      (tensor.type == DType::bf16 ? 0x1p-8 * std::abs(plain[i]) : 0))
-          << "element " << i;
-  }
-
-  // Of sums that were rounded several times.
-  static constexpr double tolerance() {
-    return kType == DType::f64 ? 1e-11 : kType == DType::f32 ? 2e-4 : 0.1;
-  }
-
-  std::unique_ptr<Backend> backend_ = make_backend({.world_size = 1, .poison = true});
-  Device& device_ = backend_->device(0);
-  std::unique_ptr<Stream> stream_ = device_.make_stream("compute", StreamPriority::compute);
-  Stream& s_ = *stream_;
-  Kernels& k_ = device_.kernels();
-
- private:
-  template <typename Element, typename From>
-  Tensor upload(Tensor to, const std::vector<From>& values) {
-    std::vector<Element> elements;
-    for (const From value : values) elements.push_back(Element(static_cast<Wide<Element>>(value)));
-    EXPECT_EQ(std::ssize(elements), to.elements());
-    device_.upload(*stream_, to, std::as_bytes(std::span(elements)));
-    return to;
-  }
-  template <typename Element>
-  Values download(const Tensor& tensor) {
-    std::vector<Element> elements(tensor.elements());
-    device_.download(*stream_, tensor, std::as_writable_bytes(std::span(elements)));
-    return Values(elements.begin(), elements.end());
-  }
-  std::mt19937 engine_{1};
-};
-
-struct TypeName {
-  template <typename T>
-  static std::string GetName(int /*index*/) {
-    return to_string(kTypeOf<T>);
-  }
-};
-using Types = testing::Types<float, double, Bfloat16>;
+using CpuKernels = KernelFixture<T>;
 TYPED_TEST_SUITE(CpuKernels, Types, TypeName);
 
 // OpenBLAS supports a limited number of concurrent callers: here more threads than a run of 64 ranks has.
@@ -351,74 +268,6 @@ TYPED_TEST(CpuKernels, ColumnSumsAreAdded) {
   this->expect_near(sums, plain);
 }
 
-// Softmax of each whole row, and its gradient by the chain rule, which reads `out` as it was stored.
-struct PlainAttention {
-  Values out, log_sum_exp, gradient;
-
-  PlainAttention(const AttentionShape& shape, const Values& qkv, const Values& dy, double (*rounded)(double))
-      : out(shape.tokens() * shape.q_columns()),
-        log_sum_exp(shape.tokens() * shape.q_heads),
-        gradient(qkv.size()) {
-    const int64_t d = shape.head_dim, stride = shape.qkv_columns();
-    const double scale = 1 / std::sqrt(static_cast<double>(d));
-    for (int64_t row = 0; row < shape.tokens(); ++row)
-      for (int64_t head = 0; head < shape.q_heads; ++head) {
-        const int64_t first = row - row % shape.seq, q = row * stride + head * d;
-        const int64_t group = head / (shape.q_heads / shape.kv_heads);
-        const auto k = [&](int64_t j) { return (first + j) * stride + shape.q_columns() + group * d; };
-        const auto v = [&](int64_t j) { return k(j) + shape.kv_columns(); };
-        double* o = &out[row * shape.q_columns() + head * d];
-        const double* g = &dy[row * shape.q_columns() + head * d];
-        Values p(shape.causal ? row % shape.seq + 1 : shape.seq), dp(p.size());
-        double sum = 0, mean = 0;
-        for (size_t j = 0; j < p.size(); ++j) {
-          for (int64_t e = 0; e < d; ++e) p[j] += scale * qkv[q + e] * qkv[k(j) + e];
-          sum += p[j] = std::exp(p[j]);
-        }
-        log_sum_exp[row * shape.q_heads + head] = std::log(sum);
-        for (size_t j = 0; j < p.size(); ++j) {
-          p[j] /= sum;
-          for (int64_t e = 0; e < d; ++e) {
-            o[e] += p[j] * qkv[v(j) + e];
-            dp[j] += g[e] * qkv[v(j) + e];
-            gradient[v(j) + e] += p[j] * g[e];
-          }
-        }
-        for (int64_t e = 0; e < d; ++e) mean += rounded(o[e]) * g[e];
-        for (size_t j = 0; j < p.size(); ++j)
-          for (int64_t e = 0; e < d; ++e) {
-            gradient[q + e] += p[j] * (dp[j] - mean) * scale * qkv[k(j) + e];
-            gradient[k(j) + e] += p[j] * (dp[j] - mean) * scale * qkv[q + e];
-          }
-      }
-  }
-};
-
-TYPED_TEST(CpuKernels, Attention) {
-  for (const AttentionShape& shape :
-       {kShape, AttentionShape{.batch = 2, .seq = 259, .q_heads = 2, .kv_heads = 1, .head_dim = 5},
-        AttentionShape{.batch = 1, .seq = 128, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
-        AttentionShape{.batch = 1, .seq = 1, .q_heads = 3, .kv_heads = 3, .head_dim = 1},
-        AttentionShape{.batch = 2, .seq = 9, .q_heads = 2, .kv_heads = 2, .head_dim = 4, .causal = false},
-        AttentionShape{
-            .batch = 2, .seq = 259, .q_heads = 2, .kv_heads = 1, .head_dim = 5, .causal = false}}) {
-    const Values qkv = this->random(shape.tokens() * shape.qkv_columns()),
-                 dy = this->random(shape.tokens() * shape.q_columns());
-    const PlainAttention plain(shape, qkv, dy, this->rounded);
-    const Tensor tqkv = this->put(shape.tokens(), shape.qkv_columns(), qkv),
-                 out = this->fresh(shape.tokens(), shape.q_columns()),
-                 log_sum_exp = this->fresh(shape.tokens(), shape.q_heads, this->kSums),
-                 gradient = this->fresh(shape.tokens(), shape.qkv_columns());
-    this->k_.issue(this->s_, kernel::AttentionForward{shape, tqkv, out, log_sum_exp});
-    this->k_.issue(this->s_,
-                   kernel::AttentionBackward{shape, tqkv, out, log_sum_exp,
-                                             this->put(shape.tokens(), shape.q_columns(), dy), gradient});
-    this->expect_near(out, plain.out);
-    this->expect_near(log_sum_exp, plain.log_sum_exp);
-    this->expect_near(gradient, plain.gradient, 10);
-  }
-}
-
 TYPED_TEST(CpuKernels, ColumnsAreCopied) {
   const Values from = this->random(3 * 5), to = this->random(3 * 4);
   Values plain = to;
@@ -427,96 +276,6 @@ TYPED_TEST(CpuKernels, ColumnsAreCopied) {
   const Tensor target = this->put(3, 4, to);
   this->k_.issue(this->s_, kernel::CopyColumns{this->put(3, 5, from), 3, target, 1, 2});
   this->expect_near(target, plain);
-}
-
-// The rows of a ring's rank, of all samples.
-std::vector<int64_t> rows_of_rank(const AttentionShape& whole, int cp, int rank) {
-  std::vector<int64_t> rows;
-  const int piece = whole.seq / (2 * cp);
-  for (int sample = 0; sample < whole.batch; ++sample)
-    for (const int first : {rank * piece, (2 * cp - 1 - rank) * piece})
-      for (int i = 0; i < piece; ++i) rows.push_back(int64_t{sample} * whole.seq + first + i);
-  return rows;
-}
-Values taken(const Values& matrix, const std::vector<int64_t>& rows, int64_t columns) {
-  Values some;
-  for (const int64_t row : rows)
-    some.insert(some.end(), matrix.begin() + row * columns, matrix.begin() + (row + 1) * columns);
-  return some;
-}
-
-// Every rank of a ring in turn: its rows of the plain attention, rotated by their own positions.
-TYPED_TEST(CpuKernels, AttentionInARing) {
-  for (const int cp : {2, 3, 4})
-    for (const int piece : {1, 3, 67}) {
-      const AttentionShape whole{
-          .batch = 2, .seq = 2 * cp * piece, .q_heads = 4, .kv_heads = 2, .head_dim = 4};
-      const int64_t d_q = whole.q_columns(), d_kv = 2 * whole.kv_columns(), d_qkv = whole.qkv_columns();
-      const Values qkv = this->random(whole.tokens() * d_qkv), dy = this->random(whole.tokens() * d_q);
-      const PlainAttention plain(whole, qkv, dy, this->rounded);
-      Values kv, kv_gradient(whole.tokens() * d_kv);
-      for (int64_t row = 0; row < whole.tokens(); ++row)
-        kv.insert(kv.end(), qkv.begin() + row * d_qkv + d_q, qkv.begin() + (row + 1) * d_qkv);
-      const Tensor rotated = this->put(whole.tokens(), d_qkv, qkv);
-      this->k_.issue(this->s_, kernel::RopeBackward{whole, 1e4, rotated});
-      for (int rank = 0; rank < cp; ++rank) {
-        SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(cp) + ", pieces of " +
-                     std::to_string(piece));
-        AttentionShape shape = whole;
-        shape.seq = 2 * piece;
-        shape.cp = cp;
-        shape.cp_index = rank;
-        const auto own = rows_of_rank(whole, cp, rank);
-        const auto put_own = [&](const Values& matrix, int64_t columns) {
-          return this->put(shape.tokens(), columns, taken(matrix, own, columns));
-        };
-        const Tensor own_qkv = put_own(qkv, d_qkv), own_dy = put_own(dy, d_q),
-                     out = this->fresh(shape.tokens(), d_q),
-                     log_sum_exp = this->fresh(shape.tokens(), shape.q_heads, this->kSums),
-                     gradient = this->fresh(shape.tokens(), d_qkv);
-        this->k_.issue(this->s_, kernel::AttentionForward{shape, own_qkv, out, log_sum_exp});
-        for (int step = 1; step < cp; ++step) {
-          const int other = (rank - step + cp) % cp;
-          const Tensor keys =
-              this->put(shape.tokens(), d_kv, taken(kv, rows_of_rank(whole, cp, other), d_kv));
-          this->k_.issue(this->s_, kernel::AttentionMergeForward{shape, attention_block(shape, other),
-                                                                 own_qkv, keys, out, log_sum_exp});
-        }
-        // bf16 outputs are rounded at every step.
-        this->expect_near(out, taken(plain.out, own, d_q), this->kType == DType::bf16 ? 1000 : 1);
-        this->expect_near(log_sum_exp, taken(plain.log_sum_exp, own, shape.q_heads));
-        this->k_.issue(this->s_,
-                       kernel::AttentionBackward{shape, own_qkv, out, log_sum_exp, own_dy, gradient});
-        const auto add = [&](const std::vector<int64_t>& rows, const Values& part, int64_t stride,
-                             int64_t first) {
-          for (size_t row = 0; row < rows.size(); ++row)
-            for (int64_t i = 0; i < d_kv; ++i)
-              kv_gradient[rows[row] * d_kv + i] += part[row * stride + first + i];
-        };
-        add(own, this->get(gradient), d_qkv, d_q);
-        for (int step = 1; step < cp; ++step) {
-          const int other = (rank - step + cp) % cp;
-          const auto theirs = rows_of_rank(whole, cp, other);
-          const Tensor keys = this->put(shape.tokens(), d_kv, taken(kv, theirs, d_kv)),
-                       of_keys = this->fresh(shape.tokens(), d_kv);
-          this->k_.issue(this->s_,
-                         kernel::AttentionMergeBackward{shape, attention_block(shape, other), own_qkv, keys,
-                                                        out, log_sum_exp, own_dy, gradient, of_keys});
-          add(theirs, this->get(of_keys), d_kv, 0);
-        }
-        const Values all = this->get(gradient), exact = taken(plain.gradient, own, d_qkv);
-        for (int64_t row = 0; row < shape.tokens(); ++row)
-          for (int64_t i = 0; i < d_q; ++i)
-            ASSERT_NEAR(all[row * d_qkv + i], exact[row * d_qkv + i], this->tolerance()) << row << ", " << i;
-        // Rotated by the positions in the whole sequence.
-        const Tensor own_rotated = put_own(qkv, d_qkv);
-        this->k_.issue(this->s_, kernel::RopeBackward{shape, 1e4, own_rotated});
-        this->expect_near(own_rotated, taken(this->get(rotated), own, d_qkv));
-      }
-      for (int64_t row = 0; row < whole.tokens(); ++row)
-        for (int64_t i = 0; i < d_kv; ++i)
-          ASSERT_NEAR(kv_gradient[row * d_kv + i], plain.gradient[row * d_qkv + d_q + i], this->tolerance());
-    }
 }
 
 TYPED_TEST(CpuKernels, SwiGlu) {

@@ -20,10 +20,12 @@ enum class ComponentKind : uint8_t {
   core,    // of an attention, between its two linear layers
   join,    // of the heads
   activation,
-  residual,  // with the dropout before it
+  residual,  // with the dropout before it; the suite adds 1/t of it in the second linear layer, before the
+             // all-reduce
   loss,
   lookup,  // in a table, of which each rank has some rows
 };
+inline constexpr size_t kComponentKinds = static_cast<size_t>(ComponentKind::lookup) + 1;
 
 /// Widths of a rank's tensors, in elements per token; of the merger per merged token.
 enum class Width : uint8_t {

@@ -95,6 +95,7 @@ constexpr OfImplementations kElementwise[] = {
     {{5, 3, 2, 2}, {1, 1, 1, 0}, {3.5, 6.5, 2, 2}},  // residual
     {{11, 6, 9, 3}, {11, 6, 4, 0}, {11, 6, 9, 3}},   // loss
     {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}}};     // lookup
+static_assert(std::size(kElementwise) == kComponentKinds);
 
 // The same of `model`. An encoder's norm, a LayerNorm, is one kernel of PyTorch, and its biases' gradients
 // are sums; the suite adds its first linear layer's bias in a kernel of its own.

@@ -7,7 +7,7 @@ namespace stp {
 std::vector<GemmFigure> gemm_figures(const HardwareProfile& profile, const ModelConfig& model,
                                      const Shape& shape, Implementation implementation) {
   std::vector<GemmFigure> figures;
-  for (const Unit unit : {Unit::attn, Unit::mlp})
+  for (const Unit unit : kLayerUnits)
     for (const UnitPass pass : kUnitPasses)
       for (const Gemm& gemm : work(model, shape, implementation, unit, pass).gemms)
         figures.push_back({unit, pass, gemm, gemm_seconds(profile, gemm)});

@@ -66,34 +66,35 @@ json provenance(const std::vector<std::string>& argv) {
 }
 
 json configuration_json(const Configuration& c) {
-  json value = {{"name", or_null(c.name)},
-                {"model", or_null(c.model)},
-                {"cluster", or_null(c.cluster)},
-                {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
-                {"tp", c.tp},
-                {"pp", c.pp},
-                {"cp", c.cp},
-                {"dp", c.dp},
-                {"zero", c.zero ? 1 : 0},
-                {"gpus", c.gpus()},
-                {"microbatches", c.microbatches},
-                {"microbatch_size", c.microbatch_size},
-                {"layers_per_chunk", c.layers_per_chunk},
-                {"placement", c.placement},
-                {"release", c.release},
-                {"backward", c.backward},
-                {"braid", c.braid},
-                {"freed_at", c.freed_at},
-                {"contention", or_null(c.contention)},
-                {"gradients", or_null(c.gradients)},
-                {"recompute", or_null(c.recompute)},
-                {"offloaded", c.offload_ratio > 0},
-                {"offload_ratio", c.offload_ratio},
-                {"sequence_parallel", or_null(c.sequence_parallel)},
-                {"tp_overlap", or_null(c.tp_overlap)},
-                {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
-  if (c.all_to_all) value["cp_method"] = "all-to-all";
-  if (c.post_validation) value["post_validation"] = true;
+  json value = {
+      {"name", or_null(c.name)},
+      {"model", or_null(c.model)},
+      {"cluster", or_null(c.cluster)},
+      {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
+      {"tp", c.strategy.tp},
+      {"pp", c.strategy.pp},
+      {"cp", c.strategy.cp},
+      {"dp", c.strategy.dp},
+      {"zero", c.strategy.zero ? 1 : 0},
+      {"gpus", c.strategy.world_size()},
+      {"microbatches", c.microbatches},
+      {"microbatch_size", c.microbatch_size},
+      {"layers_per_chunk", c.layers_per_chunk},
+      {"placement", c.placement},
+      {"release", c.release},
+      {"backward", c.backward},
+      {"braid", c.braid},
+      {"freed_at", c.freed_at},
+      {"contention", or_null(c.contention)},
+      {"gradients", or_null(c.gradients)},
+      {"recompute", or_null(c.recompute)},
+      {"offloaded", c.strategy.offload > 0},
+      {"offload_ratio", c.strategy.offload},
+      {"sequence_parallel", c.recompute.empty() ? json(nullptr) : json(c.strategy.sequence_parallel)},
+      {"tp_overlap", or_null(c.tp_overlap)},
+      {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+  if (c.strategy.division().exchanges_heads()) value["cp_method"] = "all-to-all";
+  if (c.strategy.post_validation) value["post_validation"] = true;
   if (c.merge_backward) value["merge_backward"] = true;
   if (!c.layer_costs.empty()) value["layer_costs"] = c.layer_costs;
   if (!c.microbatch_costs.empty()) value["microbatch_costs"] = c.microbatch_costs;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "stp/base/json_input.h"
+#include "stp/model/strategy.h"
 
 namespace stp {
 
@@ -23,27 +24,22 @@ struct Configuration {
   std::string model, cluster;      // "" where costs are given by a table
   SharedJson cluster_values;       // the profile's values that were replaced; null: none
   int seq = 0, vision_tokens = 0;  // the latter 0 without a vision encoder
-  int tp = 1, pp = 1, cp = 1, dp = 1;
-  bool all_to_all = false;      // the method of context parallelism, else a ring
-  bool zero = false;            // ZeRO-1
+  Strategy strategy;
   bool merge_backward = false;  // adjacent I and W as one B
-  double offload_ratio = 0;     // 0: nothing is offloaded
-  bool post_validation = false;
   int microbatches = 1, microbatch_size = 1;
   std::vector<int> layers_per_chunk;                  // by virtual stage
   std::vector<double> layer_costs, microbatch_costs;  // factors of simulated times; empty: none
   std::string placement, release, backward, braid, freed_at;
-  std::string gradients;                  // "" but of a model on a simulated cluster
-  std::string recompute;                  // "" where costs are given by a table
-  std::optional<bool> sequence_parallel;  // none there
-  std::string tp_overlap;                 // "" there
-  std::optional<bool> contention;         // none there
-  SharedJson unit_costs;                  // the table that the costs came from; null for a model on a cluster
+  std::string gradients;              // "" but of a model on a simulated cluster
+  std::string recompute, tp_overlap;  // the strategy's by name; "" where costs are given by a table
+  std::optional<bool> contention;     // none there
+  SharedJson unit_costs;              // the table that the costs came from; null for a model on a cluster
 
   /// "2", or "2 all-to-all": for tables.
-  [[nodiscard]] std::string cp_text() const { return std::to_string(cp) + (all_to_all ? " all-to-all" : ""); }
-  [[nodiscard]] int gpus() const { return tp * pp * cp * dp; }
-  [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * dp; }
+  [[nodiscard]] std::string cp_text() const {
+    return std::to_string(strategy.cp) + (strategy.division().exchanges_heads() ? " all-to-all" : "");
+  }
+  [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * strategy.dp; }
 };
 
 struct RankResult {

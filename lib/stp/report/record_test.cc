@@ -39,7 +39,7 @@ Result result(std::vector<double> step_times) {
   r.schedule = "stp";
   r.configuration.microbatches = 6;
   r.configuration.microbatch_size = 2;
-  r.configuration.dp = 3;
+  r.configuration.strategy.dp = 3;
   r.step_times_s = std::move(step_times);
   return r;
 }
@@ -63,9 +63,9 @@ TEST(ResultJson, HoldsEveryFigure) {
   r.configuration.model = "m";
   r.configuration.cluster = "c";
   r.configuration.seq = 128;
-  r.configuration.tp = 2;
-  r.configuration.pp = 5;
-  r.configuration.cp = 7;
+  r.configuration.strategy.tp = 2;
+  r.configuration.strategy.pp = 5;
+  r.configuration.strategy.cp = 7;
   r.configuration.layers_per_chunk = {1, 2};
   r.configuration.placement = "v";
   r.configuration.release = "block";
@@ -75,7 +75,7 @@ TEST(ResultJson, HoldsEveryFigure) {
   r.configuration.contention = true;
   r.configuration.name = "large";
   r.configuration.gradients = "float32";
-  r.configuration.offload_ratio = 0.5;
+  r.configuration.strategy.offload = 0.5;
   r.mfu = 0.25;
   r.mfu_paper = 0.5;
   r.tp_communication_share = 0.125;
@@ -101,7 +101,7 @@ TEST(ResultJson, NamesWhatFewConfigurationsHaveWhereTheyHaveIt) {
   const std::vector<std::string> few{"post_validation", "merge_backward", "vision_tokens",
                                      "memory_margin_gb"};
   for (const std::string& field : few) EXPECT_FALSE(to_json(r).contains(field)) << field;
-  r.configuration.post_validation = true;
+  r.configuration.strategy.post_validation = true;
   r.configuration.merge_backward = true;
   r.configuration.vision_tokens = 64;
   r.memory_margin_gb = -2.5;

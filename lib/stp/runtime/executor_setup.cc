@@ -94,12 +94,10 @@ void Executor::make_ranks() {
       rank.d2h = make("d2h", StreamPriority::communication);
       rank.h2d = make("h2d", StreamPriority::communication);
     }
-    rank.context.emplace(UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp,
-                                     program.strategy.sequence_parallel, program.strategy.recompute,
-                                     program.division()});
+    rank.context.emplace(
+        UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp, program.strategy});
     rank.encoder.emplace(UnitContext{device, *rank.compute, encoder_training_, rank.place.tp, rank.place.cp,
-                                     program.strategy.sequence_parallel, program.strategy.recompute,
-                                     program.division()});
+                                     program.strategy});
     try {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
         const int stage = placement.stage(rank.place.pp, chunk);

@@ -58,7 +58,7 @@ void head_loss(const TensorGroup& group, const Op& op, double factor) {
 }
 
 void sum_head_gradient(const TensorGroup& group, const Op& op) {
-  const bool scatters = group.ranks.front()->context->sequence_parallel;
+  const bool scatters = group.ranks.front()->context->strategy.sequence_parallel;
   std::vector<Part> parts;
   for (RankState* rank : group.ranks) {
     const UnitContext& context = *rank->context;

@@ -28,7 +28,7 @@ Tensor linear_rows(Unit unit, const Tensor& rows) {
 // What the core works on: with an all-to-all, whole sequences of a share of the heads.
 AttentionShape core_shape(const UnitContext& context) {
   AttentionShape shape = context.attention_shape();
-  if (!context.division.exchanges_heads()) return shape;
+  if (!context.division().exchanges_heads()) return shape;
   shape.seq *= context.cp();
   shape.q_heads /= context.cp();
   shape.kv_heads /= context.cp();
@@ -51,14 +51,14 @@ bool begins(const Op& op) {
 void norm_of_forward(RankState& rank, Stream& stream, const Op& op, Tensor input) {
   const UnitContext& context = rank.context_of(op.unit);
   const auto kind = [](bool kept) { return kept ? MemoryKind::saved : MemoryKind::working; };
-  const bool kept = keeps(context.recompute, op);
+  const bool kept = keeps(context.strategy.recompute, op);
   norm_forward(context, stream, rank.parameters(op), std::move(input), rank.saved_unit(op), kind(kept),
-               kind(kept && !context.recompute.norm_of(op.unit)));
+               kind(kept && !context.strategy.recompute.norm_of(op.unit)));
 }
 
 void norm_again(RankState& rank, Stream& stream, const Op& op) {
   SavedUnit& saved = rank.saved_unit(op);
-  if (!rank.context->recompute.norm_of(op.unit) || saved[Saved::norm_output]) return;
+  if (!rank.context->strategy.recompute.norm_of(op.unit) || saved[Saved::norm_output]) return;
   norm_forward(*rank.context, stream, rank.parameters(op), saved[Saved::norm_input], saved, MemoryKind::saved,
                MemoryKind::saved);
 }
@@ -71,18 +71,19 @@ UnitRun::UnitRun(RankState& rank, const Op& op)
       saved_(rank.saved_unit(op)),
       kernels_(context_.device.kernels()),
       stream_(context_.compute),
-      overlaps_(context_.division.overlaps() && op.part != UnitPart::whole),
+      overlaps_(context_.division().overlaps() && op.part != UnitPart::whole),
       rows_(context_.tokens() / (op.unit == Unit::merger ? kTokensMerged : 1)),
-      step_{op.step, op.step == 0, op.step + 1 == context_.division.steps(op.unit, op.unit_pass, op.part)} {}
+      step_{op.step, op.step == 0, op.step + 1 == context_.division().steps(op.unit, op.unit_pass, op.part)} {
+}
 
 // What a first forward makes and a backward makes again is there for one pass alone.
 void UnitRun::forward() {
-  if (begins(op_) && context_.sequence_parallel && !overlaps_ && op_.input != kNoValue)
+  if (begins(op_) && context_.strategy.sequence_parallel && !overlaps_ && op_.input != kNoValue)
     gathered_ = rank_.take(op_.input);
-  const MemoryKind kind = keeps(context_.recompute, op_) ? MemoryKind::saved : MemoryKind::working;
+  const MemoryKind kind = keeps(context_.strategy.recompute, op_) ? MemoryKind::saved : MemoryKind::working;
   for (const Component& component : components(op_.unit)) {
     if (!is_here(component, UnitPass::F)) continue;
-    const bool made_again = component.recomputed(context_.recompute) && !op_.recomputed();
+    const bool made_again = component.recomputed(context_.strategy.recompute) && !op_.recomputed();
     forward(component, step_, made_again ? MemoryKind::working : kind);
   }
   release(gathered_);
@@ -95,7 +96,7 @@ void UnitRun::forward() {
 void UnitRun::forward(const Component& component, const Step& step, MemoryKind kind) {
   switch (component.kind) {
     case ComponentKind::norm:  // with sequence parallelism before its output is gathered
-      if (op_.part == UnitPart::norm || !context_.sequence_parallel)
+      if (op_.part == UnitPart::norm || !context_.strategy.sequence_parallel)
         norm_of_forward(rank_, stream_, op_,
                         op_.input == kNoValue ? saved_[Saved::norm_input] : rank_.take(op_.input));
       break;
@@ -170,7 +171,7 @@ void UnitRun::make_output(const Component& linear) {
     saved_[Saved::patches] = std::exchange(rank_.patches.at(op_.microbatch), {});
     context_.device.retag(saved_[Saved::patches], MemoryKind::saved);
   }
-  const bool shares_residual = has_residual() && !context_.sequence_parallel;
+  const bool shares_residual = has_residual() && !context_.strategy.sequence_parallel;
   const Tensor& residual = saved_[Saved::norm_input];
   output_ = make(MemoryKind::working, weight(linear).weight.rows);
   if (shares_residual)
@@ -180,7 +181,7 @@ void UnitRun::make_output(const Component& linear) {
                                        .b = weight(linear).weight,
                                        .beta = shares_residual ? 1.0 : 0.0,
                                        .c = output_});
-  if (has_residual() && context_.sequence_parallel)
+  if (has_residual() && context_.strategy.sequence_parallel)
     kernels_.issue(
         stream_,
         kernel::AddRows{.in = residual, .first = context_.tp_index * context_.own_tokens(), .out = output_});
@@ -221,7 +222,7 @@ void UnitRun::lookup_forward() {
 
 // The core's own output: with an all-to-all that of all ranks' rows.
 Tensor& UnitRun::core_output() {
-  return saved_[context_.division.exchanges_heads() ? Saved::core_output : Saved::attention_output];
+  return saved_[context_.division().exchanges_heads() ? Saved::core_output : Saved::attention_output];
 }
 
 // A step of the core; the first makes the results. Without a ring there is no other.
@@ -257,7 +258,7 @@ void UnitRun::activation_forward(MemoryKind kind) {
 // After a first forward, releases the tensors that the parts of UnitContext::recompute make again; with
 // `layer` all but the layer's input.
 void UnitRun::drop_recomputed() {
-  const Recompute& again = context_.recompute;
+  const Recompute& again = context_.strategy.recompute;
   for (const Component& component : components(op_.unit))
     if (component.recomputed(again) || again.layer)
       for (const Kept& kept : component.keeps)
@@ -281,7 +282,7 @@ void UnitRun::input_gradient() {
   if (recomputed && op_.pass == Pass::I) release(saved_[Between::gathered]);  // W gathers it again
   if (!gradient_) return;                                                     // there is another part
   // With sequence parallelism the norm's stands behind the reduce-scatter.
-  if (!context_.sequence_parallel)
+  if (!context_.strategy.sequence_parallel)
     norm_backward(context_, stream_, parameters_, saved_, has_residual() ? 1.0 / context_.tp() : 0,
                   has_residual() ? saved_[Saved::output_gradient] : Tensor{}, gradient_);
   rank_.values[op_.output] = gradient_;
@@ -344,7 +345,7 @@ void UnitRun::run_again() {
   for (const Component& again : components(op_.unit)) {
     const bool own_op = again.kind == ComponentKind::norm ||
                         (again.kind == ComponentKind::core && op_.part != UnitPart::whole);
-    if (again.recomputed(context_.recompute) && again.part != UnitPart::after && !own_op)
+    if (again.recomputed(context_.strategy.recompute) && again.part != UnitPart::after && !own_op)
       forward(again, {}, MemoryKind::saved);
   }
 }

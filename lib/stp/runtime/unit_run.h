@@ -33,7 +33,7 @@ class UnitRun {
   };
 
   [[nodiscard]] bool is_here(const Component& component, UnitPass pass) const {
-    return op_.part == UnitPart::whole || component.part_of(pass, context_.division) == op_.part;
+    return op_.part == UnitPart::whole || component.part_of(pass, context_.division()) == op_.part;
   }
   [[nodiscard]] const ParameterState& weight(const Component& linear) const {
     return parameters_[linear.weights->parameter];

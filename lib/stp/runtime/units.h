@@ -80,15 +80,14 @@ struct UnitContext {
   Stream& compute;
   const Training& training;
   int tp_index, cp_index;
-  bool sequence_parallel;
-  Recompute recompute;
-  Division division;
+  const Strategy& strategy;  // the Program's
 
+  [[nodiscard]] Division division() const { return strategy.division(); }
   [[nodiscard]] int tp() const { return training.grid.tp; }
   [[nodiscard]] int cp() const { return training.grid.cp; }
   /// Rows of an activation: of all tensor-parallel ranks, and those that this rank holds between units.
   [[nodiscard]] int64_t tokens() const { return training.tokens(); }
-  [[nodiscard]] int64_t own_tokens() const { return sequence_parallel ? tokens() / tp() : tokens(); }
+  [[nodiscard]] int64_t own_tokens() const { return strategy.sequence_parallel ? tokens() / tp() : tokens(); }
   [[nodiscard]] AttentionShape attention_shape() const;
   /// The rows of `all` that belong to the tensor-parallel rank `step` places before.
   [[nodiscard]] Tensor rows_of_step(const Tensor& all, int step) const;
