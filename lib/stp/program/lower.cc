@@ -368,7 +368,9 @@ class Lowerer {
     const bool begins = samples && !behind_vision;
     const ValueId from = gathered ? own : begins ? kNoValue : source_of(chain, segment);
     if (begins) chain.source = chain.value;
-    return units_.add_pass(of, from, head ? kNoValue : own, [&] {
+    if (!units_.in_parts(segment))
+      return units_.add_compute(of, OpKind::compute, pass_of(segment), from, head ? kNoValue : own);
+    return units_.add_parts(of, from, own, [&] {
       const bool first = b_.latest.compute == kNothing;
       begin_main(chain, first);
       begin_compute(first);

@@ -5,12 +5,7 @@
 namespace stp {
 namespace {
 
-// Whether the segment's compute is in parts.
-bool in_parts(const Segment& segment, const Division& division) {
-  return segment.main != Segment::Main::weight_gradients && division.divides(segment.unit);
-}
-
-// Whether its parts have F's core once more.
+// Whether the segment's parts have F's core once more.
 bool core_again(const Segment& segment, const Recompute& recompute) {
   return segment.main == Segment::Main::input_gradient && recompute.core_of(segment.unit);
 }
@@ -23,7 +18,8 @@ size_t ops_of(const Segment& segment, const Strategy& strategy) {
                          : segment.weights == Segment::Weights::both_behind ? 1
                                                                             : 2;
   const size_t collectives = (strategy.sequence_parallel && segment.gathers) + segment.all_reduce;
-  if (!in_parts(segment, division)) return 1 + collectives + weights;
+  if (segment.main == Segment::Main::weight_gradients || !division.divides(segment.unit))
+    return 1 + collectives + weights;
   const UnitPass pass = pass_of(segment);
   size_t ops = collectives;
   for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
@@ -34,34 +30,6 @@ size_t ops_of(const Segment& segment, const Strategy& strategy) {
            division.core_exchanges(segment.unit, UnitPass::F);
   // The last are exchanges of rows and sums of pieces.
   return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
-}
-
-bool UnitOps::overlaps(const Segment& segment) const {
-  return strategy_.division().overlaps() && in_parts(segment, strategy_.division());
-}
-
-OpId UnitOps::add(SegmentOf of, OpKind kind, UnitPass pass, uint32_t stream, ValueId input, ValueId output) {
-  return b_.add({.kind = kind,
-                 .unit = of.segment.unit,
-                 .unit_pass = pass,
-                 .pass = of.action.pass,
-                 .chunk = of.action.chunk,
-                 .layer = of.segment.layer,
-                 .microbatch = of.action.microbatch,
-                 .block = b_.block,
-                 .stream = stream,
-                 .input = input,
-                 .output = output});
-}
-
-OpId UnitOps::add_compute(SegmentOf of, OpKind kind, UnitPass pass, ValueId input, ValueId output) {
-  return b_.latest.compute = add(of, kind, pass, b_.compute_stream(), input, output);
-}
-
-// The pieces in which a segment's output is summed.
-int UnitOps::pieces(const Segment& segment) const {
-  if (!in_parts(segment, strategy_.division())) return 1;
-  return strategy_.division().steps(segment.unit, pass_of(segment), UnitPart::after);
 }
 
 // The sum over the group of what the last compute op made, the chain's value or a piece of it. Where
@@ -78,16 +46,15 @@ OpId UnitOps::add_reduction(SegmentOf of, ValueId value, int piece) {
       add(of, strategy_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce, pass, b_.tp_stream(),
           whole ? value : kNoValue, unused || !last ? kNoValue : value);
   if (!whole) set_part(op, UnitPart::after, piece);
-  if (strategy_.division().overlaps() && (!whole || (of.action.pass == Pass::B && pass == UnitPass::I)))
+  if (division_.overlaps() && (!whole || (of.action.pass == Pass::B && pass == UnitPass::I)))
     b_.program.ops[op].contends = false;
   if (strategy_.sequence_parallel) b_.latest.scatter = op;
   return op;
 }
 
 // `after` waits for the core's last exchange.
-OpId UnitOps::add_pass(SegmentOf of, ValueId from, ValueId to, const std::function<void()>& begin) {
+OpId UnitOps::add_parts(SegmentOf of, ValueId from, ValueId to, const std::function<void()>& begin) {
   const UnitPass pass = pass_of(of.segment);
-  if (!in_parts(of.segment, strategy_.division())) return add_compute(of, OpKind::compute, pass, from, to);
   if (overlaps(of.segment))
     add_ring(of, from, begin);
   else
@@ -112,7 +79,7 @@ void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& 
   const UnitPass pass = pass_of(of.segment);
   Ref norm = kNothing, brought = kNothing;  // what the next step waits for
   if (pass == UnitPass::F) norm = add_part(of, {UnitPart::norm, pass}, from);
-  const int steps = strategy_.division().steps(of.segment.unit, pass, UnitPart::before);
+  const int steps = division_.steps(of.segment.unit, pass, UnitPart::before);
   for (int step = 0; step < steps; ++step) {
     const Ref needed = brought;
     const bool begins = step == 0 && pass == UnitPass::I;
@@ -136,10 +103,9 @@ void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& 
 // the one before. The gradients that a step makes leave with the exchange behind it; the last brings the own
 // ones home, and is returned.
 Ref UnitOps::add_core(SegmentOf of, UnitPass pass) {
-  const Division division = strategy_.division();
-  if (division.exchanges_heads() && division.core_exchanges(of.segment.unit, pass) > 0)
+  if (division_.exchanges_heads() && division_.core_exchanges(of.segment.unit, pass) > 0)
     return add_core_of_heads(of, pass);
-  const int steps = division.steps(of.segment.unit, pass, UnitPart::core);
+  const int steps = division_.steps(of.segment.unit, pass, UnitPart::core);
   Ref brought = kNothing;  // what the next step waits for
   for (int step = 0; step < steps; ++step) {
     const Ref needed = brought;

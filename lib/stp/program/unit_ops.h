@@ -20,19 +20,40 @@ struct SegmentOf {
 
 class UnitOps {
  public:
-  UnitOps(const Lowering& lowering, ProgramBuilder& builder) : strategy_(lowering.strategy), b_(builder) {}
+  UnitOps(const Lowering& lowering, ProgramBuilder& builder)
+      : strategy_(lowering.strategy), division_(strategy_.division()), b_(builder) {}
 
-  /// Whether collectives stand between the steps of the segment's parts.
-  [[nodiscard]] bool overlaps(const Segment& segment) const;
+  /// Whether the segment's compute is in parts.
+  [[nodiscard]] bool in_parts(const Segment& segment) const {
+    return segment.main != Segment::Main::weight_gradients && division_.divides(segment.unit);
+  }
+  /// Whether collectives stand between the steps of its parts.
+  [[nodiscard]] bool overlaps(const Segment& segment) const {
+    return division_.overlaps() && in_parts(segment);
+  }
 
-  /// Behind begin_op() and its dependencies, as the others below, unless they say otherwise.
+  /// Behind begin_op() and its dependencies, as add_compute() and add_parts().
   OpId add(SegmentOf of, OpKind kind, UnitPass pass, uint32_t stream, ValueId input = kNoValue,
-           ValueId output = kNoValue);
+           ValueId output = kNoValue) {
+    return b_.add({.kind = kind,
+                   .unit = of.segment.unit,
+                   .unit_pass = pass,
+                   .pass = of.action.pass,
+                   .chunk = of.action.chunk,
+                   .layer = of.segment.layer,
+                   .microbatch = of.action.microbatch,
+                   .block = b_.block,
+                   .stream = stream,
+                   .input = input,
+                   .output = output});
+  }
   OpId add_compute(SegmentOf of, OpKind kind, UnitPass pass, ValueId input = kNoValue,
-                   ValueId output = kNoValue);
-  /// The compute of F or I, from `from` to `to`. In parts, the last sum of the output's pieces is not among
-  /// it. Where an exchange of rows comes first, `begin` begins the compute op behind it.
-  OpId add_pass(SegmentOf of, ValueId from, ValueId to, const std::function<void()>& begin);
+                   ValueId output = kNoValue) {
+    return b_.latest.compute = add(of, kind, pass, b_.compute_stream(), input, output);
+  }
+  /// F or I in parts, from `from` to `to`, without the last sum of the output's pieces. Where an exchange of
+  /// rows comes first, `begin` begins the compute op behind it.
+  OpId add_parts(SegmentOf of, ValueId from, ValueId to, const std::function<void()>& begin);
   /// The last collective of a segment, of `value`; begins its op itself.
   OpId add_last_reduction(SegmentOf of, ValueId value) {
     return add_reduction(of, value, pieces(of.segment) - 1);
@@ -44,7 +65,10 @@ class UnitOps {
     UnitPass pass;
     int step = 0;
   };
-  [[nodiscard]] int pieces(const Segment& segment) const;
+  // In which its output is summed.
+  [[nodiscard]] int pieces(const Segment& segment) const {
+    return in_parts(segment) ? division_.steps(segment.unit, pass_of(segment), UnitPart::after) : 1;
+  }
   OpId add_reduction(SegmentOf of, ValueId value, int piece);
   void add_ring(SegmentOf of, ValueId from, const std::function<void()>& begin);
   Ref add_core(SegmentOf of, UnitPass pass);
@@ -54,6 +78,7 @@ class UnitOps {
   void set_part(OpId op, UnitPart part, int step);
 
   const Strategy strategy_;
+  const Division division_;
   ProgramBuilder& b_;
 };
 
