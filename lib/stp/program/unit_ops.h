@@ -9,7 +9,7 @@
 
 namespace stp {
 
-/// The most ops that a segment becomes, without offloading.
+/// The largest number of ops that a segment becomes, without offloading.
 size_t ops_of(const Segment& segment, const Strategy& strategy);
 
 /// An action's segment.
@@ -25,15 +25,15 @@ class UnitOps {
   /// Whether collectives stand between the steps of the segment's parts.
   [[nodiscard]] bool overlaps(const Segment& segment) const;
 
-  /// Behind begin_op() and its dependencies, as the others below, unless they say otherwise.
+  /// Writes one op. Call these functions after begin_op() and depend(), unless they say otherwise.
   OpId add(SegmentOf of, OpKind kind, UnitPass pass, uint32_t stream, ValueId input = kNoValue,
            ValueId output = kNoValue);
   OpId add_compute(SegmentOf of, OpKind kind, UnitPass pass, ValueId input = kNoValue,
                    ValueId output = kNoValue);
-  /// The compute of F or I, from `from` to `to`. In parts, the last sum of the output's pieces is not among
-  /// it. Where an exchange of rows comes first, `begin` begins the compute op behind it.
+  /// Writes the compute of F or I, from value `from` to value `to`. In parts, the caller sums the last piece
+  /// of the output. If an exchange of rows comes first, `begin` begins the compute op after it.
   OpId add_pass(SegmentOf of, ValueId from, ValueId to, const std::function<void()>& begin);
-  /// The last collective of a segment, of `value`; begins its op itself.
+  /// Writes the segment's last collective, which sums `value`. Calls begin_op() itself.
   OpId add_last_reduction(SegmentOf of, ValueId value) {
     return add_reduction(of, value, pieces(of.segment) - 1);
   }
