@@ -30,7 +30,7 @@ struct Training {
   /// Tokens on one context-parallel rank: of a sample; of a microbatch.
   [[nodiscard]] int own_seq() const { return seq / grid.cp; }
   [[nodiscard]] int64_t tokens() const { return int64_t{microbatch_size} * own_seq(); }
-  /// A sample's first tokens, which its image becomes.
+  /// The number of tokens that a sample's image becomes; they are the sample's first tokens.
   [[nodiscard]] int image_tokens() const { return vision_tokens / kTokensMerged; }
   /// The same training for the vision encoder's layers as a model.
   [[nodiscard]] Training of_encoder() const {
