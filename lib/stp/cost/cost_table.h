@@ -45,8 +45,7 @@ struct CostTable {
   // One hop of one microbatch's tensor. `beside_another`: between nodes, while the same block sends to a rank
   // of another node, and both transfers share one adapter.
   double transfer_within_node = 0, transfer_between_nodes = 0, transfer_beside_another = 0;
-  std::vector<int> node_of_rank;  // by pipeline rank; ranks with the same number are on one node; empty: all
-                                  // are
+  std::vector<int> node_of_rank;  // by pipeline rank: number of its node; empty: one node
   std::vector<double> optimizer;  // by pipeline rank; empty: none
   /// With post-validation, by pipeline rank; empty: none. The norm's transfers carry one number.
   std::vector<double> gradient_norm;
@@ -60,7 +59,7 @@ struct CostTable {
   std::vector<double> offload, reload;
   std::vector<double> offload_of_all;                  // by virtual stage: everything that the activation
                                                        // keeps
-  double offload_per_layer = 0, reload_per_layer = 0;  // everything that a layer keeps
+  double offload_per_layer = 0, reload_per_layer = 0;  // of a layer's whole activation
   // Factors: of each model layer's compute; of everything that is done for each of the step's microbatches.
   // Empty: all 1.
   std::vector<double> layer_factors, microbatch_factors;

@@ -15,12 +15,11 @@ struct OverlapFigures {
   double together_s;              // until both are done
   double compute_slowdown;        // over its whole time: together / alone − 1 (the paper's Table 11)
   double communication_slowdown;  // the same for communication
-  double compute_rate;        // speed while both run, as a share of speed alone; the remainder runs at full
-                              // speed
-  double communication_rate;  // the same for communication
-  double exposed_s;           // communication that compute does not hide: together − compute alone
-  double exposed_share;       // of the communication alone
-  double saved_s;             // compared with running one after the other
+  double compute_rate;            // while both run: share of speed alone; the remainder runs at full speed
+  double communication_rate;      // the same for communication
+  double exposed_s;               // communication that compute does not hide: together − compute alone
+  double exposed_share;           // of the communication alone
+  double saved_s;                 // compared with running one after the other
 };
 
 /// Solves the rates from the times: while both run, each progresses at its rate; when the shorter has

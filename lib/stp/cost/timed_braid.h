@@ -18,8 +18,7 @@ struct SegmentSeconds {
   double behind = 0;   // weight gradients beside the collective
 };
 
-/// The seconds of a segment of a Program with this lowering. For collectives in pieces only the last piece
-/// counts.
+/// Seconds of a segment of a Program with this lowering. Collectives in pieces count as the last piece.
 std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& table,
                                                               const Lowering& lowering);
 
@@ -31,10 +30,9 @@ struct BraidEnd {
 BraidEnd end_of(std::span<const SegmentSeconds> a, std::span<const SegmentSeconds> b,
                 std::span<const BraidStep> order);
 
-/// The order that ends all ops first; among equals, the order that ends compute first. It keeps track of
-/// which collective follows which segment. Dynamic programming over the taken segments, with the best few
-/// states per place: exact for short chains, never later than static_braid(). Chains of more than 2¹⁷ places
-/// get static_braid().
+/// The order that ends all ops first, and of those the compute. It tracks which collective follows which
+/// segment. Dynamic programming with the best few states per place: exact for short chains, never later than
+/// static_braid(). Chains of more than 2¹⁷ places get static_braid().
 std::vector<BraidStep> timed_braid(std::span<const SegmentSeconds> a, std::span<const SegmentSeconds> b);
 
 /// DHelix's braid (arXiv 2411.15871): each segment runs alone or paired with one of the other chain; a pair
