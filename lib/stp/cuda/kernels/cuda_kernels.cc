@@ -12,7 +12,7 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int64_t kMostColumns = INT32_MAX / 2;  // kernels count those of a row, or of two, in an int
+constexpr int64_t kMostColumns = INT32_MAX / 2;  // kernels count one or two rows' columns in an int
 
 // Scratch memory for statistics in cuDNN's order, and behind them its workspace.
 size_t statistics_bytes(const TensorView& log_sum_exp) {
@@ -28,7 +28,9 @@ CudaKernels::CudaKernels(CudaDevice& device, const CudaKernelOptions& options)
 }
 
 CudaKernels::~CudaKernels() {
-  if (device_.run().left_at_work()) static_cast<void>(cudnn_.release());  // its end would wait for the GPU
+  if (device_.run().left_at_work())
+    static_cast<void>(cudnn_.release());  // its destructor would wait for the
+                                          // GPU
 }
 
 std::byte* CudaKernels::scratch(Stream& stream, size_t bytes) { return device_.scratch(stream, bytes); }
@@ -60,7 +62,7 @@ void CudaKernels::run(Stream& stream, const kernel::Copy& k) {
 
 void CudaKernels::run(Stream& stream, const kernel::CopyColumns& k) {
   if (k.from.rows == 0 || k.count == 0) return;
-  // Not in graphs, which cannot be updated to another copy of rows.
+  // Not in graphs: a graph cannot be updated to another copy of rows.
   cuda_stream(stream).give([k, element = bytes_of(k.from.type)](cudaStream_t on) {
     STP_CUDA(cudaMemcpy2DAsync(k.to.at + k.to_column * element, k.to.columns * element,
                                k.from.at + k.from_column * element, k.from.columns * element,
