@@ -28,8 +28,7 @@ CudaKernels::CudaKernels(CudaDevice& device, const CudaKernelOptions& options)
 }
 
 CudaKernels::~CudaKernels() {
-  if (device_.run().left_at_work())
-    static_cast<void>(cudnn_.release());  // its destructor would wait for the
+  if (device_.run().left_at_work()) static_cast<void>(cudnn_.release());  // its end would wait for the GPU
                                           // GPU
 }
 
