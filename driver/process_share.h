@@ -11,7 +11,7 @@ namespace stp {
 
 struct ProcessShare {
   std::vector<double> losses, step_times_s;  // by step: all steps; timed steps
-  // Of the last step, by op, as in StepResult. With several processes, times count from when all ranks had
+  // The last step, by op, as in StepResult. With several processes, times count from when all ranks had
   // reached the step.
   std::vector<OpTime> times;
   std::vector<bool> known;

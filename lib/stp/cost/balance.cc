@@ -60,7 +60,7 @@ class Search {
     int most = kNone;  // layers of this rank and the ranks after it
     std::array<int, 2> chosen{};
   };
-  // By the largest numbers of layers that the rank's two chunks may have.
+  // Entries by the largest numbers of layers that the rank's two chunks may have.
   struct Table {
     int first_cap, second_cap;
     std::vector<Entry> entries;

@@ -97,8 +97,8 @@ constexpr OfImplementations kElementwise[] = {
     {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}}};     // lookup
 static_assert(std::size(kElementwise) == kComponentKinds);
 
-// The same of `model`. An encoder's norm, a LayerNorm, is one kernel of PyTorch, and its biases' gradients
-// are sums; the suite adds its first linear layer's bias in a kernel of its own.
+// The same for `model`. An encoder's norm is a LayerNorm, one kernel of PyTorch, and its biases' gradients
+// are sums. The suite adds its first linear layer's bias in a separate kernel.
 Elementwise elementwise(const ModelConfig& model, Implementation implementation, ComponentKind kind) {
   const OfImplementations& all = kElementwise[static_cast<size_t>(kind)];
   const bool suite = implementation == Implementation::suite,
@@ -261,10 +261,9 @@ class UnitOnRank {
   // Behind a vision encoder the suite copies the images of each sample, and their gradients.
   [[nodiscard]] int images() const { return suite_ && model_.has_vision() ? shape_.microbatch_size : 0; }
 
-  // The attention's core; in a ring, one of its steps. From the second step on, all of a rank's queries
-  // attend to one piece of another rank's keys; the later half of the queries with both pieces is as much
-  // work. Such a step adds the output, or the gradients of q, k and v, to the sum so far: it reads both and
-  // writes.
+  // The attention's core, in a ring one step. From the second step on, all of a rank's queries attend to one
+  // piece of another rank's keys; the later half with both pieces is as much work. Such a step adds its
+  // result to the output or the gradients of q, k and v so far: it reads both and writes.
   [[nodiscard]] Work core_of(bool forward, int step) const {
     Work work =
         implementation_ == Implementation::megatron_2022 ? unfused_core(forward) : core(forward, step);

@@ -276,8 +276,7 @@ class Lowerer {
   [[nodiscard]] bool gathers(const Segment& segment) const {
     return lowering_.strategy.sequence_parallel && segment.gathers && !units_.overlaps(segment);
   }
-  // Adds the further dependencies of a main line's first compute op: memory, and the last step's gradient
-  // norm.
+  // Adds the other dependencies of a main line's first compute op: memory, last step's gradient norm.
   void begin_compute(bool first_of_block) {
     if (first_of_block) offload_.wait_for_offloads();
     if (!in_warm_up_) b_.depend(step_.take_total());
