@@ -73,7 +73,7 @@ std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, cons
 }
 
 std::string lack_of_gpu(int gpu) {
-  // The driver reads it at its first call; a value that the user has set stays. Streams share the hardware's
+  // The driver reads this variable at its first call; a user's value stays. Streams share the hardware's
   // queues, eight by default, and delay each other in them.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int driver = 0, count = 0;

@@ -63,7 +63,6 @@ double CudaEvents::seconds(cudaEvent_t event, size_t epoch) const {
 
 CudaEvent::~CudaEvent() {
   if (handle_ != nullptr) events_->give_back(handle_);  // a new record does not change earlier waits
-                                  // waits
 }
 
 double CudaEvent::seconds() const {

@@ -70,7 +70,7 @@ class Executor {
   std::map<std::string, EmulatedUse> take_emulated_use();
 
  private:
-  // The transfers from a rank to a rank of a neighbouring stage. This process drives at least one of them.
+  // The transfers from a rank to a rank of a neighbouring stage. This process drives at least one of the two.
   struct Link {
     std::unique_ptr<Group> group;
     std::unique_ptr<Stream> send_stream, receive_stream;

@@ -48,7 +48,7 @@ class Trainer {
   StepResult step(const std::vector<TokenSample>& samples);
 
   /// With post-validation, checks the latest step, as the next step would. Call it after the last step. If
-  /// the step was undone it throws NotFinite, as step() does; then training can continue.
+  /// the step was undone it throws NotFinite, as the next step() would; then training can continue.
   void finish();
 
   /// Full matrices, by parameter_name(): the latest step's gradients (before clipping), the weights that
