@@ -41,8 +41,8 @@ using Fits = std::function<bool(int rank, const std::vector<int>& layers_of_chun
 /// fewest layers in its largest chunk; then no layer can move to a stage that would still be shorter than the
 /// stage it leaves. The first two criteria are exact, by dynamic programming over the ranks, in O(ranks ·
 /// cap² · log(stages · layers)) if a chunk has up to cap layers. With `layer_factors` it starts from the
-/// split for layers of mean cost. It moves one layer between stages at most 16 apart while that lowers the
-/// bottleneck, or keeps it and makes stages more alike. The result is not always the best split.
+/// split for layers of mean cost, and moves single layers between stages at most 16 apart while that lowers
+/// the bottleneck, or keeps it and makes stages more alike. This result is not always the best split.
 std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts& costs,
                                                    const Placement& placement, int first, const Fits& fits);
 

@@ -43,7 +43,7 @@ struct CostTable {
   std::optional<std::array<Bulk, 2>> bulk;
   bool recomputed = false;  // a backward recomputes its layers' forward
   // One hop of one microbatch's tensor. `beside_another`: between nodes, while the same block sends to a rank
-  // of another node, and both transfers share one adapter.
+  // of a third node, and both transfers share one adapter.
   double transfer_within_node = 0, transfer_between_nodes = 0, transfer_beside_another = 0;
   std::vector<int> node_of_rank;  // by pipeline rank: number of its node; empty: one node
   std::vector<double> optimizer;  // by pipeline rank; empty: none
@@ -57,8 +57,7 @@ struct CostTable {
   double embedding_reduce = 0;           // for tied embeddings
   // An offloaded activation to the host and back. By virtual stage; empty: by its layers.
   std::vector<double> offload, reload;
-  std::vector<double> offload_of_all;                  // by virtual stage: everything that the activation
-                                                       // keeps
+  std::vector<double> offload_of_all;                  // of all that the activation keeps, by stage
   double offload_per_layer = 0, reload_per_layer = 0;  // of a layer's whole activation
   // Factors: of each model layer's compute; of everything that is done for each of the step's microbatches.
   // Empty: all 1.

@@ -6,10 +6,10 @@
 
 namespace stp {
 
-/// Seconds of a GEMM. If the profile has measured GEMMs, its rate is their mean, weighted by the similarity
-/// of shapes (ratios of m, n and k). Otherwise a model of the chip divides it into output tiles, one per SM
-/// at a time: the last wave may leave SMs idle, edge tiles compute beyond the edge, and every tile has a
-/// prologue and epilogue worth `gemm_overhead_k` steps of k. The best of the usual tile sizes counts. Large
+/// Seconds of a GEMM. If the profile has measured GEMMs, its rate is the mean of their rates, weighted by the
+/// similarity of shapes (ratios of m, n and k). Otherwise a model of the chip divides it into output tiles,
+/// one per SM at a time: the last wave may leave SMs idle, edge tiles compute beyond the edge, and every tile
+/// has a prologue and epilogue worth `gemm_overhead_k` steps of k. The best usual tile size counts. Large
 /// GEMMs approach peak · gemm_efficiency. `sms_aside` SMs are left to communication, if the device has more.
 double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_aside = 0);
 

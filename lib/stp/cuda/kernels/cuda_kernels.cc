@@ -29,7 +29,6 @@ CudaKernels::CudaKernels(CudaDevice& device, const CudaKernelOptions& options)
 
 CudaKernels::~CudaKernels() {
   if (device_.run().left_at_work()) static_cast<void>(cudnn_.release());  // its end would wait for the GPU
-                                          // GPU
 }
 
 std::byte* CudaKernels::scratch(Stream& stream, size_t bytes) { return device_.scratch(stream, bytes); }
