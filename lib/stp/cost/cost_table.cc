@@ -44,8 +44,8 @@ bool is_near(const Program& program, OpId transfer, const CostTable& table) {
   return table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
 }
 
-// Whether a transfer's block also has a transfer to a rank of a third node: the two are adjacent in the
-// rank's list.
+// Whether a transfer's block also has a transfer to another rank, on another node: the two are adjacent in
+// the rank's list.
 bool is_beside_another(const Program& program, OpId transfer, const CostTable& table) {
   const ProgramStream& link = program.stream_of(transfer);
   const auto shares = [&](OpId other) {

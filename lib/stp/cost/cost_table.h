@@ -42,8 +42,8 @@ struct CostTable {
   };
   std::optional<std::array<Bulk, 2>> bulk;
   bool recomputed = false;  // a backward recomputes its layers' forward
-  // One hop of one microbatch's tensor. `beside_another`: between nodes, while the same block sends to a rank
-  // of a third node, and both transfers share one adapter.
+  // One hop of one microbatch's tensor. `beside_another`: between nodes, while the same block sends to
+  // another rank on another node, and both transfers share one adapter.
   double transfer_within_node = 0, transfer_between_nodes = 0, transfer_beside_another = 0;
   std::vector<int> node_of_rank;  // by pipeline rank: number of its node; empty: one node
   std::vector<double> optimizer;  // by pipeline rank; empty: none

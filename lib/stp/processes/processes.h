@@ -49,11 +49,11 @@ class Processes {
   Processes& operator=(const Processes&) = delete;
   virtual ~Processes() = default;
 
-  /// The number of this process, and of all processes. Process 0 writes results and messages for all.
+  /// The index of this process, and the number of processes. Process 0 writes results and messages for all.
   [[nodiscard]] virtual int index() const { return 0; }
   [[nodiscard]] virtual int count() const { return 1; }
   [[nodiscard]] bool is_root() const { return index() == 0; }
-  /// The number of this process on its node, for the choice of a GPU.
+  /// The index of this process on its node, for the choice of a GPU.
   [[nodiscard]] virtual int index_on_node() const { return 0; }
 
   /// Returns all processes' texts, in their order, at process 0; nothing elsewhere.

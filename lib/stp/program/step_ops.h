@@ -42,8 +42,7 @@ class StepOps {
   // State of the current rank.
   std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
   std::vector<OpId> reductions_;
-  std::vector<std::vector<Ref>> gathers_;  // by chunk and bucket: the weight gather, until a forward waits
-                                           // for it
+  std::vector<std::vector<Ref>> gathers_;  // by chunk and bucket: weight gathers that forwards wait for
   Ref total_ = kNothing;
 };
 
