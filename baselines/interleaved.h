@@ -1,5 +1,5 @@
 // Interleaved 1F1B (Narayanan et al. 2021), in Megatron-LM's order with its default group of p microbatches.
-// Any number of chunks v; m a multiple of p, as Megatron requires for that group.
+// Any number of chunks v. m must be a multiple of p, as Megatron requires for that group.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace stp {
 
 /// Parameters that distinguish the interleaved schedules.
 struct Interleaving {
-  int further_warm_up;  // forwards of each rank's warm-up beyond those that fill the pipeline
-  bool braided;         // whether a forward of the steady state and the next backward are one block
+  int further_warm_up;  // forwards of a rank's warm-up beyond those that fill the pipeline
+  bool braided;         // a forward of the steady state and the next backward are one block
 };
 
 inline Schedule make_interleaved(const std::string& name, const GeneratorRequest& request,

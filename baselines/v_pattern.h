@@ -1,11 +1,11 @@
-// What V-Half and V-Min have in common (Qi et al., "Pipeline Parallelism with Controllable Memory", 2024): V
-// placement, every backward split, and a pattern that repeats every six slots, a slot being the time of one
-// pass. The pattern names four slots, for F0, F1, I1 and I0; the other two are free, and W runs there. A
-// microbatch's time on a rank determines the memory. As published, the pattern is laid out for all
-// microbatches and then compacted, and each move is checked against the memory limit. Here the pattern is a
-// priority and a bound: in each slot, each rank runs the ready step that is earliest in the pattern and stays
-// within the pattern's peak, or else a W. This takes about linear time in the number of actions. Any m and p;
-// an activation counts as alive from F to W.
+// The common part of V-Half and V-Min (Qi et al., "Pipeline Parallelism with Controllable Memory", 2024): V
+// placement, every backward split, and a pattern that repeats every six slots. A slot is the time of one
+// pass. The pattern names four slots, for F0, F1, I1 and I0; W runs in the other two. A microbatch's time on
+// a rank determines the memory. The published method lays the pattern out for all microbatches and then
+// compacts it, with each move checked against the memory limit. Here the pattern is a priority and a bound:
+// in each slot, each rank runs the ready step that is earliest in the pattern and stays within the pattern's
+// peak, or else a W. The time is about linear in the number of actions. Any m and p. An activation counts as
+// alive from F to W.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr int kPeriod = 6;
 using Counts = std::array<int, 4>;    // a number for each step
 using Pattern = std::vector<Counts>;  // by rank: the slots of microbatch 0
 
-// 1. The peak of one rank: the pattern, with each W in the first slot that is free.
+// 1. The peak of one rank: the pattern, with each W in the first free slot.
 inline int peak_of(const Counts& slots, int m) {
   Counts next{};
   int alive = 0, deferred = 0, peak = 0;
@@ -44,12 +44,11 @@ inline int peak_of(const Counts& slots, int m) {
   return peak;
 }
 
-// How a rank is bound to the pattern until its last F0: to its order; or, from its first I0 on, to its slots;
-// or not at all.
+// The rank follows the pattern until its last F0: its order, or from its first I0 on its slots, or neither.
 enum class Hold { order, slots, nothing };
 
-// 2. The list schedule. A step may overtake others of its rank only if the rest of the pattern still fits
-// under the peak afterwards; so the earliest remaining step of the pattern can always run, and there is no
+// 2. The list schedule. A step may overtake others of its rank only if the rest of the pattern then still
+// fits under the peak. The earliest remaining step of the pattern can therefore always run, and there is no
 // deadlock.
 class PatternScheduler {
  public:
@@ -83,7 +82,7 @@ class PatternScheduler {
     return next[kI0] > 0 && slot(r, next, step) > now_;
   }
 
-  // Whether the steps that `forward` overtakes fit under the peak after it, if each W follows its I at once.
+  // Whether the steps that `forward` overtakes fit under the peak after it, if W directly follows each I.
   [[nodiscard]] bool fits(int r, Step forward) const {
     Counts next = state_.done(r);
     const int until = slot(r, next, forward);
@@ -98,7 +97,7 @@ class PatternScheduler {
     return false;
   }
 
-  // One slot of one rank; false where it idles.
+  // Runs one slot of one rank. Returns false if the rank is idle.
   bool run_slot(int r) {
     const Counts& next = state_.done(r);
     Step best = kW;
@@ -123,9 +122,9 @@ class PatternScheduler {
   StepOrder order_;
 };
 
-// 3. Which hold is best depends on p and m: the shortest order for equal costs is taken; among equals, the
-// one that is shortest where W is short and transfers take time. (These costs are sums of powers of two, so
-// sums are exact.)
+// 3. The best hold depends on p and m. The shortest order for equal costs is taken; among equals, the order
+// that is shortest with short W and slow transfers. (These costs are sums of powers of two, so sums are
+// exact.)
 inline Schedule make(const char* name, const Pattern& pattern, int m) {
   std::vector<int> peaks;
   for (const Counts& slots : pattern) peaks.push_back(peak_of(slots, m));

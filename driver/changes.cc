@@ -19,7 +19,7 @@ json value_of(const std::string& text) {
   return value.is_discarded() ? json(text) : value;
 }
 
-// Objects that a path passes are made where they are missing: what the reader does not know, it refuses.
+// Makes missing objects on the path; the reader refuses those that it does not know.
 void set(json& object, Path::const_iterator begin, Path::const_iterator end, const json& value,
          const std::string& key) {
   if (!object.is_object())
@@ -64,7 +64,7 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
     if (!of_file(path) || path[0] != part) continue;
     const json was = content.is_object() && content.contains(path[1]) ? content[path[1]] : json();
     const json given = value_of(value);
-    // A cluster's numbers have sources, also those that its file leaves out.
+    // Numbers of a cluster have sources, also those that its file leaves out.
     const bool sourced = path.size() == 2 && ((was.is_object() && was.contains("value")) ||
                                               (part == "cluster" && was.is_null() && given.is_number()));
     const json now = sourced ? json{{"value", given}, {"source", "--set"}} : given;

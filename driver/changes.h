@@ -1,4 +1,4 @@
-// Values that the command line sets in place of those of files: `--set KEY=VALUE`.
+// Values of the command line that replace values of files: `--set KEY=VALUE`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,21 +7,21 @@
 
 namespace stp {
 
-/// What `--set` says. A key is the path of a scenario's field ("parallel.tp"), or "cluster." or "model." and
-/// the path of a field of the file that the scenario names ("cluster.peak_tflops").
+/// The changes of `--set`. A key is the path of a scenario's field ("parallel.tp"), or "cluster." or "model."
+/// and the path of a field of the file that the scenario names ("cluster.peak_tflops").
 class Changes {
  public:
   Changes() = default;
-  /// Words as KEY=VALUE; a value that is no JSON is a string. InputError on "--set" if one is not.
+  /// Reads KEY=VALUE; a value that is not JSON is a string. InputError on "--set" for other words.
   explicit Changes(const std::vector<std::string>& words);
 
-  /// Sets fields of a scenario; of its configurations, where they have the field themselves.
+  /// Sets fields of a scenario, also in those of its configurations that have the field.
   void apply_to_scenario(nlohmann::json& scenario) const;
-  /// Sets fields of a cluster's or model's file; `part` is "cluster" or "model". A value of a profile gets
-  /// the source "--set".
+  /// Sets fields of a cluster's or model's file; `part` is "cluster" or "model". A profile's value gets the
+  /// source "--set".
   void apply_to_file(const std::string& part, nlohmann::json& content) const;
 
-  /// A scenario's title; where values are set, which it may speak of, "NAME [seq=4096, parallel.tp=8]".
+  /// A scenario's title; with changes, which may contradict it, "NAME [seq=4096, parallel.tp=8]".
   [[nodiscard]] std::string title(const std::string& given, const std::string& name) const;
 
  private:

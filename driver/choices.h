@@ -1,4 +1,4 @@
-// The choices of a scenario's fields by the words that scenarios use.
+// The choices of a scenario's fields, by their words in scenarios.
 #pragma once
 
 #include <string>

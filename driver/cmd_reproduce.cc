@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Below the source tree that the program was built from, or, where it is installed, below the current folder.
+// Under the source tree of the build or, if installed, under the current folder.
 fs::path new_run_folder() {
   const bool in_source_tree = fs::exists(data_path("CMakeLists.txt"));
   const fs::path runs =
@@ -46,8 +46,8 @@ AnyScenario read_any_scenario(const std::string& word, const ScenarioOptions& op
   return read_scenario(word, changes, options.invalid());
 }
 
-// Each simulates all of a scenario, writes its record and timelines, prints its table, and returns its line
-// of the summary.
+// Simulates all of a scenario, writes its record and timelines, prints its table, and returns its line of the
+// summary.
 json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, const Arguments& argv) {
   const json record =
       make_record(scenario.as_run(), Evidence::simulated, argv, "pairs", simulate_pairs(scenario));
@@ -90,7 +90,7 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
   // Two runs of one second have the same name.
   OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out),
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
-  // All are read before the first is run, so that errors in any of them are reported at once.
+  // Reads all scenarios before the first runs, so that all their errors are reported at once.
   std::vector<AnyScenario> scenarios;
   std::set<std::string> names;
   for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios) {

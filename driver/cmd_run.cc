@@ -27,7 +27,7 @@ struct Plan {
   Scenario scenario;
   DeviceOptions devices;
   std::optional<HardwareProfile> predicts;  // each step
-  bool one_device = false;                  // shared by all ranks, which take turns
+  bool one_device = false;                  // all ranks share it and take turns
 
   [[nodiscard]] Evidence evidence() const { return devices.replay ? Evidence::replayed : Evidence::measured; }
 };
@@ -133,8 +133,8 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
   return plan;
 }
 
-// All processes make the plan, or none continues: the root reports an error of any process, and a scenario
-// that differs from its own.
+// Either all processes make the plan, or none continues: the root reports errors of any process, and
+// differences between processes' scenarios.
 std::optional<Plan> make_plan_together(const RunOptions& options, Processes& processes) {
   if (processes.count() == 1) return make_plan(options, processes);
   Plan plan;
@@ -170,7 +170,7 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
   }
 }
 
-// Runs all; calls `stepped` after every step. With several processes only the root has an outcome.
+// Runs all cases; calls `stepped` after every step. With several processes only the root has an outcome.
 Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepped) {
   const std::string& file = plan.scenario.file;
   Outcome outcome{{plan.scenario, plan.devices,

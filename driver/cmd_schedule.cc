@@ -24,8 +24,8 @@ std::string written(const Schedule& schedule, const std::string& format) {
   return to_text(schedule);
 }
 
-// Says what a large schedule costs before it is made. Measured: generators and output take up to 1 µs and 150
-// bytes per chunk and microbatch of each rank.
+// Prints the cost of a large schedule before it is made. Measured: generators and output take up to 1 µs and
+// 150 bytes per chunk and microbatch of each rank.
 void announce_cost(const Generator& generator, const GeneratorRequest& request) {
   constexpr double kLarge = 1 << 22;
   const int chunks = request.chunks > 0 ? request.chunks : generator.chunks;
@@ -35,7 +35,7 @@ void announce_cost(const Generator& generator, const GeneratorRequest& request) 
                passes / 1e6, passes * 150 / 1e9, std::ceil(passes / 1e6));
 }
 
-constexpr double kAllReduce = 0.25;  // per layer and direction, in its two all-reduces together
+constexpr double kAllReduce = 0.25;  // per layer and direction, in both all-reduces together
 
 std::string row(const Generator& generator, int pp, int microbatches) {
   const std::string what = " | " + std::string(generator.range) + " | " + generator.summary + " |\n";

@@ -52,12 +52,12 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
                          : "no"};
 }
 
-// What a user of offload asks next.
+// The largest offload ratio without cost, for the user's next question.
 std::string offload_text(const Result& result) {
   const std::string& name = result.configuration.name;
   const double bound = *result.offload_ratio_bound, ratio = result.configuration.strategy.offload;
   return (name.empty() ? "" : name + ", ") + result.schedule + " " +
-         fixed(std::floor(100 * bound) / 100, 2) +  // which users may then choose
+         fixed(std::floor(100 * bound) / 100, 2) +  // rounded down, so that users may choose it
          " (chosen: " + fixed(ratio, 2) + (ratio > bound ? ", which exceeds it)" : ")");
 }
 

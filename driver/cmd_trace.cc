@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The configuration's schedules, or the one named.
+// Returns the named schedule, or all schedules of the configuration.
 std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment& experiment,
                                    const std::string& file) {
   std::vector<ScheduleChoice> choices;

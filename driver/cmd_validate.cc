@@ -13,7 +13,7 @@ namespace stp {
 
 namespace {
 
-// A valid schedule, and what is printed of it.
+// A valid schedule, and the printed facts about it.
 struct Checked {
   std::vector<int> held, freed;  // peaks of activations by rank
   Program program;

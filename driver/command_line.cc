@@ -237,7 +237,7 @@ void add_compare(CLI::App& app, const Arguments& argv, int& status) {
   command->add_option("--plot", options->plot, "Draw it into this new file, .png or .svg");
   command->callback([options, &argv, &status, profiles] {
     options->machines = profiles->count() > 0;
-    std::erase(options->profiles.profiles, "");  // what CLI11 makes of the flag alone
+    std::erase(options->profiles.profiles, "");  // CLI11 makes "" from the flag alone
     status = compare_command(*options, argv);
   });
 }

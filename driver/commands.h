@@ -11,12 +11,12 @@
 
 namespace stp {
 
-using Arguments = std::vector<std::string>;  // the program's own, its name first
+using Arguments = std::vector<std::string>;  // the program's, its name first
 
-/// Runs the command that the arguments name; the exit code.
+/// Runs the command in the arguments. Returns the exit code.
 int run_command_line(int argc, char** argv);
 
-// Files that results are written to: "" for none, "-" for standard output, which then holds nothing else.
+// Output files: "" for none, "-" for standard output, which then holds nothing else.
 
 /// How scenarios are read.
 struct ScenarioOptions {
@@ -28,7 +28,7 @@ struct ScenarioOptions {
 
 struct ReproduceOptions {
   ScenarioOptions reading;
-  std::vector<std::string> scenarios;  // files or names; none: all of the suite
+  std::vector<std::string> scenarios;  // files or names; empty: the whole suite
   std::string out;                     // a folder; "": a new one below results/runs
   bool no_plots = false;
 };
@@ -51,7 +51,7 @@ struct RunOptions {
   std::string replay_cluster;
   double late_peers_us = 0;
 };
-/// The exit code.
+/// Returns the exit code.
 int run_command(const RunOptions& options, const Arguments& argv);
 
 struct ScheduleOptions {
@@ -75,14 +75,14 @@ struct CompareOptions {
   std::vector<std::string> files;
   std::string json, plot;
   double least_difference = 5;  // per cent
-  bool machines = false;        // compares profiles, not files
+  bool machines = false;        // compare profiles, not files
   ProfileSimulationOptions profiles{.profiles = {}, .scenarios = {"llm-a800", "llm-h20"}, .schedules = {}};
 };
 /// Returns the exit code of the Python program, which prints why it is not 0.
 int compare_command(const CompareOptions& options, const Arguments& argv);
 
-/// The unit costs for comparing schedules and validating files: F = I = W = 1 a layer, halved over attention
-/// and MLP; with `all_reduces`, 0.25 of them per layer and direction.
+/// Unit costs to compare schedules and validate files: F = I = W = 1 per layer, half for attention and half
+/// for MLP; with `all_reduces`, 0.25 of them per layer and direction.
 CostTable reference_costs(bool all_reduces);
 
 }  // namespace stp

@@ -23,7 +23,7 @@ std::string text(const json& value) {
   return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
-// How an experiment met its criteria. A claim asks for more (docs/claims.md), so no verdict is shown here.
+// How an experiment met its criteria. A claim requires more (docs/claims.md), so no verdict is shown here.
 std::string criteria_text(const json& line) {
   const std::string verdict = text(line.at("verdict"));
   return verdict == "reproduced" ? "met" : verdict == "deviates" ? "missed" : verdict;
@@ -33,7 +33,7 @@ std::string percentage(std::optional<double> value, int decimals) {
   return value ? fixed(*value * 100, decimals) : "–";
 }
 
-// A schedule's name, behind the configuration's, with its options other than the defaults.
+// A schedule's name after the configuration's name, with the options that are not defaults.
 std::string schedule_name(const json& row) {
   std::string name = text(row.at("schedule"));
   if (row.at("name").is_string()) name = text(row.at("name")) + ": " + name;

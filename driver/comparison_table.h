@@ -1,4 +1,4 @@
-// The terminal output of `stp reproduce`: our figures beside the published ones, and the summary.
+// The terminal output of `stp reproduce`: our figures beside published figures, and the summary.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,9 +6,9 @@
 
 namespace stp {
 
-/// The rows of a result record (with `published` and `difference`) as a table: throughput, MFU and memory of
-/// a model on a cluster; idle time and peak of activations under unit costs. At most `most` rows, then the
-/// number of rows left out.
+/// The rows of a result record (with `published` and `difference`) as a table: throughput, MFU and memory for
+/// a model on a cluster; idle time and peak of activations for unit costs. At most `most` rows, then the
+/// number of omitted rows.
 std::string comparison_table(const nlohmann::json& rows, size_t most = 100);
 
 /// The rows of a record of pairs as a table: per pair the published times, the predictions from the published

@@ -3,11 +3,11 @@
 
 namespace stp {
 
-/// From now on a first SIGINT, SIGTERM or SIGHUP is only noted; a second one ends the program.
+/// From now on the first SIGINT, SIGTERM or SIGHUP is only noted. A second one ends the program.
 void note_interrupts();
-/// Whether one was.
+/// Whether a signal was noted.
 bool interrupted();
-/// Throws std::runtime_error if a signal was noted. To be called between pieces of work.
+/// Throws std::runtime_error if a signal was noted. Call it between pieces of work.
 void check_interrupted();
 
 }  // namespace stp

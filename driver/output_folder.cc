@@ -59,7 +59,7 @@ OutputFolder::OutputFolder(const fs::path& target, Taken taken)
   // From here on, a signal or a closed output pipe must not leave the folder behind.
   note_interrupts();
   std::signal(SIGPIPE, SIG_IGN);
-  const mode_t masked = umask(0);  // which is known only by setting it
+  const mode_t masked = umask(0);  // the only way to read the mask is to set it
   umask(masked);
   fs::permissions(partial_, fs::perms(0777 & ~masked));
 }

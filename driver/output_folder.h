@@ -10,13 +10,13 @@
 
 namespace stp {
 
-/// A hidden folder beside the target, renamed to the target when all is written, or removed. So a result
-/// folder is complete or does not exist, and none is overwritten.
+/// A hidden folder beside the target. It is renamed to the target when all is written, or removed. A result
+/// folder is therefore complete or does not exist, and none is overwritten.
 class OutputFolder {
  public:
-  /// What to do if the target exists.
+  /// The action if the target exists.
   enum class Taken { refuse, number };  // number: "-2", "-3", … after its name
-  /// InputError if `target` exists, unless it may be numbered, or if its parent folder cannot be written to.
+  /// InputError if `target` exists and `taken` is `refuse`, or if its parent folder is not writable.
   explicit OutputFolder(const std::filesystem::path& target, Taken taken = Taken::refuse);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
@@ -25,8 +25,8 @@ class OutputFolder {
   /// The folder to write to.
   [[nodiscard]] const std::filesystem::path& path() const { return partial_; }
   [[nodiscard]] const std::filesystem::path& target() const { return target_; }
-  /// Renames the folder to the target, or to the next number that is free; InputError if the target was
-  /// created by another process.
+  /// Renames the folder to the target, or to the next free number. Throws InputError if another process has
+  /// created the target.
   void publish();
 
  private:
@@ -42,19 +42,19 @@ class OutputFolder {
 std::filesystem::path unused_path(const std::filesystem::path& folder, const std::string& stem,
                                   const std::string& extension);
 
-/// InputError that names `flag` if the output file `path` exists and is not a device such as /dev/null; "-"
-/// (standard output) and "" are accepted. Removes what killed runs left half-written in its folder, and says
-/// so.
+/// Throws InputError that names `flag` if the output file `path` exists and is not a device such as
+/// /dev/null. Accepts "-" (standard output) and "". Removes half-written files of killed runs in its folder,
+/// and reports it.
 void refuse_existing(const std::string& path, const char* flag);
 
-/// Writes the record to the file `path`, or nowhere if that is "", or to standard output if it is "-".
-/// Returns false for "-": then nothing else may be printed there.
+/// Writes the record to the file `path`, to standard output if it is "-", or nowhere if it is "". Returns
+/// false for "-": nothing else may then be printed there.
 bool write_record(const std::string& path, const nlohmann::json& record);
 
 // For a row of a result record:
-/// Its part of a file name: "stp-llm-12.1b-s3072-tp4-pp4-m64", in letters, digits, - _ and . alone.
+/// Its part of a file name: "stp-llm-12.1b-s3072-tp4-pp4-m64". Only letters, digits, - _ and .
 std::string file_word(const nlohmann::json& row);
-/// The same as a title: "stp, llm-12.1b on a800, seq 3072, tp 4, pp 4, m 64".
+/// Its title: "stp, llm-12.1b on a800, seq 3072, tp 4, pp 4, m 64".
 std::string heading(const nlohmann::json& row);
 
 /// Writes the Chrome trace of a simulated step, which plots/timelines.py draws.

@@ -11,7 +11,7 @@
 
 namespace stp {
 
-// Structs whose fields have the names that the record has for them.
+// Structs whose fields have their names in the record.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OverlapPair::Published, gemm_s, all_reduce_s, serial_s, together_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OverlapFigures, together_s, compute_slowdown, communication_slowdown,
                                    compute_rate, communication_rate, exposed_s, exposed_share, saved_s)
@@ -48,8 +48,8 @@ OverlapPair read_pair(JsonInput input, const HardwareProfile& profile) {
 // Predicted over published, less one.
 json difference(double predicted, double published) { return predicted / published - 1; }
 
-// With figures derived from two times alone and one together: the longer one is assumed to end last; the
-// slowdown of the shorter is unknown.
+// The published times with figures derived from two times alone and one together. The longer op is assumed to
+// end last; the slowdown of the shorter op is unknown.
 json published_json(const OverlapPair::Published& published) {
   const auto& [gemm_s, all_reduce_s, serial_s, together_s] = published;
   json value = published;
@@ -112,8 +112,8 @@ PairsScenario read_pairs_scenario(const std::string& word, const Changes& change
   scenario.calibrated = input.string_or("calibrated", "");
   input.ignore("comment");
   input.ignore("order");
-  input.ignore("clusters");                                          // of a record's scenario
-  scenario.profile.gpus_per_node = std::numeric_limits<int>::max();  // where there is no cluster to say it
+  input.ignore("clusters");                                          // in the scenario of a record
+  scenario.profile.gpus_per_node = std::numeric_limits<int>::max();  // no cluster limits it
   if (input.has("cluster")) {
     scenario.cluster = read_named_data(input, "cluster", "profiles", changes);
     scenario.profile = read_profile(*scenario.cluster.content, scenario.cluster.path);
@@ -180,7 +180,7 @@ json summarise_pairs(const PairsScenario& scenario, const json& record) {
   const bool met = worst <= kOverlapTolerance;
   line["marks"] = json::array(
       {{{"mark", "overlap_error_worst"}, {"value", worst}, {"tolerance", kOverlapTolerance}, {"met", met}}});
-  // What was solved from the pairs agrees with them whatever they are.
+  // Values fitted to the pairs agree with them in any case.
   line["verdict"] = !met ? "deviates" : fitted ? "consistent (calibrated)" : "reproduced";
   line["reason"] = std::string(met ? "every acceptance criterion is met"
                                    : "an acceptance criterion is missed; see marks") +

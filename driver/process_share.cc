@@ -57,7 +57,7 @@ ProcessShare read_share(const std::string& bytes, size_t ops) {
   return share;
 }
 
-// Merges into the run's, which has the shares of earlier processes.
+// Merges a share into the run's share, which contains those of earlier processes.
 void add(ProcessShare& all, const ProcessShare& share, const Program& program, const RankGrid& grid) {
   const auto combine = [](std::vector<double>& whole, const std::vector<double>& part, auto with) {
     whole.resize(part.size());
@@ -66,12 +66,12 @@ void add(ProcessShare& all, const ProcessShare& share, const Program& program, c
   combine(all.losses, share.losses, std::plus<>());
   combine(all.step_times_s, share.step_times_s, [](double a, double b) { return std::max(a, b); });
   all.step_s = std::max(all.step_s, share.step_s);
-  std::vector<bool> its(grid.pp, false);  // by pipeline rank: whether it has a rank here
+  std::vector<bool> its(grid.pp, false);  // by pipeline rank: the process has a rank of it
   for (const RankUse& use : share.uses) {
     all.uses.push_back(use);
     its[grid.place(use.world_rank).pp] = true;
   }
-  // Transfers belong to their senders, each of which ran in some process.
+  // Transfers belong to their senders, which all ran in some process.
   for (OpId op = 0; op < share.times.size(); ++op) {
     if (!share.known[op] || !its[program.stream_of(op).rank] || all.known[op]) continue;
     all.known[op] = true;

@@ -33,8 +33,8 @@ struct Machine {
 // A configuration of the scenarios, simulated on each machine.
 struct ComparedConfiguration {
   Experiment experiment;
-  std::string file;            // its scenario's
-  std::set<size_t> scenarios;  // that have it
+  std::string file;            // the file of its scenario
+  std::set<size_t> scenarios;  // these scenarios have it
 };
 
 std::vector<Scenario> read_scenarios(const std::vector<std::string>& words) {
@@ -49,7 +49,7 @@ std::vector<Scenario> read_scenarios(const std::vector<std::string>& words) {
   return scenarios;
 }
 
-// The profiles named, or all of the suite, that of the first scenario first.
+// Reads the named profiles, or all of the suite. The first scenario's profile comes first.
 std::vector<Machine> read_machines(const std::vector<std::string>& named, const Experiment& first) {
   std::vector<std::string> words = named;
   if (words.empty()) {
@@ -137,7 +137,7 @@ Experiment on_machine(const Experiment& experiment, const Machine& machine) {
   return there;
 }
 
-// Why the experiment cannot run on a machine; "" if it can.
+// The reason why the experiment cannot run on a machine; "" if it can.
 std::string incompatibility(const Experiment& experiment, const HardwareProfile& profile) {
   if (experiment.strategy.tp <= profile.gpus_per_node) return "";
   return "TP" + std::to_string(experiment.strategy.tp) + " is more than the " +
@@ -148,7 +148,7 @@ bool compatible(const Experiment& experiment, const HardwareProfile& profile) {
   return incompatibility(experiment, profile).empty();
 }
 
-// Its GEMMs, on one rank.
+// The GEMMs of a job on one rank.
 json gemm_json(const std::vector<Machine>& machines, const Job& job) {
   json gemms = json::array();
   for (const Machine& machine : machines) {
@@ -165,7 +165,7 @@ json gemm_json(const std::vector<Machine>& machines, const Job& job) {
   return gemms;
 }
 
-// An all-reduce, alone and overlapped with the forward of either unit: from the costs of the simulation.
+// An all-reduce, alone and overlapped with the forward of either unit, from the simulation's costs.
 json all_reduce_json(const std::vector<Machine>& machines, const Experiment& experiment, double bytes) {
   json figures;
   for (const Machine& machine : machines) {
@@ -196,7 +196,7 @@ json all_reduce_json(const std::vector<Machine>& machines, const Experiment& exp
   return figures;
 }
 
-// Simulates one configuration's schedules on many machines. Programs that do not depend on costs are made
+// Simulates one configuration's schedules on many machines. Makes programs that do not depend on costs only
 // once.
 class ConfigurationSimulator {
  public:
@@ -204,7 +204,7 @@ class ConfigurationSimulator {
                          const std::vector<ScheduleChoice>& choices)
       : configuration_(configuration), choices_(choices), programs_(choices.size()) {}
 
-  // InputError if the schedule refuses the configuration.
+  // Throws InputError if the schedule refuses the configuration.
   Result run(size_t schedule, const Experiment& experiment) {
     return run_simulated(program(schedule, experiment), experiment).result;
   }
@@ -221,10 +221,10 @@ class ConfigurationSimulator {
 
   const ComparedConfiguration& configuration_;
   const std::vector<ScheduleChoice>& choices_;
-  std::vector<std::optional<Program>> programs_;  // of those that do not depend on costs
+  std::vector<std::optional<Program>> programs_;  // programs that do not depend on costs
 };
 
-// By schedule, then machine.
+// Rows by schedule, then machine.
 json rows_json(const ComparedConfiguration& configuration, const std::vector<Machine>& machines,
                size_t schedules, ConfigurationSimulator& simulator) {
   json rows = json::array();
@@ -244,7 +244,7 @@ json rows_json(const ComparedConfiguration& configuration, const std::vector<Mac
   return rows;
 }
 
-// Throughputs by schedule; null for those that refuse.
+// Throughputs by schedule; null for schedules that refuse the configuration.
 json throughputs_json(const Experiment& experiment, size_t schedules, ConfigurationSimulator& simulator) {
   json of_schedules = json::array();
   for (size_t schedule = 0; schedule < schedules; ++schedule) {
@@ -257,7 +257,7 @@ json throughputs_json(const Experiment& experiment, size_t schedules, Configurat
   return of_schedules;
 }
 
-// By machine: throughputs with each value of the profile that has a range at either end of it.
+// By machine: throughputs with each ranged value of the profile at both ends of its range.
 json varied_json(const Experiment& experiment, const std::vector<Machine>& machines, size_t schedules,
                  ConfigurationSimulator& simulator) {
   json varied = json::array();

@@ -9,10 +9,10 @@
 namespace stp {
 
 struct ProfileSimulationOptions {
-  std::vector<std::string> profiles;   // names or files; empty: all of the suite
-  std::vector<std::string> scenarios;  // whose configurations; the first one's cluster is the first machine
-  std::vector<std::string> schedules;  // empty: those of the scenarios
-  bool attribute_all = false;          // mixtures for every configuration, not only for shared ones
+  std::vector<std::string> profiles;   // names or files; empty: the whole suite
+  std::vector<std::string> scenarios;  // their configurations; the first one's cluster is the first machine
+  std::vector<std::string> schedules;  // empty: the scenarios' schedules
+  bool attribute_all = false;          // make mixtures for every configuration, not only for shared ones
 };
 
 /// Every configuration of the scenarios, at its largest number of microbatches, on every machine:
@@ -29,9 +29,9 @@ struct ProfileSimulationOptions {
 ///                            each by schedule, null if it refuses}],
 ///       mixtures: [{machine, parts, samples_per_s: by set of parts, then schedule}]}]
 ///
-/// A mixture is the first machine with some of the parts in which another differs
-/// (stp/cluster/profile_part.h) taken from that one: set s takes parts[i] where bit i of s is set. InputError
-/// for profiles, scenarios and schedules that cannot be compared.
+/// A mixture is the first machine with some parts (stp/cluster/profile_part.h) of another machine from which
+/// it differs: set s takes parts[i] if bit i of s is set. Throws InputError for profiles, scenarios and
+/// schedules that cannot be compared.
 nlohmann::json simulate_profiles(const ProfileSimulationOptions& options);
 
 }  // namespace stp

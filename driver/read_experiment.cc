@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr int kMaxTokensOfRun = 1 << 28;  // of a step; they are made on the host
 
-// The schedule file that `entry` names: a path, relative to the scenario's folder.
+// The schedule file in `entry`: a path relative to the scenario's folder.
 std::string find_schedule_file(JsonInput& entry) {
   namespace fs = std::filesystem;
   const std::string word = entry.string("file");
@@ -86,7 +86,7 @@ int read_vision_tokens(JsonInput& input, const ModelConfig& model, int seq) {
   return tokens;
 }
 
-// The content of a cluster's file with the values that a configuration gives in its place.
+// The content of a cluster's file, with the configuration's values in place of the file's.
 json replaced_values(JsonInput& input, json profile) {
   JsonInput values = input.object("cluster_values");
   for (const std::string& key : values.keys()) {
@@ -125,7 +125,7 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
   return hardware;
 }
 
-// Numbers of layers by virtual stage add up to all of them.
+// Checks that the numbers of layers by virtual stage add up to all layers.
 void check_layers(const JsonInput& input, const Experiment& experiment, const std::string& whose, int all) {
   const auto& layers = experiment.layers_per_chunk;
   const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
@@ -149,7 +149,7 @@ void check_model(const JsonInput& input, const Experiment& experiment, const Mod
   check_layers(input, experiment, model.name + " has " + std::to_string(model.layers), model.layers);
 }
 
-// The configuration's model, and how it is trained.
+// Reads the configuration's model and its training.
 Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   Experiment::Run run{};
   run.model_data = read_named_data(input, "model", "models", changes);
@@ -222,7 +222,7 @@ void read_layers(JsonInput& input, Experiment& experiment) {
   experiment.split = word == "even" ? LayerSplit::even : LayerSplit::balanced;
 }
 
-// Factors of layers and microbatches; that of microbatches is checked where their number is known.
+// Reads the factors of layers and microbatches. The caller checks the latter when their number is known.
 void read_factors(JsonInput& input, Experiment& experiment) {
   constexpr double kMost = 1e6;
   if (input.has("layer_costs")) experiment.layer_costs = input.numbers("layer_costs", 0, kMost);
@@ -274,7 +274,7 @@ std::vector<std::string> missing_fields(JsonInput& input) {
 void refuse_missing(JsonInput& input) {
   std::vector<std::string> missing;
   if (!input.has("name")) missing.emplace_back("name");
-  std::map<std::string, std::vector<std::string>> places;  // by field, the configurations that lack it
+  std::map<std::string, std::vector<std::string>> places;  // by field: the configurations that lack it
   size_t count = 1;
   if (!input.has("configurations")) {
     for (const std::string& field : missing_fields(input)) places[field] = {field};
@@ -358,7 +358,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   return experiment;
 }
 
-// The number of `key`, or the numbers.
+// The number of `key`, or its list of numbers.
 std::vector<int> read_counts(JsonInput& input, const std::string& key, int most) {
   if (!input.value(key).is_array()) return {input.integer(key, 1, most)};
   std::vector<int> counts = input.integers(key, 1, most);
@@ -371,7 +371,7 @@ std::vector<int> read_global_batch(JsonInput& input, const Experiment& experimen
   if (input.has("microbatches"))
     throw input.error("global_batch", "is given, and so is microbatches", "remove one of them");
   const int64_t samples =
-      int64_t{experiment.microbatch_size} * experiment.strategy.dp;  // of a microbatch of all replicas
+      int64_t{experiment.microbatch_size} * experiment.strategy.dp;  // of one microbatch on all replicas
   std::vector<int> counts = read_counts(input, "global_batch", std::numeric_limits<int>::max());
   for (int& count : counts) {
     const std::string problem = std::to_string(count) + " samples ";
@@ -406,7 +406,7 @@ void read_experiments(JsonInput& input, const std::string& field, const std::str
           "microbatch_costs",
           "has " + std::to_string(given) + " entries for " + std::to_string(microbatches) + " microbatches",
           "write one factor per microbatch");
-    // A double, since the largest values together are more than an integer holds.
+    // A double, because the product of the largest values exceeds an integer.
     const double tokens =
         1.0 * microbatches * one.microbatch_size * one.strategy.dp * (one.run ? one.run->seq : 0);
     if (tokens > kMaxTokensOfRun)

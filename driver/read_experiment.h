@@ -8,11 +8,11 @@
 
 namespace stp {
 
-/// Throws one error for all required fields that a scenario lacks. A field that every configuration lacks is
-/// named once, without configuration: it can be given for all of them.
+/// Throws one error for all required fields that a scenario lacks. If every configuration lacks a field, the
+/// error names it once, without configuration: it can be given for all of them.
 void refuse_missing(JsonInput& input);
 
-/// Adds the experiments of the configuration at `field`: one for each of its numbers of microbatches.
+/// Adds the experiments of the configuration at `field`, one per number of microbatches.
 void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
                       const Changes& changes, std::vector<Experiment>& experiments);
 

@@ -18,7 +18,7 @@ void read_parallel(JsonInput& input, Strategy& strategy) {
     throw parallel.error("cp_method", "is given, but parallel.cp is 1, and no ranks share a sequence",
                          "leave it out, or set parallel.cp");
   const bool run = input.has("run");
-  const int64_t most = run ? 256 : 1 << 20;  // in a run each is several threads
+  const int64_t most = run ? 256 : 1 << 20;  // each rank of a run has several threads
   if (int64_t{strategy.pp} * strategy.tp * strategy.cp * strategy.dp > most)
     throw input.error("parallel",
                       "asks for more ranks than the " + std::to_string(most) + " that " +
@@ -34,7 +34,7 @@ void read_offload(JsonInput& input, Strategy& strategy) {
   offload.done();
 }
 
-// What is not built for a vision encoder.
+// Refuses options that the suite does not support with a vision encoder.
 void check_vision(const JsonInput& input, const Experiment& experiment) {
   const Strategy& strategy = experiment.strategy;
   const auto refuse = [&](bool is_used, const char* field) {

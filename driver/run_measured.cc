@@ -21,7 +21,7 @@
 namespace stp {
 namespace {
 
-// The same samples for every schedule: step after step, random tokens, or pieces of a text; random pixels.
+// The samples of each step, equal for every schedule: random tokens, or pieces of a text; random pixels.
 class Data {
  public:
   Data(const Experiment::Run& run, const std::string& file) : run_(run), state_(run.initialisation.seed) {
@@ -85,8 +85,8 @@ Training training_of(const Experiment& experiment, bool replay) {
   return training;
 }
 
-// For the pipeline ranks that ran here: times from the timeline, and the maximum bytes over each one's tensor
-// and data-parallel ranks.
+// Results of the pipeline ranks that ran here: times from the timeline, and the maximum of bytes over their
+// tensor- and data-parallel ranks.
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline, const std::vector<RankUse>& uses,
                                      const RankGrid& grid) {
@@ -115,7 +115,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   return ranks;
 }
 
-// The sum over all ranks; none if the backend does not count it.
+// The sum over all ranks; none if the backend has no counter.
 cpu::BlasUse blas_use_of_all(Backend& backend) {
   cpu::BlasUse sum;
   if (!cpu::counts_blas(backend)) return sum;
@@ -127,11 +127,10 @@ cpu::BlasUse blas_use_of_all(Backend& backend) {
   return sum;
 }
 
-// If steps are compared with a prediction, counts those before, in or after which the machine was slower than
-// usual.
+// Counts steps with a slow machine before, during or after them, if steps are compared with a prediction.
 class DisturbedSteps {
  public:
-  /// Only for ranks on the CPU, all in this process: the others would be in each other's way.
+  /// Only for ranks on the CPU, all in this process: probes of several processes would disturb each other.
   DisturbedSteps(Backend& backend, const HardwareProfile* profile, int ranks) {
     if (profile == nullptr || profile->shared.count() == 0 || backend.name() != "cpu" ||
         backend.processes().count() > 1)
@@ -190,7 +189,7 @@ Measured describe(Backend& backend, const Experiment::Run& run, const DeviceOpti
   return measured;
 }
 
-// For the steps in which BLAS use grew from `before` to `after`.
+// BLAS's share of the steps in which its use grew from `before` to `after`.
 BlasShare blas_share(const cpu::BlasUse& before, const cpu::BlasUse& after, double rank_seconds) {
   const double seconds = after.seconds - before.seconds;
   BlasShare blas;
@@ -224,7 +223,7 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
   return trainer.gradients();
 }
 
-// The parity of a run whose first step over `samples` gave this loss and these gradients. In bf16 also
+// The parity of a run with this loss and these gradients in its first step over `samples`. In bf16 it also
 // trains one rank on the same samples, with the same backend and options except the world size.
 Parity measure_parity(double loss, const std::map<std::string, std::vector<double>>& gradients,
                       const Training& training, const std::vector<TokenSample>& samples,
@@ -261,7 +260,7 @@ class MeasuredTraining {
     measured_ = describe(*backend_, run_, options);
   }
 
-  /// Warm-up and timed steps; `stepped` is called after each.
+  /// Runs warm-up and timed steps; calls `stepped` after each.
   void train(const std::function<void()>& stepped) {
     for (int i = 0; i < run_.warmup + run_.steps; ++i) {
       const bool timed = i >= run_.warmup;
@@ -277,7 +276,7 @@ class MeasuredTraining {
     end_timed_steps();
   }
 
-  /// In as many further steps.
+  /// Times kernels in as many further steps.
   void time_kernels() {
     trainer_.time_kernels(true);
     std::vector<double> seconds;
@@ -288,7 +287,7 @@ class MeasuredTraining {
     measured_.kernel_time_s = median(seconds);
   }
 
-  /// At process 0, of all processes; nothing at the others.
+  /// Returns the measurements of all processes at process 0, and nothing at the others.
   std::optional<MeasuredRun> take() {
     share_.times = std::move(last_.times);
     share_.known = std::move(last_.known);
@@ -343,7 +342,7 @@ class MeasuredTraining {
   void compare_with_reference(const std::vector<TokenSample>& samples) {
     const double loss = sum_of_all(backend_->processes(), last_.loss);
     const auto gradients = trainer_.gradients();
-    const RunGuard::Work work(backend_->guard());  // the other processes wait for this
+    const RunGuard::Work work(backend_->guard());  // the other processes wait for this one
     if (backend_->processes().is_root())
       measured_.parity = measure_parity(loss, gradients, training_, samples, options_.backend, devices_);
   }

@@ -20,37 +20,37 @@ namespace stp {
 struct ReplayChoice {
   int rank;
   HardwareProfile profile;  // of the links
-  double late_s = 0;        // as Replay
+  double late_s = 0;        // Replay::late_s
 };
 
-/// The world's size follows from the experiment.
+/// Options of a run. The experiment gives the world's size.
 struct DeviceOptions : BackendOptions {
   std::string backend = {};
-  bool time_kernels = false;  // in further steps
+  bool time_kernels = false;  // time them in further steps
   std::optional<ReplayChoice> replay = {};
-  Processes* processes = nullptr;  // of the run; none: this one has all ranks
+  Processes* processes = nullptr;  // of the run; null: this process has all ranks
 };
 
 struct MeasuredRun {
   Program program;
-  // Of the last step, of the ranks that represent their tensor and data-parallel groups; in a replay, of its
-  // rank only.
+  // The last step, on the ranks that represent their tensor- and data-parallel groups; in a replay, only on
+  // its rank.
   Timeline timeline;
   Result result;
-  std::vector<RankUse> uses;  // by world rank that ran
+  std::vector<RankUse> uses;  // by world rank that has run
 };
 
-/// Trains `experiment` (which has a `run`) with one of its schedules; `stepped` is called after every step.
-/// InputError for invalid input; std::runtime_error that names the rank if the run fails. With a profile, the
-/// result has its prediction. With `options.replay` only one rank runs. With `options.processes` all of them
-/// must call this; process 0 gets the measurements of all, the others nothing.
+/// Trains `experiment` (which has a `run`) with one of its schedules, and calls `stepped` after every step.
+/// Throws InputError for invalid input, and std::runtime_error that names the rank if the run fails. With a
+/// profile, the result has its prediction. With `options.replay` only one rank runs. With `options.processes`
+/// all processes must call this; process 0 gets all measurements, the others nothing.
 std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment,
                                         const std::string& file, const DeviceOptions& options,
                                         const HardwareProfile* profile, const std::function<void()>& stepped);
 
-/// Whether the parity of a run of that type is good. float64: 10⁻¹⁰. float32: 10⁻⁵. bf16: the loss within
-/// 2⁻⁸, the rounding of one number; the gradient's error at most twice that of one rank, and below 0.5, since
-/// a missing tensor has an error of 1.
+/// Whether a run of `type` has good parity. float64: 10⁻¹⁰. float32: 10⁻⁵. bf16: the loss within 2⁻⁸, the
+/// rounding of one number; the gradient's error at most twice one rank's error, and below 0.5, because a
+/// missing tensor has error 1.
 bool parity_holds(const Parity& parity, const std::string& type);
 
 }  // namespace stp

@@ -39,7 +39,7 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
                      "; only stp compare and plots need it" +
                          alternative);
   int status = 0;
-  // Asked again and again, since a signal may also come just before one would wait. It ends both.
+  // Polls, because a signal may also arrive just before a blocking wait. A signal ends both processes.
   for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);) {
     if (interrupted()) kill(child, SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -118,7 +118,7 @@ void RunReport::add_parity(const Result& result) {
 std::vector<std::string> RunReport::prediction_cells(const Result& result) {
   const Prediction& predicted = *result.measured->predicted;
   const double error = predicted.step_time_s / result.step_time_s() - 1;
-  // Rows with most steps on a disturbed machine are no evidence about the prediction.
+  // If the machine was disturbed in most steps, a row is no evidence about the prediction.
   const bool disturbed = 2 * predicted.disturbed_steps >= static_cast<int>(result.step_times_s.size());
   if (disturbed)
     ++disturbed_;

@@ -13,18 +13,18 @@ namespace stp {
 
 class RunReport {
  public:
-  /// `predicted_by`: the name of the profile that predicts each step, if any. `one_device`: whether all ranks
-  /// take turns on one device. The scenario outlives this.
+  /// `predicted_by`: the profile that predicts each step, if any. `one_device`: all ranks take turns on one
+  /// device. The scenario must outlive this.
   RunReport(const Scenario& scenario, const DeviceOptions& devices, std::optional<std::string> predicted_by,
             bool one_device);
 
   void add(const MeasuredRun& run);
-  /// Counts a combination that its schedule refuses.
+  /// Counts a combination that its schedule has refused.
   void add_refused() { ++refused_; }
 
   /// The table and its notes.
   [[nodiscard]] std::string text() const;
-  /// The cases that differ from one rank; "" if none does.
+  /// The cases that differ from one rank; "" if there are none.
   [[nodiscard]] std::string failure() const;
 
  private:

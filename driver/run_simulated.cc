@@ -26,7 +26,7 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
   return generator.chunks;
 }
 
-// The model that a run trains or that hardware is simulated with; none with unit costs.
+// The model of a run or of simulated hardware; null with unit costs.
 const ModelConfig* model_of(const Experiment& experiment) {
   if (experiment.run) return &experiment.run->model;
   return experiment.hardware ? &experiment.hardware->model : nullptr;
@@ -37,7 +37,7 @@ bool has_encoder(const Experiment& experiment) {
   return model != nullptr && model->has_vision();
 }
 
-// Layers by a rule that knows no costs.
+// Layers by a rule that does not use costs.
 std::vector<int> layers_by_rule(const Experiment& experiment, int stages) {
   if (!experiment.layers_per_chunk.empty()) return experiment.layers_per_chunk;
   const int count = model_layers(experiment);
@@ -64,7 +64,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0};
 }
 
-// Of layers and microbatches that are all alike.
+// The costs of layers and microbatches without factors.
 CostTable base_cost_table(const Experiment& experiment, const Program& program) {
   if (!experiment.hardware) return *experiment.unit_costs;
   return hardware_cost_table(job_of(experiment), experiment.hardware->profile, program.layers_per_stage,
@@ -83,7 +83,7 @@ Lowering lowering_with_times(const Experiment& experiment, const Schedule& sched
   return lowering;
 }
 
-// Whether a rank of a schedule has memory for its chunks, by the hardware of an experiment.
+// Whether a rank of a schedule has memory for its chunks, on the hardware of an experiment.
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
   return [&experiment, &placement, &order, job = job_of(experiment)](int rank,
                                                                      const std::vector<int>& of_chunks) {
@@ -105,10 +105,10 @@ Timeline timeline_of(const Program& program, const Experiment& experiment) {
                                           : simulate(program, seconds, contention);
 }
 
-constexpr double kOpsOfSplits = 2e7;  // that simulations of splits may have together: one or two seconds
+constexpr double kOpsOfSplits = 2e7;  // of all simulations of splits together: one or two seconds
 
-// By the balancer, which knows the schedule's placement and, from its order, the activations of each rank;
-// then by simulations of splits that are near.
+// Layers from the balancer, which gets the schedule's placement and, from its order, the activations of each
+// rank; then from simulations of nearby splits.
 std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& experiment) {
   const Placement& placement = schedule.placement;
   if (placement.chunks() > 2)
@@ -156,7 +156,7 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
-  // A balanced split needs the schedule, and the schedule needs these costs: they are of even chunks.
+  // A balanced split needs the schedule, and the schedule these costs, so they are costs of even chunks.
   const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
   // Any placement works: the cost of passes does not depend on the rank.
   const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
@@ -349,7 +349,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.gradients = word_of(hardware.model_gradients, kGradients);
     if (const auto needed = result.peak_total_gb())
       result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
-    // Factors of time do not say how many operations they stand for.
+    // Factors of time do not define a number of operations.
     const bool alike = experiment.layer_costs.empty() && experiment.microbatch_costs.empty();
     if (const auto throughput = result.throughput(); throughput && alike) {
       const double per_gpu = *throughput / configuration.strategy.world_size() / hardware.profile.peak_flops;

@@ -18,10 +18,10 @@ struct SimulatedRun {
   Result result;
 };
 
-/// The schedule that `choice` names for `experiment`, validated. `file` is the scenario's, for errors.
+/// Makes and validates the schedule of `choice` for `experiment`. `file`: the scenario's file, for errors.
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
-/// The same, lowered.
+/// Makes the schedule and lowers it.
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
 /// The configuration of a result, without the model.
@@ -32,7 +32,7 @@ struct StepPrediction {
   double step_s;
   bool oversubscribed;  // more ranks than shared processors
 };
-/// For an experiment with a `run`, in float32, by the suite's own kernels.
+/// Predicts a step in float32 by the suite's own kernels. `experiment` must have a `run`.
 StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
                             const HardwareProfile& profile, const std::string& file);
 
@@ -45,13 +45,13 @@ Contention contention_of(const Experiment& experiment);
 
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);
-/// The same of a program that program_for() made, for this experiment or one that differs only in what
-/// programs do not depend on, such as costs (docs/architecture.md, section 5).
+/// Simulates a program of program_for(), made for this experiment or for one that differs only in properties
+/// that do not affect programs, such as costs (docs/architecture.md, section 5).
 SimulatedRun run_simulated(Program program, const Experiment& experiment);
 
-/// Simulates each schedule of each configuration, shows progress, and calls visit(run, experiment). What a
-/// schedule refuses is left out if the scenario says so; InputError if nothing is left. Throws if
-/// interrupted.
+/// Simulates each schedule of each configuration, shows progress, and calls visit(run, experiment). If the
+/// scenario allows it, it leaves out combinations that the schedule refuses; InputError if nothing is left.
+/// Throws if interrupted.
 void simulate_rows(const Scenario& scenario,
                    const std::function<void(SimulatedRun, const Experiment&)>& visit);
 

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestName = 100;
 
-// Their fields in a configuration as run.
+// The fields of a run in a configuration as run.
 json to_json(const Experiment::Run& run) {
   json options = {{"type", word_of(run.type, kTypes)},
                   {"steps", run.steps},
@@ -157,7 +157,7 @@ json Scenario::as_run() const {
   for (const Experiment& experiment : experiments) configurations.push_back(to_json(experiment));
   json scenario = {{"name", name}, {"title", title}, {"configurations", configurations}};
   if (comparison) scenario["compare"] = to_json(*comparison);
-  // The contents of the named models and clusters.
+  // Adds the contents of the named models and clusters.
   for (const Experiment& experiment : experiments) {
     if (experiment.run) scenario["models"].update(by_name(experiment.run->model_data));
     if (!experiment.hardware) continue;
@@ -204,7 +204,7 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
       const std::string field = "configurations[" + std::to_string(i) + "]";
       JsonInput configuration(configurations[i], field, input);
       configuration.ignore("comment");
-      // Not the file's, which is the scenario's.
+      // The configuration's own name; the file's name is the scenario's.
       const std::string name = configurations[i].contains("name") ? configuration.string("name") : "";
       try {
         std::vector<Experiment> experiments;

@@ -25,7 +25,7 @@ struct ScheduleChoice {
   int memory_limit = 0;  // for a cost-aware generator; 0: its own
   bool operator==(const ScheduleChoice&) const = default;
 };
-/// Its name, or its file's without folder and ending.
+/// The generator's name, or the file's name without folder and ending.
 std::string name_of(const ScheduleChoice& choice);
 
 /// A model or a cluster: its name in the scenario, its file, and the file's content.
@@ -34,13 +34,13 @@ struct NamedData {
   SharedJson content;
 };
 
-/// How a model's layers are divided where no numbers are given: `paper` by its rule, `balanced` by the costs
-/// of the very configuration.
+/// The division of a model's layers if no numbers are given: `paper` by the paper's rule, `balanced` by the
+/// configuration's own costs.
 enum class LayerSplit { paper, even, balanced };
 
-/// One configuration, every default filled in.
+/// One configuration, with all defaults filled in.
 struct Experiment {
-  std::string field;  // where it stands in its file, for errors
+  std::string field;  // its place in its file, for errors
   std::string name;   // "" where it has none
   std::vector<ScheduleChoice> schedules;
   SharedJson schedules_as_read;
@@ -94,13 +94,13 @@ struct Experiment {
   };
   std::optional<Run> run;
 };
-/// Layers of its model, or with unit costs those of `layer_costs`; 0 where neither is given.
+/// The model's layers, or with unit costs the number of `layer_costs`; 0 if neither is given.
 int model_layers(const Experiment& experiment);
-/// The configuration as run: a scenario's, with every default filled in.
+/// The configuration as run, in a scenario's format, with all defaults filled in.
 nlohmann::json to_json(const Experiment& experiment);
 
-/// What is done with an invalid configuration: the scenario is refused, or, if there are others, this one is
-/// left out, and standard error says why.
+/// The treatment of an invalid configuration: refuse the scenario, or, if other configurations are valid,
+/// leave this one out and print the reason on standard error.
 enum class Invalid { refuse, leave_out };
 
 struct Scenario {
@@ -110,33 +110,33 @@ struct Scenario {
   bool timeline = false;  // whether `reproduce` draws its timelines
   Invalid invalid = Invalid::refuse;
 
-  /// Of the result record: one per experiment and schedule.
+  /// Rows of the result record: one per experiment and schedule.
   [[nodiscard]] size_t rows() const;
 
-  /// Inserts into a row of a table what only some scenarios have: in front the configuration's name, and
-  /// behind `pp`, which is column 4, its context parallelism.
+  /// Inserts the cells of a table's row that only some scenarios have: the configuration's name in front, and
+  /// context parallelism after `pp`, which is column 4.
   void insert_cells(std::vector<std::string>& row, const std::string& its_name, const std::string& cp) const;
 
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;
 };
 
-/// Says on standard error that a configuration, "" if it has no name, is left out.
+/// Prints on standard error that a configuration ("" if it has no name) is left out.
 void say_left_out(const std::string& name, const InputError& error);
 
-/// The file of `word`: a path, or the name of a scenario of the suite.
+/// The file of `word`: a path, or the name of a scenario in the suite.
 std::string scenario_path(const std::string& word);
-/// The file that field `key` names, by its path or by the name of one in the suite's `folder`, as changed.
+/// Reads the file in field `key`, given by path or by name in the suite's `folder`, and applies `changes`.
 NamedData read_named_data(JsonInput& input, const char* key, const char* folder, const Changes& changes = {});
-/// Its field `name`, by which results are named.
+/// Reads the scenario's field `name`, which names results.
 std::string read_scenario_name(JsonInput& input);
 
-/// Reads a scenario; InputError that names file, field and remedy for anything wrong. `word` is a path, or
-/// the name of a scenario of the suite.
+/// Reads a scenario. Throws InputError that names file, field and remedy for any error. `word` is a path, or
+/// the name of a scenario in the suite.
 Scenario read_scenario(const std::string& word, const Changes& changes = {},
                        Invalid invalid = Invalid::refuse);
 
-/// The names of the suite's scenarios, in the order in which `reproduce` runs them.
+/// The names of the suite's scenarios, in `reproduce`'s order.
 std::vector<std::string> suite_scenarios();
 
 }  // namespace stp

@@ -57,7 +57,7 @@ SpeedProbe::SpeedProbe(std::unique_ptr<Backend> backend, double rate)
       device.kernels().issue(*here.stream, kernel::Fill{.tensor = *tensor, .value = 0.01});
     }
   }
-  time_gemms(static_cast<int>(ranks_.size()));  // pages
+  time_gemms(static_cast<int>(ranks_.size()));  // touches all pages
 }
 
 SpeedProbe::~SpeedProbe() = default;

@@ -1,5 +1,5 @@
-// Checks whether the machine's processors are currently as fast as usual: a shared machine (virtual ones
-// above all) is slower at times, and a step timed then is not representative.
+// Checks whether the machine's processors are currently as fast as usual. A shared machine, virtual ones
+// above all, is slow at times; a step timed then is not representative.
 #pragma once
 
 #include <memory>
@@ -10,27 +10,27 @@
 
 namespace stp {
 
-/// Processor time of other programs on this machine. Only known on Linux; else 0.
+/// Processor time of other programs on this machine. Known only on Linux; else 0.
 class OtherPrograms {
  public:
   OtherPrograms();
-  /// Their share of all processors' time since this was made.
+  /// Their share of all processors' time since construction.
   [[nodiscard]] double share() const;
 
  private:
-  double busy_, own_;  // seconds until then, of all programs and of this one
+  double busy_, own_;  // seconds at construction: of all programs, of this one
   double start_;
 };
 
 class SpeedProbe {
  public:
-  /// `backend` has as many ranks as the runs keep processors busy; `rate` is the speed of each then, relative
+  /// `backend` has as many ranks as a run keeps processors busy. `rate`: the speed of each of them, relative
   /// to one alone.
   SpeedProbe(std::unique_ptr<Backend> backend, double rate);
   ~SpeedProbe();
 
-  /// Times a fixed GEMM on one rank and on all at once, within milliseconds: whether all are as fast as
-  /// expected from the fastest single one so far.
+  /// Times a fixed GEMM on one rank and on all at once, within milliseconds. Returns whether all are as fast
+  /// as expected from the fastest single rank so far.
   bool steady();
 
  private:
@@ -40,7 +40,7 @@ class SpeedProbe {
   };
   static constexpr double kDisturbed = 1.25;
 
-  // The slowest of the first `count` ranks.
+  // The seconds of the slowest of the first `count` ranks.
   double time_gemms(int count);
 
   std::unique_ptr<Backend> backend_;

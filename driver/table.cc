@@ -8,7 +8,7 @@ namespace stp {
 
 namespace {
 
-// Columns that `text` takes on screen.
+// The number of columns of `text` on a screen.
 size_t columns_of(const std::string& text) {
   // UTF-8 continuation bytes take none.
   return static_cast<size_t>(

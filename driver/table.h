@@ -1,4 +1,4 @@
-// A plain text table with numbers aligned to the right; and the formats of numbers.
+// A plain text table with numbers aligned to the right, and formats of numbers.
 #pragma once
 
 #include <cstdio>
@@ -25,7 +25,7 @@ class Table {
 std::string fixed(std::optional<double> number, int decimals);
 /// A share in per cent: "12.5 %"; "–" for none.
 std::string share_text(std::optional<double> share, int decimals = 1);
-/// The same, signed, of a difference.
+/// A difference in per cent, with its sign.
 std::string percent(std::optional<double> share, int decimals = 1);
 
 /// Progress on a terminal's standard error, "label: 3 of 9"; silent in a pipe.

@@ -1,5 +1,5 @@
-// attention: causal, forward and backward, by sequence length; FLOPs as computed (lower triangle; 2.5 times
-// the forward's backward).
+// attention: causal, forward and backward, by sequence length. FLOPs are those computed: the lower triangle;
+// the backward has 2.5 times the forward's.
 #include "suite.h"
 
 namespace stp::microbench {

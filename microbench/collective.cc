@@ -1,7 +1,7 @@
 // collective: all-reduce, all-gather, reduce-scatter and send/receive among ranks, uploads and downloads.
 // Counters are nccl-tests' columns: size in bytes, count of elements, algbw = size / time and busbw = algbw ·
-// factor in decimal GB/s, type and redop the row's label; the factor is 2(n−1)/n of an all-reduce, (n−1)/n of
-// the other two, 1 of a transfer.
+// factor in decimal GB/s; type and redop are in the row's label. The factor is 2(n−1)/n for an all-reduce,
+// (n−1)/n for all-gather and reduce-scatter, 1 for a transfer.
 #include <algorithm>
 
 #include "stp/emulation/link_emulation.h"
@@ -25,7 +25,7 @@ std::string type_name(DType type) {
   return type == DType::bf16 ? "bfloat16" : type == DType::f64 ? "double" : "float";
 }
 
-// On the communication streams of all ranks.
+// Collectives on the communication streams of all ranks.
 class CollectiveWork : public Fixture {
  public:
   CollectiveWork(BenchEnv& env, CallKind kind, double bytes) : env_(env), kind_(kind), bytes_(bytes) {
@@ -83,7 +83,7 @@ class CollectiveWork : public Fixture {
   std::vector<Tensor> whole_, piece_;
 };
 
-// Between the host's memory and the device's.
+// Copies between host memory and device memory.
 class HostCopy : public Fixture {
  public:
   HostCopy(BenchEnv& env, bool up, size_t bytes)
@@ -136,7 +136,7 @@ void add_collective(Suite& suite) {
                          bytes](BenchEnv& env) { return std::make_unique<CollectiveWork>(env, kind, bytes); },
              .label = type_name(options.machine.type) + (reduces(kind) ? " sum" : " none")});
     }
-  if (options.machine.has_others()) return;  // what one process measures alone
+  if (options.machine.has_others()) return;  // one process alone measures them
   for (const bool up : {true, false})
     for (const size_t bytes : {size_t{1} << 16, size_t{1} << 24})
       suite.add(

@@ -1,5 +1,5 @@
-// executor: the overhead of an op. `issue`: the host's time to give a kernel to a stream; `launch`: the
-// device's time of an almost empty kernel, one after the other on a busy stream; `event`: a record and a wait
+// executor: the overhead of an op. `issue`: the host's time to give a kernel to a stream. `launch`: the
+// device's time of an almost empty kernel, one after the other on a busy stream. `event`: a record and a wait
 // between two streams, back and forth.
 #include <chrono>
 

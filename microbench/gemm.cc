@@ -1,6 +1,6 @@
-// gemm: the GEMMs of the models' linear layers, by tensor-parallel size: forward, input and weight gradient;
-// with one busy rank and, if ranks share processors, with all busy. On devices, `gemm_fastest` uses the
-// fastest of the library's candidates for each shape.
+// gemm: the GEMMs of the models' linear layers, by tensor-parallel size: forward, input gradient and weight
+// gradient; with one busy rank and, if ranks share processors, with all ranks busy. On devices,
+// `gemm_fastest` uses the library's fastest candidate for each shape.
 
 #include "stp/base/error.h"
 #include "suite.h"
@@ -12,7 +12,7 @@ namespace {
 struct Operands {
   Tensor a, b, c;
 };
-// Gradients of weights are accumulated in a type of their own.
+// Gradients of weights are accumulated in their own type.
 DType result_type(const Gemm& gemm, DType type) {
   return gemm.kind == GemmKind::weight_gradient ? statistics_type(type) : type;
 }
@@ -64,7 +64,7 @@ BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm) {
   for (int rank = 0; rank < env.ranks(); ++rank) all.push_back(operands(env, rank, gemm));
   const bool transpose_a = gemm.kind == GemmKind::weight_gradient;
   const bool transpose_b = gemm.kind == GemmKind::forward;
-  const double beta = transpose_a ? 1 : 0;  // a weight's gradient is added to what is there
+  const double beta = transpose_a ? 1 : 0;  // a weight's gradient is added to the sum so far
   return [&env, all, transpose_a, transpose_b, beta](int rank) {
     const Operands& of = all[rank];
     env.kernels(rank).issue(env.compute(rank), kernel::Gemm{.transpose_a = transpose_a,

@@ -12,8 +12,8 @@ namespace stp::microbench {
 namespace {
 
 constexpr int64_t kFlushBytes = int64_t{128} << 20;  // more than the caches hold
-// Size of the probe's GEMM. On a core 33 million operations, a fraction of a millisecond; a device needs a
-// larger one.
+// Size of the probe's GEMM. A core has 33 million operations, a fraction of a millisecond; a device needs a
+// larger GEMM.
 constexpr int64_t kProbeOfCore = 256, kProbeOfDevice = 4096;
 
 std::unique_ptr<Backend> make_ranks(const MachineSpec& spec, const Arrangement& arrangement) {

@@ -23,19 +23,19 @@ struct MachineSpec {
   DType type = DType::f32;  // of matrices
   /// If set, only rank 0 runs, and its communication is over emulated links of this machine.
   std::optional<HardwareProfile> peers = std::nullopt;
-  /// If set and more than one, each drives ranks_of_process(), or one rank on its own device.
+  /// If set and more than one, each process drives ranks_of_process(), or one rank on its own device.
   Processes* processes = nullptr;
 
   [[nodiscard]] bool has_others() const { return processes != nullptr && processes->count() > 1; }
 };
-/// InputError if the backend is not built in, or there is no device of that number.
+/// Throws InputError if the backend is not built in, or there is no device number `device`.
 MachineSpec find_machine(const std::string& backend, int device = 0);
 
 /// The number of ranks, and device settings; 0: the default.
 struct Arrangement {
   int ranks = 1;
   int communication_ctas = 0;                            // thread blocks of a collective over emulated links
-  int gemm_multiprocessors = 0;                          // multiprocessors that GEMM kernels are chosen for
+  int gemm_multiprocessors = 0;                          // for the choice of GEMM kernels
   bool fastest_gemms = false;                            // times all candidates of the library at first use
   bool communication_priority = true;                    // over compute
   auto operator<=>(const Arrangement&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
@@ -48,10 +48,10 @@ class BenchEnv {
 
   /// Type of matrices.
   [[nodiscard]] DType type() const { return spec_.type; }
-  /// The ranks of this process, and the ranks of the world with emulated peers.
+  /// The number of ranks of this process; of the world, with emulated peers.
   [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] int world() const { return world_; }
-  /// World rank of a rank, which are counted from 0 here.
+  /// The world rank of a rank. Ranks count from 0 here.
   [[nodiscard]] int world_rank(int rank) const { return backend_->ranks()[rank]; }
   Device& device(int rank) { return backend_->device(world_rank(rank)); }
   Kernels& kernels(int rank) { return device(rank).kernels(); }
@@ -59,7 +59,7 @@ class BenchEnv {
   Stream& communication(int rank) { return *ranks_[rank].communication; }
   /// The group of all ranks of the world.
   Group& group() { return *group_; }
-  /// Parts of this process's ranks for the group's calls, on their communication streams; `in` and `out` are
+  /// Parts of this process's ranks, on their communication streams, for the group's calls. `in` and `out` are
   /// by rank, or empty.
   [[nodiscard]] std::vector<Part> parts(const std::vector<Tensor>& in, const std::vector<Tensor>& out) const;
 
@@ -72,8 +72,8 @@ class BenchEnv {
 
   using Work = std::function<void(int rank)>;  // gives work to the rank's compute stream
   using Exchange = std::function<void()>;      // gives work to the communication streams of all ranks
-  /// All ranks begin `compute` on their compute streams and `communicate` on their communication streams at
-  /// once (either may be empty). Seconds from the last rank's start to the last one's end of each.
+  /// Runs `compute` and `communicate` (either may be empty) at once on all ranks' streams. Seconds from the
+  /// last rank's start to the last end of each.
   struct Times {
     double compute = 0, communication = 0;
   };

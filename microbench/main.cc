@@ -1,5 +1,5 @@
-// bin/microbench: how fast a machine computes, communicates, and does both at once. It has its own flags and
-// Google Benchmark's (--benchmark_filter and so on); families are selected by name, for example "^gemm/".
+// bin/microbench measures how fast a machine computes, communicates, and does both at once. It has its own
+// flags and Google Benchmark's (--benchmark_filter and so on). Names select families, for example "^gemm/".
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
@@ -73,7 +73,7 @@ void choose_machine(Options& options, const std::string& backend, const std::str
     options.machine.peers = stp::read_profile(stp::find_data_file(peers, "profiles", "", "--peers"));
 }
 
-// Parses the suite's own flags; Google Benchmark's go to `others`.
+// Parses the suite's own flags; `others` gets Google Benchmark's flags.
 Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Processes& processes) {
   CLI::App app{
       "Microbenchmarks of GEMMs, attention, memory, collectives, their overlap and the executor. Google "
@@ -111,8 +111,8 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
   for (const std::string& model : models)
     options.models.push_back(stp::read_model(stp::find_data_file(model, "models", "", "--models")));
 
-  // Repetitions of one benchmark are spread over the whole run, unless the caller says otherwise: consecutive
-  // ones would share the machine's state at that moment, and look steadier than they are.
+  // Unless the caller says otherwise, repetitions of one benchmark are spread over the whole run: consecutive
+  // repetitions share the machine's state of the moment and look steadier than they are.
   others = {argv[0], "--benchmark_enable_random_interleaving=true",
             "--benchmark_repetitions=" + std::to_string(options.repetitions)};
   for (const std::string& word : app.remaining()) {
@@ -123,7 +123,7 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
   return options;
 }
 
-// The output file of Google Benchmark, which overwrites silently; "": none, or a device.
+// The output file of Google Benchmark, which would overwrite it silently; "": none, or a device.
 std::string new_file(const std::vector<std::string>& flags) {
   const std::string flag = "--benchmark_out=";
   std::string file;
@@ -136,12 +136,12 @@ std::string new_file(const std::vector<std::string>& flags) {
   return file;
 }
 
-/// Seconds in which no process does anything, after which the run is given up.
+/// The run is given up after so many seconds without work in any process.
 constexpr double kDeadlineS = 60;
 
 constexpr size_t kNameWidth = 50;
 
-// Without what Google Benchmark adds to every name.
+// The name without Google Benchmark's additions.
 std::string short_name(const std::string& name) {
   std::string text = name.substr(0, name.find("/iterations:"));
   if (text.size() <= kNameWidth) return text;
@@ -154,7 +154,7 @@ std::string short_name(const std::string& name) {
 // noisy.
 std::string narrow_line(const std::string& name, const std::map<std::string, double>& times) {
   const double median = times.at("median");
-  constexpr double kMost = 999.9;  // what has room; more says no more
+  constexpr double kMost = 999.9;  // larger numbers have no room and no meaning
   const double share = std::min(50 * (times.at("high95") - times.at("low95")) / median, kMost);
   char line[160];
   std::snprintf(line, sizeof line, "%-*s %10.2f  +-%5.1f %%%s", static_cast<int>(kNameWidth),
@@ -162,7 +162,7 @@ std::string narrow_line(const std::string& name, const std::map<std::string, dou
   return line;
 }
 
-// The rows on a terminal of 80 columns: a line each, and a count of what is noisy.
+// Prints rows for a terminal of 80 columns, one line each, and the number of noisy rows.
 class NarrowTable : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& /*context*/) override {
@@ -199,8 +199,8 @@ class NarrowTable : public benchmark::BenchmarkReporter {
   int rows_ = 0, noisy_ = 0;
 };
 
-// Rows go to a narrow table, unless a flag of Google Benchmark asks for another form; its file is written
-// anyway.
+// Prints rows in a narrow table, unless a flag of Google Benchmark asks for another form. Google Benchmark
+// writes its file in any case.
 size_t run_benchmarks(const std::vector<std::string>& flags) {
   for (const std::string& word : flags)
     if (word.starts_with("--benchmark_format") || word.starts_with("--benchmark_counters_tabular") ||

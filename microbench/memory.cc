@@ -1,7 +1,7 @@
-// memory: kernels limited by memory bandwidth. `copy`: the device's own copy, 2 bytes moved per byte copied;
-// `kernel`: one elementwise kernel, by the bytes of its operands, each read or written once; `elementwise`:
-// all those of a unit pass, by the traffic that lib/stp/model declares for it, to which a profile's memory
-// rate refers.
+// memory: kernels limited by memory bandwidth. `copy`: the device's own copy, 2 bytes moved per byte copied.
+// `kernel`: one elementwise kernel, by the bytes of its operands, each read or written once. `elementwise`:
+// all elementwise kernels of a unit pass, by the traffic that lib/stp/model declares for it; a profile's
+// memory rate refers to this traffic.
 #include "suite.h"
 
 #include <functional>
@@ -57,7 +57,7 @@ Operands operands(BenchEnv& env, const ModelConfig& model, int tokens, int tp, U
   return of;
 }
 
-// An elementwise kernel of the suite's own implementation.
+// An elementwise kernel of the suite's implementation.
 struct Kernel {
   std::string name;
   double bytes;  // each operand once, or twice if changed in place
@@ -102,7 +102,7 @@ std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const Operands& of) {
   if (unit != Unit::head && forward)
     add(traffic({of.x}, {of.y}), kernel::Scale{.factor = 0.5, .in = of.x, .out = of.y});
   if (unit != Unit::head || !forward) return all;
-  // The loss, which leaves its gradient in the logits' place.
+  // The loss, which writes its gradient over the logits.
   add(traffic({of.logits}, {of.maximum}), kernel::RowMaximum{.logits = of.logits, .maximum = of.maximum});
   add(traffic({of.logits, of.maximum, of.targets}, {of.sums}),
       kernel::ExponentialSums{

@@ -86,7 +86,7 @@ void add_overlap(Suite& suite) {
       if (skip_unless_sharded(suite, "overlap", model, ranks)) continue;
       for (const Linear& linear : linears(model, options.tokens, ranks)) {
         if (linear.name != "projection" && linear.name != "gate_up") continue;
-        // The size of a unit's own all-reduce, a quarter and four times of it.
+        // The size of a unit's all-reduce, a quarter of it, and four times it.
         const double message =
             static_cast<double>(bytes_of(options.machine.type)) * options.tokens * model.hidden;
         for (const double share : {0.25, 1.0, 4.0}) add(model, linear, message * share, {.ranks = ranks}, "");

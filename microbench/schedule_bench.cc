@@ -1,5 +1,5 @@
-// How fast a schedule is generated, validated, lowered and simulated: each step alone, and all of them as
-// `stp simulate` does them. Two layers a chunk. items_per_second counts the Program's ops, whatever the step.
+// Times of generating, validating, lowering and simulating a schedule: each step alone, and all steps as in
+// `stp simulate`. Two layers per chunk. items_per_second counts the Program's ops for every step.
 #include <benchmark/benchmark.h>
 
 #include <optional>
@@ -124,7 +124,7 @@ void register_all() {
                                   {"simulate", simulate_plain},
                                   {"simulate_contended", simulate_contended},
                                   {"all", all_contended}};
-  // By size: the smallest first. Within a size the Program is made once per schedule.
+  // By size, the smallest first. Within a size, each schedule's Program is made once.
   for (const auto& [p, m] : {std::pair{4, 64}, {8, 256}, {16, 256}, {64, 1024}})
     for (const char* schedule : {"stp", "1f1b-i", "zb-v"})
       for (const NamedStep& step : kSteps)
@@ -133,7 +133,7 @@ void register_all() {
             ->ArgNames({"p", "m"})
             ->Args({p, m})
             ->Unit(benchmark::kMillisecond);
-  // Time over the number of ops, p = 8: each step is linear where the fit's RMS is small.
+  // Time over the number of ops, p = 8: a step is linear if the fit's RMS is small.
   for (const char* schedule : {"stp", "1f1b-i", "zb-v"}) {
     for (const NamedStep& step : kSteps) {
       auto* growing =

@@ -17,8 +17,8 @@ std::string family_of(const Benchmark& benchmark) {
   return benchmark.name.substr(0, benchmark.name.find('/'));
 }
 
-// Aggregates over all repetitions of a benchmark. With too few for a 95 % interval, the whole range; such
-// rows are noisy.
+// Aggregates over all repetitions of a benchmark. With too few for a 95 % interval, it is the whole range;
+// such rows are noisy.
 double lower_end(const std::vector<double>& times) {
   const auto interval = median_interval(times);
   return interval ? interval->low : *std::min_element(times.begin(), times.end());
@@ -65,8 +65,8 @@ Suite::Place& Suite::place(const Arrangement& on) {
   return place;
 }
 
-// The work of this process, the first, and the same work of all others: seconds of the slowest. The name of
-// the probe is "".
+// Runs the work in this process, the first, and in all others. Returns the seconds of the slowest. The name
+// of the probe is "".
 double Suite::together(const std::string& name, int calls, const std::function<double()>& own) const {
   if (!options_.machine.has_others()) return own();
   Processes& processes = *options_.machine.processes;
@@ -139,7 +139,7 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
   };
   if (prepare(benchmark)) {
     if (const auto settled = sample_sizes_.find(benchmark.name); settled != sample_sizes_.end()) {
-      sample(1);  // pages, tables, plans
+      sample(1);  // warms up pages, tables, plans
     } else {
       SampleSize size = settle_sample_size(sample);
       if (slow != options_.slow.end())
@@ -183,7 +183,7 @@ void Suite::add(Benchmark benchmark) {
   benchmarks_.push_back(std::move(benchmark));
   if (machine.has_others() && !machine.processes->is_root()) return;
   const Benchmark* added = &benchmarks_.back();
-  // Repetitions are set by flags, so that names do not contain their number.
+  // Flags set repetitions, so that names do not contain their number.
   auto* registered =
       ::benchmark::RegisterBenchmark(added->name.c_str(), run_registered, this, added)
           ->UseManualTime()

@@ -1,5 +1,5 @@
-// Shared by the families of benchmarks: options, and the registration of work with Google Benchmark, one row
-// per sample.
+// The common part of all families of benchmarks: options, and registration with Google Benchmark, one row per
+// sample.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,7 @@ using Counters = std::map<std::string, double>;
 class Fixture {
  public:
   virtual ~Fixture() = default;
-  /// Seconds per call, over `calls` calls one after the other.
+  /// Seconds per call, over `calls` consecutive calls.
   virtual double sample(int calls) = 0;
   /// Counters for the last sample, which took `seconds`.
   [[nodiscard]] virtual Counters counters(double seconds) const = 0;
@@ -50,21 +50,21 @@ struct Benchmark {
   double bytes = 0;  // approximate bytes of all its tensors
   std::function<std::unique_ptr<Fixture>(BenchEnv& env)> prepare;
   std::string skip;   // why it cannot run here; "": it can
-  std::string label;  // of the row, besides its counters
+  std::string label;  // text of the row besides its counters
 };
 
-/// Registers benchmarks with Google Benchmark in the run's first process: manual time, every repetition is
-/// one sample and one row; aggregates with the interval of the median. A benchmark that does not fit the
-/// machine is a row with the reason ("skipped: …").
+/// Registers benchmarks with Google Benchmark in the run's first process: manual time, one sample and one row
+/// per repetition, and aggregates with the interval of the median. A benchmark that does not fit the machine
+/// is a row with the reason ("skipped: …").
 class Suite {
  public:
   explicit Suite(Options options) : options_(std::move(options)) {}
   void add(Benchmark benchmark);
-  // With several processes (MachineSpec::processes) the first runs the benchmarks, and the others take each
-  // sample with it. So decisions of the first, such as calls per sample, hold for all.
-  /// To be called by all processes after all benchmarks are added: sets up the ranks.
+  // With several processes (MachineSpec::processes) the first process runs the benchmarks, and the others
+  // take each sample with it. Its decisions, such as calls per sample, hold for all.
+  /// Sets up the ranks. All processes call it after all benchmarks are added.
   void begin();
-  /// To be called by the others: follows the first process until it calls end().
+  /// Follows the first process until it calls end(). The other processes call it.
   void follow();
   void end() const;
   /// InputError if a family of `Options::slow` does not exist.
@@ -85,9 +85,9 @@ class Suite {
     std::unique_ptr<SteadySampler> sampler;
   };
   Place& place(const Arrangement& on);
-  /// Returns true if it was not prepared before.
+  /// Prepares a benchmark. Returns false if it was prepared already.
   bool prepare(const Benchmark& benchmark);
-  /// On standard error, every few seconds.
+  /// Prints progress on standard error, every few seconds.
   void show_progress();
   double together(const std::string& name, int calls, const std::function<double()>& own) const;
 
@@ -100,7 +100,7 @@ class Suite {
   size_t samples_ = 0;
 };
 
-/// Work on the compute streams of all ranks. `cold`: flushes the caches before every call.
+/// Work on the compute streams of all ranks. `cold`: flush the caches before every call.
 class ComputeWork : public Fixture {
  public:
   using CountersOf = std::function<Counters(double seconds)>;
@@ -116,12 +116,12 @@ class ComputeWork : public Fixture {
   bool cold_;
 };
 
-// The linear layers of a model, as lib/stp/model declares their GEMMs (gemm.cc).
+// A model's linear layers, with the GEMMs that lib/stp/model declares (gemm.cc).
 struct Linear {
   std::string name;
   Gemm forward;  // of one tensor-parallel rank
 };
-/// The linear layers of one layer and the head. InputError if tp does not divide the model.
+/// The linear layers of one layer and the head. Throws InputError if tp does not divide the model.
 std::vector<Linear> linears(const ModelConfig& model, int tokens, int tp);
 
 /// If tp does not divide the model, adds a row that says so and returns true.
@@ -129,7 +129,7 @@ bool skip_unless_sharded(Suite& suite, const std::string& family, const ModelCon
 
 /// Bytes of a GEMM's operands on `ranks` ranks.
 double gemm_bytes(const Gemm& gemm, int ranks, DType type);
-/// The GEMM on every rank's compute stream, with separate operands for each.
+/// Gives the GEMM to every rank's compute stream, with its own operands for each rank.
 BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm);
 
 // The families.

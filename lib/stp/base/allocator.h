@@ -1,4 +1,4 @@
-// How the process's allocator treats freed memory.
+// The treatment of freed memory by the process's allocator.
 #pragma once
 
 #include <cstdlib>
@@ -9,9 +9,9 @@
 
 namespace stp {
 
-/// Keeps freed memory in the process. Configurations are processed one after the other, each with vectors of
-/// megabytes; returning their pages to the system and having them zeroed again costs up to a quarter of the
-/// time. To be called at the start of a program; does nothing where the C library is not glibc.
+/// Keeps freed memory in the process. Each configuration uses vectors of megabytes; returning and zeroing
+/// their pages every time costs up to a quarter of the time. Call it at the start of a program. It does
+/// nothing without glibc.
 inline void keep_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kOneGibibyte = 1 << 30;

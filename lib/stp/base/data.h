@@ -1,13 +1,13 @@
-// Where the suite's data files are: scenarios, models, hardware profiles, published figures.
+// The location of the suite's data files: scenarios, models, hardware profiles, published figures.
 #pragma once
 
 #include <string>
 
 namespace stp {
 
-/// The path of a data file given relative to the source tree ("profiles/a800.json"): below
-/// $STP_DATA_DIR if that is set, else below share/stp of the installation that the running program belongs
-/// to, else in the source tree that it was built from.
+/// The path of a data file, given relative to the source tree ("profiles/a800.json"). The base is
+/// $STP_DATA_DIR if set, else share/stp of the running program's installation, else the source tree of its
+/// build.
 std::string data_path(const std::string& relative);
 
 /// Finds the file that `word` names: a path if it ends in .json (relative to the folder of `from`, if given),

@@ -18,7 +18,7 @@ std::string message(const std::string& file, const std::string& field, const std
 }  // namespace
 
 std::string shown(const char* format, double value) {
-  char text[400];  // of the largest numbers, too
+  char text[400];  // also fits the largest numbers
   std::snprintf(text, sizeof text, format, value);
   return text;
 }

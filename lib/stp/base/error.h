@@ -7,7 +7,7 @@
 
 namespace stp {
 
-/// The words of `range`, each as `word_of` gives it, with commas between them.
+/// Joins the elements of `range`, each as text from `word_of`, with commas.
 template <typename Range, typename WordOf = std::identity>
 std::string joined(const Range& range, WordOf word_of = {}) {
   std::string text;
@@ -18,10 +18,10 @@ std::string joined(const Range& range, WordOf word_of = {}) {
   return text;
 }
 
-/// `value` as printf shows it by `format`, which is of one double: "%g", say.
+/// Formats `value` by printf's `format` for one double, such as "%g".
 std::string shown(const char* format, double value);
 
-/// `text` with control characters replaced by "?", which a terminal would obey.
+/// `text` with "?" for control characters, which a terminal would obey.
 std::string printable(const std::string& text);
 
 /// Bad input: the program ends with exit code 2. `what()` reads "file: field: problem; remedy".
@@ -33,9 +33,9 @@ class InputError : public std::runtime_error {
 
   /// The same error with `file` (a generator that refuses p and m does not know the scenario's file).
   [[nodiscard]] InputError in_file(const std::string& file) const;
-  /// The same error with `field`, where none is named yet.
+  /// The same error with `field`, if it names none.
   [[nodiscard]] InputError in_field(const std::string& field) const;
-  /// The same error with its field below `parent` ("" changes nothing).
+  /// The same error with its field under `parent` ("" changes nothing).
   [[nodiscard]] InputError below(const std::string& parent) const;
 
  private:

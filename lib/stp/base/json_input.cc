@@ -12,10 +12,10 @@ namespace {
 
 using nlohmann::json;
 
-// Values are copied and destroyed by recursion: deeper ones could exhaust the stack.
+// Recursion copies and destroys values: deeper ones could exhaust the stack.
 constexpr int kDeepest = 100;
 
-// The last key before byte `end`: where a syntax error probably is.
+// The last key before byte `end`: the probable place of a syntax error.
 std::string last_key_before(const std::string& text, size_t end) {
   size_t colon = text.rfind(':', std::min(end, text.size()));
   if (colon == std::string::npos || colon == 0) return "";
@@ -171,7 +171,7 @@ InputError JsonInput::missing_error(const std::vector<std::string>& unknown) con
 
 InputError JsonInput::error(const std::string& key, const std::string& problem,
                             const std::string& remedy) const {
-  if (missing_ && !missing_->empty()) return missing_error();  // what is wrong may be a value in place of one
+  if (missing_ && !missing_->empty()) return missing_error();  // the wrong value may replace a missing field
   return {file_, path(key), problem, remedy};
 }
 

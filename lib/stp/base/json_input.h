@@ -16,12 +16,12 @@ namespace stp {
 /// JSON as read, for structs that pass it on.
 using SharedJson = std::shared_ptr<const nlohmann::json>;
 
-/// Of an input file, in bytes; the largest schedules that the suite can make are refused as input.
+/// Largest input file in bytes. The suite's largest possible schedules exceed it and are refused as input.
 inline constexpr size_t kLargestInput = size_t{256} << 20;
 
-/// All of `path`; InputError if it cannot be read or is larger than that.
+/// Returns all of `path`. Throws InputError if it cannot be read or is larger than kLargestInput.
 std::string read_file(const std::string& path);
-/// The same of UTF-8 text, without a byte order mark; InputError for UTF-16 and whatever else has NUL bytes.
+/// The same for UTF-8 text; removes a byte order mark. InputError for UTF-16 and other text with NUL bytes.
 std::string read_text_file(const std::string& path);
 
 /// Reads and parses `path`. Refuses a missing file, a syntax error (NaN and Infinity among them), a key given
@@ -31,10 +31,10 @@ nlohmann::json read_json_file(const std::string& path);
 /// The same for text already in memory; `name` stands for the file in messages.
 nlohmann::json parse_json(const std::string& text, const std::string& name);
 
-/// `value` as text: on one line, or, with an `indent` of 0 or more, on many. Bytes of strings that are not
-/// UTF-8 are replaced.
+/// `value` as text: on one line, or with `indent` ≥ 0 on many. Strings' bytes that are not UTF-8 are
+/// replaced.
 std::string json_text(const nlohmann::json& value, int indent = -1);
-/// The same of a string, with its quotes.
+/// A string as JSON text, with its quotes.
 std::string json_text(const std::string& text);
 /// `text` with bytes that are not UTF-8 replaced.
 std::string valid_utf8(const std::string& text);
@@ -44,21 +44,20 @@ class JsonInput {
  public:
   /// `field` is the path of `value` inside the file ("" for the whole file).
   JsonInput(const nlohmann::json& value, std::string file, std::string field = "");
-  /// As above, with the fields of `defaults` (which must outlive this) where `value` has none of that name. A
-  /// key read from this object counts as read from `defaults` too. Errors name the object that holds the
-  /// field.
+  /// The same with `defaults` (which must outlive this) for fields that `value` does not have. A key read
+  /// from this object counts as read from `defaults` too. Errors name the object that holds the field.
   JsonInput(const nlohmann::json& value, const std::string& field, JsonInput& defaults);
   /// All of the file `path`, as read_json_file().
   static JsonInput of_file(const std::string& path);
 
-  /// From now on, fields that are missing here and in nested objects do not end the reading: some value in
-  /// range is returned for each, and the file's done(), or an error() before it, names them all. For readers
-  /// that do nothing else before done().
+  /// From now on, missing fields here and in nested objects do not end the reading: each returns some value
+  /// in range. The file's done(), or an error() before it, names them all. For readers that do nothing else
+  /// before done().
   void collect_missing();
 
   [[nodiscard]] bool has(const std::string& key) const;
 
-  /// Without control characters.
+  /// A string without control characters.
   std::string string(const std::string& key);
   std::string string_or(const std::string& key, const std::string& fallback);
   bool boolean_or(const std::string& key, bool fallback);
@@ -71,14 +70,14 @@ class JsonInput {
   std::vector<int> integers(const std::string& key, int low, int high = std::numeric_limits<int>::max());
   std::vector<double> numbers(const std::string& key, double low, double high);
   JsonInput object(const std::string& key);
-  /// The elements of an array, whatever they are.
+  /// The elements of an array, of any type.
   const nlohmann::json& array(const std::string& key);
-  /// The number of elements; and one of them, an object.
+  /// The number of elements of an array of objects; one of its elements.
   size_t size(const std::string& key);
   JsonInput element(const std::string& key, size_t index);
   /// The value itself, unchecked; throws if it is missing.
   const nlohmann::json& value(const std::string& key);
-  /// A copy of it.
+  /// A copy of the value.
   SharedJson shared_value(const std::string& key);
   /// Accepts the key without reading its value (a comment, a source).
   void ignore(const std::string& key);
@@ -97,12 +96,12 @@ class JsonInput {
   [[nodiscard]] bool own(const std::string& key) const;
   [[nodiscard]] std::string element_path(const std::string& key, size_t index) const;
   void ask(const std::string& key);
-  /// Null if it is missing, and missing fields are collected.
+  /// Null if the field is missing and missing fields are collected.
   const nlohmann::json* required(const std::string& key);
   /// `unknown`: fields that may be misspelled names of missing ones.
   [[nodiscard]] InputError missing_error(const std::vector<std::string>& unknown = {}) const;
 
-  SharedJson whole_;  // of of_file()
+  SharedJson whole_;  // for of_file()
   const nlohmann::json* value_;
   std::string file_, field_;
   std::set<std::string> asked_;

@@ -13,7 +13,7 @@ namespace stp {
 namespace fs = std::filesystem;
 namespace {
 
-// compare.py uses the same.
+// compare.py uses the same prefix.
 constexpr const char* kPrefix = ".stp-partial-";
 
 bool lock(int file) { return flock(file, LOCK_EX | LOCK_NB) == 0; }
@@ -39,13 +39,13 @@ PartialLock make_partial(const fs::path& folder, fs::path& path, PartialKind kin
       file = mkostemp(name.data(), O_CLOEXEC);
     else if (mkdtemp(name.data()) != nullptr)
       file = open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // Another process may take it for a leftover and remove it at any moment until it is locked: then the
+    // Until it is locked, another process may take it for a leftover and remove it. The loop then makes the
     // next.
     const bool removed = file < 0 && kind == PartialKind::folder && errno == ENOENT && fs::exists(folder);
     if (removed) continue;
     PartialLock made(file);
     path = made ? name : "";
-    // On a file system without locks nothing is ever removed.
+    // On a file system without locks, nothing is removed.
     std::error_code ignored;
     if (!made || ((lock(file) || errno != EWOULDBLOCK) && fs::exists(path, ignored))) return made;
   }

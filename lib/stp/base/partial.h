@@ -1,5 +1,5 @@
-// Outputs while they are being written: beside their target, under a name of their own, and locked, so that
-// what a killed process left behind can be told from what a process is writing.
+// Outputs during writing: each is beside its target, under its own name, and locked. The lock tells the
+// remains of a killed process from the output of a running process.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace stp {
 
-/// An open, locked file or folder; the lock ends with the process at the latest.
+/// An open, locked file or folder. The lock ends with the process at the latest.
 class PartialLock {
  public:
   PartialLock() = default;
@@ -25,10 +25,10 @@ class PartialLock {
 
 enum class PartialKind { file, folder };
 
-/// Creates `path`, ".stp-partial-XXXXXX" in `folder`, and locks it; no lock if that is not possible.
+/// Creates `path`, ".stp-partial-XXXXXX" in `folder`, and locks it. Returns no lock if that is impossible.
 PartialLock make_partial(const std::filesystem::path& folder, std::filesystem::path& path, PartialKind kind);
 
-/// Removes what make_partial() made in `folder` and no process has locked any more; returns the paths.
+/// Removes partial outputs in `folder` that no process has locked; returns their paths.
 std::vector<std::string> remove_leftovers(const std::filesystem::path& folder);
 
 }  // namespace stp

@@ -94,7 +94,7 @@ double measured_seconds(const MeasuredAllReduce& curve, double latency, double b
   return last.seconds;
 }
 
-// Reads the fields of a profile, each {"value", "source", and of a fitted one "fitted", "range"}.
+// Reads the fields of a profile: {"value", "source"}, for fitted values also "fitted" and "range".
 class ProfileReader {
  public:
   ProfileReader(JsonInput& input, HardwareProfile& profile) : input_(input), profile_(profile) {}

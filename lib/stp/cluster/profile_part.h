@@ -1,5 +1,5 @@
-// The properties of a machine in groups that can be copied from one profile into another, to see which of
-// them causes a difference.
+// Groups of a machine's properties. Copying one from profile to profile shows which group causes a
+// difference.
 #pragma once
 
 #include <array>
@@ -11,25 +11,24 @@ namespace stp {
 
 enum class ProfilePart {
   compute,     // GEMM and attention: peak, SMs, efficiencies, overhead of a tile, measured GEMMs
-  memory,      // elementwise work: bandwidth as kernels reach it, traffic of unfused code
+  memory,      // elementwise work: bandwidth of kernels, traffic of unfused code
   all_reduce,  // latencies, bus bandwidth, measured curves
-  contention,  // what overlapping compute and all-reduces keep of their speed, and ranks that share
-               // processors
-  p2p,         // transfers between stages and to the host: links, and how many GPUs and adapters a node has
-  launches     // overhead of a kernel
+  contention,  // speed of overlapping compute and all-reduces; ranks that share processors
+  p2p,         // transfers between stages and to the host: links, GPUs and adapters per node
+  launches     // overhead per kernel
 };
 inline constexpr std::array kProfileParts = {ProfilePart::compute,    ProfilePart::memory,
                                              ProfilePart::all_reduce, ProfilePart::contention,
                                              ProfilePart::p2p,        ProfilePart::launches};
 
-/// "compute", …, for records.
+/// The name in records: "compute", ….
 std::string to_string(ProfilePart part);
 
-/// Copies the properties that belong to `part` from `from` to `to`. With all parts copied, every time of `to`
-/// is that of `from`; memory capacity and names belong to no part.
+/// Copies the properties of `part` from `from` to `to`. After copying all parts, both give the same times;
+/// memory capacity and names belong to no part.
 void take_part(HardwareProfile& to, const HardwareProfile& from, ProfilePart part);
 
-/// Whether two machines are equal in `part`.
+/// Whether two machines have equal properties in `part`.
 bool same_part(const HardwareProfile& a, const HardwareProfile& b, ProfilePart part);
 
 }  // namespace stp

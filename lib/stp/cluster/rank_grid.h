@@ -1,5 +1,5 @@
-// The place of a world rank in the parallel dimensions: tensor parallel counts first, then context, data and
-// pipeline parallel, as in Megatron-LM.
+// The place of a world rank in the parallel dimensions, as in Megatron-LM: tensor parallel varies fastest,
+// then context, data and pipeline parallel.
 #pragma once
 
 #include <vector>
@@ -22,15 +22,15 @@ struct RankGrid {
 
   /// The ranks that differ from `rank` only in the tensor-parallel place, `rank` included, in order.
   [[nodiscard]] std::vector<int> tensor_group(int rank) const { return group(rank, {.tp = tp}); }
-  /// The ring that shares each sequence: those that differ only in the context-parallel place, in order.
+  /// The ring that shares each sequence: ranks that differ only in the context-parallel place, in order.
   [[nodiscard]] std::vector<int> context_group(int rank) const { return group(rank, {.cp = cp}); }
-  /// The ranks that hold the same parameters: those that differ in the context- or data-parallel place.
+  /// The ranks that hold the same parameters: they differ only in the context- and data-parallel places.
   [[nodiscard]] std::vector<int> data_group(int rank) const { return group(rank, {.cp = cp, .dp = dp}); }
-  /// The ranks that hold the model together once: those that differ in tp or pp.
+  /// The ranks that together hold the model once: they differ only in tp and pp.
   [[nodiscard]] std::vector<int> model_group(int rank) const { return group(rank, {.tp = tp, .pp = pp}); }
 
  private:
-  /// Those that differ in the dimensions of which `across` has the size; it has 1 of the others.
+  /// The ranks that differ only in some dimensions: `across` has their sizes, and 1 for the other dimensions.
   [[nodiscard]] std::vector<int> group(int rank, const RankGrid& across) const;
 };
 

@@ -9,10 +9,10 @@
 namespace stp {
 namespace {
 
-// With more tiles than this the last ones hardly matter: the mean load of an SM is the result.
+// With more tiles, the last tiles hardly matter, and the mean load of an SM is the result.
 constexpr double kMostTiles = 1e6;
 
-// How far a tile's other dimension reaches, in the order of the launch.
+// The extent of each tile's other dimension, in launch order.
 class Tiles {
  public:
   explicit Tiles(const Attention& attention)
@@ -34,7 +34,7 @@ class Tiles {
   double length_, count_;
 };
 
-// When the last SM ends, if each takes the next tile as soon as it is free; in units of a tile's length.
+// The time when the last SM ends if each takes the next tile as soon as it is free, in tile lengths.
 double last_end(const Tiles& tiles, double heads, double overhead, int sms) {
   if (tiles.length(0) == tiles.length(tiles.count() - 1))
     return std::ceil(tiles.all() / sms) * (tiles.length(0) + overhead);

@@ -9,13 +9,13 @@ namespace stp {
 namespace {
 
 constexpr double kRounding = 1e-9;  // relative: sums of the same times in another order count as equal
-constexpr double kFaster = 1e-4;    // relative: by less no step counts as shorter
-constexpr int kReach = 16;          // stages: how far a layer moves where layers differ
+constexpr double kFaster = 1e-4;    // relative: a smaller gain does not count as shorter
+constexpr int kReach = 16;          // stages: the longest move of a layer, if layers differ
 
 // Whether the sum of two adjacent virtual stages bounds the pipeline, too.
 bool adjacent_stages_count(const Placement& placement) { return placement.name() == "v"; }
 
-// How many layers the split of one pipeline may have under bounds of its times.
+// Finds splits with as many layers as bounds of the times of one pipeline allow.
 class Search {
  public:
   Search(int layers, const SplitCosts& costs, const Placement& placement, int first, const Fits& fits)
@@ -26,14 +26,14 @@ class Search {
         fits_(fits),
         most_second_(placement.ranks(), std::vector<int>(layers + 1, kUnknown)) {}
 
-  // A split of at least `layers` layers whose bottleneck is at most `bottleneck`, none of more than `most` in
-  // a stage; empty if there is none.
+  // Returns a split of at least `layers` layers with a bottleneck of at most `bottleneck` and at most `most`
+  // layers per stage; empty if there is none.
   std::vector<int> under(double bottleneck, int most) {
     bottleneck *= 1 + kRounding;
     for (const double fixed : costs_.stage)
       if (fixed > bottleneck) return {};
-    // From the last rank back: the most layers of a rank and those behind it, by the most that its chunks may
-    // have.
+    // From the last rank back: the most layers of a rank and the ranks after it, by the most layers that its
+    // chunks may have.
     std::vector<Table> tables;
     tables.reserve(placement_.ranks());
     for (int rank = placement_.ranks() - 1; rank >= 0; --rank) {
@@ -57,10 +57,10 @@ class Search {
   static constexpr int kUnknown = -2, kNone = -1;
 
   struct Entry {
-    int most = kNone;  // layers of this rank and those behind it
+    int most = kNone;  // layers of this rank and the ranks after it
     std::array<int, 2> chosen{};
   };
-  // By the largest numbers of layers that the rank's two chunks may have.
+  // Entries by the largest numbers of layers that the rank's two chunks may have.
   struct Table {
     int first_cap, second_cap;
     std::vector<Entry> entries;
@@ -71,7 +71,7 @@ class Search {
     [[nodiscard]] int most() const { return entries.empty() ? kNone : entries.back().most; }
   };
 
-  // The most layers with which fixed costs stay under a bound.
+  // The largest number of layers that, with fixed costs, stays under a bound.
   [[nodiscard]] int room(double bound, double fixed) const {
     if (fixed > bound) return kNone;
     if (costs_.layer * layers_ <= bound - fixed) return layers_;
@@ -84,7 +84,7 @@ class Search {
     return stage < first_ ? 0 : std::min(room(bottleneck, costs_.stage[stage]), most);
   }
 
-  // The most layers of the next rank's chunks beside those chosen for this rank's; negative: none fits.
+  // The largest numbers of layers for the next rank's chunks, given this rank's; negative: none fits.
   [[nodiscard]] std::array<int, 2> next_allowed(int rank, const std::array<int, 2>& chosen,
                                                 double bottleneck) const {
     std::array<int, 2> allowed{layers_, layers_};
@@ -155,11 +155,11 @@ class Search {
   std::vector<std::vector<int>> most_second_;  // by rank and layers of the first chunk
 };
 
-// The smallest of the sorted `candidates` for which `possible` holds; it does for all behind that one.
+// The smallest of the sorted `candidates` for which `possible` holds; it then holds for all larger ones.
 template <typename Value, typename Possible>
 std::optional<Value> smallest(std::vector<Value> candidates, Possible possible) {
   std::sort(candidates.begin(), candidates.end());
-  // From below, in growing steps: tables are large where bounds are.
+  // Searches from below in growing steps: large bounds make large tables.
   size_t low = 0, step = 1;  // none before `low` is possible
   while (low + step <= candidates.size() && !possible(candidates[low + step - 1])) {
     low += step;
@@ -182,7 +182,7 @@ std::optional<Value> smallest(std::vector<Value> candidates, Possible possible) 
 }  // namespace
 
 SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int stages) {
-  // All that the first stage has, one layer, and all that the last one has.
+  // Costs of the first stage without layers, of one layer, and of the last stage without layers.
   constexpr int kStages = 3;
   Schedule schedule{"alone", Placement::loop(1, kStages), 1, {{}}};
   for (const Action& action : {Action{Pass::F, 0, 0},
@@ -250,10 +250,10 @@ double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layer
 
 namespace {
 
-// The split of layers that are all alike.
+// The split of equal layers.
 std::optional<std::vector<int>> uniform_partition(int layers, const SplitCosts& costs,
                                                   const Placement& placement, int first, const Fits& fits) {
-  // What bounds a time: fixed costs and a number of layers.
+  // The terms of a time bound: fixed costs and a number of layers.
   const auto times = [&](const std::set<double>& fixed) {
     std::vector<double> all;
     for (const double each : fixed)
@@ -277,7 +277,7 @@ std::optional<std::vector<int>> uniform_partition(int layers, const SplitCosts& 
   std::iota(counts.begin(), counts.end(), 0);
   const auto most = smallest(counts, [&](int bound) { return !search.under(*bottleneck, bound).empty(); });
   std::vector<int> split = search.under(*bottleneck, *most);
-  // It may have room for more layers than there are.
+  // The split may have room for more layers than the model has.
   for (int surplus = std::accumulate(split.begin(), split.end(), -layers); surplus > 0; --surplus) {
     const std::vector<double> seconds = costs.of_stages(split);
     int fullest = -1;
@@ -288,7 +288,7 @@ std::optional<std::vector<int>> uniform_partition(int layers, const SplitCosts& 
   return split;
 }
 
-// How good a split is: less is better.
+// The quality of a split; less is better.
 struct Quality {
   double bottleneck;
   double unevenness = 0;  // the sum of the stages' squared times
@@ -312,7 +312,7 @@ bool fits_rank_of(int stage, const std::vector<int>& split, const Placement& pla
   return fits(rank, of_chunks);
 }
 
-// Gives one stage a layer more and another one less, with all between them shifted, as long as that helps.
+// Moves one layer from stage to stage, with all stages between them shifted, as long as that helps.
 void improve(std::vector<int>& split, const SplitCosts& costs, const Placement& placement, int first,
              int most, const Fits& fits) {
   const int reach = costs.layer_factors.empty() ? placement.stages() : kReach;
@@ -324,7 +324,7 @@ void improve(std::vector<int>& split, const SplitCosts& costs, const Placement& 
       for (int to = std::max(first, from - reach); to < std::min(placement.stages(), from + reach + 1);
            ++to) {
         if (from == to || split[from] == 0 || split[to] >= most) continue;
-        // Layers that are alike have their bottleneck already.
+        // Equal layers have their bottleneck already.
         if (costs.layer_factors.empty() && seconds[to] + costs.layer >= seconds[from]) continue;
         --split[from];
         ++split[to];
@@ -358,7 +358,7 @@ std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts&
 
 namespace {
 
-// The stages that may take a layer from `stage`: those beside it, and those of its rank.
+// The stages that may take a layer from `stage`: its neighbours, and those of its rank.
 std::set<int> nearby(int stage, const Placement& placement, int first) {
   std::set<int> stages{stage - 1, stage + 1};
   for (int chunk = 0; chunk < placement.chunks(); ++chunk)

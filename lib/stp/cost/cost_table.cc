@@ -13,8 +13,8 @@ struct Alone {
   double F, I;
 };
 
-// What F and I of one layer take where nothing else runs: of the middle one of three stages on a rank, of
-// which the first is empty and the last has the head. No op of a rank's list waits for a later one.
+// Seconds of F and I of one layer on an idle rank. The layer is the middle one of three stages on a rank; the
+// first stage is empty and the last has the head. No op of a rank's list waits for a later op.
 Alone layer_alone(const CostTable& table, const Lowering& lowering) {
   constexpr int kMiddle = 1;
   Schedule schedule{"alone", Placement::loop(1, 3), 1, {{}}};
@@ -44,8 +44,8 @@ bool is_near(const Program& program, OpId transfer, const CostTable& table) {
   return table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
 }
 
-// Whether a transfer's block has another one to a rank of yet another node: they stand side by side in its
-// rank's list.
+// Whether a transfer's block also has a transfer to another rank, on another node: the two are adjacent in
+// the rank's list.
 bool is_beside_another(const Program& program, OpId transfer, const CostTable& table) {
   const ProgramStream& link = program.stream_of(transfer);
   const auto shares = [&](OpId other) {
@@ -127,7 +127,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
   return 0;
 }
 
-// Of an op's seconds, by its layer and its microbatch; `first_layer` is by virtual stage.
+// The factor of an op's seconds, by its layer and its microbatch. `first_layer` is by virtual stage.
 double factor(const Program& program, OpId id, const CostTable& table, const std::vector<int>& first_layer) {
   const Op& op = program.ops[id];
   const bool of_layer = op.kind == OpKind::compute || op.kind == OpKind::weight_gradients;
@@ -146,7 +146,7 @@ double factor(const Program& program, OpId id, const CostTable& table, const std
   return product;
 }
 
-// What each block of a rank takes where nothing delays it: neither other blocks nor other ranks.
+// Seconds of each block of a rank if neither other blocks nor other ranks delay it.
 std::vector<double> block_seconds(const Program& program, int rank, const std::vector<double>& seconds) {
   std::vector<double> of_blocks(program.schedule.ranks[rank].size(), 0), ends(program.ops.size(), 0),
       stream_ends(program.streams.size(), 0);
@@ -266,7 +266,7 @@ std::optional<double> offload_ratio_bound(const Program& program, const CostTabl
                              ? table.offload_per_layer * program.layers_per_stage[stage]
                              : table.offload_of_all[stage];
       double ratio = all > 0 ? std::min(1.0, forward / all) : 1;
-      // Whole tensors are copied: less than the ratio allows.
+      // Only whole tensors are copied, so the share of the copy is smaller than the ratio.
       if (seconds[id] <= forward) ratio = std::max(ratio, program.strategy.offload);
       bound = std::min(bound.value_or(1), ratio);
     }
@@ -284,7 +284,7 @@ PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowe
     costs.I = layers * alone.I;
     return costs;
   }
-  // Of a layer, per direction; a table has all-reduces or their replacements.
+  // Seconds per layer and direction. A table has all-reduces or their replacements.
   const auto collectives = [&](UnitPass pass) {
     double sum = kAllReducesPerLayer * table.all_reduce;
     for (const Unit unit : kLayerUnits) {

@@ -7,14 +7,14 @@
 namespace stp {
 namespace {
 
-// A tile's share of the rate of the largest: smaller tiles load more per multiplication.
+// A tile size and its share of the largest tile's rate: smaller tiles load more per multiplication.
 struct Tile {
   double m, n, rate;
 };
 constexpr Tile kTiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 128, 0.8}};
 
-// The mean rate of the measured GEMMs, weighted by 1 / distance⁴; a GEMM that was measured itself has its own
-// rate. The distance is that of the logarithms of the shapes; another kind counts as far as twice the size.
+// The mean rate of the measured GEMMs, weighted by 1 / distance⁴; a measured shape has its own rate. The
+// distance is between logarithms of shapes; another kind counts like twice the size.
 double measured_rate(const std::vector<MeasuredGemm>& measured, const Gemm& gemm) {
   double rates = 0, weights = 0;
   for (const MeasuredGemm& known : measured) {

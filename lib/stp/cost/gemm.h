@@ -6,18 +6,17 @@
 
 namespace stp {
 
-/// If the profile has measured GEMMs: at the mean of their rates, weighted by how near their shapes are (by
-/// the ratios of m, n and k). Else by a model of the chip: the GEMM is divided into output tiles, one per SM
-/// at a time. The last wave may leave SMs idle, edge tiles compute beyond the edge, and every tile has a
-/// prologue and epilogue worth `gemm_overhead_k` steps of k. The best of the usual tile sizes counts.
-/// Approaches peak · gemm_efficiency for large GEMMs.
-/// `sms_aside` SMs are left to communication, if the device has more.
+/// Seconds of a GEMM. If the profile has measured GEMMs, its rate is the mean of their rates, weighted by the
+/// similarity of shapes (ratios of m, n and k). Otherwise a model of the chip divides it into output tiles,
+/// one per SM at a time: the last wave may leave SMs idle, edge tiles compute beyond the edge, and every tile
+/// has a prologue and epilogue worth `gemm_overhead_k` steps of k. The best usual tile size counts. Large
+/// GEMMs approach peak · gemm_efficiency. `sms_aside` SMs are left to communication, if the device has more.
 double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_aside = 0);
 
-/// Seconds of a GEMM fused at the level of its output tiles with the all-gather of its input or the
-/// reduce-scatter of its output, of `collective` seconds alone (Flux, arXiv 2406.06858): both run at full
-/// rate, since copy engines and the epilogue move the data, but for one wave of tiles of 128 × 256, in which
-/// the shorter one has not begun or the longer one has ended.
+/// Seconds of a GEMM fused, tile by tile, with the all-gather of its input or the reduce-scatter of its
+/// output, which takes `collective` seconds alone (Flux, arXiv 2406.06858). Both run at full rate, because
+/// copy engines and the epilogue move the data. Only during one wave of tiles of 128 × 256 the shorter of the
+/// two does not overlap: it has not begun, or the longer has ended.
 double fused_seconds(const HardwareProfile& profile, const Gemm& gemm, double collective);
 
 }  // namespace stp

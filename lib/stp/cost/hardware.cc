@@ -13,12 +13,12 @@ namespace stp {
 namespace {
 
 constexpr double kBf16 = 2, kFp32 = 4;     // bytes
-constexpr double kStateBytes = 3 * kFp32;  // of a parameter: its master and AdamW's two moments
+constexpr double kStateBytes = 3 * kFp32;  // per parameter: its master weight and AdamW's two moments
 
 // SMs that Transformer Engine's methods `pipeline` and `bulk` take from the GEMM for the collective beside it
-// (num_sm of its default user-buffer configuration, with set_sm_margin). They are all that such a GEMM loses:
-// these collectives do not contend (Op::contends). The exchanges of the method
-// `ring_exchange` are the copy engines' and take none.
+// (num_sm of its default user-buffer configuration, with set_sm_margin). Such a GEMM loses only these SMs:
+// these collectives do not contend (Op::contends). The exchanges of the method `ring_exchange` use copy
+// engines and no SMs.
 constexpr int kOverlapSms = 16;
 
 double seconds(const Work& work, Implementation implementation, const HardwareProfile& profile,
@@ -34,7 +34,7 @@ double seconds(const Work& work, Implementation implementation, const HardwarePr
                                                  : std::max(time, work.kernels * profile.host_launch_s);
 }
 
-// The groups of a job, and what the slowest of a kind takes.
+// The groups of a job, and the times of the slowest group of each kind.
 class Groups {
  public:
   Groups(const Job& job, const HardwareProfile& profile)
@@ -64,7 +64,7 @@ class Groups {
     return slowest(data_[pp], half_all_reduce_seconds, bytes);
   }
 
-  // Between the ranks of one place in two pipeline ranks.
+  // Between the ranks with the same place in two pipeline ranks.
   [[nodiscard]] double pair_all_reduce(int pp, int other, double bytes) const {
     std::vector<GroupSpan> spans;
     const RankRange all = ranks_of(pp), others = ranks_of(other);
@@ -76,9 +76,9 @@ class Groups {
     return slowest(spans, all_reduce_seconds, bytes);
   }
 
-  // Of `bytes` from each rank of the context-parallel or tensor-parallel rings to each of the `peers` next:
-  // as long as the slowest takes, where only those that leave a node share an adapter. What a rank sends
-  // within its node and what leaves it move at the same time.
+  // Seconds of an exchange of `bytes` from each rank of the context- or tensor-parallel rings to each of the
+  // next `peers`: the slowest rank's time. Only sends that leave a node share an adapter. A rank's sends
+  // within its node and out of it overlap.
   [[nodiscard]] double exchange(double bytes, int RankGrid::Place::*dimension, int size,
                                 int peers = 1) const {
     double longest = 0;
@@ -102,14 +102,14 @@ class Groups {
     return longest;
   }
 
-  // The node of a pipeline rank, of all replicas; a negative number of its own if they are on several. Then
-  // some replica's transfer to any other rank is one between nodes.
+  // The node of a pipeline rank, for all replicas. If they are on several nodes, a negative number that no
+  // other rank has: some replica's transfer to any other rank is then between nodes.
   [[nodiscard]] int node_of(int pp) const {
     const RankRange all = ranks_of(pp);
     const int first = node_of_rank(all.begin), last = node_of_rank(all.end - 1);
     return first == last ? first : -1 - pp;
   }
-  // The most ranks of one pipeline rank on an adapter: they send to the next at the same time.
+  // The largest number of a pipeline rank's ranks on one adapter: they send to the next at the same time.
   [[nodiscard]] int senders() const {
     int most = 0;
     for (int pp = 0; pp < grid_.pp; ++pp) {
@@ -126,7 +126,7 @@ class Groups {
   [[nodiscard]] RankRange ranks_of(int pp) const {
     return {grid_.rank({0, 0, 0, pp}), grid_.rank({0, 0, 0, pp + 1})};
   }
-  // Most groups are alike.
+  // Most groups are equal.
   void add(std::vector<GroupSpan>& spans, int pp, const std::vector<int>& members) const {
     const GroupSpan span = span_of(profile_, members, ranks_of(pp));
     if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
@@ -154,8 +154,8 @@ double hop_seconds(const Job& job, const Groups& groups, Send send) {
   return send(bytes);
 }
 
-// What fusion leaves of the all-gather before the first linear layer of a pass and of the reduce-scatter
-// behind the second.
+// The times that fusion does not hide: of the all-gather before the first linear layer of a pass, and of the
+// reduce-scatter after the second.
 ExposedCollectives fused(const Job& job, const HardwareProfile& profile, Unit unit, UnitPass pass,
                          double collective) {
   const Work of_pass = work(job.model, job.shape, job.implementation, unit, pass);
@@ -169,12 +169,12 @@ ExposedCollectives fused(const Job& job, const HardwareProfile& profile, Unit un
                              : ExposedCollectives{left(two), left(one)};
 }
 
-// Among how many replicas the optimizer's state is divided.
+// The number of replicas that divide the optimizer's state.
 int optimizer_shares(const Job& job) {
   return job.strategy().zero ? job.strategy().dp * job.strategy().cp : 1;
 }
 
-// On one tensor-parallel rank. Tied embeddings are kept once where first and last stage are on one rank.
+// Parameters on one tensor-parallel rank. Tied embeddings count once if one rank has first and last stage.
 std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
                                          const Placement& placement) {
   const double vocabulary = job.model.vocabulary_parameters() / job.strategy().tp;
@@ -188,7 +188,7 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
   return parameters;
 }
 
-// Of the units that job.shape divides.
+// Adds the parts of the units that job.shape divides.
 void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table) {
   const Division division = job.strategy().division();
   for (const Unit unit : kLayerUnits) {
@@ -222,8 +222,8 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
 void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   const int cp = job.strategy().cp;
   if (job.strategy().division().exchanges_heads()) {
-    // What is sent is first brought in the order of the ranks, and what arrives in that of the rows or heads:
-    // each reads and writes.
+    // Sent data is first brought into the order of the ranks, and received data into the order of rows or
+    // heads: each is one read and one write.
     const auto all_to_all = [&](double bytes) {
       return groups.exchange(bytes / cp, &RankGrid::Place::cp, cp, cp - 1) +
              4 * bytes / profile.memory_bytes_per_s;
@@ -267,7 +267,7 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
   }
 }
 
-// What transfers between stages take, of tensors and of the gradients' norm.
+// Adds the times of transfers between stages, for tensors and for the gradients' norm.
 void add_transfers(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   table.transfer_within_node =
       hop_seconds(job, groups, [&](double sent) { return transfer_seconds(profile.within_node, sent); });
@@ -346,10 +346,10 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
                               const std::vector<Bucket>& first_buckets) {
   CostTable table;
   HardwareProfile profile = machine;
-  if (job.strategy().sequence_parallel)  // work() has divided all
+  if (job.strategy().sequence_parallel)  // work() has divided all traffic
     profile.elementwise_factor *= 1 + machine.elementwise_undivided * (job.strategy().tp - 1);
-  // A rank has a link from each neighbour, on which the next receive is posted as soon as the one before is
-  // done: as if one waited at all times.
+  // A rank has a link from each neighbour. The next receive is posted as soon as the previous one is done, so
+  // one receive per link waits at all times.
   profile.receive_sms *= std::min(2, job.strategy().pp - 1);
   const Groups groups(job, profile);
   for (const Unit unit : kUnits)
@@ -390,8 +390,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
       if (tensor.weight_gradient) bytes.until_W += tensor.bytes;
       if (tensor.recomputed()) bytes.during_backward += tensor.bytes;
     }
-    // Zero-bubble code over autograd keeps nearly all of the graph's tensors until W, those of a
-    // recomputation too: its own accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
+    // Zero-bubble code over autograd keeps nearly all of the graph's tensors until W, also those of a
+    // recomputation: its own accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
     if (job.implementation != Implementation::suite)
       bytes.until_W = (bytes.until_I + bytes.during_backward) * 32 / 34;
     return bytes;
@@ -411,7 +411,7 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
          offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
-  for (const Unit unit : kUnits) {  // the embedding keeps something behind a vision encoder alone
+  for (const Unit unit : kUnits) {  // the embedding keeps a tensor only with a vision encoder
     if (!is_vision(unit) && unit != Unit::embedding) continue;
     const ActivationBytes bytes = unit_bytes(unit);
     const int count = is_of_layer(unit) ? job.model.vision.layers : 1;
@@ -423,7 +423,7 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
 
 namespace {
 
-// What copies do at the start of each block of a rank.
+// The effects of copies at the start of each block of a rank.
 struct Copies {
   std::vector<double> freed, reloaded;  // bytes
 

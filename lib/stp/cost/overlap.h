@@ -5,7 +5,7 @@
 
 namespace stp {
 
-/// Seconds. `compute_together` and `communication_together` are from the moment both start to each one's end.
+/// Seconds. The `_together` times are from the common start to the end of compute or communication.
 struct OverlapTimes {
   double compute_alone, communication_alone;
   double compute_together, communication_together;
@@ -14,12 +14,12 @@ struct OverlapTimes {
 struct OverlapFigures {
   double together_s;              // until both are done
   double compute_slowdown;        // over its whole time: together / alone − 1 (the paper's Table 11)
-  double communication_slowdown;  // the same
-  double compute_rate;        // while both run: share of its speed alone; the remainder runs at full speed
-  double communication_rate;  // the same
-  double exposed_s;           // communication that compute does not hide: together − compute alone
-  double exposed_share;       // of the communication alone
-  double saved_s;             // compared with one after the other
+  double communication_slowdown;  // the same for communication
+  double compute_rate;            // while both run: share of speed alone; the remainder runs at full speed
+  double communication_rate;      // the same for communication
+  double exposed_s;               // communication that compute does not hide: together − compute alone
+  double exposed_share;           // of the communication alone
+  double saved_s;                 // compared with running one after the other
 };
 
 /// Solves the rates from the times: while both run, each progresses at its rate; when the shorter has
@@ -30,7 +30,7 @@ inline OverlapFigures overlap_figures(const OverlapTimes& times) {
   figures.compute_slowdown = times.compute_together / times.compute_alone - 1;
   figures.communication_slowdown = times.communication_together / times.communication_alone - 1;
   const double both = std::min(times.compute_together, times.communication_together);
-  // alone = rate · both + (together − both) for either; the shorter one has finished.
+  // Both satisfy alone = rate · both + (together − both); for the shorter one together = both.
   figures.compute_rate = (times.compute_alone - (times.compute_together - both)) / both;
   figures.communication_rate = (times.communication_alone - (times.communication_together - both)) / both;
   figures.exposed_s = figures.together_s - times.compute_alone;

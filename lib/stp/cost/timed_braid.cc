@@ -11,7 +11,7 @@ namespace {
 
 using Chain = std::span<const SegmentSeconds>;
 
-// Two in-order streams, and when each chain may go on, as in a block of a Program (lower.cc).
+// Two in-order streams, and the time when each chain may continue, as in a block of a Program (lower.cc).
 struct Clock {
   double compute = 0, collectives = 0;
   std::array<double, 2> ready{};
@@ -21,7 +21,7 @@ struct Clock {
     collectives = std::max(collectives, compute) + seconds;
     ready[chain] = collectives;
   }
-  // Takes segment `taken` of a chain, and the all-gather before its next one, if that is not for later.
+  // Takes segment `taken` of a chain and, unless it is for later, the all-gather before the next segment.
   void take(int chain, Chain segments, size_t taken, bool gather_next = true) {
     const SegmentSeconds& segment = segments[taken];
     compute = std::max(compute, ready[chain]) + segment.compute;
@@ -50,14 +50,14 @@ Clock begun(Chain a, Chain b) {
   return clock;
 }
 
-// One of the ways to a place where i and j segments have been taken.
+// One of the ways to a place, where i and j segments have been taken.
 struct State {
   Clock clock;
-  uint8_t chain = 0;    // that gave the last segment
-  uint32_t before = 0;  // the state before, at its place
+  uint8_t chain = 0;    // it gave the last segment
+  uint32_t before = 0;  // index of the previous state, at its place
 };
 
-// Keeps the states that no other is ahead of in everything, and of these the few that end first so far.
+// Keeps the states that no other state dominates, and of these the few that end first so far.
 void keep_best(std::vector<State>& states) {
   constexpr size_t kKept = 8;
   std::ranges::sort(states, [](const State& x, const State& y) { return x.clock.sooner(y.clock); });
@@ -72,13 +72,13 @@ void keep_best(std::vector<State>& states) {
 
 constexpr size_t kMostPlaces = size_t{1} << 17;  // more than any model has; their states take 60 MB
 
-// Which of two chains give a segment, the one named first before the other.
+// The chains that give a segment; of two, the one named first comes first.
 enum class Group : uint8_t { a, b, a_and_b, b_and_a };
 constexpr bool has_a(Group group) { return group != Group::b; }
 constexpr bool has_b(Group group) { return group != Group::a; }
 constexpr int leader(Group group) { return group == Group::a || group == Group::a_and_b ? 0 : 1; }
 
-// Seconds of a group behind i and j segments, until all of it ends. The all-gathers before the chains' first
+// Seconds of a group after i and j segments, until all of it ends. The all-gathers before the chains' first
 // segments begin with the block.
 double group_seconds(Chain a, Chain b, size_t i, size_t j, Group group) {
   Clock clock = i + j == 0 ? begun(a, b) : Clock{};
@@ -185,7 +185,7 @@ std::vector<BraidStep> paired_braid(Chain a, Chain b) {
     return static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
   const size_t columns = b.size() + 1;
   std::vector<double> best((a.size() + 1) * columns, std::numeric_limits<double>::infinity());
-  std::vector<Group> groups(best.size());  // the last one on the way to each place
+  std::vector<Group> groups(best.size());  // the last group on the way to each place
   best[0] = 0;
   for (size_t i = 0; i <= a.size(); ++i)
     for (size_t j = 0; j <= b.size(); ++j)

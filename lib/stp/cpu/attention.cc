@@ -30,7 +30,7 @@ struct Head {
   MatrixView<const T> q, k, v;
 };
 
-// Where one head of one sample stands.
+// The place of one head of one sample.
 struct Place {
   Place(const AttentionShape& shape, int sample, int head)
       : first_row(int64_t{sample} * shape.seq),
@@ -44,7 +44,7 @@ struct Place {
   int64_t first_row, q_column, kv_column;
 };
 
-// A head's queries, and its keys and values: those in `qkv` or, where given, those in `kv`.
+// A head's queries, and its keys and values from `kv` if given, else from `qkv`.
 template <typename T>
 Head<T> head_of(const AttentionShape& shape, const Place& place, const T* qkv, const T* kv) {
   const int64_t stride = shape.qkv_columns(), others = 2 * shape.kv_columns();
@@ -55,18 +55,18 @@ Head<T> head_of(const AttentionShape& shape, const Place& place, const T* qkv, c
   return {q, place.in(qkv, k, stride), place.in(qkv, k + v, stride)};
 }
 
-// Which queries of a sample attend to which keys: all of [0, keys), or, causal, up to the query's own row.
+// The attention of a sample's queries: to all of [0, keys), or, if causal, up to the query's own row.
 struct Range {
   int64_t first_query, seq, keys;
   bool causal;
 
-  // How many of the keys [first_key, first_key + count) are visible to the query at `row`.
+  // The number of keys of [first_key, first_key + count) that the query at `row` sees.
   [[nodiscard]] int64_t visible(int64_t row, int64_t first_key, int64_t count) const {
     return causal ? std::clamp<int64_t>(row - first_key + 1, 0, count) : count;
   }
 };
 
-// With `merge` the running softmax goes on from `out` and `log_sum_exp`, as if they were of one more key.
+// With `merge` the running softmax continues from `out` and `log_sum_exp`, as if they came from one more key.
 template <typename T>
 void forward(BlasCounter& counter, const AttentionShape& shape, const Range& range, bool merge, const T* qkv,
              const T* kv, T* out, T* log_sum_exp) {
@@ -123,7 +123,7 @@ void forward(BlasCounter& counter, const AttentionShape& shape, const Range& ran
   }
 }
 
-// Adds to the gradients of q, in `qkv_gradient`, and of k and v: there or, where given, in `kv_gradient`.
+// Adds to the gradients of q, k and v in `qkv_gradient`; with `kv_gradient`, k and v have theirs there.
 template <typename T>
 void backward(BlasCounter& counter, const AttentionShape& shape, const Range& range, const T* qkv,
               const T* kv, const T* out, const T* log_sum_exp, const T* out_gradient, T* qkv_gradient,
@@ -152,7 +152,7 @@ void backward(BlasCounter& counter, const AttentionShape& shape, const Range& ra
       }
       for (int64_t key = 0; key < range.keys; key += kBlock) {
         const int64_t keys = std::min(kBlock, range.keys - key);
-        // Where causal, blocks start at the same tokens: none above the diagonal.
+        // If causal, query blocks start at the key block: blocks above the diagonal are skipped.
         for (int64_t query = range.causal ? key : range.first_query; query < range.seq; query += kBlock) {
           const int64_t queries = std::min(kBlock, range.seq - query);
           const MatrixView<T> p{probabilities.data(), keys}, ds{gradients.data(), keys};

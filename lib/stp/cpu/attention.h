@@ -1,4 +1,4 @@
-// Grouped-query attention in blocks of queries and keys, with a running softmax: causal, without mask, or the
+// Grouped-query attention in blocks of queries and keys, with a running softmax: causal, without mask, or as
 // steps of a ring.
 #pragma once
 

@@ -1,4 +1,4 @@
-// GEMMs of OpenBLAS on raw pointers, one thread per caller, counted.
+// OpenBLAS's GEMMs on raw pointers, one thread per caller, with counters.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct MatrixView {
   int64_t stride;
 };
 
-/// As kernel::Gemm. With beta 0, c is not read.
+/// Computes kernel::Gemm. With beta 0, c is not read.
 template <typename T>
 void blas_gemm(BlasCounter& counter, const GemmShape& shape, double alpha, MatrixView<const T> a,
                MatrixView<const T> b, double beta, MatrixView<T> c);

@@ -1,5 +1,5 @@
-// The CPU backend: a stream is a worker thread with a queue; groups use shared memory, and messages across
-// processes; GEMMs are OpenBLAS's, one thread each.
+// The CPU backend. A stream is a worker thread with a queue. Groups use shared memory, and messages across
+// processes. GEMMs are OpenBLAS's, one thread each.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,17 @@ namespace stp::cpu {
 /// Replaces the kernels of a device (the first argument), for tests.
 using ReplaceKernels = std::function<std::unique_ptr<Kernels>(std::unique_ptr<Kernels>, Device&)>;
 
-/// Types f32, f64, and bf16, which is computed in f32: correct, but slow. This process drives all ranks.
+/// Supports f32, f64 and bf16 (correct but slow: computed in f32). This process drives all ranks.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, const ReplaceKernels& replace = {});
 /// The same for several processes; `processes` must outlive it. This process drives its ranks_of_process().
 /// All processes make their backends in the same order.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes& processes,
                                       const ReplaceKernels& replace = {});
 
-/// One rank of a world of options.world_size, alone; all its groups are over emulated links.
+/// One rank of a world of options.world_size, alone; emulated links carry all its groups.
 std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay);
 
-/// Seconds and floating-point operations of a device's streams in BLAS so far. Throws std::bad_cast for other
+/// Total seconds and floating-point operations of a device's streams in BLAS. Throws std::bad_cast for other
 /// backends.
 struct BlasUse {
   double seconds = 0, flops = 0;

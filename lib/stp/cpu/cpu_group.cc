@@ -20,7 +20,7 @@ namespace {
 /// Elements, or bytes of a copy, that a thread processes at a time.
 constexpr size_t kPiece = size_t{1} << 14;
 
-/// The processes of a group that has members in several.
+/// The processes of a group whose members belong to several processes.
 struct Remote {
   std::map<int, std::vector<int>> members;  // by process
   int here;                                 // this process
@@ -95,15 +95,15 @@ class SharedCall {
     std::byte* in = nullptr;
     std::byte* out = nullptr;  // null: of another process
   };
-  /// What one member sends another.
+  /// The data that one member sends another.
   struct Block {
     size_t from, to;
     std::byte *in, *out;  // null: of another process
     size_t bytes;
   };
 
-  // Of a transfer or an all-to-all, by sender and receiver: so both ends of several messages name them in the
-  // same order.
+  // Adds the blocks of a transfer or an all-to-all by sender and receiver, so both ends of several messages
+  // have them in the same order.
   void add_blocks(const std::vector<const Part*>& parts) {
     const auto add = [&](size_t from, size_t to, const Tensor& in, const Tensor& out) {
       if (in || out) blocks_.push_back({from, to, address(in), address(out), (in ? in : out).bytes()});
@@ -128,7 +128,7 @@ class SharedCall {
     return text.empty() ? "other processes" : text;
   }
 
-  // Work of the last stream to arrive.
+  // The last stream to arrive does this work.
   void exchange(const CpuStream& stream) {
     std::vector<Message> sends, receives;
     collect_messages(sends, receives);
@@ -174,7 +174,7 @@ class SharedCall {
     }
   }
 
-  // The part of an input that the process that drives `receivers` needs.
+  // The part of an input that the process of `receivers` needs.
   [[nodiscard]] std::vector<std::span<std::byte>> wanted(std::byte* input,
                                                          const std::vector<int>& receivers) const {
     if (kind_ != CallKind::reduce_scatter) return {{input, input_bytes_}};

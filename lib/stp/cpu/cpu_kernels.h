@@ -8,7 +8,7 @@
 
 namespace stp::cpu {
 
-/// `counter` outlives them.
+/// `counter` must outlive the kernels.
 std::unique_ptr<Kernels> make_cpu_kernels(BlasCounter& counter);
 
 }  // namespace stp::cpu

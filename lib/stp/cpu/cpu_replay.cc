@@ -40,7 +40,7 @@ const std::vector<std::byte>& received_numbers(DType type) {
   return i32;
 }
 
-// Sleeps, but polls at the end, since a sleeping thread wakes too late. Returns the delay in seconds.
+// Sleeps, but polls at the end, because a sleeping thread wakes too late. Returns the delay in seconds.
 double wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point start, double due_ns) {
   constexpr std::chrono::milliseconds kPollInterval{20};
   constexpr std::chrono::microseconds kAwake{200};
@@ -57,7 +57,7 @@ double wait_until(const RunGuard& guard, std::chrono::steady_clock::time_point s
   }
 }
 
-// The bytes that go through the link buffers a second time; there are two buffers then.
+// Passes bytes through the link buffers a second time, for which there are two buffers.
 void pass_on(std::vector<std::byte>& link, std::vector<std::byte>& other, int64_t bytes) {
   other.resize(std::max(other.size(), static_cast<size_t>(bytes)));
   std::copy_n(link.begin(), bytes, other.begin());
@@ -94,7 +94,7 @@ void carry_out(const RunGuard& guard, const EmulatedCall& call, EmulatedUseCount
         if (first < last) std::copy(from + first, from + last, to + first - mine);
         break;
       }
-      case CallKind::all_to_all:  // comes as transfers
+      case CallKind::all_to_all:  // split into transfers
       case CallKind::transfer:
         if (from != nullptr) std::copy(from + begin, from + end, link.begin());
         if (to != nullptr)

@@ -1,5 +1,4 @@
-// Groups whose other members do not exist (lib/stp/emulation/emulated_group.h), over links emulated by CPU
-// threads.
+// Groups with one existing member (lib/stp/emulation/emulated_group.h), over links emulated by CPU threads.
 #pragma once
 
 #include <memory>

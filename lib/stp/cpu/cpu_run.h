@@ -1,4 +1,4 @@
-// Shared by all devices, streams and communicators of one CPU backend.
+// The state that all devices, streams and communicators of one CPU backend share.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ class CpuRun : public RunContext {
  public:
   using RunContext::RunContext;
 
-  /// Seconds since this was made: the clock of all devices.
+  /// Seconds since the run was made: the clock of all devices.
   [[nodiscard]] double now() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - epoch_).count();
   }

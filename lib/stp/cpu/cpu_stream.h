@@ -16,8 +16,8 @@
 
 namespace stp::cpu {
 
-/// Runs its tasks in order, on a thread of its own. A task that throws fails the run ("rank 3, compute, F0.1:
-/// …"); once the run has failed, no stream begins another task.
+/// Runs its tasks in order on its own thread. A task that throws fails the run ("rank 3, compute, F0.1: …").
+/// Once the run has failed, no stream begins another task.
 class CpuStream : public Stream {
  public:
   /// `run` must outlive the stream.
@@ -32,10 +32,10 @@ class CpuStream : public Stream {
   void wait(const EventRef& event) override;
   void begin(uint32_t op) override { op_ = op; }
 
-  /// A task that computes: while it runs, no deadline expires. The function must hold copies of all it needs
-  /// but the elements of tensors, which it may use only when it runs. Waits while the queue is full.
+  /// Adds a task that computes: while it runs, no deadline expires. The function must hold copies of all its
+  /// arguments except tensors' elements, which it may use only while it runs. Waits while the queue is full.
   void enqueue(std::function<void()> task);
-  /// A task that mostly waits, by RunGuard::wait, for tasks of other streams.
+  /// Adds a task that mostly waits for tasks of other streams, by RunGuard::wait.
   void enqueue_waiting(std::function<void()> task);
 
   /// Waits until all tasks given so far are done. Throws Cancelled if the run has failed.
@@ -44,7 +44,7 @@ class CpuStream : public Stream {
   [[nodiscard]] CpuRun& run() const { return run_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// "rank 3, compute, F0.1": this stream and its current op, for failures. To be called only from its tasks.
+  /// This stream and its current op, for errors: "rank 3, compute, F0.1". Only its tasks may call it.
   [[nodiscard]] std::string where() const { return run_.where(rank_, name_, running_); }
   [[nodiscard]] std::optional<uint32_t> running() const { return running_; }
 
@@ -73,7 +73,7 @@ class CpuStream : public Stream {
   std::thread worker_;  // last: it uses all others
 };
 
-/// Throws std::logic_error if `stream` is not of the CPU backend.
+/// Throws std::logic_error if `stream` belongs to another backend.
 CpuStream& cpu_stream(Stream& stream);
 
 }  // namespace stp::cpu

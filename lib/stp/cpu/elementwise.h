@@ -1,5 +1,5 @@
-// Every kernel but GEMM and attention. T is float or double, and bf16 tensors are float here (operand.h);
-// sums use double.
+// Every kernel except GEMM and attention. T is float or double; bf16 tensors are float here (operand.h). Sums
+// use double.
 #pragma once
 
 #include <algorithm>
@@ -205,7 +205,7 @@ void compute(const kernel::GeluBackward& k) {
   }
 }
 
-/// Cosines and sines of the rotary angles: seq × half each.
+/// Cosines and sines of the rotary angles: each is seq × half.
 template <typename T>
 struct RotaryTable {
   std::vector<T> cosine, sine;
@@ -233,7 +233,7 @@ struct RotaryTable {
   }
 };
 
-/// Rotates the heads of one row by `direction` (1 or −1) times the angles whose cosines and sines are given.
+/// Rotates the heads of one row by `direction` (1 or −1) times the angles with these cosines and sines.
 template <typename T>
 void rotate(T* head, int64_t heads, int64_t half, const T* cosine, const T* sine, T direction) {
   for (int64_t h = 0; h < heads; ++h, head += 2 * half) {

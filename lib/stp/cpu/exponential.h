@@ -1,4 +1,4 @@
-// The exponential function in a form that compilers vectorise, since it takes most of the time outside BLAS.
+// The exponential function in a form that compilers vectorise: it takes most of the time outside BLAS.
 #pragma once
 
 #include <bit>
@@ -36,7 +36,7 @@ inline float exponential(float x) {
   return std::bit_cast<float>(std::bit_cast<int32_t>(p) | not_a_number);
 }
 
-/// The standard library's: float64 is for parity, not for speed.
+/// The standard library's function: float64 is for parity, not for speed.
 inline double exponential(double x) { return std::exp(x); }
 
 }  // namespace stp::cpu

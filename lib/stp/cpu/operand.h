@@ -1,5 +1,5 @@
-// Tensors as kernels compute with them. The CPU has no bf16 arithmetic: the kernel works on a copy in float,
-// which is rounded at its end. This is correct, but not fast.
+// Tensors in the types that kernels compute with. The CPU has no bf16 arithmetic: the kernel works on a float
+// copy, which is rounded at its end. This is correct, but not fast.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,8 @@ void round(int64_t count, const T* from, Bfloat16* to) {
 
 enum class Access { in, in_if_any, out, in_out };
 
-/// The elements of a tensor of type T or bf16, to which it converts as a pointer; null if the tensor is empty
-/// and may be. Lives as long as the kernel's call.
+/// The elements of a tensor of type T or bf16; converts to a pointer. Null if the tensor is empty and may be
+/// empty. Lives as long as the kernel's call.
 template <typename T, Access access>
 class Operand {
   static constexpr bool kConst = access == Access::in || access == Access::in_if_any;
@@ -51,7 +51,7 @@ class Operand {
 
  private:
   const TensorView& tensor_;
-  std::vector<T> wide_;  // of bf16 alone
+  std::vector<T> wide_;  // for bf16
   T* elements_ = nullptr;
 };
 

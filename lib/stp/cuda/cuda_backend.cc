@@ -27,7 +27,7 @@ class ReplayBackend : public CudaBackend {
   const Replay replay_;
 };
 
-// Before anything touches the GPU.
+// Checks the options before anything uses the GPU.
 int checked_world_size(const BackendOptions& options, const std::vector<int>& ranks, int gpu) {
   if (options.world_size < 1) throw std::logic_error("a world of no rank");
   for (const int rank : ranks)
@@ -73,8 +73,8 @@ std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, cons
 }
 
 std::string lack_of_gpu(int gpu) {
-  // The driver looks at it when it is first called; what the user has set stays. Streams share the
-  // hardware's queues, by default eight, and hold each other up in them.
+  // The driver reads this variable at its first call; a user's value stays. Streams share the hardware's
+  // queues, eight by default, and delay each other in them.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int driver = 0, count = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) return "no NVIDIA driver is installed";
@@ -94,7 +94,7 @@ void check_gpu(int gpu) {
 
 int gpu_of(int index_on_node) { return lack_of_gpu(1).empty() ? index_on_node : 0; }
 
-// Asked so that no context is opened there.
+// cudaGetDeviceProperties opens no context.
 double gpu_memory(int gpu) {
   cudaDeviceProp properties{};
   STP_CUDA(cudaGetDeviceProperties(&properties, gpu));

@@ -1,5 +1,5 @@
-// The CUDA backend: one GPU, which the process gives the work of its ranks to. All ranks of a run share it
-// (make_backend), or the process has one rank, whose peers have GPUs of their own (nccl/nccl_backend.h) or do
+// The CUDA backend: the process gives its ranks' work to one GPU. All ranks of a run share the GPU
+// (make_backend), or the process has one rank. Its peers then have their own GPUs (nccl/nccl_backend.h) or do
 // not exist (make_replay_backend).
 #pragma once
 
@@ -16,30 +16,30 @@
 
 namespace stp::cuda {
 
-/// All ranks on the GPU of that number. Types bf16 and f32. Throws InputError as check_gpu does.
+/// Makes all ranks on GPU number `gpu`. Supports bf16 and f32. Throws InputError like check_gpu().
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, int gpu = 0);
-/// One rank of a world of options.world_size, alone; all its groups are over emulated links.
+/// Makes one rank of a world of options.world_size, alone; emulated links carry all its groups.
 std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay,
                                              int gpu = 0);
 
-/// "" where there is a GPU of that number, a driver for it, and what this backend asks of both; else what is
-/// lacking. With it, tests that need one are skipped.
+/// Returns "" if GPU number `gpu` and its driver fulfil this backend's requirements; else the reason why not.
+/// Tests that need a GPU are then skipped.
 std::string lack_of_gpu(int gpu = 0);
-/// Throws InputError, which says what is lacking.
+/// Throws InputError with lack_of_gpu(), unless it is "".
 void check_gpu(int gpu = 0);
-/// The GPU of a process: that of its place on the node, or the only one that the launcher lets it see.
+/// The GPU of a process: the one with its number on the node, or the only one that the launcher shows it.
 int gpu_of(int index_on_node);
-/// Bytes of its memory, used and free. Throws CudaError.
+/// Bytes of the GPU's memory, used and free. Throws CudaError.
 double gpu_memory(int gpu = 0);
-/// What it is and what drives it, for records. MLPerf's names where there is one: accelerator_model_name,
-/// accelerator_memory_capacity; compute capability, multiprocessors, versions of driver and runtime, and
-/// whose kernels attention has. Throws CudaError.
+/// The GPU's facts for records, with MLPerf's names if they exist: accelerator_model_name,
+/// accelerator_memory_capacity, compute capability, multiprocessors, versions of driver and runtime, and the
+/// library of the attention kernels. Throws CudaError.
 SharedJson gpu_facts(int gpu = 0);
 
-/// What is the same of all of them: the ranks of this process, on one GPU. Groups are of ranks that share it.
+/// The common part of all CUDA backends: this process's ranks on one GPU. Groups are of ranks that share it.
 class CudaBackend : public Backend {
  public:
-  /// Throws InputError as check_gpu does, and std::logic_error for ranks that the world does not have.
+  /// Throws InputError like check_gpu(), and std::logic_error for ranks outside the world.
   CudaBackend(const BackendOptions& options, const std::vector<int>& ranks, int gpu,
               Progress* progress = nullptr);
 

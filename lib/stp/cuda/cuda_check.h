@@ -1,5 +1,5 @@
-// What becomes of CUDA's error codes: exceptions that name call, reason and place. The macros take a call of
-// the CUDA runtime or cuDNN, whose header the user includes; cuBLASLt's is in cublas_lt_api.h.
+// Turns CUDA's error codes into exceptions that name call, reason and place. The macros take a call of the
+// CUDA runtime or cuDNN; the user includes its header. cublas_lt_api.h has the macro for cuBLASLt.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,21 +11,21 @@ namespace stp::cuda {
 
 class CudaError : public std::runtime_error {
  public:
-  /// "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED at gemm.cc:120", of whatever `call` and `file` begin or end
-  /// with.
+  /// Makes "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED at gemm.cc:120" from the start of `call` and the end
+  /// of `file`.
   CudaError(const std::string& call, const std::string& words, const std::string& file, int line)
       : std::runtime_error(call.substr(0, call.find('(')) + ": " + words + " at " +
                            file.substr(file.rfind('/') + 1) + ":" + std::to_string(line)) {}
 };
 
-/// Throws CudaError if `status` is not the library's success, which is 0 in all of them. `words` gives the
-/// text of a status.
+/// Throws CudaError unless `status` is success, which is 0 in all these libraries. `words` gives a status's
+/// text.
 template <typename Status, typename Words>
 void check_call(Status status, Words words, const char* call, const char* file, int line) {
   if (status != Status{}) throw CudaError(call, words(status), file, line);
 }
 
-/// "cudaErrorInvalidValue, invalid argument". The runtime forgets the error: later checks are not to find it.
+/// "cudaErrorInvalidValue, invalid argument". Clears the runtime's error: later checks do not find it.
 inline std::string cuda_error_text(cudaError_t error) {
   static_cast<void>(cudaGetLastError());
   return std::string(cudaGetErrorName(error)) + ", " + cudaGetErrorString(error);

@@ -12,7 +12,8 @@
 namespace stp::cuda {
 namespace {
 
-/// Pinned memory of a rank, and what goes through it at a time: several pieces are under way at once.
+/// A rank's pinned memory, and the size of a piece that passes through it: several pieces are in transfer at
+/// once.
 constexpr size_t kStagingBytes = size_t{16} << 20;
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
@@ -39,9 +40,9 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
 
 CudaDevice::~CudaDevice() {
   try {
-    run_.make_current();  // for what ends here
+    run_.make_current();  // for the resources that end here
   } catch (const std::exception&) {
-    // The run has failed; whoever ends it knows.
+    // The run has failed, and its owner knows that.
   }
   kernels_.reset();
   if (!run_.left_at_work()) free_blocks();
@@ -60,8 +61,7 @@ std::vector<CudaStream*> CudaDevice::streams() const {
 
 // ---- memory ----
 
-// From CUDA's pool, on a stream of which nothing else is asked: cudaMalloc and cudaFree may wait for all that
-// the GPU has to do.
+// From CUDA's pool, on a stream without other work: cudaMalloc and cudaFree may wait for all work of the GPU.
 std::byte* CudaDevice::take_memory(size_t bytes) {
   run_.make_current();
   void* at = nullptr;
@@ -80,8 +80,8 @@ void CudaDevice::free_memory(std::byte* at) {
   static_cast<void>(cudaFreeAsync(at, run_.side_stream()));  // only a failed GPU refuses
 }
 
-// Pinned: other memory is not copied beside the GPU's work. Both calls may wait for the GPU; the allocator
-// makes the first one during the first step alone, and the second when the GPU has finished.
+// Pinned memory: other memory is not copied beside the GPU's work. Both calls may wait for the GPU. The
+// allocator makes the first one only during the first step, and the second when the GPU has finished.
 std::byte* CudaDevice::take_host_memory(size_t bytes) {
   return static_cast<std::byte*>(run_.pinned(std::max<size_t>(bytes, 1)));
 }
@@ -94,7 +94,7 @@ void CudaDevice::fill_with_nan(Stream& stream, std::byte* at, size_t bytes) {
   cuda_stream(stream).give([=](cudaStream_t on) { STP_CUDA(cudaMemsetAsync(at, kNan, bytes, on)); });
 }
 
-// What became too small stays: kernels may still be at work on it.
+// A block that became too small stays: kernels may still use it.
 std::byte* CudaDevice::scratch(Stream& stream, size_t bytes) {
   if (bytes == 0) return nullptr;
   std::vector<Block>& blocks = scratch_[&cuda_stream(stream)];

@@ -1,5 +1,4 @@
-// A device of the CUDA backend: one rank's streams and memory on the GPU that it shares with the others of
-// its process.
+// A device of the CUDA backend: one rank's streams and memory on the GPU that its process's ranks share.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +19,11 @@
 
 namespace stp::cuda {
 
-/// Data of hosts goes through pinned memory, a piece at a time. What is never released ends with the device,
-/// save where the run has failed and the GPU is still at work.
+/// Copies of host data pass through pinned memory, piece by piece. The destructor frees all memory, unless
+/// the run has failed and the GPU is still working.
 class CudaDevice : public Device {
  public:
-  /// `run` outlives the device, the device its streams. Throws CudaError.
+  /// `run` must outlive the device, and the device its streams. Throws CudaError.
   CudaDevice(CudaRun& run, int rank, const BackendOptions& options);
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -41,16 +40,16 @@ class CudaDevice : public Device {
   bool time_kernels(bool on) override;
   double take_kernel_seconds() override;
 
-  /// Memory for one call on `stream`, which is the next call's there. It is counted apart from tensors
-  /// (MemoryTracker::scratch()). Null for no bytes. Throws std::runtime_error where there is none.
+  /// Memory for one call on `stream`; the next call on `stream` reuses it. MemoryTracker::scratch() counts it
+  /// apart from tensors. Null for 0 bytes. Throws std::runtime_error if no memory is left.
   std::byte* scratch(Stream& stream, size_t bytes);
-  /// How kernels of all streams so far were launched.
+  /// How kernels of all streams were launched so far.
   [[nodiscard]] GraphCounts graphs() const;
 
   [[nodiscard]] bool has_graphs() const { return has_graphs_; }
   [[nodiscard]] CudaRun& run() const { return run_; }
   [[nodiscard]] int rank() const { return rank_; }
-  /// To be called by a stream that ends.
+  /// A stream's destructor calls it.
   void forget(const CudaStream& stream);
 
  private:
@@ -76,12 +75,12 @@ class CudaDevice : public Device {
   const int rank_;
   const bool poison_, has_graphs_;
   const uint64_t hold_ns_;
-  std::map<const CudaStream*, std::vector<Block>> scratch_;  // the last of a stream is its largest
+  std::map<const CudaStream*, std::vector<Block>> scratch_;  // by stream; its last block is its largest
   GraphCounts ended_graphs_;                                 // of streams that ended
 
-  std::byte* pinned_ = nullptr;  // once it is needed
-  size_t pinned_end_ = 0;        // of the latest piece
-  std::deque<Staged> staged_;    // pieces on their way, the oldest first
+  std::byte* pinned_ = nullptr;  // made at first use
+  size_t pinned_end_ = 0;        // end of the latest piece
+  std::deque<Staged> staged_;    // pieces still in transfer, the oldest first
 
   std::unique_ptr<Kernels> kernels_;  // last: they use all others
 };

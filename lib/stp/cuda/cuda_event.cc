@@ -12,7 +12,7 @@ constexpr std::chrono::seconds kEpoch{4};
 
 bool is_done(cudaError_t state, const char* call, int line) {
   if (state == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // no error, but kept as one
+    static_cast<void>(cudaGetLastError());  // not ready is no error, but the runtime keeps it as one
     return false;
   }
   check_call(state, cuda_error_text, call, __FILE__, line);
@@ -62,7 +62,7 @@ double CudaEvents::seconds(cudaEvent_t event, size_t epoch) const {
 }
 
 CudaEvent::~CudaEvent() {
-  if (handle_ != nullptr) events_->give_back(handle_);  // another record does not change what waits for this
+  if (handle_ != nullptr) events_->give_back(handle_);  // a new record does not change earlier waits
 }
 
 double CudaEvent::seconds() const {

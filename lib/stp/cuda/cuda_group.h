@@ -1,4 +1,4 @@
-// The groups of the CUDA backend, but NCCL's.
+// The groups of the CUDA backend, except NCCL's.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace stp::cuda {
 
-/// Of ranks that share one GPU, where all buffers are in reach: one kernel, or copies, do a call's whole
-/// work, on the stream of the first part, which waits for the other parts' streams, as they do for it. Sums
-/// are made in the members' order, and rounded once. Throws std::logic_error for more members than a call can
-/// have.
+/// Makes a group of ranks that share one GPU, so that all buffers are in reach. One kernel, or copies, do a
+/// call's whole work on the stream of the first part. That stream waits for the other parts' streams, and
+/// they wait for it. Sums are made in the members' order and rounded once. Throws std::logic_error if there
+/// are more members than a call supports.
 std::unique_ptr<Group> make_local_group(std::string name, const std::vector<int>& members);
 
-/// Whose other members do not exist: a kernel on the rank's own GPU takes the time of their links, and moves
-/// the bytes. `device`, which is the rank's, outlives it.
+/// Makes a group whose other members do not exist. A kernel on the rank's GPU takes the links' time and moves
+/// the bytes. `device`, the rank's device, must outlive the group.
 std::unique_ptr<EmulatedGroup> make_emulated_group(CudaDevice& device, std::string name, const Replay& replay,
                                                    const std::vector<int>& members);
 

@@ -26,9 +26,9 @@ class EmulatedCudaGroup : public EmulatedGroup {
   }
 
  private:
-  /// Until it is counted.
+  /// A call that is not counted yet.
   struct TimedCall {
-    EventRef ready, done;  // all that it waits for, and the call itself
+    EventRef ready, done;  // all that it waits for; the call itself
     double link_s;
     size_t link_bytes;
   };

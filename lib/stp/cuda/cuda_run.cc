@@ -32,14 +32,14 @@ CudaRun::CudaRun(double deadline_s, int gpu, Progress* progress)
 }
 
 CudaRun::~CudaRun() {
-  if (left_at_work_) return;  // what follows would wait for the GPU
+  if (left_at_work_) return;  // the calls below would wait for the GPU
   for (void* block : pinned_) cudaFreeHost(block);
   cudaStreamDestroy(side_stream_);
 }
 
 void CudaRun::wait_until(const std::function<bool()>& ready, const std::function<std::string()>& who,
                          double patience) {
-  // Most waits are short; after these tries others may have the processor.
+  // Most waits are short. After these tries the thread sleeps between polls.
   constexpr int kTries = 200;
   constexpr std::chrono::microseconds kPause{20};
   Idle idle = guard.idle();
@@ -56,7 +56,7 @@ void CudaRun::wait_until(const std::function<bool()>& ready, const std::function
   }
 }
 
-// What the GPU has passed, and what went wrong meanwhile.
+// Forgets the marks that the GPU has passed, and fails the run on errors.
 void CudaRun::sweep() {
   if (guard.failed()) return;
   for (CudaStream* stream : streams_) stream->sweep();
@@ -65,7 +65,7 @@ void CudaRun::sweep() {
     guard.fail(alarms_[mark - 1]);
 }
 
-// Work is given after all that it waits for, so whatever keeps the GPU is where the first mark is.
+// Work is given after all work that it waits for, so the first mark is where the GPU hangs.
 std::string CudaRun::unfinished() const {
   const CudaStream::Mark* first = nullptr;
   std::string where;
@@ -114,10 +114,10 @@ void CudaRun::forget_alarms() {
     alarms_.clear();
 }
 
-// As a range of Nsight Systems, named as torch's profiles name the actions of a pipeline.
+// Shows it as a range of Nsight Systems, with the names of torch's profiles for pipeline actions.
 void CudaRun::show_op([[maybe_unused]] int rank, [[maybe_unused]] std::optional<uint32_t> op) {
 #ifdef STP_HAVE_NVTX
-  static const nvtxDomainHandle_t domain = nvtxDomainCreateA("stp");  // null where no tool listens
+  static const nvtxDomainHandle_t domain = nvtxDomainCreateA("stp");  // null if no tool listens
   if (op == shown_op_ || domain == nullptr) return;
   if (shown_op_) nvtxDomainRangePop(domain);
   shown_op_ = op;

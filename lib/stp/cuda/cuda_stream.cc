@@ -10,12 +10,12 @@
 namespace stp::cuda {
 namespace {
 
-/// Calls that a stream may be ahead of the GPU, whose own queue holds about 1024 kernels and copies and has
-/// the host wait in the call where it is full.
+/// Calls that a stream may be ahead of the GPU. The GPU's own queue holds about 1024 kernels and copies; if
+/// it is full, the call blocks the host.
 constexpr uint64_t kAhead = 256;
-/// How far marks may lie apart.
+/// Largest number of calls between two marks.
 constexpr uint64_t kCallsPerMark = 32;
-/// Most kernels of a graph: the GPU is not kept waiting for more of them.
+/// Largest number of kernels in a graph: more would delay the GPU.
 constexpr size_t kMostCollected = 64;
 
 }  // namespace
@@ -35,11 +35,11 @@ CudaStream::~CudaStream() {
   try {
     synchronize();
   } catch (const std::exception&) {
-    // The run has failed; whoever ends it knows.
+    // The run has failed, and its owner knows that.
   }
   std::erase(run.streams(), this);
   if (cudaStreamQuery(handle_) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());  // that the run has failed is known
+    static_cast<void>(cudaGetLastError());  // the failure of the run is known
     run.leave_at_work();
   }
   device_.forget(*this);
@@ -183,7 +183,7 @@ void CudaStream::sweep() {
   }
 }
 
-// The destructor calls it, when a derived class's record() no longer exists: so it names its own.
+// The destructor calls it after a derived class's record() has ended, so it names its own record().
 void CudaStream::synchronize() {
   flush();
   if (marked_ < given_) CudaStream::record();

@@ -19,19 +19,19 @@ namespace stp::cuda {
 
 class CudaDevice;
 
-/// Gives work to a stream of the GPU at the call, and never more than the GPU takes at once: a host that is
-/// further ahead waits, with the run's deadline. What CUDA refuses throws CudaError at the call. Once the run
-/// has failed, nothing is given to the GPU any more.
+/// Gives work to a stream of the GPU at the call, never more than the GPU takes at once: a host that is
+/// further ahead waits, with the run's deadline. If CUDA refuses the work, the call throws CudaError. After a
+/// failure of the run, the GPU gets no more work.
 ///
-/// With graphs, kernels of one op that follow each other are collected, and given as one graph where anything
-/// else is asked of the stream. An event that is recorded meanwhile stands behind them all.
+/// With graphs, the stream collects consecutive kernels of one op. It gives them as one graph before anything
+/// else that it is asked. An event recorded in between comes after all collected kernels.
 class CudaStream : public Stream {
  public:
-  /// `device` outlives the stream.
+  /// `device` must outlive the stream.
   CudaStream(CudaDevice& device, std::string name, StreamPriority priority);
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
-  /// Ends when the GPU is done with all, or the run has failed.
+  /// Waits until the GPU has finished all work, or the run has failed.
   ~CudaStream() override;
 
   EventRef record() override;
@@ -39,22 +39,22 @@ class CudaStream : public Stream {
   void wait(const EventRef& event) override;
   void begin(uint32_t op) override;
 
-  /// Calls `launch` with the stream, which it gives one kernel: now, or with graphs later, when all that it
-  /// was given must still be there. `kernel` identifies the kernel.
+  /// Calls `launch` with the stream, to which `launch` gives one kernel: now, or with graphs later. Captured
+  /// arguments must still exist then. `kernel` identifies the kernel.
   void launch(const void* kernel, std::function<void(cudaStream_t)> launch);
-  /// Calls `work`, which gives the stream a kernel or a copy, now. `words` say which, where the GPU does not
+  /// Calls `work` now, which gives the stream a kernel or a copy. `words` name it, in case the GPU does not
   /// finish it.
   void give(const std::function<void(cudaStream_t)>& work, std::string words = "");
-  /// Waits until the GPU is done with all that was given. What is given from then on is no op's until
-  /// begin(). Throws Cancelled if the run has failed.
+  /// Waits until the GPU has finished all work of this stream. Later work belongs to no op until begin().
+  /// Throws Cancelled if the run has failed.
   void synchronize();
 
-  /// Whether kernels are timed, each by events around it; they are in no graph then.
+  /// Switches the timing of kernels, by an event before and after each. Timed kernels are in no graph.
   void time_kernels(bool on);
-  /// Seconds of those that were timed since this was last asked, of ops alone. After synchronize().
+  /// Total seconds of the timed kernels of ops since the last call. Call after synchronize().
   double take_kernel_seconds();
 
-  /// "rank 3, compute, F0.1": this stream, and the op that it is given work for.
+  /// "rank 3, compute, F0.1": this stream and its current op.
   [[nodiscard]] std::string where() const;
   [[nodiscard]] CudaDevice& device() const { return device_; }
   [[nodiscard]] const GraphCounts& graphs() const { return graphs_.counts(); }
@@ -62,7 +62,7 @@ class CudaStream : public Stream {
 
   // For the run, which watches its streams.
 
-  /// A place in the stream's work that the GPU has not passed, as far as is known.
+  /// A place in the stream's work that the GPU may not have passed yet.
   struct Mark {
     std::shared_ptr<CudaEvent> event;
     std::optional<uint32_t> op;
@@ -70,7 +70,7 @@ class CudaStream : public Stream {
     uint64_t number;  // over all streams, in the order of issue
     uint64_t given;   // to this stream before it
   };
-  /// Forgets the marks that the GPU has passed. Fails the run where the GPU has failed.
+  /// Forgets the marks that the GPU has passed. Fails the run if the GPU has failed.
   void sweep();
   [[nodiscard]] bool idle() const { return given_ == passed_ && collected_.empty(); }
   [[nodiscard]] const Mark* first_mark() const { return marks_.empty() ? nullptr : &marks_.front(); }
@@ -82,7 +82,7 @@ class CudaStream : public Stream {
     std::shared_ptr<CudaEvent> begin, end;
   };
 
-  /// Whether the GPU takes more. False once the run has failed.
+  /// Whether the GPU takes more work. False after the run has failed.
   bool ready();
   void flush();
   void note_given(std::string words);
@@ -93,9 +93,9 @@ class CudaStream : public Stream {
   const std::string name_;
   cudaStream_t handle_ = nullptr;
   std::optional<uint32_t> op_;
-  uint64_t given_ = 0, marked_ = 0, passed_ = 0;  // calls: all, those before the last mark, those passed
+  uint64_t given_ = 0, marked_ = 0, passed_ = 0;  // calls: all, until the last mark, and passed
   std::deque<Mark> marks_;
-  std::shared_ptr<CudaEvent> latest_;  // the event behind all that was given, if there is one
+  std::shared_ptr<CudaEvent> latest_;  // the event after all work, if there is one
 
   Graphs graphs_;
   std::vector<GraphCall> collected_;
@@ -105,7 +105,7 @@ class CudaStream : public Stream {
   std::vector<Timed> timed_kernels_;
 };
 
-/// Throws std::logic_error if `stream` is not of the CUDA backend.
+/// Throws std::logic_error if `stream` belongs to another backend.
 CudaStream& cuda_stream(Stream& stream);
 
 }  // namespace stp::cuda

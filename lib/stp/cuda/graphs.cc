@@ -7,17 +7,17 @@
 namespace stp::cuda {
 namespace {
 
-/// Of one kernel a graph would save nothing.
+/// A graph of one kernel would save nothing.
 constexpr size_t kFewestCalls = 2;
 
-// Null where it cannot be done: then the stream is as it was.
+// Returns null if capture is impossible; the stream is then unchanged.
 cudaGraph_t capture(cudaStream_t stream, const std::vector<GraphCall>& calls) {
   STP_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   bool complete = true;
   try {
     for (const GraphCall& call : calls) call.launch(stream);
   } catch (const std::exception&) {
-    complete = false;  // what is wrong with the call itself shows when it is launched without a graph
+    complete = false;  // an error of the call itself shows when it is launched without a graph
   }
   cudaGraph_t graph = nullptr;
   complete = cudaStreamEndCapture(stream, &graph) == cudaSuccess && complete;
@@ -29,7 +29,7 @@ cudaGraph_t capture(cudaStream_t stream, const std::vector<GraphCall>& calls) {
 
 }  // namespace
 
-// CUDA frees a graph that the GPU still runs once the GPU is done with it.
+// CUDA frees a graph only after the GPU has finished it.
 Graphs::~Graphs() {
   for (const auto& [kernels, entry] : entries_)
     if (entry.graph != nullptr) cudaGraphExecDestroy(entry.graph);
@@ -69,7 +69,7 @@ bool Graphs::prepare(cudaStream_t stream, const std::vector<GraphCall>& calls, E
     counts_.instantiated += ready ? 1 : 0;
   }
   cudaGraphDestroy(graph);
-  static_cast<void>(cudaGetLastError());  // of what could not be done
+  static_cast<void>(cudaGetLastError());  // clears the errors of failed calls
   return ready;
 }
 

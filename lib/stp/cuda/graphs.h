@@ -1,7 +1,7 @@
-// CUDA graphs of what a stream is given. Kernels that an op gives a stream one after the other are captured,
-// and launched as one graph. Ops of a kind come with other addresses and numbers every time: the graph that
-// launches the same kernels is updated to them. Waits, events, copies and NCCL's calls stay outside, so that
-// ops depend on each other, are timed and are watched as without graphs.
+// CUDA graphs of a stream's work. Consecutive kernels of an op are captured and launched as one graph. Ops of
+// one kind have other addresses and numbers each time: the graph with the same kernels is updated to them.
+// Waits, events, copies and NCCL's calls stay outside, so dependencies, times and supervision of ops are the
+// same as without graphs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 
 namespace stp::cuda {
 
-/// The launch of one kernel, which `kernel` identifies.
+/// The launch of one kernel. `kernel` identifies it.
 struct GraphCall {
   const void* kernel;
   std::function<void(cudaStream_t)> launch;
@@ -23,7 +23,7 @@ struct GraphCall {
 struct GraphCounts {
   uint64_t alone = 0, in_graphs = 0;
   uint64_t instantiated = 0;  // graphs
-  uint64_t refused = 0;       // pieces that could not be captured
+  uint64_t refused = 0;       // sequences that could not be captured
 
   GraphCounts& operator+=(const GraphCounts& other) {
     alone += other.alone;
@@ -34,7 +34,7 @@ struct GraphCounts {
   }
 };
 
-/// Of one stream.
+/// The graphs of one stream.
 class Graphs {
  public:
   Graphs() = default;
@@ -42,8 +42,8 @@ class Graphs {
   Graphs& operator=(const Graphs&) = delete;
   ~Graphs();
 
-  /// Kernels that come together for the first time, which may have to be loaded, are launched one by one; so
-  /// are those that cannot be captured. Throws CudaError.
+  /// Launches `calls` as a graph. It launches them one by one if their kernels come together for the first
+  /// time, because they may have to be loaded, or if they cannot be captured. Throws CudaError.
   void launch(cudaStream_t stream, const std::vector<GraphCall>& calls);
   [[nodiscard]] const GraphCounts& counts() const { return counts_; }
 
@@ -54,7 +54,7 @@ class Graphs {
   };
 
   void launch_alone(cudaStream_t stream, const std::vector<GraphCall>& calls);
-  /// Whether `entry.graph` is what launches the calls.
+  /// Whether `entry.graph` can launch the calls.
   bool prepare(cudaStream_t stream, const std::vector<GraphCall>& calls, Entry& entry);
 
   std::map<std::vector<const void*>, Entry> entries_;  // by kernels

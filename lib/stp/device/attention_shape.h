@@ -7,7 +7,7 @@ namespace stp {
 
 /// Rows of `qkv` are [q_heads · d | kv_heads · d | kv_heads · d], this tensor-parallel rank's heads. With
 /// context parallelism `seq` counts this rank's tokens of a sample: pieces cp_index and 2cp − 1 − cp_index of
-/// the 2cp that its sequence is divided into. Only without it may attention be without mask.
+/// the sequence's 2cp pieces. Attention without mask needs cp = 1.
 struct AttentionShape {
   int batch, seq, q_heads, kv_heads, head_dim;
   int cp = 1, cp_index = 0;
@@ -18,18 +18,17 @@ struct AttentionShape {
   [[nodiscard]] int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
 };
 
-/// Where row `row` of the `seq` tokens that rank `cp_index` of `cp` has of a sample stands in its whole
-/// sequence.
+/// The position in the whole sequence of row `row` of the `seq` tokens that rank `cp_index` of `cp` has.
 int64_t position_of(int cp, int cp_index, int64_t seq, int64_t row);
 
-/// Of each sample: which of this rank's queries attend to which keys, all of them to each. The queries go on
-/// to the sample's end, the keys begin with the first.
+/// This rank's queries and another rank's keys in one ring step, for each sample: the queries from
+/// `first_query` to the end and the first `keys` keys. Each query attends to all of these keys.
 struct AttentionBlock {
   int first_query, keys;
 };
-/// What the rank of `shape` attends to of the keys of rank `other` of its ring: all queries to its first
-/// piece, which is before both of the own, if other < cp_index, else the second own piece to both of its
-/// pieces.
+/// The block of the rank of `shape` and the keys of rank `other` of its ring. If other < cp_index, all
+/// queries attend to the first piece, which is before both of this rank's pieces. Otherwise the queries of
+/// the second piece attend to both pieces.
 AttentionBlock attention_block(const AttentionShape& shape, int other);
 
 }  // namespace stp

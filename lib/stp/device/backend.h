@@ -18,36 +18,36 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Number of ranks in the world, and those that this process drives, ascending.
+  /// The number of ranks in the world; the ranks that this process drives, ascending.
   [[nodiscard]] virtual int world_size() const = 0;
   [[nodiscard]] virtual std::vector<int> ranks() const = 0;
   virtual Device& device(int rank) = 0;
-  /// How many ranks share one device; none if ranks are threads of the machine's processors.
+  /// The number of ranks on one device; none if ranks are threads on the machine's processors.
   [[nodiscard]] virtual std::optional<int> ranks_per_device() const { return std::nullopt; }
-  /// The group `name` of world ranks, some of which this process drives. Every process that drives a member
-  /// must call this; a name belongs to one set of members, and all processes make groups in the same order.
+  /// Makes the group `name` of world ranks. Every process that drives a member must call this, and no other.
+  /// A name belongs to one set of members. All processes make groups in the same order.
   virtual std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
                                        GroupUse use = GroupUse::collectives) = 0;
-  /// The processes that drive the world's ranks together.
+  /// The processes that together drive the world's ranks.
   virtual Processes& processes() = 0;
   virtual RunGuard& guard() = 0;
   virtual void describe_with(DescribeOp describe) = 0;
 };
 
-/// Indices of the `members` that are in `ranks`, as Group takes them.
+/// Indices of the `members` that are in `ranks`, for Group's constructor.
 std::vector<int> local_members(const std::vector<int>& members, const std::vector<int>& ranks);
 
 struct BackendOptions {
   int world_size = 1;
-  double deadline_s = 10;         // without progress of any rank
-  size_t memory_limit = 0;        // bytes a rank; 0: none
+  double deadline_s = 10;         // longest time without progress of any rank
+  size_t memory_limit = 0;        // bytes per rank; 0: none
   bool poison = false;            // fill fresh and released memory with NaN, for tests
-  bool graphs = false;            // ops are captured, and launched as graphs (CUDA)
+  bool graphs = false;            // capture ops and launch them as graphs (CUDA)
   double hold_compute_us = 0;     // Device::hold_compute(), microseconds (CUDA)
-  std::vector<std::string> nccl;  // how groups among processes use NCCL (lib/stp/cuda/nccl_tuning.h)
-  // For GEMMs, if a library chooses among kernels (CUDA):
-  bool time_gemms = false;  // candidates are timed at a shape's first use; for benchmarks
-  // Multiprocessors that kernels are chosen for, the others being left to communication; 0: all.
+  std::vector<std::string> nccl;  // NCCL options of groups among processes (lib/stp/cuda/nccl_tuning.h)
+  // For GEMMs, if a library chooses the kernel (CUDA):
+  bool time_gemms = false;  // time the candidates at a shape's first use; for benchmarks
+  // Multiprocessors for GEMM kernels; the others are left to communication. 0: all.
   int gemm_multiprocessors = 0;
 };
 

@@ -11,7 +11,7 @@ struct Bfloat16 {
   uint16_t bits = 0;
 
   Bfloat16() = default;
-  /// Rounds to the nearest, ties to even; larger values than the largest become infinite. NaN stays NaN.
+  /// Rounds to the nearest, ties to even. Values beyond the largest become infinite. NaN stays NaN.
   explicit Bfloat16(float value) {
     const auto all_bits = std::bit_cast<uint32_t>(value);
     const bool not_a_number = (all_bits & 0x7FFFFFFF) > 0x7F800000;
@@ -23,7 +23,7 @@ struct Bfloat16 {
 };
 static_assert(sizeof(Bfloat16) == 2);
 
-/// The type in which elements of type T are computed.
+/// The type that computes with elements of type T.
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;
 

@@ -12,7 +12,7 @@ void CachingAllocator::clear() {
 }
 
 std::byte* CachingAllocator::allocate(Stream& stream, size_t bytes) {
-  // The older ones stay for streams that are not behind the newer.
+  // Older blocks stay for streams that are not behind the newer releases.
   std::vector<FreeBlock>& blocks = released_[bytes];
   const auto found = std::find_if(blocks.rbegin(), blocks.rend(), [&](const FreeBlock& block) {
     return !block.released || stream.is_behind(*block.released);

@@ -1,7 +1,7 @@
-// Keeps released blocks of device memory for reuse. A block is free for a stream from the call that releases
-// it, in the order of the host's calls, which is the program's, if the stream's next work comes behind the
-// release anyway: no stream waits for memory. So the program alone decides how much memory is held, however
-// far the host is ahead of the device, and every step gets the same addresses.
+// Keeps released blocks of device memory for reuse. After the host's call that releases a block, a stream may
+// reuse it if the stream's next work comes after the release anyway: no stream waits for memory. The program
+// alone therefore decides how much memory is held, however far the host is ahead of the device, and every
+// step gets the same addresses.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,14 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// A block for work given to `stream` from now on: the latest of that size whose release comes before that
-  /// work (Stream::is_behind()), else a fresh one.
+  /// Returns a block for work given to `stream` from now on: the latest of that size whose release comes
+  /// before that work (Stream::is_behind()), or a fresh block.
   std::byte* allocate(Stream& stream, size_t bytes);
-  /// No later work of `stream` uses the block.
+  /// Releases a block that no later work of `stream` uses.
   void release(Stream& stream, std::byte* block, size_t bytes);
-  /// To be called when the device has finished all work: frees blocks not used since the last but one call.
+  /// Call when the device has finished all work: frees blocks not used since the last call but one.
   void trim();
-  /// Frees all blocks, including held ones. The device must have finished with them; no other call may
-  /// follow.
+  /// Frees all blocks, also those in use. The device must have finished with them. It is the last call.
   void clear();
 
  private:

@@ -1,10 +1,10 @@
-// The interface to an accelerator, after CUDA's model: in-order streams, events between them, memory that is
-// allocated and released in stream order. Each backend has its own folder.
+// The interface to an accelerator, after CUDA's model: in-order streams, events between them, and memory that
+// is allocated and released in stream order. Each backend has its own folder.
 //
-// All calls come from one thread of the process, which issues the work of all ranks that the process drives,
-// in an order in which no work waits for work issued later. Only synchronize(), download() and a full queue
-// wait for the device; other calls return at once, and their arguments are used later, in the order of the
-// calls on each stream.
+// One thread of the process makes all calls. It issues the work of all ranks that the process drives, in an
+// order in which no work waits for later work. Only synchronize(), download() and a full queue wait for the
+// device. Other calls return at once; their arguments are used later, in the order of the calls on each
+// stream.
 #pragma once
 
 #include <memory>
@@ -27,11 +27,11 @@ class Device {
   virtual ~Device() = default;
   virtual std::unique_ptr<Stream> make_stream(const std::string& name, StreamPriority priority) = 0;
 
-  /// Uninitialised. Throws std::runtime_error if the memory limit would be exceeded.
+  /// Returns uninitialised memory. Throws std::runtime_error if the memory limit would be exceeded.
   Tensor allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns);
-  /// From here on `tensor` counts as `kind`.
+  /// Counts `tensor` as `kind` from now on.
   void retag(const Tensor& tensor, MemoryKind kind);
-  /// Frees the memory once the stream reaches this point. `tensor` becomes empty; the caller ensures that no
+  /// Frees the memory once the stream reaches this point, and empties `tensor`. The caller ensures that no
   /// other stream still uses it.
   void release(Stream& stream, Tensor& tensor);
   [[nodiscard]] MemoryTracker& memory() { return tracker_; }
@@ -42,40 +42,40 @@ class Device {
   virtual void download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) = 0;
   /// Waits for all streams of the device. Throws Cancelled if the run failed.
   virtual void synchronize() = 0;
-  /// Delays work given to `stream`, the compute stream, from now on by BackendOptions::hold_compute_us: a
-  /// collective given to another stream before gets the device first. By default there is no delay.
+  /// Delays later work of `stream`, the compute stream, by BackendOptions::hold_compute_us. A collective that
+  /// another stream already has then gets the device first. By default there is no delay.
   virtual void hold_compute(Stream& stream) { static_cast<void>(stream); }
 
   virtual Kernels& kernels() = 0;
-  /// The share of the kernels' calls so far that ran as graphs (BackendOptions::graphs); none if there are no
-  /// graphs. After synchronize().
+  /// The share of kernel calls so far that ran as graphs (BackendOptions::graphs); none without graphs. Call
+  /// after synchronize().
   [[nodiscard]] virtual std::optional<double> share_in_graphs() { return std::nullopt; }
-  /// From now on times each piece of work on the streams, which slows them down. False if the device cannot.
+  /// Switches the timing of each piece of work, which slows the streams down. False if not possible.
   virtual bool time_kernels(bool on) {
     static_cast<void>(on);
     return false;
   }
-  /// The sum of the times of all pieces of work since the last call. After synchronize().
+  /// The total time of all pieces of work since the last call. Call after synchronize().
   virtual double take_kernel_seconds() { return 0; }
 
  protected:
-  /// `memory_limit`: in bytes, 0: none; `poison`: fresh and released memory is filled with NaN, for tests.
+  /// `memory_limit`: in bytes, 0: none. `poison`: fill fresh and released memory with NaN, for tests.
   Device(size_t memory_limit, bool poison);
 
-  /// Allocates and frees memory that the device's streams can use; see CachingAllocator.
+  /// Allocates and frees memory for the device's streams; see CachingAllocator.
   virtual std::byte* take_memory(size_t bytes) = 0;
   virtual void free_memory(std::byte* at) = 0;
-  /// The same of the host's memory, for kind `host`.
+  /// The same for host memory, MemoryKind::host.
   virtual std::byte* take_host_memory(size_t bytes) = 0;
   virtual void free_host_memory(std::byte* at) = 0;
   /// Fills memory with a bit pattern that is NaN in every type, in the stream's order.
   virtual void fill_with_nan(Stream& stream, std::byte* at, size_t bytes) = 0;
-  /// To be called when the device has finished all work.
+  /// Call when the device has finished all work.
   void trim_memory() {
     blocks_.trim();
     host_blocks_.trim();
   }
-  /// To be called by a derived class's destructor, since take_memory() and free_memory() are its own.
+  /// Call in a derived class's destructor: take_memory() and free_memory() belong to that class.
   void free_blocks() {
     blocks_.clear();
     host_blocks_.clear();

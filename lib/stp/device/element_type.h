@@ -1,4 +1,4 @@
-// From a type known at run time to a type known at compile time.
+// Turns a type known at run time into a type known at compile time.
 #pragma once
 
 #include <stdexcept>
@@ -8,8 +8,8 @@
 
 namespace stp {
 
-/// Calls work(T{}) with the element type T of `type`: float, double, or the backend's type Bf16.
-/// std::logic_error that names `what` for others.
+/// Calls work(T{}) with the element type T of `type`: float, double, or the backend's type Bf16. Throws
+/// std::logic_error that names `what` for other types.
 template <typename Bf16, typename Work>
 auto with_element(DType type, const char* what, Work work) {
   switch (type) {

@@ -28,7 +28,7 @@ const Tensor& whole(CallKind kind, const Part& part) {
   return kind == CallKind::all_gather || !part.in ? part.out : part.in;
 }
 
-// The block for, or from, a member.
+// The block of `all` that belongs to `member`.
 Tensor block(const Tensor& all, const std::vector<int64_t>& rows, int member, int size) {
   if (rows.empty()) return all.part(member * (all.rows / size) * all.columns, all.rows / size, all.columns);
   const int64_t before = std::accumulate(rows.begin(), rows.begin() + member, int64_t{0});
@@ -142,7 +142,7 @@ void Group::give(const Call& call) {
       case CallKind::reduce_scatter:
         traffic.reduce_scatter_bytes += sent;
         break;
-      case CallKind::all_to_all:  // the own block stays
+      case CallKind::all_to_all:  // the member's own block stays
         traffic.sent_bytes += sent - static_cast<int64_t>(call.parts[i].sent_to(local_[i], size()).bytes());
         break;
       case CallKind::transfer:

@@ -1,17 +1,17 @@
-// The kernels of the model's units, each a struct of its arguments with its name, the type X of the call, and
-// a check. kernels.h gives them to a stream. A new kernel is a struct here, its place in kernel::All, and a
-// function run() of each backend.
+// The kernels of the model's units. Each is a struct of its arguments with its name, the type X of the call,
+// and a check; kernels.h gives it to a stream. A new kernel is a struct here, an entry in kernel::All, and a
+// function run() in each backend.
 //
-// Matrices are row-major; T tokens (batch · seq, samples one after the other) are rows. A shape or type that
-// does not fit, or released memory, is a std::logic_error at the call, which names kernel and tensor.
-// Weight-gradient kernels accumulate; all others overwrite.
+// Matrices are row-major; rows are T tokens (batch · seq, samples one after the other). A wrong shape or
+// type, or released memory, is a std::logic_error at the call, which names kernel and tensor. Weight-gradient
+// kernels accumulate; all others overwrite.
 //
-// Types. X, one of f32, f64 and bf16, is the type of a call's activations and their gradients, of logits, and
-// of weights, gains, biases and tables. S = statistics_type(X), f32 for bf16, is that of statistics, the
-// loss, the gradients of parameters, the optimizer's moments and its master weights. The norm's `total` is
-// f64. Sums use at least S, and a bf16 result is rounded once, to the nearest, ties to even; only attention
-// may round its probabilities and their gradients to X before it multiplies them, as its implementations on
-// matrix units do. Below, tensors are of X unless stated otherwise.
+// Types. X, one of f32, f64 and bf16, is the type of a call's activations and their gradients, logits,
+// weights, gains, biases and tables. S = statistics_type(X), f32 for bf16, is the type of statistics, the
+// loss, parameters' gradients, the optimizer's moments and master weights. The norm's `total` is f64. Sums
+// use at least S, and a bf16 result is rounded once, to the nearest, ties to even. Only attention may round
+// its probabilities and their gradients to X before it multiplies them, for matrix units. Below, tensors are
+// of X unless stated otherwise.
 #pragma once
 
 #include <string>
@@ -57,7 +57,7 @@ struct Copy {
   void check() const { expect(name, from, {{"the target", to, from.rows, from.columns, from.type}}); }
 };
 
-/// The columns [to_column, to_column + count) of `to` = those from from_column on of `from`. Both have the
+/// Columns [to_column, to_column + count) of `to` = the columns of `from` from from_column on. Both have the
 /// same type and rows.
 struct CopyColumns {
   static constexpr auto name = "copy_columns";
@@ -109,8 +109,8 @@ struct CheckFinite {
   void check() const { expect(name, tensor); }
 };
 
-/// c = alpha · op(a) · op(b) + beta · c; op transposes where the flag says so. With beta 0, c may be
-/// uninitialised. c is of X (activations) or of S (gradients of weights).
+/// c = alpha · op(a) · op(b) + beta · c; op transposes if the flag says so. With beta 0, c may be
+/// uninitialised. The type of c is X (activations) or S (weight gradients).
 struct Gemm {
   static constexpr auto name = "gemm";
   bool transpose_a = false, transpose_b = false;
@@ -133,7 +133,7 @@ struct Gemm {
 
 // Norms, over the columns of each row.
 
-/// RMSNorm: y = x · rstd · gain, rstd = 1/√(mean(x²) + epsilon), of S.
+/// RMSNorm: y = x · rstd · gain; rstd = 1/√(mean(x²) + epsilon) is of S.
 struct RmsNormForward {
   static constexpr auto name = "rms_norm_forward";
   TensorView x, gain;
@@ -169,8 +169,8 @@ struct RmsNormBackward {
   }
 };
 
-/// LayerNorm: y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon); statistics (of S): rows of
-/// mean and rstd.
+/// LayerNorm: y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon). `statistics` (of S) has
+/// rows of mean and rstd.
 struct LayerNormForward {
   static constexpr auto name = "layer_norm_forward";
   TensorView x, gain, bias;
@@ -212,8 +212,8 @@ struct LayerNormBackward {
 
 // Between the linear layers of a unit.
 
-/// qkv += bias (one row), then q and k are rotated in place by their position in the sequence: pairs (i,
-/// i + d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
+/// Adds bias (one row) to qkv, then rotates q and k in place by their position in the sequence: pairs (i, i +
+/// d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
 struct BiasRopeForward {
   static constexpr auto name = "bias_rope_forward";
   AttentionShape shape;
@@ -229,7 +229,7 @@ struct BiasRopeForward {
   }
 };
 
-/// The gradients of q and k are rotated back, in place.
+/// Rotates the gradients of q and k back, in place.
 struct RopeBackward {
   static constexpr auto name = "rope_backward";
   AttentionShape shape;
@@ -267,8 +267,8 @@ struct AddColumnSums {
   }
 };
 
-/// softmax(q·kᵀ/√d)·v per head, causal unless the shape says otherwise, computed in blocks; out: T ×
-/// q_columns; log_sum_exp: T × q_heads, of S. Query head j reads key head j / (q_heads / kv_heads).
+/// out (T × q_columns) = softmax(q·kᵀ/√d)·v per head, computed in blocks, causal unless the shape says
+/// otherwise. log_sum_exp is T × q_heads, of S. Query head j reads key head j / (q_heads / kv_heads).
 struct AttentionForward {
   static constexpr auto name = "attention_forward";
   AttentionShape shape;
@@ -293,12 +293,12 @@ struct AttentionBackward {
   }
 };
 
-// Steps of ring attention after the first, which is AttentionForward or, given the final `out` and
-// `log_sum_exp`, AttentionBackward. `kv` has the keys and values of another rank, T × 2 kv_columns: rows
-// [kv_heads · d | kv_heads · d].
+// Later steps of ring attention. The first step is AttentionForward, or AttentionBackward with the final
+// `out` and `log_sum_exp`. `kv` has another rank's keys and values, T × 2 kv_columns: rows [kv_heads · d |
+// kv_heads · d].
 
-/// Merges into `out` and `log_sum_exp` what the queries of the block gain from its keys, as if the softmax
-/// had been over all keys so far.
+/// Merges the attention of the block's queries to its keys into `out` and `log_sum_exp`, which then are those
+/// of a softmax over all keys so far.
 struct AttentionMergeForward {
   static constexpr auto name = "attention_merge_forward";
   AttentionShape shape;
@@ -311,8 +311,8 @@ struct AttentionMergeForward {
     expect_block(name, shape, block, kv, qkv.type);
   }
 };
-/// Adds the block's part to the gradient of q, in `qkv_gradient`, whose other columns stay; kv_gradient
-/// becomes that of all rows of kv.
+/// Adds the block's part to the gradient of q in `qkv_gradient`; its other columns stay. Sets all rows of
+/// kv_gradient.
 struct AttentionMergeBackward {
   static constexpr auto name = "attention_merge_backward";
   AttentionShape shape;
@@ -373,8 +373,8 @@ struct GeluBackward {
   }
 };
 
-// Vocabulary-parallel embedding: this rank holds the rows [first, first + table.rows) of the table; tokens
-// is T × 1 of i32. Rows of other ranks' tokens become zero, and are skipped in the backward. table_gradient
+// Vocabulary-parallel embedding: this rank holds the rows [first, first + table.rows) of the table; tokens is
+// T × 1 of i32. The forward writes zero rows for other ranks' tokens; the backward skips them. table_gradient
 // is of S.
 
 struct EmbeddingForward {
@@ -405,8 +405,9 @@ struct EmbeddingBackward {
 };
 
 // Vocabulary-parallel cross-entropy in three steps, with an all-reduce after the first (max) and the second
-// (sum). `logits` is T × this rank's entries, from entry `first` on; maximum T × 1, sums T × 2: Σ exp(logit −
-// maximum), and the target's logit where this rank holds it, else 0; both of S.
+// (sum). `logits` has this rank's entries of the vocabulary, from entry `first` on, for T rows. maximum is T
+// × 1. sums is T × 2: Σ exp(logit − maximum), and the target's logit if this rank holds it, else 0. Both are
+// of S.
 
 struct RowMaximum {
   static constexpr auto name = "row_maximum";
@@ -463,9 +464,9 @@ struct AddSumOfSquares {
   void check() const { expect(name, x, {{"total", total, 1, 1, DType::f64}}); }
 };
 
-/// One step for one parameter: gradient · min(1, max_norm / √total) where `total` is given, decay, moments,
-/// update of `master`, and `weight` = master, rounded, where the two are not the same tensor. All of S but
-/// `weight`, which is of X: bf16 with a master, or the master itself.
+/// One step for one parameter: gradient · min(1, max_norm / √total) if `total` is given, decay, moments,
+/// update of `master`, and `weight` = master, rounded, if the two are different tensors. `weight` is of X:
+/// bf16 with a master, or the master itself. All other tensors are of S.
 struct AdamW {
   static constexpr auto name = "adamw";
   stp::AdamW options;

@@ -1,4 +1,4 @@
-// Checks of the arguments of kernels. What does not fit is a std::logic_error: "<kernel>: <why>".
+// Checks of the arguments of kernels. A misfit is a std::logic_error: "<kernel>: <why>".
 #pragma once
 
 #include <initializer_list>
@@ -15,9 +15,9 @@ struct Expected {
   int64_t rows, columns;
   DType type;
 };
-/// Refuses `x` if it is empty, released or of i32, then all others that are not as expected.
+/// Refuses `x` if it is empty, released or of i32, and any of `others` that is not as expected.
 void expect(const char* kernel, const TensorView& x, std::initializer_list<Expected> others = {});
-/// Query heads must share key heads evenly; for rotation, head_dim must be even.
+/// Query heads must divide evenly among key heads; for rotation, head_dim must be even.
 void expect_heads(const char* kernel, const AttentionShape& shape, bool rotated);
 void expect_attention(const char* kernel, const AttentionShape& shape, const TensorView& qkv,
                       const TensorView& out, const TensorView& log_sum_exp);

@@ -10,7 +10,7 @@
 
 namespace stp {
 
-/// Kernels that a backend need not have: those that only vision encoders use.
+/// Kernels that only vision encoders use. A backend need not have them.
 template <typename Kernel>
 concept OfVision = requires {
   requires Kernel::of_vision();
@@ -53,12 +53,12 @@ class Kernels : public RunsAll<kernel::All> {
         throw std::logic_error("this backend has no kernels for vision encoders");
     run(stream, kernel);
   }
-  /// Whether this backend has the kernels of vision encoders: those of OfVision, and attention without mask.
+  /// Whether this backend has the vision encoders' kernels: OfVision and attention without mask.
   [[nodiscard]] virtual bool vision() const { return false; }
 };
 
-/// Kernels that are all run alike: `Self` has a template run_any(Stream&, const Kernel&), and overloads of it
-/// for those that it runs otherwise. `count`: of the list, from the first on.
+/// Runs all kernels alike, by a template run_any(Stream&, const Kernel&) of `Self`; overloads of run_any
+/// handle exceptions. `count`: the first so many kernels of the list.
 template <typename Self, size_t count = std::tuple_size_v<kernel::All>>
 class KernelsAlike : public KernelsAlike<Self, count - 1> {
  protected:

@@ -1,5 +1,5 @@
-// Bytes that a device's allocator holds, by kind: counted at the calls that allocate and release, in the
-// order of the program, not computed from the units' declarations.
+// Counts the bytes that a device's allocator holds, by kind, at each call that allocates or releases. It does
+// not use the units' declarations.
 #pragma once
 
 #include <array>
@@ -10,20 +10,20 @@
 
 namespace stp {
 
-/// To be used by the thread that issues work.
+/// Only the thread that issues work uses it.
 class MemoryTracker {
  public:
-  /// `limit`: of the device's bytes, of all kinds but `host` together; 0: none.
+  /// `limit`: for the device's bytes, all kinds but `host` together; 0: none.
   explicit MemoryTracker(size_t limit = 0) : limit_(limit) {}
 
-  /// If the limit would be exceeded, counts nothing and throws std::runtime_error with the bytes held by
-  /// kind.
+  /// Throws std::runtime_error with the bytes held by kind, and counts nothing, if the limit would be
+  /// exceeded.
   void allocate(MemoryKind kind, size_t bytes);
   void release(MemoryKind kind, size_t bytes);
   void retag(MemoryKind from, MemoryKind to, size_t bytes);
 
-  /// Memory that kernels need besides tensors: it counts for the limit only, not for the kinds and sums
-  /// below. Throws as allocate().
+  /// Memory that kernels need besides tensors. It counts only for the limit, not for the kinds and sums
+  /// below. Throws like allocate().
   void add_scratch(size_t bytes);
   void release_scratch(size_t bytes) { scratch_ -= bytes; }
   [[nodiscard]] size_t scratch() const { return scratch_; }

@@ -1,4 +1,4 @@
-// Shared by all devices, streams and communicators of one backend.
+// The state that all devices, streams and communicators of one backend share.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,12 @@
 
 namespace stp {
 
-/// The text of an op number given to Stream::begin, for failures of `rank`.
+/// The text for an op number given to Stream::begin, for error messages about `rank`.
 using DescribeOp = std::function<std::string(int rank, uint32_t op)>;
 
 class RunContext {
  public:
-  /// `progress`: of the run's processes, if there are several.
+  /// `progress`: shared by the run's processes, if there are several.
   explicit RunContext(double deadline_s, Progress* progress = nullptr)
       : guard(std::chrono::duration<double>(deadline_s), progress) {}
 

@@ -17,8 +17,8 @@ std::string RunGuard::failure() const {
   return failure_;
 }
 
-// At first awake, since a thread that sleeps is woken tens of microseconds late, but giving way to others
-// that have work; then asleep for a part of what it has waited, so that it is late by no more than that.
+// The thread stays awake at first, because a sleeping thread is woken tens of microseconds late, but yields
+// to other threads. Later it sleeps for a share of the time that it has waited, which bounds its delay.
 void RunGuard::pause(std::chrono::steady_clock::duration waited) {
   constexpr std::chrono::microseconds kAwake{100};
   constexpr std::chrono::steady_clock::duration kLongest = std::chrono::milliseconds(1);

@@ -1,5 +1,5 @@
-// Keeps a run from hanging: the first failure of any rank ends all waits of all ranks, and a wait fails if no
-// rank made progress or computed for the deadline.
+// Keeps a run from hanging. The first failure of any rank ends all waits of all ranks. A wait fails if no
+// rank makes progress or computes until the deadline.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class Cancelled : public std::runtime_error {
 /// One per run, shared by all its ranks and threads.
 class RunGuard {
  public:
-  /// `progress`: of the run's processes, if there are several.
+  /// `progress`: shared by the run's processes, if there are several.
   explicit RunGuard(std::chrono::duration<double> deadline, Progress* progress = nullptr)
       : deadline_(deadline), progress_(progress == nullptr ? own_progress_ : *progress) {}
 
@@ -37,9 +37,9 @@ class RunGuard {
     if (failed()) throw Cancelled();
   }
 
-  /// To be called whenever any work is done: restarts all deadlines.
+  /// Call after any work: it restarts all deadlines.
   void progress() { progress_.done.fetch_add(1, std::memory_order_relaxed); }
-  /// The number of calls of progress() so far; whether any thread computes now.
+  /// The number of calls of progress() so far; whether any thread is computing.
   [[nodiscard]] uint64_t moved() const { return progress_.done.load(std::memory_order_relaxed); }
   [[nodiscard]] bool working() const { return progress_.working.load(std::memory_order_relaxed) > 0; }
 
@@ -60,8 +60,8 @@ class RunGuard {
     RunGuard& guard_;
   };
 
-  /// What a wait is for. Other ranks may wait for a rank that waits for a peer: they wait longer, so that the
-  /// first rank's failure is reported, which names the missing peer.
+  /// The subject of a wait. A wait for own work lasts longer, because the rank may itself wait for a peer:
+  /// the wait for the peer then fails first, and its message names the missing peer.
   enum class WaitFor { peer, own_work };
 
   /// How often a waiting thread checks whether the run has failed.
@@ -89,7 +89,7 @@ class RunGuard {
     }
   }
 
-  /// The same without mutex and notification: polls, less often the longer it takes.
+  /// The same without mutex and notification: it polls, less often the longer the wait lasts.
   template <typename Ready, typename What>
   void poll(WaitFor wait_for, Ready ready, What what) {
     const auto deadline = patience(wait_for);
@@ -106,14 +106,14 @@ class RunGuard {
   /// Fails the run: "`what`: nothing moved for 10 s".
   void fail_idle(const std::string& what, std::chrono::duration<double> time);
 
-  /// For how long nothing has moved, for threads that wait by themselves.
+  /// Measures how long nothing has moved, for threads with their own waits.
   [[nodiscard]] Idle idle() const { return Idle(progress_); }
 
  private:
   [[nodiscard]] std::chrono::duration<double> patience(WaitFor wait_for) const {
     return wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
   }
-  /// Pauses between two polls of a thread that has waited for so long.
+  /// Pauses between two polls of a thread that has waited for `waited`.
   static void pause(std::chrono::steady_clock::duration waited);
 
   const std::chrono::duration<double> deadline_;

@@ -22,7 +22,7 @@ bool Stream::is_behind(const Event& event) const {
   return known != nullptr && event.number_ <= known->second;
 }
 
-// Numbers grow over all streams: that of a stream that ended is less than any of a new one in its place.
+// Numbers grow over all streams: those of an ended stream are less than any of a new stream at its address.
 void Stream::note_record(Event& event) {
   static std::atomic<uint64_t> numbers{0};
   event.of_ = of_;
@@ -30,7 +30,7 @@ void Stream::note_record(Event& event) {
   event.behind_ = behind_;
 }
 
-// It leaves out what another rank's stream knows of third ranks: nobody needs that, and there may be many.
+// Leaves out what another rank's stream knows of third ranks: nobody needs that, and there may be many.
 void Stream::note_wait(const Event& event) {
   const auto note = [this](const auto& of, uint64_t number) {
     if (of == of_) return;

@@ -30,22 +30,22 @@ enum class MemoryKind : uint8_t {
 inline constexpr int kMemoryKinds = 8;
 std::string to_string(MemoryKind kind);
 
-/// One allocation. The host knows its address from the call of Device::allocate() on; only stream work
-/// ordered between allocation and release may use the contents.
+/// One allocation. The host knows its address as soon as Device::allocate() returns. Only stream work ordered
+/// between allocation and release may use the contents.
 struct Memory {
   std::byte* at = nullptr;
   size_t bytes = 0;
   MemoryKind kind = MemoryKind::working;
-  bool held = false;  // allocated and not released, in the order of the host's calls
+  bool held = false;  // between allocation and release, in the order of the host's calls
 };
 
-/// A dense row-major matrix: an allocation, or a part of one. Copies share the memory; Device::release frees
-/// it, in stream order, not the last copy's destructor.
+/// A dense row-major matrix: an allocation, or a part of one. Copies share the memory. Device::release frees
+/// it in stream order; destructors do not.
 struct Tensor {
   std::shared_ptr<Memory> memory;
   int64_t rows = 0, columns = 0;
   DType type = DType::f32;
-  size_t offset = 0;  // of the first element in the memory, in bytes
+  size_t offset = 0;  // of the first element, in bytes
 
   explicit operator bool() const { return memory != nullptr; }
   [[nodiscard]] int64_t elements() const { return rows * columns; }
@@ -54,13 +54,13 @@ struct Tensor {
   [[nodiscard]] Tensor part(int64_t first, int64_t part_rows, int64_t part_columns) const;
 };
 
-/// A tensor as kernels get it: where its elements are, as its memory was at the call. It keeps no memory;
-/// what was given to a stream before the release of the tensor may use it.
+/// A tensor as a kernel gets it: the address of its elements at the call. It does not keep the memory alive.
+/// Work given to a stream before the tensor's release may use it.
 struct TensorView {
   std::byte* at = nullptr;  // null if the tensor is empty, or has no elements
   int64_t rows = 0, columns = 0;
   DType type = DType::f32;
-  bool empty = true, held = false;  // whether there is no tensor, and whether its memory is not released
+  bool empty = true, held = false;  // empty: no tensor; held: memory not released
 
   TensorView() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): wherever elements are meant, a tensor stands for its own

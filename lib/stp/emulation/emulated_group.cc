@@ -51,7 +51,7 @@ void EmulatedGroup::carry_out(const Call& call) {
   const Part& part = call.parts.front();
   if (call.kind == CallKind::transfer && !part.in) time.latency_s += replay_.late_s;
   const bool ring =
-      call.kind == CallKind::transfer && part.in && part.out;  // it copies what it sends and gets
+      call.kind == CallKind::transfer && part.in && part.out;  // it copies both sent and received data
   const int ctas = link_ctas(replay_, call.kind, ring ? 2 * bytes : bytes, time, size());
   const auto give = [&](CallKind kind, const Part& of, int64_t first, int64_t count) {
     const CallTime share{first == 0 ? time.latency_s : 0,
@@ -61,7 +61,7 @@ void EmulatedGroup::carry_out(const Call& call) {
     carry_out(EmulatedCall{kind, of, emulate_links(count, share, ctas, piece_), size(), local().front()});
   };
   if (call.kind != CallKind::all_to_all) return give(call.kind, part, 0, bytes);
-  // As a ring's transfer; then the rest of what is longer, as an end of a link.
+  // Like a ring's transfer; then the rest of the longer tensor, like an end of a link.
   const Tensor &in = part.in, &out = part.out;
   const int64_t both = std::min(in.elements(), out.elements());
   const auto bytes_of = [&](int64_t elements) {

@@ -11,8 +11,8 @@ constexpr int64_t kLine = 16;  // bytes that a thread moves at a time
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What a member copies in its own memory: from its input into link buffers, there a second time
-// (link_bytes_again()), and on to its output.
+// Bytes that a member copies in its own memory: from its input into link buffers, there a second time
+// (link_bytes_again()), and to its output.
 double copied_bytes(CallKind kind, double bytes, int ranks) {
   switch (kind) {
     case CallKind::all_reduce:
@@ -47,7 +47,7 @@ double link_share(CallKind kind, int ranks) {
 
 int link_ctas(const Replay& replay, CallKind kind, int64_t bytes, const CallTime& time, int ranks) {
   const int least = kind == CallKind::transfer ? replay.transfer_ctas : replay.collective_ctas;
-  if (time.transfer_s <= 0) return least;  // no number of CTAs keeps that
+  if (time.transfer_s <= 0) return least;  // no number of CTAs meets that time
   const double rate = copied_bytes(kind, static_cast<double>(bytes), ranks) / time.transfer_s;
   const double wanted = std::min<double>(replay.most_ctas, std::ceil(rate / replay.cta_bytes_per_s));
   return std::max(least, static_cast<int>(wanted));

@@ -1,5 +1,5 @@
-// Communication with peers that do not exist: one rank of a grid runs alone, with its real kernels, and each
-// call that would need other ranks takes the time given for their links. Plain arithmetic; each backend's
+// Communication with peers that do not exist: one rank of a grid runs alone, with its real kernels. Each call
+// that would need other ranks takes the time of their links. This file is plain arithmetic; each backend's
 // group copies the bytes in that time.
 #pragma once
 
@@ -21,49 +21,48 @@ namespace stp {
 /// The time of a call if nothing else uses the links.
 struct CallTime {
   double latency_s = 0;   // before the first byte
-  double transfer_s = 0;  // from the first to the last
+  double transfer_s = 0;  // from the first byte to the last
 };
 
-/// The time of a call of `bytes` in a group of world ranks. Bytes as in Call::bytes().
+/// Returns the time of a call of `bytes` (as in Call::bytes()) in a group of world ranks.
 using CallTimes = std::function<CallTime(CallKind kind, double bytes, const std::vector<int>& members)>;
 
-/// CTAs of a transfer over NCCL, unless the user says otherwise (lib/stp/cuda/nccl): few, since a receive
-/// that waits for its peer holds them.
+/// CTAs of a transfer over NCCL by default (lib/stp/cuda/nccl): few, because a receive that waits for its
+/// peer holds them.
 inline constexpr int kLinkCtas = 4;
 
 /// One rank of a world whose other ranks do not exist.
 struct Replay {
   int rank = 0;
   CallTimes times;
-  /// By how much the peers' sends are later than this rank's receives: each takes so much longer.
+  /// The peers' sends are this much later than this rank's receives. Each receive takes this much longer.
   double late_s = 0;
-  /// Thread blocks that a collective and a transfer occupy on the device, as NCCL's do (CUDA only). They are
-  /// more, up to `most_ctas`, where each would have to copy more than `cta_bytes_per_s` to keep its link's
-  /// time.
+  /// Thread blocks of a collective and of a transfer on the device, as NCCL's (CUDA only). A call gets more,
+  /// up to `most_ctas`, if each would have to copy more than `cta_bytes_per_s` to keep its link's time.
   int collective_ctas = 16, transfer_ctas = kLinkCtas, most_ctas = 64;
-  double cta_bytes_per_s = 32e9;  // 64 KiB under way, 2 µs until they have come: an estimate
+  double cta_bytes_per_s = 32e9;  // an estimate: 64 KiB in flight, 2 µs until they arrive
 };
 
-/// The share of a call's bytes that goes through a rank's link buffers, besides reading its input and writing
-/// its output.
+/// The share of a call's bytes that passes through a rank's link buffers, besides reading its input and
+/// writing its output.
 double link_share(CallKind kind, int ranks);
 
-/// Of an all-reduce's `bytes`, how many go through the link buffers a second time. A ring's link_share is 2
-/// (n − 1) / n: all bytes once, and the shares of n − 2 of n members again. At least 2 ranks.
+/// The part of an all-reduce's `bytes` that passes through the link buffers a second time. A ring's
+/// link_share is 2 (n − 1) / n: all bytes once, and the shares of n − 2 of n members again. At least 2 ranks.
 STP_HOST_DEVICE constexpr int64_t link_bytes_again(int64_t bytes, int ranks) {
   return bytes * (ranks - 2) / ranks;
 }
 
-/// How many CTAs a call of `bytes` (as in Call::bytes()) takes among so many ranks.
+/// The number of CTAs of a call of `bytes` (as in Call::bytes()) among `ranks` ranks.
 int link_ctas(const Replay& replay, CallKind kind, int64_t bytes, const CallTime& time, int ranks);
 
-/// How a call's bytes are divided over CTAs, and when each piece is due. Every CTA moves one span of bytes,
-/// in pieces, at a constant rate: it ends its last piece, and so the call, latency + transfer after its
-/// start, never sooner.
+/// The division of a call's bytes over CTAs, and each piece's due time. Every CTA moves one span of bytes, in
+/// pieces, at a constant rate. It ends its last piece, and so the call, exactly latency + transfer after its
+/// start, or later.
 struct LinkEmulation {
   int64_t bytes = 0;
-  int64_t span = 0;   // bytes of a CTA; the last may have fewer
-  int64_t piece = 0;  // bytes that a CTA moves at a time; the last may have fewer
+  int64_t span = 0;   // bytes of a CTA; the last CTA may have fewer
+  int64_t piece = 0;  // bytes that a CTA moves at a time; the last piece may have fewer
   int ctas = 0;
   double latency_ns = 0, transfer_ns = 0;
 
@@ -78,7 +77,7 @@ struct LinkEmulation {
   [[nodiscard]] STP_HOST_DEVICE int64_t piece_end(int cta, int64_t index) const {
     return least(end(cta), begin(cta) + (index + 1) * piece);
   }
-  /// The earliest end of that piece, in nanoseconds after the CTA's start.
+  /// The earliest end of a piece, in nanoseconds after the CTA's start.
   [[nodiscard]] STP_HOST_DEVICE double due_ns(int cta, int64_t index) const {
     const double share =
         static_cast<double>(piece_end(cta, index) - begin(cta)) / static_cast<double>(end(cta) - begin(cta));
@@ -91,16 +90,16 @@ struct LinkEmulation {
   STP_HOST_DEVICE static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-/// The `index`-th received number: of the size of activations, so that later ops compute with ordinary
+/// The received number at `index`. Its size is that of activations, so that later ops compute with ordinary
 /// numbers.
 STP_HOST_DEVICE inline float received_number(int64_t index) {
   constexpr int kPeriod = 251, kStep = 89;
   return (static_cast<float>(index * kStep % kPeriod) / kPeriod - 0.5F) / 64;
 }
 
-/// Divides `bytes` over at most `ctas` CTAs, each with work; without bytes, one CTA without pieces. Spans and
-/// pieces are multiples of 16 bytes. Throws std::logic_error for negative bytes, negative or infinite times,
-/// no CTAs or empty pieces.
+/// Divides `bytes` over at most `ctas` CTAs that all have work; without bytes, one CTA without pieces. Spans
+/// and pieces are multiples of 16 bytes. Throws std::logic_error for negative bytes, negative or infinite
+/// times, no CTAs or empty pieces.
 LinkEmulation emulate_links(int64_t bytes, const CallTime& time, int ctas, int64_t piece);
 
 }  // namespace stp

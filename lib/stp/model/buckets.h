@@ -10,16 +10,16 @@
 
 namespace stp {
 
-/// What fills a bucket. Megatron-LM closes one at the parameter that reaches `size`, here it is the unit that
-/// does.
+/// When a bucket is full. Megatron-LM closes a bucket at the parameter that reaches `size`; the suite closes
+/// it at the unit that does.
 struct BucketRule {
   double size = 0;                                 // parameters of a rank; 0: there is one bucket
   std::array<double, kUnits.size()> parameters{};  // of a rank, by unit
 };
 
-/// Megatron-LM's default: max(40 · 10⁶, 10⁶ · `replicas`) parameters, where `replicas` is the number of ranks
-/// that hold the same ones (dp · cp). The parameters are those of the first virtual stage's units, where a
-/// head has its own only if it is not tied to the embedding beside it.
+/// Megatron-LM's default: max(40 · 10⁶, 10⁶ · `replicas`) parameters. `replicas` (dp · cp) ranks hold the
+/// same parameters. The rule counts the first virtual stage's units; a head tied to the embedding adds no
+/// parameters.
 BucketRule megatron_bucket_rule(const ModelConfig& model, int tp, int replicas);
 
 struct Bucket {
@@ -30,7 +30,7 @@ struct Bucket {
 };
 
 /// Fills buckets with the units of a chunk, the last of `units` first, as a backward completes their
-/// gradients. Empty if one holds all.
+/// gradients. Returns no buckets if one would hold all units.
 std::vector<Bucket> fill_buckets(const std::vector<UnitOfChunk>& units, const BucketRule& rule);
 
 }  // namespace stp

@@ -13,8 +13,8 @@ using Bias = TrainedWeights::Bias;
 using enum UnitPart;
 using enum UnitPass;
 
-// Unfused autograd keeps an fp32 copy of the norm's input and the scaled tensor, and Megatron-LM's default
-// dropout a mask of one byte per element; a recomputed norm does not drop what is of its inside.
+// Unfused autograd keeps an fp32 copy of the norm's input and the scaled tensor. Megatron-LM's default
+// dropout keeps a mask of one byte per element. A recomputed norm keeps its inner tensors.
 constexpr Kept kNorm[] = {{Saved::norm_input, Width::own_hidden, I, Type::activation, false},
                           {Saved::norm_statistics, Width::statistics, I, Type::fp32_at_least},
                           {Saved::norm_input_fp32, Width::own_hidden, I, Type::fp32_at_least, false},

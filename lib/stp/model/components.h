@@ -1,6 +1,6 @@
-// The components of each unit, in the order of the forward: a table, from which the functions of work.h
-// derive the work of a unit and of its parts, and its saved tensors. A new kind of unit is one table, and the
-// rows of kElementwise in work.cc for kinds of components that no other unit has.
+// The components of each unit, in the order of the forward. The functions of work.h derive from this table
+// the work of a unit and of its parts, and its saved tensors. A new kind of unit is one table, and rows of
+// kElementwise in work.cc for new kinds of components.
 #pragma once
 
 #include <cstddef>
@@ -15,31 +15,31 @@ namespace stp {
 enum class ComponentKind : uint8_t {
   norm,
   linear,
-  split,   // the bias of q, k and v, and their splitting
+  split,   // adds the bias of q, k and v, and splits them
   rotary,  // of q and k
-  core,    // of an attention, between its two linear layers
-  join,    // of the heads
+  core,    // the core of an attention, between its two linear layers
+  join,    // joins the heads
   activation,
   residual,  // with the dropout before it; the suite adds 1/t of it in the second linear layer, before the
              // all-reduce
   loss,
-  lookup,  // in a table, of which each rank has some rows
+  lookup,  // in a table; each rank has some of its rows
 };
 inline constexpr size_t kComponentKinds = static_cast<size_t>(ComponentKind::lookup) + 1;
 
-/// Widths of a rank's tensors, in elements per token; of the merger per merged token.
+/// Widths of a rank's tensors, in elements per token; for the merger, per merged token.
 enum class Width : uint8_t {
-  hidden,      // of the unit's input, for all tokens
-  own_hidden,  // the same with sequence parallelism: of this rank's share of the tokens
-  statistics,  // of a norm, for that share
-  output,      // of the unit's output
+  hidden,      // the unit's input, all tokens
+  own_hidden,  // with sequence parallelism: the unit's input, this rank's share of the tokens
+  statistics,  // a norm's statistics, for the same share
+  output,      // the unit's output
   q,
-  kv,  // of k, or of v
+  kv,  // k, or v
   q_and_k,
   qkv,
   heads,
   scores,
-  fc1,  // gated: gate and up
+  fc1,  // gate and up, if the MLP is gated
   ffn,
   vocabulary,
   patch,
@@ -53,16 +53,16 @@ struct Kept {
   Width width;
   UnitPass until = UnitPass::I;  // the last pass that reads it
   Type type = Type::activation;
-  bool dropped = true;  // by F, where I recomputes the component
+  bool dropped = true;  // F drops it if I recomputes the component
 };
 
 /// The weights of a linear layer or table.
 struct TrainedWeights {
-  std::optional<Saved> input;     // none: tokens
+  std::optional<Saved> input;     // none: the input is tokens
   Width input_width;              // with the component's width, the size of the GEMM
-  std::optional<Saved> gradient;  // of the output, which I makes; none: the unit's own, as it comes
-  UnitPass pass;                  // which makes their gradient
-  enum class Bias : uint8_t { none, encoder, all } bias;  // encoder: in a vision encoder alone
+  std::optional<Saved> gradient;  // the output's gradient, made by I; none: the unit's own, unchanged
+  UnitPass pass;                  // the pass that makes their gradient
+  enum class Bias : uint8_t { none, encoder, all } bias;  // encoder: only in a vision encoder
   uint8_t parameter, bias_parameter;                      // places in unit_parameters()
 
   [[nodiscard]] bool has_bias(const ModelConfig& model) const {
@@ -70,28 +70,29 @@ struct TrainedWeights {
   }
 };
 
-/// What divides it: sequence parallelism the tokens, if its width is own_hidden, else tensor parallelism its
-/// width; tp_overlap a linear layer by rows in the part before the core and by columns of its output in F's
-/// part after it; context parallelism a core by steps of a ring or by heads (Division::steps).
+/// Sequence parallelism divides a component's tokens if its width is own_hidden; otherwise tensor parallelism
+/// divides its width. tp_overlap divides a linear layer by rows in the part before the core, and by output
+/// columns in F's part after it. Context parallelism divides a core by ring steps or by heads
+/// (Division::steps).
 struct Component {
   ComponentKind kind;
-  UnitPart part;                     // of F; I has the parts in reverse order. whole: the unit has no parts
-  Width width;                       // of the tensor that it makes
-  bool Recompute::*again = nullptr;  // what has I run it again
-  std::span<const Kept> keeps = {};  // some of them by some implementations alone
+  UnitPart part;                     // in F; I has the parts in reverse order. whole: the unit has no parts
+  Width width;                       // of the output
+  bool Recompute::*again = nullptr;  // the option that makes I run it again
+  std::span<const Kept> keeps = {};  // an implementation may keep only some of them
   const TrainedWeights* weights = nullptr;
 
   [[nodiscard]] bool recomputed(const Recompute& recompute) const {
     return again != nullptr && recompute.*again;
   }
-  /// The part that it is in, where `division` divides the unit.
+  /// The component's part, where `division` divides the unit.
   [[nodiscard]] UnitPart part_of(UnitPass pass, const Division& division) const;
 };
 
-/// In the order of the forward. The layers of a vision encoder are those of a language model.
+/// The unit's components, in the order of the forward. Layers of both models have the same components.
 std::span<const Component> components(Unit unit);
 
-/// The first of that kind, or null.
+/// Returns the first component of `kind`, or null.
 const Component* find_component(Unit unit, ComponentKind kind);
 
 }  // namespace stp

@@ -9,7 +9,7 @@ namespace stp {
 double ModelConfig::parameters_of(Unit unit) const {
   const double h = hidden, q = double{1} * q_heads * head_dim, kv = double{1} * kv_heads * head_dim;
   const double d = vision.hidden, merged = kTokensMerged * d;
-  // RMSNorm has a gain, LayerNorm a bias too, as have then all linear layers.
+  // RMSNorm has a gain. LayerNorm also has a bias; all linear layers then have biases, too.
   const bool biases = family != Family::qwen2;
   const double norm = biases ? 2 * h : h;
   switch (unit) {

@@ -9,20 +9,19 @@
 namespace stp {
 
 /// `qwen2`: RMSNorm, rotary grouped-query attention with biases on q, k and v, gated MLP, untied head. `gpt`:
-/// GPT-3 as Megatron-LM builds it: LayerNorm, learned positions, an MLP of two matrices with GELU, biases
-/// everywhere, and the head uses the embedding's weights. `vit`: a vision encoder as Qwen2-VL's: LayerNorm,
-/// rotary attention without mask, an MLP of two matrices with GELU, biases everywhere; never a model of its
-/// own.
+/// GPT-3 as in Megatron-LM: LayerNorm, learned positions, a GELU MLP of two matrices, biases everywhere, and
+/// a head that uses the embedding's weights. `vit`: a vision encoder as in Qwen2-VL: LayerNorm, rotary
+/// attention without mask, a GELU MLP of two matrices, biases everywhere; never a model by itself.
 enum class Family { qwen2, gpt, vit };
 
 /// Qwen2-VL's vision encoder, in front of a language model: an embedding of patches, `layers` layers, and a
-/// merger, which makes one token of the language model from 2 × 2 tokens by a LayerNorm and two linear
+/// merger. The merger makes one language model token from 2 × 2 encoder tokens, by a LayerNorm and two linear
 /// layers.
 struct VisionConfig {
   int layers = 0;  // 0: there is no encoder
   int hidden = 0, heads = 0, ffn = 0;
 };
-inline constexpr int kTokensMerged = 4;                 // by the merger into one
+inline constexpr int kTokensMerged = 4;                 // the merger makes one token from them
 inline constexpr int kPatchElements = 3 * 2 * 14 * 14;  // colours, frames, pixels
 
 struct ModelConfig {
@@ -38,32 +37,32 @@ struct ModelConfig {
   [[nodiscard]] bool rotary() const { return family != Family::gpt; }
   [[nodiscard]] bool causal() const { return family != Family::vit; }
   [[nodiscard]] bool has_vision() const { return vision.layers > 0; }
-  /// The layers of its vision encoder as a model: only what layers depend on is set.
+  /// The vision encoder's layers as a model. Only the fields that layers use are set.
   [[nodiscard]] ModelConfig encoder() const;
   [[nodiscard]] bool tied() const { return family == Family::gpt; }
 
-  /// Of a unit, of one layer; of the head or the embedding what vocabulary_parameters() says.
+  /// Parameters of a unit, in one layer; for head and embedding vocabulary_parameters().
   [[nodiscard]] double parameters_of(Unit unit) const;
   [[nodiscard]] double layer_parameters() const;
   /// Parameters of the embedding; the head has as many. If they are tied, a GPU that holds both keeps one
-  /// copy; first and last stage on different GPUs keep one copy each.
+  /// copy. If first and last stage are on different GPUs, each keeps a copy.
   [[nodiscard]] double vocabulary_parameters() const { return double{1} * vocab * hidden; }
-  /// Of the encoder: embedding of patches, layers and merger; 0 without one.
+  /// The vision encoder's parameters: embedding of patches, layers and merger; 0 without an encoder.
   [[nodiscard]] double vision_parameters() const;
   [[nodiscard]] double parameters() const;
 };
 
 /// Reads a configuration with Hugging Face's field names; `model_type` is qwen2 or megatron-gpt. `path` is
-/// its file; errors name file and field.
+/// its file. Errors name file and field.
 ModelConfig read_model(const std::string& path);
-/// The same of a file's content; `file` is its name in messages.
+/// Reads a configuration from a file's content; messages call the file `file`.
 ModelConfig read_model(const nlohmann::json& content, const std::string& file);
 
 /// The model with its vocabulary padded for `tp` ranks: to a multiple of vocab_multiple · tp, as Megatron-LM
 /// does.
 ModelConfig padded(ModelConfig model, int tp);
 
-/// Whether so many tokens of an image become whole ones among `seq` of the language model.
+/// Whether `vision_tokens` tokens of an image merge into whole tokens, at most `seq`.
 bool vision_tokens_fit(int vision_tokens, int seq);
 
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:

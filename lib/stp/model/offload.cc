@@ -6,8 +6,8 @@
 namespace stp {
 namespace {
 
-// What of one unit's tensors the forward keeps for the backward. With full recomputation it is the input of
-// the layer alone, the first of the attention's tensors.
+// The tensors of one unit that the forward keeps for the backward. With full recomputation it is only the
+// input of the layer, the first of the attention's tensors.
 std::vector<SavedTensor> kept_tensors(const ModelConfig& model, const Shape& shape,
                                       Implementation implementation, Unit unit) {
   if (shape.strategy.recompute.layer) {

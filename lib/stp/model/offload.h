@@ -1,5 +1,4 @@
-// Which saved tensors of a chunk are offloaded to the host. Declared once, for the cost model and the
-// executor.
+// The saved tensors of a chunk that are offloaded to the host: one list for cost model and executor.
 #pragma once
 
 #include <vector>
@@ -14,12 +13,13 @@ struct OffloadedTensor {
   SavedTensor tensor;
 };
 
-/// Of a chunk of `layers` layers, for one microbatch: whole tensors that the forwards of attention and MLP
-/// keep, in their order, each that still fits into `ratio` (0 to 1) of the bytes of all.
+/// Returns the offloaded tensors of a chunk of `layers` layers, per microbatch: whole tensors that forwards
+/// of attention and MLP keep. A tensor is taken, in order, if it still fits into `ratio` (0 to 1) of all
+/// bytes.
 std::vector<OffloadedTensor> offloaded_tensors(const ModelConfig& model, const Shape& shape,
                                                Implementation implementation, int layers, double ratio);
 
-/// Their bytes.
+/// The bytes of offloaded_tensors().
 double offloaded_bytes(const ModelConfig& model, const Shape& shape, Implementation implementation,
                        int layers, double ratio);
 

@@ -1,5 +1,5 @@
-// The trained parameters of a model, by unit: names, full sizes, and how tensor parallelism divides them.
-// Declared once, for the runtime's shards and for the reference, which is not sharded.
+// The trained parameters of a model, by unit: names, full sizes, and their division by tensor parallelism.
+// The runtime's shards and the unsharded reference both use this list.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace stp {
 /// How the ranks of a tensor-parallel group share a matrix [output features, input features].
 enum class Split : uint8_t {
   none,     // every rank holds all of it
-  rows,     // column-parallel linears, in Megatron-LM's words; the vocabulary
-  columns,  // row-parallel linears
+  rows,     // column-parallel linears in Megatron-LM's terms; the vocabulary
+  columns,  // row-parallel linears in Megatron-LM's terms
 };
 
 /// A matrix of the model, unsharded; vectors have one column.
@@ -38,26 +38,25 @@ struct Parameter {
   [[nodiscard]] int64_t local_rows(int tp) const;
   [[nodiscard]] int64_t columns(int tp) const { return parts[0].local_columns(tp); }
   [[nodiscard]] bool vector() const { return parts[0].columns == 1; }
-  /// Whether each rank's gradient is one summand of the gradient: true for parameters that all ranks hold
-  /// unsharded.
+  /// Whether each rank's gradient is only one summand: true for parameters that all ranks hold unsharded.
   [[nodiscard]] bool partial_gradient() const { return parts[0].split == Split::none; }
 };
 
-/// In this order. attn: norm gain, QKV weight, QKV bias, projection; mlp: norm gain, gate and up, down; head:
-/// norm gain, projection onto the vocabulary; embedding: its table. vision_attn, vision_mlp and merger have
-/// the same, fc1 and fc2 in place of gate and up, and down, and behind these the biases of their linear
-/// layers, last the norm's; patches: one matrix.
+/// Each unit's parameters, in this order. attn: norm gain, QKV weight, QKV bias, projection. mlp: norm gain,
+/// gate and up, down. head: norm gain, projection onto the vocabulary. embedding: its table. vision_attn,
+/// vision_mlp and merger: the same with fc1 for gate and up and fc2 for down, then the linear layers' biases,
+/// then the norm's bias. patches: one matrix.
 enum class AttnParameter : uint8_t { norm, qkv, qkv_bias, projection, projection_bias };
 enum class MlpParameter : uint8_t { norm, gate_up, down, fc1_bias, fc2_bias };
 enum class HeadParameter : uint8_t { norm, projection };
 std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
 
-/// "layers.3.attn.q.weight" or "vision.layers.3.attn.q.weight"; `layer` counts over the whole language model,
-/// or the encoder; −1 for units that belong to no layer.
+/// "layers.3.attn.q.weight" or "vision.layers.3.attn.q.weight". `layer` counts over the whole language model
+/// or encoder; −1 for units outside layers.
 std::string parameter_name(const ParameterPart& part, int layer);
 
-/// Initial weights: normal, each element a function of only seed, name and position, so that a shard can be
-/// made without the full matrix. Norm gains are 1 + gain_deviation · normal.
+/// Initial weights: normal. An element depends only on seed, name and position, so a rank makes its shard
+/// without the full matrix. Norm gains are 1 + gain_deviation · normal.
 struct Initialisation {
   uint64_t seed = 1;
   double weight_deviation = 0.02, bias_deviation = 0, gain_deviation = 0;

@@ -1,4 +1,4 @@
-// How a model's layers are divided over the virtual stages, and the units of a stage's chunk.
+// The division of a model's layers over virtual stages, and the units of a stage's chunk.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace stp {
 
-/// The paper's rule (section 5.1): all chunks have as many layers, but the last, which also has the head, has
-/// two fewer. InputError if (layers + 2) is not a multiple of the number of stages, or a stage would have a
-/// negative number of layers.
+/// The paper's rule (section 5.1): all chunks have the same number of layers, but the last, which also has
+/// the head, has two fewer. Throws InputError if (layers + 2) is not a multiple of the number of stages, or a
+/// stage would have a negative number of layers.
 std::vector<int> paper_partition(int layers, int stages);
 
-/// As even as possible: the first stages have one layer more than the others. InputError if a stage would
-/// have none.
+/// Divides layers evenly; the first stages take the remainder, one layer each. Throws InputError if a stage
+/// would have no layer.
 std::vector<int> even_partition(int layers, int stages);
 
-/// A unit of a chunk; `layer` counts within the chunk, a vision encoder's within that; 0 for units of no
-/// layer.
+/// A unit of a chunk. `layer` counts within the chunk, or within its vision encoder; it is 0 for units
+/// outside layers.
 struct UnitOfChunk {
   Unit unit;
   int16_t layer;
@@ -26,10 +26,10 @@ struct UnitOfChunk {
   bool operator==(const UnitOfChunk&) const = default;
 };
 
-/// What a chunk has beside its layers.
+/// The units of a chunk besides its layers.
 struct ChunkEnds {
   bool embedding = false, head = false;
-  int vision_layers = 0;  // of the vision encoder before the embedding; 0: none
+  int vision_layers = 0;  // layers of the vision encoder before the embedding; 0: none
 };
 
 /// The units of a chunk of `layers` layers, in the order of the forward.

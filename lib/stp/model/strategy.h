@@ -1,5 +1,5 @@
-// How a model is divided over ranks, and how their passes are: a scenario's `parallel` and the options beside
-// it. Read and checked once, it goes whole into the Program.
+// The division of a model over ranks, and the options of its passes: a scenario's `parallel` and the keys
+// beside it. The Program holds it whole.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace stp {
 
-/// What a backward recomputes instead of saving it, by parts. Those of a unit are recomputed inside its I, up
-/// to the input of its second linear layer: the unit's output is not needed again, nor its all-reduce.
+/// The parts that a backward recomputes instead of saving them. I of a unit recomputes the unit's parts up to
+/// the input of its second linear layer; the unit's output and its all-reduce are not needed again.
 struct Recompute {
-  bool core = false;   // the core of the attention, between its two linear layers
-  bool qkv = false;    // its first linear layer, bias and rotary embedding
+  bool core = false;   // attention's core, between its two linear layers
+  bool qkv = false;    // attention's first linear layer, bias and rotary embedding
   bool mlp = false;    // the first linear layer of the MLP and its activation
-  bool norm = false;   // what the norms of attention and MLP make, from their inputs
-  bool layer = false;  // every layer from its input, its collectives included, as segments of the Program
+  bool norm = false;   // the norms of attention and MLP, from their inputs
+  bool layer = false;  // each layer from its input, with its collectives, as segments of the Program
 
   /// Whether I recomputes the first linear layer of `unit`, from all rows of the norm's output.
   [[nodiscard]] bool first_linear(Unit unit) const;
@@ -26,8 +26,8 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 
-/// All choices, by the names that scenarios use. `selective`, `full`: Korthikanti et al., arXiv 2205.05198,
-/// section 5; the sets of units: Table 9 of the paper.
+/// All choices, by their names in scenarios. `selective` and `full`: Korthikanti et al., arXiv 2205.05198,
+/// section 5. The sets of units: Table 9 of the paper.
 struct NamedRecompute {
   const char* name;
   Recompute choice;
@@ -40,31 +40,30 @@ inline constexpr NamedRecompute kRecomputes[] = {
     {"attn+mlp", {.core = true, .qkv = true, .mlp = true}},
     {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .norm = true}}};
 
-/// What hides the collectives of tensor parallelism besides braids.
-/// `megatron`, with sequence parallelism: inside their own unit, as Megatron-LM's --tp-comm-overlap with
+/// The method, besides braids, that hides the collectives of tensor parallelism.
+/// `megatron`, with sequence parallelism: overlap inside each unit, as Megatron-LM's --tp-comm-overlap with
 /// Transformer Engine's defaults. Where a linear layer needs all rows (QKV and fc1 in F, proj and fc2 in I),
-/// the ranks of the group, as a ring, pass rows on while the GEMM works on those that are there (`ring
-/// exchange`); the second linear layer of F makes its output in kPipelineSteps pieces of columns, each
-/// reduce-scattered while the next is made (`pipeline`). In B the input gradient of QKV and fc1 runs beside
-/// the whole gathering of their input, and their weight gradient beside the whole reduce-scatter of their
-/// input's gradient (`bulk`).
+/// the ranks form a ring and pass rows on while the GEMM works on the rows it has (`ring exchange`). The
+/// second linear layer of F makes its output in kPipelineSteps pieces of columns; each is reduce-scattered
+/// while the next is made (`pipeline`). In B the input gradient of QKV and fc1 overlaps the gathering of
+/// their input, and their weight gradient overlaps the reduce-scatter of their input's gradient (`bulk`).
 /// `domino`: halves of each microbatch, braided with each other (DeepSpeed, arXiv 2409.15241).
-/// `flux`, with sequence parallelism: GEMMs fused with the collective before or behind them (arXiv
-/// 2406.06858), a variant of the cost model, which no backend runs.
+/// `flux`, with sequence parallelism: each GEMM is fused with the collective before or behind it (arXiv
+/// 2406.06858). Only the cost model knows it; no backend runs it.
 enum class TpOverlap : uint8_t { none, megatron, domino, flux };
 inline constexpr int kPipelineSteps = 4;  // Transformer Engine's num_splits of the method `pipeline`
 
-/// How the ranks that share each sequence attend to all of it. `ring`: keys and values pass from rank to rank
-/// (Liu et al., Ring Attention, arXiv 2310.01889). `all_to_all`: before the core each rank gets its share of
-/// the heads for all rows, and gives their output back behind it (DeepSpeed-Ulysses, arXiv 2309.14509;
+/// How the ranks that share a sequence attend to all of it. `ring`: keys and values pass from rank to rank
+/// (Liu et al., Ring Attention, arXiv 2310.01889). `all_to_all`: before the core each rank gets all rows of
+/// its share of the heads, and returns their output after the core (DeepSpeed-Ulysses, arXiv 2309.14509;
 /// Transformer Engine's cp_comm_type a2a).
 enum class CpMethod : uint8_t { ring, all_to_all };
 
-/// What divides F and I of attn and mlp into parts, and parts into steps.
+/// The division of F and I of attn and mlp into parts, and of parts into steps.
 struct Division {
-  int cp = 1;  // ranks that share each sequence: with a ring, steps of the attention's core
+  int cp = 1;  // ranks that share each sequence; a ring's core has as many steps
   TpOverlap tp_overlap = TpOverlap::none;
-  int tp = 1;  // ranks of the ring, each with the rows of one step
+  int tp = 1;  // ranks of the tensor-parallel ring; a step works on the rows of one of them
   CpMethod cp_method = CpMethod::ring;
 
   /// Whether the core has all rows of some heads.
@@ -72,17 +71,17 @@ struct Division {
   /// Whether keys and values pass from rank to rank.
   [[nodiscard]] bool in_ring() const { return cp > 1 && cp_method == CpMethod::ring; }
 
-  /// Whether collectives overlap the steps of parts: a rank alone has none.
+  /// Whether collectives overlap the steps of parts. A single rank has no collectives.
   [[nodiscard]] bool overlaps() const { return tp_overlap == TpOverlap::megatron && tp > 1; }
   [[nodiscard]] bool divides(Unit unit) const { return (cp > 1 || overlaps()) && is_in_parts(unit); }
-  /// Of a part of F or I of a unit that is divided.
+  /// The number of steps of a part of F or I of a divided unit.
   [[nodiscard]] int steps(Unit unit, UnitPass pass, UnitPart part) const;
-  /// Exchanges of context parallelism before, between and behind the steps of its core in F or I.
+  /// The number of context-parallel exchanges before, between and after the steps of the core in F or I.
   [[nodiscard]] int core_exchanges(Unit unit, UnitPass pass) const;
   bool operator==(const Division&) const = default;
 
  private:
-  [[nodiscard]] bool is_in_parts(Unit unit) const;  // where anything is divided
+  [[nodiscard]] bool is_in_parts(Unit unit) const;  // if any unit is divided
 };
 
 struct Strategy {
@@ -92,17 +91,17 @@ struct Strategy {
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
   Recompute recompute;
   TpOverlap tp_overlap = TpOverlap::none;
-  double offload = 0;            // the largest share of an offloaded activation's bytes that goes to the host
-  bool zero = false;             // ZeRO-1, where there are replicas: they share the optimizer's state
-  bool post_validation = false;  // the gradients' norm is checked in the next step
+  double offload = 0;            // the largest share of an offloaded activation's bytes that the host holds
+  bool zero = false;             // ZeRO-1: replicas share the optimizer's state
+  bool post_validation = false;  // the next step checks the gradients' norm
 
-  /// Ranks that hold the same parameters.
+  /// The number of ranks that hold the same parameters.
   [[nodiscard]] int replicas() const { return cp * dp; }
   [[nodiscard]] int world_size() const { return tp * replicas() * pp; }
-  /// Into how many microbatches the Program divides each: with Domino two.
+  /// The number of Program microbatches per microbatch: two with Domino.
   [[nodiscard]] int parts_of_microbatch() const { return tp_overlap == TpOverlap::domino ? 2 : 1; }
   [[nodiscard]] Division division() const { return {cp, tp_overlap, tp, cp_method}; }
-  /// Without what adds ops beside compute and its collectives.
+  /// The strategy without the options that add ops beside compute and its collectives.
   [[nodiscard]] Strategy of_compute() const {
     Strategy strategy = *this;
     strategy.offload = 0;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kFp32 = 4;  // bytes
 
-// What a layer of the encoder computes on, as if it were a model of its own.
+// The shape that the encoder's layers compute on, as a model.
 Shape vision_shape(const Shape& shape) {
   Shape encoder = shape;
   encoder.seq = shape.vision_tokens;
@@ -43,7 +43,7 @@ struct Widths {
     at(Width::vocabulary) = model.vocab / tp;
     at(Width::patch) = kPatchElements;
   }
-  // Of the merger behind an encoder of these widths, whose norm works on single tokens.
+  // Widths of the merger behind an encoder of these widths. Its norm works on single tokens.
   void merge(const ModelConfig& language_model, int tp) {
     tokens /= kTokensMerged;
     at(Width::statistics) = 2 * kTokensMerged;
@@ -63,8 +63,8 @@ struct Widths {
   }
 };
 
-// What a component moves in F and in I, in reads and writes of whole tensors of its width (an fp32 tensor
-// counts twice), and its launches.
+// A component's memory traffic in F and in I, in reads and writes of whole tensors of its width (an fp32
+// tensor counts twice), and its launches.
 struct Elementwise {
   double forward = 0, backward = 0;
   int forward_kernels = 0, backward_kernels = 0;
@@ -97,8 +97,8 @@ constexpr OfImplementations kElementwise[] = {
     {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}}};     // lookup
 static_assert(std::size(kElementwise) == kComponentKinds);
 
-// The same of `model`. An encoder's norm, a LayerNorm, is one kernel of PyTorch, and its biases' gradients
-// are sums; the suite adds its first linear layer's bias in a kernel of its own.
+// The same for `model`. An encoder's norm is a LayerNorm, one kernel of PyTorch, and its biases' gradients
+// are sums. The suite adds its first linear layer's bias in a separate kernel.
 Elementwise elementwise(const ModelConfig& model, Implementation implementation, ComponentKind kind) {
   const OfImplementations& all = kElementwise[static_cast<size_t>(kind)];
   const bool suite = implementation == Implementation::suite,
@@ -127,7 +127,7 @@ void add(Work& to, const Work& more) {
   to.kernels += more.kernels;
 }
 
-// A unit's components on one rank: what each does and keeps.
+// A unit's components on one rank: their work and their saved tensors.
 class UnitOnRank {
  public:
   UnitOnRank(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit)
@@ -151,7 +151,7 @@ class UnitOnRank {
     return work;
   }
 
-  // All steps together, but for those of the attention's core.
+  // The work of all steps of a part, except the steps of the attention's core.
   [[nodiscard]] Work part(UnitPass pass, UnitPart part, int step) const {
     if (part == UnitPart::core && core_ != nullptr) return of(*core_, pass, step);
     Work work;
@@ -188,7 +188,7 @@ class UnitOnRank {
   }
 
  private:
-  // The core's own GEMMs stand behind those of linear layers. `again`: what I runs again alone.
+  // The core's own GEMMs come after those of linear layers. `again`: only the components that I runs again.
   void add_all_but_core(Work& to, UnitPass pass, bool again) const {
     for (const Component& component : components(unit_))
       if (component.kind != ComponentKind::core && (!again || runs_again(component)))
@@ -199,8 +199,8 @@ class UnitOnRank {
     for (int step = 0; step < steps; ++step) add(to, of(*core_, pass, step));
   }
 
-  // Whether I runs F of a component again. A checkpoint of autograd runs the whole unit again, the second
-  // linear layer for nothing; the suite runs what it needs. Neither has an all-reduce.
+  // Whether I runs F of a component again. A checkpoint of autograd runs the whole unit again, and the second
+  // linear layer without use; the suite runs only what it needs. Neither runs the all-reduce again.
   [[nodiscard]] bool runs_again(const Component& component) const {
     return component.recomputed(shape_.strategy.recompute) && (!suite_ || component.part != UnitPart::after);
   }
@@ -239,14 +239,14 @@ class UnitOnRank {
             .sharded_bytes = 2.0 * shape_.gradient_bytes * forward.n * forward.k,
             .kernels = 1 + sums(component)};
   }
-  // The suite's launches that add a bias, or sum up its gradient.
+  // The suite's launches that add a bias or sum its gradient.
   [[nodiscard]] int sums(const Component& linear) const {
     return suite_ && linear.weights->has_bias(model_) ? 1 : 0;
   }
 
-  // Every rank looks up the tokens of its share of the vocabulary and masks the rest; so does the gradient.
-  // Autograd makes the full gradient in half precision, zeroed (2 bytes a weight), and adds it to the fp32
-  // one (10), for each microbatch, whatever its tokens. Fused, only the rows that occur are touched.
+  // Every rank looks up the tokens of its share of the vocabulary and masks the others; the gradient does the
+  // same. Autograd makes the full gradient in half precision, zeroed (2 bytes per weight), and adds it to the
+  // fp32 gradient (10), for each microbatch and any tokens. The fused form touches only rows that occur.
   [[nodiscard]] Work table_gradient(const Component& lookup) const {
     const double read = w_.bytes(Width::hidden);
     const int kernels = elementwise(model_, implementation_, lookup.kind).backward_kernels + images();
@@ -261,9 +261,9 @@ class UnitOnRank {
   // Behind a vision encoder the suite copies the images of each sample, and their gradients.
   [[nodiscard]] int images() const { return suite_ && model_.has_vision() ? shape_.microbatch_size : 0; }
 
-  // The attention's core, of a ring one step. From the second step on it is all of a rank's queries against
-  // one piece of another rank's keys; the later half of the queries against both pieces is as much. Such a
-  // step adds the output, or the gradients of q, k and v, to those of the steps before: reads both, writes.
+  // The attention's core, in a ring one step. From the second step on, all of a rank's queries attend to one
+  // piece of another rank's keys; the later half with both pieces is as much work. Such a step adds its
+  // result to the output or the gradients of q, k and v so far: it reads both and writes.
   [[nodiscard]] Work core_of(bool forward, int step) const {
     Work work =
         implementation_ == Implementation::megatron_2022 ? unfused_core(forward) : core(forward, step);
@@ -284,10 +284,10 @@ class UnitOnRank {
                             model_.causal() && step == 0, !forward}},
             .kernels = forward || suite_ ? 1 : 2};
   }
-  // Batched GEMMs over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Per score and in bf16
-  // tensors: the fused softmax reads what the mask leaves (a half) and writes all, dropout reads, writes and
-  // writes a mask of one byte; backward dropout reads gradient and mask and writes, softmax reads the halves
-  // of gradient and output and writes all.
+  // Batched GEMMs over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Traffic per score and in
+  // bf16 tensors: the fused softmax reads the unmasked half and writes all; dropout reads, writes, and writes
+  // a mask of one byte. Backward: dropout reads gradient and mask and writes; softmax reads the halves of
+  // gradient and output and writes all.
   [[nodiscard]] Work unfused_core(bool forward) const {
     const double rows = w_.tokens * model_.q_heads / shape_.strategy.tp, dim = model_.head_dim,
                  seq = shape_.seq;
@@ -296,7 +296,7 @@ class UnitOnRank {
     if (forward) return {.gemms = {scores, values}, .sharded_bytes = (1.5 + 2.5) * of_scores, .kernels = 4};
     return {.gemms = {scores, values, values, values}, .sharded_bytes = (2.5 + 2) * of_scores, .kernels = 6};
   }
-  // In I the suite copies the gradients of the own k and v to the ring and, behind its last step, back.
+  // In I the suite copies the gradients of its own k and v to the ring and, after the last step, back.
   [[nodiscard]] int ring_copies() const { return suite_ && shape_.strategy.division().in_ring() ? 1 : 0; }
 
   // Whether this implementation has a tensor. A fused norm keeps its input once.
@@ -313,7 +313,7 @@ class UnitOnRank {
         return !fused_norm;
       case Saved::dropout_mask:
         return !suite_ && find_component(unit_, ComponentKind::residual) != nullptr;
-      case Saved::core_output:  // of all rows for some heads, as the core's backward reads it
+      case Saved::core_output:  // all rows of some heads, as the core's backward reads it
         return shape_.strategy.division().exchanges_heads();
       case Saved::log_sum_exp:
         return !of_2022;
@@ -326,27 +326,27 @@ class UnitOnRank {
         return implementation_ == Implementation::megatron && model_.gated();
       case Saved::softmax_fp32:
         return !suite_;
-      case Saved::output_gradient:  // the embedding's W, behind a vision encoder alone, whose I gets it
+      case Saved::output_gradient:  // I passes it to the embedding's W, only with a vision encoder
         return unit_ != Unit::embedding || model_.has_vision();
       default:
         return true;
     }
   }
 
-  // Whether I makes a tensor of the component again. Where the core alone is recomputed, Megatron-LM keeps
-  // its output, an input of a linear.
+  // Whether I makes a tensor of the component again. If only the core is recomputed, Megatron-LM keeps its
+  // output, an input of a linear.
   [[nodiscard]] bool makes_again(const Component& component, Saved which) const {
     const bool output = which == Saved::attention_output || which == Saved::log_sum_exp;
     return component.recomputed(shape_.strategy.recompute) &&
            (!output || suite_ || shape_.strategy.recompute.qkv);
   }
 
-  const ModelConfig model_;  // of a vision encoder's unit the encoder's
+  const ModelConfig model_;  // for a vision encoder's unit: the encoder's
   const Shape shape_;
   const Implementation implementation_;
   const bool suite_;
   const Unit unit_;
-  const Component* const core_;  // null but for an attention's
+  const Component* const core_;  // null except for attention
   Widths w_;
 };
 
@@ -410,9 +410,9 @@ double optimizer_bytes(Implementation implementation) {
   switch (implementation) {
     case Implementation::suite:
       return kAdam + 2;
-    case Implementation::megatron:  // zeroing, the gradients' norm, clipping
+    case Implementation::megatron:  // also zeroing, the gradients' norm, clipping
       return kAdam + 6 + 4 + 4 + 8;
-    case Implementation::megatron_2022:  // and, with fp16's loss scale, scaling back
+    case Implementation::megatron_2022:  // also unscaling, for fp16's loss scale
       return kAdam + 6 + 4 + 4 + 8 + 8;
   }
   return 0;

@@ -1,5 +1,5 @@
-// What each pass of each unit does on one tensor-parallel rank: GEMMs, attention, memory traffic, launches,
-// saved tensors, and the bytes of its collective. Declared once, for the cost model and the kernels.
+// The work of each pass of each unit on one tensor-parallel rank: GEMMs, attention, memory traffic, launches,
+// saved tensors, and collective bytes. The cost model and the runtime follow it.
 #pragma once
 
 #include <array>
@@ -13,34 +13,33 @@
 
 namespace stp {
 
-/// One microbatch on one rank. With context parallelism a rank has 1/cp of each sequence's tokens, pieces r
-/// and 2cp − 1 − r of 2cp, so that causal attention is as much work on each. With sequence parallelism (same
-/// source, section 4.2.2) norms, dropout and residuals work on 1/tp of the tokens, and a reduce-scatter and
-/// an all-gather, together of an all-reduce's volume, replace each all-reduce. Megatron-LM's second
-/// all-gather, for the weight gradients, is hidden behind the input gradient's GEMM and is not counted; nor
-/// is it where I recomputes a first linear layer from what it gathers: the second layer's input gradient goes
-/// first.
+/// One microbatch on one rank. With context parallelism a rank has pieces r and 2cp − 1 − r of each
+/// sequence's 2cp pieces, so that all ranks have equal work in causal attention. With sequence parallelism
+/// (arXiv 2205.05198, section 4.2.2) norms, dropout and residuals work on 1/tp of the tokens; a
+/// reduce-scatter and an all-gather replace each all-reduce, with the same volume together. Megatron-LM's
+/// second all-gather, for the weight gradients, is not counted: the input gradient's GEMM hides it. If I
+/// recomputes a first linear layer from the gathered rows, the second layer's input gradient hides it.
 struct Shape {
   int seq;
   int microbatch_size;
-  Strategy strategy;       // cp divides seq, twice
+  Strategy strategy;       // cp divides seq into 2 · cp pieces
   int element_bytes = 2;   // of an activation: bf16
-  int gradient_bytes = 4;  // of a parameter's gradient, as accumulated: fp32
-  int vision_tokens = 0;   // of a sample, in the vision encoder
+  int gradient_bytes = 4;  // of a parameter's accumulated gradient: fp32
+  int vision_tokens = 0;   // per sample, in the vision encoder
 
-  /// Of one sample and of the microbatch, on this rank.
+  /// Tokens on this rank: of one sample; of the microbatch.
   [[nodiscard]] int own_seq() const { return seq / strategy.cp; }
   [[nodiscard]] double tokens() const { return double{1} * own_seq() * microbatch_size; }
 };
 
-/// How a unit is computed. `megatron`: norms, activations and residuals unfused, as the paper's figures
-/// imply; `suite`: our own fused kernels, launched as the runtime does. The two differ in memory traffic,
-/// launches and saved tensors, not in FLOPs. `megatron_2022`: Megatron-LM before FlashAttention, fp16: fused
-/// kernels for norm, bias and GELU, bias, dropout and residual, mask and softmax; the core of the attention
-/// as batched GEMMs that write and read all scores, masked or not.
+/// How a unit is computed. `megatron`: unfused norms, activations and residuals, as the paper's figures
+/// imply. `suite`: our fused kernels, launched as in the runtime. The two differ in memory traffic, launches
+/// and saved tensors, not in FLOPs. `megatron_2022`: Megatron-LM before FlashAttention, fp16, with fused
+/// kernels for norm; bias and GELU; bias, dropout and residual; mask and softmax. Its attention core is
+/// batched GEMMs that write and read all scores, masked or not.
 enum class Implementation { megatron, suite, megatron_2022 };
 
-/// Which of a linear layer's three GEMMs: they differ in which operands are transposed.
+/// One of a linear layer's three GEMMs. They differ in their transposed operands.
 enum class GemmKind { forward, input_gradient, weight_gradient };
 
 inline constexpr std::array kGemmKinds{GemmKind::forward, GemmKind::input_gradient,
@@ -55,8 +54,8 @@ struct Gemm {
   [[nodiscard]] double flops() const { return 2 * m * n * k; }
 };
 
-/// Of the linear layer whose forward is `forward` (m tokens, n outputs, k inputs): the GEMMs that compute the
-/// gradients of its input and of its weights.
+/// The GEMMs that compute the gradients of a linear layer's input and weights. `forward` is its forward, with
+/// m tokens, n outputs and k inputs.
 inline Gemm input_gradient(const Gemm& forward) {
   return {forward.m, forward.k, forward.n, GemmKind::input_gradient};
 }
@@ -64,13 +63,13 @@ inline Gemm weight_gradient(const Gemm& forward) {
   return {forward.n, forward.k, forward.m, GemmKind::weight_gradient};
 }
 
-/// One call of a fused attention: `heads` heads (of all samples), each of `rows` queries against `columns`
-/// keys of size `dim`. A causal one has as many rows as columns, and half of the pairs.
+/// One call of a fused attention, over the heads of all samples. Each head has `rows` queries and `columns`
+/// keys of size `dim`. A causal call has rows = columns, and half of the pairs.
 struct Attention {
   double heads, rows, columns, dim;
   bool causal, backward;
 
-  /// Of a pair of query and key: two products; backward 2.5 times as many, since scores are recomputed.
+  /// FLOPs per pair of query and key: two products; 2.5 times as many backward, which recomputes scores.
   [[nodiscard]] double flops_per_pair() const { return (backward ? 2.5 : 1) * 2 * 2 * dim; }
   [[nodiscard]] double flops() const { return heads * rows * columns * flops_per_pair() / (causal ? 2 : 1); }
 };
@@ -79,31 +78,31 @@ struct Work {
   std::vector<Gemm> gemms;
   std::vector<Attention> attentions;
   double replicated_bytes = 0;  // elementwise traffic that every rank of the group repeats (norms, residual);
-                                // with sequence parallelism a rank's share of it
+                                // with sequence parallelism, a rank's share of it
   double sharded_bytes = 0;     // traffic divided by tp (rotary, activation, loss; gradients of weights)
-  int kernels = 0;              // launches; none of exchanges, or of sums of an output's pieces
+  int kernels = 0;              // launches, without exchanges and sums of pieces
 };
 
 Work work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
           UnitPass pass);
-/// FLOPs of the fused attentions among it, of one direction.
+/// FLOPs of the fused attentions in `work`, of one direction.
 double attention_flops(const Work& work, bool backward);
 
-/// The same of a step of a part of F or I of a unit that shape.strategy.division() divides. A step of the
-/// attention's core has n²/2 pairs of query and key per sample, n = own_seq(): the first all causal ones of
-/// the rank's own tokens, any other all queries against one piece of another rank's keys, or the later half
-/// of the queries against both. From the second on it merges its result into that of the steps before. With
-/// an all-to-all there is one, of as much work. A step of another part has its share of the GEMM; the last
-/// has all else. All parts add up to work(), but for the launches of each step that overlaps a collective;
-/// there I also has F's steps where the core is recomputed. Not for `megatron_2022`.
+/// The work of one step of a part of F or I, of a unit that shape.strategy.division() divides. A step of a
+/// ring's core has n²/2 pairs of query and key per sample, n = own_seq(). The first step has the causal pairs
+/// of the rank's own tokens. Any other has all queries and one piece of another rank's keys, or the later
+/// half of the queries and both pieces; it also merges its result into the result so far. With an all-to-all
+/// the core is one step with the work of all. A step of another part has its share of the GEMM; the last step
+/// has everything else. The parts add up to work(), except launches: each step that overlaps a collective has
+/// its own. Then I also has F's steps if the core is recomputed. Not for `megatron_2022`.
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step = 0);
 
-/// Bytes of the keys and values of a rank's tokens, which an exchange of the ring carries.
+/// Bytes of the keys and values of a rank's tokens: one ring exchange.
 double kv_bytes(const ModelConfig& model, const Shape& shape);
 
-/// Bytes of q, k and v, or of the attention's output, of a rank's tokens, and of their gradients: all but
-/// 1/cp of them leave the rank in an all-to-all.
+/// Bytes of q, k and v, or of the attention's output, of a rank's tokens; their gradients have as many. An
+/// all-to-all sends all but 1/cp of them to other ranks.
 double qkv_bytes(const ModelConfig& model, const Shape& shape);
 double attention_output_bytes(const ModelConfig& model, const Shape& shape);
 
@@ -111,34 +110,34 @@ double attention_output_bytes(const ModelConfig& model, const Shape& shape);
 struct SavedTensor {
   Saved which;
   double bytes;
-  bool weight_gradient;   // kept on for W: an input of a linear, or (made by I) the gradient of its output
+  bool weight_gradient;   // kept until W: an input of a linear, or (made by I) the gradient of its output
   bool made_by_forward;   // false: I makes it, for W or again
-  bool early = false;     // whether W_early, not W_late, is its last use
-  bool norm = false;      // whether the unit's norm makes it
-  bool gradient = false;  // made by I from gradients: no recomputation
+  bool early = false;     // W_early, not W_late, uses it last
+  bool norm = false;      // the unit's norm makes it
+  bool gradient = false;  // I makes it from gradients, not by recomputation
 
-  /// Whether the forward drops it, and I makes it again.
+  /// Whether the forward drops it and I makes it again.
   [[nodiscard]] bool recomputed() const { return !made_by_forward && !gradient; }
 };
 
-/// What one layer's unit (or the head) keeps per microbatch.
+/// The tensors that one layer's unit, or another unit, saves per microbatch.
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
                                        Implementation implementation, Unit unit);
 
-/// Memory traffic of an optimizer step per parameter.
+/// Bytes of memory traffic of an optimizer step per parameter.
 double optimizer_bytes(Implementation implementation);
 
-/// Bytes of the language model's hidden state, which a transfer to the next stage carries.
+/// Bytes of the language model's hidden state: one transfer to the next stage.
 double hidden_bytes(const ModelConfig& model, const Shape& shape);
 
-/// Bytes that the collective behind F or I of a unit carries: the unit's output, or its input's gradient. The
-/// same without is_reduced(unit, pass).
+/// Bytes of the collective after F or I of a unit: the unit's output, or its input's gradient. Valid also if
+/// is_reduced(unit, pass) is false.
 double reduced_bytes(const ModelConfig& model, const Shape& shape, Unit unit, UnitPass pass);
 
-/// Whether tp divides what it must; InputError naming tp otherwise.
+/// Throws InputError about tp if it does not divide the model's heads, columns and vocabulary.
 void check_shardable(const ModelConfig& model, int tp);
 
-/// Whether cp divides a rank's heads, where `division` exchanges them; InputError naming cp_method otherwise.
+/// Throws InputError about cp_method if `division` exchanges heads and cp does not divide a rank's heads.
 void check_exchanged_heads(const ModelConfig& model, int tp, const Division& division);
 
 }  // namespace stp

@@ -23,18 +23,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Most bytes of one message: MPI counts in int.
+/// Largest size of one message: MPI counts in int.
 constexpr size_t kPiece = size_t{1} << 30;
-/// A tag of data says which exchange of the two processes it is of, and which of its calls. Both numbers
-/// begin again after so many; no process is that far ahead of another.
+/// A tag of data contains the number of the exchange between the two processes, and the number of its call.
+/// Both numbers wrap around; no process is that far ahead of another.
 constexpr uint64_t kExchanges = 1 << 13, kCalls = 1 << 10;
-constexpr int kTextTag = kExchanges * kCalls;  // behind those of data
-/// How often processes that work report it to each other.
+constexpr int kTextTag = kExchanges * kCalls;  // beyond the tags of data
+/// The interval of progress reports among working processes.
 constexpr auto kProgressInterval = 20ms;
-/// How many deadlines a text may take: what hosts do between runs is not counted as progress.
+/// Deadlines for the exchange of a text: a host's work between runs does not count as progress.
 constexpr int kPatience = 6;
 
-/// Ends this process where MPI waits for the others for longer than `most`.
+/// Ends this process if MPI waits for the others for longer than `most`.
 class TimeLimit {
  public:
   TimeLimit(const char* call, std::chrono::duration<double> most)
@@ -51,8 +51,8 @@ class TimeLimit {
   std::jthread thread_;
 };
 
-/// All calls of MPI are made under one mutex (MPI_THREAD_SERIALIZED), and none of them waits but the first
-/// and the last. Errors end all processes: MPI does that by itself.
+/// One mutex guards all calls of MPI (MPI_THREAD_SERIALIZED). Only the first and the last call wait. Errors
+/// end all processes, by MPI itself.
 class MpiProcesses final : public Processes {
  public:
   MpiProcesses(int launched, double deadline_s);
@@ -74,15 +74,15 @@ class MpiProcesses final : public Processes {
   void transfer(Way way, const Message& message);
   void send(int to, const std::string& text) override;
   std::string receive(int from) override;
-  /// Before every call of MPI. Throws std::runtime_error where messages were given up.
+  /// Call before every call of MPI. Throws std::runtime_error if messages were given up.
   std::unique_lock<std::mutex> enter();
   void share_progress();
 
   const std::chrono::duration<double> patience_;
   std::mutex mutex_;
   int index_ = 0, count_ = 0, index_on_node_ = 0;
-  std::vector<uint64_t> exchanges_;  // by process: how many were made with it
-  // Messages were given up: MPI may still write where they were to go, so it is not called any more.
+  std::vector<uint64_t> exchanges_;  // by process: number of exchanges with it
+  // Messages were given up. MPI may still write to their memory, so it is not called any more.
   std::atomic<bool> given_up_{false};
   std::atomic<bool> ending_{false}, all_ending_{false};
   std::thread progress_thread_;
@@ -192,7 +192,7 @@ class MpiProcesses::MpiPending : public Pending {
 
 class MpiProcesses::MpiExchange : public Exchange {
  public:
-  /// `numbers`: by process, which of the exchanges with it this one is.
+  /// `numbers`: by process, the number of this exchange with it.
   MpiExchange(MpiProcesses& all, std::vector<uint64_t> numbers) : all_(all), numbers_(std::move(numbers)) {}
 
   std::unique_ptr<Pending> start(uint64_t call, std::span<const Message> sends,
@@ -211,8 +211,8 @@ class MpiProcesses::MpiExchange : public Exchange {
   const std::vector<uint64_t> numbers_;
 };
 
-// Every exchange in which two processes take part is made by both, in one order: so they agree on its number
-// without a word, and no communicator needs to be made.
+// Both processes make their common exchanges in one order, so they agree on the numbers without messages, and
+// no communicator is needed.
 std::unique_ptr<Exchange> MpiProcesses::make_exchange(const std::vector<int>& among) {
   const std::vector<uint64_t> numbers = exchanges_;
   for (const int process : among) ++exchanges_[process];
@@ -249,7 +249,7 @@ std::string MpiProcesses::receive(int from) {
 
 // ---- progress ----
 
-// Work of a thread of its own: a sum over all processes, time and again, until all of them are ending.
+// Runs on its own thread: repeats a sum over all processes until all of them are ending.
 void MpiProcesses::share_progress() {
   Progress& own = progress();
   for (uint64_t seen = 0; !all_ending_;) {

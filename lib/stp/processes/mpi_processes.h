@@ -7,7 +7,7 @@
 
 namespace stp {
 
-/// Initialises MPI. InputError where it knows of other than `count` processes, or this build has no MPI.
+/// Initialises MPI. Throws InputError if MPI has not `count` processes, or this build has no MPI.
 std::unique_ptr<Processes> join_by_mpi(int count, double deadline_s);
 
 }  // namespace stp

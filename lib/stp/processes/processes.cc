@@ -69,8 +69,8 @@ std::vector<int> ranks_of_process(int world_size, int index, int count) {
 
 namespace {
 
-/// How many processes the launcher says that it started. torchrun's WORLD_SIZE is among these so that its
-/// processes are not taken for runs of their own.
+/// The number of processes that the launcher reports. It reads torchrun's WORLD_SIZE, too, so that torchrun's
+/// processes do not count as separate runs.
 int launched_processes() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing here sets any

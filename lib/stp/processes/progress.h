@@ -1,4 +1,4 @@
-// Whether a run moves, by which deadlines go.
+// The progress of a run. Deadlines depend on it.
 #pragma once
 
 #include <atomic>
@@ -10,14 +10,14 @@
 
 namespace stp {
 
-/// What one process has done, and what it knows of the others.
+/// This process's progress, and what it knows of the others'.
 struct Progress {
-  std::atomic<uint64_t> done{0};       // pieces of work that this process has done
-  std::atomic<int> working{0};         // threads of this process that compute now
-  std::atomic<uint64_t> elsewhere{0};  // changes while other processes do something, or compute
+  std::atomic<uint64_t> done{0};       // pieces of work done by this process
+  std::atomic<int> working{0};         // threads of this process that are computing
+  std::atomic<uint64_t> elsewhere{0};  // changes while other processes do something or compute
 };
 
-/// For how long nothing has moved, or computed, as far as one thread saw that looks now and then.
+/// Measures how long nothing has moved or computed, as seen by one thread that looks now and then.
 class Idle {
  public:
   explicit Idle(const Progress& progress) : progress_(progress), seen_(moves()) {}

@@ -12,7 +12,7 @@ namespace stp {
 enum class BraidPolicy {
   static_merge,  // "static", the paper's: static_braid()
   sequential,    // one action after the other: sequential_braids()
-  timed,         // these two by times, which Programs do not have: lib/stp/cost/timed_braid.h
+  timed,         // chosen by op times, which a Program does not have: lib/stp/cost/timed_braid.h
   paired,
 };
 
@@ -20,8 +20,8 @@ constexpr bool is_by_times(BraidPolicy braid) {
   return braid == BraidPolicy::timed || braid == BraidPolicy::paired;
 }
 
-/// A place in the order of two chains: which of them gives its next segment, and whether that segment waits
-/// for all ops before it.
+/// A place in the issue order of two chains: the chain that gives its next segment. With a barrier, that
+/// segment waits for all ops before it.
 struct BraidStep {
   uint8_t chain = 0;
   bool barrier = false;
@@ -33,13 +33,13 @@ struct BraidStep {
 /// taken.
 std::vector<BraidStep> static_braid(int na, int nb);
 
-/// The same order without braids: each braided block becomes two, the first action first. A valid schedule
-/// stays valid.
+/// Returns the schedule without braids: each braided block becomes two blocks, the first action first. A
+/// valid schedule stays valid.
 Schedule sequential_braids(Schedule schedule);
 
-/// Domino (DeepSpeed; arXiv 2409.15241): microbatch i becomes its halves 2i and 2i + 1, and each action the
-/// braid of both; a braided block becomes two, the first action's first. A valid schedule stays valid.
-/// Throws InputError if the halves are more than check_size() allows.
+/// Domino (DeepSpeed; arXiv 2409.15241): microbatch i becomes its halves 2i and 2i + 1. Each action becomes a
+/// braid of its two halves, and a braided block two blocks, the first action first. A valid schedule stays
+/// valid. Throws InputError if check_size() refuses the number of halves.
 Schedule split_microbatches(Schedule schedule);
 
 }  // namespace stp

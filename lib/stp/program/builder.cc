@@ -68,7 +68,7 @@ Program ProgramBuilder::finish() && {
   return std::move(program);
 }
 
-// An output is visited once per op: chains without segments pass on outputs of others, often the same one.
+// An output is visited once per op: a chain without segments passes on another's output, often the same.
 void ProgramBuilder::resolve(Ref ref, OpId op, std::vector<OpId>& resolved) {
   if (ref == kNothing) return;
   if ((ref & kOutputBit) == 0) return resolved.push_back(ref);

@@ -1,4 +1,4 @@
-// How a Program is written, op by op, by the parts of lower(). Private to this module.
+// Writes a Program op by op, for the parts of lower(). Private to this module.
 #pragma once
 
 #include <array>
@@ -8,21 +8,21 @@
 
 namespace stp {
 
-/// A dependency before all ops are known: an op, or an output, which an op of any rank makes.
+/// A dependency, while not all ops are known: an op, or an output that an op of any rank makes.
 using Ref = uint32_t;
 inline constexpr Ref kOutputBit = Ref{1} << 31;
 inline constexpr Ref kNothing = ~Ref{0};
 
-/// An op is written as begin_op(), its dependencies, then the op itself; ranks and blocks in their order.
+/// Writes an op by begin_op(), depend() for each dependency, then add(); ranks and blocks in order.
 class ProgramBuilder {
  public:
-  /// `begun` has its schedule and options; streams and ops are made here.
+  /// `begun` has its schedule and options; the builder adds streams and ops.
   explicit ProgramBuilder(Program begun);
 
   Program program;
-  int rank = 0, block = 0;  // those that ops are written for
+  int rank = 0, block = 0;  // the ops written now belong to them
 
-  /// What was issued last: by the block, and by the rank in the blocks so far.
+  /// The ops issued last: in this block, and on the rank in the blocks before it.
   struct Latest {
     Ref compute = kNothing, collective = kNothing;
     Ref rank_compute = kNothing, rank_collective = kNothing;
@@ -32,7 +32,7 @@ class ProgramBuilder {
   void begin_rank(int next);
   void begin_block(int next);
   void end_block();
-  /// Replaces outputs by the ops that make them, now that all are known.
+  /// Replaces each output by the ops that make it.
   [[nodiscard]] Program finish() &&;
 
   void begin_op() { program.depends_begin.push_back(static_cast<uint32_t>(program.depends.size())); }
@@ -43,7 +43,7 @@ class ProgramBuilder {
     program.ops.push_back(op);
     return size() - 1;
   }
-  /// An op of the whole chunk of an action.
+  /// Adds an op that works on the whole chunk of `action`.
   OpId add_of_chunk(OpKind kind, const Action& action, StreamKind of);
 
   [[nodiscard]] OpId size() const { return static_cast<OpId>(program.ops.size()); }
@@ -55,22 +55,22 @@ class ProgramBuilder {
   [[nodiscard]] uint32_t compute_stream() const { return 2 * rank; }
   [[nodiscard]] uint32_t tp_stream() const { return 2 * rank + 1; }
   uint32_t link_to(int receiver) { return stream(StreamKind::p2p, receiver); }
-  /// A stream of the rank other than these two, made when it is first used.
+  /// Returns another stream of the rank, and makes it on first use.
   uint32_t stream(StreamKind kind, int peer = -1);
 
-  /// The output of `stage` for a microbatch: its activation, or, backward, its input's gradient.
+  /// The output of `stage` for a microbatch: its activation, or in the backward the gradient of its input.
   [[nodiscard]] Ref output_of(bool backward, int stage, int microbatch) const {
     const size_t index = (static_cast<size_t>(backward) * stages() + stage) * program.schedule.microbatches;
     return kOutputBit | static_cast<Ref>(index + microbatch);
   }
-  /// When the rank of the first (0) or the last (1) virtual stage has all its gradients.
+  /// The output that stands for all gradients of the first (0) or last (1) virtual stage's rank.
   [[nodiscard]] Ref gradients_of_end(int end) const { return kOutputBit | static_cast<Ref>(chains() + end); }
-  /// What arrives by a rank's transfer of the gradients' norm.
+  /// The output of the norm transfer of `kind` from rank `from`.
   [[nodiscard]] Ref norm_of(OpKind kind, int from) const {
     const int ranks = program.schedule.pp();
     return kOutputBit | static_cast<Ref>(chains() + 2 + (kind == OpKind::norm_prefix ? 0 : ranks) + from);
   }
-  /// Says what to wait for where an output is needed.
+  /// Sets the ops or outputs that `output` stands for.
   void set_output(Ref output, const std::array<Ref, 2>& refs) { outputs_[output & ~kOutputBit] = refs; }
 
  private:
@@ -80,8 +80,8 @@ class ProgramBuilder {
   void resolve(Ref ref, OpId op, std::vector<OpId>& resolved);
 
   std::vector<std::array<Ref, 2>> outputs_;
-  std::vector<OpId> resolved_for_;              // by output: the last op whose dependencies named it
-  std::vector<std::vector<uint32_t>> streams_;  // by rank: besides the first two
+  std::vector<OpId> resolved_for_;              // by output: the last op that depends on it
+  std::vector<std::vector<uint32_t>> streams_;  // by rank: all but the first two
 };
 
 }  // namespace stp

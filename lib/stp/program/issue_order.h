@@ -9,13 +9,13 @@
 namespace stp {
 
 struct IssueOrder {
-  /// Every op once. Each rank's ops are in the order of its list, and every op follows its dependencies; so
-  /// processes that issue only their ranks' ops make the calls of a group in one order. Independent ops are
-  /// ordered by rank.
+  /// Every op once. Each rank's ops are in the order of its list, and every op follows its dependencies.
+  /// Processes that issue only their own ranks' ops therefore make the calls of a group in one order.
+  /// Independent ops are ordered by rank.
   std::vector<OpId> ops;
-  /// How many receives of a link must be posted at once: the smallest k ≥ 1 without deadlock if the n-th
-  /// transfer of a link starts only once the tensor of the (n − k)-th was consumed by the op that waited for
-  /// it. `ops` respects this too.
+  /// The number of receives of a link that must be posted at once: the smallest k ≥ 1 without deadlock if
+  /// transfer n of a link starts only after the tensor of transfer n − k was consumed. `ops` respects this
+  /// too.
   int receives_ahead = 1;
 };
 

@@ -16,7 +16,7 @@
 namespace stp {
 namespace {
 
-// The program of which only the ops are missing.
+// The program without its ops.
 Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering) {
   Program program{.schedule = std::move(schedule), .layers_per_stage = layers_per_stage};
   program.strategy = lowering.strategy;
@@ -75,10 +75,10 @@ class Lowerer {
     Action action;
     int stage;
     const std::vector<Segment>* segments;
-    Ref input;              // kNothing for W and for the first stage's F
+    Ref input;              // kNothing for W, and for F of the first stage
     ValueId value;          // the chain's own
     ValueId source;         // the next input of its main line: another chain's value, then its own
-    Ref reload = kNothing;  // what its first op waits for besides
+    Ref reload = kNothing;  // its first op also waits for this
     size_t taken = 0;       // segments issued
     Ref wait = kNothing;    // the collective that the next segment waits for
     Ref gathered_for_embedding = kNothing;
@@ -182,7 +182,7 @@ class Lowerer {
       for (size_t i = 0; i < order.size(); ++i) {
         if (order[i].barrier) {
           barrier_ = {b_.latest.compute, b_.latest.collective};
-          if (gathers_behind_barriers_)  // of all until the next barrier
+          if (gathers_behind_barriers_)  // all gathers until the next barrier
             for (size_t k = i; k < order.size() && (k == i || !order[k].barrier); ++k)
               if (chains[order[k].chain].taken > 0) gather_next(chains[order[k].chain]);
         }
@@ -224,7 +224,7 @@ class Lowerer {
     const Segment& segment = (*chain.segments)[chain.taken];
     const SegmentOf of{chain.action, segment};
 
-    // An overlapped I begins with an exchange of rows, which waits as an all-gather in its place would.
+    // An overlapped I begins with an exchange of rows, which has the dependencies of an all-gather.
     const bool ring = units_.overlaps(segment) && pass_of(segment) == UnitPass::I;
     const bool first = b_.latest.compute == kNothing;
     begin_main(chain, ring || first);
@@ -264,7 +264,7 @@ class Lowerer {
     b_.latest.collective = chain.wait = add_gather(chain, (*chain.segments)[chain.taken]);
   }
 
-  // The op on a segment's main line that comes first.
+  // Begins the first op on a segment's main line.
   void begin_main(Chain& chain, bool first_on_its_stream) {
     b_.begin_op();
     wait_for_inputs(chain, first_on_its_stream);
@@ -276,13 +276,13 @@ class Lowerer {
   [[nodiscard]] bool gathers(const Segment& segment) const {
     return lowering_.strategy.sequence_parallel && segment.gathers && !units_.overlaps(segment);
   }
-  // What a main line's first compute op waits for besides: its memory, and the last step's gradients' norm.
+  // Adds the other dependencies of a main line's first compute op: memory, last step's gradient norm.
   void begin_compute(bool first_of_block) {
     if (first_of_block) offload_.wait_for_offloads();
     if (!in_warm_up_) b_.depend(step_.take_total());
   }
 
-  // In the first forward, the weights of the next segment.
+  // In the first forward, waits for the weights of the next segment.
   void wait_for_weights(const Chain& chain) {
     if (chain.action.pass == Pass::F) {
       const Segment& next = (*chain.segments)[chain.taken];
@@ -290,8 +290,8 @@ class Lowerer {
     }
   }
 
-  // The chain's first op waits for its input; where blocks are atomic, the block's first op on each stream
-  // for all that the block waits for.
+  // The chain's first op waits for its input. With atomic blocks, the block's first op on each stream waits
+  // for all inputs of the block.
   void wait_for_inputs(Chain& chain, bool first_on_its_stream) {
     b_.depend(std::exchange(chain.reload, kNothing));
     wait_for_weights(chain);
@@ -320,7 +320,7 @@ class Lowerer {
     b_.latest.collective = gather;
   }
 
-  // The all-gather of a segment's input.
+  // Adds the all-gather of a segment's input.
   OpId add_gather(Chain& chain, const Segment& segment) {
     const ValueId from = source_of(chain, segment), to = value_of(chain, segment);
     return units_.add({chain.action, segment}, OpKind::all_gather, pass_of(segment), b_.tp_stream(), from,
@@ -340,7 +340,7 @@ class Lowerer {
     return std::exchange(chain.source, chain.value);
   }
 
-  // The compute op on a segment's main line.
+  // Adds the compute op on a segment's main line.
   OpId add_main(Chain& chain, const Segment& segment) {
     const SegmentOf of{chain.action, segment};
     const bool samples = !has_pass(segment.unit, UnitPass::I), head = segment.unit == Unit::head;
@@ -377,7 +377,7 @@ class Lowerer {
     });
   }
 
-  // The outputs of the block's chains: to the consumer's rank by a transfer, or directly if it is this rank.
+  // Sends the outputs of the block's chains: by a transfer to the consumer's rank, or directly on this rank.
   void send_outputs(const std::vector<Chain>& chains, bool merge) {
     sends_before_.clear();
     for (size_t i = 0; i < chains.size(); ++i) {
@@ -437,12 +437,12 @@ class Lowerer {
   std::map<std::pair<const std::vector<Segment>*, const std::vector<Segment>*>, std::vector<BraidStep>>
       braids_;  // by the two chains
 
-  // Of the block that is being lowered.
+  // State of the block that is being lowered.
   std::vector<Chain> block_chains_;
   OpId first_op_ = 0;
-  std::array<Ref, 2> barrier_{kNothing, kNothing};  // what the next segment waits for
+  std::array<Ref, 2> barrier_{kNothing, kNothing};  // the next segment waits for these
   bool gathers_behind_barriers_ = false;            // else at the end of the segment before
-  bool in_warm_up_ = true;                          // whether the block is a forward of chunk 0 alone
+  bool in_warm_up_ = true;                          // the block is a forward of chunk 0 alone
   std::vector<Ref> sends_before_;                   // of the block before it
 };
 

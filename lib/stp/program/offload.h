@@ -1,5 +1,5 @@
-// Which activations a rank offloads to the host, and when: from the order of its blocks alone. And the ops
-// that do it.
+// Chooses the activations that a rank offloads to the host, from the order of its blocks, and adds the ops
+// that copy them.
 #pragma once
 
 #include <map>
@@ -10,19 +10,18 @@
 
 namespace stp {
 
-/// An activation that is offloaded, of a chunk and a microbatch, by indices of blocks in its rank's list.
+/// An offloaded activation. Its blocks are indices into the rank's list.
 struct OffloadedActivation {
   Action backward;  // its I or B
   int forward_block, backward_block;
 
-  /// The block that begins when the copy to the host is done, and its device memory free: the copy has the
-  /// time of one block.
+  /// The block whose start frees the device memory: the copy to the host has the time of one block.
   [[nodiscard]] int freed_at() const { return forward_block + 2; }
-  /// The block beside which it is copied back.
+  /// The copy back to the device runs beside this block.
   [[nodiscard]] int reloaded_at() const { return backward_block - 1; }
 };
 
-/// Those of chunk 0 whose memory is free during at least one block, in the order of their backwards.
+/// Returns chunk 0's activations whose memory is free for at least one block, in order of their backwards.
 std::vector<OffloadedActivation> offloaded_activations(std::span<const Block> blocks);
 
 class OffloadOps {
@@ -31,14 +30,14 @@ class OffloadOps {
 
   void begin_rank();
   void begin_block() { awaited_.clear(); }
-  /// The first compute op of a block frees the memory of what has had its time to be copied.
+  /// Call before a block's first compute op: it waits for the due offloads and frees their device memory.
   void wait_for_offloads();
-  /// Beside the block in front of that of their backwards, behind its first compute op: when all memory
-  /// freed until then is free.
+  /// Call after a block's first compute op: adds the reloads that run beside this block. They start when the
+  /// memory freed up to this block is free.
   void add_reloads();
-  /// Behind the block of its forward, whose last compute op is `computed`.
+  /// Call after the block of `action`: adds its offload, if any. `computed`: the block's last compute op.
   void add_offload(const Action& action, Ref computed);
-  /// What an action waits for besides.
+  /// Returns the reload that `action` waits for, if any.
   [[nodiscard]] Ref reload_for(const Action& action) const;
 
  private:
@@ -47,12 +46,12 @@ class OffloadOps {
     OpId offload;
   };
   ProgramBuilder& b_;
-  // Of the rank:
+  // State of the current rank.
   std::map<int, OffloadedActivation> to_offload_;  // by microbatch
   std::vector<OffloadedActivation> to_reload_;     // the next one last
   std::map<int, Ref> copies_;                      // by microbatch: its offload, then its reload
   std::vector<Copying> copying_;                   // offloads that no op waits for yet
-  std::vector<OpId> awaited_;                      // those that the block waits for
+  std::vector<OpId> awaited_;                      // the block's first compute op waits for them
 };
 
 }  // namespace stp

@@ -8,12 +8,12 @@ TransfersByOp sent_before(const Program& program, std::span<const OpId> order) {
   struct Link {
     uint32_t stream;
     std::vector<OpId> transfers = {};
-    size_t known = 0;  // of them, those that some compute op of the sender starts behind
+    size_t known = 0;  // transfers that end before some compute op of the sender
   };
   std::vector<Link> links;
   for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
     if (program.streams[stream].kind == StreamKind::p2p) links.push_back({stream});
-  // By op and link: how many of its transfers are done when the op is.
+  // By op and link: the number of its transfers that are done when the op is done.
   std::vector<uint32_t> all_done(program.ops.size() * links.size());
   const auto done_with = [&](OpId op) {
     return std::span(all_done).subspan(op * links.size(), links.size());

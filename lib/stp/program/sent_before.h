@@ -1,4 +1,4 @@
-// What of a rank's transfers is done before its ops, because the Program says so.
+// Finds the transfers of a rank that the Program guarantees to be done before each of its ops.
 #pragma once
 
 #include <map>
@@ -11,9 +11,9 @@ namespace stp {
 
 using TransfersByOp = std::map<OpId, std::vector<OpId>>;
 
-/// By compute op: the transfers from its rank that end before it starts, by way of other ranks, and before
-/// none of the rank's earlier compute ops. `order`: all ops, each behind what it waits for, as issue_order()
-/// gives. Run time and memory: O(ops · links).
+/// Returns for each compute op the transfers of its rank that its dependencies, also through other ranks,
+/// guarantee to be done before it starts. Each transfer is listed once, at the earliest such op. `order`: all
+/// ops in an order such as issue_order()'s. Run time and memory: O(ops · links).
 TransfersByOp sent_before(const Program& program, std::span<const OpId> order);
 
 }  // namespace stp

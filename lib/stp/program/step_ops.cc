@@ -28,8 +28,8 @@ OpId StepOps::add_of_bucket(OpKind kind, const Action& action, size_t bucket) {
   return op;
 }
 
-// The optimizer of the step before has changed each replica's share of the weights: they are gathered in
-// the order in which the chunks' first forwards need them. Buckets are in the order of the backward.
+// The optimizer of the step before has changed each replica's share of the weights. Gathers are in the order
+// in which the chunks' first forwards need them; buckets are in the order of the backward.
 void StepOps::gather_weights() {
   std::vector<bool> seen(gathers_.size(), false);
   b_.block = 0;
@@ -49,8 +49,8 @@ void StepOps::gather_weights() {
   }
 }
 
-// A whole chunk's behind the block's last compute op and, with sequence parallelism, the last
-// reduce-scatter, which makes gradients of norm gains.
+// The reduction of a whole chunk waits for the block's last compute op and, with sequence parallelism, for
+// the last reduce-scatter, which makes gradients of norm gains.
 void StepOps::end_block(const Block& block) {
   if (!lowering_.data_parallel) return;
   const OpKind kind = lowering_.strategy.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce;
@@ -70,7 +70,7 @@ void StepOps::end_block(const Block& block) {
   }
 }
 
-// The rank's last op on each stream that adds to a gradient of the bucket.
+// Depends on the rank's last op of each stream that adds to a gradient of the bucket.
 void StepOps::depend_on_gradients(const Bucket& bucket, int chunk) {
   bool computed = false, scattered = !lowering_.strategy.sequence_parallel;
   for (OpId id = b_.size(); id-- > b_.program.rank_begin.back() && !(computed && scattered);) {
@@ -117,8 +117,8 @@ void StepOps::wait_for_gradients() {
   if (reductions_.empty()) b_.depend(b_.latest.scatter);
 }
 
-// The sum over all ranks of the last step's squares is on the last one, and goes back while the pipeline
-// fills; a rank needs it before its first action that is not a forward of chunk 0.
+// The last rank has the sum of the last step's squares over all ranks. It goes back while the pipeline fills;
+// a rank needs it before its first action that is not a forward of chunk 0.
 void StepOps::send_total() {
   const int last = b_.program.schedule.pp() - 1;
   total_ = b_.rank == last ? kNothing : b_.norm_of(OpKind::norm_total, b_.rank + 1);
@@ -128,7 +128,7 @@ void StepOps::send_total() {
   add_norm_transfer(OpKind::norm_total, b_.rank - 1);
 }
 
-// The sum so far goes from rank to rank; each takes its step when it has that of the ranks before.
+// Sends the sum so far to the next rank. A rank takes its step when it has the sum of the ranks before.
 void StepOps::send_prefix() {
   b_.begin_op();
   wait_for_gradients();
@@ -149,8 +149,8 @@ void StepOps::add_norm_transfer(OpKind kind, int receiver) {
   b_.set_output(b_.norm_of(kind, b_.rank), {op, kNothing});
 }
 
-// Once the ranks of the first and the last virtual stage have all their gradients, they add up those of the
-// embedding, of which each has a copy.
+// When the ranks of the first and the last virtual stage have all their gradients, they sum the gradients of
+// the embedding, of which each has a copy.
 void StepOps::reduce_embedding() {
   const Placement& placement = b_.program.schedule.placement;
   const int first = placement.rank_of(0), last = placement.rank_of(b_.stages() - 1);

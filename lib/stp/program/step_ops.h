@@ -1,4 +1,4 @@
-// The ops of a step as a whole, beside those of its blocks: data parallelism, tied embeddings, the gradients'
+// The ops of a whole step, besides those of its blocks: data parallelism, tied embeddings, the gradients'
 // norm and the optimizer. Private to this module.
 #pragma once
 
@@ -15,13 +15,13 @@ class StepOps {
   StepOps(const Lowering& lowering, ProgramBuilder& builder) : lowering_(lowering), b_(builder) {}
 
   void begin_rank();
-  /// Behind a block's ops: reduces gradients of chunks whose last backward was in it, bucket by bucket.
+  /// Call after a block's ops: reduces the gradients of chunks whose last backward it has, bucket by bucket.
   void end_block(const Block& block);
   void end_rank();
 
-  /// What the first forward of a chunk waits for before a unit, once for each bucket.
+  /// Returns the weight gather that a chunk's forward waits for before a unit, once for each bucket.
   Ref take_weights(int chunk, Unit unit, int layer);
-  /// What the first action behind the warm-up waits for, once: the last step's gradients' norm.
+  /// Returns the last step's gradient norm, once: the first action other than F of chunk 0 waits for it.
   Ref take_total();
 
  private:
@@ -39,10 +39,10 @@ class StepOps {
 
   const Lowering& lowering_;
   ProgramBuilder& b_;
-  // Of the rank:
+  // State of the current rank.
   std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
   std::vector<OpId> reductions_;
-  std::vector<std::vector<Ref>> gathers_;  // by chunk and bucket, of weights, until a forward waits for it
+  std::vector<std::vector<Ref>> gathers_;  // by chunk and bucket: weight gathers that forwards wait for
   Ref total_ = kNothing;
 };
 

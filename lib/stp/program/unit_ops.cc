@@ -5,7 +5,7 @@
 namespace stp {
 namespace {
 
-// Whether the segment's parts have F's core once more.
+// Whether the segment's parts run F's core again.
 bool core_again(const Segment& segment, const Recompute& recompute) {
   return segment.main == Segment::Main::input_gradient && recompute.core_of(segment.unit);
 }
@@ -28,13 +28,13 @@ size_t ops_of(const Segment& segment, const Strategy& strategy) {
   if (core_again(segment, strategy.recompute))
     ops += division.steps(segment.unit, UnitPass::F, UnitPart::core) +
            division.core_exchanges(segment.unit, UnitPass::F);
-  // The last are exchanges of rows and sums of pieces.
+  // The last summand: exchanges of rows and sums of pieces.
   return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
 }
 
-// The sum over the group of what the last compute op made, the chain's value or a piece of it. Where
-// tp_overlap hides it behind its own unit's GEMMs it slows nothing: its SMs are set aside for it, and the
-// GEMMs cost what they take on the others (lib/stp/cost).
+// Adds the sum over the group of the last compute op's output: the chain's value or a piece of it. If
+// tp_overlap hides it behind GEMMs of its unit, it does not contend: SMs are set aside for it, and the GEMMs'
+// costs account for the others (lib/stp/cost).
 OpId UnitOps::add_reduction(SegmentOf of, ValueId value, int piece) {
   b_.begin_op();
   b_.depend(b_.latest.compute);
@@ -73,11 +73,11 @@ OpId UnitOps::add_parts(SegmentOf of, ValueId from, ValueId to, const std::funct
   return add_part(of, {UnitPart::after, pass, pieces - 1}, kNoValue, pieces == 1 ? to : kNoValue);
 }
 
-// The part before the core, with an exchange of rows beside each step but the last. The first exchange
-// sends the own rows: in F the norm's output, in I the chain's input.
+// Adds the part before the core, with an exchange of rows beside each step but the last. The first exchange
+// sends this rank's rows: in F of the norm's output, in I of the chain's input.
 void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& begin) {
   const UnitPass pass = pass_of(of.segment);
-  Ref norm = kNothing, brought = kNothing;  // what the next step waits for
+  Ref norm = kNothing, brought = kNothing;  // the next step waits for it
   if (pass == UnitPass::F) norm = add_part(of, {UnitPart::norm, pass}, from);
   const int steps = division_.steps(of.segment.unit, pass, UnitPart::before);
   for (int step = 0; step < steps; ++step) {
@@ -99,14 +99,14 @@ void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& 
   }
 }
 
-// An exchange brings what the next step works on, beside the step before that, and takes over the buffer of
-// the one before. The gradients that a step makes leave with the exchange behind it; the last brings the own
-// ones home, and is returned.
+// An exchange brings the keys and values of the next step, beside the step before that, and reuses the buffer
+// of the step before. A step's gradients leave with the exchange after it. The last exchange returns each
+// rank's gradients to it, and is returned.
 Ref UnitOps::add_core(SegmentOf of, UnitPass pass) {
   if (division_.exchanges_heads() && division_.core_exchanges(of.segment.unit, pass) > 0)
     return add_core_of_heads(of, pass);
   const int steps = division_.steps(of.segment.unit, pass, UnitPart::core);
-  Ref brought = kNothing;  // what the next step waits for
+  Ref brought = kNothing;  // the next step waits for it
   for (int step = 0; step < steps; ++step) {
     const Ref needed = brought;
     if (step + 1 < steps) brought = add_exchange(of, OpKind::kv_exchange, pass, step + 1);
@@ -119,8 +119,8 @@ Ref UnitOps::add_core(SegmentOf of, UnitPass pass) {
   return add_exchange(of, OpKind::kv_gradient_exchange, pass, steps);
 }
 
-// All rows of some heads come together before the core, and go back behind it, by the exchange that is
-// returned. A core that is recomputed finds them there, unless they are recomputed too.
+// One exchange brings all rows of some heads together before the core; another, which is returned, sends them
+// back after it. A recomputed core finds the gathered rows, unless they are recomputed, too.
 Ref UnitOps::add_core_of_heads(SegmentOf of, UnitPass pass) {
   const bool there = pass == UnitPass::F && pass_of(of.segment) == UnitPass::I && !strategy_.recompute.qkv;
   const Ref gathered = there ? kNothing : add_exchange(of, OpKind::all_to_all, pass, 1);

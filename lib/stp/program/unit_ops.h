@@ -9,7 +9,7 @@
 
 namespace stp {
 
-/// The most ops that a segment becomes, without offloading.
+/// The largest number of ops that a segment becomes, without offloading.
 size_t ops_of(const Segment& segment, const Strategy& strategy);
 
 /// An action's segment.
@@ -32,7 +32,7 @@ class UnitOps {
     return division_.overlaps() && in_parts(segment);
   }
 
-  /// Behind begin_op() and its dependencies, as add_compute() and add_parts().
+  /// Writes one op. Call these functions after begin_op() and depend(), unless they say otherwise.
   OpId add(SegmentOf of, OpKind kind, UnitPass pass, uint32_t stream, ValueId input = kNoValue,
            ValueId output = kNoValue) {
     return b_.add({.kind = kind,
@@ -51,10 +51,10 @@ class UnitOps {
                    ValueId output = kNoValue) {
     return b_.latest.compute = add(of, kind, pass, b_.compute_stream(), input, output);
   }
-  /// F or I in parts, from `from` to `to`, without the last sum of the output's pieces. Where an exchange of
-  /// rows comes first, `begin` begins the compute op behind it.
+  /// Writes the compute of F or I in parts, from value `from` to value `to`; the caller sums the last piece
+  /// of the output. If an exchange of rows comes first, `begin` begins the compute op after it.
   OpId add_parts(SegmentOf of, ValueId from, ValueId to, const std::function<void()>& begin);
-  /// The last collective of a segment, of `value`; begins its op itself.
+  /// Writes the segment's last collective, which sums `value`. Calls begin_op() itself.
   OpId add_last_reduction(SegmentOf of, ValueId value) {
     return add_reduction(of, value, pieces(of.segment) - 1);
   }
@@ -65,7 +65,7 @@ class UnitOps {
     UnitPass pass;
     int step = 0;
   };
-  // In which its output is summed.
+  // The number of pieces in which the output is summed.
   [[nodiscard]] int pieces(const Segment& segment) const {
     return in_parts(segment) ? division_.steps(segment.unit, pass_of(segment), UnitPart::after) : 1;
   }

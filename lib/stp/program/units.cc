@@ -34,13 +34,13 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
   }
   std::ranges::reverse(units);
   for (const UnitOfChunk& of : units) {
-    if (!has_pass(of.unit, UnitPass::I)) {  // it has weight gradients alone
+    if (!has_pass(of.unit, UnitPass::I)) {  // it has only weight gradients
       if (pass != Pass::I) chain.push_back({of.unit, 0, Main::weight_gradients, false, Weights::none, true});
       continue;
     }
     if (options.recompute && pass != Pass::W && of.unit == kLayerUnits.back())
       for (const Unit unit : kLayerUnits) chain.push_back(forward({unit, of.layer}, true));
-    // Without an early part of weight gradients both orders are one.
+    // Without early weight gradients both orders are equal.
     const Weights weights = pass != Pass::B ? Weights::none
                             : order == BackwardOrder::suite || !has_pass(of.unit, UnitPass::W_early)
                                 ? Weights::both_behind

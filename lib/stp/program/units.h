@@ -9,20 +9,20 @@
 
 namespace stp {
 
-/// Where a full backward's weight gradients run: `suite`: both parts together, overlapping the segment's
-/// all-reduce; `megatron`: the early part before it and only the late part overlapping it, as in Megatron-LM,
-/// whose row-parallel linears have no all-reduce in their backward.
+/// When a full backward's weight gradients run. `suite`: both parts overlap the segment's all-reduce.
+/// `megatron`: the early part runs before it and only the late part overlaps it, as in Megatron-LM, whose
+/// row-parallel linears have no all-reduce in their backward.
 enum class BackwardOrder { suite, megatron };
 
-/// One link of a chain: a compute op, optionally its all-reduce, optionally weight gradients that may overlap
-/// it.
+/// One link of a chain: a compute op, optionally its all-reduce, and optionally weight gradients that may
+/// overlap the all-reduce.
 struct Segment {
   Unit unit;
   int16_t layer;
   enum class Main : uint8_t { forward, input_gradient, weight_gradients } main;
-  bool all_reduce;  // with sequence parallelism a reduce-scatter
+  bool all_reduce;  // a reduce-scatter with sequence parallelism
   enum class Weights : uint8_t { none, both_behind, early_before_late_behind } weights;
-  /// Whether it needs all rows of its input: with sequence parallelism an all-gather precedes it.
+  /// Whether its input needs all rows: with sequence parallelism an all-gather comes before it.
   bool gathers;
   /// A forward that a backward recomputes from the layer's input.
   bool recomputed = false;
@@ -32,9 +32,9 @@ struct Segment {
 UnitPass pass_of(const Segment& segment);
 
 struct ChainOptions {
-  bool embedding = false;  // whether the chunk begins with it (the first virtual stage)
-  bool recompute = false;  // whether I and B recompute each layer's forward before its backward
-  int vision_layers = 0;   // of the vision encoder before the embedding; 0: none
+  bool embedding = false;  // the chunk begins with the embedding (first virtual stage)
+  bool recompute = false;  // I and B recompute each layer's forward before its backward
+  int vision_layers = 0;   // layers of the vision encoder before the embedding; 0: none
 };
 
 /// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage.

@@ -60,8 +60,8 @@ void rotate(Matrix& x, int heads, int dim, double theta, double sign) {
 
 namespace {
 
-// Calls visit(its row of weights, how many tokens it sees, where it is in q, and where its head's keys are in
-// a row of k) for each query.
+// Calls visit(row of weights, number of visible tokens, the query's place in q, its head's keys' place in a
+// row of k) for each query.
 template <typename Weights, typename Visit>
 void for_each_query(const Heads& heads, Weights& weights, int64_t tokens, Visit visit) {
   for (int head = 0; head < heads.q; ++head)

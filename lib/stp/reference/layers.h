@@ -1,4 +1,4 @@
-// What the reference's transformers are made of, as plain loops.
+// The layers of the reference's transformers, as plain loops.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace stp::reference {
 
-using Matrix = std::vector<double>;  // row-major; sizes are known where it is used
+using Matrix = std::vector<double>;  // row-major; callers know the sizes
 
 /// y[s, o] = Σ_i x[s, i] · w[o, i]
 Matrix linear(const Matrix& x, const Matrix& w, int64_t in, int64_t out);
@@ -20,23 +20,22 @@ void add_bias(const Matrix& bias, Matrix& x);
 /// Adds all rows of dx to dbias.
 void add_bias_gradient(const Matrix& dx, Matrix& dbias);
 
-/// Query head j reads key head j / (q / kv); each is of `dim` elements. `causal`: a token sees none behind
-/// it.
+/// Query head j reads key head j / (q / kv); each has `dim` elements. `causal`: a token sees no later token.
 struct Heads {
   int q, kv, dim;
   bool causal;
 };
-/// Rotates each of `heads` heads of all rows by ±row · theta^(−2i/dim) in the plane of elements i and i +
+/// Rotates each of `heads` heads of all rows by ±row · theta^(−2i/dim), in the plane of elements i and i +
 /// dim/2.
 void rotate(Matrix& x, int heads, int dim, double theta, double sign);
 /// softmax(q · kᵀ / √dim): heads × tokens × tokens.
 Matrix attention_weights(const Heads& heads, const Matrix& q, const Matrix& k);
-/// What each token's queries read.
+/// The weighted sums of values for each token's queries.
 Matrix attend(const Heads& heads, const Matrix& weights, const Matrix& v);
 struct AttentionGradients {
   Matrix q, k, v;
 };
-/// Given that of attend()'s result.
+/// Gradients of q, k and v from `gradient`, the gradient of attend()'s result.
 AttentionGradients attention_backward(const Heads& heads, const Matrix& weights, const Matrix& q,
                                       const Matrix& k, const Matrix& v, const Matrix& gradient);
 

@@ -44,7 +44,7 @@ Matrix rms_norm_backward(const Matrix& dy, const Matrix& x, const Matrix& gain, 
   return dx;
 }
 
-// The forward of one sample, with all that its backward needs.
+// The forward of one sample, with the tensors for its backward.
 class SampleRun {
  public:
   SampleRun(const ModelConfig& model, const Parameters& parameters, const Sample& sample)

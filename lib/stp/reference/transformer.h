@@ -1,6 +1,6 @@
-// A plain reference transformer: one rank, float64, no schedule, no blocking, no BLAS. Written from the
-// formulas, independently of the runtime's kernels; clarity before speed. A vision encoder before it:
-// vision_encoder.h.
+// A plain reference transformer: one rank, float64, no schedule, no blocking, no BLAS. It follows the
+// formulas, independently of the runtime's kernels, and prefers clarity to speed. vision_encoder.h adds a
+// vision encoder.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ using Parameters = std::map<std::string, std::vector<double>>;
 Parameters initial_parameters(const ModelConfig& model, const Initialisation& initialisation);
 
 /// A sequence, and the target token after each of its tokens. With a vision encoder, `patches` has rows of
-/// kPatchElements values; what they become stands in place of the first tokens.
+/// kPatchElements values; the image's tokens replace the first tokens.
 struct Sample {
   std::vector<int32_t> tokens, targets;
   std::vector<float> patches = {};
@@ -27,13 +27,13 @@ struct Sample {
 
 struct LossAndGradients {
   double loss;           // mean cross-entropy over all tokens of all samples, natural logarithm
-  Parameters gradients;  // of that mean
+  Parameters gradients;  // gradients of `loss`
 };
 LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& parameters,
                                     const std::vector<Sample>& samples);
 
-/// The error of gradients: the largest over all tensors of ‖ours − exact‖ / max(‖exact‖, 10⁻³ · the largest
-/// ‖exact‖ of any tensor), in Frobenius norms. Infinite where a tensor is missing, has another size, or holds
+/// The error of gradients: the maximum over tensors of ‖ours − exact‖ / max(‖exact‖, 10⁻³ · the largest
+/// ‖exact‖ of any tensor), in Frobenius norms. Infinite if a tensor is missing, has another size, or holds
 /// NaN.
 double gradient_error(const Parameters& ours, const Parameters& exact);
 

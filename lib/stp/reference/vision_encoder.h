@@ -10,18 +10,18 @@
 
 namespace stp::reference {
 
-/// The forward of one image, with all that its backward needs. Patches are embedded; each layer adds
-/// attention without mask, rotated by a patch's place in the image, and an MLP with GELU, each of a LayerNorm
-/// of its input; the merger makes of each kTokensMerged patches, one after the other, one token of the
-/// language model: a LayerNorm of each, two linear layers with GELU.
+/// The forward of one image, with the tensors for its backward. Patches are embedded. Each layer adds
+/// attention without mask, rotated by a patch's place in the image, and a GELU MLP; each reads a LayerNorm of
+/// its input. The merger makes one token of the language model from kTokensMerged consecutive patches: a
+/// LayerNorm of each, then two linear layers with GELU.
 class VisionEncoder {
  public:
   /// `patches`: rows of kPatchElements values. The model and its parameters must outlive this.
   VisionEncoder(const ModelConfig& model, const Parameters& parameters, const std::vector<float>& patches);
 
-  /// Rows of the language model's hidden size.
+  /// Returns rows of the language model's hidden size.
   Matrix forward();
-  /// Adds the gradients of all parameters, given that of forward()'s result.
+  /// Adds the gradients of all parameters. `gradient` is the gradient of forward()'s result.
   void backward(const Matrix& gradient, Parameters& gradients);
 
  private:
@@ -52,7 +52,7 @@ class VisionEncoder {
   const int64_t d_;
   const Heads heads_;
   std::vector<Attention> attentions_;
-  std::vector<Mlp> mlps_;  // by layer, then the merger's
+  std::vector<Mlp> mlps_;  // by layer; the last is the merger's
 };
 
 }  // namespace stp::reference

@@ -52,7 +52,7 @@ class Writer {
             << ",\"args\":{" << args << "}}";
   }
 
-  // Whole nanoseconds, so that a slice never seems to overlap its neighbour by a rounding error.
+  // Whole nanoseconds: rounding errors must not make a slice overlap its neighbour.
   static int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
   static std::string microseconds(int64_t nanoseconds) {
     const std::string rest = std::to_string(nanoseconds % 1000);
@@ -86,15 +86,15 @@ class Writer {
     }
   }
 
-  // Of a unit's parts only the first op may wait for an all-reduce, or what replaces it.
+  // Of a unit's parts, only the first op may wait for an all-reduce or its replacement.
   [[nodiscard]] std::string waited_for(const Op& op) const {
     if (op.part == UnitPart::core || op.part == UnitPart::after)
       return program_.division().exchanges_heads() ? "all-to-all" : "key-value exchange";
     return op.part == UnitPart::before && op.step > 0 ? "row exchange" : "all-reduce";
   }
 
-  // The slice around the compute of the block that begins at `first`. Viewers nest slices of a thread by
-  // their times, and of equal ones the first is the outer.
+  // Writes the slice around the compute of the block that begins at `first`. Viewers nest slices of a thread
+  // by their times; of equal slices the first is the outer.
   void write_block(int rank, OpId first) {
     const int32_t block = program_.ops[first].block;
     double start = 0, end = -1;
@@ -127,7 +127,7 @@ class Writer {
       args += ",\"layer\":" + std::to_string(op.layer) + ",\"unit\":\"" + to_string(op.unit) + "\"";
     slice_of_op(name + " " + action, args);
   }
-  // The name of an op of an action, which its action's follows; "" of the others.
+  // The name of an op of an action, without the action's name; "" for other ops.
   static std::string name_in_action(const Op& op) {
     if (op.kind == OpKind::compute) return to_string(op.unit, op.unit_pass) + suffix(op.part);
     if (op.kind == OpKind::weight_gradients) return to_string(op.unit) + ".W";
@@ -136,7 +136,7 @@ class Writer {
     return op.kind == OpKind::transfer ? "send" : "";
   }
 
-  // One arrow for each transfer that `consumer` waits for.
+  // Writes one arrow for each transfer that `consumer` waits for.
   void write_arrows(OpId consumer) {
     for (const OpId transfer : program_.dependencies(consumer)) {
       if (program_.ops[transfer].kind != OpKind::transfer ||

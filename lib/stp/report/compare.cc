@@ -23,7 +23,7 @@ constexpr std::array kFigures{
     "throughput_samples_per_s", "step_time_s",           "peak_memory_gb", "mfu", "mfu_paper", "idle_s",
     "peak_activation_chunks",   "tp_communication_share"};
 constexpr const char* kThroughput = "throughput_samples_per_s";
-constexpr const char* kFits = "fits";  // published: whether a row ran, or was out of memory
+constexpr const char* kFits = "fits";  // published: the row ran, or was out of memory
 constexpr double kPairGap =
     0.02;  // pairs of schedules that differ by more than this in the paper must keep their order
 
@@ -65,7 +65,7 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 }
 
 // The fields that distinguish rows, besides the schedule and its consequences, and besides m for figures that
-// do not depend on it.
+// do not depend on m.
 constexpr std::array kConfigurationFields{"name",
                                           "model",
                                           "cluster",
@@ -120,7 +120,7 @@ struct Errors {
   }
 };
 
-// The kinds of errors, as summary.json names them, and the figure of a row that each is of.
+// A kind of error, by its name in summary.json, and the figure of a row that it belongs to.
 struct Kind {
   std::string_view name, figure;  // of the gain, which rows have on their own, ""
 };
@@ -132,7 +132,7 @@ constexpr std::array<Kind, 6> kKinds{{{"throughput_error", kThroughput},
                                       {"chunks_error", "peak_activation_chunks"},
                                       {"tp_share_error", "tp_communication_share"}}};
 
-// By the name of their kind.
+// Errors by the name of their kind.
 struct ErrorSet : std::map<std::string_view, Errors> {
   [[nodiscard]] json to_json() const {
     json value;
@@ -178,7 +178,7 @@ std::string row_name(const json& row) {
              : name;
 }
 
-// The comparison of a record's rows with the published ones.
+// The comparison of a record's rows with published rows.
 struct Findings {
   ErrorSet predicted, calibrated;
   int calibration_rows = 0;
@@ -186,7 +186,7 @@ struct Findings {
   int pairs = 0, pairs_right = 0;  // of schedules that differ in the paper; of these, in the paper's order
   int verdicts = 0, verdicts_right = 0;  // on rows that fit or do not in the paper; of these, the paper's
 
-  // Gains and memory alone make no prediction of an experiment.
+  // Gains and memory alone are no prediction of an experiment.
   [[nodiscard]] bool predicts() const {
     return verdicts > 0 || predicted.size() > predicted.count(kGain.name) + predicted.count(kMemory.name);
   }
@@ -194,7 +194,7 @@ struct Findings {
 
 bool is_calibration(const json& row) { return row.at("calibration").get<bool>(); }
 
-// The fields that memory depends on: the paper's does not depend on m.
+// The fields that memory depends on: the paper's memory does not depend on m.
 std::string memory_key(const json& row) {
   return configuration_key(row, false) + row.at("schedule").get<std::string>();
 }
@@ -222,8 +222,8 @@ void add_row_errors(Findings& findings, const json& rows) {
   }
 }
 
-// Where each schedule's row stands, by configuration and number of microbatches. Rows that do not differ in
-// these are configurations of their own.
+// The row of each schedule, by configuration and number of microbatches. Rows that are equal in these count
+// as separate configurations.
 std::map<std::string, std::map<std::string, size_t>> by_configuration(const json& rows) {
   std::map<std::string, std::map<std::string, size_t>> found;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -233,7 +233,7 @@ std::map<std::string, std::map<std::string, size_t>> by_configuration(const json
   return found;
 }
 
-// The schedule that gains are over: the comparison's, or, where no row has that, 1F1B-I or the first.
+// The schedule that gains are over: the comparison's, or, if no row has it, 1F1B-I or the first schedule.
 std::string baseline(const json& rows, const std::optional<Comparison>& comparison) {
   for (const std::string& name : {comparison ? comparison->gain_over : "", std::string("1f1b-i")})
     for (const json& row : rows)
@@ -286,7 +286,7 @@ void add_pairs(Findings& findings, const json& rows, const std::optional<Compari
         add_pair(findings, rows, a->second, b->second, comparison);
 }
 
-// One for each kind of error that has a predicted row: no criterion is met by default.
+// One criterion for each kind of error with a predicted row: no criterion is met by default.
 json criteria_of(const Findings& findings, const Comparison& comparison) {
   json criteria = json::array();
   const auto add = [&](const char* what, const json& value, const json& tolerance, bool met) {
@@ -310,7 +310,7 @@ json criteria_of(const Findings& findings, const Comparison& comparison) {
   return criteria;
 }
 
-// Adds the figures of `candidate`, a published row that applies to `row`.
+// Adds the figures of `candidate`, a published row that matches `row`.
 void compare_figures(const json& row, const json& candidate, json& published, json& difference) {
   for (const char* key : kFigures) {
     const auto theirs = figure(candidate, key);
@@ -378,7 +378,7 @@ void attach_published(json& rows, const std::string& folder, const std::optional
   const std::vector<json> all = read_published(folder);
   for (json& row : rows) {
     json published = json::object(), difference = json::object();
-    // Nothing published has layers or microbatches of different cost.
+    // No published row has layers or microbatches of different cost.
     const bool alike = !row.contains("layer_costs") && !row.contains("microbatch_costs");
     for (const json& candidate : all)
       if (alike && agrees(row, candidate)) compare_figures(row, candidate, published, difference);

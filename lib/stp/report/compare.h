@@ -1,5 +1,5 @@
-// Comparison of our figures with published ones: differences, errors of calibrated and of predicted rows,
-// verdicts.
+// Comparison of our figures with published figures: differences, errors of calibrated and of predicted rows,
+// and verdicts.
 #pragma once
 
 #include <map>
@@ -16,29 +16,29 @@ struct Comparison {
   std::string gain_of, gain_over;  // schedules; empty: no gain is compared
   SharedJson calibration;          // an array of patterns: rows with all fields of one were fitted to;
                                    // null: none
-  // Of a mean or the worst absolute error, relative or in percentage points, by the criterion's name.
+  // By criterion: tolerance of a mean or worst absolute error, relative or in percentage points.
   std::map<std::string, double> tolerance{{"throughput_error_mean", 0.03}, {"throughput_error_worst", 0.09},
                                           {"gain_error_points_mean", 1.5}, {"memory_error_mean", 0.05},
                                           {"idle_error_mean", 0.01},       {"chunks_error_mean", 0.01},
                                           {"tp_share_error_mean", 0.1}};
-  std::string not_testable;  // why the rows get no verdict; empty: they get one
+  std::string not_testable;  // reason for no verdict; empty: rows get one
 };
 Comparison read_comparison(JsonInput input);
 nlohmann::json to_json(const Comparison& comparison);
 
 /// Adds to every row `published` (the figures of results/published for its configuration, or null),
-/// `difference` (ours / published − 1 each) and `calibration`. A published row applies to one of ours if they
-/// agree in every field of the published row that is not a figure or `fits`, whether the row ran or was out
-/// of memory. Without published files every `published` is null.
+/// `difference` (ours / published − 1, each) and `calibration`. A published row matches ours if all its
+/// fields except figures and `fits` are equal, even if the row ran out of memory. Without published files
+/// every `published` is null.
 void attach_published(nlohmann::json& rows, const std::string& folder,
                       const std::optional<Comparison>& comparison);
 
-/// Adds to every row of attach_published() its `gain` in throughput over the schedule `gain_over` in the same
-/// configuration, or, where no row has that, over 1F1B-I or the first schedule; null where there is none.
+/// Adds to every row of attach_published() its `gain` in throughput over `gain_over` in the same
+/// configuration; without such a row, over 1F1B-I or the first schedule; null if there is none.
 void attach_gains(nlohmann::json& rows, const std::optional<Comparison>& comparison);
 
-/// The scenario's line of summary.json, from rows with gains. Errors are over predicted rows and are
-/// relative, except the gain's; `calibrated` has the errors of calibrated rows.
+/// The scenario's line of summary.json, from rows with gains. Errors are relative, except the gain's, and
+/// cover predicted rows; `calibrated` has the errors of calibrated rows.
 nlohmann::json summarise(const std::string& id, const nlohmann::json& record,
                          const std::optional<Comparison>& comparison);
 

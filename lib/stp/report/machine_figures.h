@@ -1,4 +1,4 @@
-// A machine's figures for the parts of schedules: GEMMs, and all-reduces that overlap compute.
+// A machine's figures for GEMMs, and for all-reduces that overlap compute.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ struct GemmFigure {
 std::vector<GemmFigure> gemm_figures(const HardwareProfile& profile, const ModelConfig& model,
                                      const Shape& shape, Implementation implementation);
 
-/// Of a rank's compute op and its all-reduce, both ready at the start, by their times alone.
+/// Simulates a rank's compute op and its all-reduce, both ready at the start, from their times alone.
 OverlapFigures simulated_overlap(double compute_s, double all_reduce_s, const Contention& contention);
 
 }  // namespace stp

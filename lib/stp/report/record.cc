@@ -22,7 +22,7 @@
 
 namespace stp {
 
-// Structs whose fields have the names that the record has for them.
+// Structs whose fields have their names in the record.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankResult::Memory, activations, weights, gradients, optimizer, host)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Prediction, cluster, step_time_s, oversubscribed, disturbed_steps)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Replayed::Group, calls, late_s, latest_s, link_bytes)

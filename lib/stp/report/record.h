@@ -48,32 +48,32 @@ struct RankResult {
   // Bytes by kind; absent under unit costs.
   struct Memory {
     double activations, weights, gradients, optimizer;
-    double host;  // of the host's memory: what is offloaded
+    double host;  // host memory of offloaded tensors
   };
   std::optional<Memory> memory;
 };
 
-/// Against the plain reference: the relative difference of the loss, and the largest of any gradient
-/// tensor's, ‖g − ref‖ / max(‖ref‖, 10⁻³ · the largest tensor's norm).
+/// Errors against the plain reference: the relative difference of the loss, and the largest gradient error of
+/// any tensor, ‖g − ref‖ / max(‖ref‖, 10⁻³ · the largest tensor's norm).
 struct Parity {
   double loss, gradient;
-  std::optional<double> one_rank_gradient;  // bf16: the same of one rank, by which `gradient` is judged
+  std::optional<double> one_rank_gradient;  // bf16: the same of one rank, for comparison
 };
 
 /// A hardware profile's prediction of a run's step.
 struct Prediction {
   std::string cluster;
   double step_time_s;
-  bool oversubscribed;      // more ranks than processors, so that ranks take turns
-  int disturbed_steps = 0;  // timed while the machine was slower than usual
+  bool oversubscribed;      // more ranks than processors: ranks take turns
+  int disturbed_steps = 0;  // timed while the machine was slow
 };
 
 /// A run of one rank alone, over emulated links of a cluster.
 struct Replayed {
   int rank = 0;  // of the world
   std::string cluster;
-  // Calls of the timed steps in groups of one kind: their delay beyond the link's time, in total and maximum;
-  // and the bytes of the link buffers.
+  // Calls of the timed steps in groups of one kind: total and largest delay beyond the link's time, and the
+  // bytes of the link buffers.
   struct Group {
     int64_t calls;
     double late_s, latest_s, link_bytes;
@@ -88,19 +88,19 @@ struct BlasShare {
 
 /// Further results of runs on devices; absent in simulations.
 struct Measured {
-  std::string backend, type;            // "cpu" or "cuda"; of activations and weights
-  std::optional<int> ranks_per_device;  // none where ranks share the machine's processors
-  std::vector<double> losses;           // by step, warm-up included; none of a replay
+  std::string backend, type;            // "cpu" or "cuda"; type of activations and weights
+  std::optional<int> ranks_per_device;  // none if ranks share the machine's processors
+  std::vector<double> losses;           // by step, with the warm-up; empty for replays
   std::optional<Parity> parity;
   std::optional<Prediction> predicted;
   std::optional<Replayed> replayed;
-  std::optional<BlasShare> blas;  // where the backend counts it
+  std::optional<BlasShare> blas;  // if the backend counts it
   int processes = 1;              // of the run
-  // Maximum over ranks: bytes that kernels needed besides all tensors. Minimum over ranks: the share of their
-  // calls that were replayed as graphs (none: there were no graphs).
+  // Maximum over ranks: bytes that kernels need besides tensors. Minimum over ranks: the share of kernel
+  // calls that were replayed as graphs (none: no graphs).
   double scratch_bytes = 0;
   std::optional<double> share_in_graphs;
-  std::optional<double> kernel_time_s;  // of a step, if kernels were timed one by one
+  std::optional<double> kernel_time_s;  // of one step, if kernels were timed one by one
 };
 
 /// One schedule in one configuration.
@@ -110,8 +110,8 @@ struct Result {
   std::vector<double> step_times_s;  // all repeats
   std::optional<double> mfu, mfu_paper;
   std::optional<double> tp_communication_share;  // of one layer's forward, nothing overlapped
-  std::optional<double> memory_margin_gb;     // of a simulated GPU, less peak_total_gb(): below 0 it runs out
-  std::optional<double> offload_ratio_bound;  // of a simulation: hides behind a forward of the warm-up
+  std::optional<double> memory_margin_gb;        // simulated GPU minus peak_total_gb(); < 0: it runs out
+  std::optional<double> offload_ratio_bound;     // simulations: the share that a warm-up forward hides
   std::vector<RankResult> ranks;
   std::optional<Measured> measured;
 
@@ -125,18 +125,18 @@ struct Result {
   [[nodiscard]] double idle_s() const;
   /// Maximum number of (chunk, microbatch) activations alive on any rank.
   [[nodiscard]] int peak_activation_chunks() const;
-  /// Largest activation memory of a rank, decimal GB: what the paper's peak memory mostly counts
+  /// Largest activation memory of a rank, decimal GB. The paper's peak memory mostly counts this
   /// (docs/metrics.md).
   [[nodiscard]] std::optional<double> peak_memory_gb() const;
-  /// The same with weights, gradients and optimizer state.
+  /// Peak memory with weights, gradients and optimizer state.
   [[nodiscard]] std::optional<double> peak_total_gb() const;
 };
 
 nlohmann::json to_json(const Result& result);
 
-/// The host that this program runs on, with MLPerf's names where they exist.
+/// The host of this program, with MLPerf's names if they exist.
 nlohmann::json system_description();
-/// `system` and `provenance` of a result: where, by which program and how it was made.
+/// `system` and `provenance` of a result: the machine, the program, and how the result was made.
 nlohmann::json origin(const std::vector<std::string>& argv);
 
 /// The record's frame: schema version, scenario as run, evidence, system and provenance; `rows_key`
@@ -145,11 +145,11 @@ nlohmann::json make_record(const nlohmann::json& scenario, Evidence evidence,
                            const std::vector<std::string>& argv, const std::string& rows_key,
                            nlohmann::json rows);
 
-/// A record as it is written. Bytes that are not UTF-8 (of a command line, say) are replaced.
+/// A record as text. Bytes that are not UTF-8 (of a command line, for example) are replaced.
 std::string record_text(const nlohmann::json& record);
 
-/// Writes `text` to `path` completely or not at all. InputError if the file exists; a character device such
-/// as /dev/null is written to.
+/// Writes `text` to `path` completely or not at all. Throws InputError if the file exists, unless it is a
+/// character device such as /dev/null.
 void write_new_file(const std::string& path, const std::string& text);
 
 }  // namespace stp

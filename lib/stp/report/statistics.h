@@ -14,9 +14,9 @@ struct MedianInterval {
   double low, high;
   double coverage;  // exact, at least the confidence asked for
 };
-/// The interval between the k-th smallest and the k-th largest value that covers the median of the
-/// distribution with at least `confidence`: the number of values below that median is binomial (n, 1/2),
-/// whatever the distribution. None if even the extremes cover less: below six values at 95 %.
+/// The interval between the k-th smallest and the k-th largest value that covers the distribution's median
+/// with at least `confidence`. The number of values below the median is binomial (n, 1/2) for every
+/// distribution. None if even the extremes cover less: below six values at 95 %.
 std::optional<MedianInterval> median_interval(std::vector<double> values, double confidence = 0.95);
 
 }  // namespace stp

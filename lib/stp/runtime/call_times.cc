@@ -14,7 +14,7 @@ CallTimes call_times(const HardwareProfile& profile) {
       if (kind == CallKind::all_reduce) return all_reduce_seconds(profile, of, span);
       if (kind == CallKind::all_gather || kind == CallKind::reduce_scatter)
         return half_all_reduce_seconds(profile, of, span);
-      // The own block of an all-to-all stays.
+      // A member's own block of an all-to-all stays.
       const double sent = kind == CallKind::all_to_all ? of * (span.ranks - 1) / span.ranks : of;
       return transfer_seconds(span.nodes == 1 ? profile.within_node : profile.between_nodes, sent);
     };

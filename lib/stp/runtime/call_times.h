@@ -1,4 +1,4 @@
-// Times of calls among ranks on a machine described by a hardware profile.
+// Call times among ranks on a machine that a hardware profile describes.
 #pragma once
 
 #include "stp/cluster/profile.h"
@@ -6,7 +6,7 @@
 
 namespace stp {
 
-/// The same times as in the simulator (lib/stp/cluster), with no other group on the adapters. World ranks
+/// Returns the simulator's times (lib/stp/cluster), for a group that has the adapters to itself. World ranks
 /// fill one node after the other.
 CallTimes call_times(const HardwareProfile& profile);
 

@@ -25,7 +25,7 @@ void on_all_processors(int64_t rows, int64_t elements, Work work) {
   work(0, rows / threads);
 }
 
-// Of a parameter in the buffers, so that kernels can load vectors and cuBLAS its widest: 256 bytes of bf16.
+// Alignment of a parameter in the buffers, for vector loads and cuBLAS's widest: 256 bytes of bf16.
 constexpr int64_t kAlignment = 128;
 int64_t aligned(int64_t elements, int64_t to) { return (elements + to - 1) / to * to; }
 
@@ -37,7 +37,7 @@ int64_t columns_of(const Parameter& parameter, int tp) {
   return parameter.vector() ? parameter.local_rows(tp) : parameter.columns(tp);
 }
 
-// A parameter's values, or as many of them as are then repeated.
+// A parameter's values, or, if they repeat, the first period.
 std::vector<double> initial_shard(const Training& training, const ParameterState& state, int tp_index) {
   if (training.initial_repeat > 0 && state.weight.elements() > training.initial_repeat) {
     std::vector<double> values(static_cast<size_t>(training.initial_repeat));

@@ -12,26 +12,26 @@
 
 namespace stp {
 
-/// One tensor of parameters, this rank's shard: parts of its bucket's buffers.
+/// One tensor of parameters, this rank's shard: a part of its bucket's buffers.
 struct ParameterState {
   Parameter parameter;
-  int layer;      // of the whole language model, or of the encoder; −1 for units that belong to no layer
-  int64_t begin;  // its first element in the buffers
+  int layer;      // in the language model, or in the encoder; −1 for units outside layers
+  int64_t begin;  // the first element in the buffers
   Tensor weight, gradient;
-  int bucket;  // of the chunk
+  int bucket;  // index in the chunk
 };
 
 /// Parameters whose gradients are reduced together: they lie in buffers, one after the other, so that a
 /// reduction or an optimizer step is one call.
 struct BucketState {
   Tensor weights, gradients;  // one row each
-  /// From this element on, parameters of which each tensor-parallel rank has one summand of the gradient.
+  /// From this element on, each tensor-parallel rank has one summand of the parameters' gradients.
   int64_t partial_begin = 0;
-  /// The optimizer's state, of this replica's share of the elements (ZeRO-1), or of all. `master`: in fp32 if
-  /// weights are bf16, else the share of the weights itself.
+  /// The optimizer's state, for this replica's share of the elements (ZeRO-1) or for all. `master` is fp32 if
+  /// weights are bf16; otherwise it is the share of the weights itself.
   int64_t share_begin = 0;
   Tensor master, first_moment, second_moment;
-  /// With post-validation: what an optimizer step changes, and room for a copy of it (MemoryKind::optimizer).
+  /// With post-validation: each tensor that a step changes, and memory for a copy (MemoryKind::optimizer).
   std::vector<std::pair<Tensor, Tensor>> undo;
 
   [[nodiscard]] int64_t share_size() const { return master.elements(); }
@@ -42,7 +42,7 @@ struct BucketState {
 };
 
 struct ChunkState {
-  int first_layer = 0;  // of the whole model
+  int first_layer = 0;  // in the whole model
   std::vector<UnitOfChunk> units;
   /// By unit and UnitOfChunk::layer, in the order of unit_parameters().
   std::array<std::vector<std::vector<ParameterState>>, kUnits.size()> parameters;
@@ -57,25 +57,25 @@ struct ChunkState {
 /// The part of the model that a chunk holds.
 struct ChunkShape {
   int first_layer, layers;
-  bool first, last;  // whether it has the embedding, with a vision encoder before it, and the head
-  std::span<const Bucket> buckets = {};  // none: all of it is one
+  bool first, last;                      // has the embedding (with a vision encoder before it); has the head
+  std::span<const Bucket> buckets = {};  // empty: one bucket holds the chunk
 };
 
-/// Replica `index` of `count` that share the optimizer's state; of one that has all: {0, 1}.
+/// This replica's place among `count` replicas that share the optimizer's state; {0, 1}: no sharing.
 struct OptimizerShare {
   int index = 0, count = 1;
 };
 
 /// Makes a chunk's parameters, with their initial values, for place `tp_index` of the tensor-parallel group.
-/// `undoable`: with BucketState::undo.
+/// With `undoable` it makes BucketState::undo.
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
                       int tp_index, OptimizerShare share, bool undoable = false);
 
 /// Frees the memory of a chunk's buffers.
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk);
 
-/// Elements of `tensor` (of any type but i32) as doubles, and back, rounded; fewer values than elements are
-/// repeated. For set-up and inspection, not for steps.
+/// Downloads elements of `tensor` (any type but i32) as doubles; uploads doubles, rounded. An upload repeats
+/// values if there are fewer than elements. For set-up and inspection, not for steps.
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor);
 void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values);
 

@@ -5,7 +5,7 @@
 namespace stp {
 namespace {
 
-// All rows of the output's gradient stay for weight gradients, so that the own ones are copied there.
+// Weight gradients need all rows of the output's gradient, so this rank's rows are copied to them.
 ExchangeTensors row_exchange_tensors(const UnitContext& context, Stream& stream, const Op& op,
                                      SavedUnit& saved) {
   const bool forward = op.unit_pass == UnitPass::F;
@@ -19,13 +19,13 @@ ExchangeTensors row_exchange_tensors(const UnitContext& context, Stream& stream,
   return {op.step == 1 ? own : context.rows_of_step(all, op.step - 1), context.rows_of_step(all, op.step)};
 }
 
-// What an all-to-all works on: this rank's rows of all heads, and all rows of this rank's share of them. One
-// of the two becomes the other; if they are one tensor, in its memory.
+// The two tensors of an all-to-all: this rank's rows of all heads, and all rows of this rank's share of the
+// heads. One becomes the other; if they are one tensor, it happens in its memory.
 struct HeadExchange {
   Tensor &own_rows, &own_heads;
   std::vector<int64_t>
       widths;    // in own_rows, of the columns that are divided among the ranks, each for itself
-  bool gathers;  // whether it makes own_heads, not own_rows
+  bool gathers;  // it makes own_heads, not own_rows
 };
 
 HeadExchange head_exchange(const UnitContext& context, const Op& op, SavedUnit& saved) {
@@ -39,7 +39,7 @@ HeadExchange head_exchange(const UnitContext& context, const Op& op, SavedUnit& 
                  : HeadExchange{saved[Saved::inner_gradient], saved[Saved::inner_gradient], qkv, false};
 }
 
-// Copies `rank`'s share of the heads of the own rows to its block, or back.
+// Copies `rank`'s share of the heads of this rank's rows to its block, or back.
 void copy_heads(const UnitContext& context, Stream& stream, const std::vector<int64_t>& widths,
                 const Tensor& own_rows, const Tensor& block, int rank, bool to_block) {
   int64_t in_rows = 0, in_block = 0;
@@ -75,7 +75,7 @@ void copy_pieces(const UnitContext& context, Stream& stream, const Tensor& own_h
     }
 }
 
-// Of a tensor of an all-to-all, the block for `rank` of the group, or from it.
+// The block of `all`, a tensor of an all-to-all, for or from `rank`.
 Tensor block_of(const UnitContext& context, const Tensor& all, int rank) {
   return all.part(rank * context.tokens() * all.columns, context.tokens(), all.columns);
 }
@@ -95,7 +95,7 @@ ExchangeTensors heads_to_send(const UnitContext& context, Stream& stream, const 
   return {sent, context.make(stream, MemoryKind::communication, rows, columns)};
 }
 
-// The own block stays where it is.
+// This rank's own block stays where it is.
 void place_heads(const UnitContext& context, Stream& stream, const Op& op, const ExchangeTensors& tensors,
                  SavedUnit& saved) {
   const HeadExchange exchange = head_exchange(context, op, saved);
@@ -121,7 +121,7 @@ ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, con
   const AttentionShape shape = context.attention_shape();
   const int64_t columns = 2 * shape.kv_columns();
   if (op.kind == OpKind::kv_exchange && op.step == 1) {
-    release_kv(context, stream, saved);  // of a core that was recomputed
+    release_kv(context, stream, saved);  // of a recomputed core
     saved[OfSteps::kv].assign(context.cp(), {});
     saved[OfSteps::kv][0] = context.make(stream, MemoryKind::working, context.tokens(), columns);
     context.device.kernels().issue(stream, kernel::CopyColumns{.from = saved[Saved::qkv],
@@ -130,7 +130,7 @@ ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, con
                                                                .to_column = 0,
                                                                .count = columns});
   } else if (op.kind == OpKind::kv_exchange) {
-    // The step before last is done, and what it worked on was sent on.
+    // The step before last is done, and its keys and values were sent on.
     context.device.release(stream, saved[OfSteps::kv][op.step - 2]);
   }
   const Tensor received = context.make(stream, MemoryKind::communication, context.tokens(), columns);

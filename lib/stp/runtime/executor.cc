@@ -13,7 +13,7 @@ namespace stp {
 
 void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   issuing_ = &rank;
-  // With graphs the device gets here what the op before left: collectives first.
+  // With graphs the device gets collected kernels of the previous op here, collectives first.
   for (Stream* each : {rank.tp.get(), rank.gather.get(), rank.compute.get(), &stream})
     if (each != nullptr) each->begin(id);
   for (const OpId needed : plan_.program.dependencies(id)) {
@@ -54,7 +54,7 @@ void Executor::issue(OpId id) {
     };
     const bool collective = is_collective(op.kind);
     for (RankState* rank : group.ranks) {
-      // Before the op begins, whose time this is not.
+      // Before the op begins: the delay is not part of its time.
       if (!collective && rank->behind_collective) rank->device.hold_compute(*rank->compute);
       rank->behind_collective = collective && rank->tp;
       begin(*rank, stream_of(*rank), id);
@@ -153,7 +153,7 @@ void Executor::issue_collective(TensorGroup& group, const Op& op) {
   }
 }
 
-// Puts a reduced piece of columns in its place; after the last, `piece` is the whole.
+// Puts a reduced piece of columns in its place. After the last piece, `piece` is the whole output.
 bool Executor::add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor& piece) {
   Stream& stream = rank.collectives();
   if (op.step == 0)
@@ -170,8 +170,8 @@ bool Executor::add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor
   return true;
 }
 
-// A unit's input with sequence parallelism: forward its norm's output, backward the output's gradient, whose
-// own rows are later the residual.
+// A unit's input with sequence parallelism. In the forward it is the norm's output. In the backward it is the
+// output's gradient; this rank's rows of it are later the residual.
 Part Executor::gather_part(RankState& rank, const Op& op) {
   const UnitContext& context = *rank.context;
   Stream& stream = rank.collectives();

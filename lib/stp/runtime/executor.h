@@ -1,5 +1,5 @@
-// Runs a Program on the ranks that this process drives: one thread walks the issue order and gives each op of
-// these ranks to the streams of its device. It interprets only ops, independent of their schedule.
+// Runs a Program on the ranks that this process drives. One thread walks the issue order and gives each op of
+// these ranks to the streams of its device. It depends only on the ops, not on their schedule.
 #pragma once
 
 #include <functional>
@@ -20,17 +20,17 @@
 
 namespace stp {
 
-/// The same in all processes of a run: the Program and data derived from it.
+/// The Program and data derived from it. All processes of a run have the same plan.
 struct ExecutionPlan {
   Program program;
   IssueOrder order;
-  std::vector<int> first_layer;          // by virtual stage: of the whole model
-  std::vector<uint32_t> number_on_link;  // by transfer: the number of transfers of its link issued before it
-  TransfersByOp sent_before = {};        // from these ops on a rank uses the memory of what it has sent again
-  /// Post-validation: the ops that bring each rank the last step's norm; they come first.
+  std::vector<int> first_layer;          // by virtual stage: index in the whole model
+  std::vector<uint32_t> number_on_link;  // by transfer: how many transfers of its link are issued earlier
+  TransfersByOp sent_before = {};        // from these ops on, a rank reuses the memory of these sent tensors
+  /// With post-validation: the ops that bring each rank the last step's norm. They are issued first.
   std::vector<OpId> totals = {};
-  /// Ops of `order` that are issued before the norm is checked: `totals`, the gathering of weights and the
-  /// forwards of chunk 0 without the head.
+  /// With post-validation: the number of ops of `order` that are issued before the norm is checked: `totals`,
+  /// gathers of weights, and forwards of chunk 0 without the head.
   size_t issued_before_check = 0;
 };
 ExecutionPlan make_plan(Program program);
@@ -43,41 +43,41 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
   ~Executor();
 
-  /// Issues a whole step. `samples`: ordered by replica, then by microbatch. Exceptions name the rank and the
-  /// op. With post-validation the step before is checked first; NotFinite if it was undone.
+  /// Issues a whole step. `samples` are ordered by replica, then by microbatch. Exceptions name the rank and
+  /// the op. With post-validation it first checks the previous step, and throws NotFinite if that was undone.
   void issue_step(std::span<const TokenSample> samples);
   /// Waits until all ranks are done; throws Cancelled if the run failed.
   void finish_step();
-  /// With post-validation, checks the latest step, as the next one would; NotFinite if it was undone.
+  /// With post-validation, checks the latest step, as the next step would. Throws NotFinite if it was undone.
   void settle();
 
   [[nodiscard]] const std::vector<std::unique_ptr<RankState>>& ranks() const { return ranks_; }
-  /// By op of the rank, absolute seconds. After finish_step(), if times are recorded.
+  /// The times of the rank's ops, in absolute seconds. Call after finish_step(), if times are recorded.
   [[nodiscard]] std::vector<OpTime> op_times(const RankState& rank) const;
-  /// When all ranks of the world had reached the step, by this process's clock: the common origin of times of
-  /// several processes. After finish_step(); none if one process drives all ranks.
+  /// The time, by this process's clock, when all ranks of the world had reached the step: the common origin
+  /// of several processes' times. Call after finish_step(). None if one process drives all ranks.
   [[nodiscard]] std::optional<double> common_start() const {
     return common_start_ ? std::optional(common_start_->seconds()) : std::nullopt;
   }
-  /// The rank's traffic in those collectives of its tensor-parallel group that are ops, in transfers to
-  /// stages, and in its rings.
+  /// The rank's traffic in tensor-parallel collectives that are ops, in transfers between stages, and in its
+  /// rings.
   [[nodiscard]] Traffic traffic(const RankState& rank) const;
-  /// Calls visit(rank, chunk, bucket, elements) with all elements of a bucket's buffer, gathered where
-  /// replicas have shares, for each bucket of the ranks of the first replica. All processes must call it.
+  /// Calls visit(rank, chunk, bucket, elements) for each bucket of the first replica's ranks. `elements` are
+  /// all elements of the bucket's buffer, gathered if replicas hold shares. All processes must call it.
   void visit_whole(Tensor BucketState::*which,
                    const std::function<void(const RankState&, ChunkState&, int, const Tensor&)>& visit);
   /// See Trainer::take_emulated_use(). After finish_step().
   std::map<std::string, EmulatedUse> take_emulated_use();
 
  private:
-  // The transfers from one rank to another of a neighbouring stage: at least one of them is driven here.
+  // The transfers from a rank to a rank of a neighbouring stage. This process drives at least one of the two.
   struct Link {
     std::unique_ptr<Group> group;
     std::unique_ptr<Stream> send_stream, receive_stream;
-    RankState *sender = nullptr, *receiver = nullptr;  // null: another process's
-    std::vector<EventRef> taken;  // by number on the link: when the receiver had consumed the tensor
+    RankState *sender = nullptr, *receiver = nullptr;  // null: another process drives it
+    std::vector<EventRef> taken;  // by number on the link: the receiver has consumed the tensor
   };
-  // Ranks that hold the same parameters, or the same replica of the model, or are a ring.
+  // Ranks that hold the same parameters, or one replica of the model, or that form a ring.
   struct RankGroup {
     std::vector<RankState*> ranks;
     std::unique_ptr<Group> group;
@@ -94,7 +94,7 @@ class Executor {
   void synchronize_ranks();
   void issue(size_t begin, size_t end);
   void issue(OpId id);
-  /// Waits for what the op depends on, as work of `stream`.
+  /// Makes `stream` wait for the op's dependencies.
   void begin(RankState& rank, Stream& stream, OpId id);
   void end(RankState& rank, Stream& stream, OpId id);
   void issue_compute(TensorGroup& group, const Op& op);
@@ -107,7 +107,7 @@ class Executor {
   void issue_of_replicas(OpId id);
   void issue_host_copy(OpId id);
   void issue_optimizers(const std::vector<OpId>& ids);
-  /// Of the optimizer; clips the gradients' norm where `total`, its square, is given.
+  /// Runs the optimizer on a rank. `total`, if given, is the squared gradient norm, for clipping.
   void take_step(RankState& rank, const Tensor& total) const;
   void add_gradient_norms(TensorGroup& group) const;
   void clear_gradients(RankState& rank) const;
@@ -141,16 +141,16 @@ class Executor {
   std::vector<std::unique_ptr<RankState>> ranks_;        // by world rank
   std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
   std::vector<std::vector<RankGroup>> data_groups_;      // by stage
-  // By stage: ranks that share each sequence; tensor-parallel groups whose exchanges are ops.
+  // By stage: ranks that share each sequence; tensor-parallel groups with exchanges.
   std::vector<std::vector<RankGroup>> context_groups_, tensor_rings_;
   std::vector<RankGroup> model_groups_;                  // with post-validation, one for each stage
   RankGroup world_;                                      // if there are several processes
-  std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: of an offloaded activation
+  std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: an activation's
   std::vector<std::vector<Link>> links_;                 // by stream of the Program
-  int updates_ = 0;                                      // steps of the optimizer that were not undone
-  bool unchecked_ = false;                               // with post-validation, whether the latest may be
+  int updates_ = 0;                                      // optimizer steps that were not undone
+  bool unchecked_ = false;                               // with post-validation: the latest step is unchecked
   std::vector<OpId> optimizers_;                         // of the step that is being issued
-  // The rank and the op whose work is being issued, for failures; no op while a step begins.
+  // The rank and op whose work is being issued, for error messages. No op while a step begins.
   const RankState* issuing_ = nullptr;
   std::optional<OpId> issuing_op_;
   EventRef common_start_;

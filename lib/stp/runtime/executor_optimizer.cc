@@ -70,8 +70,7 @@ void Executor::take_step(RankState& rank, const Tensor& total) const {
                                                                .weight = bucket.share_of(bucket.weights)});
 }
 
-// For parameters that tensor parallelism does not divide, each rank of the group has a summand of the
-// gradient.
+// If tensor parallelism does not divide a parameter, each rank of the group has a summand of its gradient.
 void Executor::add_gradient_norms(TensorGroup& group) const {
   for (RankState* rank : group.ranks) {
     rank->norm = rank->device.allocate(*rank->compute, MemoryKind::working, DType::f64, 1, 1);
@@ -97,7 +96,7 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
     for (size_t i = 0; i < partial.size(); ++i)
       add_squares(*group.ranks[i], 1.0 / training_.grid.tp, partial[i].in);
   };
-  const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // alike on all
+  const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // the same on all ranks
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
     for (size_t index = 0; index < chunks[chunk].buckets.size(); ++index) add_bucket(chunk, index);
 }

@@ -1,4 +1,4 @@
-// What a run has before its first step: the plan, and the ranks, groups and links of this process.
+// Set-up before the first step: the plan, and the ranks, groups and links of this process.
 #include "stp/runtime/executor.h"
 
 #include <algorithm>
@@ -122,7 +122,7 @@ Executor::RankGroup Executor::make_group(const std::string& name, const std::vec
   return group;
 }
 
-// All processes ask for their groups in the same order.
+// All processes make their groups in the same order.
 void Executor::make_groups() {
   const RankGrid& grid = training_.grid;
   std::vector<int> all(grid.size());
@@ -154,8 +154,8 @@ void Executor::make_groups() {
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
       if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
         data_groups_[place.pp].push_back(std::move(group));
-    // The ranks among which the gradients are divided: of a replica, or, with ZeRO-1, of all; with
-    // post-validation those of one stage.
+    // The ranks that divide the gradients: those of one replica, or with ZeRO-1 of all replicas; with
+    // post-validation, those of one stage.
     const bool zero = plan_.program.strategy.zero, by_stage = plan_.program.strategy.post_validation;
     if (place.tp == 0 && (place.pp == 0 || by_stage) && ((place.dp == 0 && place.cp == 0) || !zero)) {
       std::vector<int> sharing = zero ? all : grid.model_group(world_rank);

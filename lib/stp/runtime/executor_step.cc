@@ -7,7 +7,7 @@
 namespace stp {
 namespace {
 
-// With a vision encoder, the patches of the samples of a replica, by microbatch.
+// With a vision encoder: uploads the patches of a replica's samples, by microbatch.
 void upload_patches(RankState& rank, const Training& training, std::span<const TokenSample> samples) {
   rank.patches.clear();
   const size_t of_sample = static_cast<size_t>(training.vision_tokens) * kPatchElements;
@@ -40,7 +40,7 @@ void Executor::issue_step(std::span<const TokenSample> samples) {
         issue(0, plan_.issued_before_check);
       }
       release_totals();
-      for (const auto& rank : ranks_) {  // now that none is needed for the last step
+      for (const auto& rank : ranks_) {  // the last step no longer needs them
         clear_gradients(*rank);
         others_wait_for_compute(*rank);
       }
@@ -100,7 +100,7 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     if (!plan_.program.strategy.post_validation) clear_gradients(*rank);
 
     const auto own = samples.subspan(rank->place.dp * per_replica, per_replica);
-    // `images`: how many tokens of a sample those of its image replace.
+    // `images`: the number of a sample's tokens that image tokens replace.
     const auto upload = [&](std::vector<Tensor>& tensors, auto member, int images) {
       for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
         std::vector<int32_t> flat;

@@ -1,5 +1,5 @@
-// The head's loss, and the sum of its gradient. Their collectives are inside the head's ops, so they run on
-// all local ranks of a tensor-parallel group together, step by step.
+// The head's loss, and the sum of its gradient. The head's ops contain their collectives, so they run on all
+// local ranks of a tensor-parallel group together.
 #pragma once
 
 #include <span>
@@ -9,17 +9,17 @@
 
 namespace stp {
 
-/// The ranks of one tensor-parallel group that this process drives, by place in it, and its groups.
+/// The ranks of a tensor-parallel group that this process drives, in the group's order, and their groups.
 struct TensorGroup {
   std::vector<RankState*> ranks;
-  /// For collectives that are ops, for those inside ops, and for the second all-gather for weight gradients.
+  /// Groups of the collectives that are ops, of those inside ops, and of all-gathers for weight gradients.
   std::unique_ptr<Group> ops, inside, again;
 };
 
-/// F behind the linear layer: adds `factor` times the summed cross-entropy to each rank's loss.
+/// Runs F after the linear layer: adds `factor` times the summed cross-entropy to each rank's loss.
 void head_loss(const TensorGroup& group, const Op& op, double factor);
-/// I behind the linear layer, whose gradient is op.output: sums it, or, with sequence parallelism, makes the
-/// rank's rows of it and the norm's gradient.
+/// Runs I after the linear layer, which made op.output: sums this gradient over the group. With sequence
+/// parallelism it then keeps the rank's rows and computes the norm's gradient from them.
 void sum_head_gradient(const TensorGroup& group, const Op& op);
 
 }  // namespace stp

@@ -11,7 +11,7 @@ Tensor& tensor_of(RankState& rank, const Op& op, const OffloadedTensor& each) {
   return rank.saved[{each.unit, op.chunk, each.layer, op.microbatch}][each.tensor.which];
 }
 
-// Of the same shape as `from`; returns it.
+// Copies `from` to a new tensor of the same shape.
 Tensor copy(Device& device, Stream& stream, MemoryKind kind, const Tensor& from) {
   Tensor to = device.allocate(stream, kind, from.type, from.rows, from.columns);
   device.kernels().issue(stream, kernel::Copy{.from = from, .to = to});

@@ -1,4 +1,4 @@
-// Offload and reload: saved tensors of one chunk and microbatch on their way to the host and back.
+// Offload and reload of the saved tensors of one chunk and microbatch.
 #pragma once
 
 #include <span>
@@ -8,12 +8,12 @@
 
 namespace stp {
 
-/// Copies the tensors to the host, as work of rank.d2h. Their units no longer have them; their device memory
-/// stays held.
+/// Copies the tensors to the host, as work of rank.d2h. Their units no longer hold them. Their device memory
+/// stays allocated.
 void offload(RankState& rank, OpId id, const Op& op, std::span<const OffloadedTensor> tensors);
-/// Frees that device memory, as work of `stream`, which has waited for the offload.
+/// Frees the offloaded tensors' device memory, as work of `stream`, which has waited for the offload.
 void free_offloaded(RankState& rank, Stream& stream, OpId offload);
-/// Copies them back, as work of rank.h2d, and frees the host's memory. Their units have them again.
+/// Copies the tensors back to their units, as work of rank.h2d, and frees the host memory.
 void reload(RankState& rank, const Op& op, std::span<const OffloadedTensor> tensors);
 
 }  // namespace stp

@@ -8,7 +8,7 @@
 
 namespace stp {
 
-/// A block of the matrix `name` of `all_rows` × `all_columns`; its values row by row.
+/// A block of the matrix `name` of `all_rows` × `all_columns`, with its values row by row.
 struct MatrixShard {
   std::string name;
   int64_t all_rows, all_columns;
@@ -21,7 +21,7 @@ using Matrices = std::map<std::string, std::vector<double>>;
 /// Copies a shard to its place in the full matrix.
 void add(Matrices& whole, const MatrixShard& shard);
 
-/// Shards as bytes for another process, without loss.
+/// Converts shards to bytes for another process, and back, without loss.
 std::string to_bytes(const std::vector<MatrixShard>& shards);
 std::vector<MatrixShard> shards_from_bytes(const std::string& bytes);
 

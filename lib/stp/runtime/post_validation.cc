@@ -1,5 +1,5 @@
 // Post-validation (docs/program-options.md): each rank takes its optimizer step at once, unclipped.
-// Early in the next step the norm of all gradients is there, and if it does not allow that step, all ranks
+// Early in the next step the norm of all gradients is known. If the norm does not allow that step, all ranks
 // undo it.
 #include <cmath>
 
@@ -18,7 +18,7 @@ void add_prefix(RankState& rank, Stream& stream) {
   rank.device.release(stream, rank.prefix);
 }
 
-// Whatever a step that is given up has left.
+// Releases the tensors that an abandoned step has left.
 void release_all(RankState& rank, std::vector<Tensor> tensors) {
   for (Tensor& tensor : tensors)
     if (tensor && tensor.memory->held) rank.device.release(*rank.compute, tensor);
@@ -106,15 +106,15 @@ void Executor::wait_for_totals() {
         rank->compute->wait(events(*rank, op).done);
 }
 
-// The same on all ranks, and so the same decision in all processes.
+// All ranks get the same total, so all processes make the same decision.
 double Executor::total_of_last_step() {
   wait_for_totals();
   RankState& any = *ranks_.front();
   return download_doubles(any.device, *any.compute, any.total)[0];
 }
 
-// Undoes the last step if it should have been another, and takes that instead; if there is none, throws
-// NotFinite.
+// Undoes the last step if the norm requires another step, and takes that step. Throws NotFinite if there is
+// none.
 bool Executor::last_step_stands() {
   if (!std::exchange(unchecked_, false) || ranks_.empty()) return true;
   const double total = total_of_last_step();

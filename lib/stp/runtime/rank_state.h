@@ -17,31 +17,31 @@ namespace stp {
 
 /// When an op began and ended on a rank.
 struct OpEvents {
-  EventRef started, done;  // `started`: only if times are recorded
+  EventRef started, done;  // `started`: if times are recorded
 };
 
 struct RankState {
   int world_rank;
   RankGrid::Place place;
   Device& device;
-  /// `tp` is null if a rank has no peers: its collectives then run on `compute`. `gather`, for the second
-  /// all-gather for weight gradients, exists with sequence parallelism, `cp` with context parallelism, `dp`
-  /// with that or data parallelism, `d2h` and `h2d` with offload.
+  /// `tp` is null if the tensor-parallel group has one rank: `compute` then runs its collectives. `gather`,
+  /// for the second all-gather for weight gradients, exists with sequence parallelism; `cp` with context
+  /// parallelism; `dp` with context or data parallelism; `d2h` and `h2d` with offload.
   std::unique_ptr<Stream> compute, tp, cp, dp, gather, d2h, h2d;
-  std::optional<UnitContext> context, encoder;  // of the language model's units, and of a vision encoder's
+  std::optional<UnitContext> context, encoder;  // of the language model; of its vision encoder
   std::vector<ChunkState> chunks;
 
   // The step that is being issued.
   std::vector<Tensor> tokens, targets, patches;  // by microbatch, if this rank needs them
   Tensor loss, norm;                             // the loss; the square of the gradients' norm
-  // With post-validation: the sum of the squares of the ranks before, and of all ranks in the last step.
+  // With post-validation: the sum of squares of the ranks before; the last step's sum over all ranks.
   Tensor prefix, total;
   std::vector<OpEvents> ops;          // by op of this rank, from rank_begin on
-  std::map<OpId, OpEvents> arrivals;  // transfers to this rank, from when their receive could begin
+  std::map<OpId, OpEvents> arrivals;  // transfers to this rank; `started`: the receive could begin
   std::unordered_map<ValueId, Tensor> values;
-  bool behind_collective = false;  // whether a collective was issued since the last compute op
+  bool behind_collective = false;  // a collective was issued after the last compute op
   std::map<std::tuple<Unit, int, int, int>, SavedUnit> saved;  // by unit, chunk, layer and microbatch
-  std::map<OpId, std::vector<Tensor>> leaving;  // by offload: on the device until its copy is done
+  std::map<OpId, std::vector<Tensor>> leaving;  // by offload: on the device until the copy is done
   std::map<std::pair<int, int>, std::vector<Tensor>> on_host;  // by chunk and microbatch
   double loss_value = 0;                                       // of the step, after it ended
 

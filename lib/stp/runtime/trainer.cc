@@ -154,7 +154,7 @@ void Trainer::note_times(StepResult& result) const {
     }
   }
   if (const auto common = executor.common_start()) first = *common;
-  // Transfers from ranks of other processes.
+  // Adds transfers from ranks of other processes.
   for (const auto& [pp, rank] : stands_for)
     for (const auto& [op, events] : rank->arrivals)
       if (!stands_for.contains(program.stream_of(op).rank))

@@ -15,15 +15,15 @@
 namespace stp {
 
 struct StepResult {
-  double loss = 0;  // mean over all tokens of the step: the summand of this process's ranks
-  /// From the step's start to the last op's end, over all ranks of this process. The start is that of the
-  /// first op; with several processes, whose clocks cannot be compared, it is when all ranks of the world had
-  /// reached the step, which is the same for all up to the time of a small all-reduce.
+  double loss = 0;  // mean over all tokens of the step, only the summands of this process's ranks
+  /// From the step's start to the end of this process's last op. A single process starts with its first op.
+  /// With several processes, whose clocks differ, the start is when all ranks of the world have reached the
+  /// step; processes see it at the same time, up to the time of a small all-reduce.
   double step_s = 0;
-  /// By op of the Program, relative to the step's start: of each pipeline rank's first rank in this process,
-  /// and of transfers to these from other processes. Empty if times are not recorded.
+  /// By op of the Program, relative to the step's start: for each pipeline rank's first rank in this process,
+  /// and for transfers to it from other processes. Empty if times are not recorded.
   std::vector<OpTime> times;
-  std::vector<bool> known;  // by op: whether it has a time
+  std::vector<bool> known;  // by op: the op has a time
 };
 
 /// Peak bytes of one world rank by kind, and its traffic, since the trainer was made.
@@ -47,23 +47,23 @@ class Trainer {
   /// Throws std::runtime_error that names rank, op and microbatch if the run fails.
   StepResult step(const std::vector<TokenSample>& samples);
 
-  /// With post-validation, checks the latest step, which the next would do; to be called behind the last one.
-  /// NotFinite if it was undone, as step() throws it for the step before; then training can go on.
+  /// With post-validation, checks the latest step, as the next step would. Call it after the last step. If
+  /// the step was undone it throws NotFinite, as the next step() would; then training can continue.
   void finish();
 
-  /// Full matrices, by parameter_name(): gradients of the latest step (before clipping), weights as the
-  /// passes read them, and masters as the optimizer keeps them (different only in bf16). All processes of a
-  /// run must call this; process 0 gets the matrices, the others nothing.
+  /// Full matrices, by parameter_name(): the latest step's gradients (before clipping), the weights that
+  /// passes read, and the optimizer's master weights (different only in bf16). All processes of a run must
+  /// call these functions; process 0 gets the matrices, the others get nothing.
   [[nodiscard]] std::map<std::string, std::vector<double>> gradients();
   [[nodiscard]] std::map<std::string, std::vector<double>> weights();
   [[nodiscard]] std::map<std::string, std::vector<double>> masters();
-  /// For every rank of this process.
+  /// The use of every rank of this process.
   [[nodiscard]] std::vector<RankUse> use();
-  /// Calls over emulated links (lib/stp/emulation) since the last call of this, summed over the ranks of this
-  /// process, by kind of group: "tp", "dp", "pp" and "model", if it has several members. Empty without
-  /// emulated links.
+  /// Calls over emulated links (lib/stp/emulation) since the last call of this function, summed over this
+  /// process's ranks, by kind of group: "tp", "dp", "pp" and "model". Groups of one member are left out.
+  /// Empty without emulated links.
   std::map<std::string, EmulatedUse> take_emulated_use();
-  /// Device::time_kernels() of all ranks of this process, between steps.
+  /// Calls Device::time_kernels() for all ranks of this process, between steps.
   bool time_kernels(bool on);
   /// Maximum of Device::take_kernel_seconds() over the ranks.
   double take_kernel_seconds();

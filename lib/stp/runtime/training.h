@@ -16,23 +16,23 @@ namespace stp {
 struct Training {
   ModelConfig model;
   int seq = 1, microbatch_size = 1;
-  int vision_tokens = 0;    // of a sample, in the model's vision encoder
-  DType type = DType::f32;  // X of lib/stp/device/kernels.h: of weights, activations and their gradients
+  int vision_tokens = 0;    // per sample, in the model's vision encoder
+  DType type = DType::f32;  // X in kernel_arguments.h: of weights, activations and their gradients
   RankGrid grid;
   Initialisation initialisation;
   AdamW optimizer;
   double clip_norm = 1;      // largest global gradient norm; larger gradients are scaled down to it
   bool record_times = true;  // of every op
-  /// After how many elements a parameter's initial values repeat; 0: never. For replays, whose values mean
-  /// nothing: the host would take longer to make a rank's weights than the rank for its steps.
+  /// Initial values of a parameter repeat after this many elements; 0: never. For replays, whose values have
+  /// no meaning: the host would need longer to make a rank's weights than the rank for its steps.
   int64_t initial_repeat = 0;
 
-  /// Of a sample, and of a microbatch, on one context-parallel rank.
+  /// Tokens on one context-parallel rank: of a sample; of a microbatch.
   [[nodiscard]] int own_seq() const { return seq / grid.cp; }
   [[nodiscard]] int64_t tokens() const { return int64_t{microbatch_size} * own_seq(); }
-  /// What a sample's image becomes: its first tokens.
+  /// The number of tokens that a sample's image becomes; they are the sample's first tokens.
   [[nodiscard]] int image_tokens() const { return vision_tokens / kTokensMerged; }
-  /// The same for the layers of the vision encoder, as if they were a model of their own.
+  /// The same training for the vision encoder's layers as a model.
   [[nodiscard]] Training of_encoder() const {
     Training encoder = *this;
     encoder.model = model.encoder();
@@ -42,15 +42,15 @@ struct Training {
 };
 
 /// A sequence of `seq` tokens, and the target token after each. With a vision encoder, also vision_tokens ·
-/// kPatchElements values of an image's patches; its first image_tokens() tokens are then not read: those of
-/// the image stand in their place.
+/// kPatchElements values of an image's patches. The image's tokens then replace the first image_tokens()
+/// tokens, which are not read.
 struct TokenSample {
   std::vector<int32_t> tokens, targets;
   std::vector<float> patches = {};
 };
 
-/// With post-validation: the norm of a step's gradients is infinite or NaN. The step was undone, on all
-/// ranks; training can go on with other samples.
+/// With post-validation: the norm of a step's gradients is infinite or NaN. All ranks have undone the step;
+/// training can continue with other samples.
 class NotFinite : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -5,12 +5,12 @@
 namespace stp {
 namespace {
 
-// Whether what a forward makes is needed beyond its pass: not if its whole layer is recomputed later.
+// Whether the tensors of a forward are kept beyond its pass: not if its whole layer is recomputed later.
 bool keeps(const Recompute& recompute, const Op& op) {
   return !recompute.layer || op.recomputed() || op.unit == Unit::head;
 }
 
-// In I of the merger, which gets the gradient of the language model's input: keeps it for the embedding's W,
+// For I of the merger, which gets the gradient of the language model's input: keeps it for the embedding's W,
 // and returns the rows of images.
 Tensor keep_for_embedding(RankState& rank, const Op& op, Tensor gradient) {
   Tensor images = image_rows(*rank.context, gradient);
@@ -25,7 +25,7 @@ Tensor linear_rows(Unit unit, const Tensor& rows) {
   return rows.part(0, rows.rows / kTokensMerged, rows.columns * kTokensMerged);
 }
 
-// What the core works on: with an all-to-all, whole sequences of a share of the heads.
+// The shape that the core works on: with an all-to-all, whole sequences of a share of the heads.
 AttentionShape core_shape(const UnitContext& context) {
   AttentionShape shape = context.attention_shape();
   if (!context.division().exchanges_heads()) return shape;
@@ -76,7 +76,7 @@ UnitRun::UnitRun(RankState& rank, const Op& op)
       step_{op.step, op.step == 0, op.step + 1 == context_.division().steps(op.unit, op.unit_pass, op.part)} {
 }
 
-// What a first forward makes and a backward makes again is there for one pass alone.
+// Tensors of a first forward that a backward makes again are kept for this pass only.
 void UnitRun::forward() {
   if (begins(op_) && context_.strategy.sequence_parallel && !overlaps_ && op_.input != kNoValue)
     gathered_ = rank_.take(op_.input);
@@ -95,7 +95,7 @@ void UnitRun::forward() {
 
 void UnitRun::forward(const Component& component, const Step& step, MemoryKind kind) {
   switch (component.kind) {
-    case ComponentKind::norm:  // with sequence parallelism before its output is gathered
+    case ComponentKind::norm:  // with sequence parallelism: before the gathering of its output
       if (op_.part == UnitPart::norm || !context_.strategy.sequence_parallel)
         norm_of_forward(rank_, stream_, op_,
                         op_.input == kNoValue ? saved_[Saved::norm_input] : rank_.take(op_.input));
@@ -126,11 +126,11 @@ void UnitRun::forward(const Component& component, const Step& step, MemoryKind k
       lookup_forward();
       break;
     default:
-      break;  // in the kernels of their neighbours; the loss is its caller's
+      break;  // in the kernels of their neighbours; the caller computes the loss
   }
 }
 
-// Its input: the rows of a step, which are all but in a tensor-parallel ring.
+// The first linear layer's input: all rows, or in a tensor-parallel ring the rows of the step.
 Tensor UnitRun::normed() {
   if (gathered_) return gathered_;
   if (op_.unit_pass == UnitPass::F && overlaps_) return ring_rows(context_, op_, saved_);
@@ -144,13 +144,12 @@ Tensor UnitRun::all_normed() {
   return saved_[Between::gathered];
 }
 
-// Of a part's output that `in` makes rows of: all, or those of the step.
+// The rows of a part's output `out` that `in` makes: all rows, or those of the step.
 Tensor UnitRun::rows_for(const Tensor& in, const Tensor& out, const Step& step) const {
   return in.rows == out.rows ? out : context_.rows_of_step(out, step.index);
 }
 
-// Makes the first of the tensors that the component keeps, or the logits, which the loss turns into their
-// gradient.
+// Makes the first tensor that the component keeps, or the logits, which the loss turns into their gradient.
 void UnitRun::first_linear_forward(const Component& linear, const Step& step, MemoryKind kind) {
   Tensor& out = saved_[linear.keeps.empty() ? *linear.weights->gradient : linear.keeps.front().which];
   if (step.first) out = make(kind, weight(linear).weight.rows);
@@ -158,13 +157,13 @@ void UnitRun::first_linear_forward(const Component& linear, const Step& step, Me
   kernels_.issue(
       stream_,
       kernel::Gemm{.transpose_b = true, .a = in, .b = weight(linear).weight, .c = rows_for(in, out, step)});
-  // That of q, k and v is in rotary's kernel.
+  // Rotary's kernel adds the bias of q, k and v.
   if (has_bias(linear) && find_component(op_.unit, ComponentKind::rotary) == nullptr)
     kernels_.issue(stream_, kernel::AddBias{.factor = 1, .bias = bias(linear).weight, .x = out});
 }
 
-// Of the unit's last linear layer, with 1/t of the residual and of the bias, so that the group's sum has them
-// once.
+// Makes the output of the unit's last linear layer, with 1/t of the residual and of the bias, so that the
+// group's sum contains them once.
 void UnitRun::make_output(const Component& linear) {
   if (overlaps_) return make_output_columns(linear);
   if (op_.unit == Unit::patches) {
@@ -190,7 +189,7 @@ void UnitRun::make_output(const Component& linear) {
                    kernel::AddBias{.factor = 1.0 / context_.tp(), .bias = bias(linear).weight, .x = output_});
 }
 
-// The columns of it that a step makes.
+// Makes the columns of the output that belong to a step.
 void UnitRun::make_output_columns(const Component& linear) {
   const Tensor &in = saved_[*linear.weights->input], &residual = saved_[Saved::norm_input];
   const int64_t columns = residual.columns / kPipelineSteps, first = op_.step * columns;
@@ -209,7 +208,7 @@ void UnitRun::make_output_columns(const Component& linear) {
   release(own);
 }
 
-// This rank's summand, which is zero for tokens below zero.
+// Makes this rank's summand, which is zero for negative tokens.
 void UnitRun::lookup_forward() {
   const Tensor& table = parameters_.front().weight;
   output_ = make(MemoryKind::working, table.columns);
@@ -220,12 +219,12 @@ void UnitRun::lookup_forward() {
   if (op_.input != kNoValue) add_images(context_, rank_.take(op_.input), output_);
 }
 
-// The core's own output: with an all-to-all that of all ranks' rows.
+// The core's own output: with an all-to-all, for all ranks' rows.
 Tensor& UnitRun::core_output() {
   return saved_[context_.division().exchanges_heads() ? Saved::core_output : Saved::attention_output];
 }
 
-// A step of the core; the first makes the results. Without a ring there is no other.
+// Runs a step of the core. The first step makes the results; without a ring it is the only one.
 void UnitRun::core_forward(int step, MemoryKind kind) {
   const AttentionShape shape = core_shape(context_);
   if (step > 0)
@@ -255,8 +254,8 @@ void UnitRun::activation_forward(MemoryKind kind) {
     kernels_.issue(stream_, kernel::GeluForward{.x = in, .out = out});
 }
 
-// After a first forward, releases the tensors that the parts of UnitContext::recompute make again; with
-// `layer` all but the layer's input.
+// After a first forward: releases the tensors that a backward makes again; with full recomputation all but
+// the layer's input.
 void UnitRun::drop_recomputed() {
   const Recompute& again = context_.strategy.recompute;
   for (const Component& component : components(op_.unit))
@@ -281,7 +280,7 @@ void UnitRun::input_gradient() {
   const bool recomputed = (op_.part == UnitPart::whole || op_.part == UnitPart::before) && step_.last;
   if (recomputed && op_.pass == Pass::I) release(saved_[Between::gathered]);  // W gathers it again
   if (!gradient_) return;                                                     // there is another part
-  // With sequence parallelism the norm's stands behind the reduce-scatter.
+  // With sequence parallelism the norm's backward comes after the reduce-scatter.
   if (!context_.strategy.sequence_parallel)
     norm_backward(context_, stream_, parameters_, saved_, has_residual() ? 1.0 / context_.tp() : 0,
                   has_residual() ? saved_[Saved::output_gradient] : Tensor{}, gradient_);
@@ -314,11 +313,11 @@ void UnitRun::backward(const Component& component) {
       activation_backward();
       break;
     default:
-      break;  // as in F; the residual's is in the norm's kernel
+      break;  // as in F; the norm's kernel adds the residual's gradient
   }
 }
 
-// The gradient of the norm's output.
+// Makes the gradient of the norm's output.
 void UnitRun::first_linear_backward(const Component& linear) {
   gradient_ = context_.make(stream_, MemoryKind::working, context_.tokens(), context_.training.model.hidden);
   kernels_.issue(stream_, kernel::Gemm{.a = saved_[*linear.weights->gradient],
@@ -326,8 +325,8 @@ void UnitRun::first_linear_backward(const Component& linear) {
                                        .c = linear_rows(op_.unit, gradient_)});
 }
 
-// The gradient of its input, or the rows of it that a step makes. Recomputation stands behind it, so that
-// the gathering of the norm's output hides.
+// Makes the gradient of the second linear layer's input, or a step's rows of it. Recomputation comes after
+// it, so that it hides the gathering of the norm's output.
 void UnitRun::second_linear_backward(const Component& linear) {
   Tensor& gradient = saved_[Between::core_gradient];
   if (step_.first) {
@@ -340,7 +339,7 @@ void UnitRun::second_linear_backward(const Component& linear) {
   if (step_.last) run_again();
 }
 
-// In parts, the core's recomputations are ops of their own.
+// In parts, recomputations of the core are separate ops.
 void UnitRun::run_again() {
   for (const Component& again : components(op_.unit)) {
     const bool own_op = again.kind == ComponentKind::norm ||
@@ -350,7 +349,7 @@ void UnitRun::run_again() {
   }
 }
 
-// A step of the core: the gradient of q is added up here, those of k and v in the ring.
+// Runs a step of the core. The gradient of q is summed here, the gradients of k and v in the ring.
 void UnitRun::core_backward() {
   const AttentionShape shape = core_shape(context_);
   const int step = op_.step;
@@ -388,7 +387,7 @@ void UnitRun::core_backward() {
                                                 .count = 2 * shape.kv_columns()});
 }
 
-// Behind the core's last step and exchange.
+// Runs after the core's last step and exchange.
 void UnitRun::rotary_backward() {
   const AttentionShape shape = context_.attention_shape();
   release_kv(context_, stream_, saved_);
@@ -431,7 +430,7 @@ void UnitRun::weight_gradients() {
 void UnitRun::weight_gradients(UnitPass part) {
   for (const Component& component : components(op_.unit)) {
     if (!component.weights || component.weights->pass != part) continue;
-    // Behind a vision encoder I has kept the embedding's.
+    // With a vision encoder, I has kept the embedding's gradient.
     Tensor& out_gradient = saved_[component.weights->gradient.value_or(Saved::output_gradient)];
     if (!out_gradient) out_gradient = rank_.take(op_.input);
     if (component.kind == ComponentKind::lookup)
@@ -445,14 +444,14 @@ void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
   const TrainedWeights& weights = *linear.weights;
   const bool of_norm = weights.input == Saved::norm_output;
   Tensor& in = saved_[*weights.input];
-  // Of patches all ranks have the whole gradient, of which each gives one t-th to the group's sum.
+  // All ranks have the whole gradient of the patches; each adds one t-th to the group's sum.
   kernels_.issue(stream_, kernel::Gemm{.transpose_a = true,
                                        .alpha = weights.gradient ? 1 : 1.0 / context_.tp(),
                                        .a = out_gradient,
                                        .b = of_norm ? linear_rows(op_.unit, all_normed()) : in,
                                        .beta = 1,
                                        .c = weight(linear).gradient});
-  // Of a bias that is not divided all ranks have the whole gradient: one of them gives it to the sum.
+  // All ranks have the whole gradient of an undivided bias; one of them adds it to the sum.
   if (has_bias(linear) && (weights.pass == UnitPass::W_late || context_.tp_index == 0))
     kernels_.issue(stream_,
                    kernel::AddColumnSums{.gradient = out_gradient, .bias_gradient = bias(linear).gradient});
@@ -463,7 +462,7 @@ void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
   release(saved_[Between::gathered]);
 }
 
-// B of the embedding goes on with the rows of the gradient that are of images.
+// B of the embedding continues with the rows of the gradient that belong to images.
 void UnitRun::table_gradient(Tensor& out_gradient) {
   const ParameterState& table = parameters_.front();
   if (op_.output != kNoValue) rank_.values[op_.output] = image_rows(context_, out_gradient);

@@ -1,5 +1,5 @@
-// One op of a unit: its F, its I, or its weight gradients, or a step of a part of F or I, component by
-// component from the model's tables (lib/stp/model/components.h).
+// Runs one op of a unit: F, I, weight gradients, or a step of a part of F or I. It follows the component
+// tables (lib/stp/model/components.h).
 #pragma once
 
 #include "stp/model/components.h"
@@ -7,16 +7,16 @@
 
 namespace stp {
 
-/// Whether it is the first op of a unit's F or I but for F's norm.
+/// Whether the op is the first of a unit's F or I, not counting F's norm.
 bool begins(const Op& op);
-/// The norm of a forward, as work of `stream`: takes ownership of `input`. What a backward recomputes is
-/// there for one pass alone.
+/// Runs a forward's norm, as work of `stream`, and takes ownership of `input`. Tensors that a backward
+/// recomputes are kept for this pass only.
 void norm_of_forward(RankState& rank, Stream& stream, const Op& op, Tensor input);
-/// In I, as work of `stream`: what a forward dropped of the norm.
+/// In I, as work of `stream`: recomputes the norm if the forward dropped its output.
 void norm_again(RankState& rank, Stream& stream, const Op& op);
 
 /// Takes the op's input from the rank's values and leaves its output there; with tp_overlap F leaves
-/// Between::piece. Outputs are this rank's summands. A loss and its collectives are the caller's (head.h).
+/// Between::piece. Outputs are this rank's summands. The caller computes the loss (head.h).
 class UnitRun {
  public:
   UnitRun(RankState& rank, const Op& op);
@@ -26,7 +26,7 @@ class UnitRun {
   void weight_gradients();
 
  private:
-  // The step of a part, and whether it is the part's first or last.
+  // One step of a part.
   struct Step {
     int index = 0;
     bool first = true, last = true;
@@ -55,7 +55,7 @@ class UnitRun {
   Tensor all_normed();
   Tensor& core_output();
 
-  // F. Tensors that are kept are of `kind`.
+  // F. `kind` is the kind of kept tensors.
   void forward(const Component& component, const Step& step, MemoryKind kind);
   void first_linear_forward(const Component& linear, const Step& step, MemoryKind kind);
   void make_output(const Component& linear);
@@ -89,11 +89,11 @@ class UnitRun {
   SavedUnit& saved_;
   Kernels& kernels_;
   Stream& stream_;
-  const bool overlaps_;  // with tp_overlap: whether it is a step of a tensor-parallel ring or pipeline
+  const bool overlaps_;  // the op is a step of a tensor-parallel ring or pipeline (tp_overlap)
   const int64_t rows_;   // between the linear layers
   const Step step_;
-  Tensor gathered_;           // with sequence parallelism, F's input
-  Tensor output_, gradient_;  // of F, and of I: of the norm's output
+  Tensor gathered_;           // with sequence parallelism: F's input
+  Tensor output_, gradient_;  // F's output; in I the gradient of the norm's output
 };
 
 }  // namespace stp

@@ -1,5 +1,5 @@
-// The passes of the units of section 3 of the paper, as kernels on one rank's streams. A unit saves exactly
-// the tensors that lib/stp/model/work.h declares for the `suite` implementation.
+// The passes of the paper's units (section 3), as kernels on one rank's streams. A unit saves exactly the
+// tensors that lib/stp/model/work.h declares for `suite`.
 //
 // The residual is added before the all-reduce, one t-th on each of t ranks (equations 1 and 2): a forward
 // computes Attn(LN(X)) + X/t, and the sum over the group is the unit's output. The backward is similar: the
@@ -10,19 +10,19 @@
 // output is gathered before the unit's forward, and dY before its backward. A forward adds the rank's rows of
 // X to its own rows before the reduce-scatter; a backward applies the norm's Jacobian after it.
 //
-// With context parallelism a rank has two pieces of each sequence, and keys and values pass all ranks of its
-// ring (Liu et al., Ring Attention, arXiv 2310.01889; the pieces as Transformer Engine divides them). F and I
-// of attn are then called part by part (UnitPart). Step s of the core works on the keys of the rank s places
-// before. With CpMethod::all_to_all the core has one step instead, which works on the whole sequences of this
-// rank's share of the heads; what is exchanged keeps its memory, and only its shape changes.
+// With context parallelism a rank has two pieces of each sequence, as Transformer Engine divides it. Keys and
+// values pass through all ranks of its ring (Liu et al., Ring Attention, arXiv 2310.01889). F and I of attn
+// run part by part (UnitPart). Step s of the core works on the keys of the rank s places before. With
+// CpMethod::all_to_all the core has one step, on whole sequences of this rank's share of the heads; the
+// exchanged tensors keep their memory and only change their shape.
 //
-// A vision encoder's layers are units like a language model's, on tokens of its own: LayerNorm, attention
-// without mask, an MLP of two matrices, and biases, of which each rank adds one t-th behind the second linear
-// layer, as of the residual. The merger is such an MLP without residual: a row of its first linear layer are
-// kTokensMerged rows of its norm's output, one after the other.
+// A vision encoder's layers are units like a language model's, on tokens of their own: LayerNorm, attention
+// without mask, an MLP of two matrices, and biases. As with the residual, each rank adds one t-th of the
+// second linear layer's bias. The merger is such an MLP without residual: one row of its first linear layer
+// is kTokensMerged consecutive rows of its norm's output.
 //
-// With tp_overlap, F and I of attn and mlp are. Step s of `before` works on the rows of the tensor-parallel
-// rank s places before, which an exchange has brought; steps of F's `after` make columns of the output.
+// With tp_overlap, F and I of attn and mlp also run part by part. Step s of `before` works on the rows of the
+// tensor-parallel rank s places before, which an exchange brings. Steps of F's `after` make output columns.
 #pragma once
 
 #include <array>
@@ -36,26 +36,26 @@
 
 namespace stp {
 
-/// Tensors of one unit and microbatch that are there between ops of one pass alone. Of kind `working`.
+/// Tensors of one unit and microbatch that pass between the ops of one pass, of kind `working`.
 enum class Between : uint8_t {
   // With sequence parallelism: this rank's rows of the output's gradient, until the reduce-scatter; all rows
   // of the norm's output, for weight gradients and recomputation.
   residual,
   gathered,
   core_gradient,  // between parts: of the attention's output, or of the activation
-  // With tp_overlap: all rows of the norm's output, where exchanges bring those of other ranks; columns of
-  // the output, until they are summed; and this rank's rows of the output, while pieces are missing.
+  // With tp_overlap: all rows of the norm's output, if exchanges bring them; columns of the output, until
+  // they are summed; this rank's rows of the output, while pieces are missing.
   ring,
   piece,
   output,
 };
-/// The same of the steps of a ring's core, by step. Of kind `working` or `communication`: the keys and values
-/// that the step works on, their gradients by that step, and the sum of their gradients by the steps before,
-/// which an exchange brings.
+/// Tensors of the steps of a ring's core, by step, of kind `working` or `communication`: the step's keys and
+/// values, their gradients by this step, and the sum of their gradients by earlier steps, which an exchange
+/// brings.
 enum class OfSteps : uint8_t { kv, kv_gradients, kv_sums };
 
-/// The tensors of one unit and microbatch: those that it saves, of kind `saved`, and others. Empty ones do
-/// not exist or were released. With sequence parallelism the norm's have this rank's rows.
+/// The tensors of one unit and microbatch: saved ones, of kind `saved`, and others. A tensor that does not
+/// exist or was released is empty. With sequence parallelism the norm's tensors have this rank's rows.
 class SavedUnit {
  public:
   Tensor& operator[](Saved which) { return saved_[static_cast<size_t>(which)]; }
@@ -63,7 +63,7 @@ class SavedUnit {
   Tensor& operator[](Between which) { return between_[static_cast<size_t>(which)]; }
   const Tensor& operator[](Between which) const { return between_[static_cast<size_t>(which)]; }
   std::vector<Tensor>& operator[](OfSteps which) { return of_steps_[static_cast<size_t>(which)]; }
-  /// All of them, empty ones too.
+  /// All tensors, also empty ones.
   [[nodiscard]] std::vector<Tensor> all() const;
 
   EventRef gathered_at;  // when Between::gathered is valid
@@ -74,7 +74,7 @@ class SavedUnit {
   std::array<std::vector<Tensor>, static_cast<size_t>(OfSteps::kv_sums) + 1> of_steps_;
 };
 
-/// Device, stream and options of one rank's units: those of the language model, or of its vision encoder.
+/// Device, stream and options of one rank's units, of the language model or of its vision encoder.
 struct UnitContext {
   Device& device;
   Stream& compute;
@@ -85,11 +85,11 @@ struct UnitContext {
   [[nodiscard]] Division division() const { return strategy.division(); }
   [[nodiscard]] int tp() const { return training.grid.tp; }
   [[nodiscard]] int cp() const { return training.grid.cp; }
-  /// Rows of an activation: of all tensor-parallel ranks, and those that this rank holds between units.
+  /// Rows of an activation: of all tensor-parallel ranks; of this rank, between units.
   [[nodiscard]] int64_t tokens() const { return training.tokens(); }
   [[nodiscard]] int64_t own_tokens() const { return strategy.sequence_parallel ? tokens() / tp() : tokens(); }
   [[nodiscard]] AttentionShape attention_shape() const;
-  /// The rows of `all` that belong to the tensor-parallel rank `step` places before.
+  /// The rows of `all` that belong to the tensor-parallel rank `step` places before this one.
   [[nodiscard]] Tensor rows_of_step(const Tensor& all, int step) const;
   [[nodiscard]] Tensor make(Stream& stream, MemoryKind kind, int64_t rows, int64_t columns) const {
     return device.allocate(stream, kind, training.type, rows, columns);
@@ -99,27 +99,27 @@ struct UnitContext {
   }
 };
 
-/// The norm before a unit, as work of `stream`: takes ownership of `input`; stores it as a tensor of kind
-/// `of_input`, and its statistics and the output as tensors of kind `of_output`, in `saved`.
+/// Runs the norm before a unit, as work of `stream`. Takes ownership of `input`. Stores `input` in `saved`
+/// with kind `of_input`, and the norm's statistics and output with kind `of_output`.
 void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                   Tensor input, SavedUnit& saved, MemoryKind of_input, MemoryKind of_output);
-/// `gradient`, of the norm's output, becomes that of its input plus `factor` · `residual` (if given).
-/// Releases tensors that only this needs.
+/// Replaces `gradient`, of the norm's output, by the gradient of its input plus `factor` · `residual` (if
+/// given). Releases the norm's input and statistics.
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                    SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient);
 
-/// The rows of the norm's output (F) or of the output's gradient (I) that a step of a tensor-parallel ring
-/// works on.
+/// The rows that a step of a tensor-parallel ring works on: of the norm's output (F) or of the output's
+/// gradient (I).
 Tensor ring_rows(const UnitContext& context, const Op& op, const SavedUnit& saved);
 
-/// The keys and values that exchanges have brought. Once the last step of the core is done, no exchange uses
-/// them any more.
+/// Releases the keys and values of the core's steps. Call it when no exchange uses them any more: after the
+/// last step of the core.
 void release_kv(const UnitContext& context, Stream& stream, SavedUnit& saved);
 
-/// Adds this rank's share of the tokens of images to its summand of the embedding; takes ownership of
+/// Writes this rank's share of the image tokens into its summand of the embedding. Takes ownership of
 /// `images`.
 void add_images(const UnitContext& context, Tensor images, const Tensor& out);
-/// The rows of `gradient` that belong to images.
+/// Returns a copy of the rows of `gradient` that belong to images.
 Tensor image_rows(const UnitContext& context, const Tensor& gradient);
 
 }  // namespace stp

@@ -1,4 +1,4 @@
-// What a schedule is made of: passes, actions, blocks. docs/architecture.md defines their text forms.
+// The parts of a schedule: passes, actions, blocks. docs/architecture.md defines their text forms.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct Action {
   auto operator<=>(const Action&) const = default;
 };
 
-/// One action, or two that are braided, written `F0.3&B0.1`. The first action sends first.
+/// One action, or a braid of two, written `F0.3&B0.1`. The first action sends first.
 class Block {
  public:
   Block() = default;
@@ -47,7 +47,7 @@ class Block {
 std::string to_string(const Action& action);
 std::string to_string(const Block& block);
 
-/// Parses all of `text`, or throws InputError (the caller adds `field` and `file`).
+/// Parses all of `text`. Throws InputError, to which the caller adds `field` and `file`.
 Block parse_block(std::string_view text);
 
 }  // namespace stp

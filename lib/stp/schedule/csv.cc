@@ -25,7 +25,7 @@ struct Tensor {
   [[nodiscard]] Leaf receive() const { return {to(), backward ? Type::RECV_B : Type::RECV_F, microbatch}; }
 };
 
-// The tensor between ranks that `leaf` (a compute action, its SEND or its RECV) is about; none within a rank.
+// The tensor between ranks of `leaf` (a compute action, its SEND or its RECV); none within a rank.
 std::optional<Tensor> hand_over(const Placement& placement, bool backward, int from, int microbatch) {
   const Tensor tensor{backward, from, microbatch};
   if (from < 0 || from >= placement.stages() || tensor.to() < 0 || tensor.to() >= placement.stages())
@@ -58,7 +58,7 @@ std::string to_cell(const Placement& placement, int rank, const Block& block) {
 struct Transfer {
   Tensor tensor;
   std::pair<double, int> sent;  // time, with F, I and W taking 1 and B 2, and rank, which breaks ties
-  size_t made, needed;          // the positions of the blocks that make it and that need it
+  size_t made, needed;          // positions of the blocks that make and need it
 };
 
 // By receiver and sender, the transfers of a link in the order of its sends.
@@ -98,8 +98,8 @@ Links find_links(const Schedule& schedule) {
 // A receive, and the block that it precedes.
 using Receive = std::pair<size_t, Leaf>;
 
-// The receives of `transfers`, in their order. Each precedes the block that needs it and what its rank sends
-// `back` later; so do all receives before it.
+// The receives of `transfers`, in their order. Each precedes the block that needs it and the later sends of
+// its rank (`back`); so do all receives before it.
 std::vector<Receive> receives_of(const std::vector<Transfer>& transfers, const std::vector<Transfer>& back) {
   std::vector<Receive> receives;
   size_t position = std::numeric_limits<size_t>::max(), later = back.size();
@@ -174,7 +174,7 @@ Placement find_placement(const std::vector<Row>& rows, int& microbatches) {
   return Placement::table(stages);
 }
 
-// A tensor as one side of its link has it.
+// A tensor on one side of its link.
 struct Post {
   Tensor tensor;
   size_t column;
@@ -328,7 +328,7 @@ class SheetReader {
     }
   }
 
-  // Tensors have no names: the k-th sent is the k-th received, whatever was intended.
+  // Tensors have no names: the k-th sent tensor is the k-th received tensor.
   static void check_link(int sender, int receiver, const std::array<Posts, 2>& posts) {
     const auto& [sends, receives] = posts;
     for (size_t k = 0; k < std::min(sends.size(), receives.size()); ++k) {
@@ -349,7 +349,7 @@ class SheetReader {
   const Sheet& sheet_;
   Schedule& schedule_;
   const bool comms_;
-  bool waits_ = false;  // whether sends are waited for
+  bool waits_ = false;  // the file has waits for sends
   int rank_ = 0;
   std::vector<uint16_t> seen_;
   std::map<std::pair<int, int>, std::array<Posts, 2>> links_;  // by sender and receiver: sends, receives
@@ -416,7 +416,7 @@ Schedule schedule_from_csv(const std::string& text, const std::string& file) {
 }
 
 PlaceOfAction places_in_csv(const std::string& text, const Placement& placement) {
-  // The cells are read again for the first place that is asked for: most files have no error.
+  // Reads the cells again at the first call: most files have no error.
   return [sheet = std::optional<Sheet>(), &text, placement](int rank, size_t block,
                                                             const Action& action) mutable {
     if (!sheet) {
@@ -426,7 +426,7 @@ PlaceOfAction places_in_csv(const std::string& text, const Placement& placement)
     }
     Cell cell = sheet->rows[rank][block];
     const std::string name = to_string(leaf_of(placement, rank, action));
-    cell.text = name;  // of an overlap, the action alone
+    cell.text = name;  // of an overlap, only the action
     return place_of(rank, cell);
   };
 }

@@ -44,13 +44,13 @@ struct Leaf {
 };
 std::string to_string(const Leaf& leaf);
 
-/// Braids `F0.5&I1.4` of stages 0 and 7 are `(0F5;7I4)OVERLAP_F_B`.
+/// The braid `F0.5&I1.4` of stages 0 and 7 is `(0F5;7I4)OVERLAP_F_B`.
 std::string to_overlap(const Leaf& first, const Leaf& second);
 
 /// A cell that is not idle. `text` points into the input.
 struct Cell {
-  size_t column;          // from 1, idle cells counted
-  std::string_view text;  // without the blanks around it
+  size_t column;          // from 1, also over idle cells
+  std::string_view text;  // without blanks around it
   std::array<Leaf, 2> leaves;
   uint32_t size;
   [[nodiscard]] bool braided() const { return size == 2; }
@@ -65,8 +65,8 @@ struct Sheet {
 /// Reads the cells one by one. `text` must outlive the sheet.
 Sheet read_cells(std::string_view text);
 
-/// "line 3 (rank 2), cell 7, 2B1": the place of an error. Lines and cells are counted from 1, as editors and
-/// spreadsheets do. Without a cell, the line.
+/// The place of an error: "line 3 (rank 2), cell 7, 2B1", or only the line if there is no cell. Lines and
+/// cells count from 1, as in editors and spreadsheets.
 std::string place_of(size_t rank);
 std::string place_of(size_t rank, const Cell& cell);
 

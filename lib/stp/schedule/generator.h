@@ -20,18 +20,18 @@ struct GeneratorRequest {
 struct Generator {
   const char* name;
   const char* summary;      // one line, with the source
-  int chunks;               // its usual number of chunks a rank
-  bool any_chunks = false;  // whether other numbers of chunks are possible
-  bool cost_aware = false;  // whether `costs` and `memory_limit` matter
-  /// Makes the schedule; InputError with the reason if p, m or v is outside the method's range. `chunks` is
-  /// at least 1 and allowed.
+  int chunks;               // the usual number of chunks per rank
+  bool any_chunks = false;  // other numbers of chunks are possible
+  bool cost_aware = false;  // `costs` and `memory_limit` matter
+  /// Makes the schedule. Throws InputError with the reason if p, m or v is outside the method's range.
+  /// `chunks` is at least 1 and allowed.
   Schedule (*make)(const GeneratorRequest& request);
   const char* range = "any m";  // the supported p and m, in words
 };
 
 /// Fills in the request's defaults, does the checks common to all generators, makes the schedule and
-/// validates it. A generator that makes an invalid one is a bug: std::logic_error with the schedule's name
-/// and the reason.
+/// validates it. Throws std::logic_error with the schedule's name and the reason if a generator makes an
+/// invalid schedule, which is a bug.
 Schedule make_schedule(const Generator& generator, GeneratorRequest request);
 
 }  // namespace stp

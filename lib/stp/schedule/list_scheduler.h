@@ -13,28 +13,27 @@
 
 namespace stp {
 
-/// What a rank runs: the four steps of a microbatch in order (forward down and up the ranks, then backward),
-/// and kW, the oldest deferred weight gradient.
+/// A rank's step: one of the four steps of a microbatch in order (forward down and up the ranks, then
+/// backward), or kW, the oldest deferred weight gradient.
 enum Step : uint8_t { kF0, kF1, kI1, kI0, kW };
 inline constexpr std::array<Step, 4> kSteps = {kF0, kF1, kI1, kI0};
 
 constexpr bool is_forward(Step step) { return step <= kF1; }
 constexpr int chunk_of(Step step) { return step == kF1 || step == kI1 ? 1 : 0; }
-/// The hop of a step other than kW on `rank`, with p ranks.
+/// The hop of `step` on `rank`, with p ranks. Not for kW.
 constexpr int v_hop(int p, int rank, Step step) {
   const bool goes_down = step == kF0 || step == kI1;
   return goes_down ? step * p + rank : (step + 1) * p - 1 - rank;
 }
-/// By step.
+/// Costs by step.
 constexpr std::array<double, 5> step_costs(const PassCosts& costs) {
   return {costs.F, costs.F, costs.I, costs.I, costs.W};
 }
 
-/// By rank, the steps of an order without braids and full backwards; microbatches follow from counting.
+/// Steps by rank, without braids and full backwards. Each step takes the microbatches in order.
 using StepOrder = std::vector<std::vector<Step>>;
 Schedule schedule_of(const std::string& name, const StepOrder& order, int microbatches);
-/// The end of the last step if every rank runs its steps as early as possible: the schedule's makespan,
-/// without making the schedule.
+/// The schedule's makespan, without making the schedule: every rank runs its steps as early as possible.
 double makespan(const StepOrder& order, int microbatches, const PassCosts& costs);
 
 /// A pipeline in which each step takes the microbatches in order.
@@ -44,35 +43,35 @@ class ListScheduler : public PipelineState {
   ListScheduler(int p, int m, double p2p = 0);
   void restart(double p2p);
 
-  /// The input of the step's next microbatch. If none is left, it never arrives.
+  /// The input of the step's next microbatch. After the last microbatch it never arrives.
   [[nodiscard]] size_t input(int rank, Step step) const {
     return ranks_[rank].first[step] + ranks_[rank].done[step];
   }
   [[nodiscard]] double arrival(int rank, Step step) const {
     return PipelineState::arrival(input(rank, step));
   }
-  /// The first known arrival of an input of the rank after `time`; else kNever.
+  /// The first known arrival of an input of the rank after `time`, or kNever.
   [[nodiscard]] double next_arrival(int rank, double time) const {
     double next = kNever;
     for (const Step step : kSteps)
       if (arrival(rank, step) > time) next = std::min(next, arrival(rank, step));
     return next;
   }
-  /// By step, the number of microbatches for which it has begun.
+  /// By step, the number of microbatches that have begun it.
   [[nodiscard]] const std::array<int, 4>& done(int rank) const { return ranks_[rank].done; }
   /// Activations held, from F to W.
   [[nodiscard]] int alive(int rank) const { return ranks_[rank].alive; }
   /// Weight gradients deferred.
   [[nodiscard]] int deferred(int rank) const { return ranks_[rank].deferred; }
 
-  /// Runs a step for its next microbatch, whose input must have arrived, or the oldest W, until `end`.
+  /// Runs a step until `end`: its next microbatch, whose input must have arrived, or the oldest W.
   void run(int rank, Step step, double end) {
     const int microbatch = begin(rank, step);
     occupy(rank, end);
     if (step != kW) deliver_output(rank, v_hop(p_, rank, step), microbatch, end);
   }
-  /// Only begins a step, for steps that share a block. Returns the microbatch (of W a meaningless number).
-  /// For a full backward, begin I and W.
+  /// Begins a step without running it, for steps that share a block. Returns the microbatch (for W a number
+  /// without meaning). A full backward begins I and W.
   int begin(int rank, Step step) {
     Rank& here = ranks_[rank];
     if (step == kW) {
@@ -84,9 +83,9 @@ class ListScheduler : public PipelineState {
     return here.done[step]++;
   }
 
-  /// Runs the steps of `order`, each as early as possible. Before each step calls before(rank, position,
-  /// arrival), which may run W on that rank; `arrival` is that of the input of the step at that position, 0
-  /// for W. Stops if it returns false. Throws std::logic_error if the order deadlocks.
+  /// Runs the steps of `order`, each as early as possible. Before each step it calls before(rank, position,
+  /// arrival), which may run W on that rank and returns false to stop. `arrival` is the arrival of the step's
+  /// input, 0 for W. Throws std::logic_error if the order deadlocks.
   template <typename Before>
   void follow(const StepOrder& order, const PassCosts& costs, const Before& before) {
     const std::array<double, 5> durations = step_costs(costs);

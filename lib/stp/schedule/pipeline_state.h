@@ -1,6 +1,5 @@
 // The state of a pipeline that runs block by block: when each rank is free, which inputs have arrived, and
-// which rank is next. The base for timing finished schedules (timing.h) and making new ones
-// (list_scheduler.h).
+// which rank is next. timing.h uses it to time schedules, list_scheduler.h to make them.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +13,18 @@
 
 namespace stp {
 
-/// The time of an event that is not known to happen.
+/// The time of an unknown event.
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// A microbatch's hops: forward through all virtual stages, then backward. Of S stages, F of stage s is hop
-/// s, I or B of stage s is hop 2S − 1 − s. Each hop waits for the output of the hop before it. W is no hop.
+/// A microbatch's hops: forward through all S virtual stages, then backward. F of stage s is hop s; I or B of
+/// stage s is hop 2S − 1 − s. Each hop waits for the output of the hop before it. W is no hop.
 constexpr int hop_of(int stages, int stage, bool backward) {
   return backward ? 2 * stages - 1 - stage : stage;
 }
 /// The virtual stage of a hop.
 constexpr int stage_of_hop(int stages, int hop) { return hop_of(stages, hop, hop >= stages); }
 
-/// Times are in any unit and begin at 0. Ranks, hops and microbatches that do not exist are not checked for.
+/// Times begin at 0, in any unit. Ranks, hops and microbatches must exist; this is not checked.
 class PipelineState {
  public:
   /// No input.
@@ -41,7 +40,7 @@ class PipelineState {
   [[nodiscard]] size_t input(int hop, int microbatch) const {
     return static_cast<size_t>(hop) * stride_ + microbatch;
   }
-  /// Arrival time of an input; kNever if it is not known yet or there is no such microbatch.
+  /// Arrival time of an input; kNever if it is unknown or there is no such microbatch.
   [[nodiscard]] double arrival(size_t input) const { return arrivals_[input]; }
   /// When the rank is free: the end of its last block.
   [[nodiscard]] double free(int rank) const { return ranks_[rank].free; }
@@ -64,8 +63,8 @@ class PipelineState {
     }
   }
 
-  /// Calls choose(rank, now) in the order of time, at equal times in the order of ranks. It runs the rank's
-  /// next block and returns the time of the rank's next call: when the rank is free or, if it ran nothing,
+  /// Calls choose(rank, now) in the order of time, at equal times in the order of ranks. `choose` runs the
+  /// rank's next block and returns the time of the next call: when the rank is free or, if it ran nothing,
   /// any time after `now`. A rank that ran nothing is called at the latest when its next input arrives.
   template <typename Choose>
   void run_by_time(const Choose& choose) {
@@ -80,8 +79,8 @@ class PipelineState {
     }
   }
 
-  /// Calls follow(rank), not in the order of time. It runs what it can and returns the input that it waits
-  /// for, or kNoInput if nothing is left; it is called again once that input's arrival is known.
+  /// Calls follow(rank), not in the order of time. `follow` runs what it can and returns the input that it
+  /// waits for, or kNoInput at the end. It is called again once that input's arrival is known.
   template <typename Follow>
   void run_by_input(const Follow& follow) {
     for (int rank = pp(); rank-- > 0;) runnable_.push_back(rank);
@@ -91,7 +90,7 @@ class PipelineState {
       ranks_[rank].awaited = follow(rank);
     }
   }
-  /// Ends run_by_input, called by `follow`.
+  /// Ends run_by_input(). `follow` calls it.
   void stop() { runnable_.clear(); }
 
  private:
@@ -99,16 +98,16 @@ class PipelineState {
   struct Rank {
     double free = 0;
     double wake = kNever;       // by time: its next call
-    size_t awaited = kNoInput;  // by input: the input that it waits for
+    size_t awaited = kNoInput;  // by input: the rank waits for it
   };
   using Event = std::pair<double, int>;  // time, rank
 
   [[nodiscard]] int pp() const { return static_cast<int>(ranks_.size()); }
   void wake(int rank, double time);
 
-  size_t stride_;  // inputs of a hop: those of all microbatches, and one that never arrives
+  size_t stride_;  // inputs per hop: all microbatches, and one that never arrives
   double p2p_ = 0;
-  bool by_time_ = false;          // whether it runs by time
+  bool by_time_ = false;          // it runs by time
   std::vector<int> rank_of_hop_;  // with kNoRank at the end
   std::vector<double> arrivals_;  // by input
   std::vector<Rank> ranks_;

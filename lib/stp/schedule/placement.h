@@ -1,4 +1,4 @@
-// Which rank holds which virtual stage: a table (rank, chunk) → virtual stage.
+// The virtual stage of each chunk: a table (rank, chunk) → virtual stage.
 #pragma once
 
 #include <string>
@@ -6,21 +6,21 @@
 
 namespace stp {
 
-/// p ranks hold v chunks each; the p·v chunks are the virtual stages of the model, in order of the forward.
+/// p ranks hold v chunks each. The p·v chunks are the model's virtual stages, in the order of the forward.
 class Placement {
  public:
   /// Chunk c of rank r is virtual stage c·p + r (Megatron-LM's interleaving; with v = 1 the plain pipeline).
   static Placement loop(int ranks, int chunks);
-  /// Two chunks: r on the way down, 2p − 1 − r on the way back up. Embedding and loss share rank 0.
+  /// Two chunks per rank: stage r on the way down, 2p − 1 − r on the way up. Embedding and loss share rank 0.
   static Placement v(int ranks);
-  /// Chunks alternately go down and up the ranks: chunk c of rank r is c·p + r where c is even, (c + 1)·p − 1
-  /// − r where it is odd (Hanayo's waves). With two chunks it is `v`, with one `loop`, and has that name.
+  /// Chunks go down and up the ranks in turn: chunk c of rank r is stage c·p + r if c is even, (c + 1)·p − 1
+  /// − r if c is odd (Hanayo's waves). With two chunks it is `v`, with one `loop`, and has that name.
   static Placement wave(int ranks, int chunks);
-  /// Any table, one row per rank: its chunks' virtual stages. If it equals a placement above it gets that
-  /// name (loop if there are several, as with one rank), else "table". InputError unless the rows are equally
-  /// long and hold every virtual stage once.
+  /// Any table, with one row per rank: its chunks' virtual stages. A table that equals a placement above gets
+  /// its name (loop if several match, as with one rank); other tables are "table". Throws InputError unless
+  /// the rows are equally long and hold every virtual stage once.
   static Placement table(const std::vector<std::vector<int>>& rows);
-  /// The placement of that name; InputError if there is none or `chunks` does not fit it.
+  /// Returns the placement `name`. Throws InputError if there is none or `chunks` does not fit it.
   static Placement named(const std::string& name, int ranks, int chunks);
 
   /// "loop", "v", "wave", or "table".

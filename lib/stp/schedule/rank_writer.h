@@ -1,4 +1,4 @@
-// Writes a rank's list for generators with one or two chunks a rank.
+// Writes a rank's list, for generators with one or two chunks per rank.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ class RankWriter {
     weights_.push_back(action(Pass::W, chunk, input.microbatch));
     return input;
   }
-  /// The oldest deferred weight gradient; there must be one.
+  /// Takes the oldest deferred weight gradient; there must be one.
   Action weight_gradient() { return weights_[next_weight_++]; }
 
-  /// A braid is run({forward(0), backward(1)}): braces are evaluated from left to right.
+  /// Adds a block. A braid is run({forward(0), backward(1)}): braces are evaluated from left to right.
   void run(const Block& block) { blocks_.push_back(block); }
   std::vector<Block> take() { return std::move(blocks_); }
 
@@ -38,8 +38,8 @@ class RankWriter {
   std::vector<Block> blocks_;
 };
 
-/// The warm-up of the schedules on the V placement that braid, on rank r of p: forwards down the V, then of
-/// both chunks in turn.
+/// The warm-up on rank r of p, for schedules that braid on the V placement: forwards down the V, then
+/// forwards of both chunks in turn.
 inline void warm_up(RankWriter& rank, int p, int r) {
   for (int i = 0; i < 2 * (p - r - 1); ++i) rank.run(rank.forward(0));
   for (int i = 0; i < r + 1; ++i) {

@@ -1,9 +1,9 @@
 // With few microbatches there is no steady state: the first backwards begin while the last forwards still go
-// down the ranks, and the best order depends on both p and m. So it is found by list scheduling: every rank
-// takes the best block that it can run at once, by fixed rules, and a search chooses a few parameters of
-// these rules. The rules are the method's: a chunk's forward is braided with its backward, W is split off
-// only where another rank waits for I, and a pass without such a partner is braided with another pass where
-// possible, to overlap its all-reduce.
+// down the ranks, and the best order depends on p and m. List scheduling finds it: every rank takes the best
+// block that it can run at once, by fixed rules, and a search chooses a few parameters of these rules. The
+// rules are the method's. A chunk's forward is braided with its backward. W is split off only if another rank
+// waits for I. A pass without such a partner is braided with another pass if possible, to overlap its
+// all-reduce.
 #include "stp/schedule/short_stp.h"
 
 #include <algorithm>
@@ -21,17 +21,17 @@ namespace stp {
 namespace {
 
 constexpr double kEpsilon = 1e-9;
-// The times of the list schedule: F, I and W last 1 each, and a forward or I without a partner longer by its
-// all-reduce. Blocks are atomic, so that the order does not depend on outputs that leave their block early.
+// The times of the list schedule: F, I and W take 1 each; a forward or I without a partner also takes its
+// all-reduce. Blocks are atomic, so the order does not depend on outputs that leave their block early.
 constexpr double kAllReduce = 0.25;
-// Orders are compared by their time with one layer a chunk: two units a pass, each with its all-reduce, and
-// outputs that leave as soon as they are ready. Two lengths of all-reduces, since hardware differs.
+// Orders are compared by their time with one layer per chunk: two units per pass, each with its all-reduce,
+// and outputs that leave as soon as they are ready. Two lengths of all-reduces, because hardware differs.
 constexpr std::array<double, 2> kUnitAllReduces{0.125, 0.25};
 
 constexpr Step forward_of(int chunk) { return chunk == 0 ? kF0 : kF1; }
-// Split or not, a backward has the hop of its I.
+// A full backward has the hop of its I, too.
 constexpr Step backward_of(int chunk) { return chunk == 0 ? kI0 : kI1; }
-// For any action but W.
+// For all actions except W.
 constexpr Step step_of(const Action& action) {
   return action.pass == Pass::F ? forward_of(action.chunk) : backward_of(action.chunk);
 }
@@ -41,19 +41,19 @@ struct Policy {
   // Rank r keeps reserve + slope · r deferred W; while there are fewer, backwards of the chunk are split.
   double reserve_0 = 0, slope_0 = 0, reserve_1 = 1, slope_1 = 1;
   double last_split = 0;        // this many of a rank's last backwards, times r, are split in any case
-  double patience = 0;          // how long a forward waits for a backward
-  int pair_0 = -1, pair_1 = 2;  // from which microbatch on F0&F0 and F1&F0 are braided; -1: never
+  double patience = 0;          // longest time that a forward waits for a backward
+  int pair_0 = -1, pair_1 = 2;  // first microbatch with a braided F0&F0, F1&F0; -1: never
 
   auto operator<=>(const Policy&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
-// What orders are compared by. The searches of a schedule share those of the policies tried.
+// The score that orders are compared by. A schedule's searches share the scores of the policies tried.
 struct Score {
   double time, price;
 };
 using KnownScores = std::map<Policy, Score>;
 
-// The time of an order with units and all-reduces; blocks are run after those that they wait for.
+// Computes the time of an order with units and all-reduces. Blocks run after the blocks that they wait for.
 class UnitTimer {
  public:
   UnitTimer(int p, int m, double all_reduce)
@@ -91,8 +91,8 @@ class UnitTimer {
 
   int p_, m_;
   double all_reduce_;
-  std::vector<double> compute_, tp_;  // by rank: when these streams are free
-  std::vector<double> arrivals_;      // by hop and microbatch: when its input is there
+  std::vector<double> compute_, tp_;  // by rank: the time when the stream is free
+  std::vector<double> arrivals_;      // by hop and microbatch: arrival of its input
 };
 
 // The list schedule.
@@ -105,8 +105,8 @@ class ShortSchedule {
   }
 
   [[nodiscard]] double time() const { return (timers_[0].end() + timers_[1].end()) / 2; }
-  // A penalty on exposed all-reduces where there are at least as many as in 1F1B-I, 2m on each rank. It is
-  // high for single passes, and low where two forwards or two I share a block: these hide each other's.
+  // A penalty on exposed all-reduces, if there are at least as many as in 1F1B-I, 2m on each rank. It is high
+  // for single passes, and low for two forwards or two I in a block, which hide each other's.
   [[nodiscard]] double price() const {
     const auto too_many = [&](int count) { return std::max(0, count - 2 * m_ * p_ + 1); };
     return (too_many(alone_) > 0 ? 1 : 0) + 0.5 * too_many(alone_) + 0.05 * too_many(alone_ + paired_);
@@ -130,14 +130,13 @@ class ShortSchedule {
       if (forwards[chunk] && backwards[chunk])
         return run(r, now, {forward(r, chunk), backward(r, chunk, splits(r, chunk))});
 
-    // 2. A backward, since other ranks wait for it; two I together, so that each hides the other's
-    // all-reduce.
+    // 2. A backward, because other ranks wait for it; or two I, of which each hides the other's all-reduce.
     if (backwards[0] && backwards[1] && splits(r, 0, 2) && splits(r, 1, 2))
       return run(r, now, {backward(r, 1, true), backward(r, 0, true)});
     for (const int chunk : {1, 0})
       if (backwards[chunk]) return run(r, now, backward(r, chunk, splits(r, chunk)));
 
-    // 3. A forward: rather in a braid a little later, else with a W, else with another forward, else alone.
+    // 3. A forward: best in a braid a little later, else with a W, then another forward, then alone.
     if (forwards[0] || forwards[1]) {
       double wait = kNever;
       for (const int chunk : {0, 1})
@@ -152,15 +151,15 @@ class ShortSchedule {
       return run(r, now, first);
     }
 
-    // 4. W, where it fits or where its memory is needed.
+    // 4. W, if it fits or its memory is needed.
     const double next = state_.next_arrival(r, now + kEpsilon);
     if (state_.deferred(r) > 0 && (next >= now + 1 - kEpsilon || !has_room))
       return run(r, now, weight_gradient(r));
     return next;
   }
 
-  // Whether the next backward of `chunk` is split, as the `nth` to be split now. No rank waits for rank 0's
-  // I0.
+  // Whether the next backward of `chunk` is split, as the `nth` one to be split now. No rank waits for rank
+  // 0's I0.
   [[nodiscard]] bool splits(int r, int chunk, int nth = 1) const {
     if (r == 0 && chunk == 0) return false;
     const int left = 2 * m_ - state_.done(r)[kI0] - state_.done(r)[kI1];
@@ -216,7 +215,7 @@ class ShortSchedule {
   ListScheduler state_;
   std::vector<RankWriter> writers_;
   std::vector<UnitTimer> timers_;  // by kUnitAllReduces
-  int alone_ = 0, paired_ = 0;     // forwards and I that run alone, or in a block with another of their kind
+  int alone_ = 0, paired_ = 0;     // forwards and I: alone; in a block with another of their kind
 };
 
 // Varies one parameter of the policy at a time and keeps improvements.

@@ -7,8 +7,8 @@
 
 namespace stp {
 
-/// The blocks of each rank, on the V placement, for any p ≥ 1 and 1 ≤ m < 3p − 1, with at most `capacity`
-/// activations alive on a rank: 4p − 1 as in the authors' order for m ≥ 3p − 1, or fewer, but more than m.
+/// Returns each rank's blocks on the V placement, for p ≥ 1 and 1 ≤ m < 3p − 1. At most `capacity`
+/// activations are alive on a rank: 4p − 1 as in the authors' order, or fewer, but more than m.
 std::vector<std::vector<Block>> short_stp(int p, int m, int capacity);
 
 }  // namespace stp

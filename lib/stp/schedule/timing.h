@@ -1,4 +1,4 @@
-// When each block of a schedule runs.
+// The times of a schedule's blocks.
 #pragma once
 
 #include <vector>
@@ -7,20 +7,20 @@
 
 namespace stp {
 
-/// The hop of an action of `rank`; not for W.
+/// The hop of an action of `rank`. Not for W.
 int hop_of(const Placement& placement, int rank, const Action& action);
 
-/// In the unit of the costs.
+/// Times of one block, in the unit of the costs.
 struct BlockTime {
   double start = 0, end = 0;
 };
 
-/// By rank, the times of its blocks, in order. Shorter than the rank's list if the next block can never
-/// start: it waits for a block that never starts, or for itself.
+/// By rank, the times of its blocks, in order. The list ends early if the next block can never start: it
+/// waits for itself, or for a block that never starts.
 using Timing = std::vector<std::vector<BlockTime>>;
 
-/// Runs every block as early as possible: once the block before it on its rank has ended and the inputs of
-/// all its actions have arrived. A block is atomic: it takes the sum of its actions' costs (B: I and W); its
+/// Runs every block as early as possible: after the block before it on its rank has ended and the inputs of
+/// all its actions have arrived. A block is atomic and takes the sum of its actions' costs (B: I and W). Its
 /// outputs leave at its end and arrive at another rank p2p later. Needs a list per rank, and valid chunks and
 /// microbatches. Time and memory grow linearly with the number of actions.
 Timing time_blocks(const Schedule& schedule, const PassCosts& costs = {});

@@ -77,7 +77,7 @@ struct Wait {
   Action awaited;
 };
 
-// What the first block of `rank` that never starts waits for; that never starts either.
+// Returns the block that the first block of `rank` that never starts waits for. It never starts either.
 std::optional<Wait> wait_of(const Schedule& schedule, const Timing& timing, int rank) {
   const Placement& placement = schedule.placement;
   const size_t stuck = timing[rank].size();

@@ -1,4 +1,4 @@
-// Checks that an order can be run: complete, in the order of its dependencies, free of deadlock.
+// Checks that an order can run: it is complete, in the order of its dependencies, and free of deadlock.
 #pragma once
 
 #include <functional>
@@ -7,22 +7,22 @@
 
 namespace stp {
 
-/// Where an action of a rank's block stands, for errors.
+/// The place of an action of a rank's block, for errors.
 using PlaceOfAction = std::function<std::string(int rank, size_t block, const Action& action)>;
 /// "rank 0, block 3, F0.1".
 std::string place_in_schedule(int rank, size_t block, const Action& action);
 
-/// Throws InputError, naming action, its place and the reason, unless
+/// Throws InputError that names the action, its place and the reason, unless
 /// - every action's chunk and microbatch exist;
 /// - each (chunk, microbatch) of a rank has exactly one F and either one B, or one I and one W;
 /// - on its rank W follows I, and no braid holds two actions that wait for each other;
 /// - with every block atomic (all inputs before it starts), each block of each rank can start.
 /// Atomic blocks are the strictest reading of a braid, so a schedule that passes runs under every `release`.
-/// Of a deadlock the whole cycle is named. Time and memory grow linearly with the number of actions.
+/// An error about a deadlock names the whole cycle. Time and memory grow linearly with the number of actions.
 void validate(const Schedule& schedule, const PlaceOfAction& place = place_in_schedule);
 
-/// Maximum number of \(chunk, microbatch\) activations alive on each rank: alive from F to B or W, or to B or
-/// I where `freed_at_I`; those of a braid count as alive together.
+/// Largest number of \(chunk, microbatch\) activations alive on each rank. An activation is alive from F to B
+/// or W, or with `freed_at_I` from F to B or I. Those of a braid count as alive together.
 std::vector<int> peak_activations(const Schedule& schedule, bool freed_at_I = false);
 
 }  // namespace stp

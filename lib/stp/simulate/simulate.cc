@@ -43,7 +43,7 @@ class Replay {
   }
 
  protected:
-  // The op that `op` still waits for, or kNone, and then `ready` is when the last of its dependencies ended.
+  // Returns an op that `op` still waits for, or kNone; `ready` is then the end of its last dependency.
   OpId blocker(OpId op, double& ready) const {
     ready = 0;
     for (const OpId needed : program_.dependencies(op)) {
@@ -251,7 +251,7 @@ class ContendedReplay : Replay {
     running.end = now + running.left / running.rate;
   }
 
-  // After ends on `rank` have changed.
+  // Call after ends on `rank` have changed.
   void settle(uint32_t rank) {
     Rank& here = ranks_[rank];
     double time = kNever;
@@ -317,7 +317,7 @@ Timeline simulate(const Program& program, std::span<const double> seconds, const
 
 namespace {
 
-// The last of `steps` steps, but for the ranks' times.
+// The last of `steps` steps, without the ranks' times.
 Timeline last_step(const Program& program, const Timeline& all, int steps) {
   Timeline last;
   for (size_t rank = 0; rank + 1 < program.rank_begin.size(); ++rank)

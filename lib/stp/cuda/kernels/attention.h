@@ -1,4 +1,4 @@
-// Attention's own kernels: one family for the tensor cores (attention_mma.cu), one for any head
+// This backend's own attention kernels: one family for the tensor cores (attention_mma.cu), one for any head
 // (attention_plain.cu).
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace stp::cuda {
 
-/// Where heads lie in rows of qkv, of kv and of out, and which queries of a sample attend to which keys:
-/// those from first_query on to all of the first `keys`, or, if `causal`, to those up to themselves.
+/// The place of heads in rows of qkv, kv and out, and the attention of a sample's queries. Queries from
+/// first_query on attend to the first `keys` keys, or, if `causal`, to the keys up to their own position.
 struct AttentionLayout {
   int seq, head_dim, group;               // rows of a sample; query heads per key head
   int64_t stride, kv_stride, out_stride;  // elements from row to row
@@ -28,12 +28,12 @@ struct AttentionLayout {
 __host__ __device__ inline int last_key(const AttentionLayout& layout, int query) {
   return layout.causal ? query : layout.keys - 1;
 }
-/// One behind the last key that one of the queries [first, first + rows) attends to.
+/// One after the last key that any of the queries [first, first + rows) attends to.
 __host__ __device__ inline int key_end(const AttentionLayout& layout, int first, int rows) {
   return layout.causal && first + rows < layout.keys ? first + rows : layout.keys;
 }
 
-/// Of a rank's own keys: kv is qkv.
+/// The layout for a rank's own keys: kv is qkv.
 inline AttentionLayout layout_of(const AttentionShape& shape) {
   const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
   return {.seq = shape.seq,
@@ -51,7 +51,7 @@ inline AttentionLayout layout_of(const AttentionShape& shape) {
           .keys = shape.seq,
           .causal = true};
 }
-/// Of another rank's, in a tensor of keys and values alone.
+/// The layout for another rank's keys, in a tensor of only keys and values.
 inline AttentionLayout layout_of(const AttentionShape& shape, const AttentionBlock& block) {
   AttentionLayout layout = layout_of(shape);
   layout.kv_stride = 2 * shape.kv_columns();
@@ -65,13 +65,13 @@ inline AttentionLayout layout_of(const AttentionShape& shape, const AttentionBlo
 
 // T is float or __nv_bfloat16.
 
-/// delta[token, head] = Σ out · out_gradient over the head: what both backwards begin with.
+/// delta[token, head] = Σ out · out_gradient over the head. Both backwards begin with it.
 template <typename T>
 void attention_delta(Stream& stream, const AttentionShape& shape, const T* out, const T* out_gradient,
                      float* delta);
 
-// What kernels work on. Unless the layout is causal they merge their result into `out` and `log_sum_exp`, or
-// add it to the gradient of q.
+// Arguments of the kernels. Unless the layout is causal, kernels merge their result into `out` and
+// `log_sum_exp`, or add it to the gradient of q.
 
 template <typename T>
 struct AttentionForward {
@@ -89,7 +89,7 @@ struct AttentionBackward {
   T *qkv_gradient, *kv_gradient;
 };
 
-/// In float32 on the CUDA cores.
+/// Kernels in float32 on the CUDA cores.
 template <typename T>
 void attention_plain_forward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
                              const AttentionForward<T>& on);
@@ -97,14 +97,14 @@ template <typename T>
 void attention_plain_backward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
                               const AttentionBackward<T>& on);
 
-/// Heads of up to 128 elements in whole pieces of 16 bytes.
+/// Whether heads have at most 128 elements, in whole pieces of 16 bytes.
 bool attention_mma_supports(const AttentionShape& shape);
 void attention_mma_forward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
                            const AttentionForward<__nv_bfloat16>& on);
 void attention_mma_backward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
                             const AttentionBackward<__nv_bfloat16>& on);
 
-/// The statistics of T × heads as batch × heads × seq, which is cuDNN's order, and back.
+/// Converts statistics of T × heads to cuDNN's order, batch × heads × seq, and back.
 void statistics_by_head(Stream& stream, const AttentionShape& shape, const float* by_token, float* by_head);
 void statistics_by_token(Stream& stream, const AttentionShape& shape, const float* by_head, float* by_token);
 

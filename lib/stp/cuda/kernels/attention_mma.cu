@@ -1,17 +1,18 @@
 // Grouped-query attention on the tensor cores, after FlashAttention-2 (Dao, 2023): bf16 in and out,
 // float32 sums.
 //
-// A block has four warps and owns kTile rows (queries, or in the gradients of keys and values, keys) of one
-// head, 16 to a warp; tiles of the other side pass through shared memory. Scores stay in registers: the
-// fragment in which the tensor cores leave a result is the one in which they take it up again as a left
-// factor. Asynchronous copies fetch the next tile while the tensor cores work on the current one.
+// A block has four warps and owns kTile rows (queries, or keys for the gradients of keys and values) of one
+// head, 16 per warp. Tiles of the other side pass through shared memory. Scores stay in registers: the
+// fragment of a tensor core's result is also the fragment of a left factor. Asynchronous copies fetch the
+// next tile while the tensor cores work on the current tile.
 //
 // The backward makes dQ by blocks of queries and dK, dV by blocks of keys: seven GEMMs, since both make the
-// scores and their gradients. Five GEMMs in one pass need dQ summed across blocks. Results would not be the
-// same bits in every run; or, as in FlashAttention-2's deterministic mode, there are several float32 copies
-// of dQ: 0.4 to 0.5 GB on 132 multiprocessors for 6,144 tokens and heads of 128, whatever their number.
+// scores and their gradients. Five GEMMs in one pass would sum dQ across blocks. The bits of results would
+// then differ between runs; or, as in FlashAttention-2's deterministic mode, there would be several float32
+// copies of dQ: 0.4 to 0.5 GB on 132 multiprocessors for 6,144 tokens and heads of 128, for any number of
+// heads.
 //
-// Heads shorter than D, the next size there is a kernel for, are filled up with zeros in shared memory.
+// Heads shorter than D, the next size with a kernel, are padded with zeros in shared memory.
 #include <cmath>
 #include <numbers>
 
@@ -23,31 +24,31 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kRows = 16;              // of a fragment
-constexpr int kTile = kWarps * kRows;  // that a block owns
-// Rows of the other side that the backward takes at a time: their scores and the sums fit into registers, and
-// two stages of them into the shared memory of one tile.
+constexpr int kRows = 16;              // rows of a fragment
+constexpr int kTile = kWarps * kRows;  // rows that a block owns
+// Rows of the other side per step of the backward: their scores and the sums fit into registers, and two
+// stages of them fit into the shared memory of one tile.
 constexpr int kStage = kTile / 2;
 
 constexpr float kLog2E = std::numbers::log2e_v<float>;
 
-// R rows in shared memory. A row is an odd number of 16-byte pieces long, so that the eight rows of a matrix
-// that load_matrices() fetches lie in different banks.
+// R rows in shared memory. A row has an odd number of 16-byte pieces, so the eight rows of a matrix that
+// load_matrices() fetches are in different banks.
 template <int D, int R = kTile>
 struct Tile {
   static constexpr int kStride = D + 8;
   bf16 row[R][kStride];
 };
 
-// Where a thread is in its block, and in fragments.
+// A thread's place in its block and in fragments.
 struct Lane {
   int lane = static_cast<int>(threadIdx.x) % kWarp;
   int first_row = static_cast<int>(threadIdx.x) / kWarp * kRows;  // of the warp's rows
   int g = lane / 4, t = lane % 4;
 };
 
-// Starts to copy rows [first, first + R) of one head to `tile`; rows past `seq` and columns past the head:
-// zeros.
+// Starts to copy rows [first, first + R) of one head to `tile`. Rows from `seq` on and columns beyond the
+// head become zeros.
 template <int D, int R>
 __device__ void copy_rows(const AttentionLayout& layout, const bf16* head, int64_t stride, int first,
                           Tile<D, R>& tile) {
@@ -67,14 +68,13 @@ template <int D>
 __device__ void load_left(uint32_t (&a)[4], const Lane& me, const Tile<D>& tile, int row, int column) {
   load_matrices(a, &tile.row[row + me.lane % 16][column + me.lane / 16 * 8]);
 }
-// Two right factors (16 columns × 8) of the transposed tile: those of the rows row + [0, 8) and row + [8,
-// 16).
+// Two right factors (16 columns × 8) of the transposed tile: the rows row + [0, 8) and row + [8, 16).
 template <int D, int R>
 __device__ void load_right_transposed(uint32_t (&b)[4], const Lane& me, const Tile<D, R>& tile, int row,
                                       int column) {
   load_matrices(b, &tile.row[row + me.lane % 8 + me.lane / 16 * 8][column + me.lane / 8 % 2 * 8]);
 }
-// Two right factors (16 rows × 8) of the tile itself: those of column + [0, 8) and column + [8, 16).
+// Two right factors (16 rows × 8) of the tile itself: the columns column + [0, 8) and column + [8, 16).
 template <int D, int R>
 __device__ void load_right(uint32_t (&b)[4], const Lane& me, const Tile<D, R>& tile, int row, int column) {
   load_matrices_transposed(b, &tile.row[row + me.lane % 16][column + me.lane / 16 * 8]);
@@ -122,8 +122,8 @@ __device__ void multiply(Fragments<D>& sums, const Fragments<R>& weights, const 
   }
 }
 
-// Writes the warp's rows, times `factor` of the upper and lower half of the fragment, through its own rows of
-// `tile`, from which no other warp may read any more. `head`: the head's first element in row 0 of the
+// Writes the warp's rows, times `factor` for the upper and lower half of the fragment, through the warp's own
+// rows of `tile`, which no other warp may still read. `head`: the head's first element in row 0 of the
 // sample.
 template <int D>
 __device__ void store_rows(const AttentionLayout& layout, const Lane& me, const Fragments<D>& sums,
@@ -145,7 +145,7 @@ __device__ void store_rows(const AttentionLayout& layout, const Lane& me, const 
   }
 }
 
-// Fetches, times `factor`, what store_rows() wrote; zeros past the ends.
+// Fetches the rows that store_rows() wrote, times `factor`; zeros beyond the ends.
 template <int D>
 __device__ void load_fragments(const AttentionLayout& layout, const Lane& me, Fragments<D>& sums,
                                float factor, const bf16* head, int64_t stride, int first) {
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionLayout layout, AttentionForward<bf16> on) {
   auto& tiles = *static_cast<ForwardTiles<D>*>(dynamic_shared());
   const Lane me;
-  // Blocks with the most keys first, since the last ones to run decide when the kernel ends.
+  // Blocks with the most keys come first, because the last blocks decide when the kernel ends.
   const int first = layout.first_query + static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
   const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads)
   Fragments<D> sums = {};
   float maximum[2] = {-INFINITY, -INFINITY},
         total[2] = {};   // of rows g and g + 8; totals of this lane's columns
-  if (!layout.causal) {  // what was there counts as one more key
+  if (!layout.causal) {  // the earlier result counts as one more key
     load_fragments<D>(layout, me, sums, 1, out, layout.out_stride, first);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -202,11 +202,11 @@ __global__ void __launch_bounds__(kThreads)
       total[half] = query < layout.seq && me.t == 0 ? 1.0F : 0.0F;
     }
   }
-  // The next keys are on their way while this tile's weights and values are worked on, the next values while
-  // its scores are: two stages of both would overlap no more, but leave room for fewer blocks.
+  // The next keys are in transfer during work on this tile's weights and values, the next values during work
+  // on its scores. Two stages of both would not overlap more, and would leave room for fewer blocks.
   const int end = key_end(layout, first, kTile);
   for (int key = 0; key < end; key += kTile) {
-    wait_copies<1>();  // the keys; the values may still be on their way
+    wait_copies<1>();  // the keys; the values may still be in transfer
     __syncthreads();
     Fragments<kTile> scores = {};
     multiply_transposed(scores, me, tiles.q, tiles.k);
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads)
     if (key + kTile < end) copy_rows(layout, k, layout.kv_stride, key + kTile, tiles.k);
     commit_copies();
 
-    // In the tile on the diagonal later keys are not seen, nor in the last one those past the end.
+    // The tile on the diagonal masks later keys; the last tile masks keys beyond the end.
     if (key + kTile > (layout.causal ? first : end)) {
 #pragma unroll
       for (int n = 0; n < kTile / 8; ++n)
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(kThreads)
         for (int e = 2 * half; e < 2 * half + 2; ++e) sums[n][e] *= shrink;
     }
 
-    wait_copies<1>();  // the values; the next keys may still be on their way
+    wait_copies<1>();  // the values; the next keys may still be in transfer
     __syncthreads();
     multiply(sums, scores, me, tiles.v);
     __syncthreads();
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kThreads)
   copy_rows(layout, on.out_gradient + sample * layout.out_stride + head * layout.head_dim, layout.out_stride,
             first, tiles.g);
 
-  float shift[2], mean[2];  // rows past the end have neither scores nor gradients, and are not stored
+  float shift[2], mean[2];  // rows beyond the end have no scores and gradients, and are not stored
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = min(first + me.first_row + me.g + 8 * half, layout.seq - 1);
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kThreads)
   fetch(0);
   for (int key = 0; key < end; key += kStage) {
     wait_copies<0>();
-    __syncthreads();  // this stage is there, and all are done with the other
+    __syncthreads();  // this stage is complete, and all threads have finished the other
     if (key + kStage < end) fetch(key + kStage);
     const auto& stage = tiles.stage[key / kStage % 2];
     Fragments<kStage> scores = {}, gradients = {};
@@ -341,9 +341,9 @@ struct KeyTiles {
   } stage[2];
 };
 
-// A block owns keys, and sums over the queries of all heads of the group. Scores are made transposed: keys
-// are rows. Gradients of keys that no query attends to are zero. kCausal is the layout's, as a constant: the
-// kernel uses all registers that there are.
+// A block owns keys, and sums over the queries of all heads of the group. Scores are transposed: keys are
+// rows. Keys that no query attends to have zero gradients. kCausal is the layout's flag as a constant,
+// because the kernel uses all available registers.
 template <int D, bool kCausal>
 __global__ void __launch_bounds__(kThreads)
     key_value_gradient_kernel(AttentionLayout layout, AttentionBackward<bf16> on) {
@@ -366,7 +366,7 @@ __global__ void __launch_bounds__(kThreads)
     copy_rows(layout, rows + head * layout.head_dim, layout.stride, query, stage.q);
     copy_rows(layout, on.out_gradient + sample * layout.out_stride + head * layout.head_dim,
               layout.out_stride, query, stage.g);
-    // Queries past the end are zeros with a gradient of zero: whatever their weights, they add nothing.
+    // Queries beyond the end are zeros with a gradient of zero: they add nothing for any weights.
     if (const int i = static_cast<int>(threadIdx.x); i < kStage) {
       const bool valid = query + i < layout.seq;
       const int64_t token = valid ? (sample + query + i) * layout.q_heads + head : 0;
@@ -385,7 +385,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int head = first_head; head < head_end; ++head) {
     for (int query = begin; query < layout.seq; query += kStage, at ^= 1) {
       wait_copies<0>();
-      __syncthreads();  // this stage is there, and all are done with the other
+      __syncthreads();  // this stage is complete, and all threads have finished the other
       const bool last = query + kStage >= layout.seq;
       if (!last || head + 1 < head_end) fetch(at ^ 1, last ? head + 1 : head, last ? begin : query + kStage);
       const auto& stage = tiles.stage[at];
@@ -432,7 +432,7 @@ void by_head_dim(int head_dim, Work work) {
 
 }  // namespace
 
-// Heads that are whole pieces of 16 bytes start at such pieces: rows of qkv are whole heads.
+// Whole pieces of 16 bytes per head also start at such pieces: rows of qkv are whole heads.
 bool attention_mma_supports(const AttentionShape& shape) {
   return shape.head_dim % 8 == 0 && shape.head_dim <= 128;
 }

@@ -1,7 +1,7 @@
-// Grouped-query attention in float32 on the CUDA cores: for parity in float32, and for heads that the
-// tensor cores' kernels do not take. A block has kTile queries (or keys) of one head, and goes through the
-// keys (or queries) in tiles of a warp's width: a lane is one of them while scores are made, and one of the
-// head's columns while rows are summed. No sum crosses blocks, so that its order is fixed.
+// Grouped-query attention in float32 on the CUDA cores: for parity in float32, and for heads that the tensor
+// cores' kernels do not support. A block has kTile queries (or keys) of one head, and passes through the keys
+// (or queries) in tiles of a warp's width. A lane handles one of them for scores, and one column of the head
+// for sums of rows. No sum crosses blocks, so its order is fixed.
 #include <cmath>
 
 #include "stp/cuda/kernels/attention.h"
@@ -17,8 +17,8 @@ constexpr int kTile = kWarps * kRowsPerWarp;  // rows that a block owns
 constexpr int kStrips = kMaxHeadDim / kWarp;  // columns of a head per lane
 constexpr int kThreads = kWarps * kWarp;
 
-// A tile of rows of one head in shared memory, as float32. Rows are an odd number of words apart: lanes that
-// read one column of neighbouring rows meet in no bank.
+// A tile of rows of one head in shared memory, as float32. Rows are an odd number of words apart, so lanes
+// that read one column of neighbouring rows use different banks.
 struct Rows {
   float* at;
   int stride;
@@ -29,8 +29,8 @@ size_t rows_bytes(int rows, int head_dim) {
   return static_cast<size_t>(rows) * static_cast<size_t>(odd(head_dim)) * sizeof(float);
 }
 
-// Rows [first, first + rows) of a matrix whose first row and column of the head `from` points to; zeros past
-// `seq`.
+// Rows [first, first + rows) of a matrix; `from` points to the head's first column in row 0. Zeros from `seq`
+// on.
 template <typename T>
 __device__ void load_rows(const AttentionLayout& layout, const T* from, int64_t stride, int first, int rows,
                           Rows to) {
@@ -98,14 +98,14 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = 0; r < kRowsPerWarp; ++r) {
     const int query = first + own + r;
     const bool merge = !layout.causal && query < layout.seq;
-    // What was there counts as one more key.
+    // The earlier result counts as one more key.
     maximum[r] = merge ? log_sum_exp[query * layout.q_heads] : -INFINITY;
     sum[r] = merge ? 1.0F : 0.0F;
     if (merge) load_strip(result[r], 1.0F, out + query * layout.out_stride, d);
   }
   const int end = key_end(layout, first, kTile);
   for (int key = 0; key < end; key += kWarp) {
-    __syncthreads();  // all are done with the tiles before
+    __syncthreads();  // all threads have finished the previous tiles
     load_rows(layout, keys + layout.k_column, layout.kv_stride, key, kWarp, k);
     load_rows(layout, keys + layout.v_column, layout.kv_stride, key, kWarp, v);
     __syncthreads();
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
       const bool seen = key + lane <= last_key(layout, first + own + r);
       const float score = seen ? dot(q.row(own + r), k.row(lane), d) * layout.scale : -INFINITY;
       const float largest = fmaxf(maximum[r], reduce_lanes<kWarp>(score, Maximum{}));
-      if (largest == -INFINITY) continue;  // no key of this tile is seen, nor any before
+      if (largest == -INFINITY) continue;  // this tile and earlier tiles have no visible key
       const float shrink = expf(maximum[r] - largest), weight = expf(score - largest);
       maximum[r] = largest;
       sum[r] = sum[r] * shrink + reduce_lanes<kWarp>(weight, Sum{});
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads)
   Strip result[kRowsPerWarp] = {};
 #pragma unroll
   for (int r = 0; r < kRowsPerWarp; ++r) {
-    const int query = min(first + own + r, layout.seq - 1);  // what is past the end is not stored
+    const int query = min(first + own + r, layout.seq - 1);  // rows beyond the end are not stored
     shift[r] = on.log_sum_exp[(sample + query) * layout.q_heads + head];
     mean[r] = on.delta[(sample + query) * layout.q_heads + head];
     if (!layout.causal) load_strip(result[r], 1 / layout.scale, gradients + query * layout.stride, d);
@@ -183,8 +183,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block owns keys, and sums over the queries of all heads of the group. Gradients of keys that no query
-// attends to are zero.
+// A block owns keys, and sums over the queries of all heads of the group. Keys that no query attends to have
+// zero gradients.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     key_value_gradient_kernel(AttentionLayout layout, AttentionBackward<T> on) {
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Lanes for a head of a token that load N elements at a time: one load each of 128 elements.
+// Lanes for one head of a token, with loads of N elements: one load each for 128 elements.
 template <int N>
 inline constexpr int kDeltaLanes = N == 1 ? kWarp : 128 / N;
 
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int64_t me = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes;
   const int64_t all = int64_t{gridDim.x} * (kThreads / kLanes);
-  // A warp's lanes take the same turns, since all of them exchange sums.
+  // All lanes of a warp take the same turns, because they exchange sums.
   for (int64_t pair = me; pair - me % kHeads < pairs; pair += all) {
     float sum = 0;
     if (pair < pairs) {

@@ -1,5 +1,5 @@
-// The vocabulary-parallel cross-entropy: a block to each row of logits. Between the steps are all-reduces, so
-// each of them reads the logits once.
+// The vocabulary-parallel cross-entropy, with one block per row of logits. All-reduces separate the steps, so
+// each step reads the logits once.
 #include <cmath>
 
 #include "stp/cuda/kernels/cuda_kernels.h"

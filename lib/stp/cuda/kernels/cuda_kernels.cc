@@ -12,7 +12,7 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int64_t kMostColumns = INT32_MAX / 2;  // kernels count those of a row, or of two, in an int
+constexpr int64_t kMostColumns = INT32_MAX / 2;  // kernels count one or two rows' columns in an int
 
 // Scratch memory for statistics in cuDNN's order, and behind them its workspace.
 size_t statistics_bytes(const TensorView& log_sum_exp) {
@@ -60,7 +60,7 @@ void CudaKernels::run(Stream& stream, const kernel::Copy& k) {
 
 void CudaKernels::run(Stream& stream, const kernel::CopyColumns& k) {
   if (k.from.rows == 0 || k.count == 0) return;
-  // Not in graphs, which cannot be updated to another copy of rows.
+  // Not in graphs: a graph cannot be updated to another copy of rows.
   cuda_stream(stream).give([k, element = bytes_of(k.from.type)](cudaStream_t on) {
     STP_CUDA(cudaMemcpy2DAsync(k.to.at + k.to_column * element, k.to.columns * element,
                                k.from.at + k.from_column * element, k.from.columns * element,

@@ -1,6 +1,6 @@
-// The kernels of the CUDA backend. Each run() is defined in the source of its kernel; types are f32 and
-// bf16, and f64 for fill, copy, add_rows and check_finite alone (std::logic_error). All arithmetic of others
-// is in float32. Results are the same bits in every run on one kind of GPU: no sum is made by atomics.
+// The kernels of the CUDA backend. The source of each kernel defines its run(). Types are f32 and bf16; only
+// fill, copy, add_rows and check_finite take f64 (others throw std::logic_error). Arithmetic is in float32.
+// All runs on one kind of GPU give the same bits: no sum uses atomics.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,18 +26,18 @@ class CudaDevice;
 class CudnnAttention;
 class Gemm;
 
-/// Elements of the largest heads that there are kernels for.
+/// Elements of the largest supported head.
 inline constexpr int kMaxHeadDim = 256;
 
-/// Which kernels attention in bf16 goes to. What they do not take goes to the next of these, and so does all
-/// else.
+/// The first choice of kernels for attention in bf16. A shape that they do not support goes to the next
+/// choice, like all other types.
 enum class CudaAttention { cudnn, tensor_cores, plain };
 
 struct GemmOptions {
-  /// The candidates of cuBLASLt's heuristic are timed where a shape is first used, which waits for the GPU,
-  /// instead of the first one being taken. For benchmarks.
+  /// Times the candidates of cuBLASLt's heuristic at a shape's first use, which waits for the GPU, and does
+  /// not take the first candidate. For benchmarks.
   bool time_candidates = false;
-  /// How many multiprocessors kernels are chosen for; 0: all. Fewer leave room for communication beside them.
+  /// Multiprocessors for which kernels are chosen; 0: all. Fewer leave room for communication beside them.
   int multiprocessors = 0;
 };
 
@@ -48,8 +48,8 @@ struct CudaKernelOptions {
 
 class CudaKernels : public Kernels {
  public:
-  /// For streams of `device`, which outlives them. Throws CudaError, and InputError where a library is not
-  /// there.
+  /// Makes the kernels for streams of `device`, which must outlive them. Throws CudaError, and InputError if
+  /// a library is missing.
   explicit CudaKernels(CudaDevice& device, const CudaKernelOptions& options = {});
   ~CudaKernels() override;
 
@@ -81,10 +81,10 @@ class CudaKernels : public Kernels {
   void run(Stream& stream, const kernel::AddSumOfSquares& k) override;
   void run(Stream& stream, const kernel::AdamW& k) override;
 
-  /// Which kernels take it; std::logic_error where none do.
+  /// The kernels that support the shape. Throws std::logic_error if there are none.
   [[nodiscard]] CudaAttention attention_by(const char* name, const AttentionShape& shape, DType type) const;
 
-  /// The same of the kernels of this backend (attention.h), which alone take another rank's keys.
+  /// The same among this backend's own kernels (attention.h). Only they support another rank's keys.
   [[nodiscard]] CudaAttention own_attention_by(const char* name, const AttentionShape& shape,
                                                DType type) const;
   template <typename Kernel>
@@ -94,16 +94,16 @@ class CudaKernels : public Kernels {
   void own_backward(Stream& stream, const AttentionLayout& layout, const Kernel& k, const TensorView& kv,
                     const TensorView& kv_gradient);
 
-  /// Where a kernel on the stream writes a number to fail the run, and which: "rank 0, compute, F0.1:
-  /// `what`".
+  /// An address and a number: a kernel on the stream that writes the number there fails the run with "rank 0,
+  /// compute, F0.1: `what`".
   static std::pair<int32_t*, int32_t> alarm(Stream& stream, const std::string& what);
-  /// Memory for one call on the stream. Null for no bytes.
+  /// Memory for one call on the stream. Null for 0 bytes.
   std::byte* scratch(Stream& stream, size_t bytes);
-  /// Rows of more elements are refused.
+  /// Refuses rows that have too many elements.
   static void expect_columns(const char* name, int64_t columns);
-  /// The same for heads of more elements.
+  /// Refuses heads that have too many elements.
   static void expect_head(const char* name, const AttentionShape& shape);
-  /// Calls work(T{}), T being float or __nv_bfloat16.
+  /// Calls work(T{}) with T = float or __nv_bfloat16.
   template <typename Kernel, typename Work>
   static void with_type(const Kernel& k, Work work) {
     if (k.type() == DType::f32) return work(float{});

@@ -1,4 +1,4 @@
-// What the kernels are written in: packs of 16 bytes, sums and maxima over warps and blocks, launch shapes.
+// Tools of the kernels: packs of 16 bytes, sums and maxima over warps and blocks, launch shapes.
 #pragma once
 
 #ifdef STP_KERNELS_ON_HOST
@@ -61,14 +61,13 @@ template <int N>
 struct Values {
   float at[N];
 };
-/// A number as a type. (The standard's own conversion is none for devices.)
+/// A number as a type. (std::integral_constant's conversion is no device function.)
 template <int N>
 struct Width {
   __host__ __device__ constexpr operator int() const { return N; }  // NOLINT(google-explicit-constructor)
 };
 
-/// Elements of T in 16 bytes: the width of kernels on data whose rows are divisible by it; others have
-/// width 1.
+/// Elements of T in 16 bytes. Kernels use this width if the rows are divisible by it, else width 1.
 template <typename T>
 inline constexpr int kPack = 16 / sizeof(T);
 
@@ -142,7 +141,7 @@ struct Maximum {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-/// Over `kLanes` neighbouring lanes; all of them get the result.
+/// Reduces over `kLanes` neighbouring lanes. All of them get the result.
 template <int kLanes, typename V, typename Op>
 __device__ V reduce_lanes(V value, Op op) {
 #pragma unroll
@@ -151,8 +150,8 @@ __device__ V reduce_lanes(V value, Op op) {
   return value;
 }
 
-/// Over a one-dimensional block of whole warps; all threads get the result, and all must call. Barriers
-/// before and after the shared memory is written: calls may follow each other.
+/// Reduces over a one-dimensional block of whole warps. All threads must call it, and all get the result. It
+/// has barriers before and after the write to shared memory, so calls may follow each other.
 template <typename V, typename Op>
 __device__ V reduce_block(V value, Op op, V neutral) {
   __shared__ V of_warp[kWarp];
@@ -167,7 +166,7 @@ __device__ V reduce_block(V value, Op op, V neutral) {
 
 // Launch shapes.
 
-/// Calls work(Width<kPack<T>>) where rows of `columns` elements divide into packs, else work(Width<1>).
+/// Calls work(Width<kPack<T>>) if rows of `columns` elements divide into packs, else work(Width<1>).
 template <typename T, typename Work>
 void by_width(int64_t columns, Work work) {
   if (columns % kPack<T> == 0) {
@@ -192,8 +191,8 @@ LaunchShape flat_shape(void (*kernel)(Parameters...), int64_t packs) {
   return {narrow(std::min(wanted, resident(kernel, kThreads))), kThreads};
 }
 
-/// One block to a row at a time, and one wave of blocks at most. A row's `packs` go evenly to at most `most`
-/// threads.
+/// One block per row at a time, and at most one wave of blocks. At most `most` threads share a row's `packs`
+/// evenly.
 inline int threads_for_row(int64_t packs, int most) {
   const int64_t turns = divide_up<int64_t>(packs, most);
   return static_cast<int>(divide_up<int64_t>(divide_up(packs, turns), kWarp) * kWarp);
@@ -205,7 +204,7 @@ LaunchShape row_shape(void (*kernel)(Parameters...), int64_t rows, int64_t packs
   return {narrow(std::min(rows, resident(kernel, threads, shared))), narrow(threads), shared};
 }
 
-/// Rows along y, the packs of a row along x: one wave of blocks at most, or one per piece of a row.
+/// Rows along y, a row's packs along x: at most one wave of blocks, or one block per piece of a row.
 template <typename... Parameters>
 LaunchShape tile_shape(void (*kernel)(Parameters...), int64_t rows, int64_t packs) {
   constexpr int kMost = 256;

@@ -1,4 +1,4 @@
-// The clock that kernels read. On the host a test's own takes its place.
+// The clock of the kernels. Tests on the host replace it.
 #pragma once
 
 #ifdef STP_KERNELS_ON_HOST

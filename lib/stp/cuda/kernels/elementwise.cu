@@ -1,4 +1,4 @@
-// Kernels that look at each element once: fill, scale, add_rows, check_finite, SwiGLU.
+// Kernels that read each element once: fill, scale, add_rows, check_finite, SwiGLU.
 #include "stp/cuda/kernels/cuda_kernels.h"
 #include "stp/cuda/kernels/device.cuh"
 #include "stp/device/bfloat16.h"
@@ -53,7 +53,7 @@ __global__ void check_finite_kernel(int64_t count, const T* values, int32_t mark
       for (int k = 0; k < width; ++k) finite = finite && isfinite(x.at[k]);
     });
   }
-  if (!finite) *flag = mark;  // whichever thread's write is last: they write the same
+  if (!finite) *flag = mark;  // any thread's write may be last: all write the same
 }
 
 __device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }

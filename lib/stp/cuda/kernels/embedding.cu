@@ -19,9 +19,9 @@ __global__ void embedding_forward_kernel(int64_t rows, int columns, const int32_
   }
 }
 
-// The sum for an entry is made by one block (per kThreads · N columns), in the order of the tokens: that of
-// the first token which names the entry. The others find that they are not first, and have nothing to do.
-// Looking through the tokens costs rows² comparisons at most, but neither a sort nor memory.
+// One block (per kThreads · N columns) makes the sum for an entry, in the order of the tokens: the block of
+// the first token that names the entry. The other blocks find that they are not first and end. The search
+// through the tokens costs at most rows² comparisons, but no sort and no memory.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     embedding_backward_kernel(int rows, int columns, const int32_t* tokens, const T* gradient, int64_t first,
@@ -90,7 +90,7 @@ void CudaKernels::run(Stream& stream, const kernel::EmbeddingBackward& k) {
   with_type(k, [&]<typename T>(T) {
     if (g.elements() == 0) return;
     by_width<T>(g.columns, [&](auto width) {
-      // A block to each token, as far as the grid goes: most of them end at once.
+      // One block per token, as far as the grid allows. Most of them end at once.
       const LaunchShape shape{dim3(narrow(divide_up<int64_t>(g.columns, kThreads * width)),
                                    narrow(std::min<int64_t>(g.rows, 65535))),
                               kThreads};

@@ -1,4 +1,4 @@
-// Emulated links: as many blocks as NCCL's kernels would take, that move the bytes and wait for the time.
+// Emulated links: as many blocks as NCCL's kernels use move the bytes and wait for the time.
 #include "stp/cuda/kernels/emulated_link.h"
 
 #include <algorithm>
@@ -10,13 +10,13 @@ namespace stp::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-/// Shared memory that a block of NCCL's kernels takes on sm_80 and sm_90 (its src/include/device.h): 16 bytes
-/// for each lane of a warp and of 8 loads, and one more, for each of 20 warps. So a GEMM's block finds as
-/// little beside an emulated call as beside a real one.
+/// Shared memory of a block of NCCL's kernels on sm_80 and sm_90 (its src/include/device.h): 16 bytes for
+/// each lane of a warp and of 8 loads, and one more, for each of 20 warps. An emulated call therefore leaves
+/// a GEMM's blocks as little as a real call.
 constexpr size_t kNcclShared = (8 * 32 + 1) * 16 * 20;
 
-/// By all threads of the block; the two do not overlap. Whole words where both ends are aligned to them, and
-/// of these several under way at once: with one, a block is slower than a link.
+/// Copies with all threads of the block; the ranges must not overlap. Uses whole words if both ends are
+/// aligned, with several in flight: with one, a block is slower than a link.
 __device__ void copy(unsigned char* to, const unsigned char* from, int64_t bytes) {
   constexpr int kAtOnce = 8;
   int64_t words = 0;
@@ -57,7 +57,7 @@ __device__ void fill_received(DType type, void* to, int64_t bytes) {
   for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x) static_cast<unsigned char*>(to)[i] = 0;
 }
 
-/// The block goes on when all its threads are here and the time has come.
+/// Waits for all threads of the block and for the due time.
 __device__ void wait_until(uint64_t start, double due_ns) {
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -67,7 +67,7 @@ __device__ void wait_until(uint64_t start, double due_ns) {
   __syncthreads();
 }
 
-/// The bytes [begin, end) of the whole, by way of the link buffer.
+/// Moves the bytes [begin, end) of the whole through the link buffer.
 __device__ void move_piece(const EmulatedMove& move, unsigned char* buffer, int64_t begin, int64_t end) {
   const auto* const in = static_cast<const unsigned char*>(move.in);
   auto* const out = static_cast<unsigned char*>(move.out);
@@ -100,7 +100,7 @@ __device__ void move_piece(const EmulatedMove& move, unsigned char* buffer, int6
       if (first < last) copy(out + (first - mine), in + first, last - first);
       break;
     }
-    case CallKind::all_to_all:  // comes as transfers
+    case CallKind::all_to_all:  // split into transfers
     case CallKind::transfer:
       if (in != nullptr) copy(buffer, in + begin, end - begin);
       if (in != nullptr && out != nullptr) __syncthreads();

@@ -1,4 +1,4 @@
-// The kernel that takes the place of communication with ranks that do not exist.
+// The kernel that replaces communication with ranks that do not exist.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,25 @@
 
 namespace stp::cuda {
 
-/// What a CTA moves at a time. Its link buffer holds two.
+/// Bytes that a CTA moves at a time. Its link buffer holds two pieces.
 inline constexpr int64_t kLinkPiece = int64_t{128} << 10;
 
 struct EmulatedMove {
-  LinkEmulation link;  // link.ctas blocks, of pieces of kLinkPiece
+  LinkEmulation link;  // link.ctas blocks, with pieces of kLinkPiece
   CallKind kind = CallKind::transfer;
-  int size = 1, index = 0;   // of the group, and this member of it
-  DType type = DType::f32;   // of what is received
-  const void* in = nullptr;  // aligned to 16 bytes, as are the others; null where a transfer comes in
-  void* out = nullptr;       // `in` of an all-reduce; null where a transfer goes out
+  int size = 1, index = 0;   // of the group; this member's place in it
+  DType type = DType::f32;   // of the received data
+  const void* in = nullptr;  // aligned to 16 bytes, like the others; null for an incoming transfer
+  void* out = nullptr;       // `in` for an all-reduce; null for an outgoing transfer
   void* buffers = nullptr;   // link_buffer_bytes(link)
 };
 
 size_t link_buffer_bytes(const LinkEmulation& link);
 
-/// Moves the call's bytes as EmulatedGroup says (lib/stp/emulation/emulated_group.h): each block its span, a
-/// piece at a time, from the input into the block's link buffer, what a ring takes through it more than once
-/// from there to its other half, and on to the output. No block begins a piece before the one before it was
-/// due, nor ends before its last is, by the device's clock from when the block began.
+/// Moves the call's bytes as EmulatedGroup defines (lib/stp/emulation/emulated_group.h). Each block moves its
+/// span piece by piece: from the input into the block's link buffer, for bytes that pass a ring twice into
+/// the buffer's other half, and then to the output. By the device's clock from the block's start, no block
+/// begins a piece before the previous piece is due, or ends before its last piece is due.
 void emulate_link(Stream& stream, const EmulatedMove& move);
 
 }  // namespace stp::cuda

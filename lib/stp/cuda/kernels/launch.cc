@@ -19,15 +19,15 @@ int current_device() {
   return device;
 }
 
-// Of one kernel on one device, in bytes.
+// Shared memory of one kernel on one device, in bytes.
 struct SharedUse {
   size_t declared, most;  // by the kernel itself; by a block in all
-  size_t allowed;         // to a launch, beside what is declared
+  size_t allowed;         // for a launch, besides `declared`
 };
 
 std::mutex mutex;
 
-// Under the mutex.
+// The caller holds the mutex.
 SharedUse& shared_use(const void* kernel) {
   static std::map<std::pair<int, const void*>, SharedUse> uses;
   const int device = current_device();

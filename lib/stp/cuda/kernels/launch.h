@@ -1,4 +1,4 @@
-// How kernels are launched, and how much shared memory their blocks can have.
+// The launch of kernels, and the limits of their blocks' shared memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,17 +15,17 @@ struct LaunchShape {
   size_t shared = 0;  // bytes of dynamic_shared()
 };
 
-// Of the current device, each asked once. Threads may call them at once.
+// Limits of the current device. The first call asks CUDA; later calls return the cached value. Thread-safe.
 
-/// Sees to it that launches of the kernel can add `bytes` of shared memory to what it declares itself. CUDA
-/// gives 48 KiB in all without being asked.
+/// Allows launches of the kernel to add `bytes` of dynamic shared memory. Without this call, CUDA allows 48
+/// KiB in total.
 void allow_shared(const void* kernel, size_t bytes);
-/// The most bytes that a launch of the kernel can add.
+/// The largest number of bytes of dynamic shared memory in a launch of the kernel.
 size_t shared_limit(const void* kernel);
-/// How many blocks of the kernel the device runs at once.
+/// The number of blocks of the kernel that the device runs at once.
 int resident_blocks(const void* kernel, int threads, size_t shared = 0);
 
-/// Of the backend's stream: CudaStream::launch().
+/// Calls CudaStream::launch() on a stream of the backend.
 void launch_on(Stream& stream, const void* kernel, std::function<void(cudaStream_t)> launch);
 
 template <typename... Parameters>

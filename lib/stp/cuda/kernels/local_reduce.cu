@@ -8,7 +8,7 @@
 namespace stp::cuda {
 namespace {
 
-// These run beside the kernels of the ranks' compute streams: they leave most of a GPU to those.
+// The kernels run beside the ranks' compute streams and leave them most of the GPU.
 constexpr unsigned kMostBlocks = 64;
 
 template <typename... Parameters>
@@ -25,8 +25,8 @@ struct Larger {
   }
 };
 
-// Elements in the type that they are summed in. Packs are of 16 bytes; double, which is there for exactness
-// alone, goes one by one.
+// Elements in the type of their sums. Packs have 16 bytes. Doubles, which exist only for exactness, go one by
+// one.
 template <int N>
 struct Doubles {
   double at[N];
@@ -52,7 +52,7 @@ __device__ void store_wide(T* to, const Wide& values) {
   }
 }
 
-/// Elements [at, at + N) of all members as one.
+/// Reduces elements [at, at + N) of all members.
 template <int N, typename T, typename Op>
 __device__ auto reduced(const LocalBuffers& buffers, int64_t at) {
   auto total = load_wide<N>(static_cast<const T*>(buffers.in[0]) + at);
@@ -73,7 +73,7 @@ __global__ void all_reduce_kernel(const __grid_constant__ LocalBuffers buffers, 
   });
 }
 
-// `elements` of a piece are divisible by N: no pack is of two pieces.
+// `elements` of a piece are divisible by N: no pack spans two pieces.
 template <typename T, int N, typename Op>
 __global__ void reduce_scatter_kernel(const __grid_constant__ LocalBuffers buffers, int64_t elements) {
   for_each_pack<N>(buffers.members * elements, [&](auto width, int64_t at) {

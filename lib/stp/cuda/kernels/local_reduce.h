@@ -1,4 +1,4 @@
-// What the ranks of one GPU do together with each other's buffers: one kernel for all of a group.
+// Collectives of ranks that share a GPU: one kernel for the whole group works on all buffers.
 #pragma once
 
 #include <cstddef>
@@ -8,26 +8,26 @@
 
 namespace stp::cuda {
 
-/// Ranks of a group that shares a GPU.
+/// Largest group of ranks that share a GPU.
 inline constexpr int kMostLocalMembers = 64;
 
-/// By member; all aligned to 16 bytes.
+/// Buffers by member, aligned to 16 bytes.
 struct LocalBuffers {
   int members = 0;
   const void* in[kMostLocalMembers] = {};
   void* out[kMostLocalMembers] = {};
 };
 
-// `type`: f32, f64 or bf16. Sums are made in the order of the members, in f64 for f64, else in f32, and
-// rounded once: all get the same bits, in every run.
+// `type`: f32, f64 or bf16. Sums are made in the members' order, in f64 for f64, else in f32, and rounded
+// once. All members get the same bits, in every run.
 
-/// out[m] = Σ in for all m; out[m] may be in[m], and must overlap no other.
+/// out[m] = Σ in for all m. out[m] may be in[m], and must overlap no other buffer.
 void local_all_reduce(Stream& stream, Reduce reduce, DType type, const LocalBuffers& buffers,
                       int64_t elements);
-/// out[m] = the m-th piece of Σ in, each of `elements`.
+/// out[m] = the m-th piece of Σ in. Pieces have `elements` elements.
 void local_reduce_scatter(Stream& stream, Reduce reduce, DType type, const LocalBuffers& buffers,
                           int64_t elements);
-/// out[m] = all in, each of `bytes`, one behind the other. `bytes` is even.
+/// out[m] = the concatenation of all `in` of `bytes` each. `bytes` is even.
 void local_all_gather(Stream& stream, const LocalBuffers& buffers, size_t bytes);
 
 }  // namespace stp::cuda

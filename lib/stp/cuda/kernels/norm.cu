@@ -1,14 +1,14 @@
-// RMSNorm, and sums over columns, which its backward and biases need: a first kernel sums shares of the rows,
-// a second one adds the shares up in order.
+// RMSNorm, and sums over columns for its backward and for biases: a first kernel sums shares of the rows, a
+// second kernel adds the shares in order.
 #include "stp/cuda/kernels/cuda_kernels.h"
 #include "stp/cuda/kernels/device.cuh"
 
 namespace stp::cuda {
 namespace {
 
-// Threads of a block that has one row.
+// Threads of a block that handles one row.
 constexpr int kRowThreads = 512;
-// Shares of the rows that are summed apart, at most.
+// Largest number of separate shares of the rows.
 constexpr int64_t kMostShares = 512;
 // Sums over columns: a block is lanes along the columns times lines along the rows.
 constexpr int kLines = 8;
@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// Each block takes every gridDim-th row, and sums its share of the gain's gradient: in shared memory, or
-// where a row is too long for that, where the share goes. A thread has the same columns of all rows and sees
-// no others' sums.
+// Each block takes every gridDim-th row and sums its share of the gain's gradient: in shared memory, or in
+// the share itself if a row is too long. A thread handles the same columns of all rows and does not use other
+// threads' sums.
 template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
     rms_norm_backward_kernel(int64_t rows, int columns, const T* dy, const T* x, const T* gain,
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int i = first; i < columns; i += step) store(share + i, load<N>(sums + i));
 }
 
-// shares[y, column] = the sum over the y-th share of the rows. A line of threads takes every kLines-th row of
-// it.
+// shares[y, column] = the sum over the y-th share of the rows. Each line of threads takes every kLines-th row
+// of the share.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarp* kLines)
     column_shares_kernel(int64_t rows, int columns, const T* in, float* shares) {

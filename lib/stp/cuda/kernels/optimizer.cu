@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *total += factor * sum;
 }
 
-// AdamW's options as one step uses them.
+// AdamW's options, prepared for one step.
 struct Step {
   float beta1, rest1, beta2, rest2;
   float unbias1, unbias2;  // 1 / (1 − beta^step)

@@ -10,12 +10,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// theta^(−2i/d) / 2π: how far pair i turns from one position to the next, in full turns.
+// theta^(−2i/d) / 2π: the rotation of pair i from one position to the next, in full turns.
 struct TurnsPerPosition {
   double of[kMaxHeadDim / 2];
 };
 
-// Where rows stand in their whole sequence, as position_of() (attention_shape.h).
+// Positions of rows in their whole sequence, as position_of() (attention_shape.h).
 struct Positions {
   int seq, cp, cp_index;
   __device__ int64_t of(int64_t row) const {
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
       store(at + first, turned_a);
       store(at + second, turned_b);
     }
-    if (bias != nullptr) {  // values only get their bias
+    if (bias != nullptr) {  // values get only their bias
       for (int i = rotated_heads * head_columns + me * N; i < columns; i += all * N) {
         Values<N> v = load<N>(at + i);
         const Values<N> add = load<N>(bias + i);

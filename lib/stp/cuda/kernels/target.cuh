@@ -1,5 +1,5 @@
-// What the kernels ask of the machine that they run on, beyond C++: their launch, shared memory of a size
-// known there, asynchronous copies, and the tensor cores. tests/support/simt.h has the same for the host.
+// The features of the GPU that kernels use beyond C++: launch, dynamic shared memory, asynchronous copies,
+// and tensor cores. tests/support/simt.h has the same for the host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,14 +29,14 @@ __device__ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/// 16 bytes to shared memory; zeros where not `valid`, then nothing is read.
+/// Copies 16 bytes to shared memory. If not `valid`, it writes zeros and reads nothing.
 __device__ inline void copy_16_async(void* shared, const void* global, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(shared)), "l"(global),
                "r"(bytes)
                : "memory");
 }
-/// The same of 4 bytes.
+/// The same for 4 bytes.
 __device__ inline void copy_4_async(void* shared, const void* global, bool valid) {
   const int bytes = valid ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(shared)), "l"(global),
@@ -55,15 +55,15 @@ __device__ inline void wait_copies() {
 //   b[0], b[1]: column g of B, rows 2t, 2t + 1, and 2t + 8, 2t + 9
 //   c[0], c[1]: row g of C, columns 2t, 2t + 1; c[2], c[3]: row g + 8
 
-/// Four 8 × 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8, and gets in
-/// words[i] the elements 2t, 2t + 1 of row g of matrix i.
+/// Loads four 8 × 8 matrices of 16-bit elements. Lane l gives the address of row l % 8 of matrix l / 8, and
+/// gets in words[i] the elements 2t, 2t + 1 of row g of matrix i.
 __device__ inline void load_matrices(uint32_t (&words)[4], const void* shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(shared_address(shared_row))
                : "memory");
 }
-/// The same of the matrices transposed: elements g of rows 2t, 2t + 1.
+/// The same for transposed matrices: element g of rows 2t and 2t + 1.
 __device__ inline void load_matrices_transposed(uint32_t (&words)[4], const void* shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])

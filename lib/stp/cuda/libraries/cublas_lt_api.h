@@ -1,5 +1,4 @@
-// The functions of cuBLASLt that this backend calls, from the library, which is loaded when they are first
-// asked for.
+// The functions of cuBLASLt that this backend calls. Their library is loaded at first use.
 #pragma once
 
 #include <cublasLt.h>
@@ -27,7 +26,7 @@ struct CublasLtApi {
   decltype(::cublasLtMatmul)* cublasLtMatmul;
 };
 
-/// Of all threads. Throws InputError where the library or one of the functions is not there.
+/// One table for all threads. Throws InputError if the library or a function is missing.
 const CublasLtApi& cublas_lt();
 
 }  // namespace stp::cuda

@@ -26,7 +26,7 @@ void check(fe::error_t error, const char* call) {
   if (error.is_bad()) throw CudaError(call, error.get_message(), __FILE__, __LINE__);
 }
 
-// Of one shape. No pointer is kept: tensors are bound to their names where a graph is run.
+// The graphs of one shape. They keep no pointer: each run binds tensors to their names.
 struct Graphs {
   bool supported = false;
   fe::graph::Graph forward, backward;
@@ -111,7 +111,7 @@ void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
   set_result(v_gradient, heads(kVGradient, shape, shape.kv_heads, columns));
 }
 
-// False where cuDNN says no: there are kernels of our own for that.
+// Builds a graph. False if cuDNN does not support it: this backend's own kernels then run.
 bool build(fe::graph::Graph& graph, cudnnHandle_t handle, size_t& workspace) {
   if (graph.validate().is_bad() || graph.build_operation_graph(handle).is_bad() ||
       graph.create_execution_plans({fe::HeurMode_t::A}).is_bad() || graph.check_support().is_bad() ||
@@ -123,7 +123,7 @@ bool build(fe::graph::Graph& graph, cudnnHandle_t handle, size_t& workspace) {
   return true;
 }
 
-// What is only read is bound as the rest is.
+// cuDNN takes read-only tensors as mutable pointers, too.
 void* bind(const __nv_bfloat16* pointer, int64_t offset = 0) {
   return const_cast<__nv_bfloat16*>(pointer + offset);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
@@ -181,7 +181,7 @@ class FrontendAttention : public CudnnAttention {
     return *known;
   }
 
-  // The graph of a shape stays, and identifies its kernels.
+  // The graph of a shape stays, so it identifies the shape's kernels.
   void run(const fe::graph::Graph& graph, Stream& stream, const std::unordered_map<int64_t, void*>& tensors,
            void* workspace) {
     cuda_stream(stream).launch(&graph, [=, this, &graph](cudaStream_t on) {

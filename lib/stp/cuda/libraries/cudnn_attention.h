@@ -1,5 +1,5 @@
-// Causal grouped-query attention in bf16 by cuDNN's fused kernels, through the headers of cudnn-frontend. The
-// only file that includes them is cudnn_attention.cc.
+// Causal grouped-query attention in bf16 by cuDNN's fused kernels, through the headers of cudnn-frontend,
+// which only cudnn_attention.cc includes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,16 +15,14 @@ class CudnnAttention {
  public:
   virtual ~CudnnAttention() = default;
 
-  /// Whether cuDNN has kernels of both directions for the shape on the current device. The first question
-  /// about a shape builds their execution plans and may take a second. The other members take supported
-  /// shapes only.
+  /// Whether cuDNN supports both directions of the shape on the current device. The first call for a shape
+  /// builds its execution plans and may take a second. The other members require supported shapes.
   virtual bool supports(const AttentionShape& shape) = 0;
 
   /// Bytes.
   virtual size_t forward_workspace(const AttentionShape& shape) = 0;
   virtual size_t backward_workspace(const AttentionShape& shape) = 0;
-  /// Rows as in attention_shape.h; log_sum_exp by samples, heads and tokens (statistics_by_token). Throw
-  /// CudaError.
+  /// Rows as in attention_shape.h; log_sum_exp is by sample, head and token. Throw CudaError.
   virtual void forward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv,
                        __nv_bfloat16* out, float* log_sum_exp, void* workspace) = 0;
   /// The same bits in every run.
@@ -33,9 +31,9 @@ class CudnnAttention {
                         __nv_bfloat16* qkv_gradient, void* workspace) = 0;
 };
 
-/// Whether make_cudnn_attention() makes one. Opens no context.
+/// Whether make_cudnn_attention() would succeed. Opens no context.
 bool has_cudnn_attention();
-/// Null where the headers were not there when this was built, or cuDNN is not there now. Throws CudaError.
+/// Null if cudnn-frontend's headers were missing in the build, or cuDNN is missing. Throws CudaError.
 std::unique_ptr<CudnnAttention> make_cudnn_attention();
 
 }  // namespace stp::cuda

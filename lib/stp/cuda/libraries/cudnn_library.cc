@@ -38,7 +38,7 @@ bool load_cudnn() {
 
 }  // namespace stp::cuda
 
-// The body of a function that calls the library's of the same name.
+// The body of a function that calls the library's function of the same name.
 #define STP_CALL_LOADED(library, name, ...)                                            \
   static const auto loaded = ::stp::cuda::library().function<decltype(::name)>(#name); \
   return loaded(__VA_ARGS__)

@@ -1,12 +1,12 @@
-// cuDNN and NVRTC as cudnn-frontend's headers call them: cudnn_library.cc defines those functions of theirs,
-// each as a call of the library's. Not by the headers' own dynamic loading, which would need one libcudart of
-// any version on the loader's path as well; the runtime is in the program.
+// cuDNN and NVRTC as cudnn-frontend's headers call them. cudnn_library.cc defines those functions, each as a
+// call of the library. The headers' own dynamic loading is not used: it would also need a libcudart on the
+// loader's path, while the program contains the runtime.
 #pragma once
 
 namespace stp::cuda {
 
-/// Loads both, once: cuDNN loads NVRTC by name itself, and finds the one that is there. Before any other
-/// call; false where one is not there.
+/// Loads both libraries once. Call it first; false if one is missing. cuDNN loads NVRTC by name and finds the
+/// one that is loaded.
 bool load_cudnn();
 
 }  // namespace stp::cuda

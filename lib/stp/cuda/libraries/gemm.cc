@@ -14,7 +14,7 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kMostCandidates = 64;  // that are timed
+constexpr int kMostCandidates = 64;  // largest number of timed candidates
 
 template <auto destroy>
 struct Destroy {
@@ -29,9 +29,9 @@ using Descriptor = Owned<cublasLtMatmulDesc_t, &CublasLtApi::cublasLtMatmulDescD
 using Layout = Owned<cublasLtMatrixLayout_t, &CublasLtApi::cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, &CublasLtApi::cublasLtMatmulPreferenceDestroy>;
 
-// A dense row-major matrix of `rows` x `columns` as the library, whose matrices are column-major, sees it: as
-// its transpose. So c = op(a) · op(b) is asked for as cᵀ = op(b)ᵀ · op(a)ᵀ: b is the left factor, a the right
-// one, and flags keep their meaning.
+// The layout of a dense row-major matrix of `rows` x `columns` for the library, whose matrices are
+// column-major: the transpose. The library therefore computes cᵀ = op(b)ᵀ · op(a)ᵀ with b as the left factor
+// and a as the right factor; the flags keep their meaning.
 Layout make_layout(DType type, int64_t rows, int64_t columns) {
   cublasLtMatrixLayout_t layout = nullptr;
   STP_CUBLAS(cublasLtMatrixLayoutCreate(&layout, type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F,
@@ -61,7 +61,7 @@ Preference make_preference(size_t workspace_bytes) {
   Preference preference(made);
   STP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                   &workspace_bytes, sizeof workspace_bytes));
-  // Where an inner dimension is split, its parts are added in float32, not in c's type.
+  // If an inner dimension is split, its parts are added in float32, not in c's type.
   const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   STP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                   &reductions, sizeof reductions));
@@ -75,7 +75,7 @@ std::string words(const GemmProblem& problem) {
          to_string(problem.type) + " to " + to_string(problem.c_type);
 }
 
-// What cuBLAS recommends: Hopper's kernels split more.
+// cuBLAS's recommendation: Hopper's kernels split more.
 size_t recommended_workspace() {
   int device = 0, major = 0;
   STP_CUDA(cudaGetDevice(&device));
@@ -139,7 +139,7 @@ std::unique_ptr<Gemm::Plan> Gemm::make_plan(Stream& stream, const GemmProblem& p
   return plan;
 }
 
-// Best first, by the library's own estimate.
+// The library's candidates, best first by its own estimate.
 Gemm::Candidates Gemm::find(const GemmProblem& problem, const Plan& plan) const {
   const Preference preference = make_preference(most_workspace_);
   Candidates found(options_.time_candidates ? kMostCandidates : 1);
@@ -149,7 +149,7 @@ Gemm::Candidates Gemm::find(const GemmProblem& problem, const Plan& plan) const 
       handle_, plan.descriptor.get(), plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
       preference.get(), static_cast<int>(found.size()), found.data(), &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    count = 0;  // its way to say that there is none
+    count = 0;  // the library reports "no candidate" this way
   } else {
     check_call(status, library.cublasLtGetStatusName, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
   }
@@ -159,7 +159,7 @@ Gemm::Candidates Gemm::find(const GemmProblem& problem, const Plan& plan) const 
   return found;
 }
 
-// Results go to memory of their own: c may be added to.
+// Times the candidates. Results go to separate memory, because c may be added to.
 size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                      const Candidates& candidates) {
   constexpr int kRuns = 3;
@@ -177,7 +177,7 @@ size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& pr
     const size_t workspace = candidates[i].workspaceSize;
     const Call trial{&plan, &candidates[i].algo, operands, workspace > 0 ? memory + result_bytes : nullptr,
                      workspace};
-    stream.give(trial);  // its code is loaded
+    stream.give(trial);  // loads its code
     const EventRef begin = stream.record();
     for (int run = 0; run < kRuns; ++run) stream.give(trial);
     const EventRef end = stream.record();

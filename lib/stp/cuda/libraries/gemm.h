@@ -1,4 +1,4 @@
-// GEMMs by cuBLASLt: bf16 or float32 in, sums in float32, rounded once. float32 is not rounded to TF32.
+// GEMMs by cuBLASLt: bf16 or float32 inputs, float32 sums, rounded once. float32 is not rounded to TF32.
 #pragma once
 
 #include <cublasLt.h>
@@ -16,8 +16,8 @@ namespace stp::cuda {
 
 class CudaStream;
 
-/// What cuBLASLt chooses a kernel by. No size is 0. `type` (bf16 or f32) is that of a and b; c is of it or of
-/// f32.
+/// The properties by which cuBLASLt chooses a kernel. No size is 0. `type` (bf16 or f32) is the type of a and
+/// b; c has that type or f32.
 struct GemmProblem {
   GemmShape shape;
   DType type, c_type;
@@ -36,7 +36,7 @@ class Gemm {
  public:
   struct Plan;
 
-  /// A GEMM that only needs a stream.
+  /// A prepared GEMM. It only needs a stream.
   struct Call {
     const Plan* plan;
     const cublasLtMatmulAlgo_t* algorithm;
@@ -47,14 +47,14 @@ class Gemm {
     void operator()(cudaStream_t stream) const;
   };
 
-  /// `device` outlives this. Throws CudaError, and InputError as cublas_lt() does.
+  /// `device` must outlive this. Throws CudaError, and InputError like cublas_lt().
   Gemm(CudaDevice& device, const GemmOptions& options);
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
   ~Gemm();
 
-  /// The next call on `stream`. Chooses the problem's kernel where it first comes. Throws CudaError, and
-  /// std::runtime_error where cuBLASLt has none.
+  /// Prepares the next call on `stream`. Chooses the kernel at a problem's first use. Throws CudaError, and
+  /// std::runtime_error if cuBLASLt has no kernel.
   Call prepare(Stream& stream, const GemmProblem& problem, const GemmOperands& operands);
 
  private:

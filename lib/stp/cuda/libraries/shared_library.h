@@ -1,5 +1,4 @@
-// Libraries that are loaded when they are first needed: programs start without them, on machines that have
-// none.
+// Libraries that are loaded at first use: programs also start on machines without them.
 #pragma once
 
 #include <string>
@@ -8,11 +7,11 @@ namespace stp::cuda {
 
 class SharedLibrary {
  public:
-  /// Loads `soname` ("libnccl.so.2") as the loader finds it, otherwise from the folders where its like was
-  /// when this was built. It stays loaded. Throws InputError where there is none.
+  /// Loads `soname` ("libnccl.so.2") as the loader finds it, else from the folders known from the build. It
+  /// stays loaded. Throws InputError if it is not found.
   explicit SharedLibrary(std::string soname);
 
-  /// The function `name`, of type F. Throws InputError where the library has none.
+  /// The function `name`, of type F. Throws InputError if the library does not have it.
   template <typename F>
   F* function(const char* name) const {
     return reinterpret_cast<F*>(symbol(name));  // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)

@@ -1,5 +1,4 @@
-// The functions of NCCL that this backend calls, from the library, which is loaded when they are first asked
-// for.
+// The functions of NCCL that this backend calls. Their library is loaded at first use.
 #pragma once
 
 #include <nccl.h>
@@ -14,7 +13,7 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1), "NCCL 2.19 or later i
 #define STP_NCCL_WINDOW_FUNCTIONS(use)
 #endif
 
-/// `use` of the name of each function.
+/// Applies `use` to the name of each function.
 // clang-format off
 #define STP_NCCL_FUNCTIONS(use) \
   use(ncclGetVersion) use(ncclGetErrorString) use(ncclGetLastError) \
@@ -33,7 +32,7 @@ struct NcclApi {
 #undef STP_NCCL_MEMBER
 };
 
-/// Of all threads. Throws InputError where the library or one of the functions is not there.
+/// One table for all threads. Throws InputError if the library or a function is missing.
 const NcclApi& nccl();
 
 }  // namespace stp::cuda

@@ -29,8 +29,8 @@ class NcclBackend : public CudaBackend {
 
 }  // namespace
 
-// A kernel that is loaded at its first launch, as by default, may have the host wait for the GPU, which may
-// be waiting for a peer's call that this host's next ones would bring about.
+// By default a kernel is loaded at its first launch, which may block the host until the GPU is idle. The GPU
+// may be waiting for a peer's call that needs this host's next calls.
 void prepare_for_nccl(const std::vector<std::string>& nccl_options) {
   read_nccl_options("--nccl", nccl_options);
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);

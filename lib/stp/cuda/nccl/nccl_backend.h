@@ -1,4 +1,4 @@
-// The CUDA backend of one process per GPU: groups are NCCL's.
+// The CUDA backend with one process per GPU. Its groups use NCCL.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace stp::cuda {
 
-/// The rank of this process's number, on the GPU of its place on the node, or on the only one that it sees.
-/// `processes` outlives it; all of them make it, and end it, together. Synchronise the device before it ends.
-/// Types as make_backend's. Throws InputError as check_gpu, nccl() and NcclGroups do, and where
-/// options.world_size is not the number of processes.
+/// Makes the rank with this process's number, on the GPU with its number on the node or on its only visible
+/// GPU. `processes` must outlive it. All processes make and end their backends together; synchronise the
+/// device before it ends. Types are those of make_backend(). Throws InputError like check_gpu(), nccl() and
+/// NcclGroups, and if options.world_size is not the number of processes.
 std::unique_ptr<Backend> make_nccl_backend(const BackendOptions& options, Processes& processes);
 
-/// What the driver is to know before it is first called. Throws InputError for options that make no sense.
+/// Sets what the driver reads at its first call. Throws InputError for invalid options.
 void prepare_for_nccl(const std::vector<std::string>& nccl_options);
 
 }  // namespace stp::cuda

@@ -18,9 +18,9 @@
 namespace stp::cuda {
 namespace {
 
-/// The first NCCL that runs several aborts together inside a group.
+/// The first NCCL version that runs several aborts together inside a group.
 constexpr int kGroupedAborts = NCCL_VERSION(2, 22, 3);
-/// A communicator may take so many deadlines to be made, since the first one also starts NCCL.
+/// Deadlines for the creation of a communicator: the first one also starts NCCL.
 constexpr double kSetUpPatience = 10;
 
 std::string version_text(int version) {
@@ -110,7 +110,7 @@ NcclGroups::~NcclGroups() {
       run_.guard.fail("process " + std::to_string(processes_.index()) + " ended early");
     run_.guard.check();
     finish();
-  } catch (const Cancelled&) {  // whoever failed has said why
+  } catch (const Cancelled&) {  // the failing rank has reported the cause
   } catch (const std::exception& error) {
     run_.guard.fail(error.what());
   }
@@ -126,8 +126,8 @@ void NcclGroups::check(ncclResult_t result, const NcclComm* comm, const std::str
   throw std::runtime_error(text);
 }
 
-// The first question comes whatever the call returned: ncclCommWindowRegister returns success while a group
-// that it is part of is still under way.
+// Asks NCCL at least once, for any result of the call: ncclCommWindowRegister returns success while its group
+// is still in progress.
 void NcclGroups::settle(const NcclComm& comm, const std::string& what, ncclResult_t result, double patience) {
   check(result, &comm, what);
   const auto settled = [&] {
@@ -141,7 +141,7 @@ void NcclGroups::settle(const NcclComm& comm, const std::string& what, ncclResul
         settled, [&] { return what + " does not get under way"; }, patience);
 }
 
-// What NCCL's own threads have met with.
+// Checks for errors of NCCL's own threads.
 void NcclGroups::look() {
   for (const auto& comm : comms_) {
     try {
@@ -210,8 +210,8 @@ void NcclGroups::make_window([[maybe_unused]] NcclComm& comm, [[maybe_unused]] s
 #endif
 }
 
-// A transfer or an all-to-all. All messages of a member at once: if each first sent, all would wait for
-// another to receive.
+// A transfer or an all-to-all. A member starts all its messages at once: if each sent first, all would wait
+// for another to receive.
 ncclResult_t NcclGroups::exchange(const NcclComm& comm, const Call& call, int index, cudaStream_t on) {
   struct Message {
     int peer;
@@ -286,7 +286,7 @@ void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
       what);
 }
 
-// First all of them begin to end: no process waits in one for another that waits in the next.
+// Starts to finalise all communicators first, so that no process waits in one for a process in the next.
 void NcclGroups::finish() {
   std::vector<ncclResult_t> results;
   for (const auto& comm : comms_) {
@@ -306,8 +306,8 @@ void NcclGroups::finish() {
   }
 }
 
-// Together where NCCL can: the end of one may wait for a kernel of another. Nothing is to be done about
-// errors of what is given up.
+// Aborts all together if NCCL can: the abort of one may wait for a kernel of another. Errors of abandoned
+// communicators are ignored.
 void NcclGroups::abort() {
   if (comms_.empty()) return;
   const std::future<void> ended = std::async(std::launch::async, [this] {

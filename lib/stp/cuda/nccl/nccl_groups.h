@@ -1,9 +1,8 @@
-// Groups of ranks that have a process and a GPU each, over NCCL.
+// Groups, over NCCL, of ranks that each have a process and a GPU.
 //
-// NCCL is called without blocking throughout: a call that is not under way at once is asked about until it
-// is. The thread that issues work also watches what NCCL's own threads meet with, whenever it waits
-// (CudaRun::wait_until). All processes make the calls of all groups in one order, so that none waits for
-// another in a cycle, whatever NCCL connects when.
+// All calls of NCCL are non-blocking: a call in progress is polled until it is done. The thread that issues
+// work also checks for errors of NCCL's own threads whenever it waits (CudaRun::wait_until). All processes
+// make the calls of all groups in one order, so no cycle of waits arises, whenever NCCL connects ranks.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,12 +24,12 @@ struct NcclComm {
   std::string name;  // "group tp of ranks 0, 1"
   int size = 1;
   ncclComm_t handle = nullptr;
-  std::string latest = {};  // the latest call, in words
+  std::string latest = {};  // the latest call, for errors
 
-  // Of all-reduces that go through a window (NcclTuning::window_bytes).
+  // For all-reduces through a window (NcclTuning::window_bytes).
   void* window = nullptr;
   size_t window_bytes = 0;
-  cudaStream_t window_stream = nullptr;  // the one that uses it; null: none yet
+  cudaStream_t window_stream = nullptr;  // the stream that uses the window; null: none yet
 #ifdef STP_NCCL_WINDOWS
   ncclWindow_t window_handle = nullptr;
 #endif
@@ -39,29 +38,28 @@ struct NcclComm {
 /// All groups of a process.
 class NcclGroups {
  public:
-  /// `run` and `processes` outlive this. Throws InputError if `options` asks for what this NCCL has not.
+  /// `run` and `processes` must outlive this. Throws InputError if this NCCL lacks something in `options`.
   NcclGroups(CudaRun& run, Processes& processes, NcclOptions options);
   NcclGroups(const NcclGroups&) = delete;
   NcclGroups& operator=(const NcclGroups&) = delete;
-  /// After the device was synchronised and with no group in use: finalises all communicators, together with
-  /// the other processes; after a failure aborts them, so that whatever waits on the GPU ends. Where NCCL
-  /// itself does not return from that within the deadline, the process ends with exit code 1.
+  /// Call it after the device was synchronised and with no group in use. It finalises all communicators,
+  /// together with the other processes. After a failure it aborts them, which ends waits on the GPU. If NCCL
+  /// does not return within the deadline, the process ends with exit code 1.
   ~NcclGroups();
 
-  /// The group `name` of world ranks, which are processes; this one's is among them. All members call this,
-  /// in one order. In a group of one NCCL has no part.
+  /// The group `name` of world ranks, which are processes, this one included. All members call this, in one
+  /// order. A group of one does not use NCCL.
   std::unique_ptr<Group> make_group(const std::string& name, const std::vector<int>& members, GroupUse use);
-  /// Its communicator, also in a group of one: for tests of NCCL itself.
+  /// The group's communicator, also for a group of one: for tests of NCCL itself.
   NcclComm& join(const std::string& name, const std::vector<int>& members, GroupUse use);
 
-  /// Makes the call on the stream of its part. Throws std::runtime_error that names call and group, and
-  /// Cancelled.
+  /// Makes the call on its part's stream. Throws std::runtime_error that names call and group, and Cancelled.
   void carry_out(NcclComm& comm, const Call& call, int index);
   static ncclResult_t exchange(const NcclComm& comm, const Call& call, int index, cudaStream_t on);
 
  private:
   void check(ncclResult_t result, const NcclComm* comm, const std::string& what) const;
-  /// Waits until NCCL is done with the call itself (not until the GPU is).
+  /// Waits until NCCL has finished the call itself, not the GPU's work.
   void settle(const NcclComm& comm, const std::string& what, ncclResult_t result, double patience = 1);
   void make_window(NcclComm& comm, size_t bytes);
   void look();
@@ -72,7 +70,7 @@ class NcclGroups {
   Processes& processes_;
   const NcclOptions options_;
   int version_ = 0;
-  std::vector<std::unique_ptr<NcclComm>> comms_;  // in the order of their making
+  std::vector<std::unique_ptr<NcclComm>> comms_;  // in the order of creation
 };
 
 }  // namespace stp::cuda

@@ -9,23 +9,23 @@
 
 namespace stp::cuda {
 
-/// NCCL's CTA policy. `efficiency`: fewer CTAs for the same speed, where the buffers allow that; `zero`: copy
-/// engines, where a collective has such a form (an all-reduce has none).
+/// NCCL's CTA policy. `efficiency`: fewer CTAs at the same speed, if the buffers allow it. `zero`: copy
+/// engines, for collectives that support them (not all-reduce).
 enum class CtaPolicy : uint8_t { standard, efficiency, zero };
 
 struct NcclTuning {
-  int min_ctas = 0, max_ctas = 0;  // per collective, each of which takes a multiprocessor; 0: NCCL's choice
+  int min_ctas = 0, max_ctas = 0;  // per collective, a multiprocessor each; 0: NCCL's choice
   int cga_cluster_size = -1;       // CTAs of a cluster, 0 to 8; −1: NCCL's choice
   CtaPolicy policy = CtaPolicy::standard;
-  /// All-reduces of up to so many bytes go through a symmetric window of this size, where NCCL has kernels
-  /// that take few CTAs (with NVLS, by the switch's own sums): for one copy in and one out. 0: none.
+  /// All-reduces of at most this size go through a symmetric window of this size, by copies in and out, if
+  /// NCCL has kernels with few CTAs for it (with NVLS, sums in the switch). 0: none.
   size_t window_bytes = 0;
 
-  /// For errors, and to be the same on all members of a group.
+  /// For errors; must be the same on all members of a group.
   [[nodiscard]] std::string text() const;
 };
 
-/// Of groups by the first word of their names ("tp inside ops" is one of tp's), and of all others.
+/// Settings by the first word of a group's name ("tp inside ops" uses tp's), and for all other groups.
 struct NcclOptions {
   NcclTuning standard;
   std::map<std::string, NcclTuning> groups;
@@ -33,9 +33,9 @@ struct NcclOptions {
   [[nodiscard]] const NcclTuning& of(const std::string& group) const;
 };
 
-/// Of texts "GROUP:KEY=VALUE[,KEY=VALUE…]": groups tp, dp, model, p2p, or all for those that no other text
-/// names; keys min_ctas, max_ctas, cluster, policy (standard, efficiency, zero) and window_mib. A later text
-/// goes over earlier ones. Throws InputError that names `flag` and the word.
+/// Reads texts "GROUP:KEY=VALUE[,KEY=VALUE…]". Groups: tp, dp, model, p2p, or all for groups that no other
+/// text names. Keys: min_ctas, max_ctas, cluster, policy (standard, efficiency, zero) and window_mib. A later
+/// text replaces earlier ones. Throws InputError that names `flag` and the word.
 NcclOptions read_nccl_options(const std::string& flag, const std::vector<std::string>& texts);
 
 }  // namespace stp::cuda
