@@ -173,8 +173,8 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
 // Runs all cases; calls `stepped` after every step. With several processes only the root has an outcome.
 Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepped) {
   const std::string& file = plan.scenario.file;
-  Outcome outcome{{plan.scenario, plan.devices,
-                   plan.predicts ? std::optional(plan.predicts->name) : std::nullopt, plan.one_device}};
+  Outcome outcome{
+      {plan.devices, plan.predicts ? std::optional(plan.predicts->name) : std::nullopt, plan.one_device}};
   for (const Experiment& experiment : plan.scenario.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
       if (experiment.run->skip_refused && refuses(choice, experiment, file)) {
@@ -209,7 +209,7 @@ Outcome run_with_progress(const Plan& plan, bool trace) {
   });
 }
 
-void print_report(const Plan& plan, const RunReport& report) {
+void print_report(const Plan& plan, const RunReport& report, const json& rows) {
   const auto& replay = plan.devices.replay;
   const std::string whose = replay
                                 ? "rank " + std::to_string(replay->rank) + " alone, over emulated links of " +
@@ -217,7 +217,7 @@ void print_report(const Plan& plan, const RunReport& report) {
                                 : "bubbles of the busiest rank";
   std::printf("%s (%s on %s; %s in the last step)\n%s", plan.scenario.title.c_str(),
               to_string(plan.evidence()).c_str(), plan.devices.backend.c_str(), whose.c_str(),
-              report.text().c_str());
+              report.text(rows).c_str());
 }
 
 int run(const RunOptions& options, const Arguments& argv, Processes& processes) {
@@ -230,7 +230,7 @@ int run(const RunOptions& options, const Arguments& argv, Processes& processes) 
       make_record(plan->scenario.as_run(), plan->evidence(), argv, "results", std::move(outcome.rows));
   const SharedJson accelerator = built_in(plan->devices.backend).facts();
   record["system"]["accelerator"] = accelerator ? *accelerator : json();
-  if (write_record(options.json, record)) print_report(*plan, outcome.report);
+  if (write_record(options.json, record)) print_report(*plan, outcome.report, record.at("results"));
   const std::string failure = outcome.report.failure();
   if (!failure.empty()) throw std::runtime_error(failure);
   return 0;

@@ -10,6 +10,7 @@
 #include "overlap_pairs.h"
 #include "run_simulated.h"
 #include "table.h"
+#include "varying_fields.h"
 
 namespace stp {
 namespace {
@@ -32,6 +33,8 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
     return share_text(step > 0 ? std::optional(seconds / step) : std::nullopt);
   };
   const auto margin = result.memory_margin_gb;
+  std::optional<double> tokens;  // a second and GPU
+  if (c.seq > 0 && result.throughput()) tokens = *result.throughput() * c.seq / c.strategy.world_size();
   return {result.schedule,
           c.model.empty() ? "unit costs" : c.model,
           c.seq > 0 ? std::to_string(c.seq) : "–",
@@ -41,6 +44,8 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
           std::to_string(c.microbatches),
           fixed(step, 4),
           fixed(result.throughput(), 3),
+          tokens ? fixed(*tokens, 0) : "–",
+          share_text(result.mfu),
           share(busiest.pp_bubble_s),
           share(busiest.tp_bubble_s),
           std::to_string(result.peak_activation_chunks()),
@@ -76,30 +81,22 @@ void simulate_command(const SimulateOptions& options, const Arguments& argv) {
     const Result& result = run.result;
     rows.push_back(to_json(result));
     lines.push_back(cells_of(result, experiment));
-    scenario.insert_cells(lines.back(), experiment.name, result.configuration.cp_text());
     if (result.offload_ratio_bound) offload += (offload.empty() ? "" : "; ") + offload_text(result);
     if (!result.configuration.model.empty()) ++of_models;
   });
   const std::string unit = of_models == lines.size() ? "s" : of_models == 0 ? "unit" : "s or unit";
-  std::vector<std::string> head{"schedule",
-                                "model",
-                                "seq",
-                                "tp",
-                                "pp",
-                                "dp",
-                                "m",
-                                "step, " + unit,
-                                "samples/" + unit,
-                                "PP bubble",
-                                "TP bubble",
-                                "peak chunks",
-                                "activations, GB",
-                                "all, GB",
-                                "GPU, GB",
-                                "fits"};
-  scenario.insert_cells(head, "name", "cp");
+  std::vector<std::string> head{
+      "schedule",        "model",           "seq",          "tp",  "pp",        "dp",        "m",
+      "step, " + unit,   "samples/" + unit, "tokens/s/GPU", "MFU", "PP bubble", "TP bubble", "peak chunks",
+      "activations, GB", "all, GB",         "GPU, GB",      "fits"};
+  const VaryingFields varying(rows, {"model", "seq", "tp", "pp", "dp", "microbatches"});
+  varying.insert_titles(head, 7);
   Table table(head);
-  for (auto& line : lines) table.add(std::move(line));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    varying.insert_values(lines[i], 7, rows[i]);
+    table.add(std::move(lines[i]));
+  }
+  table.omit_empty_columns();
   if (!write_record(options.json,
                     make_record(scenario.as_run(), Evidence::simulated, argv, "results", std::move(rows))))
     return;

@@ -7,6 +7,7 @@
 
 #include "stp/base/json_input.h"
 #include "table.h"
+#include "varying_fields.h"
 
 namespace stp {
 namespace {
@@ -43,19 +44,36 @@ std::string schedule_name(const json& row) {
 }
 
 Table model_table(const json& rows, size_t count) {
-  Table table({"schedule", "model", "seq", "size", "tp", "pp", "m", "samples/s", "published", "error", "MFU",
-               "MFU as paper", "published", "activations, GB", "published", "error", ""});
+  // schedule_name() shows the name, braid, merged backwards and contention.
+  const VaryingFields varying(rows, {"name", "model", "seq", "microbatch_size", "tp", "pp", "microbatches",
+                                     "braid", "merge_backward", "contention"});
+  std::vector<std::string> head{"schedule",  "model",           "seq",       "size",  "tp",  "pp",
+                                "m",         "samples/s",       "published", "error", "MFU", "MFU as paper",
+                                "published", "activations, GB", "published", "error", ""};
+  varying.insert_titles(head, 7);
+  Table table(head);
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
-    table.add({schedule_name(row), text(row.at("model")), text(row.at("seq")),
-               text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
-               text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
-               fixed(number(published, "throughput_samples_per_s"), 2),
-               percent(number(difference, "throughput_samples_per_s")), percentage(number(row, "mfu"), 1),
-               percentage(number(row, "mfu_paper"), 1), percentage(number(published, "mfu_paper"), 1),
-               fixed(number(row, "peak_memory_gb"), 1), fixed(number(published, "peak_memory_gb"), 0),
-               percent(number(difference, "peak_memory_gb")),
-               row.at("calibration").get<bool>() && !published.is_null() ? "calibrated" : ""});
+    std::vector<std::string> cells{
+        schedule_name(row),
+        text(row.at("model")),
+        text(row.at("seq")),
+        text(row.at("microbatch_size")),
+        text(row.at("tp")),
+        text(row.at("pp")),
+        text(row.at("microbatches")),
+        fixed(number(row, "throughput_samples_per_s"), 3),
+        fixed(number(published, "throughput_samples_per_s"), 2),
+        percent(number(difference, "throughput_samples_per_s")),
+        percentage(number(row, "mfu"), 1),
+        percentage(number(row, "mfu_paper"), 1),
+        percentage(number(published, "mfu_paper"), 1),
+        fixed(number(row, "peak_memory_gb"), 1),
+        fixed(number(published, "peak_memory_gb"), 0),
+        percent(number(difference, "peak_memory_gb")),
+        row.at("calibration").get<bool>() && !published.is_null() ? "calibrated" : ""};
+    varying.insert_values(cells, 7, row);
+    table.add(std::move(cells));
   }
   return table;
 }

@@ -2,18 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
+
+#include "table.h"
+#include "varying_fields.h"
 
 namespace stp {
 namespace {
 
 std::string scientific(double value) { return shown("%.1e", value); }
 
-std::vector<std::string> columns(const Scenario& scenario, const DeviceOptions& devices, bool predicted) {
+std::vector<std::string> columns(const DeviceOptions& devices, bool predicted) {
   std::vector<std::string> names{"schedule", "model",   "type",      "tp",           "pp",        "dp",
                                  "m",        "step, s", "samples/s", "PP bubble",    "TP bubble", "saved, MB",
                                  "BLAS",     "GFLOP/s", "loss",      "parity: loss", "gradient"};
-  scenario.insert_cells(names, "name", "cp");
   if (predicted) names.insert(names.end(), {"predicted, s", "error"});
   if (devices.time_kernels) names.insert(names.end(), {"kernels, s", "step / kernels"});
   if (devices.replay) names.insert(names.end(), {"late, ms", "latest call, ms"});
@@ -58,13 +61,11 @@ std::vector<std::string> lateness_cells(const Replayed& replayed, size_t steps) 
 
 }  // namespace
 
-RunReport::RunReport(const Scenario& scenario, const DeviceOptions& devices,
-                     std::optional<std::string> predicted_by, bool one_device)
-    : scenario_(scenario),
-      predicted_by_(std::move(predicted_by)),
+RunReport::RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device)
+    : predicted_by_(std::move(predicted_by)),
       one_device_(one_device),
       replayed_(devices.replay.has_value()),
-      table_(columns(scenario, devices, predicted_by_.has_value())) {}
+      head_(columns(devices, predicted_by_.has_value())) {}
 
 std::string RunReport::prediction_errors() const {
   std::string text;
@@ -92,12 +93,11 @@ void RunReport::add(const MeasuredRun& run) {
   const auto append = [&](const std::vector<std::string>& more) {
     cells.insert(cells.end(), more.begin(), more.end());
   };
-  scenario_.insert_cells(cells, result.configuration.name, result.configuration.cp_text());
   if (measured.predicted) append(prediction_cells(result));
   if (measured.kernel_time_s)
     append({fixed(*measured.kernel_time_s, 4), fixed(result.step_time_s() / *measured.kernel_time_s, 3)});
   if (measured.replayed) append(lateness_cells(*measured.replayed, result.step_times_s.size()));
-  table_.add(cells);
+  lines_.push_back(std::move(cells));
 }
 
 void RunReport::add_parity(const Result& result) {
@@ -129,8 +129,17 @@ std::vector<std::string> RunReport::prediction_cells(const Result& result) {
                                                (disturbed ? " (disturbed)" : "")};
 }
 
-std::string RunReport::text() const {
-  std::string text = table_.text();
+std::string RunReport::text(const nlohmann::json& rows) const {
+  const VaryingFields varying(rows, {"model", "tp", "pp", "dp", "microbatches"});
+  std::vector<std::string> head = head_;
+  varying.insert_titles(head, 7);
+  Table table(head);
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    std::vector<std::string> cells = lines_[i];
+    varying.insert_values(cells, 7, rows.at(i));
+    table.add(std::move(cells));
+  }
+  std::string text = table.text();
   if (one_device_ && !replayed_)
     text += "All ranks took turns on one device: the times do not hold for ranks with a device each\n";
   if (replayed_)

@@ -2,28 +2,27 @@
 #pragma once
 
 #include <array>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "run_measured.h"
-#include "table.h"
 
 namespace stp {
 
 class RunReport {
  public:
   /// `predicted_by`: the profile that predicts each step, if any. `one_device`: all ranks take turns on one
-  /// device. The scenario must outlive this.
-  RunReport(const Scenario& scenario, const DeviceOptions& devices, std::optional<std::string> predicted_by,
-            bool one_device);
+  /// device.
+  RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device);
 
   void add(const MeasuredRun& run);
   /// Counts a combination that its schedule has refused.
   void add_refused() { ++refused_; }
 
-  /// The table and its notes.
-  [[nodiscard]] std::string text() const;
+  /// The table and its notes. `rows`: the record's, in the order of add().
+  [[nodiscard]] std::string text(const nlohmann::json& rows) const;
   /// The cases that differ from one rank; "" if there are none.
   [[nodiscard]] std::string failure() const;
 
@@ -32,10 +31,10 @@ class RunReport {
   std::vector<std::string> prediction_cells(const Result& result);
   [[nodiscard]] std::string prediction_errors() const;
 
-  const Scenario& scenario_;
   std::optional<std::string> predicted_by_;
   bool one_device_, replayed_;
-  Table table_;
+  std::vector<std::string> head_;
+  std::vector<std::vector<std::string>> lines_;
   std::array<std::vector<double>, 2>
       errors_;         // of predicted steps: ranks with processors of their own, others
   int disturbed_ = 0;  // rows without an error among these

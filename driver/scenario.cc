@@ -145,13 +145,6 @@ size_t Scenario::rows() const {
   return count;
 }
 
-void Scenario::insert_cells(std::vector<std::string>& row, const std::string& its_name,
-                            const std::string& cp) const {
-  const auto any = [&](auto has) { return std::any_of(experiments.begin(), experiments.end(), has); };
-  if (any([](const Experiment& each) { return each.strategy.cp > 1; })) row.insert(row.begin() + 5, cp);
-  if (any([](const Experiment& each) { return !each.name.empty(); })) row.insert(row.begin(), its_name);
-}
-
 json Scenario::as_run() const {
   json configurations = json::array();
   for (const Experiment& experiment : experiments) configurations.push_back(to_json(experiment));

@@ -113,10 +113,6 @@ struct Scenario {
   /// Rows of the result record: one per experiment and schedule.
   [[nodiscard]] size_t rows() const;
 
-  /// Inserts the cells of a table's row that only some scenarios have: the configuration's name in front, and
-  /// context parallelism after `pp`, which is column 4.
-  void insert_cells(std::vector<std::string>& row, const std::string& its_name, const std::string& cp) const;
-
   /// The scenario as run, for the result record.
   [[nodiscard]] nlohmann::json as_run() const;
 };

@@ -17,6 +17,12 @@ size_t columns_of(const std::string& text) {
 
 }  // namespace
 
+void Table::omit_empty_columns() {
+  for (size_t column = rows_[0].size(); column-- > 0;)
+    if (std::all_of(rows_.begin() + 1, rows_.end(), [&](const auto& row) { return row[column] == "–"; }))
+      for (auto& row : rows_) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+}
+
 std::string Table::text() const {
   std::vector<size_t> widths;
   const auto is_heading = [&](const auto& row) { return row.size() == 1 && rows_[0].size() > 1; };

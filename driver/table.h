@@ -14,6 +14,8 @@ class Table {
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   /// A line between the rows that does not affect column widths.
   void heading(std::string line) { rows_.push_back({std::move(line)}); }
+  /// Leaves out columns without any value: all their cells are "–".
+  void omit_empty_columns();
   [[nodiscard]] std::string text() const;
 
  private:
