@@ -118,8 +118,8 @@ std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const Operands& of) {
   return all;
 }
 
-std::unique_ptr<Fixture> memory_work(BenchEnv& env, double bytes, BenchEnv::Work work, Counters others = {},
-                                     bool cold = false) {
+std::unique_ptr<Fixture> memory_work(BenchEnv& env, double bytes, BenchEnv::Work work,
+                                     const Counters& others = {}, bool cold = false) {
   return std::make_unique<ComputeWork>(
       env, std::move(work),
       [=](double seconds) {

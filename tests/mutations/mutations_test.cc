@@ -247,7 +247,7 @@ Program program_in_buckets() {
 }
 
 // `program` where each bucket's reduction waits for what the bucket before it waits for.
-Program one_unit_early(Program program) {
+[[maybe_unused]] Program one_unit_early(Program program) {
   OpId before = 0;
   for (OpId op = 0; op < program.ops.size(); ++op)
     if (program.ops[op].kind == OpKind::gradient_reduce) {

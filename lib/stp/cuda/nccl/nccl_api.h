@@ -27,7 +27,7 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1), "NCCL 2.19 or later i
 namespace stp::cuda {
 
 struct NcclApi {
-#define STP_NCCL_MEMBER(name) decltype(::name)* name;
+#define STP_NCCL_MEMBER(name) decltype(::name)* name;  // NOLINT(bugprone-macro-parentheses): a declaration
   STP_NCCL_FUNCTIONS(STP_NCCL_MEMBER)
 #undef STP_NCCL_MEMBER
 };
