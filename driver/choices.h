@@ -1,8 +1,10 @@
 // The choices of a scenario's fields, by their words in scenarios.
 #pragma once
 
+#include <array>
 #include <string>
 
+#include "scenario.h"
 #include "stp/base/json_input.h"
 #include "stp/device/element_type.h"
 #include "stp/model/work.h"
@@ -18,13 +20,18 @@ struct Named {
 inline constexpr Named<Release> kReleases[] = {{"chain", Release::chain},
                                                {"block", Release::block},
                                                {"released", Release::released},
-                                               {"blocking", Release::blocking}};
+                                               {"blocking", Release::blocking},
+                                               {"megatron", Release::megatron},
+                                               {"megatron-0.18", Release::megatron_0_18},
+                                               {"megatron-batched", Release::megatron_batched}};
 inline constexpr Named<BackwardOrder> kBackwards[] = {{"suite", BackwardOrder::suite},
                                                       {"megatron", BackwardOrder::megatron}};
 inline constexpr Named<BraidPolicy> kBraids[] = {{"static", BraidPolicy::static_merge},
                                                  {"sequential", BraidPolicy::sequential},
                                                  {"timed", BraidPolicy::timed},
                                                  {"paired", BraidPolicy::paired}};
+inline constexpr Named<LayerSplit> kSplits[] = {
+    {"even", LayerSplit::even}, {"paper", LayerSplit::paper}, {"balanced", LayerSplit::balanced}};
 inline constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
                                                    {"megatron", TpOverlap::megatron},
                                                    {"domino", TpOverlap::domino},
@@ -38,7 +45,19 @@ inline constexpr Named<bool> kGradients[] = {{"float32", false}, {"model", true}
 inline constexpr Named<Implementation> kImplementations[] = {
     {"megatron", Implementation::megatron},
     {"suite", Implementation::suite},
-    {"megatron-2022", Implementation::megatron_2022}};
+    {"megatron-2022", Implementation::megatron_2022},
+    {"megatron-te", Implementation::megatron_te},
+    {"megatron-te-2.18", Implementation::megatron_te_2_18}};
+
+/// The GEMMs of Recipe::OverlapSms, of attn and mlp.
+struct NamedOverlapSms {
+  const char* name[2];
+  std::array<int, 2> Recipe::OverlapSms::*sms;
+};
+inline constexpr NamedOverlapSms kOverlapSms[] = {
+    {{"proj_forward", "fc2_forward"}, &Recipe::OverlapSms::forward},
+    {{"qkv_input_gradient", "fc1_input_gradient"}, &Recipe::OverlapSms::input_gradient},
+    {{"qkv_weight_gradient", "fc1_weight_gradient"}, &Recipe::OverlapSms::weight_gradient}};
 
 template <typename Choice, typename Choices>
 std::string word_of(Choice choice, const Choices& choices) {

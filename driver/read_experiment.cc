@@ -9,6 +9,7 @@
 
 #include "choices.h"
 #include "read_strategy.h"
+#include "stp/base/data.h"
 #include "stp/schedule/read_schedule.h"
 
 namespace stp {
@@ -20,16 +21,15 @@ constexpr int kMaxTokensOfRun = 1 << 28;  // of a step; they are made on the hos
 
 // The schedule file in `entry`: a path relative to the scenario's folder.
 std::string find_schedule_file(JsonInput& entry) {
-  namespace fs = std::filesystem;
   const std::string word = entry.string("file");
   if (!is_schedule_file(word))
     throw entry.error("file", "\"" + word + "\" does not have the ending of a schedule file",
                       "name a .json, .csv or .txt file");
-  const fs::path path = fs::path(entry.file()).parent_path() / word;
+  std::string path = path_in(entry.file(), word);
   std::error_code ignored;
-  if (!fs::exists(path, ignored))
-    throw entry.error("file", "there is no file " + path.string(), "check the path");
-  return path.string();
+  if (!std::filesystem::exists(path, ignored))
+    throw entry.error("file", "there is no file " + path_of_user(path), "check the path");
+  return path;
 }
 
 std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
@@ -99,6 +99,43 @@ json replaced_values(JsonInput& input, json profile) {
   return profile;
 }
 
+// Refuses sequences longer than what a config.json's sliding window lets tokens see.
+void check_window(const JsonInput& input, const NamedData& model, int seq) {
+  if (const int window = model.import.window; window > 0 && seq > window)
+    throw input.error("seq",
+                      "is more than the sliding window of " + std::to_string(window) + " tokens in " +
+                          model.path + ", and the suite attends to all tokens",
+                      "use at most " + std::to_string(window) + ", or a model file of stp model import");
+}
+
+// Reads the options of Megatron-Core's recipes.
+Recipe read_recipe(JsonInput& input, const Experiment::Hardware& hardware) {
+  Recipe recipe;
+  if (!input.has("recipe")) return recipe;
+  if (!uses_transformer_engine(hardware.implementation))
+    throw input.error("recipe",
+                      "is of Megatron-Core with Transformer Engine, and implementation is " +
+                          word_of(hardware.implementation, kImplementations),
+                      "set implementation to megatron-te, or leave it out");
+  JsonInput fields = input.object("recipe");
+  recipe.bucket_parameters = fields.number_or("bucket_parameters", 0, 1, 1e12);
+  recipe.gathers_in_step = fields.boolean_or("gathers_in_step", false);
+  recipe.state_bytes = fields.integer_or("state_bytes", recipe.state_bytes, 6, 12);
+  if (recipe.state_bytes != 12 && recipe.state_bytes != 10 && recipe.state_bytes != 6)
+    throw fields.error("state_bytes", "is no number of bytes that Megatron-Core's optimizers keep",
+                       "write 12 (fp32), 10 (master weights as remainders) or 6 (bf16 moments, too)");
+  if (fields.has("overlap_sms")) {
+    JsonInput sms = fields.object("overlap_sms");
+    for (const auto& [name, of] : kOverlapSms)
+      for (size_t unit = 0; unit < 2; ++unit)
+        (recipe.overlap_sms.*of)[unit] =
+            sms.integer_or(name[unit], (recipe.overlap_sms.*of)[unit], 0, hardware.profile.sms - 1);
+    sms.done();
+  }
+  fields.done();
+  return recipe;
+}
+
 Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
   Experiment::Hardware hardware{};
   hardware.model_data = read_named_data(input, "model", "models", changes);
@@ -112,16 +149,20 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
     hardware.profile = read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
   }
   hardware.seq = input.integer("seq", 1, 1 << 24);
+  check_window(input, hardware.model_data, hardware.seq);
   hardware.vision_tokens = read_vision_tokens(input, hardware.model, hardware.seq);
   // Its kernels changed more than others between 2022 and today: no choice fits all.
   if (hardware.model.family == Family::gpt && !input.has("implementation"))
-    throw input.error("implementation", "is missing, and steps of a megatron-gpt differ by 16 % among them",
-                      "write megatron-2022 (before FlashAttention), megatron (unfused) or suite (fused)");
+    throw input.error(
+        "implementation", "is missing, and steps of a megatron-gpt differ by 16 % among them",
+        "write megatron-2022 (before FlashAttention), megatron (unfused), megatron-te (Transformer "
+        "Engine) or suite (fused)");
   hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);
   hardware.contention = input.boolean_or("contention", true);
   hardware.sends_share_adapter = input.boolean_or("sends_share_adapter", true);
   hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
   hardware.model_gradients = choose(input, "gradients", false, kGradients);
+  hardware.recipe = read_recipe(input, hardware);
   return hardware;
 }
 
@@ -157,7 +198,11 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   if (run.model.family != Family::qwen2)
     throw input.error("model", run.model.name + " is a megatron-gpt, and runs have the units of qwen2 alone",
                       "use a model of model_type qwen2, or simulate");
+  if (run.model.variant != ModelVariant{})
+    throw input.error("model", run.model.name + " differs from qwen2 in its norm, activation, biases or head",
+                      "use a model without these fields, or simulate");
   run.seq = input.integer("seq", 1, 1 << 24);
+  check_window(input, run.model_data, run.seq);
   run.vision_tokens = read_vision_tokens(input, run.model, run.seq);
   if (run.model.has_vision() && run.model.encoder().head_dim % 2 != 0)
     throw input.error("model",
@@ -169,6 +214,7 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   run.steps = options.integer_or("steps", 1, 1, 1 << 20);
   run.warmup = options.integer_or("warmup", 0, 0, 1 << 20);
   run.text = options.string_or("text", "");
+  if (!run.text.empty()) run.text = path_of_user(path_in(input.file(), run.text));
   run.initialisation.seed = options.integer_or("seed", 1, 0, INT32_MAX);
   run.initialisation.weight_deviation = options.number_or("weight_deviation", 0.02, 0, 1e3);
   run.initialisation.bias_deviation = options.number_or("bias_deviation", 0, 0, 1e3);
@@ -194,7 +240,7 @@ void read_unit_costs(JsonInput& input, Experiment& experiment) {
   costs.done();
   if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   const int layers = model_layers(experiment);
-  if (experiment.split != LayerSplit::paper) {
+  if (input.has("layers_per_chunk") && input.value("layers_per_chunk").is_string()) {
     if (layers == 0)
       throw input.error("layers_per_chunk", "is a word, but unit costs have no model to divide",
                         "write one number of layers per virtual stage, or give layer_costs");
@@ -212,14 +258,15 @@ void read_layers(JsonInput& input, Experiment& experiment) {
     return;
   }
   const std::string word = input.string("layers_per_chunk");
-  if (word != "even" && word != "balanced")
+  const auto* const choice = std::ranges::find(kSplits, word, &Named<LayerSplit>::name);
+  if (choice == std::end(kSplits))
     throw input.error("layers_per_chunk", "\"" + word + "\" is not a choice",
-                      "write \"even\", \"balanced\", or one number per virtual stage");
-  if (word == "balanced" && input.has("run"))
+                      "write \"even\", \"balanced\", \"paper\", or one number per virtual stage");
+  experiment.split = choice->choice;
+  if (experiment.split == LayerSplit::balanced && input.has("run"))
     throw input.error("layers_per_chunk",
                       "is balanced, but a run has no cluster whose costs could be balanced",
                       "write \"even\", or the layers_per_chunk of a record of stp simulate");
-  experiment.split = word == "even" ? LayerSplit::even : LayerSplit::balanced;
 }
 
 // Reads the factors of layers and microbatches. The caller checks the latter when their number is known.
@@ -332,7 +379,10 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   experiment.braid = choose(input, "braid", BraidPolicy::static_merge, kBraids);
   experiment.merge_backward = input.boolean_or("merge_backward", false);
   experiment.freed_at_I = choose(input, "freed_at", false, kFreedAt);
-  if (input.has("layers_per_chunk")) read_layers(input, experiment);
+  if (input.has("layers_per_chunk"))
+    read_layers(input, experiment);
+  else if (input.has("models"))  // a record that leaves it out has the paper's
+    experiment.split = LayerSplit::paper;
   if (input.has("schedule_costs"))
     experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
 

@@ -7,7 +7,9 @@
 #include "baselines/registry.h"
 #include "choices.h"
 #include "interrupt.h"
+#include "progress.h"
 #include "stp/cost/balance.h"
+#include "stp/cost/memory.h"
 #include "stp/cost/timed_braid.h"
 #include "stp/model/partition.h"
 #include "stp/schedule/merge_backward.h"
@@ -48,6 +50,13 @@ std::vector<int> layers_by_rule(const Experiment& experiment, int stages) {
   return layers;
 }
 
+BucketRule bucket_rule(const Experiment& experiment, const ModelConfig& model) {
+  BucketRule rule = megatron_bucket_rule(model, experiment.strategy.tp, experiment.strategy.replicas());
+  if (experiment.hardware && experiment.hardware->recipe.bucket_parameters > 0)
+    rule.size = experiment.hardware->recipe.bucket_parameters;
+  return rule;
+}
+
 Lowering lowering_of(const Experiment& experiment) {
   const bool of_model = !experiment.unit_costs;
   const int replicas = experiment.strategy.replicas();
@@ -57,8 +66,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .braid = experiment.braid,
           .strategy = experiment.strategy,
           .data_parallel = replicas > 1,
-          .buckets = of_model ? megatron_bucket_rule(*model_of(experiment), experiment.strategy.tp, replicas)
-                              : BucketRule{},
+          .buckets = of_model ? bucket_rule(experiment, *model_of(experiment)) : BucketRule{},
           .embedding = of_model,
           .tied = experiment.hardware && experiment.hardware->model.tied(),
           .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0};
@@ -83,6 +91,20 @@ Lowering lowering_with_times(const Experiment& experiment, const Schedule& sched
   return lowering;
 }
 
+// The memory of a rank, without that on the host.
+RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const Placement& placement,
+                             int rank, double parameters, double activations) {
+  const ParameterBytes bytes = parameter_bytes(parameters, job);
+  const bool last = placement.rank_of(placement.stages() - 1) == rank;
+  return {.activations = activations,
+          .weights = bytes.weights,
+          .gradients = bytes.gradients,
+          .optimizer = bytes.optimizer,
+          .host = 0,
+          .buffers = working_bytes(parameters, job, last).beside(activations),
+          .fixed = experiment.hardware->profile.fixed_memory_bytes};
+}
+
 // Whether a rank of a schedule has memory for its chunks, on the hardware of an experiment.
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
   return [&experiment, &placement, &order, job = job_of(experiment)](int rank,
@@ -90,19 +112,12 @@ Fits fits_into_memory(const Experiment& experiment, const Placement& placement, 
     std::vector<int> layers(placement.stages(), 0);
     for (int chunk = 0; chunk < placement.chunks(); ++chunk)
       layers[placement.stage(rank, chunk)] = of_chunks[chunk];
-    const ParameterBytes bytes = parameter_bytes(parameters_per_rank(job, layers, placement)[rank], job);
     const double activations =
         peak_activation_bytes(order, rank, activation_bytes(job, layers), experiment.microbatch_costs);
-    return activations + bytes.weights + bytes.gradients + bytes.optimizer <=
-           experiment.hardware->profile.memory_bytes;
+    return memory_of(experiment, job, placement, rank, parameters_per_rank(job, layers, placement)[rank],
+                     activations)
+               .on_device() <= experiment.hardware->profile.memory_bytes;
   };
-}
-
-Timeline timeline_of(const Program& program, const Experiment& experiment) {
-  const std::vector<double> seconds = op_seconds(program, cost_table_of(experiment, program));
-  const Contention contention = contention_of(experiment);
-  return program.strategy.post_validation ? simulate_repeated(program, seconds, contention)
-                                          : simulate(program, seconds, contention);
 }
 
 constexpr double kOpsOfSplits = 2e7;  // of all simulations of splits together: one or two seconds
@@ -142,7 +157,10 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
       factors.empty() ? schedule.microbatches : std::accumulate(factors.begin(), factors.end(), 0.0);
   const auto step_seconds = [&](const std::vector<int>& layers) {
     check_interrupted();
-    return timeline_of(lower(schedule, layers, lowering), experiment).step_s;
+    const Program program = lower(schedule, layers, lowering);
+    return timeline_of(program, op_seconds(program, cost_table_of(experiment, program)),
+                       contention_of(experiment))
+        .step_s;
   };
   const auto ops = static_cast<double>(lower(schedule, *split, lowering).ops.size());
   return fastest_nearby(*split, costs, placement, first, fits, microbatches, step_seconds,
@@ -228,8 +246,9 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
              host = peak_host_bytes(program, by_stage);
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
   for (int rank = 0; rank < schedule.pp(); ++rank) {
-    const ParameterBytes bytes = parameter_bytes(parameters[rank], job);
-    ranks[rank].memory = {activations[rank], bytes.weights, bytes.gradients, bytes.optimizer, host[rank]};
+    ranks[rank].memory =
+        memory_of(experiment, job, schedule.placement, rank, parameters[rank], activations[rank]);
+    ranks[rank].memory->host = host[rank];
   }
   return ranks;
 }
@@ -241,8 +260,17 @@ Job job_of(const Experiment& experiment) {
   Job job = job_of(experiment, hardware, hardware.implementation);
   job.scatter_transfers = hardware.scatter_transfers;
   job.sends_share_adapter = hardware.sends_share_adapter;
+  job.recipe = hardware.recipe;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
+}
+
+double peak_gb_without_recompute(const Program& program, const Experiment& experiment) {
+  Job job = job_of(experiment);
+  job.shape.strategy.recompute = {};
+  const auto peaks = peak_activation_bytes(program, activation_bytes(job, program.layers_per_stage),
+                                           experiment.microbatch_costs);
+  return *std::ranges::max_element(peaks) / 1e9;
 }
 
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
@@ -252,10 +280,15 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
 }
 
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
+  begin_phase(name_of(choice) + ": making the schedule");
   Schedule schedule = schedule_for(choice, experiment, file);
+  begin_phase(schedule.name + ": making the program");
   try {
     const std::vector<int> layers = layers_for(experiment, schedule);
     const Lowering lowering = lowering_with_times(experiment, schedule, layers);
+    // Measured: STP of 32 layers at tp 4, the most ops a layer.
+    say_cost(double{1} * schedule.microbatches * std::accumulate(layers.begin(), layers.end(), 0),
+             "layers of microbatches", 900, 2.6e-6);
     return lower(std::move(schedule), layers, lowering);
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(file);
@@ -283,6 +316,25 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
     configuration.tp_overlap = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   return configuration;
+}
+
+double bytes_of_run(const Program& program, const Experiment& experiment) {
+  const Experiment::Run& run = *experiment.run;
+  const Strategy& strategy = experiment.strategy;
+  Job job = job_of(experiment, run, Implementation::suite);
+  const auto element = static_cast<double>(bytes_of(run.type)),
+             state = static_cast<double>(bytes_of(statistics_type(run.type)));
+  job.shape.element_bytes = static_cast<int>(element);
+  const int states = run.type == DType::bf16 ? 3 : 2;  // two moments, and the master
+  const double of_parameter =
+      element + state + states * state / (program.strategy.zero ? strategy.replicas() : 1);
+  double bytes = 0;
+  for (const double parameters :
+       parameters_per_rank(job, program.layers_per_stage, program.schedule.placement))
+    bytes += parameters * of_parameter;
+  for (const double saved : peak_activation_bytes(program, activation_bytes(job, program.layers_per_stage)))
+    bytes += saved;
+  return bytes * strategy.tp * strategy.replicas();
 }
 
 StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
@@ -317,6 +369,12 @@ Contention contention_of(const Experiment& experiment) {
           experiment.hardware->profile.contention_all_reduce};
 }
 
+Timeline timeline_of(const Program& program, const std::vector<double>& seconds,
+                     const Contention& contention) {
+  return program.strategy.post_validation ? simulate_repeated(program, seconds, contention)
+                                          : simulate(program, seconds, contention);
+}
+
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file) {
   if (experiment.run)
@@ -327,8 +385,10 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
 SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   SimulatedRun run{std::move(program), {}, {}};
   const CostTable table = cost_table_of(experiment, run.program);
-  run.timeline = timeline_of(run.program, experiment);
+  begin_phase(run.program.schedule.name + ": simulating " + std::to_string(run.program.ops.size()) + " ops");
+  run.timeline = timeline_of(run.program, op_seconds(run.program, table), contention_of(experiment));
 
+  begin_phase(run.program.schedule.name + ": counting memory");
   Result& result = run.result;
   result.schedule = run.program.schedule.name;
   result.configuration = configuration_of(experiment, run.program);
@@ -347,8 +407,14 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.vision_tokens = hardware.vision_tokens;
     configuration.contention = hardware.contention;
     configuration.gradients = word_of(hardware.model_gradients, kGradients);
-    if (const auto needed = result.peak_total_gb())
-      result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
+    if (const auto needed = result.peak_total_gb()) {
+      const HardwareProfile& profile = hardware.profile;
+      const double margin = profile.memory_bytes / 1e9 - *needed,
+                   more = (profile.most_fixed_memory_bytes - profile.fixed_memory_bytes) / 1e9,
+                   less = (profile.fixed_memory_bytes - profile.least_fixed_memory_bytes) / 1e9;
+      result.memory_margin_gb = margin;
+      result.fits = margin >= more ? Fit::yes : margin >= -less ? Fit::maybe : Fit::no;
+    }
     // Factors of time do not define a number of operations.
     const bool alike = experiment.layer_costs.empty() && experiment.microbatch_costs.empty();
     if (const auto throughput = result.throughput(); throughput && alike) {
@@ -363,7 +429,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
 }
 
 void simulate_rows(const Scenario& scenario,
-                   const std::function<void(SimulatedRun, const Experiment&)>& visit) {
+                   const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit) {
   ProgressBar progress("simulating " + scenario.name, scenario.rows());
   bool any = false;
   for (const Experiment& experiment : scenario.experiments)
@@ -377,9 +443,10 @@ void simulate_rows(const Scenario& scenario,
         say_left_out(experiment.name, error);
       }
       any = any || run.has_value();
-      if (run) visit(*std::move(run), experiment);
+      if (run) visit(*std::move(run), experiment, choice);
       progress.step();
     }
+  check_interrupted();
   if (!any)
     throw InputError(scenario.file, "schedules", "refuse all configurations", "correct at least one of them");
 }

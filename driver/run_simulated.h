@@ -32,6 +32,10 @@ struct StepPrediction {
   double step_s;
   bool oversubscribed;  // more ranks than shared processors
 };
+/// Bytes that the tensors of all ranks of a run take at least at their peaks: parameters and their state, and
+/// what layers save for backwards.
+double bytes_of_run(const Program& program, const Experiment& experiment);
+
 /// Predicts a step in float32 by the suite's own kernels. `experiment` must have a `run`.
 StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
                             const HardwareProfile& profile, const std::string& file);
@@ -39,9 +43,16 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
 /// The cost model's input for an experiment with hardware.
 Job job_of(const Experiment& experiment);
 
+/// The largest peak of activations of a rank, GB, if nothing of `program` were recomputed.
+double peak_gb_without_recompute(const Program& program, const Experiment& experiment);
+
 /// The costs of `program`, and the contention of overlapping ops.
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
+
+/// A step of `program`, whose ops take `seconds`.
+Timeline timeline_of(const Program& program, const std::vector<double>& seconds,
+                     const Contention& contention);
 
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);
@@ -53,6 +64,6 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment);
 /// scenario allows it, it leaves out combinations that the schedule refuses; InputError if nothing is left.
 /// Throws if interrupted.
 void simulate_rows(const Scenario& scenario,
-                   const std::function<void(SimulatedRun, const Experiment&)>& visit);
+                   const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit);
 
 }  // namespace stp

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "choices.h"
 #include "read_experiment.h"
@@ -37,6 +38,15 @@ json to_json(const Experiment::Run& run) {
   return value;
 }
 
+json to_json(const Recipe& recipe) {
+  json value = {{"gathers_in_step", recipe.gathers_in_step}, {"state_bytes", recipe.state_bytes}};
+  if (recipe.bucket_parameters > 0) value["bucket_parameters"] = recipe.bucket_parameters;
+  for (const auto& [name, sms] : kOverlapSms)
+    for (size_t unit = 0; unit < 2; ++unit)
+      value["overlap_sms"][name[unit]] = (recipe.overlap_sms.*sms)[unit];
+  return value;
+}
+
 json to_json(const Experiment::Hardware& hardware) {
   json value = {{"model", hardware.model_data.name},
                 {"cluster", hardware.cluster_data.name},
@@ -45,6 +55,7 @@ json to_json(const Experiment::Hardware& hardware) {
                 {"contention", hardware.contention},
                 {"scatter_transfers", hardware.scatter_transfers},
                 {"gradients", word_of(hardware.model_gradients, kGradients)}};
+  if (hardware.recipe != Recipe{}) value["recipe"] = to_json(hardware.recipe);
   if (!hardware.sends_share_adapter) value["sends_share_adapter"] = false;
   if (hardware.vision_tokens > 0) value["vision_tokens"] = hardware.vision_tokens;
   if (hardware.cluster_values) value["cluster_values"] = *hardware.cluster_values;
@@ -59,12 +70,25 @@ std::string name_of(const ScheduleChoice& choice) {
   return choice.file.empty() ? choice.name : std::filesystem::path(choice.file).stem().string();
 }
 
+void say_differences(const Scenario& scenario) {
+  constexpr double kWorthSaying = 0.001;  // of the parameters; `stp model import` says all
+  std::set<std::string> said;
+  for (const Experiment& experiment : scenario.experiments) {
+    if (!experiment.run && !experiment.hardware) continue;
+    const NamedData& data = experiment.run ? experiment.run->model_data : experiment.hardware->model_data;
+    const ModelConfig& model = experiment.run ? experiment.run->model : experiment.hardware->model;
+    const std::string note = data.import.note(kWorthSaying * model.parameters());
+    if (!note.empty() && said.insert(data.path).second)
+      std::fprintf(stderr, "stp: %s: %s\n", data.path.c_str(), note.c_str());
+  }
+}
+
 std::string scenario_path(const std::string& word) {
   std::error_code ignored;
   if (word.ends_with(".csv") || word.ends_with(".txt"))
     throw InputError(word, "", "is a schedule, not a scenario",
                      R"(name it in a scenario: "schedules": [{"file": "…"}]; or check it with stp validate)");
-  if (word.ends_with(".json") || std::filesystem::exists(word, ignored)) return word;
+  if (word == "-" || word.ends_with(".json") || std::filesystem::exists(word, ignored)) return word;
   return find_data_file(word, "scenarios", "", "SCENARIO");
 }
 
@@ -74,10 +98,23 @@ void say_left_out(const std::string& name, const InputError& error) {
 
 NamedData read_named_data(JsonInput& input, const char* key, const char* folder, const Changes& changes) {
   const std::string name = input.string(key);
-  const std::string path = find_data_file(name, folder, input.file(), input.path(key));
-  json content = read_json_file(path);
+  const std::string kept = key + std::string("s");  // in the scenario of a record
+  std::string path;
+  json content;
+  if (input.has(kept) && input.object(kept).has(name)) {
+    content = input.object(kept).value(name);
+    path = input.file() + ": " + kept + "." + name;
+  } else {
+    path = find_data_file(name, folder, input.file(), input.path(key));
+    content = read_json_file(path);
+  }
+  ImportedModel import;
+  if (is_hugging_face(content)) {
+    import = import_hugging_face(content, path);
+    content = import.content;
+  }
   changes.apply_to_file(key, content);
-  return {name, path, std::make_shared<const json>(std::move(content))};
+  return {name, path, std::make_shared<const json>(std::move(content)), std::move(import)};
 }
 
 std::string read_scenario_name(JsonInput& input) {
@@ -115,9 +152,10 @@ json to_json(const Experiment& experiment) {
     value["parallel"]["cp_method"] = word_of(experiment.strategy.cp_method, kCpMethods);
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (experiment.strategy.offload > 0) value["offload"] = {{"ratio", experiment.strategy.offload}};
-  if (!experiment.layers_per_chunk.empty()) value["layers_per_chunk"] = experiment.layers_per_chunk;
-  if (experiment.split == LayerSplit::even) value["layers_per_chunk"] = "even";
-  if (experiment.split == LayerSplit::balanced) value["layers_per_chunk"] = "balanced";
+  if (!experiment.layers_per_chunk.empty())
+    value["layers_per_chunk"] = experiment.layers_per_chunk;
+  else
+    value["layers_per_chunk"] = word_of(experiment.split, kSplits);
   if (experiment.strategy.post_validation) value["post_validation"] = true;
   if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
@@ -165,16 +203,10 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
   json content = read_json_file(path);
   changes.apply_to_scenario(content);
   JsonInput input(content, path);
-  if (input.has("provenance"))
-    throw input.error("provenance", "makes this a result record, not a scenario",
-                      "name the scenario that it is of, or save its field \"scenario\" as a file");
+  refuse_other_kind(content, path, "a scenario");
   if (input.has("pairs"))
     throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
                       "use stp simulate or stp reproduce, or remove it");
-  if (input.has("ranks"))
-    throw input.error(
-        "ranks", "makes this a schedule, not a scenario",
-        R"(name the file in a scenario: "schedules": [{"file": "…"}]; or check it with stp validate)");
   if (invalid == Invalid::refuse) refuse_missing(input);
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
@@ -183,7 +215,6 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");
   input.ignore("order");
-  // A record's scenario has the contents of its names; when run again, the names are looked up again.
   input.ignore("models");
   input.ignore("clusters");
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));
@@ -219,11 +250,10 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
 std::vector<std::string> suite_scenarios() {
   // The paper's main tables come first: `order` in the file, 100 where left out.
   std::vector<std::pair<int, std::string>> found;
-  for (const auto& entry : std::filesystem::directory_iterator(data_path("scenarios"))) {
-    if (entry.path().extension() != ".json") continue;
-    JsonInput input = JsonInput::of_file(entry.path());
+  for (const std::string& name : data_names("scenarios")) {
+    JsonInput input = JsonInput::of_file(data_path("scenarios/" + name + ".json"));
     if (input.has("run")) continue;  // for `stp run`
-    found.emplace_back(input.integer_or("order", 100, 0), entry.path().stem());
+    found.emplace_back(input.integer_or("order", 100, 0), name);
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> names;

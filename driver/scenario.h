@@ -12,6 +12,7 @@
 #include "stp/cluster/profile.h"
 #include "stp/cost/cost_table.h"
 #include "stp/cost/hardware.h"
+#include "stp/model/hugging_face.h"
 #include "stp/program/lower.h"
 #include "stp/report/compare.h"
 #include "stp/runtime/training.h"
@@ -32,11 +33,12 @@ std::string name_of(const ScheduleChoice& choice);
 struct NamedData {
   std::string name, path;
   SharedJson content;
+  ImportedModel import;  // of a config.json; else empty
 };
 
-/// The division of a model's layers if no numbers are given: `paper` by the paper's rule, `balanced` by the
-/// configuration's own costs.
-enum class LayerSplit { paper, even, balanced };
+/// The division of a model's layers if no numbers are given: evenly, by the paper's rule, or `balanced` by
+/// the configuration's own costs.
+enum class LayerSplit { even, paper, balanced };
 
 /// One configuration, with all defaults filled in.
 struct Experiment {
@@ -49,7 +51,7 @@ struct Experiment {
   int microbatches = 1, microbatch_size = 1;
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: as `split` says
-  LayerSplit split = LayerSplit::paper;
+  LayerSplit split = LayerSplit::even;
   Release release = Release::chain;
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;
@@ -72,6 +74,7 @@ struct Experiment {
     bool contention;
     bool scatter_transfers, sends_share_adapter;
     bool model_gradients;  // in the model's type, not in float32
+    Recipe recipe;
     NamedData model_data, cluster_data;
     SharedJson cluster_values;  // the profile's values that this configuration replaces; null: none
   };
@@ -123,6 +126,7 @@ void say_left_out(const std::string& name, const InputError& error);
 /// The file of `word`: a path, or the name of a scenario in the suite.
 std::string scenario_path(const std::string& word);
 /// Reads the file in field `key`, given by path or by name in the suite's `folder`, and applies `changes`.
+/// The scenario of a record has its content itself, in `models` or `clusters`.
 NamedData read_named_data(JsonInput& input, const char* key, const char* folder, const Changes& changes = {});
 /// Reads the scenario's field `name`, which names results.
 std::string read_scenario_name(JsonInput& input);
@@ -131,6 +135,10 @@ std::string read_scenario_name(JsonInput& input);
 /// the name of a scenario in the suite.
 Scenario read_scenario(const std::string& word, const Changes& changes = {},
                        Invalid invalid = Invalid::refuse);
+
+/// Says on standard error, once of each config.json, how the model file made of it differs. For commands, of
+/// whose processes one may say it.
+void say_differences(const Scenario& scenario);
 
 /// The names of the suite's scenarios, in `reproduce`'s order.
 std::vector<std::string> suite_scenarios();

@@ -4,12 +4,9 @@ import copy
 import math
 import sys
 
+import packages  # noqa: F401, I001 - before what needs them
+from scipy.optimize import least_squares
 from simulation import ROOT, read, simulate
-
-try:
-    from scipy.optimize import least_squares
-except ImportError as error:
-    sys.exit(f"{sys.executable}: {error}; install python3-scipy, which /usr/bin/python3 finds")
 
 DIGITS = 4  # of a fitted value, as written
 
@@ -20,7 +17,7 @@ def agrees(row, pattern):
 
 
 def published_throughput(row, published):
-    figures = ("throughput_samples_per_s", "peak_memory_gb", "mfu_paper", "table")
+    figures = ("throughput_samples_per_s", "step_time_s", "peak_memory_gb", "mfu_paper", "fits", "table")
     for candidate in published:
         fields = {key: value for key, value in candidate.items() if key not in figures}
         if "throughput_samples_per_s" in candidate and agrees(row, fields):

@@ -6,18 +6,22 @@ import json
 import math
 import statistics
 
+import packages  # noqa: F401, I001 - before what needs them
 import numpy as np
 
 MICRO, GIGA, MEBI = 1e-6, 1e9, 1 << 20
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+ERROR_RATE = 0.05  # of an interval that goes from the least to the largest value
 ANY_GROUP = 256  # ranks of a group on one machine, where memory is what connects them
 
 
 def noisy_rows(path):
-    """How many rows of bin/microbench's JSON are noisy, and how many there are; rows without repetitions say nothing."""
+    """How many rows of bin/microbench's JSON are noisy, how many have too few repetitions to know (microbench/sampling.cc), and
+    how many there are; rows without repetitions say nothing."""
     with open(path, encoding="utf-8") as file:
         rows = [row for row in json.load(file)["benchmarks"] if row.get("aggregate_name") == "noisy"]
-    return sum(row["real_time"] > 0 for row in rows), len(rows)
+    enough = [row for row in rows if 2 * 0.5 ** row["repetitions"] <= ERROR_RATE]
+    return sum(row["real_time"] > 0 for row in enough), len(rows) - len(enough), len(rows)
 
 
 class Unfit(Exception):

@@ -24,7 +24,7 @@ COSTS = (
 # With context parallelism these stand for attn.F and attn.I.
 IN_PARTS = tuple(f"attn.{letter}_{part}" for letter in "FI" for part in ("before", "core", "after"))
 EXCHANGES = {"ring": "kv_exchange", "all-to-all": "all_to_all"}  # by the method of context parallelism
-RELEASES = ("chain", "block", "released", "blocking")
+RELEASES = ("chain", "block", "released", "blocking", "megatron", "megatron-0.18", "megatron-batched")
 OF_THE_TRAINER = ("released", "blocking")
 BACKWARDS = ("suite", "megatron")
 BRAIDS = ("static", "sequential")
@@ -193,10 +193,24 @@ class Step:
         if release == "chain":
             return []
         gate = [needed for action in block for needed in self.inputs(action)]
-        weights_alone = all(action.kind == "W" for action in block)
-        if index > 0 and (release == "blocking" or (release == "released" and not weights_alone)):
-            gate += self.block_sends[rank, index - 1]
-        return gate
+        return gate + [send for waited in self.blocks_waited_for(rank, index) for send in self.block_sends[rank, waited]]
+
+    def blocks_waited_for(self, rank, index):
+        """The blocks whose sends a block waits for."""
+        release, blocks = self.options.release, self.ranks[rank]
+        weights_alone = [all(action.kind == "W" for action in block) for block in blocks]
+        if release in ("blocking", "megatron-batched"):
+            return [index - 1] if index > 0 else []
+        if release == "block" or weights_alone[index]:
+            return []
+        if release == "released":
+            return [index - 1] if index > 0 else []
+        before = [other for other in range(index) if not weights_alone[other]]
+        forward = [block[-1].kind == "F" for block in blocks]
+        if not before or forward[before[-1]] == forward[index]:
+            return before[-1:]
+        at_once = before[-1:] if release == "megatron-0.18" and not forward[index] else []
+        return at_once + before[-3:-2]
 
     def needed_by(self, action, is_first, block, memory):
         """What the next segment of an action waits for."""

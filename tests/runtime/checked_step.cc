@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "stp/base/error.h"
-#include "stp/cost/hardware.h"
+#include "stp/cost/memory.h"
 #include "support/saved_memory.h"
 
 namespace stp {

@@ -10,6 +10,7 @@
 #include "stp/cost/cost_table.h"
 #include "stp/cost/hardware.h"
 #include "stp/simulate/simulate.h"
+#include "support/programs.h"
 #include "support/training.h"
 
 namespace stp {
@@ -93,7 +94,7 @@ TEST(SameOps, EveryKindUnderEveryOptionIsSimulated) {
   std::set<Kind> seen;
   for (const char* schedule : {"stp", "zb-v"})
     for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
-      for (const Release release : {Release::chain, Release::block, Release::released, Release::blocking})
+      for (const Release release : kReleases)
         for (const bool sequence_parallel : {false, true})
           for (const auto& [name, recompute] : kRecomputes)
             for (const auto& [dp, zero] : {std::pair{1, false}, {2, false}, {2, true}})

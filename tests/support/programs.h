@@ -127,7 +127,9 @@ inline std::vector<double> ends_of_ops(const Program& program, const std::vector
   return ends;
 }
 
-inline constexpr Release kReleases[] = {Release::chain, Release::block, Release::released};
+inline constexpr Release kReleases[] = {Release::chain,           Release::block,    Release::released,
+                                        Release::blocking,        Release::megatron, Release::megatron_0_18,
+                                        Release::megatron_batched};
 
 /// A number of layers for each stage.
 inline std::vector<int> random_layers(std::mt19937& random, int stages) {

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "stp/base/error.h"
+#include "stp/base/json_input.h"
 #include "stp/cpu/cpu_backend.h"
 #ifdef STP_HAVE_CUDA
 #include "stp/cuda/cuda_backend.h"
@@ -90,7 +90,11 @@ const BuiltIn& built_in(const std::string& name) {
   if (name == "cuda")
     throw InputError("", "--backend", "this build has no CUDA backend",
                      "build where nvcc is found, or use " + all);
-  throw InputError("", "--backend", "\"" + name + "\" is not built in", "use " + all);
+  std::vector<std::string> names;
+  for (const BuiltIn& each : built_in_backends()) names.push_back(each.name);
+  const std::string guess = nearest(name, names);
+  throw InputError("", "--backend", "\"" + name + "\" is not built in",
+                   (guess.empty() ? "" : "did you mean " + guess + "? ") + "use " + all);
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {

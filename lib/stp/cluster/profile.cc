@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <regex>
 
+#include "stp/base/data.h"
 #include "stp/base/json_input.h"
 
 namespace stp {
@@ -11,9 +13,27 @@ namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kTiny = 1e-9, kMebi = 1024 * 1024;
 
-void require_source(JsonInput& field) {
-  if (field.string("source").empty())
-    throw field.error("source", "is empty", "say where the value comes from");
+// How far an assumed value without a range may be off: this many times more or less.
+// Rates, and shares of a peak: a chip's best and its usual GEMMs, or a link's data sheet and its transfers,
+// differ by about a quarter.
+constexpr double kSpreadOfRates = 1.25;
+// Overheads and latencies: they depend on software, and guesses tell their order (3 to 15 us for a launch).
+constexpr double kSpreadOfOverheads = 2;
+// Adapters of a node, and SMs of a receive: nodes have one adapter for one, two or four GPUs.
+constexpr double kSpreadOfCounts = 2;
+// Counts and capacities that are in every data sheet, though a source may name another machine's.
+constexpr double kExact = 1;
+
+std::string require_source(JsonInput& field) {
+  std::string source = field.string("source");
+  if (source.empty()) throw field.error("source", "is empty", "say where the value comes from");
+  return source;
+}
+
+// Of a source: neither measured, specified nor fitted.
+bool says_assumed(const std::string& source) {
+  static const std::regex words(R"(\b(assumed|carried over)\b|^as (fitted )?on\b)", std::regex::icase);
+  return std::regex_search(source, words);
 }
 
 // The list "all_reduce_measured": per group size its source and bus bandwidths by message size.
@@ -69,6 +89,28 @@ std::vector<MeasuredGemm> read_gemms(JsonInput& input) {
   return gemms;
 }
 
+MeasuredAttention read_attention(JsonInput& input) {
+  MeasuredAttention measured;
+  if (!input.has("attention_cudnn")) return measured;
+  JsonInput field = input.object("attention_cudnn");
+  require_source(field);
+  measured.heads = field.integer("heads", 1, 1 << 14);
+  if (field.size("lengths") == 0) throw field.error("lengths", "is empty", "write at least one length");
+  for (size_t i = 0; i < field.size("lengths"); ++i) {
+    JsonInput length = field.element("lengths", i);
+    const auto rate = [&](const char* key) { return length.number(key, kTiny, 1e6) * kTera; };
+    const MeasuredAttention::Point point{length.number("seq", 1, 1e9), rate("causal_forward_tflops"),
+                                         rate("causal_backward_tflops"), rate("full_forward_tflops"),
+                                         rate("full_backward_tflops")};
+    length.done();
+    if (!measured.points.empty() && point.seq <= measured.points.back().seq)
+      throw length.error("seq", "is not larger than the length before", "sort the lengths");
+    measured.points.push_back(point);
+  }
+  field.done();
+  return measured;
+}
+
 SharedProcessors read_shared(JsonInput& input) {
   SharedProcessors shared;
   if (!input.has("shared_processors")) return shared;
@@ -99,21 +141,48 @@ class ProfileReader {
  public:
   ProfileReader(JsonInput& input, HardwareProfile& profile) : input_(input), profile_(profile) {}
 
-  double value(const std::string& key, double low, double high) {
-    JsonInput field = input_.object(key);
-    return finish(key, field, field.number("value", low, high), low, high);
+  double rate(const std::string& key) { return value(key, kTiny, 1e6, kSpreadOfRates); }
+  double share(const std::string& key, double low = kTiny) { return value(key, low, 1, kSpreadOfRates); }
+  double overhead(const std::string& key, double high) { return value(key, 0, high, kSpreadOfOverheads); }
+  double capacity(const std::string& key) { return value(key, kTiny, 1e6, kExact); }
+  // Of a value in microseconds.
+  double seconds(const std::string& key) {
+    const double microseconds = overhead(key, 1e6);
+    if (microseconds > 0 && microseconds < 1e-4)
+      throw input_.error(key, "is " + shown("%g", microseconds) + " µs, which nothing reaches",
+                         "write microseconds, not seconds, or 0 for none");
+    return microseconds * kMicro;
   }
-  int whole(const std::string& key, int low, int high) {
+  int whole(const std::string& key, int low, int high, double spread = kExact) {
     JsonInput field = input_.object(key);
     const int number = field.integer("value", low, high);
-    finish(key, field, number, low, high);
+    if (finish(key, field, number, low, high, spread)) {
+      UncertainValue& ends = profile_.uncertain.back();
+      ends = {key, std::ceil(ends.from), std::floor(ends.to)};
+    }
     return number;
   }
 
+  // The ends of a value that was read.
+  [[nodiscard]] UncertainValue ends_of(const std::string& key, double number) const {
+    const auto found = std::ranges::find(profile_.uncertain, key, &UncertainValue::name);
+    return found == profile_.uncertain.end() ? UncertainValue{key, number, number} : *found;
+  }
+
  private:
-  double finish(const std::string& key, JsonInput& field, double number, double low, double high) {
-    require_source(field);
+  double value(const std::string& key, double low, double high, double spread) {
+    JsonInput field = input_.object(key);
+    const double number = field.number("value", low, high);
+    finish(key, field, number, low, high, spread);
+    return number;
+  }
+  // Returns whether the value is uncertain.
+  bool finish(const std::string& key, JsonInput& field, double number, double low, double high,
+              double spread) {
     const bool fitted = field.boolean_or("fitted", false);
+    const bool assumed = says_assumed(require_source(field)) && !fitted;
+    UncertainValue ends{key, number, number};
+    if (assumed) ends = {key, std::max(low, number / spread), std::min(high, number * spread)};
     if (fitted || field.has("range")) {
       JsonInput range = field.object("range");
       const double from = range.number("from", low, high), to = range.number("to", low, high);
@@ -122,11 +191,13 @@ class ProfileReader {
       if (number < from || number > to)
         throw field.error("value", "lies outside its physical range",
                           "fit again, or widen the range with a source");
-      profile_.ranged.push_back(key);
+      ends = {key, from, to};
     }
     if (fitted) profile_.fitted.push_back(key);
+    if (assumed) profile_.assumed.push_back(key);
+    if (ends.from < ends.to) profile_.uncertain.push_back(ends);
     field.done();
-    return number;
+    return ends.from < ends.to;
   }
 
   JsonInput& input_;
@@ -138,6 +209,7 @@ class ProfileReader {
 HardwareProfile read_profile(const std::string& path) { return read_profile(read_json_file(path), path); }
 
 HardwareProfile read_profile(const nlohmann::json& content, const std::string& file) {
+  refuse_other_kind(content, file, "a hardware profile");
   JsonInput input(content, file);
   input.collect_missing();
   HardwareProfile profile{};
@@ -146,38 +218,52 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   profile.fitted_to = input.string_or("fitted_to", "");
   ProfileReader reader(input, profile);
   profile.gpus_per_node = reader.whole("gpus_per_node", 1, 1024);
-  profile.adapters_per_node =
-      input.has("adapters_per_node") ? reader.whole("adapters_per_node", 1, 1024) : profile.gpus_per_node;
-  profile.peak_flops = reader.value("peak_tflops", kTiny, 1e6) * kTera;
+  profile.adapters_per_node = input.has("adapters_per_node")
+                                  ? reader.whole("adapters_per_node", 1, 1024, kSpreadOfCounts)
+                                  : profile.gpus_per_node;
+  profile.peak_flops = reader.rate("peak_tflops") * kTera;
   profile.sms = reader.whole("sms", 1, 10000);
-  profile.gemm_overhead_k = reader.value("gemm_overhead_k", 0, 1e5);
-  profile.gemm_efficiency = reader.value("gemm_efficiency", kTiny, 1);
-  profile.attention_forward_efficiency = reader.value("attention_forward_efficiency", kTiny, 1);
-  profile.attention_backward_efficiency = reader.value("attention_backward_efficiency", kTiny, 1);
+  profile.gemm_overhead_k = reader.overhead("gemm_overhead_k", 1e5);
+  profile.gemm_efficiency = reader.share("gemm_efficiency");
+  if (input.has("gemm_sustained")) profile.gemm_sustained = reader.share("gemm_sustained");
+  profile.attention_forward_efficiency = reader.share("attention_forward_efficiency");
+  profile.attention_backward_efficiency = reader.share("attention_backward_efficiency");
   if (input.has("attention_tile_overhead"))
-    profile.attention_tile_overhead = reader.value("attention_tile_overhead", 0, 1e5);
-  profile.memory_bytes_per_s = reader.value("memory_gb_per_s", kTiny, 1e6) * kGiga;
-  profile.memory_bytes = reader.value("memory_gb", kTiny, 1e6) * kGiga;
-  profile.kernel_overhead_s = reader.value("kernel_overhead_us", 0, 1e6) * kMicro;
-  if (input.has("host_launch_us")) profile.host_launch_s = reader.value("host_launch_us", 0, 1e6) * kMicro;
-  profile.elementwise_factor = reader.value("elementwise_factor", 0, 100);
+    profile.attention_tile_overhead = reader.overhead("attention_tile_overhead", 1e5);
+  profile.attention_cudnn = read_attention(input);
+  profile.memory_bytes_per_s = reader.rate("memory_gb_per_s") * kGiga;
+  profile.memory_bytes = reader.capacity("memory_gb") * kGiga;
+  if (input.has("fixed_memory_gb")) {
+    const double fixed = reader.capacity("fixed_memory_gb");
+    const UncertainValue ends = reader.ends_of("fixed_memory_gb", fixed);
+    profile.fixed_memory_bytes = fixed * kGiga;
+    profile.least_fixed_memory_bytes = ends.from * kGiga;
+    profile.most_fixed_memory_bytes = ends.to * kGiga;
+  }
+  profile.kernel_overhead_s = reader.seconds("kernel_overhead_us");
+  if (input.has("host_launch_us")) profile.host_launch_s = reader.seconds("host_launch_us");
+  profile.elementwise_factor = reader.overhead("elementwise_factor", 100);
   if (input.has("elementwise_undivided"))
-    profile.elementwise_undivided = reader.value("elementwise_undivided", 0, 1);
-  profile.all_reduce_latency_s = reader.value("all_reduce_latency_us", 0, 1e6) * kMicro;
-  profile.all_reduce_hop_latency_s = reader.value("all_reduce_hop_latency_us", 0, 1e6) * kMicro;
-  profile.all_reduce_bus_bytes_per_s = reader.value("all_reduce_bus_gb_per_s", kTiny, 1e6) * kGiga;
+    profile.elementwise_undivided = reader.share("elementwise_undivided", 0);
+  profile.all_reduce_latency_s = reader.seconds("all_reduce_latency_us");
+  profile.all_reduce_hop_latency_s = reader.seconds("all_reduce_hop_latency_us");
+  profile.all_reduce_bus_bytes_per_s = reader.rate("all_reduce_bus_gb_per_s") * kGiga;
   profile.gemm_measured = read_gemms(input);
   profile.shared = read_shared(input);
   profile.all_reduce_measured = read_measured(input, profile.gpus_per_node);
-  profile.within_node = {reader.value("p2p_within_node_latency_us", 0, 1e6) * kMicro,
-                         reader.value("p2p_within_node_gb_per_s", kTiny, 1e6) * kGiga};
-  profile.between_nodes = {reader.value("p2p_between_nodes_latency_us", 0, 1e6) * kMicro,
-                           reader.value("p2p_between_nodes_gb_per_s", kTiny, 1e6) * kGiga};
-  profile.host_to_device_bytes_per_s = reader.value("host_to_device_gb_per_s", kTiny, 1e6) * kGiga;
-  profile.device_to_host_bytes_per_s = reader.value("device_to_host_gb_per_s", kTiny, 1e6) * kGiga;
-  profile.contention_compute = reader.value("contention_compute", kTiny, 1);
-  profile.contention_all_reduce = reader.value("contention_all_reduce", kTiny, 1);
-  if (input.has("receive_sms")) profile.receive_sms = reader.whole("receive_sms", 0, 64);
+  profile.within_node = {reader.seconds("p2p_within_node_latency_us"),
+                         reader.rate("p2p_within_node_gb_per_s") * kGiga};
+  profile.between_nodes = {reader.seconds("p2p_between_nodes_latency_us"),
+                           reader.rate("p2p_between_nodes_gb_per_s") * kGiga};
+  profile.host_to_device_bytes_per_s = reader.rate("host_to_device_gb_per_s") * kGiga;
+  profile.device_to_host_bytes_per_s = reader.rate("device_to_host_gb_per_s") * kGiga;
+  profile.contention_compute = reader.share("contention_compute");
+  profile.contention_all_reduce = reader.share("contention_all_reduce");
+  if (input.has("reduction_sms"))
+    profile.reduction_sms = reader.whole("reduction_sms", 0, 64, kSpreadOfCounts);
+  if (input.has("step_overhead_us")) profile.step_overhead_s = reader.seconds("step_overhead_us");
+  if (input.has("gpu_spread")) profile.gpu_spread = reader.share("gpu_spread", 0);
+  if (input.has("receive_sms")) profile.receive_sms = reader.whole("receive_sms", 0, 64, kSpreadOfCounts);
   if (!profile.fitted.empty() && profile.fitted_to.empty())
     throw input.error("fitted_to", "is missing, but values are marked as fitted",
                       "name the rows that they were fitted to");

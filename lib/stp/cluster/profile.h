@@ -35,12 +35,31 @@ struct MeasuredGemm {
   bool operator==(const MeasuredGemm&) const = default;
 };
 
+/// Rates of a fused attention by length, for heads of 128 and as many heads as given; FLOPs of a causal mask
+/// count half.
+struct MeasuredAttention {
+  struct Point {
+    double seq;
+    double causal_forward, causal_backward, full_forward, full_backward;  // FLOP/s
+    bool operator==(const Point&) const = default;
+  };
+  int heads = 0;
+  std::vector<Point> points;  // by increasing seq; empty: not measured
+  bool operator==(const MeasuredAttention&) const = default;
+};
+
 /// Processors that all ranks of a machine share, such as a CPU's cores. A rate depends on the number of busy
 /// processors and is relative to one busy processor. More workers than processors take turns.
 struct SharedProcessors {
   std::vector<double> rates;  // [0]: one busy; empty: every rank has its own device
   bool operator==(const SharedProcessors&) const = default;
   [[nodiscard]] int count() const { return static_cast<int>(rates.size()); }
+};
+
+/// A value that is not exactly known, and the ends between which it lies.
+struct UncertainValue {
+  std::string name;
+  double from, to;
 };
 
 struct HardwareProfile {
@@ -52,14 +71,18 @@ struct HardwareProfile {
   int sms;                                  // streaming multiprocessors
   double gemm_efficiency;                   // share of the peak that large GEMMs reach
   double gemm_overhead_k;                   // prologue and epilogue of an output tile, in steps of k
+  double gemm_sustained = 1;                // share of that rate that the power limit leaves in long training
   std::vector<MeasuredGemm> gemm_measured;  // if any, used instead of gemm_efficiency and gemm_overhead_k
   double attention_forward_efficiency, attention_backward_efficiency;  // share of the peak that many long
                                                                        // tiles reach
   double attention_tile_overhead = -1;  // of a tile, in steps along its other dimension; -1: unknown, the
                                         // efficiencies hold for any shape
+  MeasuredAttention attention_cudnn;    // used instead by implementations with Transformer Engine, if any
   double memory_bytes_per_s;            // for elementwise kernels
   double memory_bytes;                  // capacity
-  double kernel_overhead_s;             // per launch on a busy stream
+  /// Context, communicators and workspaces, beside tensors; the range has its bounds if it is uncertain.
+  double fixed_memory_bytes = 0, least_fixed_memory_bytes = 0, most_fixed_memory_bytes = 0;
+  double kernel_overhead_s;   // per launch on a busy stream
   double host_launch_s;       // the host's time per launch, with an implementation in Python; 0: unknown
   double elementwise_factor;  // memory traffic of unfused norms and residuals, relative to work.h (fitted if
                               // not measured)
@@ -73,14 +96,20 @@ struct HardwareProfile {
   LinkProfile within_node, between_nodes;  // point to point, per GPU; between nodes, per adapter
   double host_to_device_bytes_per_s, device_to_host_bytes_per_s;
   double contention_compute, contention_all_reduce;  // share of speed alone while both run on one GPU
+  int reduction_sms = 0;       // that reductions of gradients and gathers of weights take
+  double step_overhead_s = 0;  // of a step: the host waits for the device, and data
+  double gpu_spread = 0;       // relative standard deviation of GPUs' speed; the slowest sets the pace
   int receive_sms;  // SMs of a receive that waits for another stage; 0: unknown, or included in other rates
   SharedProcessors shared;
 
   /// Names of the fitted values (neither measured nor specified), and the data of the fit.
   std::vector<std::string> fitted;
   std::string fitted_to;
-  /// Names of the values with a range.
-  std::vector<std::string> ranged;
+  /// Names of the values that are not fitted here and whose source says "assumed", "carried over", or at its
+  /// start "as on" or "as fitted on".
+  std::vector<std::string> assumed;
+  /// The values with a range; and the assumed ones without, between ends that depend on their kind.
+  std::vector<UncertainValue> uncertain;
 };
 
 /// Reads a profile; errors name file and field. Every value but lists is {"value", "source"}. It may have a

@@ -10,17 +10,18 @@ using Profile = HardwareProfile;
 // The values of each part, in the order of ProfilePart.
 constexpr std::tuple kValues{
     std::tuple{&Profile::peak_flops, &Profile::sms, &Profile::gemm_efficiency, &Profile::gemm_overhead_k,
-               &Profile::gemm_measured, &Profile::attention_forward_efficiency,
+               &Profile::gemm_sustained, &Profile::gemm_measured, &Profile::attention_cudnn,
+               &Profile::gpu_spread, &Profile::attention_forward_efficiency,
                &Profile::attention_backward_efficiency, &Profile::attention_tile_overhead},
     std::tuple{&Profile::memory_bytes_per_s, &Profile::elementwise_factor, &Profile::elementwise_undivided},
     std::tuple{&Profile::all_reduce_latency_s, &Profile::all_reduce_hop_latency_s,
                &Profile::all_reduce_bus_bytes_per_s, &Profile::all_reduce_measured},
     std::tuple{&Profile::contention_compute, &Profile::contention_all_reduce, &Profile::receive_sms,
-               &Profile::shared},
+               &Profile::reduction_sms, &Profile::shared},
     std::tuple{&Profile::within_node, &Profile::between_nodes, &Profile::gpus_per_node,
                &Profile::adapters_per_node, &Profile::host_to_device_bytes_per_s,
                &Profile::device_to_host_bytes_per_s},
-    std::tuple{&Profile::kernel_overhead_s, &Profile::host_launch_s}};
+    std::tuple{&Profile::kernel_overhead_s, &Profile::host_launch_s, &Profile::step_overhead_s}};
 
 // Calls use(pointer to member) for each value of `part`.
 template <typename Use>

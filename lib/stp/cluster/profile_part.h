@@ -10,12 +10,12 @@
 namespace stp {
 
 enum class ProfilePart {
-  compute,     // GEMM and attention: peak, SMs, efficiencies, overhead of a tile, measured GEMMs
+  compute,     // GEMM and attention: peak, SMs, efficiencies, overhead of a tile, measured rates, spread
   memory,      // elementwise work: bandwidth of kernels, traffic of unfused code
   all_reduce,  // latencies, bus bandwidth, measured curves
   contention,  // speed of overlapping compute and all-reduces; ranks that share processors
   p2p,         // transfers between stages and to the host: links, GPUs and adapters per node
-  launches     // overhead per kernel
+  launches     // overhead per kernel and step
 };
 inline constexpr std::array kProfileParts = {ProfilePart::compute,    ProfilePart::memory,
                                              ProfilePart::all_reduce, ProfilePart::contention,

@@ -35,9 +35,13 @@ class ProfileParts : public testing::Test {
     json content = json_;
     if (key == "all_reduce_measured") {
       content[key][0]["ranks"] = 4;
+    } else if (key == "attention_cudnn") {
+      content[key]["heads"] = 32;
     } else {
       json& value = content[key]["value"];
-      if (value.is_number_integer())
+      if (content[key].contains("range"))
+        value = content[key]["range"]["to"];
+      else if (value.is_number_integer())
         value = value.get<int>() + 1;
       else
         value = value.get<double>() * 0.75;
@@ -61,7 +65,7 @@ TEST_F(ProfileParts, HoldEveryValueOnce) {
     if (!field.is_object() && !field.is_array()) continue;
     const HardwareProfile other = changed(key);
     const auto parts = differing(h100_, other);
-    if (key == "memory_gb") {
+    if (key == "memory_gb" || key == "fixed_memory_gb") {
       EXPECT_THAT(parts, IsEmpty());  // capacity takes no time
       continue;
     }
@@ -76,8 +80,9 @@ TEST_F(ProfileParts, HoldEveryValueOnce) {
     }
   }
   EXPECT_EQ(keys.size(), kProfileParts.size());
-  EXPECT_THAT(keys["contention"], ElementsAre("contention_all_reduce", "contention_compute"));
-  EXPECT_THAT(keys["launches"], ElementsAre("host_launch_us", "kernel_overhead_us"));
+  EXPECT_THAT(keys["contention"],
+              ElementsAre("contention_all_reduce", "contention_compute", "reduction_sms"));
+  EXPECT_THAT(keys["launches"], ElementsAre("host_launch_us", "kernel_overhead_us", "step_overhead_us"));
 }
 
 TEST_F(ProfileParts, LeaveNamesAndCapacityAlone) {
@@ -87,7 +92,7 @@ TEST_F(ProfileParts, LeaveNamesAndCapacityAlone) {
   EXPECT_THAT(differing(mixed, h20), IsEmpty());
   EXPECT_EQ(mixed.name, "h100");
   EXPECT_EQ(mixed.memory_bytes, h100_.memory_bytes);
-  EXPECT_THAT(differing(h100_, h20), ElementsAre("compute", "memory", "all_reduce"));
+  EXPECT_THAT(differing(h100_, h20), ElementsAre("compute", "memory", "all_reduce", "contention"));
 }
 
 }  // namespace

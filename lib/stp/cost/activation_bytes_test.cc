@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "stp/cost/hardware.h"
+#include "stp/cost/memory.h"
 #include "stp/program/lower.h"
 #include "support/jobs.h"
 #include "support/saved_memory.h"

@@ -54,9 +54,38 @@ double last_end(const Tiles& tiles, double heads, double overhead, int sms) {
   return last;
 }
 
+// The measured rate at the attention's length, the mean of queries and keys.
+double measured_rate(const MeasuredAttention& measured, const Attention& attention) {
+  const auto rate = [&](const MeasuredAttention::Point& point) {
+    if (attention.causal) return attention.backward ? point.causal_backward : point.causal_forward;
+    return attention.backward ? point.full_backward : point.full_forward;
+  };
+  const double seq = std::sqrt(attention.rows * attention.columns);
+  const auto above =
+      std::ranges::find_if(measured.points, [&](const auto& point) { return point.seq >= seq; });
+  if (above == measured.points.begin()) return rate(*above);
+  if (above == measured.points.end()) return rate(measured.points.back());
+  const auto below = above - 1;
+  return std::lerp(rate(*below), rate(*above),
+                   std::log2(seq / below->seq) / std::log2(above->seq / below->seq));
+}
+
+// Seconds per FLOP at the SMs' full rate of one tile length per second, relative to each other.
+double tiled(const HardwareProfile& profile, const Attention& attention, int sms) {
+  return last_end(Tiles(attention), attention.heads, std::max(0.0, profile.attention_tile_overhead), sms) /
+         attention.flops();
+}
+
 }  // namespace
 
 double attention_seconds(const HardwareProfile& profile, const Attention& attention, int sms_aside) {
+  if (!profile.attention_cudnn.points.empty()) {
+    Attention measured = attention;
+    measured.heads = profile.attention_cudnn.heads;
+    const int sms = profile.sms > sms_aside ? profile.sms - sms_aside : profile.sms;
+    return attention.flops() / measured_rate(profile.attention_cudnn, attention) *
+           (tiled(profile, attention, sms) / tiled(profile, measured, profile.sms));
+  }
   const double rate = profile.peak_flops * (attention.backward ? profile.attention_backward_efficiency
                                                                : profile.attention_forward_efficiency);
   if (profile.attention_tile_overhead < 0) return attention.flops() / rate;

@@ -15,7 +15,8 @@ inline constexpr int kAttentionTile = 128, kAttentionStep = 64;
 /// head by head: a causal forward from the shortest tile to the longest, its backward the other way round. A
 /// tile takes its length plus `attention_tile_overhead`. With few heads, SMs are idle while the last long
 /// tiles run. Many heads and long sequences approach the profile's efficiency. A profile without overhead has
-/// that efficiency for every shape. `sms_aside` SMs are left to communication, if the device has more.
+/// that efficiency for every shape. Rates measured by length replace the efficiency; the tiles then give the
+/// effect of another number of heads. `sms_aside` SMs are left to communication, if the device has more.
 double attention_seconds(const HardwareProfile& profile, const Attention& attention, int sms_aside = 0);
 
 }  // namespace stp

@@ -39,7 +39,7 @@ double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_as
   const int sms = profile.sms > sms_aside ? profile.sms - sms_aside : profile.sms;
   if (!profile.gemm_measured.empty())
     return gemm.flops() / measured_rate(profile.gemm_measured, gemm) * profile.sms / sms;
-  const double sm_rate = profile.peak_flops * profile.gemm_efficiency / profile.sms;
+  const double sm_rate = profile.peak_flops * profile.gemm_efficiency * profile.gemm_sustained / profile.sms;
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
     const double waves = waves_of(gemm, tile, sms);

@@ -10,7 +10,8 @@ namespace stp {
 /// similarity of shapes (ratios of m, n and k). Otherwise a model of the chip divides it into output tiles,
 /// one per SM at a time: the last wave may leave SMs idle, edge tiles compute beyond the edge, and every tile
 /// has a prologue and epilogue worth `gemm_overhead_k` steps of k. The best usual tile size counts. Large
-/// GEMMs approach peak · gemm_efficiency. `sms_aside` SMs are left to communication, if the device has more.
+/// GEMMs approach peak · gemm_efficiency · gemm_sustained. `sms_aside` SMs are left to communication, if the
+/// device has more.
 double gemm_seconds(const HardwareProfile& profile, const Gemm& gemm, int sms_aside = 0);
 
 /// Seconds of a GEMM fused, tile by tile, with the all-gather of its input or the reduce-scatter of its

@@ -99,7 +99,8 @@ TEST(GemmSeconds, ReproduceTheRatesMeasuredOnA100) {
 }
 
 TEST(GemmSeconds, ReproduceTheBestRateMeasuredOnH100) {
-  const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h100.json");
+  HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h100.json");
+  profile.gemm_sustained = 1;  // a short benchmark
   const Gemm best{6144, 17920, 2816};
   EXPECT_NEAR(best.flops() / gemm_seconds(profile, best) / 792.1e12, 1, 0.002);
 }

@@ -1,25 +1,20 @@
 #include "stp/cost/hardware.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numbers>
+#include <numeric>
 
 #include "stp/cluster/group_span.h"
 #include "stp/cluster/rank_grid.h"
 #include "stp/cost/attention.h"
 #include "stp/cost/gemm.h"
+#include "stp/cost/memory.h"
 #include "stp/model/offload.h"
 
 namespace stp {
 namespace {
-
-constexpr double kBf16 = 2, kFp32 = 4;     // bytes
-constexpr double kStateBytes = 3 * kFp32;  // per parameter: its master weight and AdamW's two moments
-
-// SMs that Transformer Engine's methods `pipeline` and `bulk` take from the GEMM for the collective beside it
-// (num_sm of its default user-buffer configuration, with set_sm_margin). Such a GEMM loses only these SMs:
-// these collectives do not contend (Op::contends). The exchanges of the method `ring_exchange` use copy
-// engines and no SMs.
-constexpr int kOverlapSms = 16;
 
 double seconds(const Work& work, Implementation implementation, const HardwareProfile& profile,
                int sms_aside = 0) {
@@ -169,30 +164,13 @@ ExposedCollectives fused(const Job& job, const HardwareProfile& profile, Unit un
                              : ExposedCollectives{left(two), left(one)};
 }
 
-// The number of replicas that divide the optimizer's state.
-int optimizer_shares(const Job& job) {
-  return job.strategy().zero ? job.strategy().dp * job.strategy().cp : 1;
-}
-
-// Parameters on one tensor-parallel rank. Tied embeddings count once if one rank has first and last stage.
-std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
-                                         const Placement& placement) {
-  const double vocabulary = job.model.vocabulary_parameters() / job.strategy().tp;
-  std::vector<double> parameters;
-  for (const int layers : layers_per_stage)
-    parameters.push_back(layers * job.model.layer_parameters() / job.strategy().tp);
-  parameters.front() += vocabulary;
-  parameters.front() += job.model.vision_parameters() / job.strategy().tp;
-  const bool both_ends_here = placement.rank_of(placement.stages() - 1) == placement.rank_of(0);
-  if (!(job.model.tied() && both_ends_here)) parameters.back() += vocabulary;
-  return parameters;
-}
-
 // Adds the parts of the units that job.shape divides.
 void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table) {
   const Division division = job.strategy().division();
+  const Recipe::OverlapSms& overlap_sms = job.recipe.overlap_sms;
   for (const Unit unit : kLayerUnits) {
     if (!division.divides(unit)) continue;
+    const auto index = static_cast<size_t>(unit);
     const auto step_seconds = [&](UnitPass pass, UnitPart part, int step, int sms_aside) {
       const Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
       return seconds(work, job.implementation, profile, sms_aside);
@@ -208,14 +186,17 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
       if (division.steps(unit, pass, UnitPart::norm) > 0) parts.norm = steps(UnitPart::norm).front();
       parts.before = steps(UnitPart::before);
       parts.core = steps(UnitPart::core);
-      parts.after = steps(UnitPart::after, pass == UnitPass::F && division.overlaps() ? kOverlapSms : 0);
+      // GEMMs beside the methods `pipeline` and `bulk` lose only these SMs: such collectives do not contend
+      // (Op::contends). The exchanges of the method `ring_exchange` use copy engines and no SMs.
+      parts.after =
+          steps(UnitPart::after, pass == UnitPass::F && division.overlaps() ? overlap_sms.forward[index] : 0);
     }
     if (!division.overlaps()) continue;
     if (!table.bulk) table.bulk = std::array<CostTable::Bulk, 2>();
-    (*table.bulk)[static_cast<size_t>(unit)] = {
-        .after_I = step_seconds(UnitPass::I, UnitPart::after, 0, kOverlapSms),
+    (*table.bulk)[index] = {
+        .after_I = step_seconds(UnitPass::I, UnitPart::after, 0, overlap_sms.input_gradient[index]),
         .W_late = seconds(work(job.model, job.shape, job.implementation, unit, UnitPass::W_late),
-                          job.implementation, profile, kOverlapSms)};
+                          job.implementation, profile, overlap_sms.weight_gradient[index])};
   }
 }
 
@@ -258,6 +239,10 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
   } else {
     table.all_reduce = groups.tensor_all_reduce(bytes);
   }
+  // Transformer Engine's recomputed MLP gathers its input and reduces its output again.
+  if (uses_transformer_engine(job.implementation) && job.strategy().recompute.mlp)
+    table.at(Unit::mlp, UnitPass::I) +=
+        job.strategy().sequence_parallel ? table.all_gather + table.reduce_scatter : table.all_reduce;
   if (job.model.has_vision()) {
     const auto reduced = [&](Unit unit, UnitPass pass) {
       return groups.tensor_all_reduce(reduced_bytes(job.model, job.shape, unit, pass));
@@ -286,22 +271,51 @@ void add_transfers(const Job& job, const HardwareProfile& profile, const Groups&
 
 void add_optimizer(const Job& job, const HardwareProfile& profile,
                    const std::vector<double>& parameters_of_ranks, CostTable& table) {
+  const double of_own = optimizer_bytes(job.implementation, job.shape.gradient_bytes) +
+                        2.0 * (job.recipe.state_bytes - Recipe().state_bytes);
   for (const double parameters : parameters_of_ranks) {
-    const double own = parameters / optimizer_shares(job);
-    const auto moving = [&](double each) { return own * each / profile.memory_bytes_per_s; };
-    if (!job.strategy().post_validation) {
-      table.optimizer.push_back(moving(optimizer_bytes(job.implementation)));
+    const double own = parameters / job.optimizer_shares();
+    const auto moving = [&](double bytes) { return bytes / profile.memory_bytes_per_s; };
+    if (job.strategy().post_validation) {
+      const double norm = kFp32, in_step = job.implementation == Implementation::suite ? 0 : norm;
+      table.gradient_norm.push_back(moving(own * norm));
+      table.optimizer.push_back(moving(own * (of_own - in_step + 2 * (job.recipe.state_bytes + kBf16))));
       continue;
     }
-    const double norm = kFp32, in_step = job.implementation == Implementation::suite ? 0 : norm;
-    table.gradient_norm.push_back(moving(norm));
-    table.optimizer.push_back(
-        moving(optimizer_bytes(job.implementation) - in_step + 2 * (kStateBytes + kBf16)));
+    // Transformer Engine's trainer zeroes the gradients of all parameters; others' zeroing is in of_own.
+    const double zeroed = uses_transformer_engine(job.implementation) ? job.shape.gradient_bytes : 0;
+    table.optimizer.push_back(moving(own * of_own + parameters * zeroed) + profile.step_overhead_s);
   }
 }
 
-void add_reductions(const Job& job, const Groups& groups, const std::vector<int>& layers_per_stage,
-                    const Placement& placement, const std::vector<Bucket>& first_buckets, CostTable& table) {
+// The effects of the collectives of gradients and weights on what runs beside them. GEMMs lose the SMs of
+// their kernels; as this is small, the optimizer's op has the time that they lose.
+void add_beside_reductions(const Job& job, const HardwareProfile& profile, const Placement& placement,
+                           CostTable& table) {
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    const int rank = placement.rank_of(stage);
+    const auto sum = [](const std::vector<double>& all) {
+      return std::accumulate(all.begin(), all.end(), 0.0);
+    };
+    const double busy = job.strategy().zero
+                            ? sum(table.gradient_scatter[stage]) + sum(table.weight_gather[stage])
+                            : sum(table.gradient_reduce[stage]);
+    if (job.recipe.gathers_in_step && rank < static_cast<int>(table.optimizer.size()) &&
+        stage < job.strategy().pp) {  // the first chunk's gather runs beside the step of the others
+      double hidden = table.optimizer[rank] * (placement.chunks() - 1) / placement.chunks();
+      for (double& gather : table.weight_gather[stage]) {
+        const double beside = std::min(gather, hidden);
+        gather -= beside;
+        hidden -= beside;
+      }
+    }
+    if (!table.optimizer.empty()) table.optimizer[rank] += busy * profile.reduction_sms / profile.sms;
+  }
+}
+
+void add_reductions(const Job& job, const HardwareProfile& profile, const Groups& groups,
+                    const std::vector<int>& layers_per_stage, const Placement& placement,
+                    const std::vector<Bucket>& first_buckets, CostTable& table) {
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
   if (job.model.tied() && first != last)
     table.embedding_reduce = groups.pair_all_reduce(
@@ -324,6 +338,7 @@ void add_reductions(const Job& job, const Groups& groups, const std::vector<int>
     table.gradient_scatter.push_back(std::move(scatter));
     table.weight_gather.push_back(std::move(gather));
   }
+  add_beside_reductions(job, profile, placement, table);
 }
 
 void add_host_copies(const Job& job, const HardwareProfile& profile, const std::vector<int>& layers_per_stage,
@@ -339,6 +354,22 @@ void add_host_copies(const Job& job, const HardwareProfile& profile, const std::
   }
 }
 
+// The slowest of `gpus` sets the pace: lowers the rates of compute by the expected largest of as many normal
+// deviations (the limit of extreme values).
+void slow_down(HardwareProfile& profile, int gpus) {
+  if (gpus < 2 || profile.gpu_spread <= 0) return;
+  const double root = std::sqrt(2 * std::log(gpus)), pi = std::numbers::pi;
+  const double largest =
+      root - (std::log(std::log(gpus)) + std::log(4 * pi)) / (2 * root) + std::numbers::egamma / root;
+  const double factor = 1 + profile.gpu_spread * std::max(0.0, largest);
+  profile.peak_flops /= factor;
+  for (MeasuredGemm& gemm : profile.gemm_measured) gemm.seconds *= factor;
+  for (MeasuredAttention::Point& point : profile.attention_cudnn.points)
+    for (double* rate :
+         {&point.causal_forward, &point.causal_backward, &point.full_forward, &point.full_backward})
+      *rate /= factor;
+}
+
 }  // namespace
 
 CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
@@ -346,12 +377,14 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
                               const std::vector<Bucket>& first_buckets) {
   CostTable table;
   HardwareProfile profile = machine;
+  if (!uses_transformer_engine(job.implementation)) profile.attention_cudnn = {};
   if (job.strategy().sequence_parallel)  // work() has divided all traffic
     profile.elementwise_factor *= 1 + machine.elementwise_undivided * (job.strategy().tp - 1);
   // A rank has a link from each neighbour. The next receive is posted as soon as the previous one is done, so
   // one receive per link waits at all times.
   profile.receive_sms *= std::min(2, job.strategy().pp - 1);
   const Groups groups(job, profile);
+  slow_down(profile, job.strategy().world_size());
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
       table.at(unit, pass) =
@@ -362,139 +395,9 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   table.recomputed = job.strategy().recompute.layer;
   add_transfers(job, profile, groups, table);
   add_optimizer(job, profile, parameters_per_rank(job, layers_per_stage, placement), table);
-  add_reductions(job, groups, layers_per_stage, placement, first_buckets, table);
+  add_reductions(job, profile, groups, layers_per_stage, placement, first_buckets, table);
   add_host_copies(job, profile, layers_per_stage, table);
   return table;
-}
-
-std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
-                                        const Placement& placement) {
-  const std::vector<double> by_stage = parameters_per_stage(job, layers_per_stage, placement);
-  std::vector<double> parameters(job.strategy().pp, 0);
-  for (int stage = 0; stage < placement.stages(); ++stage)
-    parameters[placement.rank_of(stage)] += by_stage[stage];
-  return parameters;
-}
-
-ParameterBytes parameter_bytes(double parameters, const Job& job) {
-  const double state = job.strategy().post_validation ? 2 * kStateBytes + kBf16 : kStateBytes;
-  return {kBf16 * parameters, job.shape.gradient_bytes * parameters,
-          state * parameters / optimizer_shares(job)};
-}
-
-std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage) {
-  const auto unit_bytes = [&](Unit unit) {
-    ActivationBytes bytes{0, 0};
-    for (const SavedTensor& tensor : saved_tensors(job.model, job.shape, job.implementation, unit)) {
-      if (tensor.made_by_forward) bytes.until_I += tensor.bytes;
-      if (tensor.weight_gradient) bytes.until_W += tensor.bytes;
-      if (tensor.recomputed()) bytes.during_backward += tensor.bytes;
-    }
-    // Zero-bubble code over autograd keeps nearly all of the graph's tensors until W, also those of a
-    // recomputation: its own accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
-    if (job.implementation != Implementation::suite)
-      bytes.until_W = (bytes.until_I + bytes.during_backward) * 32 / 34;
-    return bytes;
-  };
-  const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),
-                        head = unit_bytes(Unit::head);
-  const double layer = attn.until_I + mlp.until_I;
-  const bool from_inputs = job.strategy().recompute.layer;
-  const double input =
-      hidden_bytes(job.model, job.shape) / (job.strategy().sequence_parallel ? job.strategy().tp : 1);
-  const double recomputed = from_inputs ? layer : std::max(attn.during_backward, mlp.during_backward);
-  std::vector<ActivationBytes> stages;
-  for (const int layers : layers_per_stage)
-    stages.push_back(
-        {layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
-         layers > 0 ? recomputed : 0,
-         offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
-  stages.back().until_I += head.until_I;
-  stages.back().until_W += head.until_W;
-  for (const Unit unit : kUnits) {  // the embedding keeps a tensor only with a vision encoder
-    if (!is_vision(unit) && unit != Unit::embedding) continue;
-    const ActivationBytes bytes = unit_bytes(unit);
-    const int count = is_of_layer(unit) ? job.model.vision.layers : 1;
-    stages.front().until_I += count * bytes.until_I;
-    stages.front().until_W += count * bytes.until_W;
-  }
-  return stages;
-}
-
-namespace {
-
-// The effects of copies at the start of each block of a rank.
-struct Copies {
-  std::vector<double> freed, reloaded;  // bytes
-
-  Copies(const Program& program, int rank, const std::vector<ActivationBytes>& bytes)
-      : freed(program.schedule.ranks[rank].size(), 0), reloaded(freed) {
-    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
-      const Op& op = program.ops[id];
-      if (op.kind == OpKind::reload) reloaded[op.block] += bytes[program.stage_of(id)].offloaded;
-      for (const OpId needed : program.dependencies(id))
-        if (program.frees(id, needed)) freed[op.block] += bytes[program.stage_of(needed)].offloaded;
-    }
-  }
-};
-
-}  // namespace
-
-double peak_activation_bytes(const Program& program, int rank, const std::vector<ActivationBytes>& bytes,
-                             const std::vector<double>& microbatch_factors) {
-  const Schedule& schedule = program.schedule;
-  const Copies copies(program, rank, bytes);
-  double alive = 0, peak = 0;
-  for (size_t index = 0; index < schedule.ranks[rank].size(); ++index) {
-    alive += copies.reloaded[index] - copies.freed[index];
-    double freed = 0, working = 0;
-    for (const Action& action : schedule.ranks[rank][index].actions()) {
-      const ActivationBytes& stage = bytes[schedule.placement.stage(rank, action.chunk)];
-      const double factor = microbatch_factor(microbatch_factors, program, action.microbatch);
-      switch (action.pass) {
-        case Pass::F:
-          alive += factor * stage.until_I;
-          break;
-        case Pass::I:
-          working += factor * stage.during_backward;
-          freed += factor * (stage.until_I - stage.until_W);
-          break;
-        case Pass::B:
-          working += factor * stage.during_backward;
-          freed += factor * stage.until_I;
-          break;
-        case Pass::W:
-          freed += factor * stage.until_W;
-          break;
-      }
-    }
-    peak = std::max(peak, alive + working);
-    alive -= freed;
-  }
-  return peak;
-}
-
-std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes,
-                                          const std::vector<double>& microbatch_factors) {
-  std::vector<double> peaks;
-  for (int rank = 0; rank < program.schedule.pp(); ++rank)
-    peaks.push_back(peak_activation_bytes(program, rank, bytes, microbatch_factors));
-  return peaks;
-}
-
-std::vector<double> peak_host_bytes(const Program& program, const std::vector<ActivationBytes>& bytes) {
-  std::vector<double> peaks;
-  for (int rank = 0; rank < program.schedule.pp(); ++rank) {
-    double held = 0, peak = 0;
-    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
-      const OpKind kind = program.ops[id].kind;
-      if (kind == OpKind::offload) held += bytes[program.stage_of(id)].offloaded;
-      peak = std::max(peak, held);
-      if (kind == OpKind::reload) held -= bytes[program.stage_of(id)].offloaded;
-    }
-    peaks.push_back(peak);
-  }
-  return peaks;
 }
 
 }  // namespace stp

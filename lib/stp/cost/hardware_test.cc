@@ -26,8 +26,8 @@ using testing::IsEmpty;
 // ---- the hardware table ----
 
 TEST(HardwareCostTable, AddsUpGemmsAttentionTrafficAndLaunches) {
-  for (const Implementation implementation :
-       {Implementation::megatron, Implementation::suite, Implementation::megatron_2022}) {
+  for (const Implementation implementation : {Implementation::megatron, Implementation::suite,
+                                              Implementation::megatron_2022, Implementation::megatron_te}) {
     const Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 4, implementation);
     const HardwareProfile profile = a800();
     const CostTable table = table_of(j, profile);

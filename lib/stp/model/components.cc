@@ -22,6 +22,9 @@ constexpr Kept kNorm[] = {{Saved::norm_input, Width::own_hidden, I, Type::activa
                           {Saved::dropout_mask, Width::own_hidden, I, Type::byte, false},
                           {Saved::norm_output, Width::own_hidden, W_late}};
 constexpr Kept kQkv[] = {{Saved::qkv, Width::qkv}};
+constexpr Kept kQueryKeyNorm[] = {
+    {Saved::query_key_norm_input, Width::q_and_k},
+    {Saved::query_key_norm_statistics, Width::all_heads, I, Type::fp32_at_least}};
 constexpr Kept kCore[] = {{Saved::attention_output, Width::q, W_early},
                           {Saved::core_output, Width::q},
                           {Saved::log_sum_exp, Width::heads, I, Type::fp32_at_least},
@@ -59,14 +62,16 @@ constexpr auto kVocabulary = linear(Saved::norm_output, Width::hidden, Saved::lo
 constexpr TrainedWeights kPatchWeights{Saved::patches, Width::patch, {}, W_late, Bias::none, 0, 0};
 constexpr TrainedWeights kTable{{}, Width::vocabulary, Saved::output_gradient, W_late, Bias::none, 0, 0};
 
-constexpr Component kAttention[] = {{Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
-                                    {Kind::linear, before, Width::qkv, &Recompute::qkv, kQkv, &kQkvWeights},
-                                    {Kind::split, before, Width::qkv, &Recompute::qkv},
-                                    {Kind::rotary, before, Width::q_and_k, &Recompute::qkv},
-                                    {Kind::core, core, Width::q, &Recompute::core, kCore},
-                                    {Kind::join, after, Width::q, &Recompute::qkv},
-                                    {Kind::linear, after, Width::output, &Recompute::qkv, {}, &kProjection},
-                                    {Kind::residual, after, Width::own_hidden}};
+constexpr Component kAttention[] = {
+    {Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
+    {Kind::linear, before, Width::qkv, &Recompute::qkv, kQkv, &kQkvWeights},
+    {Kind::split, before, Width::qkv, &Recompute::qkv},
+    {Kind::query_key_norm, before, Width::q_and_k, &Recompute::qkv, kQueryKeyNorm},
+    {Kind::rotary, before, Width::q_and_k, &Recompute::qkv},
+    {Kind::core, core, Width::q, &Recompute::core, kCore},
+    {Kind::join, after, Width::q, &Recompute::qkv},
+    {Kind::linear, after, Width::output, &Recompute::qkv, {}, &kProjection},
+    {Kind::residual, after, Width::own_hidden}};
 
 constexpr Component kMlp[] = {{Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
                               {Kind::linear, before, Width::fc1, &Recompute::mlp, kFc1, &kFc1Weights},

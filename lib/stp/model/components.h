@@ -1,6 +1,6 @@
 // The components of each unit, in the order of the forward. The functions of work.h derive from this table
 // the work of a unit and of its parts, and its saved tensors. A new kind of unit is one table, and rows of
-// kElementwise in work.cc for new kinds of components.
+// kElementwise in elementwise.cc for new kinds of components.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,11 @@ namespace stp {
 enum class ComponentKind : uint8_t {
   norm,
   linear,
-  split,   // adds the bias of q, k and v, and splits them
-  rotary,  // of q and k
-  core,    // the core of an attention, between its two linear layers
-  join,    // joins the heads
+  split,           // adds the bias of q, k and v, and splits them
+  query_key_norm,  // only in models that have it
+  rotary,          // of q and k
+  core,            // the core of an attention, between its two linear layers
+  join,            // joins the heads
   activation,
   residual,  // with the dropout before it; the suite adds 1/t of it in the second linear layer, before the
              // all-reduce
@@ -38,6 +39,7 @@ enum class Width : uint8_t {
   q_and_k,
   qkv,
   heads,
+  all_heads,  // of q and of k
   scores,
   fc1,  // gate and up, if the MLP is gated
   ffn,

@@ -2,21 +2,24 @@
 
 #include <nlohmann/json.hpp>
 
+#include "stp/base/data.h"
+#include "stp/base/error.h"
 #include "stp/base/json_input.h"
+#include "stp/model/hugging_face.h"
 
 namespace stp {
 
 double ModelConfig::parameters_of(Unit unit) const {
   const double h = hidden, q = double{1} * q_heads * head_dim, kv = double{1} * kv_heads * head_dim;
   const double d = vision.hidden, merged = kTokensMerged * d;
-  // RMSNorm has a gain. LayerNorm also has a bias; all linear layers then have biases, too.
-  const bool biases = family != Family::qwen2;
-  const double norm = biases ? 2 * h : h;
+  const bool all_biases = biases() == Biases::all;
+  const double of_norm = norm() == Norm::layer ? 2 * h : h;  // a gain; LayerNorm also a bias
   switch (unit) {
     case Unit::attn:
-      return h * (q + 2 * kv) + q * h + (q + 2 * kv) + (biases ? h : 0) + norm;
+      return h * (q + 2 * kv) + q * h + (biases() == Biases::none ? 0 : q + 2 * kv) + (all_biases ? h : 0) +
+             of_norm + (variant.query_key_norm ? 2 * head_dim : 0);
     case Unit::mlp:
-      return (gated() ? 3 : 2) * h * ffn + (biases ? ffn + h : 0) + norm;
+      return (gated() ? 3 : 2) * h * ffn + (all_biases ? (gated() ? 2 : 1) * ffn + h : 0) + of_norm;
     case Unit::head:
     case Unit::embedding:
       return vocabulary_parameters();
@@ -57,10 +60,9 @@ double ModelConfig::vision_parameters() const {
 }
 
 double ModelConfig::parameters() const {
-  if (family == Family::gpt)
-    return layers * layer_parameters() + vocabulary_parameters() + (2.0 + positions) * hidden;
-  return vision_parameters() + layers * layer_parameters() + 2 * vocabulary_parameters() +
-         hidden;  // and the last norm
+  const double last_norm = norm() == Norm::layer ? 2 : 1;
+  return vision_parameters() + layers * layer_parameters() + (tied() ? 1 : 2) * vocabulary_parameters() +
+         (last_norm + positions) * hidden;
 }
 
 namespace {
@@ -75,11 +77,39 @@ VisionConfig read_vision(JsonInput input) {
   return vision;
 }
 
+ModelVariant read_variant(JsonInput& input) {
+  ModelVariant variant;
+  const auto choice = [&]<typename Choice>(const char* key, std::optional<Choice>& to,
+                                           std::initializer_list<std::pair<const char*, Choice>> choices) {
+    if (!input.has(key)) return;
+    const std::string word = input.string(key);
+    for (const auto& [name, value] : choices)
+      if (word == name) to = value;
+    if (!to)
+      throw input.error(key, "\"" + word + "\" is not a choice",
+                        "write one of " + joined(choices, [](const auto& each) { return each.first; }));
+  };
+  choice("norm", variant.norm,
+         {{"rms", Norm::rms}, {"layer", Norm::layer}, {"layer-without-bias", Norm::layer_without_bias}});
+  choice("activation", variant.activation,
+         {{"swiglu", Activation::swiglu},
+          {"gelu", Activation::gelu},
+          {"squared-relu", Activation::squared_relu}});
+  choice("biases", variant.biases, {{"none", Biases::none}, {"qkv", Biases::qkv}, {"all", Biases::all}});
+  if (input.has("tied")) variant.tied = input.boolean_or("tied", false);
+  variant.rotary_share = input.number_or("partial_rotary_factor", 1, 0, 1);
+  variant.query_key_norm = input.boolean_or("query_key_norm", false);
+  variant.dropout = input.number_or("dropout", 0, 0, 1);
+  return variant;
+}
+
 }  // namespace
 
 ModelConfig read_model(const std::string& path) { return read_model(read_json_file(path), path); }
 
 ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
+  if (is_hugging_face(content)) return read_model(import_hugging_face(content, file).content, file);
+  refuse_other_kind(content, file, "a model");
   JsonInput input(content, file);
   ModelConfig model{};
   const std::string type = input.string_or("model_type", "qwen2");
@@ -96,8 +126,8 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   model.family = type == "qwen2" ? Family::qwen2 : Family::gpt;
   if (model.family == Family::gpt) {
     model.positions = input.integer("max_position_embeddings", 1, 1 << 24);
-    model.vocab_multiple = input.integer_or("make_vocab_size_divisible_by", 0, 1, 1 << 10);
   }
+  model.vocab_multiple = input.integer_or("make_vocab_size_divisible_by", 0, 1, 1 << 10);
   model.layers = input.integer("num_hidden_layers", 1, 10000);
   model.hidden = input.integer("hidden_size", 1, 1 << 20);
   model.ffn = input.integer("intermediate_size", 1, 1 << 22);
@@ -107,6 +137,7 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   model.vocab = input.integer("vocab_size", 1, 1 << 24);
   model.rope_theta = input.number_or("rope_theta", model.rope_theta, 1, 1e12);
   model.norm_epsilon = input.number_or("rms_norm_eps", model.norm_epsilon, 0, 1);
+  model.variant = read_variant(input);
   const bool has_vision = input.has("vision_config");
   if (has_vision) model.vision = read_vision(input.object("vision_config"));
   input.done();

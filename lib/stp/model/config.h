@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "stp/model/unit.h"
@@ -13,6 +14,24 @@ namespace stp {
 /// a head that uses the embedding's weights. `vit`: a vision encoder as in Qwen2-VL: LayerNorm, rotary
 /// attention without mask, a GELU MLP of two matrices, biases everywhere; never a model by itself.
 enum class Family { qwen2, gpt, vit };
+
+enum class Norm : uint8_t { rms, layer, layer_without_bias };
+/// `swiglu` is gated: two matrices before it. The others have one.
+enum class Activation : uint8_t { swiglu, gelu, squared_relu };
+/// The linear layers that have biases.
+enum class Biases : uint8_t { none, qkv, all };
+
+/// Where a model differs from its family; without a value: as the family. Only the cost model knows these.
+struct ModelVariant {
+  std::optional<Norm> norm;
+  std::optional<Activation> activation;
+  std::optional<Biases> biases;
+  std::optional<bool> tied;
+  double rotary_share = 1;      // of a head's elements that the rotary embedding turns; all are copied
+  bool query_key_norm = false;  // RMSNorms of q and k, by heads, before the rotary embedding
+  double dropout = 0;           // probability, of each sublayer's output; its mask is kept
+  bool operator==(const ModelVariant&) const = default;
+};
 
 /// Qwen2-VL's vision encoder, in front of a language model: an embedding of patches, `layers` layers, and a
 /// merger. The merger makes one language model token from 2 × 2 encoder tokens, by a LayerNorm and two linear
@@ -32,14 +51,24 @@ struct ModelConfig {
   int vocab_multiple = 0;                        // 0: the vocabulary is not padded
   double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
   VisionConfig vision;
+  ModelVariant variant;
 
-  [[nodiscard]] bool gated() const { return family == Family::qwen2; }
+  [[nodiscard]] Norm norm() const {
+    return variant.norm.value_or(family == Family::qwen2 ? Norm::rms : Norm::layer);
+  }
+  [[nodiscard]] Activation activation() const {
+    return variant.activation.value_or(family == Family::qwen2 ? Activation::swiglu : Activation::gelu);
+  }
+  [[nodiscard]] Biases biases() const {
+    return variant.biases.value_or(family == Family::qwen2 ? Biases::qkv : Biases::all);
+  }
+  [[nodiscard]] bool gated() const { return activation() == Activation::swiglu; }
   [[nodiscard]] bool rotary() const { return family != Family::gpt; }
   [[nodiscard]] bool causal() const { return family != Family::vit; }
   [[nodiscard]] bool has_vision() const { return vision.layers > 0; }
   /// The vision encoder's layers as a model. Only the fields that layers use are set.
   [[nodiscard]] ModelConfig encoder() const;
-  [[nodiscard]] bool tied() const { return family == Family::gpt; }
+  [[nodiscard]] bool tied() const { return variant.tied.value_or(family == Family::gpt); }
 
   /// Parameters of a unit, in one layer; for head and embedding vocabulary_parameters().
   [[nodiscard]] double parameters_of(Unit unit) const;
@@ -52,8 +81,8 @@ struct ModelConfig {
   [[nodiscard]] double parameters() const;
 };
 
-/// Reads a configuration with Hugging Face's field names; `model_type` is qwen2 or megatron-gpt. `path` is
-/// its file. Errors name file and field.
+/// Reads a model file, strictly, or Hugging Face's config.json (hugging_face.h). `path` is its file. Errors
+/// name file and field.
 ModelConfig read_model(const std::string& path);
 /// Reads a configuration from a file's content; messages call the file `file`.
 ModelConfig read_model(const nlohmann::json& content, const std::string& file);

@@ -91,7 +91,7 @@ TEST_F(ModelFile, IsReadWithHuggingFacesNamesAndDefaults) {
   EXPECT_EQ(read(multi_head).kv_heads, 40);
 }
 
-TEST_F(ModelFile, MayPadTheVocabularyOfAGpt) {
+TEST_F(ModelFile, MayPadItsVocabulary) {
   json gpt = read_json_file(STP_SOURCE_DIR "/models/gpt-175b.json");
   gpt["vocab_size"] = 50257;
   EXPECT_EQ(padded(read(gpt), 8).vocab, 50257);
@@ -100,8 +100,33 @@ TEST_F(ModelFile, MayPadTheVocabularyOfAGpt) {
   for (const auto& [tp, vocab] : {std::pair(1, 50304), {2, 50432}, {4, 50688}, {8, 51200}})
     EXPECT_EQ(padded(read(gpt), tp).vocab, vocab) << tp;
   json other = good_;
-  other["make_vocab_size_divisible_by"] = 128;
-  EXPECT_THAT(refusal([&] { read(other); }), HasSubstr("make_vocab_size_divisible_by: is not a known field"));
+  other["make_vocab_size_divisible_by"] = 100000;
+  EXPECT_THAT(refusal([&] { read(other); }), HasSubstr("make_vocab_size_divisible_by: "));
+  other["make_vocab_size_divisible_by"] = 1000;
+  EXPECT_EQ(padded(read(other), 2).vocab, 154000);
+}
+
+TEST_F(ModelFile, MayDifferFromItsFamily) {
+  EXPECT_EQ(read(good_).variant, ModelVariant{});
+  json other = good_;
+  other.update({{"norm", "layer-without-bias"},
+                {"activation", "squared-relu"},
+                {"biases", "none"},
+                {"tied", true},
+                {"query_key_norm", true},
+                {"dropout", 0.1},
+                {"partial_rotary_factor", 0.5}});
+  const ModelConfig read_back = read(other);
+  EXPECT_EQ(read_back.norm(), Norm::layer_without_bias);
+  EXPECT_EQ(read_back.activation(), Activation::squared_relu);
+  EXPECT_EQ(read_back.biases(), Biases::none);
+  EXPECT_FALSE(read_back.gated());
+  EXPECT_TRUE(read_back.tied());
+  for (const char* field : {"norm", "activation", "biases"}) {
+    json wrong = good_;
+    wrong[field] = "other";
+    EXPECT_THAT(refusal([&] { read(wrong); }), HasSubstr(std::string(field) + ": \"other\" is not a choice"));
+  }
 }
 
 TEST_F(ModelFile, MayHaveAVisionEncoder) {

@@ -17,7 +17,8 @@ std::vector<int> paper_partition(int layers, int stages) {
     throw InputError("", "parallel.pp",
                      std::to_string(layers) + " layers and a last chunk with two fewer do not divide into " +
                          std::to_string(stages) + " virtual stages",
-                     "write layers_per_chunk: \"even\", or one number per virtual stage");
+                     "write layers_per_chunk: \"even\" (also by --set layers_per_chunk=even), or one number "
+                     "per virtual stage");
   std::vector<int> layers_per_stage(stages, (layers + 2) / stages);
   layers_per_stage.back() -= 2;
   if (layers_per_stage.back() < 0)

@@ -11,6 +11,8 @@ std::string to_string(Saved tensor) {
                                      "dropout mask",
                                      "norm output",
                                      "q, k, v",
+                                     "input of the norms of q and k",
+                                     "statistics of the norms of q and k",
                                      "attention output",
                                      "output of the core",
                                      "log-sum-exp",

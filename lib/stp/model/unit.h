@@ -73,6 +73,8 @@ enum class Saved : uint8_t {
   norm_output,
   // Of attention.
   qkv,
+  query_key_norm_input,
+  query_key_norm_statistics,
   attention_output,  // this rank's rows: the projection's input
   core_output,       // with an all-to-all: all rows of some heads
   log_sum_exp,

@@ -5,6 +5,7 @@
 
 #include "stp/base/error.h"
 #include "stp/model/components.h"
+#include "stp/model/elementwise.h"
 
 namespace stp {
 namespace {
@@ -31,12 +32,13 @@ struct Widths {
     at(Width::hidden) = at(Width::output) = hidden;
     // Norms, dropout and residuals, averaged over the tokens.
     at(Width::own_hidden) = shape.strategy.sequence_parallel ? hidden / tp : hidden;
-    at(Width::statistics) = (model.family == Family::vit ? 2 : 1) * at(Width::own_hidden) / hidden;
+    at(Width::statistics) = (model.norm() == Norm::rms ? 1 : 2) * at(Width::own_hidden) / hidden;
     at(Width::q) = q;
     at(Width::kv) = kv;
     at(Width::q_and_k) = q + kv;
     at(Width::qkv) = q + 2 * kv;
     at(Width::heads) = model.q_heads / tp;
+    at(Width::all_heads) = (model.q_heads + model.kv_heads) / tp;
     at(Width::scores) = at(Width::heads) * shape.seq;
     at(Width::fc1) = (model.gated() ? 2 : 1) * ffn;
     at(Width::ffn) = ffn;
@@ -63,62 +65,6 @@ struct Widths {
   }
 };
 
-// A component's memory traffic in F and in I, in reads and writes of whole tensors of its width (an fp32
-// tensor counts twice), and its launches.
-struct Elementwise {
-  double forward = 0, backward = 0;
-  int forward_kernels = 0, backward_kernels = 0;
-};
-struct OfImplementations {
-  Elementwise megatron, suite, megatron_2022;
-};
-
-// By ComponentKind; of a language model, gated. `megatron` is counted over PyTorch's operators. RMSNorm casts
-// up (3), squares (4), averages (2), scales (4), casts down (3), weighs (2); its backward has the same steps
-// with two operands. The residual: divide by t (2), add (3). `megatron_2022`: LayerNorm reads and writes; its
-// backward reads the gradient and the input, writes, and reads both again for scale and shift. Bias, dropout
-// and residual read two, write one and a mask of one byte; backward the mask and the gradient make the
-// sublayer's gradient (2.5), which is summed for the bias (1), and the residual's gradient is added (3).
-// Both: the activation reads gate and up, writes; backward reads three, writes two. The loss, in fp32: cast
-// up, maximum, exponential, sum; backward softmax minus one-hot, cast down. The suite has each in one kernel,
-// the bias and the residual in the GEMM's epilogue; its launches are its calls of Kernels
-// (lib/stp/device/kernels.h) on the rank of a group that makes most of them.
-constexpr Elementwise kGemm{0, 0, 1, 1};
-constexpr OfImplementations kElementwise[] = {
-    {{18, 30, 6, 12}, {2, 3, 1, 1}, {2, 5, 6, 12}},  // norm
-    {kGemm, kGemm, kGemm},                           // linear
-    {{}, {}, {2, 3}},                                // split, in the launches of rotary
-    {{2, 2, 5}, {2, 2, 1, 1}, {2, 2, 5}},            // rotary
-    {},                                              // core: core_of() below
-    {{0, 0, 0, 6}, {}, {2, 2, 0, 6}},                // join, with the launches of rotary's backward
-    {{3, 5, 2, 2}, {3, 5, 1, 1}, {3, 5 + 1, 2, 2}},  // activation, in 2022 with sums for the bias
-    {{5, 3, 2, 2}, {1, 1, 1, 0}, {3.5, 6.5, 2, 2}},  // residual
-    {{11, 6, 9, 3}, {11, 6, 4, 0}, {11, 6, 9, 3}},   // loss
-    {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}}};     // lookup
-static_assert(std::size(kElementwise) == kComponentKinds);
-
-// The same for `model`. An encoder's norm is a LayerNorm, one kernel of PyTorch, and its biases' gradients
-// are sums. The suite adds its first linear layer's bias in a separate kernel.
-Elementwise elementwise(const ModelConfig& model, Implementation implementation, ComponentKind kind) {
-  const OfImplementations& all = kElementwise[static_cast<size_t>(kind)];
-  const bool suite = implementation == Implementation::suite,
-             unfused = implementation == Implementation::megatron;
-  Elementwise each = suite ? all.suite : unfused ? all.megatron : all.megatron_2022;
-  const bool activation = kind == ComponentKind::activation, encoder = model.family == Family::vit;
-  if (activation && !model.gated()) {
-    each.forward -= 1;
-    each.backward -= 2;
-  }
-  if (kind == ComponentKind::rotary && !model.rotary()) each.forward = each.backward = 0;
-  if (encoder && suite && activation) each.forward_kernels += 1;
-  if (!encoder || !unfused) return each;
-  if (kind == ComponentKind::norm)
-    each = {2, 5, each.forward_kernels, each.backward_kernels};
-  else if (activation || kind == ComponentKind::split || kind == ComponentKind::residual)
-    each.backward += 1;
-  return each;
-}
-
 void add(Work& to, const Work& more) {
   to.gemms.insert(to.gemms.end(), more.gemms.begin(), more.gemms.end());
   to.attentions.insert(to.attentions.end(), more.attentions.begin(), more.attentions.end());
@@ -135,6 +81,7 @@ class UnitOnRank {
         shape_(is_vision(unit) ? vision_shape(shape) : shape),
         implementation_(implementation),
         suite_(implementation == Implementation::suite),
+        te_(uses_transformer_engine(implementation)),
         unit_(unit),
         core_(find_component(unit, ComponentKind::core)),
         w_(model_, shape_) {
@@ -175,8 +122,7 @@ class UnitOnRank {
     for (const Component& component : components(unit_)) {
       if (!component.weights || !component.weights->gradient || !exists(*component.weights->gradient))
         continue;
-      // The suite's loss leaves the gradient of the logits in their place.
-      const bool by_loss = suite_ && component.weights->gradient == Saved::logits_gradient;
+      const bool by_loss = loss_is_in_place() && component.weights->gradient == Saved::logits_gradient;
       tensors.push_back({.which = *component.weights->gradient,
                          .bytes = w_.bytes(component.width),
                          .weight_gradient = true,
@@ -199,10 +145,22 @@ class UnitOnRank {
     for (int step = 0; step < steps; ++step) add(to, of(*core_, pass, step));
   }
 
+  // Whether the loss leaves the gradient of the logits in their place.
+  [[nodiscard]] bool loss_is_in_place() const {
+    return suite_ || implementation_ == Implementation::megatron_te;
+  }
+
+  // Whether I makes again what F of a component makes. Transformer Engine's fc1 contains the norm.
+  [[nodiscard]] bool recomputed(const Component& component) const {
+    const Recompute& recompute = shape_.strategy.recompute;
+    return component.recomputed(recompute) ||
+           (te_ && component.kind == ComponentKind::norm && unit_ == Unit::mlp && recompute.mlp);
+  }
+
   // Whether I runs F of a component again. A checkpoint of autograd runs the whole unit again, and the second
-  // linear layer without use; the suite runs only what it needs. Neither runs the all-reduce again.
+  // linear layer without use; the suite runs only what it needs.
   [[nodiscard]] bool runs_again(const Component& component) const {
-    return component.recomputed(shape_.strategy.recompute) && (!suite_ || component.part != UnitPart::after);
+    return recomputed(component) && (!suite_ || component.part != UnitPart::after);
   }
 
   [[nodiscard]] Work of(const Component& component, UnitPass pass, int step = 0) const {
@@ -210,7 +168,12 @@ class UnitOnRank {
     if (!forward && pass != UnitPass::I)
       return component.weights && component.weights->pass == pass ? weight_gradients(component) : Work{};
     if (component.kind == ComponentKind::core) return core_of(forward, step);
-    const Elementwise each = elementwise(model_, implementation_, component.kind);
+    Elementwise each = elementwise(model_, implementation_, component.kind);
+    if (te_ && component.kind == ComponentKind::norm && unit_ != Unit::head &&
+        shape_.strategy.division().overlaps()) {  // copies into and out of the buffers of the exchanges
+      each.forward += 2, each.forward_kernels += 1;
+      each.backward += 4, each.backward_kernels += 2;
+    }
     const double bytes = (forward ? each.forward : each.backward) * w_.bytes(component.width);
     const bool own_rows = component.width == Width::own_hidden;  // every rank's, or its share of them
     Work work{.replicated_bytes = own_rows ? bytes : 0,
@@ -282,7 +245,9 @@ class UnitOnRank {
         w_[Width::q] / model_.head_dim * shape_.microbatch_size / (by_heads ? shape_.strategy.cp : 1);
     return {.attentions = {{heads, rows, step == 0 ? rows : rows / 2, double{1} * model_.head_dim,
                             model_.causal() && step == 0, !forward}},
-            .kernels = forward || suite_ ? 1 : 2};
+            .kernels = forward || suite_ ? 1
+                       : te_             ? 3
+                                         : 2};
   }
   // Batched GEMMs over the heads of this rank: QKᵀ, PV; backward dP, dV, dQ and dK. Traffic per score and in
   // bf16 tensors: the fused softmax reads the unmasked half and writes all; dropout reads, writes, and writes
@@ -302,16 +267,20 @@ class UnitOnRank {
   // Whether this implementation has a tensor. A fused norm keeps its input once.
   [[nodiscard]] bool exists(Saved which) const {
     const bool of_2022 = implementation_ == Implementation::megatron_2022;
-    const bool fused_norm = suite_ || of_2022 || model_.family == Family::vit;
+    const bool fused_norm = suite_ || te_ || of_2022 || model_.family == Family::vit;
     switch (which) {
       case Saved::norm_input:
         return fused_norm;
       case Saved::norm_statistics:
-        return suite_;
+        return suite_ || te_;
       case Saved::norm_input_fp32:
       case Saved::normalised_input:
         return !fused_norm;
+      case Saved::query_key_norm_input:
+      case Saved::query_key_norm_statistics:
+        return model_.variant.query_key_norm;
       case Saved::dropout_mask:
+        if (te_ && model_.variant.dropout == 0) return false;
         return !suite_ && find_component(unit_, ComponentKind::residual) != nullptr;
       case Saved::core_output:  // all rows of some heads, as the core's backward reads it
         return shape_.strategy.division().exchanges_heads();
@@ -325,7 +294,7 @@ class UnitOnRank {
       case Saved::activated_gate:
         return implementation_ == Implementation::megatron && model_.gated();
       case Saved::softmax_fp32:
-        return !suite_;
+        return !loss_is_in_place();
       case Saved::output_gradient:  // I passes it to the embedding's W, only with a vision encoder
         return unit_ != Unit::embedding || model_.has_vision();
       default:
@@ -336,15 +305,14 @@ class UnitOnRank {
   // Whether I makes a tensor of the component again. If only the core is recomputed, Megatron-LM keeps its
   // output, an input of a linear.
   [[nodiscard]] bool makes_again(const Component& component, Saved which) const {
-    const bool output = which == Saved::attention_output || which == Saved::log_sum_exp;
-    return component.recomputed(shape_.strategy.recompute) &&
-           (!output || suite_ || shape_.strategy.recompute.qkv);
+    const bool output = which == Saved::attention_output || (which == Saved::log_sum_exp && !te_);
+    return recomputed(component) && (!output || suite_ || shape_.strategy.recompute.qkv);
   }
 
   const ModelConfig model_;  // for a vision encoder's unit: the encoder's
   const Shape shape_;
   const Implementation implementation_;
-  const bool suite_;
+  const bool suite_, te_;
   const Unit unit_;
   const Component* const core_;  // null except for attention
   Widths w_;
@@ -403,7 +371,7 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   return UnitOnRank(model, shape, implementation, unit).saved();
 }
 
-double optimizer_bytes(Implementation implementation) {
+double optimizer_bytes(Implementation implementation, int gradient_bytes) {
   // AdamW reads the gradient, reads and writes master weight and two moments (28), then the weights are cast
   // to half precision (6, or 2 in the same kernel).
   constexpr double kAdam = 28;
@@ -412,6 +380,10 @@ double optimizer_bytes(Implementation implementation) {
       return kAdam + 2;
     case Implementation::megatron:  // also zeroing, the gradients' norm, clipping
       return kAdam + 6 + 4 + 4 + 8;
+    case Implementation::megatron_te:  // also the norm, and a copy in fp32 of bf16 gradients; clipping is
+                                       // rare
+    case Implementation::megatron_te_2_18:
+      return kAdam + 6 + 4 + (gradient_bytes < kFp32 ? gradient_bytes + kFp32 : 0);
     case Implementation::megatron_2022:  // also unscaling, for fp16's loss scale
       return kAdam + 6 + 4 + 4 + 8 + 8;
   }
@@ -430,17 +402,18 @@ double reduced_bytes(const ModelConfig& model, const Shape& shape, Unit unit, Un
 }
 
 void check_shardable(const ModelConfig& model, int tp) {
-  const auto check = [&](const char* what, int size) {
+  const auto check = [&](const char* what, int size, const char* remedy = "use a divisor") {
     if (size % tp != 0)
       throw InputError("", "parallel.tp",
                        std::to_string(tp) + " does not divide the " + std::to_string(size) + " " + what +
                            " of " + model.name,
-                       "use a divisor");
+                       remedy);
   };
   check("attention heads", model.q_heads);
   check("key and value heads", model.kv_heads);
   check("feed-forward columns", model.ffn);
-  check("vocabulary entries", model.vocab);
+  check("vocabulary entries", model.vocab,
+        "use a divisor, or pad the model's vocab_size (--set model.vocab_size=N), as Megatron-LM does");
   if (!model.has_vision()) return;
   check("attention heads of the vision encoder", model.vision.heads);
   check("feed-forward columns of the vision encoder", model.vision.ffn);

@@ -36,8 +36,14 @@ struct Shape {
 /// imply. `suite`: our fused kernels, launched as in the runtime. The two differ in memory traffic, launches
 /// and saved tensors, not in FLOPs. `megatron_2022`: Megatron-LM before FlashAttention, fp16, with fused
 /// kernels for norm; bias and GELU; bias, dropout and residual; mask and softmax. Its attention core is
-/// batched GEMMs that write and read all scores, masked or not.
-enum class Implementation { megatron, suite, megatron_2022 };
+/// batched GEMMs that write and read all scores, masked or not. `megatron_te`: Megatron-Core with Transformer
+/// Engine up to 2.17, bf16: fused norms, rotary embedding, activation, residual and loss, cuDNN's attention
+/// (MLM d98e8a64, TE v2.9: layernorm_linear.py, linear.py, backends.py, cross_entropy.py). From 2.18 the loss
+/// keeps an fp32 gradient of the logits.
+enum class Implementation { megatron, suite, megatron_2022, megatron_te, megatron_te_2_18 };
+constexpr bool uses_transformer_engine(Implementation implementation) {
+  return implementation == Implementation::megatron_te || implementation == Implementation::megatron_te_2_18;
+}
 
 /// One of a linear layer's three GEMMs. They differ in their transposed operands.
 enum class GemmKind { forward, input_gradient, weight_gradient };
@@ -124,8 +130,8 @@ struct SavedTensor {
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
                                        Implementation implementation, Unit unit);
 
-/// Bytes of memory traffic of an optimizer step per parameter.
-double optimizer_bytes(Implementation implementation);
+/// Bytes of memory traffic of an optimizer step, per parameter whose state a rank has.
+double optimizer_bytes(Implementation implementation, int gradient_bytes = 4);
 
 /// Bytes of the language model's hidden state: one transfer to the next stage.
 double hidden_bytes(const ModelConfig& model, const Shape& shape);

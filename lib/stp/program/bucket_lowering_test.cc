@@ -31,7 +31,7 @@ TEST(Lower, GathersWeightsBeforeTheirFirstUse) {
     const int p = 1 + static_cast<int>(random() % 4);
     const Placement placement = draw % 2 ? Placement::v(p) : Placement::loop(p, 2);
     const std::vector<int> layers = random_layers(random, placement.stages());
-    Lowering lowering{.release = kReleases[random() % 3],
+    Lowering lowering{.release = kReleases[random() % std::size(kReleases)],
                       .strategy = {.sequence_parallel = random() % 2 == 0, .zero = true},
                       .data_parallel = true,
                       .buckets = units_a_bucket(draw % 4),
@@ -121,7 +121,7 @@ TEST(Lower, ReducesABucketBehindAllThatAddsToIt) {
     const int p = 1 + static_cast<int>(random() % 3);
     const Placement placement = draw % 2 ? Placement::v(p) : Placement::loop(p, 1 + draw % 3);
     std::vector<int> layers = random_layers(random, placement.stages());
-    Lowering lowering{.release = kReleases[random() % 3],
+    Lowering lowering{.release = kReleases[random() % std::size(kReleases)],
                       .backward = random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                       .optimizer = true,
                       .strategy = {.sequence_parallel = random() % 2 == 0,

@@ -48,14 +48,13 @@ void expect_issuable(const Program& program) {
 }
 
 TEST(IssueOrder, IsTopologicalInEveryListAndKeepsToTheReceivesAhead) {
-  for (const Release release : {Release::chain, Release::block, Release::released, Release::blocking})
-    expect_issuable(stp_program(3, 12, release));
+  for (const Release release : kReleases) expect_issuable(stp_program(3, 12, release));
   std::mt19937 random(77);
   for (int draw = 0; draw < 200; ++draw) {
     const int p = 1 + static_cast<int>(random() % 4), v = 1 + static_cast<int>(random() % 3);
     const Placement placement = random() % 3 == 0 ? Placement::v(p) : Placement::loop(p, v);
     const std::vector<int> layers = random_layers(random, placement.stages());
-    const auto release = static_cast<Release>(random() % 4);
+    const auto release = kReleases[random() % std::size(kReleases)];
     expect_issuable(
         lower(random_schedule(random, placement, 1 + static_cast<int>(random() % 6)), layers,
               {.release = release, .strategy = {.sequence_parallel = random() % 2 == 0}, .embedding = true}));

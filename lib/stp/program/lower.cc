@@ -10,6 +10,7 @@
 #include "stp/base/error.h"
 #include "stp/program/builder.h"
 #include "stp/program/offload.h"
+#include "stp/program/send_waits.h"
 #include "stp/program/step_ops.h"
 #include "stp/program/unit_ops.h"
 
@@ -51,14 +52,16 @@ class Lowerer {
     reserve();
     for (int rank = 0; rank < schedule().pp(); ++rank) {
       b_.begin_rank(rank);
-      sends_before_.clear();
+      sends_.begin_rank();
       step_.begin_rank();
       offload_.begin_rank();
       const auto& blocks = schedule().ranks[rank];
       for (int block = 0; block < static_cast<int>(blocks.size()); ++block) {
         b_.begin_block(block);
         offload_.begin_block();
+        sends_.begin_block(blocks[block]);
         lower_block(blocks[block]);
+        sends_.end_block();
         offload_.add_reloads();
         for (const Chain& chain : block_chains_) offload_.add_offload(chain.action, chain.computed);
         b_.end_block();
@@ -173,7 +176,7 @@ class Lowerer {
     } else if (published_trainer() && both_forward(block) && !halves()) {
       while (issue_segment(chains[0])) {
       }
-      chains[1].wait = chains[0].result;
+      if (chains[0].result != kNothing) chains[1].wait = chains[0].result;  // behind its own all-gather
       while (issue_segment(chains[1])) {
       }
     } else {
@@ -195,14 +198,6 @@ class Lowerer {
 
   [[nodiscard]] bool published_trainer() const {
     return lowering_.release == Release::released || lowering_.release == Release::blocking;
-  }
-  // Whether the current block waits for the sends of the block before it. Weight gradients receive nothing,
-  // so the published trainer starts them at once.
-  [[nodiscard]] bool waits_for_sends() const {
-    const auto weights = [](const Chain& chain) { return chain.action.pass == Pass::W; };
-    return lowering_.release == Release::blocking ||
-           (lowering_.release == Release::released &&
-            !std::all_of(block_chains_.begin(), block_chains_.end(), weights));
   }
   // Whether a block is the two halves of one microbatch.
   [[nodiscard]] bool halves() const { return lowering_.strategy.tp_overlap == TpOverlap::domino; }
@@ -301,8 +296,7 @@ class Lowerer {
     }
     if (!first_on_its_stream) return;
     for (const Chain& each : block_chains_) b_.depend(each.input);
-    if (waits_for_sends())
-      for (const Ref send : sends_before_) b_.depend(send);
+    sends_.for_each([&](Ref send) { b_.depend(send); });
   }
 
   // With sequence parallelism, a chain's input from another chain is gathered before the block's first
@@ -379,7 +373,6 @@ class Lowerer {
 
   // Sends the outputs of the block's chains: by a transfer to the consumer's rank, or directly on this rank.
   void send_outputs(const std::vector<Chain>& chains, bool merge) {
-    sends_before_.clear();
     for (size_t i = 0; i < chains.size(); ++i) {
       const Chain& chain = chains[i];
       const bool backward = is_backward(chain.action.pass);
@@ -412,7 +405,7 @@ class Lowerer {
                                     .input = sent(chain),
                                     .output = merged ? sent(chains[1]) : kNoValue});
       b_.set_output(output, {transfer, kNothing});
-      sends_before_.push_back(transfer);
+      sends_.add(transfer);
       if (merged) {
         b_.set_output(b_.output_of(backward, chain.stage, chains[1].action.microbatch), {transfer, kNothing});
         break;
@@ -433,6 +426,7 @@ class Lowerer {
   UnitOps units_{lowering_, b_};
   StepOps step_{lowering_, b_};
   OffloadOps offload_{b_};
+  SendWaits sends_{lowering_.release};
   std::array<std::vector<std::vector<Segment>>, 4> chains_;  // by pass and stage
   std::map<std::pair<const std::vector<Segment>*, const std::vector<Segment>*>, std::vector<BraidStep>>
       braids_;  // by the two chains
@@ -443,7 +437,6 @@ class Lowerer {
   std::array<Ref, 2> barrier_{kNothing, kNothing};  // the next segment waits for these
   bool gathers_behind_barriers_ = false;            // else at the end of the segment before
   bool in_warm_up_ = true;                          // the block is a forward of chunk 0 alone
-  std::vector<Ref> sends_before_;                   // of the block before it
 };
 
 }  // namespace

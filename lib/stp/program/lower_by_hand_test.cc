@@ -99,6 +99,43 @@ TEST(LowerByHand, SequenceParallelismGathersWhatComesFromAnotherRankBeforeTheBlo
   }
 }
 
+// The sends of its own rank that each block's first op waits for, as the numbers of their blocks.
+std::vector<std::vector<int>> blocks_waited_for(const Program& program, int rank) {
+  std::vector<std::vector<int>> waited(program.schedule.ranks[rank].size());
+  std::vector<bool> seen(waited.size(), false);
+  for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op) {
+    const int block = program.ops[op].block;
+    if (block < 0 || program.ops[op].kind == OpKind::transfer || seen[block]) continue;
+    seen[block] = true;
+    for (const OpId needed : program.dependencies(op))
+      if (program.ops[needed].kind == OpKind::transfer && needed >= program.rank_begin[rank] &&
+          needed < program.rank_begin[rank + 1])
+        waited[block].push_back(program.ops[needed].block);
+  }
+  for (std::vector<int>& blocks : waited) std::ranges::sort(blocks);
+  return waited;
+}
+
+// Megatron-Core waits for a send when it has posted the next one of the same direction; in warm-up and flush
+// at once; with batches of transfers always at once.
+TEST(LowerByHand, MegatronsReleasesWaitForSendsAsItsLoopDoes) {
+  const Schedule schedule = by_hand(Placement::loop(3, 1), 4,
+                                    {{"F0.0", "F0.1", "F0.2", "B0.0", "F0.3", "B0.1", "B0.2", "B0.3"},
+                                     {"F0.0", "F0.1", "B0.0", "F0.2", "I0.1", "W0.1", "F0.3", "B0.2", "B0.3"},
+                                     {"F0.0", "B0.0", "F0.1", "B0.1", "F0.2", "B0.2", "F0.3", "B0.3"}});
+  const auto waited = [&](Release release, int rank) {
+    return blocks_waited_for(lower(schedule, {1, 1, 1}, {.release = release}), rank);
+  };
+  using Blocks = std::vector<std::vector<int>>;
+  // The middle rank sends both ways. Block 5 is a W.
+  EXPECT_EQ(waited(Release::megatron, 1), (Blocks{{}, {0}, {}, {0}, {1}, {}, {2}, {3}, {7}}));
+  EXPECT_EQ(waited(Release::megatron_0_18, 1), (Blocks{{}, {0}, {1}, {0}, {1, 3}, {}, {2}, {3, 6}, {7}}));
+  EXPECT_EQ(waited(Release::megatron_batched, 1), (Blocks{{}, {0}, {1}, {2}, {3}, {4}, {}, {6}, {7}}));
+  // The first rank sends activations alone, the last gradients.
+  EXPECT_EQ(waited(Release::megatron, 0), (Blocks{{}, {0}, {1}, {0}, {1}, {2}, {}, {}}));
+  EXPECT_EQ(waited(Release::megatron, 2), (Blocks{{}, {}, {}, {}, {1}, {}, {3}, {}}));
+}
+
 TEST(LowerByHand, TheEmbeddingIsOnTheFirstVirtualStageAloneAndItsGradientWaitsForTheLastAllReduce) {
   const Schedule schedule = by_hand(
       Placement::v(2), 1, {{"F0.0", "F1.0", "I1.0", "W1.0", "B0.0"}, {"F0.0", "F1.0", "B1.0", "B0.0"}});

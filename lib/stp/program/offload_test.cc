@@ -133,7 +133,7 @@ Program offloading(int pp, int m, Lowering lowering = {}) {
 
 TEST(Offload, IsSynchronisedInEveryOrder) {
   int copies = 0;
-  for (const Release release : {Release::chain, Release::block, Release::released, Release::blocking})
+  for (const Release release : kReleases)
     for (const bool sequence_parallel : {false, true})
       for (const Recompute& recompute : {Recompute{}, Recompute{.layer = true}, Recompute{.core = true}})
         for (const int cp : {1, 2}) {

@@ -75,7 +75,7 @@ TEST(Lower, CarriesEveryValueFromUnitToUnit) {
     const Placement placement = random() % 3 == 0 ? Placement::v(p) : Placement::loop(p, v);
     const Schedule schedule = random_schedule(random, placement, 1 + static_cast<int>(random() % 5));
     const std::vector<int> layers = random_layers(random, placement.stages());
-    const Lowering lowering{.release = kReleases[random() % 3],
+    const Lowering lowering{.release = kReleases[random() % std::size(kReleases)],
                             .backward = random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                             .optimizer = random() % 2 == 0,
                             .strategy = {.cp = random() % 2 == 0 ? 1 : 2 + static_cast<int>(random() % 3),
@@ -108,7 +108,7 @@ TEST(Lower, CarriesEveryValueThroughAVisionEncoder) {
     std::vector<int> layers = random_layers(random, 2 * p);
     layers[0] = 0;
     const Program program = lower(schedule, layers,
-                                  {.release = kReleases[draw % 3],
+                                  {.release = kReleases[draw % std::size(kReleases)],
                                    .backward = draw % 5 ? BackwardOrder::suite : BackwardOrder::megatron,
                                    .optimizer = draw % 4 == 0,
                                    .embedding = true,

@@ -23,7 +23,16 @@
 namespace stp {
 
 // Structs whose fields have their names in the record.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankResult::Memory, activations, weights, gradients, optimizer, host)
+
+void to_json(json& value, const RankResult::Memory& memory) {
+  value = {{"activations", memory.activations},
+           {"weights", memory.weights},
+           {"gradients", memory.gradients},
+           {"optimizer", memory.optimizer},
+           {"host", memory.host}};
+  if (memory.buffers > 0) value["buffers"] = memory.buffers;
+  if (memory.fixed > 0) value["fixed"] = memory.fixed;
+}
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Prediction, cluster, step_time_s, oversubscribed, disturbed_steps)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Replayed::Group, calls, late_s, latest_s, link_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Replayed, rank, cluster, groups)
@@ -162,6 +171,12 @@ std::optional<double> Result::throughput() const {
   return configuration.samples() / step_time_s();
 }
 
+std::optional<double> Result::tokens_per_s_per_gpu() const {
+  const auto samples = throughput();
+  if (!samples || configuration.seq == 0) return std::nullopt;
+  return *samples * configuration.seq / configuration.strategy.world_size();
+}
+
 const RankResult& Result::busiest_rank() const {
   return *std::max_element(ranks.begin(), ranks.end(), [](const RankResult& a, const RankResult& b) {
     return a.compute_s < b.compute_s;
@@ -189,12 +204,16 @@ std::optional<double> Result::peak_memory_gb() const {
   return peak / 1e9;
 }
 
+std::string to_string(Fit fit) {
+  static constexpr std::array names{"yes", "maybe", "no"};
+  return names[static_cast<size_t>(fit)];
+}
+
 std::optional<double> Result::peak_total_gb() const {
   double peak = 0;
   for (const RankResult& rank : ranks) {
     if (!rank.memory) return std::nullopt;
-    const RankResult::Memory& memory = *rank.memory;
-    peak = std::max(peak, memory.activations + memory.weights + memory.gradients + memory.optimizer);
+    peak = std::max(peak, rank.memory->on_device());
   }
   return peak / 1e9;
 }
@@ -218,6 +237,7 @@ json to_json(const Result& result) {
               {"peak_memory_gb", or_null(result.peak_memory_gb())},
               {"ranks", ranks}});
   if (result.memory_margin_gb) row["memory_margin_gb"] = *result.memory_margin_gb;
+  if (result.fits) row["fits"] = to_string(*result.fits);
   if (result.offload_ratio_bound) row["offload_ratio_bound"] = *result.offload_ratio_bound;
   if (result.measured) row.update(measured_json(*result.measured, result.step_time_s()));
   return row;
@@ -230,7 +250,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.13.0"},
+  record.update({{"schema_version", "1.15.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

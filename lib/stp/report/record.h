@@ -48,7 +48,13 @@ struct RankResult {
   // Bytes by kind; absent under unit costs.
   struct Memory {
     double activations, weights, gradients, optimizer;
-    double host;  // host memory of offloaded tensors
+    double host;         // host memory of offloaded tensors
+    double buffers = 0;  // of communication, and working memory at the peak; with Transformer Engine
+    double fixed = 0;    // context, communicators and workspaces
+
+    [[nodiscard]] double on_device() const {
+      return activations + weights + gradients + optimizer + buffers + fixed;
+    }
   };
   std::optional<Memory> memory;
 };
@@ -103,6 +109,10 @@ struct Measured {
   std::optional<double> kernel_time_s;  // of one step, if kernels were timed one by one
 };
 
+/// Whether a step fits into a simulated GPU's memory. `maybe`: within what is uncertain of fixed memory.
+enum class Fit { yes, maybe, no };
+std::string to_string(Fit fit);
+
 /// One schedule in one configuration.
 struct Result {
   std::string schedule;
@@ -111,6 +121,7 @@ struct Result {
   std::optional<double> mfu, mfu_paper;
   std::optional<double> tp_communication_share;  // of one layer's forward, nothing overlapped
   std::optional<double> memory_margin_gb;        // simulated GPU minus peak_total_gb(); < 0: it runs out
+  std::optional<Fit> fits;                       // into that GPU
   std::optional<double> offload_ratio_bound;     // simulations: the share that a warm-up forward hides
   std::vector<RankResult> ranks;
   std::optional<Measured> measured;
@@ -119,6 +130,8 @@ struct Result {
   [[nodiscard]] double step_time_s() const;
   /// Samples per second; none if the step takes no time, or in replays.
   [[nodiscard]] std::optional<double> throughput() const;
+  /// Its tokens per second and GPU; none without a model.
+  [[nodiscard]] std::optional<double> tokens_per_s_per_gpu() const;
   /// The rank with the most compute time; `ranks` must not be empty.
   [[nodiscard]] const RankResult& busiest_rank() const;
   /// The busiest rank's idle time in the step: PP and TP bubble together.

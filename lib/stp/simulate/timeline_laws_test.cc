@@ -7,6 +7,7 @@
 
 #include "stp/program/lower.h"
 #include "support/hand.h"
+#include "support/programs.h"
 #include "support/schedules.h"
 
 namespace stp {
@@ -73,8 +74,8 @@ Case random_case(std::mt19937& random, bool post_validation = false) {
       random() % 2 ? Placement::v(p) : Placement::loop(p, 1 + static_cast<int>(random() % 2));
   std::vector<int> layers(placement.stages());
   for (int& count : layers) count = static_cast<int>(random() % 3);
-  constexpr Release releases[] = {Release::chain, Release::block, Release::released, Release::blocking};
-  Lowering lowering{releases[random() % 4], random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
+  Lowering lowering{kReleases[random() % std::size(kReleases)],
+                    random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
                     post_validation || random() % 2 == 0};
   lowering.strategy.post_validation = post_validation;
   lowering.strategy.cp = 1 + static_cast<int>(random() % 3);

@@ -1,0 +1,180 @@
+#include "stp/cost/memory.h"
+
+#include <algorithm>
+
+#include "stp/cost/cost_table.h"
+#include "stp/model/offload.h"
+
+namespace stp {
+namespace {
+
+// Transformer Engine's user buffers, of qkv, proj, fc1 and fc2 in each of the three passes, each for the
+// hidden state of all tokens (initialize_ub in pytorch/module/base.py; 10 in older versions).
+constexpr double kUserBuffers = 12;
+
+}  // namespace
+
+std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
+                                         const Placement& placement) {
+  const double vocabulary = job.model.vocabulary_parameters() / job.strategy().tp;
+  std::vector<double> parameters;
+  for (const int layers : layers_per_stage)
+    parameters.push_back(layers * job.model.layer_parameters() / job.strategy().tp);
+  parameters.front() += vocabulary;
+  parameters.front() += job.model.vision_parameters() / job.strategy().tp;
+  const bool both_ends_here = placement.rank_of(placement.stages() - 1) == placement.rank_of(0);
+  if (!(job.model.tied() && both_ends_here)) parameters.back() += vocabulary;
+  return parameters;
+}
+
+std::vector<double> parameters_per_rank(const Job& job, const std::vector<int>& layers_per_stage,
+                                        const Placement& placement) {
+  const std::vector<double> by_stage = parameters_per_stage(job, layers_per_stage, placement);
+  std::vector<double> parameters(job.strategy().pp, 0);
+  for (int stage = 0; stage < placement.stages(); ++stage)
+    parameters[placement.rank_of(stage)] += by_stage[stage];
+  return parameters;
+}
+
+ParameterBytes parameter_bytes(double parameters, const Job& job) {
+  const double own = job.recipe.state_bytes, state = job.strategy().post_validation ? 2 * own + kBf16 : own;
+  return {kBf16 * parameters, job.shape.gradient_bytes * parameters,
+          state * parameters / job.optimizer_shares()};
+}
+
+WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage) {
+  if (!uses_transformer_engine(job.implementation)) return {};
+  const Strategy& strategy = job.strategy();
+  const double hidden = hidden_bytes(job.model, job.shape), tokens = kBf16 * job.shape.tokens();
+  const bool overlaps = strategy.division().overlaps();
+  WorkingBytes bytes;
+  if (overlaps) bytes.buffers += kUserBuffers * hidden;
+  if (last_stage && strategy.tp > 1) bytes.buffers += hidden;  // of the head's gathered input
+  // Of the MLP's backward: the gathered gradient of the output, the gathered norm's output, the input's
+  // gradient before its reduction; gradients of the activation and of its input. The first three lie in the
+  // user buffers, if there are any.
+  bytes.in_backward =
+      (overlaps ? 0 : 3 * hidden) + tokens * (job.model.gated() ? 3 : 2) * job.model.ffn / strategy.tp;
+  // Adam takes fp32 gradients, so bf16 gradients are copied. No activations are left then.
+  if (job.shape.gradient_bytes < kFp32 && job.recipe.state_bytes == Recipe().state_bytes)
+    bytes.in_step = kFp32 * parameters / job.optimizer_shares();
+  return bytes;
+}
+
+std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage) {
+  const auto unit_bytes = [&](Unit unit) {
+    ActivationBytes bytes{0, 0};
+    for (const SavedTensor& tensor : saved_tensors(job.model, job.shape, job.implementation, unit)) {
+      if (tensor.made_by_forward) bytes.until_I += tensor.bytes;
+      if (tensor.weight_gradient) bytes.until_W += tensor.bytes;
+      if (tensor.recomputed()) bytes.during_backward += tensor.bytes;
+    }
+    // Transformer Engine's deferred weight gradients keep their GEMMs' operands. Zero-bubble code over
+    // autograd keeps nearly all of the graph's tensors until W, also those of a recomputation: its own
+    // accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
+    if (job.implementation == Implementation::megatron || job.implementation == Implementation::megatron_2022)
+      bytes.until_W = (bytes.until_I + bytes.during_backward) * 32 / 34;
+    return bytes;
+  };
+  const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),
+                        head = unit_bytes(Unit::head);
+  const double layer = attn.until_I + mlp.until_I;
+  const bool from_inputs = job.strategy().recompute.layer;
+  const double input =
+      hidden_bytes(job.model, job.shape) / (job.strategy().sequence_parallel ? job.strategy().tp : 1);
+  const double recomputed = from_inputs ? layer : std::max(attn.during_backward, mlp.during_backward);
+  std::vector<ActivationBytes> stages;
+  for (const int layers : layers_per_stage)
+    stages.push_back(
+        {layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
+         layers > 0 ? recomputed : 0,
+         offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
+  stages.back().until_I += head.until_I;
+  stages.back().until_W += head.until_W;
+  for (const Unit unit : kUnits) {  // the embedding keeps a tensor only with a vision encoder
+    if (!is_vision(unit) && unit != Unit::embedding) continue;
+    const ActivationBytes bytes = unit_bytes(unit);
+    const int count = is_of_layer(unit) ? job.model.vision.layers : 1;
+    stages.front().until_I += count * bytes.until_I;
+    stages.front().until_W += count * bytes.until_W;
+  }
+  return stages;
+}
+
+namespace {
+
+// The effects of copies at the start of each block of a rank.
+struct Copies {
+  std::vector<double> freed, reloaded;  // bytes
+
+  Copies(const Program& program, int rank, const std::vector<ActivationBytes>& bytes)
+      : freed(program.schedule.ranks[rank].size(), 0), reloaded(freed) {
+    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
+      const Op& op = program.ops[id];
+      if (op.kind == OpKind::reload) reloaded[op.block] += bytes[program.stage_of(id)].offloaded;
+      for (const OpId needed : program.dependencies(id))
+        if (program.frees(id, needed)) freed[op.block] += bytes[program.stage_of(needed)].offloaded;
+    }
+  }
+};
+
+}  // namespace
+
+double peak_activation_bytes(const Program& program, int rank, const std::vector<ActivationBytes>& bytes,
+                             const std::vector<double>& microbatch_factors) {
+  const Schedule& schedule = program.schedule;
+  const Copies copies(program, rank, bytes);
+  double alive = 0, peak = 0;
+  for (size_t index = 0; index < schedule.ranks[rank].size(); ++index) {
+    alive += copies.reloaded[index] - copies.freed[index];
+    double freed = 0, working = 0;
+    for (const Action& action : schedule.ranks[rank][index].actions()) {
+      const ActivationBytes& stage = bytes[schedule.placement.stage(rank, action.chunk)];
+      const double factor = microbatch_factor(microbatch_factors, program, action.microbatch);
+      switch (action.pass) {
+        case Pass::F:
+          alive += factor * stage.until_I;
+          break;
+        case Pass::I:
+          working += factor * stage.during_backward;
+          freed += factor * (stage.until_I - stage.until_W);
+          break;
+        case Pass::B:
+          working += factor * stage.during_backward;
+          freed += factor * stage.until_I;
+          break;
+        case Pass::W:
+          freed += factor * stage.until_W;
+          break;
+      }
+    }
+    peak = std::max(peak, alive + working);
+    alive -= freed;
+  }
+  return peak;
+}
+
+std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes,
+                                          const std::vector<double>& microbatch_factors) {
+  std::vector<double> peaks;
+  for (int rank = 0; rank < program.schedule.pp(); ++rank)
+    peaks.push_back(peak_activation_bytes(program, rank, bytes, microbatch_factors));
+  return peaks;
+}
+
+std::vector<double> peak_host_bytes(const Program& program, const std::vector<ActivationBytes>& bytes) {
+  std::vector<double> peaks;
+  for (int rank = 0; rank < program.schedule.pp(); ++rank) {
+    double held = 0, peak = 0;
+    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
+      const OpKind kind = program.ops[id].kind;
+      if (kind == OpKind::offload) held += bytes[program.stage_of(id)].offloaded;
+      peak = std::max(peak, held);
+      if (kind == OpKind::reload) held -= bytes[program.stage_of(id)].offloaded;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+}  // namespace stp

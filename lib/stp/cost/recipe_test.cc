@@ -1,0 +1,170 @@
+// Today's recipes: the machine's values and the job's options that only they have, against closed forms.
+#include <gtest/gtest.h>
+
+#include "stp/cost/attention.h"
+#include "stp/cost/gemm.h"
+#include "stp/cost/hardware.h"
+#include "stp/cost/memory.h"
+#include "support/jobs.h"
+
+namespace stp {
+namespace {
+
+HardwareProfile h100() { return read_profile(STP_SOURCE_DIR "/profiles/h100.json"); }
+
+Job recipe_job(int dp = 4) {
+  Job j = job("llama3-70b",
+              {8192,
+               1,
+               {.tp = 4,
+                .cp = 2,
+                .dp = dp,
+                .sequence_parallel = true,
+                .tp_overlap = TpOverlap::megatron,
+                .zero = true}},
+              4, Implementation::megatron_te);
+  j.shape.gradient_bytes = 2;
+  return j;
+}
+CostTable table_of_loop(const Job& j, const HardwareProfile& profile, int chunks = 5) {
+  const Placement placement = Placement::loop(4, chunks);
+  return hardware_cost_table(j, profile, std::vector(placement.stages(), 80 / placement.stages()), placement);
+}
+
+TEST(AttentionRates, AreTheMeasuredOnesAtTheirLengthsAndBetweenThemInBetween) {
+  const HardwareProfile profile = h100();
+  const auto rate = [&](double rows, double columns, bool causal, bool backward, double heads = 64) {
+    const Attention attention{heads, rows, columns, 128, causal, backward};
+    return attention.flops() / attention_seconds(profile, attention) / 1e12;
+  };
+  EXPECT_NEAR(rate(4096, 4096, true, false), 591, 1e-9);
+  EXPECT_NEAR(rate(8192, 8192, true, true), 541, 1e-9);
+  EXPECT_NEAR(rate(16384, 16384, false, false), 702, 1e-9);
+  EXPECT_NEAR(rate(65536, 65536, false, true), 572, 1e-9);
+  EXPECT_NEAR(rate(512, 512, true, false), 484, 1e-9);
+  EXPECT_GT(rate(6000, 6000, true, false), 591);
+  EXPECT_LT(rate(6000, 6000, true, false), 644);
+  // A step of a ring: all queries, half the keys.
+  EXPECT_GT(rate(4096, 2048, false, false), 633 * 0.99);
+  EXPECT_LT(rate(4096, 2048, false, false), 671);
+  // Few heads leave SMs idle; many do not go beyond the measured rate by more than 132 SMs' last wave.
+  EXPECT_LT(rate(2048, 2048, true, false, 8), rate(2048, 2048, true, false));
+  EXPECT_LT(rate(4096, 4096, true, false, 512) / 591, 1.2);
+  Job fused = recipe_job(), unfused = fused;
+  unfused.implementation = Implementation::megatron;
+  HardwareProfile slow = profile;
+  for (auto& point : slow.attention_cudnn.points) point.causal_forward /= 2, point.full_forward /= 2;
+  EXPECT_GT(table_of_loop(fused, slow).at(Unit::attn, UnitPass::F),
+            table_of_loop(fused, profile).at(Unit::attn, UnitPass::F));
+  EXPECT_EQ(table_of_loop(unfused, slow).at(Unit::attn, UnitPass::F),
+            table_of_loop(unfused, profile).at(Unit::attn, UnitPass::F));
+}
+
+TEST(SustainedRate, DividesTheTimeOfGemmsAlone) {
+  HardwareProfile profile = h100();
+  const Gemm gemm{4096, 8192, 8192};
+  const double sustained = gemm_seconds(profile, gemm);
+  const double share = std::exchange(profile.gemm_sustained, 1);
+  EXPECT_DOUBLE_EQ(gemm_seconds(profile, gemm), sustained * share);
+}
+
+TEST(OverlapSms, SlowTheGemmsTheyStandFor) {
+  const HardwareProfile profile = h100();
+  const CostTable usual = table_of_loop(recipe_job(), profile);
+  Job j = recipe_job();
+  j.recipe.overlap_sms = {.forward = {16, 60}, .input_gradient = {60, 16}, .weight_gradient = {16, 60}};
+  const CostTable table = table_of_loop(j, profile);
+  EXPECT_EQ(table.parts_of(Unit::attn, UnitPass::F).after, usual.parts_of(Unit::attn, UnitPass::F).after);
+  EXPECT_GT(table.parts_of(Unit::mlp, UnitPass::F).after[0], usual.parts_of(Unit::mlp, UnitPass::F).after[0]);
+  EXPECT_GT((*table.bulk)[0].after_I, (*usual.bulk)[0].after_I);
+  EXPECT_EQ((*table.bulk)[1].after_I, (*usual.bulk)[1].after_I);
+  EXPECT_EQ((*table.bulk)[0].W_late, (*usual.bulk)[0].W_late);
+  EXPECT_GT((*table.bulk)[1].W_late, (*usual.bulk)[1].W_late);
+}
+
+// The step moves 28 bytes (Adam), 6 (cast), 4 (norm) and 6 (copy of bf16 gradients) of each parameter of the
+// rank's share, zeroes all gradients, and has the machine's fixed cost.
+TEST(StepTime, IsOfTheShareButForZeroingAndHasAFixedCost) {
+  HardwareProfile profile = h100();
+  profile.reduction_sms = 0;
+  const Job j = recipe_job();
+  const auto parameters = parameters_per_rank(j, std::vector(20, 4), Placement::loop(4, 5));
+  const double bytes = parameters[1] * (44.0 / 8 + 2);
+  EXPECT_DOUBLE_EQ(table_of_loop(j, profile).optimizer[1], bytes / profile.memory_bytes_per_s);
+  profile.step_overhead_s = 0.01;
+  EXPECT_DOUBLE_EQ(table_of_loop(j, profile).optimizer[1], bytes / profile.memory_bytes_per_s + 0.01);
+  Job small = j;
+  small.recipe.state_bytes = 6;  // Adam reads and writes six bytes less
+  EXPECT_NEAR(table_of_loop(j, profile).optimizer[1] - table_of_loop(small, profile).optimizer[1],
+              parameters[1] * 12 / 8 / profile.memory_bytes_per_s, 1e-15);
+}
+
+TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
+  HardwareProfile profile = h100();
+  const Job j = recipe_job();
+  const CostTable with = table_of_loop(j, profile);
+  profile.reduction_sms = 0;
+  const CostTable without = table_of_loop(j, profile);
+  double busy = 0;
+  for (int stage = 1; stage < 20; stage += 4)
+    busy += with.gradient_scatter[stage][0] + with.weight_gather[stage][0];
+  EXPECT_NEAR(with.optimizer[1] - without.optimizer[1], busy * 16 / 132, 1e-12);
+  Job hidden = j;
+  hidden.recipe.gathers_in_step = true;
+  const CostTable table = table_of_loop(hidden, profile);
+  for (int stage = 0; stage < 20; ++stage) {
+    const double step = without.optimizer[stage % 4] * 4 / 5;
+    EXPECT_DOUBLE_EQ(
+        table.weight_gather[stage][0],
+        stage < 4 ? std::max(0.0, without.weight_gather[stage][0] - step) : without.weight_gather[stage][0]);
+  }
+}
+
+TEST(SpreadOfGpus, SlowsComputeByTheSlowestOfAll) {
+  HardwareProfile profile = h100();
+  profile.gpu_spread = 0.01;
+  const auto factor = [&](int dp) {
+    const Work w =
+        work(recipe_job().model, recipe_job().shape, Implementation::megatron_te, Unit::head, UnitPass::I);
+    const double gemm = gemm_seconds(h100(), w.gemms[0]);
+    return (table_of_loop(recipe_job(dp), profile).at(Unit::head, UnitPass::I) -
+            table_of_loop(recipe_job(dp), h100()).at(Unit::head, UnitPass::I)) /
+           gemm;
+  };
+  // Expected largest of n standard normal values: 2.51 of 100 (tables of order statistics), 3.24 of 1000.
+  EXPECT_NEAR(factor(3), 0.0249, 0.001);   // 96 GPUs
+  EXPECT_NEAR(factor(32), 0.0324, 0.001);  // 1024
+}
+
+TEST(WorkingBytes, AreUserBuffersAndTheBackwardsTemporaries) {
+  const Job j = recipe_job();
+  const double hidden = 2.0 * 4096 * 8192, gradients = 2.0 * 4096 * 3 * 28672 / 4;
+  const WorkingBytes bytes = working_bytes(1e9, j, false);
+  EXPECT_DOUBLE_EQ(bytes.buffers, 12 * hidden);  // 0.8 GB
+  EXPECT_DOUBLE_EQ(bytes.in_backward, gradients);
+  EXPECT_DOUBLE_EQ(bytes.in_step, 4e9 / 8);
+  EXPECT_DOUBLE_EQ(working_bytes(1e9, j, true).buffers, 13 * hidden);
+  EXPECT_DOUBLE_EQ(bytes.beside(10e9), 12 * hidden + gradients);
+  EXPECT_DOUBLE_EQ(bytes.beside(0), 12 * hidden + 0.5e9);
+  Job plain = j;
+  plain.shape.strategy.tp_overlap = TpOverlap::none;
+  EXPECT_DOUBLE_EQ(working_bytes(1e9, plain, false).in_backward, gradients + 3 * hidden);
+  plain.shape.gradient_bytes = 4;
+  EXPECT_EQ(working_bytes(1e9, plain, false).in_step, 0);
+  plain.implementation = Implementation::megatron;
+  EXPECT_EQ(working_bytes(1e9, plain, true).beside(0), 0);
+}
+
+// bf16 weights and gradients, 12, 10 or 6 bytes over dp · cp.
+TEST(ParameterBytes, OfRecipesAreFourAndASharedState) {
+  Job j = recipe_job();
+  for (const int state : {12, 10, 6}) {
+    j.recipe.state_bytes = state;
+    const ParameterBytes bytes = parameter_bytes(8e9, j);
+    EXPECT_EQ(bytes.weights + bytes.gradients, 32e9);
+    EXPECT_EQ(bytes.optimizer, state * 1e9);
+  }
+}
+
+}  // namespace
+}  // namespace stp

@@ -1,0 +1,344 @@
+#include "stp/model/hugging_face.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "stp/base/json_input.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kRopeTheta = 1e4;  // where config.json leaves it out
+
+// A family: its names of fields, and what our own family of units has or lacks.
+struct HuggingFace {
+  const char *type, *architecture, *ours;
+  const char *layers = "num_hidden_layers", *hidden = "hidden_size", *ffn = "intermediate_size",
+             *heads = "num_attention_heads", *positions = "max_position_embeddings";
+  bool attention_bias = false, qkv_bias_alone = false, query_key_norm = false, tied = false;
+};
+constexpr HuggingFace kFamilies[] = {
+    {.type = "llama", .architecture = "LlamaForCausalLM", .ours = "qwen2"},
+    {.type = "mistral", .architecture = "MistralForCausalLM", .ours = "qwen2"},
+    {.type = "qwen2", .architecture = "Qwen2ForCausalLM", .ours = "qwen2", .qkv_bias_alone = true},
+    {.type = "qwen3", .architecture = "Qwen3ForCausalLM", .ours = "qwen2", .query_key_norm = true},
+    {.type = "gpt2",
+     .architecture = "GPT2LMHeadModel",
+     .ours = "megatron-gpt",
+     .layers = "n_layer",
+     .hidden = "n_embd",
+     .ffn = "n_inner",
+     .heads = "n_head",
+     .positions = "n_positions",
+     .attention_bias = true,
+     .tied = true},
+    {.type = "gpt_neox",
+     .architecture = "GPTNeoXForCausalLM",
+     .ours = "megatron-gpt",
+     .attention_bias = true},
+};
+
+// Fields that change the work, if they are neither null, false, 0, 1 nor empty.
+struct Unsupported {
+  const char *field, *problem, *remedy;
+};
+constexpr const char* kExperts = "makes a mixture of experts, which the suite does not have";
+constexpr const char* kModalities = "makes a model of more than text, which is not imported";
+constexpr const char* kDecoder = "adds attention to an encoder, which the suite does not have";
+constexpr const char* kUseDense = "use a dense model";
+constexpr const char* kWriteVision =
+    "import its language model alone; a vision encoder like Qwen2-VL's can be added by hand (docs/data.md)";
+constexpr const char* kUseDecoder = "use a decoder-only model";
+constexpr Unsupported kUnsupported[] = {
+    {"num_local_experts", kExperts, kUseDense},
+    {"num_experts", kExperts, kUseDense},
+    {"n_routed_experts", kExperts, kUseDense},
+    {"vision_config", kModalities, kWriteVision},
+    {"audio_config", kModalities, kWriteVision},
+    {"text_config", kModalities, kWriteVision},
+    {"quantization_config",
+     "changes the rates of GEMMs and the bytes of weights, which are those of bfloat16 here",
+     "use the config.json of the model that was quantized, or remove the field"},
+    {"is_encoder_decoder", kDecoder, kUseDecoder},
+    {"add_cross_attention", kDecoder, kUseDecoder},
+};
+
+bool says_something(const json& value) {
+  if (value.is_number()) return value > 1;
+  return value.is_boolean() ? value.get<bool>() : !value.empty();
+}
+
+// Of rope_parameters and rope_scaling: frequencies as rope_theta alone gives them.
+bool is_plain_rotation(const json& value) {
+  const auto is_default = [&](const char* key) { return !value.contains(key) || value[key] == "default"; };
+  return value.is_object() && is_default("rope_type") && is_default("type");
+}
+
+// Fields of no interest: of files, of training's beginning, of output alone, or their family's defaults.
+constexpr const char* kHarmless[] = {"_name_or_path",
+                                     "architectures",
+                                     "transformers_version",
+                                     "initializer_range",
+                                     "use_cache",
+                                     "pretraining_tp",
+                                     "auto_map",
+                                     "torchscript",
+                                     "max_window_layers",
+                                     "layer_norm_eps",
+                                     "layer_norm_epsilon",
+                                     "scale_attn_weights",
+                                     "n_ctx",
+                                     "task_specific_params",
+                                     "rope_theta"};
+
+void refuse_unsupported(const JsonInput& input, const json& fields) {
+  for (const Unsupported& each : kUnsupported)
+    if (fields.contains(each.field) && says_something(fields[each.field]))
+      throw input.error(each.field, each.problem, each.remedy);
+}
+
+const HuggingFace& family_of(JsonInput& input) {
+  const bool typed = input.has("model_type");
+  const std::string key = typed ? "model_type" : "architectures";
+  std::string word;
+  if (typed) {
+    word = input.string(key);
+  } else if (const json& all = input.array(key); !all.empty() && all[0].is_string()) {
+    word = all[0].get<std::string>();
+  }
+  for (const HuggingFace& family : kFamilies)
+    if (word == (typed ? family.type : family.architecture)) return family;
+  throw input.error(key, "\"" + printable(word) + "\" is not supported",
+                    "import one of " + joined(kFamilies, &HuggingFace::type) +
+                        ", or write a model file by hand (docs/data.md)");
+}
+
+std::string default_name(JsonInput& input) {
+  namespace fs = std::filesystem;
+  const auto last = [](const fs::path& path) {
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
+  };
+  std::string given = last(input.string_or("_name_or_path", ""));
+  if (!given.empty() && given != ".") return given;
+  std::error_code ignored;
+  const fs::path path = fs::absolute(input.file(), ignored).lexically_normal();
+  const std::string folder = last(path.parent_path());
+  return path.stem() == "config" && !folder.empty() && folder != "/" ? folder : path.stem().string();
+}
+
+class Importer {
+ public:
+  Importer(JsonInput& input, const HuggingFace& family) : input_(input), family_(family) {
+    made_.type = family.type;
+    made_.content["model_type"] = family.ours;
+  }
+
+  ImportedModel import(const std::string& name) {
+    made_.content["name"] = name.empty() ? default_name(input_) : name;
+    take_sizes();
+    if (family_.ours == std::string("qwen2"))
+      import_rotary();
+    else
+      import_gpt();
+    note_ties();
+    leave_out_others();
+    const std::string note = made_.note();
+    made_.content["source"] =
+        "Hugging Face's config.json of a " + made_.type + (note.empty() ? "" : "; " + note);
+    return std::move(made_);
+  }
+
+ private:
+  // Takes the integer `key` as our field `ours`; missing, it is `fallback` (0: required).
+  int64_t take(const char* key, const char* ours, int most, int fallback = 0) {
+    const bool given = fallback == 0 || input_.has(key);
+    const int value = given ? input_.integer(key, 1, most) : fallback;
+    taken_.insert(key);
+    made_.taken.push_back({std::string(key) + (given ? " " : " (left out) ") + std::to_string(value), ours});
+    made_.content[ours] = value;
+    return value;
+  }
+
+  bool flag(const char* key, bool fallback) {
+    taken_.insert(key);
+    return input_.boolean_or(key, fallback);
+  }
+
+  void leave_out(const std::string& key, const std::string& why) {
+    taken_.insert(key);
+    const json value = input_.has(key) ? input_.value(key) : json();
+    made_.left_out.push_back({value.is_null() ? key : key + " " + json_text(value), why});
+  }
+
+  // Leaves out what a user may miss.
+  void ignore(const std::string& key, const std::string& why) {
+    const json value = input_.has(key) ? input_.value(key) : json();
+    leave_out(key, why);
+    if (says_something(value) && !is_plain_rotation(value)) made_.ignored.push_back(key + " (" + why + ")");
+  }
+
+  void differs(const std::string& what, int64_t parameters) {
+    if (parameters != 0) made_.differences.push_back({what, parameters});
+  }
+
+  void take_sizes() {
+    layers_ = take(family_.layers, "num_hidden_layers", 10000);
+    hidden_ = take(family_.hidden, "hidden_size", 1 << 20);
+    const bool four_times = family_.type == std::string("gpt2");
+    ffn_ = take(family_.ffn, "intermediate_size", 1 << 22, four_times ? static_cast<int>(4 * hidden_) : 0);
+    heads_ = take(family_.heads, "num_attention_heads", 1 << 14);
+    vocab_ = take("vocab_size", "vocab_size", 1 << 24);
+    head_dim_ = hidden_ / heads_;
+    kv_heads_ = heads_;
+  }
+
+  void import_rotary() {
+    const bool grouped = input_.has("num_key_value_heads") || family_.type != std::string("llama");
+    if (grouped) kv_heads_ = take("num_key_value_heads", "num_key_value_heads", 1 << 14);
+    if (input_.has("head_dim") || family_.query_key_norm) head_dim_ = take("head_dim", "head_dim", 1 << 12);
+    take_rotation();
+    note_window();
+    const int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
+    const bool bias = !family_.qkv_bias_alone && flag("attention_bias", family_.attention_bias);
+    if (!bias && !family_.qkv_bias_alone)
+      differs("the model's q, k and v have no biases", layers_ * (q + 2 * kv));
+    if (bias) differs("biases of the model's output projections", -layers_ * hidden_);
+    if (!family_.qkv_bias_alone && flag("mlp_bias", false))
+      differs("biases of the model's MLPs", -layers_ * (2 * ffn_ + hidden_));
+    if (family_.query_key_norm)
+      differs("gains of the model's norms of queries and keys", -layers_ * 2 * head_dim_);
+    leave_out_if("hidden_act", "a gated MLP is priced the same with any activation");
+    leave_out_if(family_.positions, "rotary embedding has no parameters");
+  }
+
+  // For runs: angles and the norms' epsilon.
+  void take_rotation() {
+    double theta = kRopeTheta;
+    if (input_.has("rope_theta"))
+      theta = input_.number("rope_theta", 1, 1e12);
+    else if (input_.has("rope_parameters") && input_.object("rope_parameters").has("rope_theta"))
+      theta = input_.object("rope_parameters").number("rope_theta", 1, 1e12);
+    made_.content["rope_theta"] = theta;
+    made_.taken.push_back({"rope_theta " + shown("%g", theta), "rope_theta"});
+    taken_.insert("rope_theta");
+    if (!input_.has("rms_norm_eps")) return;
+    made_.content["rms_norm_eps"] = input_.number("rms_norm_eps", 0, 1);
+    made_.taken.push_back({"rms_norm_eps " + json_text(made_.content["rms_norm_eps"]), "rms_norm_eps"});
+    taken_.insert("rms_norm_eps");
+  }
+
+  void note_window() {
+    bool used = family_.type == std::string("mistral") || flag("use_sliding_window", false);
+    const int first = input_.integer_or("max_window_layers", 0, 0);
+    if (family_.qkv_bias_alone || family_.query_key_norm) used = used && first < layers_;
+    if (input_.has("layer_types")) {
+      const json& types = input_.array("layer_types");
+      for (const json& type : types)
+        if (type != "full_attention" && type != "sliding_attention")
+          throw input_.error("layer_types", "has " + json_text(type) + ", which the suite does not have",
+                             "use a model of full_attention alone");
+      used = std::ranges::find(types, json("sliding_attention")) != types.end();
+      leave_out("layer_types", used ? "some have sliding_attention" : "all have full_attention");
+    }
+    if (family_.type == std::string("llama")) used = false;
+    const int window = input_.has("sliding_window") ? input_.integer("sliding_window", 1) : 0;
+    if (window == 0) return;
+    made_.window = used ? window : 0;
+    leave_out("sliding_window",
+              used ? "ours attends to all: the same up to that seq, more work above" : "not used");
+  }
+
+  void import_gpt() {
+    const int64_t positions = take(family_.positions, "max_position_embeddings", 1 << 24);
+    leave_out_if("activation_function", "priced as GELU");
+    leave_out_if("hidden_act", "priced as GELU");
+    if (family_.type == std::string("gpt2")) return;
+    if (flag("use_parallel_residual", true))
+      throw input_.error(
+          "use_parallel_residual",
+          "is true (its default): attention and MLP share one all-reduce, which the suite does not have",
+          "write false in a copy, to price one after the other with two");
+    if (!flag("attention_bias", true)) differs("the model's attention has no biases", layers_ * 4 * hidden_);
+    leave_out_if("rotary_pct", "ours has learned positions and no rotary kernel");
+    differs("the model has no learned positions", positions * hidden_);
+  }
+
+  // Ours has the head's matrix as its own, or shares the embedding's, by family.
+  void note_ties() {
+    const bool ours = family_.ours == std::string("megatron-gpt"),
+               theirs = flag("tie_word_embeddings", family_.tied);
+    if (theirs == ours) return;
+    differs(theirs ? "the model's head shares the embedding's matrix"
+                   : "the model's head has a matrix of its own",
+            (theirs ? 1 : -1) * vocab_ * hidden_);
+  }
+
+  void leave_out_if(const char* key, const char* why) {
+    if (input_.has(key)) leave_out(key, why);
+  }
+
+  void leave_out_others() {
+    for (const std::string& key : input_.keys()) {
+      if (taken_.contains(key) || key == "model_type") continue;
+      input_.ignore(key);
+      const auto about = [&](const char* word) { return key.find(word) != std::string::npos; };
+      if (about("token_id"))
+        leave_out(key, "ids of tokens");
+      else if (about("drop"))
+        leave_out(key, "dropout is not priced");
+      else if (about("dtype"))
+        leave_out(key, "simulations are in bfloat16; runs have run.type");
+      else if (about("rope") || about("rotary"))
+        ignore(key, "changes angles, not work");
+      else if (about("summary") || std::ranges::find(kHarmless, key) != std::end(kHarmless))
+        leave_out(key, "changes no work");
+      else
+        ignore(key, "not known to change the work");
+    }
+  }
+
+  JsonInput& input_;
+  const HuggingFace& family_;
+  ImportedModel made_;
+  std::set<std::string> taken_;
+  int64_t layers_ = 0, hidden_ = 0, ffn_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, vocab_ = 0;
+};
+
+}  // namespace
+
+std::string ImportedModel::note(double least) const {
+  std::string text;
+  const auto add = [&](const std::string& words) { text += (text.empty() ? "" : ", ") + words; };
+  for (const auto& [what, parameters] : differences)
+    if (static_cast<double>(std::abs(parameters)) >= least)
+      add("which has " + std::to_string(std::abs(parameters)) + " parameters " +
+          (parameters > 0 ? "more" : "fewer") + " (" + what + ")");
+  if (window > 0) add("which attends to all tokens, not to a window of " + std::to_string(window));
+  if (!ignored.empty()) add("without " + joined(ignored));
+  return text.empty() ? "" : "read as a " + content.at("model_type").get<std::string>() + ", " + text;
+}
+
+bool is_hugging_face(const json& content) {
+  return content.is_object() && (content.contains("model_type") || content.contains("architectures")) &&
+         !content.contains("name") && !content.contains("source");
+}
+
+ImportedModel import_hugging_face(const json& content, const std::string& file, const std::string& name) {
+  if (!is_hugging_face(content))
+    throw InputError(file, "",
+                     "is not Hugging Face's config.json, which has a model_type, and no name or source",
+                     "name a config.json; a file with name and source is a model file already");
+  json fields = json::object();  // null means the same as left out
+  for (const auto& [key, value] : content.items())
+    if (!value.is_null()) fields[key] = value;
+  JsonInput input(fields, file);
+  refuse_unsupported(input, fields);
+  const HuggingFace& family = family_of(input);
+  return Importer(input, family).import(name);
+}
+
+}  // namespace stp
