@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "baselines/registry.h"
 #include "support/order_times.h"
@@ -12,8 +14,8 @@ namespace {
 
 using testing::Each;
 
-Schedule make(const std::string& name, int pp, int microbatches) {
-  return make_schedule(find_generator(name), {pp, microbatches, 0, {}, 0});
+Schedule make(const std::string& name, int pp, int microbatches, int chunks = 0) {
+  return make_schedule(find_generator(name), {pp, microbatches, chunks, {}, 0});
 }
 
 TEST(ClosedForm, PeaksAreThePublishedOnes) {
@@ -128,6 +130,69 @@ TEST(ClosedForm, DHelixIdlesThe2pMinus2BlocksOfAPairAndPairsAllButItsEnds) {
         for (const auto& blocks : schedule.ranks)
           EXPECT_EQ(std::ranges::count_if(blocks, &Block::braided), 2 * (m - p)) << title(schedule);
       }
+}
+
+// Where the last group is whole, of groups of p and of ⌈p/2⌉ microbatches.
+TEST(ClosedForm, GisHasItsPublishedBubbleAndPeaks) {
+  for (int p = 1; p <= 16; ++p)
+    for (const int v : {1, 2, 3, 5})
+      for (const auto& [name, group] : {std::pair{"gis", p}, {"gis-h", (p + 1) / 2}})
+        for (const int groups : {2, 3, 5}) {
+          const Schedule schedule = make(name, p, groups * group, v);
+          SCOPED_TRACE(title(schedule) + " v=" + std::to_string(v));
+          EXPECT_NEAR(bubble(schedule, kEqual), (p - 1) * 2 + (v - 1) * (p - group), kEpsilon);
+          std::vector<int> peaks;
+          for (int rank = 0; rank < p; ++rank) peaks.push_back(group * (v - 1) + p - rank);
+          EXPECT_EQ(peak_activations(schedule), peaks);
+        }
+}
+
+TEST(ClosedForm, UniformIdlesLessThanAWayDownAndUpOfEveryChunk) {
+  for (int p = 2; p <= 16; ++p)
+    for (const int v : {1, 2, 3, 5})
+      for (const int m : {1, p, 3 * p + 1}) {
+        const Schedule schedule = make("uniform", p, m, v);
+        EXPECT_LT(bubble(schedule, kEqual), v * (p - 1) * 3) << title(schedule) << " v=" << v;
+      }
+}
+
+// The authors' generator prints this bubble of its longest span, where n activations are alive.
+TEST(ClosedForm, VSearchHasTheBubbleThatItsAuthorsExpectOfItsMemory) {
+  for (const auto& [p, limits] : {std::pair{4, std::vector{4, 5, 6, 8}}, {8, {8, 10, 12, 16}}})
+    for (const int n : limits)
+      for (const int m : {2 * p, 3 * p, 4 * p + 1}) {
+        const Schedule schedule = make_schedule(find_generator("v-search"), {p, m, 0, kEqual, n});
+        const int expected = 3 * p - 1 - 3 * n + std::max(3 * p, p - 1 + 2 * (1 + (n + 1) / 2));
+        EXPECT_NEAR(run_order(schedule, kEqual).longest_span() - 6 * m, expected, kEpsilon)
+            << title(schedule) << " n=" << n;
+        EXPECT_THAT(peak_activations(schedule), Each(n)) << title(schedule);
+      }
+}
+
+TEST(ClosedForm, OneF1BVHoldsTwoThirdsOf1F1BAndItsBubbleDoesNotGrow) {
+  for (int p = 2; p <= 12; ++p) {
+    const double few = bubble(make("1f1b-v", p, 2 * p), kEqual);
+    for (const int m : {2 * p + 1, 5 * p}) {
+      const Schedule schedule = make("1f1b-v", p, m);
+      EXPECT_THAT(peak_activations(schedule), Each(2 * (2 * p / 3 + 1))) << title(schedule);
+      EXPECT_NEAR(bubble(schedule, kEqual), few, kEpsilon) << title(schedule);
+    }
+  }
+}
+
+// With one wave and p microbatches two passes of F and one B of the way are idle on each other rank. Each
+// further doubling of the waves nearly halves the idle time, in time of the model.
+TEST(ClosedForm, HanayoHoldsWhat1F1BHoldsAndMoreWavesIdleLess) {
+  for (int p = 1; p <= 12; ++p) {
+    const auto made = [&](int v, int m) { return make_schedule(find_generator("hanayo"), {p, m, v}); };
+    for (const int v : {1, 2, 3, 4, 8})
+      for (const int m : {1, p, 2 * p + 1, 4 * p})
+        EXPECT_EQ(std::ranges::max(peak_activations(made(v, m))), std::min(m, p) * v) << title(made(v, m));
+    for (const int m : {p, 3 * p}) EXPECT_NEAR(bubble(made(1, m), kEqual), (p - 1) * 3, kEpsilon);
+    EXPECT_NEAR(bubble(made(2, p), kEqual), (p - 1) * 4, kEpsilon);
+    for (const int v : {2, 4})
+      EXPECT_LE(bubble(made(2 * v, p), kEqual) / (2 * v), 0.6 * bubble(made(v, p), kEqual) / v) << p;
+  }
 }
 
 // In the steady state the pairs are DualPipeV's. It has no others, and W apart from I at both ends.

@@ -10,8 +10,11 @@ const Generator& find_generator(const std::string& name) {
     names.emplace_back(generator->name);
   }
   const std::string guess = nearest(name, names);
-  throw InputError("", "", "there is no schedule \"" + name + "\"",
-                   (guess.empty() ? "" : "did you mean " + guess + "? ") + ("there are " + joined(names)));
+  const std::string file =
+      name.find('.') == std::string::npos ? "" : R"(a file is {"file": ")" + name + "\"}; ";
+  throw InputError(
+      "", "", "there is no schedule \"" + name + "\"",
+      file + (guess.empty() ? "" : "did you mean " + guess + "? ") + ("there are " + joined(names)));
 }
 
 }  // namespace stp

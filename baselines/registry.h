@@ -1,5 +1,6 @@
 // Every schedule generator of the suite, by name. CMake makes the list at configure time from the files
-// lib/stp/schedule/stp*.cc and baselines/*.cc, which each define `schedule_<file name>`.
+// lib/stp/schedule/stp*.cc and baselines/*.cc: each line that begins with `extern const Generator schedule_`
+// is one.
 #pragma once
 
 #include <string>

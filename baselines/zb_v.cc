@@ -346,21 +346,11 @@ class Search {
   Plan best_;
 };
 
-void check(const GeneratorRequest& request) {
-  constexpr double kMost = 1e100;  // whose sums are finite
-  for (const double cost : {request.costs.F, request.costs.I, request.costs.W, request.costs.p2p})
-    if (!(cost >= 0 && cost <= kMost))
-      throw InputError("", "costs", "zb-v cannot use a cost of " + std::to_string(cost),
-                       "write numbers from 0 to 1e100");
-  if (request.memory_limit < 0 || request.memory_limit == 1)
-    throw InputError("", "memory_limit",
-                     "zb-v needs memory for both chunks of a microbatch on every rank, not " +
-                         std::to_string(request.memory_limit),
-                     "allow 2 activations or more; 0 stands for 2p");
-}
-
 Schedule make_zb_v(const GeneratorRequest& request) {
-  check(request);
+  if (request.memory_limit == 1)
+    throw InputError("", "memory_limit",
+                     "zb-v needs memory for both chunks of a microbatch on every rank, not 1",
+                     "allow 2 activations or more; 0 stands for 2p");
   const int p = request.pp, m = request.microbatches;
   const int limit = request.memory_limit == 0 ? 2 * p : request.memory_limit;
   const Problem problem{p, m, limit, request.costs};

@@ -7,6 +7,25 @@
 
 namespace stp {
 
+namespace {
+
+void check_costs(const Generator& generator, const GeneratorRequest& request) {
+  constexpr double kMost = 1e100;  // whose sums are finite
+  const PassCosts& costs = request.costs;
+  for (const double cost : {costs.F, costs.I, costs.W, costs.p2p})
+    if (!(cost >= 0 && cost <= kMost))
+      throw InputError("", "costs",
+                       std::string(generator.name) + " cannot use a cost of " + std::to_string(cost),
+                       "write numbers from 0 to 1e100");
+  if (request.memory_limit < 0)
+    throw InputError(
+        "", "memory_limit",
+        std::string(generator.name) + " cannot hold " + std::to_string(request.memory_limit) + " activations",
+        "allow 1 or more; 0 stands for the schedule's own limit");
+}
+
+}  // namespace
+
 Schedule make_schedule(const Generator& generator, GeneratorRequest request) {
   if (request.chunks == 0) request.chunks = generator.chunks;
   check_size(request.pp, request.chunks, request.microbatches);
@@ -15,6 +34,7 @@ Schedule make_schedule(const Generator& generator, GeneratorRequest request) {
                      std::string(generator.name) + " has " + std::to_string(generator.chunks) +
                          " chunk(s) a rank, not " + std::to_string(request.chunks),
                      "set it to " + std::to_string(generator.chunks));
+  if (generator.cost_aware) check_costs(generator, request);
   Schedule schedule = generator.make(request);
   try {
     validate(schedule);

@@ -1,4 +1,4 @@
-// The interface of a schedule generator. A new schedule is one file that defines one `const Generator`.
+// The interface of a schedule generator. A new schedule is one file that defines a `const Generator`.
 #pragma once
 
 #include <string>
